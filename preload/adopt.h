@@ -1,0 +1,20 @@
+/*
+ * Framework environment: the variables by which PyTorch, JAX and TensorFlow leave their allocations to CUDA,
+ * and so to us.
+ */
+#ifndef VP_ADOPT_H
+#define VP_ADOPT_H
+
+/*
+ * Sets those that are unset. Before the program starts: frameworks read them when they are loaded, and
+ * children inherit them.
+ */
+void vp_adopt(void);
+
+/*
+ * Says which values of the user's were kept although they keep a framework's memory from us. For a process
+ * that uses CUDA, once.
+ */
+void vp_adopt_report(void);
+
+#endif

@@ -1,0 +1,195 @@
+#include "callers.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "doors_runtime.h"
+#include "early.h"
+
+/* The object that holds an address; "" is the program itself, NULL none. */
+static const char *object_at(const void *address)
+{
+    struct link_map *map;
+    Dl_info info;
+
+    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map->l_name : NULL;
+}
+
+/* A symbol in a loaded object or in what it depends on. Loads nothing. */
+static void *find_in(const char *object, const char *symbol)
+{
+    void *handle = dlopen(object, RTLD_NOLOAD | RTLD_LAZY);
+    void *found = NULL;
+
+    if (handle) {
+        found = vp_real_dlsym(handle, symbol);
+        dlclose(handle);
+    }
+    return found;
+}
+
+struct search {
+    const char *library;
+    char object[4096]; /* the path of the first match */
+};
+
+static int match_file_name(struct dl_phdr_info *info, size_t size, void *data)
+{
+    struct search *search = data;
+    const char *slash = strrchr(info->dlpi_name, '/');
+    const char *file = slash ? slash + 1 : info->dlpi_name;
+
+    if (strncmp(file, search->library, strlen(search->library)) != 0)
+        return 0;
+    snprintf(search->object, sizeof(search->object), "%s", info->dlpi_name);
+    return 1;
+}
+
+void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out,
+                     const char *library)
+{
+    const char *caller = object_at(address);
+    struct search search = { .library = library };
+    void *next, *found = NULL;
+
+    if (!vp_real_dlsym)
+        vp_early_find();
+    next = vp_real_dlsym(RTLD_NEXT, symbol);
+    if (caller && *caller)
+        found = find_in(caller, symbol);
+    else if (caller)
+        found = next; /* the program's own dependencies are the global order, in which we come first */
+    if (!found || found == ours)
+        found = handed_out;
+    if (!found)
+        found = next;
+    if (!found && dl_iterate_phdr(match_file_name, &search))
+        found = find_in(search.object, symbol);
+    return found == ours ? NULL : found;
+}
+
+static cudaError_t not_found(void)
+{
+    return cudaErrorSymbolNotFound;
+}
+
+static const struct {
+    const char *symbol;
+    const void *ours;
+} doors[VP_RUNTIME_COUNT] = {
+#define DOOR(symbol, ...) [VP_RUNTIME_##symbol] = { #symbol, symbol },
+    VP_DOORS_RUNTIME(DOOR)
+#undef DOOR
+};
+
+static const struct vp_runtime no_runtime = {
+#define NOT_FOUND(symbol, ...) .real[VP_RUNTIME_##symbol] = not_found,
+    VP_DOORS_RUNTIME(NOT_FOUND)
+#undef NOT_FOUND
+};
+
+/*
+ * Reads out the libcudart that `malloc_function` lies in, whose handle stays open: a table of it is to last.
+ */
+static void runtime_fill(struct vp_runtime *runtime, void *malloc_function)
+{
+    const char *object = object_at(malloc_function);
+    void *handle = object ? dlopen(*object ? object : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
+    cudaError_t (*get_version)(int *);
+    int version = 0;
+
+    *runtime = no_runtime;
+    for (size_t i = 0; handle && i < VP_RUNTIME_COUNT; i++) {
+        void *real = vp_real_dlsym(handle, doors[i].symbol);
+
+        if (real == doors[i].ours)
+            real = vp_real_dlsym(RTLD_NEXT, doors[i].symbol);
+        if (real)
+            runtime->real[i] = real;
+    }
+    get_version = handle ? (cudaError_t(*)(int *))vp_real_dlsym(handle, "cudaRuntimeGetVersion") : NULL;
+    if (get_version && get_version(&version) == cudaSuccess)
+        runtime->context_is_current = version >= 12000;
+}
+
+/*
+ * The copies of libcudart found so far. Without a lock: two threads that find the same one at once take two
+ * entries for it, which does no harm. More than a process will ever hold; when it is full, the last entry
+ * serves.
+ */
+static struct runtime_entry {
+    _Atomic(void *) malloc_function; /* set last: the entry is complete */
+    struct vp_runtime runtime;
+} runtimes[16];
+static atomic_uint runtime_count;
+
+static const struct vp_runtime *runtime_of(void *malloc_function)
+{
+    const unsigned capacity = sizeof(runtimes) / sizeof(runtimes[0]);
+    unsigned i;
+
+    for (i = 0; i < capacity; i++) {
+        if (atomic_load_explicit(&runtimes[i].malloc_function, memory_order_acquire) == malloc_function)
+            return &runtimes[i].runtime;
+    }
+    i = atomic_fetch_add(&runtime_count, 1);
+    if (i >= capacity)
+        return &runtimes[capacity - 1].runtime;
+    runtime_fill(&runtimes[i].runtime, malloc_function);
+    atomic_store_explicit(&runtimes[i].malloc_function, malloc_function, memory_order_release);
+    return &runtimes[i].runtime;
+}
+
+/*
+ * Places of the program that have called us, and the libcudart of each. A place is entered once and never
+ * leaves; where its slots are full it is looked up anew each time, which is right too, only slower. (Code
+ * that is unloaded and replaced by code of another libcudart, calling from the very same address, would be
+ * mistaken; both copies are still there to be called.)
+ */
+#define SITES 1024
+#define PROBES 8
+static struct site {
+    _Atomic(const void *) address;
+    _Atomic(const struct vp_runtime *) runtime;
+} sites[SITES];
+
+static struct site *site_at(const void *address, unsigned probe)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15);
+
+    return &sites[((hash >> 32) + probe) % SITES];
+}
+
+const struct vp_runtime *vp_caller_runtime(const void *address)
+{
+    const struct vp_runtime *runtime;
+    void *malloc_function;
+
+    for (unsigned probe = 0; probe < PROBES; probe++) {
+        struct site *site = site_at(address, probe);
+
+        if (atomic_load_explicit(&site->address, memory_order_relaxed) == address) {
+            runtime = atomic_load_explicit(&site->runtime, memory_order_acquire);
+            if (runtime)
+                return runtime;
+        }
+    }
+
+    malloc_function = vp_caller_find(address, "cudaMalloc", cudaMalloc, NULL, "libcudart.so");
+    if (!malloc_function)
+        return &no_runtime;
+    runtime = runtime_of(malloc_function);
+    for (unsigned probe = 0; probe < PROBES; probe++) {
+        struct site *site = site_at(address, probe);
+        const void *free_slot = NULL;
+
+        if (atomic_compare_exchange_strong(&site->address, &free_slot, address) || free_slot == address) {
+            atomic_store_explicit(&site->runtime, runtime, memory_order_release);
+            break;
+        }
+    }
+    return runtime;
+}

@@ -1,0 +1,99 @@
+/*
+ * What the doors share: the real functions behind them, and the way in and out.
+ */
+#ifndef VP_DOORS_H
+#define VP_DOORS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include "api/api.h"
+#include "doors_list.h"
+
+/* cuda.h gives these names to their newest variant by macro. Here a name is a symbol. */
+#undef cuCtxDestroy
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuGetProcAddress
+#undef cuGraphAddNode
+#undef cuIpcOpenMemHandle
+#undef cuStreamBatchMemOp
+#undef cuStreamBeginCapture
+#undef cuStreamDestroy
+#undef cuStreamWaitValue32
+#undef cuStreamWaitValue64
+
+/* Signatures that only the oldest variant has. */
+typedef CUresult vp_stream_begin_capture_v1(CUstream stream);
+typedef CUresult vp_graph_add_node_v1(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                      size_t count, CUgraphNodeParams *params);
+typedef CUresult vp_get_proc_address_v1(const char *symbol, void **function, int version, cuuint64_t flags);
+
+#define VP_DOOR_DECLARE(symbol, like) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
+VP_DOORS_DRIVER(VP_DOOR_DECLARE)
+#undef VP_DOOR_DECLARE
+
+enum vp_door {
+#define VP_DOOR_ENUM(symbol, ...) VP_DOOR_##symbol,
+    VP_DOORS_DRIVER(VP_DOOR_ENUM)
+    VP_DOOR_COUNT,
+    VP_DOOR_LAST = VP_DOOR_COUNT - 1, /* so that what follows counts on from there */
+    VP_DOORS_ASK(VP_DOOR_ENUM)
+#undef VP_DOOR_ENUM
+    VP_REAL_COUNT
+};
+
+/*
+ * The functions of the program's own libcuda, found when a door is first used. Those that it lacks, or all
+ * while there is no libcuda, answer CUDA_ERROR_NOT_FOUND. Read and written atomically: several threads may
+ * find them at once (always the same ones).
+ */
+extern void *vp_real[VP_REAL_COUNT];
+
+/* The real function behind a door, to be called. */
+#define VP_REAL(symbol) ((__typeof__(&symbol))__atomic_load_n(&vp_real[VP_DOOR_##symbol], __ATOMIC_RELAXED))
+
+/*
+ * Finds the program's libcuda if it has loaded one by now. Takes no lock of ours; nothing is called in
+ * libcuda.
+ */
+bool vp_resolve(void);
+/* Our door for the function `real`, or `real` itself where we have none. */
+void *vp_resolve_exchange(void *real);
+
+/* How deep this thread is inside doors: 1 in a call of the program's. */
+extern _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
+
+/* The slow way in: finds libcuda and opens the library on it, once. True if the library is then ready. */
+bool vp_door_open(void);
+
+/*
+ * Each door begins and ends with these two. True: the library may serve the call, or be told of it. False:
+ * there is no pool, or the call comes from within a door of the same thread (a profiler's callback, the
+ * driver calling itself), and goes to CUDA as it is.
+ */
+static inline bool vp_door_enter(void)
+{
+    return vp_door_depth++ == 0 && (vp_api_ready() || vp_door_open());
+}
+
+static inline void vp_door_leave(void)
+{
+    vp_door_depth--;
+}
+
+/* A call of the per-thread kind: there 0 is the calling thread's own default stream. */
+static inline CUstream vp_door_per_thread(CUstream stream)
+{
+    return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+/*
+ * True if a native call that ended with `res` is worth a second try, after the pools have given back what lay
+ * idle.
+ */
+static inline bool vp_door_try_again(bool ours, CUresult res)
+{
+    return ours && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve();
+}
+
+#endif

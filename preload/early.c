@@ -1,0 +1,220 @@
+#include "early.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "doors_list.h"
+
+/*
+ * The list of loaded objects: glibc has it as _r_debug, musl as *_dl_debug_addr. Weak, so that neither is
+ * required, and the dynamic linker is no dependency of ours.
+ */
+extern struct r_debug _r_debug __attribute__((weak));
+extern struct r_debug *_dl_debug_addr __attribute__((weak));
+
+/* A loaded object's own tables, as its dynamic section names them. */
+struct object {
+    uintptr_t base;
+    const ElfW(Sym) *symbols;
+    const char *strings;
+    const ElfW(Half) *versions; /* NULL: the object has none */
+    const uint32_t *gnu_hash;
+    const uint32_t *hash;
+    const char *name;
+};
+
+VP_EARLY static void *no_symbol(void *handle, const char *name)
+{
+    return NULL;
+}
+
+VP_EARLY static void *no_versioned_symbol(void *handle, const char *name, const char *version)
+{
+    return NULL;
+}
+
+vp_dlsym_fn *vp_real_dlsym;
+vp_dlvsym_fn *vp_real_dlvsym;
+
+VP_EARLY bool vp_early_equal(const char *a, const char *b)
+{
+    for (; *a == *b; a++, b++) {
+        if (!*a)
+            return true;
+    }
+    return false;
+}
+
+VP_EARLY static bool begins_with(const char *text, const char *prefix)
+{
+    while (*prefix) {
+        if (*text++ != *prefix++)
+            return false;
+    }
+    return true;
+}
+
+/* glibc writes the final addresses into most dynamic sections, musl leaves the file's offsets there. */
+VP_EARLY static const void *table_at(uintptr_t base, ElfW(Addr) value)
+{
+    return (const void *)(value < base ? base + value : value);
+}
+
+VP_EARLY static void object_read(struct object *object, const struct link_map *map)
+{
+    ElfW(Xword) name = 0;
+
+    /* One by one: a whole struct would be cleared by calling memset. */
+    object->base = map->l_addr;
+    object->symbols = NULL;
+    object->strings = NULL;
+    object->versions = NULL;
+    object->gnu_hash = NULL;
+    object->hash = NULL;
+    for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
+        const void *table = table_at(map->l_addr, entry->d_un.d_ptr);
+
+        if (entry->d_tag == DT_SYMTAB)
+            object->symbols = table;
+        else if (entry->d_tag == DT_STRTAB)
+            object->strings = table;
+        else if (entry->d_tag == DT_VERSYM)
+            object->versions = table;
+        else if (entry->d_tag == DT_GNU_HASH)
+            object->gnu_hash = table;
+        else if (entry->d_tag == DT_HASH)
+            object->hash = table;
+        else if (entry->d_tag == DT_SONAME)
+            name = entry->d_un.d_val;
+    }
+    object->name = object->strings ? object->strings + name : "";
+}
+
+/* The address of a function, if the symbol at `index` is its definition. */
+VP_EARLY static void *function_at(const struct object *object, uint32_t index, const char *name)
+{
+    const ElfW(Sym) *symbol = &object->symbols[index];
+
+    if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC)
+        return NULL;
+    return vp_early_equal(object->strings + symbol->st_name,
+                          name) ? (void *)(object->base + symbol->st_value) : NULL;
+}
+
+VP_EARLY static bool is_default_version(const struct object *object, uint32_t index)
+{
+    return !object->versions || !(object->versions[index] & 0x8000);
+}
+
+/*
+ * Any version will do, since the right one differs between architectures and libcs; the default one for
+ * choice. The GNU table begins with the number of buckets, the first symbol in it and the size of a Bloom
+ * filter, which one search does not need; its chains are one array beside the symbols, the lowest bit marks
+ * the end of each.
+ */
+VP_EARLY static void *object_function(const struct object *object, const char *name)
+{
+    void *found = NULL, *function;
+
+    if (!object->symbols || !object->strings)
+        return NULL;
+    if (object->gnu_hash) {
+        const uint32_t *table = object->gnu_hash;
+        uint32_t buckets = table[0], first = table[1];
+        const uint32_t *bucket = (const uint32_t *)((const ElfW(Addr) *)&table[4] + table[2]);
+        const uint32_t *chain = bucket + buckets;
+        uint32_t hash = 5381, index;
+
+        for (const char *c = name; *c; c++)
+            hash = hash * 33 + (unsigned char)*c;
+        index = bucket[hash % buckets];
+        if (index < first)
+            return NULL;
+        do {
+            function = function_at(object, index, name);
+            if (function && (!found || is_default_version(object, index)))
+                found = function;
+        } while (!(chain[index++ - first] & 1));
+    } else if (object->hash) {
+        for (uint32_t index = 1; index < object->hash[1]; index++) {
+            function = function_at(object, index, name);
+            if (function && (!found || is_default_version(object, index)))
+                found = function;
+        }
+    }
+    return found;
+}
+
+/*
+ * The first object named with `prefix` that has the function. libc stands among the first few of the list,
+ * before anything that a program could unload in another thread.
+ */
+VP_EARLY static void *find_function(const char *prefix, const char *name)
+{
+    const struct r_debug *debug = &_r_debug ? &_r_debug : &_dl_debug_addr ? _dl_debug_addr : NULL;
+    struct object object;
+
+    for (const struct link_map *map = debug ? debug->r_map : NULL; map; map = map->l_next) {
+        void *function = NULL;
+
+        object_read(&object, map);
+        if (begins_with(object.name, prefix))
+            function = object_function(&object, name);
+        if (function)
+            return function;
+    }
+    return NULL;
+}
+
+/*
+ * Both stand in libc.so.6 from glibc 2.34 on, in libdl.so.2 before; in musl's libc.musl-ARCH.so.1 or libc.so.
+ */
+VP_EARLY void vp_early_find(void)
+{
+    void *symbol = find_function("libc.", "dlsym");
+    void *versioned = find_function("libc.", "dlvsym");
+
+    if (!symbol)
+        symbol = find_function("libdl.", "dlsym");
+    if (!versioned)
+        versioned = find_function("libdl.", "dlvsym");
+    vp_real_dlvsym = versioned ? (vp_dlvsym_fn *)versioned : no_versioned_symbol;
+    __atomic_store_n(&vp_real_dlsym, symbol ? (vp_dlsym_fn *)symbol : no_symbol, __ATOMIC_RELEASE);
+}
+
+/*
+ * Whole names only: "cudnnCreate" begins as ours do, and "cuMemAlloc" is another function than
+ * "cuMemAlloc_v2". The runtime's functions are not among them: whoever looks one up in a handle means the
+ * library of that handle.
+ */
+VP_EARLY static bool is_door(const char *name)
+{
+    static const char *const doors[] = {
+#define NAME(symbol, ...) #symbol,
+        VP_DOORS_DRIVER(NAME) VP_DOORS_NCCL(NAME) VP_DOORS_LIBC(NAME)
+#undef NAME
+    };
+
+    if (!begins_with(name, "cu") && !begins_with(name, "nccl") && !begins_with(name, "dl"))
+        return false;
+    for (size_t i = 0; i < sizeof(doors) / sizeof(doors[0]); i++) {
+        if (vp_early_equal(name, doors[i]))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * RTLD_NEXT and RTLD_DEFAULT mean "as seen from the caller", whom libc knows by the return address: those
+ * always go on, and find our exports by themselves where these are meant.
+ */
+VP_EARLY void *vp_early_ask(void *handle, const char *name, const char *version)
+{
+    if (!__atomic_load_n(&vp_real_dlsym, __ATOMIC_ACQUIRE))
+        vp_early_find();
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !name || !is_door(name))
+        return NULL;
+    return vp_lookup_ask(handle, name, version);
+}

@@ -1,0 +1,45 @@
+/*
+ * What dlsym's stand-in needs before anything else in the process works.
+ *
+ * It may be called before libc has run its constructors, before a sanitizer has mapped its shadow, and by a
+ * thread that holds any lock. So the functions here call nothing and are built without instrumentation.
+ */
+#ifndef VP_EARLY_H
+#define VP_EARLY_H
+
+#include <stdbool.h>
+
+#if defined(__clang__)
+#define VP_EARLY_ALSO , disable_sanitizer_instrumentation
+#else
+#define VP_EARLY_ALSO
+#endif
+#define VP_EARLY                                                                                           \
+    __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined"),                \
+                   no_stack_protector VP_EARLY_ALSO))
+
+typedef void *vp_dlsym_fn(void *handle, const char *name);
+typedef void *vp_dlvsym_fn(void *handle, const char *name, const char *version);
+
+/* libc's own two; the assembly jumps to them. Never NULL once vp_early_find() has run. */
+extern vp_dlsym_fn *vp_real_dlsym;
+extern vp_dlvsym_fn *vp_real_dlvsym;
+
+/*
+ * Finds libc's own dlsym and dlvsym. May run any number of times, in several threads at once: the result is
+ * the same.
+ */
+void vp_early_find(void);
+
+bool vp_early_equal(const char *a, const char *b);
+
+/*
+ * What the assembly asks: the door to hand out, or NULL to go on to libc with the arguments untouched.
+ * `version` is NULL for dlsym.
+ */
+void *vp_early_ask(void *handle, const char *name, const char *version);
+
+/* The same for a name that is a door's, where libc may be called again. */
+void *vp_lookup_ask(void *handle, const char *name, const char *version);
+
+#endif

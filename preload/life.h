@@ -1,0 +1,10 @@
+/*
+ * The library's beginning and end in a process.
+ */
+#ifndef VP_LIFE_H
+#define VP_LIFE_H
+
+/* The program has its driver and the library is open on it. Once. */
+void vp_life_opened(void);
+
+#endif

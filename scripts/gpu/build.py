@@ -1,0 +1,111 @@
+"""Builds libvpool.so with Meson and the test programs with nvcc."""
+import concurrent.futures
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+
+# Program, source, how it gets the CUDA runtime.
+PROGRAMS = [
+    ("context", "context.cu", "static"),
+    ("pairs", "pairs.cu", "static"),
+    ("churn-static", "churn.cu", "static"),
+    ("churn-shared", "churn.cu", "shared"),
+    ("stress", "stress.cu", "static"),
+]
+
+
+class BuildError(Exception):
+    """A build step that failed, with the end of what it said."""
+
+
+# Python's packages bring a meson and a ninja that need not be on the PATH.
+ENVIRONMENT = os.environ | {"PATH": os.environ.get("PATH", "") + ":" + os.path.dirname(sys.executable)}
+
+
+def call(argv, limit=300):
+    try:
+        done = subprocess.run(argv, cwd=ROOT, env=ENVIRONMENT, timeout=limit, text=True, errors="replace",
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise BuildError(str(problem)) from problem
+    if done.returncode:
+        raise BuildError(f"{' '.join(argv)}\n" + "\n".join(done.stdout.splitlines()[-40:]))
+
+
+def library(build):
+    """libvpool.so and the examples, in the build folder."""
+    if not os.path.exists(os.path.join(build, "build.ninja")):
+        call(["meson", "setup", build, ROOT, "--buildtype=release", "-Dtests=disabled"])
+    call(["meson", "compile", "-C", build])
+    path = os.path.join(build, "libvpool.so")
+    if not os.path.exists(path):
+        raise BuildError(f"the build made no {path}")
+    return path
+
+
+def nvcc():
+    found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if not found:
+        raise BuildError("nvcc is neither on the PATH nor in /usr/local/cuda/bin")
+    return found
+
+
+def runtime_folder():
+    """Where libcudart.so.N lies: in the toolkit, else among Python's packages. None: left to the loader."""
+    toolkit = os.path.dirname(os.path.dirname(os.path.realpath(nvcc())))
+    packages = sysconfig.get_paths()["purelib"]
+    for pattern in (f"{toolkit}/lib64", f"{toolkit}/targets/*/lib", f"{packages}/nvidia/*/lib"):
+        for folder in sorted(glob.glob(pattern)):
+            if glob.glob(folder + "/libcudart.so.*"):
+                return folder
+    return None
+
+
+def compile_one(into, architecture, name, source, runtime):
+    program, source = os.path.join(into, name), os.path.join(HERE, source)
+    newest = max(os.path.getmtime(path) for path in glob.glob(HERE + "/*.cu*"))
+    if os.path.exists(program) and os.path.getmtime(program) > newest:
+        return
+    argv = [nvcc(), "-O2", "-std=c++17", "-cudart", runtime, "-o", program, source]
+    if architecture:
+        argv.insert(1, "-arch=" + architecture)
+    folder = runtime_folder()
+    if runtime == "shared" and folder:
+        argv += ["-L" + linkable(folder, into), "-Xlinker", "-rpath", "-Xlinker", folder]
+    call(argv)
+
+
+def linkable(folder, into):
+    """A folder where the linker finds libcudart.so; Python's packages have the numbered name alone."""
+    if os.path.exists(folder + "/libcudart.so"):
+        return folder
+    links = os.path.join(into, "lib")
+    os.makedirs(links, exist_ok=True)
+    link = os.path.join(links, "libcudart.so")
+    if not os.path.lexists(link):
+        os.symlink(sorted(glob.glob(folder + "/libcudart.so.*"))[-1], link)
+    return links
+
+
+def programs(into, architecture):
+    """The test programs; returns what went wrong, by program."""
+    os.makedirs(into, exist_ok=True)
+    problems = {}
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        started = {pool.submit(compile_one, into, architecture, *program): program[0] for program in PROGRAMS}
+        for future, name in started.items():
+            try:
+                future.result()
+            except BuildError as problem:
+                problems[name] = str(problem)
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit("run scripts/gpu-check")

@@ -1,0 +1,14 @@
+/* A context and a loaded module, and nothing else: what the device holds for any CUDA program. */
+#include "common.cuh"
+
+#include <unistd.h>
+
+int main()
+{
+    CHECK(cudaFree(0));
+    spin_on(0, 1000);
+    CHECK(cudaDeviceSynchronize());
+    usleep(500 * 1000);
+    printf("{\"ok\": true}\n");
+    return 0;
+}

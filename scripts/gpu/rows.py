@@ -1,0 +1,217 @@
+"""The programs that are run, in order, and what is expected of them."""
+import os
+import sys
+from dataclasses import dataclass, field
+from statistics import median
+
+from build import HERE, ROOT
+
+
+@dataclass
+class Row:
+    name: str
+    argv: list
+    preload: bool = False
+    env: dict = field(default_factory=dict)
+    like: str | None = None   # the row whose results must come out again
+    tolerance: float = 0      # relative, for the numbers among them
+    context: str = "cuda"     # whose empty context stands in its ratio: cuda or torch
+    repeat: int = 1           # rows that follow each other with the same number above 1 take turns
+    table: bool = True
+    runs: list = field(default_factory=list)
+    skipped: str = ""         # why it has no runs
+
+    # ---- what its runs say, None where they do not
+
+    def best(self, pick, choose=median):
+        """One figure of all runs."""
+        values = [value for value in (pick(run) for run in self.runs) if isinstance(value, (int, float))]
+        return choose(values) if values else None
+
+    def figure(self, name):
+        return self.best(lambda run: run.result.get(name))
+
+    def stat(self, name):
+        return self.best(lambda run: run.stats.get(name), max)
+
+    @property
+    def peak(self):
+        return self.best(lambda run: run.peak, max)
+
+    @property
+    def live(self):
+        return self.best(lambda run: run.live, max)
+
+
+def all_rows(work, runtime_folder, quick):
+    """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so."""
+    python = sys.executable
+    build = os.path.dirname(work)
+
+    def compiled(name, *arguments):
+        return [os.path.join(work, name), *arguments]
+
+    def example(name, *arguments):
+        return [os.path.join(build, "examples", name), *arguments, "--json"]
+
+    def script(name, *arguments):
+        return [python, os.path.join(HERE, name), *arguments]
+
+    rows = []
+
+    def both(name, argv, env=None, bare_env=None, **more):
+        """A row bare, and one under libvpool.so that must do the same."""
+        rows.append(Row(name + ", bare", argv, env=(env or {}) | (bare_env or {}), **more))
+        rows.append(Row(name + ", vpool", argv, preload=True, env=env or {}, like=name + ", bare", **more))
+
+    rows.append(Row("empty context", compiled("context"), table=False))
+    rows.append(Row("empty torch context", script("torch_context.py"), table=False))
+
+    # Programs of CUDA C, by each way to the runtime.
+    folders = [folder for folder in (runtime_folder, os.environ.get("LD_LIBRARY_PATH")) if folder]
+    found = {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
+    steps = "4000" if quick else "20000"
+    scale = ["--scale", "8" if quick else "32"]
+    both("static nvcc binary", compiled("churn-static", steps))
+    both("shared-cudart binary", compiled("churn-shared", steps))
+    both("runtime-API example", example("train_runtime", *scale), env=found)
+    both("driver-API example", example("train_driver", *scale), env=found)
+
+    # PyTorch. Its own allocator and ours take turns, so that neither has the better moment.
+    train = [python, os.path.join(ROOT, "examples/train.py"), "--json", "--side-stream"]
+    train += ["--steps", "12"] if quick else []
+    turns = 1 if quick else 3
+    torch = dict(context="torch", tolerance=1e-2)
+    base = "PyTorch, its cache"
+    rows.append(Row(base, train, repeat=turns, **torch))
+    rows.append(Row("PyTorch, vpool", train, preload=True, like=base, repeat=turns, **torch))
+    rows.append(Row("PyTorch, expandable", train, like=base,
+                    env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **torch))
+    rows.append(Row("PyTorch, cudaMallocAsync", train, like=base,
+                    env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, **torch))
+    rows.append(Row("PyTorch, vpool, uncached", train, preload=True, like=base,
+                    env={"VPOOL_ADOPT": "0", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, **torch))
+    rows.append(Row("PyTorch, vpool under its cache", train, preload=True, like=base,
+                    env={"VPOOL_ADOPT": "0"}, **torch))
+
+    both("JAX", script("jax_mlp.py"), tolerance=1e-4, env={"XLA_FLAGS": "--xla_gpu_autotune_level=0"},
+         bare_env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+    both("CuPy", script("cupy_arrays.py"), tolerance=1e-9)
+    both("CuPy, no pool", script("cupy_arrays.py", "--no-pool"), tolerance=1e-9)
+    both("numba", script("numba_vectors.py"))
+
+    # Every byte checked on the device.
+    many = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+    seconds = 4 if quick else 15
+    rows.append(Row("stress, bare", compiled("stress", "--seconds", str(seconds / 3)), env=many))
+    rows.append(Row("stress, vpool", compiled("stress", "--seconds", str(seconds)), preload=True, env=many))
+    little = compiled("stress", "--seed", "2", "--seconds", str(seconds), "--leave", "4096", "--live", "2600")
+    rows.append(Row("stress, little memory, vpool", little, preload=True, env=many))
+    third = compiled("stress", "--seed", "3", "--seconds", str(seconds / 2))
+    rows.append(Row("stress, vpmm, vpool", third, preload=True, env=many | {"VPOOL_POLICY": "vpmm"}))
+
+    # What a call costs.
+    rows.append(Row("call pairs, bare", compiled("pairs")))
+    rows.append(Row("call pairs, vpool", compiled("pairs"), preload=True))
+    rows.append(Row("64 MiB pairs, vpool", compiled("pairs", "sync_64m"), preload=True))
+    return rows
+
+
+# ---- is a row right?
+
+COMPARED = ("checksum", "final_loss", "alloc_calls")
+
+
+def difference(one, other):
+    """The largest relative difference of two results; infinite where they are not alike at all."""
+    most = 0.0
+    for name in COMPARED:
+        a, b = one.get(name), other.get(name)
+        if a == b:
+            continue
+        if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
+            return float("inf")
+        relative = abs(a - b) / max(abs(a), abs(b), 1e-300)
+        most = max(most, relative if relative == relative else float("inf"))
+    return most
+
+
+def verdict(row, rows):
+    """Whether the row is right (None: it was not run), and that in a word or two."""
+    if not row.runs:
+        return None, row.skipped or "not run"
+    for run in row.runs:
+        if run.code is None:
+            return False, "TIMED OUT"
+        if run.code != 0:
+            return False, f"FAILED ({run.code})"
+        if not run.result:
+            return False, "NO RESULT"
+        if not run.worked:
+            return False, "WRONG DATA"
+        if row.preload and not run.stats:
+            return False, "NO STATISTICS"
+    if row.like is None:
+        return True, "right"
+    reference = next(other for other in rows if other.name == row.like)
+    worked = [run for run in reference.runs if run.worked]
+    if not worked:
+        return True, "right, not compared"
+    most = max(difference(run.result, worked[0].result) for run in row.runs)
+    if most > row.tolerance:
+        return False, f"DIFFERS ({most:.1g})"
+    if most > 0:
+        return True, f"within {most:.0e}"
+    return True, "same" if any(name in worked[0].result for name in COMPARED) else "right"
+
+
+# ---- what the project promises
+
+@dataclass
+class Goal:
+    name: str
+    figure: str
+    goal: str
+    holds: bool | None  # None: the rows it needs were not run
+
+
+def goals(rows, contexts):
+    row = {row.name: row for row in rows}
+    mib = 1 << 20
+    result = []
+
+    vpool, base = row["PyTorch, vpool"], row["PyTorch, its cache"]
+    peak, context = vpool.peak, contexts.get("torch")
+    live = min((count for count in (vpool.live, base.live) if count), default=None)
+    if None in (peak, live, context):
+        result.append(Goal("PyTorch's peak / (live + context)", "not measured", "<= 1.03", None))
+    else:
+        ratio = peak / (live + context)
+        figure = f"{ratio:.4f} ({peak / mib:.0f} MiB / ({live / mib:.0f} + {context / mib:.0f}))"
+        reserved = base.figure("peak_reserved_bytes")
+        if base.peak and reserved:  # the same with the kernels that this very program loads
+            loaded = base.peak - reserved
+            figure += f"; with loaded kernels {peak / (live + loaded):.4f} (context {loaded / mib:.0f})"
+        result.append(Goal("PyTorch's peak / (live + context)", figure, "<= 1.03", ratio <= 1.03))
+
+    ours, theirs = vpool.figure("tokens_per_s"), base.figure("tokens_per_s")
+    measured = ours is not None and theirs is not None
+    figure = f"{ours / theirs:.4f} ({ours:.0f} / {theirs:.0f})" if measured else "not measured"
+    result.append(Goal("PyTorch's tokens/s against its cache", figure, ">= 0.97",
+                       ours / theirs >= 0.97 if measured else None))
+
+    pairs, native = row["64 MiB pairs, vpool"], row["call pairs, bare"]
+    ns, native_ns, held = pairs.figure("sync_64m"), native.figure("sync_64m"), pairs.stat("peak_held_bytes")
+    figure = f"{ns:.0f} ns (native {native_ns or 0:.0f} ns)" if ns else "not measured"
+    result.append(Goal("cudaMalloc + cudaFree of 64 MiB, idle", figure, "< 3000 ns", ns < 3000 if ns else None))
+    measured = held is not None
+    figure = f"{held / mib:.0f} MiB" if measured else "not measured"
+    result.append(Goal("  and held meanwhile", figure, "<= 128 MiB", held <= 128 * mib if measured else None))
+
+    stress = [one for one in rows if one.name.startswith("stress") and one.preload and one.runs]
+    wrong = sum(one.figure("mismatches") or 0 for one in stress)
+    checked = sum(one.figure("ops") or 0 for one in stress)
+    figure = f"{wrong:.0f} mismatches in {checked:.0f} operations" if stress else "not measured"
+    right = wrong == 0 and all(run.worked for one in stress for run in one.runs)
+    result.append(Goal("stress on the device", figure, "0", right if stress else None))
+    return result

@@ -1,0 +1,363 @@
+/* Allocation and release, and the state behind them. */
+#include "api/api_private.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+struct vp_state vp_state = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* How long a host wait for an earlier cudaFree may last before more memory is taken instead: natively that cudaFree would have waited without bound, but maybe on
+ * another thread, which this one could be holding up. */
+static const uint64_t BARRIER_WAIT_NS = 2000000000;
+
+/* How long an allocation waits for pending work to free something before it reports out of memory. */
+static const uint64_t PENDING_WAIT_NS = 5000000000;
+
+static __thread bool inside;
+
+bool vp_enter(void) {
+    if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || inside)
+        return false;
+    pthread_mutex_lock(&vp_state.lock);
+    inside = true;
+    return true;
+}
+
+void vp_leave(void) {
+    inside = false;
+    pthread_mutex_unlock(&vp_state.lock);
+}
+
+/* After a vp_leave() of the same call. */
+static void reenter(void) {
+    pthread_mutex_lock(&vp_state.lock);
+    inside = true;
+}
+
+static void retire(void *user, struct vp_line *line) {
+    struct vp_pool *pool = vp_state.pools[line->context->device];
+    (void)user;
+    if (pool)
+        vp_pool_drop_line(pool, line);
+}
+
+int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
+    int phase = atomic_load_explicit(&vp_state.phase, memory_order_acquire);
+    if (phase != VP_CLOSED)
+        return phase == VP_OPEN ? 0 : -ENODEV;
+    const char *missing = NULL;
+    pthread_mutex_lock(&vp_state.lock);
+    int err = 0;
+    if (atomic_load(&vp_state.phase) == VP_CLOSED) {
+        vp_options_announce();
+        err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
+        if (!err) {
+            vp_lines_init(&vp_state.lines, &vp_state.drv);
+            vp_state.lines.retire = retire;
+            vp_list_init(&vp_state.mempools);
+            vp_slab_init(&vp_state.mempool_slab, sizeof(struct vp_mempool));
+            vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
+        }
+        atomic_store_explicit(&vp_state.phase, err ? VP_REFUSED : VP_OPEN, memory_order_release);
+    }
+    pthread_mutex_unlock(&vp_state.lock);
+    if (err)
+        vp_log(VP_LOG_WARN, "this CUDA driver lacks %s: everything is passed on to it", missing);
+    return err;
+}
+
+bool vp_api_ready(void) {
+    return atomic_load_explicit(&vp_state.phase, memory_order_acquire) == VP_OPEN;
+}
+
+static const struct vp_policy *chosen_policy(void) {
+    switch (vp_options()->policy) {
+    case VP_POLICY_VPMM: return &vp_policy_vpmm;
+    case VP_POLICY_NATIVE: return NULL;
+    default: return &vp_policy_vpool;
+    }
+}
+
+struct vp_pool *vp_state_pool(CUdevice dev) {
+    if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
+        return NULL;
+    if (vp_state.pools[dev])
+        return vp_state.pools[dev];
+    const struct vp_options *o = vp_options();
+    const struct vp_policy *policy = chosen_policy();
+    const struct vp_pool_config config = { .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check };
+    struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
+    int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.lines, dev, policy, &config) : -ENOENT;
+    if (err) {
+        vp_slab_free(&vp_state.pool_slab, pool);
+        vp_state.refused[dev] = true;
+        if (policy)
+            vp_log(VP_LOG_WARN, "device %d: %s; its memory is left to CUDA", dev,
+                   err == -EOPNOTSUPP ? "no virtual memory management" : "no address range to be had");
+        return NULL;
+    }
+    vp_pool_set_peers(pool, vp_state.peers[dev]);
+    vp_state.pools[dev] = pool;
+    vp_mempool_open_device(dev);
+    return pool;
+}
+
+struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool) {
+    for (int dev = 0; dev < VP_DEVICES; dev++) {
+        struct vp_region *r = vp_state.pools[dev] ? vp_pool_find(vp_state.pools[dev], ptr) : NULL;
+        if (r) {
+            *pool = vp_state.pools[dev];
+            return r;
+        }
+    }
+    return NULL;
+}
+
+struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) {
+    for (int dev = 0; dev < VP_DEVICES; dev++) {
+        struct vp_region *r = vp_state.pools[dev] ? vp_pool_find_inside(vp_state.pools[dev], ptr) : NULL;
+        if (r) {
+            *pool = vp_state.pools[dev];
+            return r;
+        }
+    }
+    return NULL;
+}
+
+/* ---- waiting on the host, without the lock ---- */
+
+static void relax_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void pause_for(uint64_t waited_ns) {
+    /* A barrier on an idle device is done within half a microsecond; a long kernel must not keep a core busy. */
+    if (waited_ns < 20000)
+        relax_cpu();
+    else if (waited_ns < 200000)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+}
+
+/* Returns true if the event completed, false after the bound or an error (then in lines->error). */
+static bool wait_event(struct vp_event *ev) {
+    uint64_t begin = vp_clock_ns();
+    CUevent handle = ev->handle;
+    CUresult res;
+    vp_leave();
+    for (;;) {
+        CUstreamCaptureMode mode = vp_capture_relax(&vp_state.lines);
+        res = vp_state.drv.cuEventQuery(handle);
+        vp_capture_restore(&vp_state.lines, mode);
+        uint64_t waited = vp_clock_ns() - begin;
+        if (res != CUDA_ERROR_NOT_READY || waited > BARRIER_WAIT_NS)
+            break;
+        pause_for(waited);
+    }
+    reenter();
+    if (res && res != CUDA_ERROR_NOT_READY && !ev->dropped)
+        vp_state.lines.error = res;
+    vp_event_put(&vp_state.lines, ev);
+    return res == CUDA_SUCCESS;
+}
+
+/* Could the request be met at all, if everything pending came free? */
+static bool hopeless(const struct vp_pool *pool, size_t size) {
+    size_t free_bytes = 0, total = 0;
+    if (vp_list_empty(&vp_state.lines.pending))
+        return true;
+    vp_state.drv.cuMemGetInfo_v2(&free_bytes, &total);
+    return size > free_bytes + pool->stats.held_bytes - pool->stats.live_bytes;
+}
+
+/* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
+static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    uint64_t begin = 0;
+    for (;;) {
+        vp_state.lines.error = 0;
+        int err = vp_pool_alloc(pool, req, out);
+        if (err == -EAGAIN) {
+            atomic_fetch_add(&vp_state.waits_host[pool->device], 1);
+            req->impatient = !wait_event(req->await);
+        } else if (err == -ENOMEM) {
+            uint64_t now = vp_clock_ns();
+            begin = begin ? begin : now;
+            if (now - begin > PENDING_WAIT_NS || hopeless(pool, req->size))
+                return err;
+            atomic_fetch_add(&vp_state.waits_host[pool->device], 1);
+            vp_leave();
+            pause_for(now - begin);
+            reenter();
+        } else {
+            return err;
+        }
+        if (vp_state.lines.error)
+            return -EIO;
+    }
+}
+
+/* What the door returns; false: the policy leaves it to CUDA. */
+static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, CUdeviceptr *out, CUresult *res) {
+    if (err == -EOPNOTSUPP)
+        return false;
+    if (err == -ENOMEM)
+        pool->stats.ooms++;
+    if (!err)
+        *out = r->addr;
+    *res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
+    return true;
+}
+
+/* ---- the calls ---- */
+
+bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
+    bool served = false;
+    if (!out || !size || !vp_enter())
+        return false;
+    struct vp_context *ctx = vp_context_current(&vp_state.lines);
+    struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
+    if (pool) {
+        struct vp_request req = { .asked = size, .context = ctx };
+        struct vp_region *r = NULL;
+        int err = allocate(pool, &req, &r);
+        served = answer(pool, err, r, out, res);
+    }
+    vp_leave();
+    return served;
+}
+
+/* The pitch that CUDA 12 and 13 use on every device so far: rows begin at multiples of 512 bytes. */
+enum { PITCH = 512 };
+
+bool vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem, CUresult *res) {
+    if (!out || !pitch || !width || !height || (elem != 4 && elem != 8 && elem != 16) || width > SIZE_MAX / 2)
+        return false;
+    size_t row = vp_round_up(width, PITCH);
+    if (height > SIZE_MAX / 2 / row || !vp_api_alloc(out, row * height, res))
+        return false;
+    if (*res == CUDA_SUCCESS)
+        *pitch = row;
+    return true;
+}
+
+static int stream_waits(const struct vp_mempool *mp) {
+    int mode = vp_options()->wait;
+    if (mode == VP_WAIT_NEVER || !mp->reuse_internal)
+        return VP_WAITS_NEVER;
+    if (mode == VP_WAIT_AUTO)
+        mode = atomic_load_explicit(&vp_state.coupled, memory_order_relaxed) ? VP_WAIT_LATE : VP_WAIT_EARLY;
+    return mode == VP_WAIT_EARLY ? VP_WAITS_EARLY : VP_WAITS_LATE;
+}
+
+bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream, CUresult *res) {
+    bool served = false;
+    struct vp_line *line;
+    if (!out || !size || !vp_enter())
+        return false;
+    if (!vp_line_get(&vp_state.lines, stream, &line) && vp_state_pool(line->context->device)) {
+        struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[line->context->device];
+        struct vp_pool *pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
+        if (pool) {
+            struct vp_request req = { .asked = size, .line = line, .context = line->context, .owner = mp, .waits = stream_waits(mp) };
+            struct vp_region *r = NULL;
+            int err = allocate(pool, &req, &r);
+            if (!err)
+                vp_mempool_took(mp, size);
+            served = answer(pool, err, r, out, res);
+        }
+    }
+    vp_leave();
+    return served;
+}
+
+static void release(struct vp_pool *pool, struct vp_region *r, vp_cond *cond) {
+    if (r->owner)
+        vp_mempool_gave(r->owner, r->asked);
+    vp_pool_free(pool, r, cond);
+}
+
+/* Below this a cudaFree shares the barrier of a later one: its bytes come back a little later. */
+enum { BARRIER_WORTH = 1 << 20 };
+
+bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
+    struct vp_pool *pool;
+    struct vp_region *r;
+    CUcontext now = NULL;
+    if (!ptr || !vp_enter())
+        return false;
+    if (!(r = vp_state_find(ptr, &pool)) || vp_state.drv.cuCtxGetCurrent(&now) || !now) {
+        vp_leave();
+        return false;
+    }
+    if (vp_options()->sync_free && !atomic_load(&vp_state.lines.captures)) {
+        vp_leave();
+        CUresult err = vp_state.drv.cuCtxSynchronize();
+        if (err) {
+            *res = err;
+            return true;
+        }
+        reenter();
+        if (!(r = vp_state_find(ptr, &pool))) {
+            vp_leave();
+            return false;
+        }
+    }
+    /* Every context that could have touched the bytes: those of the device, and of its peers with access. */
+    uint64_t devices = pool->peers | UINT64_C(1) << pool->device;
+    vp_cond cond = { 0 };
+    struct vp_context *ctx;
+    int err = 0;
+    vp_list_each(ctx, &vp_state.lines.contexts, link)
+        if (!err && !ctx->gone && devices >> ctx->device & 1)
+            err = vp_cond_barrier(&vp_state.lines, &cond, ctx, r->asked >= BARRIER_WORTH);
+    if (err)
+        vp_cond_clear(&vp_state.lines, &cond);
+    else
+        release(pool, r, &cond);
+    *res = vp_driver_result(err);
+    vp_leave();
+    return true;
+}
+
+bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
+    struct vp_pool *pool;
+    struct vp_region *r;
+    struct vp_line *line;
+    bool served = false;
+    if (!ptr || !vp_enter())
+        return false;
+    /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
+    if ((r = vp_state_find(ptr, &pool)) && !vp_line_get(&vp_state.lines, stream, &line)) {
+        vp_cond cond = { 0 };
+        int err = vp_cond_free(&vp_state.lines, &cond, line, vp_pool_wants_event(pool, line, r->size));
+        if (!err)
+            release(pool, r, &cond);
+        *res = vp_driver_result(err);
+        served = true;
+    }
+    vp_leave();
+    return served;
+}
+
+bool vp_api_relieve(void) {
+    size_t given = 0;
+    if (!vp_enter())
+        return false;
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.pools[dev])
+            given += vp_pool_trim(vp_state.pools[dev], 0);
+    vp_leave();
+    return given > 0;
+}
+
+void vp_api_passed(enum vp_passed call) {
+    atomic_fetch_add_explicit(&vp_state.passed[call], 1, memory_order_relaxed);
+}

@@ -1,0 +1,122 @@
+/*
+ * What a door calls. A door is an exported CUDA function of the preload library (or a test that plays one).
+ *
+ * Most functions here answer `true`: served, `*res` is what the door returns. `false`: not ours; the door calls the real function
+ * with the same arguments, and then tells the outcome where a function below asks for it. Nothing here sets `*res` when it
+ * answers false, and outputs of a failed call are untouched. All are thread-safe. None may be called before vp_api_open()
+ * succeeded, except vp_api_ready(), vp_api_exit() and vp_api_coupled().
+ *
+ * Streams are handles as the driver knows them: a door of the per-thread kind (_ptsz) passes CU_STREAM_PER_THREAD for 0.
+ */
+#ifndef VP_API_H
+#define VP_API_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* X(name): the door calls that may be passed on to CUDA, counted by name in the statistics. */
+#define VP_PASSED_CALLS(X)                                                                                                   \
+    X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemFree) X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync)            \
+    X(cuMemPoolCreate)
+
+enum vp_passed {
+#define VP_PASSED_ENUM(name) VP_PASSED_##name,
+    VP_PASSED_CALLS(VP_PASSED_ENUM)
+#undef VP_PASSED_ENUM
+    VP_PASSED_COUNT
+};
+
+/*
+ * Opens the library on a driver: `lookup(name, ctx)` gives the real address of a cu* symbol, or NULL. Called once the program's own
+ * libcuda is known (any number of times, by any thread: the first one counts). Makes no CUDA call. Returns 0; -ENOSYS when the
+ * driver lacks what a pool needs, -ENODEV in a forked child whose parent used CUDA: everything is then passed on.
+ */
+int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx);
+bool vp_api_ready(void);
+
+/* cuMemAlloc, cuMemAllocPitch, cuMemFree. */
+bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res);
+bool vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem, CUresult *res);
+bool vp_api_free(CUdeviceptr ptr, CUresult *res);
+
+/* cuMemAllocAsync (`pool` NULL: the device's current pool), cuMemAllocFromPoolAsync, cuMemFreeAsync. */
+bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream, CUresult *res);
+bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res);
+
+/*
+ * A native call of anyone failed with out of memory: gives idle memory of every pool back. True if anything was given back, so that
+ * the call is worth trying once more. The door calls this for calls which it passed on.
+ */
+bool vp_api_relieve(void);
+
+/* Counts a call passed on. */
+void vp_api_passed(enum vp_passed call);
+
+/* cuMemGetInfo: call the real one first; adds what the pool of the current device could hand out again to `*free_bytes`. */
+void vp_api_mem_info(size_t *free_bytes);
+
+/* cuMemGetAddressRange: either output may be NULL. */
+bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUresult *res);
+/*
+ * cuPointerGetAttribute: served for the attributes whose native answer for our memory would show the chunk or the reservation instead of the
+ * allocation. For cuPointerGetAttributes the door asks the real function first, then this one for each attribute in turn.
+ */
+bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, CUresult *res);
+
+/* Streams. After a successful creation; before a destruction. */
+void vp_api_stream_created(CUstream stream);
+void vp_api_stream_destroying(CUstream stream);
+
+/*
+ * Contexts. `created` after cuCtxCreate*, cuDevicePrimaryCtxRetain and cuCtxFromGreenCtx: from then on cudaFree waits for its work too.
+ * `destroying` before cuCtxDestroy, cuGreenCtxDestroy (with the context of cuCtxFromGreenCtx), cuDevicePrimaryCtxReset and the
+ * cuDevicePrimaryCtxRelease that will end it (the door cannot know: it calls `destroying` with the primary context before, and `destroyed`
+ * with whether cuDevicePrimaryCtxGetState says inactive after). `destroyed(…, ended)`: whether the context really ended: its synchronous
+ * blocks, streams and events are then dropped; else everything goes on.
+ */
+void vp_api_context_created(CUcontext ctx, bool primary);
+void vp_api_context_destroying(CUcontext ctx);
+void vp_api_context_destroyed(CUcontext ctx, bool ended);
+/* The primary context of a device if this library has seen it, else NULL (then there is nothing to tell). */
+CUcontext vp_api_primary(CUdevice dev);
+
+/*
+ * Captures. `beginning` before cuStreamBeginCapture* (from then on no barrier is taken), `began` after it with its success;
+ * `ended` after cuStreamEndCapture, whatever it returned for a stream that had begun one.
+ */
+void vp_api_capture_beginning(CUstream stream);
+void vp_api_capture_began(CUstream stream, bool ok);
+void vp_api_capture_ended(CUstream stream);
+
+/* After a successful cuCtxEnablePeerAccess / cuCtxDisablePeerAccess of the calling thread's context. */
+void vp_api_peer_enabled(CUcontext peer);
+void vp_api_peer_disabled(CUcontext peer);
+
+/*
+ * Memory pools. Call `created` after a successful cuMemPoolCreate: it answers whether the pool is ours to serve. For each of the others, false:
+ * not a pool of ours. `set_current` after a successful cuDeviceSetMemPool.
+ */
+bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props);
+void vp_api_pool_destroyed(CUmemoryPool pool);
+void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool);
+bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res);
+bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res);
+bool vp_api_pool_trim_to(CUmemoryPool pool, size_t keep, CUresult *res);
+bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count, CUresult *res);
+bool vp_api_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location, CUresult *res);
+
+/*
+ * The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore, stream-memory
+ * wait): no early waits from here on. `why` is a string constant for the log. A host function was queued on `stream`.
+ */
+void vp_api_coupled(const char *why);
+void vp_api_host_function(CUstream stream);
+
+/* pthread_atfork handlers, and the end of the process (statistics; makes no CUDA call; may be called twice). */
+void vp_api_fork_prepare(void);
+void vp_api_fork_parent(void);
+void vp_api_fork_child(void);
+void vp_api_exit(void);
+
+#endif

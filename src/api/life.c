@@ -1,0 +1,178 @@
+/* What happens to streams, contexts, captures, peers and the process; and what outsiders may do to us. */
+#include "api/api_private.h"
+
+#include <unistd.h>
+
+/* ---- streams ---- */
+
+void vp_api_stream_created(CUstream stream) {
+    CUcontext handle;
+    struct vp_line *line;
+    if (!vp_enter())
+        return;
+    /* A driver without context barriers needs every non-blocking stream by name; else the context is enough. */
+    if (!vp_state.lines.barriers)
+        vp_line_get(&vp_state.lines, stream, &line);
+    else if (!vp_state.drv.cuStreamGetCtx(stream, &handle))
+        vp_context_get(&vp_state.lines, handle);
+    vp_leave();
+}
+
+/* A capture of this stream is over. */
+static void capture_over(uint64_t id) {
+    if (vp_map_take(&vp_state.capturing, id + 1))
+        atomic_fetch_sub(&vp_state.lines.captures, 1);
+}
+
+void vp_api_stream_destroying(CUstream stream) {
+    unsigned long long id;
+    /* The default streams are nobody's to destroy. */
+    if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD || !vp_enter())
+        return;
+    struct vp_line *line = vp_line_find(&vp_state.lines, stream);
+    if (!vp_state.drv.cuStreamGetId(stream, &id))
+        capture_over(id);
+    if (line)
+        vp_line_destroying(&vp_state.lines, line);
+    vp_leave();
+}
+
+void vp_api_host_function(CUstream stream) {
+    struct vp_line *line;
+    if (!vp_enter())
+        return;
+    if (!vp_line_get(&vp_state.lines, stream, &line))
+        vp_line_host_func(line);
+    vp_leave();
+}
+
+/* ---- captures ---- */
+
+void vp_api_capture_beginning(CUstream stream) {
+    unsigned long long id;
+    if (!vp_enter())
+        return;
+    if (!vp_state.drv.cuStreamGetId(stream, &id) && !vp_map_get(&vp_state.capturing, id + 1) &&
+        !vp_map_reserve(&vp_state.capturing)) {
+        vp_map_set(&vp_state.capturing, id + 1, &vp_state);
+        atomic_fetch_add(&vp_state.lines.captures, 1);
+    }
+    vp_leave();
+}
+
+void vp_api_capture_began(CUstream stream, bool ok) {
+    if (!ok)
+        vp_api_capture_ended(stream);
+}
+
+void vp_api_capture_ended(CUstream stream) {
+    unsigned long long id;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!vp_enter())
+        return;
+    /* A refused end (by the wrong thread, say) leaves the capture running. */
+    bool over = vp_state.drv.cuStreamIsCapturing(stream, &status) || status == CU_STREAM_CAPTURE_STATUS_NONE;
+    if (over && !vp_state.drv.cuStreamGetId(stream, &id))
+        capture_over(id);
+    vp_leave();
+}
+
+/* ---- contexts ---- */
+
+void vp_api_context_created(CUcontext handle, bool primary) {
+    if (!handle || !vp_enter())
+        return;
+    struct vp_context *ctx = vp_context_get(&vp_state.lines, handle);
+    if (ctx)
+        ctx->primary |= primary;
+    vp_leave();
+}
+
+void vp_api_context_destroying(CUcontext ctx) {
+    /* Nothing to do before: its work ends with it, and until then goes on. Kept as a door's duty so that the order stays stated. */
+    (void)ctx;
+}
+
+void vp_api_context_destroyed(CUcontext handle, bool ended) {
+    if (!handle || !ended || !vp_enter())
+        return;
+    struct vp_context *ctx = vp_map_get(&vp_state.lines.by_handle, (uintptr_t)handle);
+    if (ctx) {
+        vp_context_drop(&vp_state.lines, ctx);
+        for (int dev = 0; dev < VP_DEVICES; dev++)
+            if (vp_state.pools[dev]) {
+                vp_pool_drop_context(vp_state.pools[dev], ctx);
+                vp_pool_refile(vp_state.pools[dev]);
+            }
+    }
+    vp_leave();
+}
+
+CUcontext vp_api_primary(CUdevice dev) {
+    CUcontext handle = NULL;
+    struct vp_context *ctx;
+    if (!vp_enter())
+        return NULL;
+    vp_list_each(ctx, &vp_state.lines.contexts, link)
+        if (!ctx->gone && ctx->device == dev && ctx->primary)
+            handle = ctx->handle;
+    vp_leave();
+    return handle;
+}
+
+/* ---- peers ---- */
+
+static void set_peer(CUcontext peer, bool on) {
+    CUdevice mine;
+    if (!vp_enter())
+        return;
+    struct vp_context *ctx = vp_context_get(&vp_state.lines, peer);
+    if (ctx && !vp_state.drv.cuCtxGetDevice(&mine) && mine != ctx->device && mine < VP_DEVICES && ctx->device < VP_DEVICES) {
+        uint64_t *peers = &vp_state.peers[ctx->device];
+        *peers = on ? *peers | UINT64_C(1) << mine : *peers & ~(UINT64_C(1) << mine);
+        if (vp_state.pools[ctx->device] && vp_pool_set_peers(vp_state.pools[ctx->device], *peers) < 0)
+            vp_log(VP_LOG_WARN, "device %d could not be given access to the memory of device %d", (int)mine, (int)ctx->device);
+    }
+    vp_leave();
+}
+
+void vp_api_peer_enabled(CUcontext peer) {
+    set_peer(peer, true);
+}
+
+void vp_api_peer_disabled(CUcontext peer) {
+    set_peer(peer, false);
+}
+
+/* ---- coupling ---- */
+
+void vp_api_coupled(const char *why) {
+    if (!atomic_exchange(&vp_state.coupled, true))
+        vp_log(VP_LOG_INFO, "coupled with other processes or devices (%s): streams wait for memory only when growing fails", why);
+}
+
+/* ---- the process ---- */
+
+void vp_api_fork_prepare(void) {
+    pthread_mutex_lock(&vp_state.lock);
+}
+
+void vp_api_fork_parent(void) {
+    pthread_mutex_unlock(&vp_state.lock);
+}
+
+/* The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used none starts afresh. */
+void vp_api_fork_child(void) {
+    bool used = false;
+    pthread_mutex_init(&vp_state.lock, NULL);
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        used |= vp_state.pools[dev] != NULL;
+    if (used)
+        atomic_store(&vp_state.phase, VP_REFUSED);
+}
+
+void vp_api_exit(void) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said))
+        vp_stats_write();
+}

@@ -1,0 +1,220 @@
+/*
+ * Stream-ordered memory pools. A pool that we serve keeps its handle in the driver, where it owns no memory; its attributes and its accounts are here.
+ * All pools of a device share one vp_pool: nothing is hidden from one that the other could use.
+ */
+#include "api/api_private.h"
+
+#include <errno.h>
+
+static struct vp_mempool *mempool_new(CUmemoryPool handle, CUdevice dev) {
+    struct vp_mempool *mp = vp_slab_alloc(&vp_state.mempool_slab);
+    if (!mp)
+        return NULL;
+    mp->handle = handle;
+    mp->device = dev;
+    mp->reuse_events = mp->reuse_opportunistic = mp->reuse_internal = 1;
+    vp_list_append(&vp_state.mempools, &mp->link);
+    return mp;
+}
+
+static void mempool_free(struct vp_mempool *mp) {
+    vp_list_remove(&mp->link);
+    vp_slab_free(&vp_state.mempool_slab, mp);
+}
+
+void vp_mempool_open_device(CUdevice dev) {
+    CUmemoryPool handle = NULL, now = NULL;
+    const struct vp_driver *drv = &vp_state.drv;
+    if (!drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetDefaultMemPool(&handle, dev))
+        return;
+    struct vp_mempool *mp = mempool_new(handle, dev);
+    if (!mp)
+        return;
+    mp->is_default = true;
+    if (!drv->cuDeviceGetMemPool || drv->cuDeviceGetMemPool(&now, dev))
+        now = handle;
+    vp_state.current[dev] = vp_mempool_of(now);
+}
+
+struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
+    struct vp_mempool *mp;
+    vp_list_each(mp, &vp_state.mempools, link)
+        if (mp->handle == handle && !mp->dead)
+            return mp;
+    return NULL;
+}
+
+static uint64_t reserved(const struct vp_mempool *mp) {
+    return mp->is_default ? vp_state.pools[mp->device]->stats.held_bytes : mp->used;
+}
+
+void vp_mempool_took(struct vp_mempool *mp, size_t size) {
+    mp->blocks++;
+    mp->used += size;
+    if (mp->used > mp->used_high)
+        mp->used_high = mp->used;
+    if (reserved(mp) > mp->reserved_high)
+        mp->reserved_high = reserved(mp);
+}
+
+void vp_mempool_gave(struct vp_mempool *mp, size_t size) {
+    mp->blocks--;
+    mp->used -= size;
+    if (mp->dead && !mp->blocks)
+        mempool_free(mp);
+}
+
+/* Looks a pool up with the lock held; NULL with the lock free. The pool's device is opened if the handle may be its default. */
+static struct vp_mempool *enter_with(CUmemoryPool handle) {
+    if (!handle || !vp_enter())
+        return NULL;
+    struct vp_mempool *mp = vp_mempool_of(handle);
+    int count = 0;
+    if (!mp && !vp_state.drv.cuDeviceGetCount(&count))
+        for (int i = 0; i < count && i < VP_DEVICES && !mp; i++) {
+            CUmemoryPool def = NULL;
+            if (!vp_state.pools[i] && vp_state.drv.cuDeviceGetDefaultMemPool &&
+                !vp_state.drv.cuDeviceGetDefaultMemPool(&def, i) && def == handle && vp_state_pool(i))
+                mp = vp_mempool_of(handle);
+        }
+    if (!mp)
+        vp_leave();
+    return mp;
+}
+
+bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
+    bool ours = false;
+    if (!props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !vp_enter())
+        return false;
+    if (vp_state_pool(props->location.id))
+        ours = mempool_new(pool, props->location.id) != NULL;
+    vp_leave();
+    return ours;
+}
+
+void vp_api_pool_destroyed(CUmemoryPool pool) {
+    struct vp_mempool *mp = enter_with(pool);
+    if (!mp)
+        return;
+    /* CUDA makes the default pool current again if the current one is destroyed. */
+    if (vp_state.current[mp->device] == mp) {
+        CUmemoryPool def = NULL;
+        if (vp_state.drv.cuDeviceGetDefaultMemPool)
+            vp_state.drv.cuDeviceGetDefaultMemPool(&def, mp->device);
+        vp_state.current[mp->device] = vp_mempool_of(def);
+    }
+    mp->dead = true;
+    if (!mp->blocks)
+        mempool_free(mp);
+    vp_leave();
+}
+
+void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
+    if (dev < 0 || dev >= VP_DEVICES || !vp_enter())
+        return;
+    if (vp_state_pool(dev))
+        vp_state.current[dev] = vp_mempool_of(pool);
+    vp_leave();
+}
+
+bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
+    struct vp_mempool *mp = value ? enter_with(pool) : NULL;
+    if (!mp)
+        return false;
+    bool served = true;
+    switch (attr) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: *(int *)value = mp->reuse_events; break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: *(int *)value = mp->reuse_opportunistic; break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: *(int *)value = mp->reuse_internal; break;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: *(cuuint64_t *)value = mp->threshold; break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *(cuuint64_t *)value = reserved(mp); break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = mp->reserved_high; break;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *(cuuint64_t *)value = mp->used; break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: *(cuuint64_t *)value = mp->used_high; break;
+    default: served = false;
+    }
+    vp_leave();
+    if (served)
+        *res = CUDA_SUCCESS;
+    return served;
+}
+
+bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
+    struct vp_mempool *mp = value ? enter_with(pool) : NULL;
+    if (!mp)
+        return false;
+    bool served = true;
+    *res = CUDA_SUCCESS;
+    switch (attr) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: mp->reuse_events = *(int *)value != 0; break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: mp->reuse_opportunistic = *(int *)value != 0; break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: mp->reuse_internal = *(int *)value != 0; break;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: mp->threshold = *(cuuint64_t *)value; break;
+    /* The marks can only be reset. */
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        *res = *(cuuint64_t *)value ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+        if (!*res)
+            mp->reserved_high = reserved(mp);
+        break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        *res = *(cuuint64_t *)value ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+        if (!*res)
+            mp->used_high = mp->used;
+        break;
+    default: served = false;
+    }
+    vp_leave();
+    return served;
+}
+
+bool vp_api_pool_trim_to(CUmemoryPool pool, size_t keep, CUresult *res) {
+    struct vp_mempool *mp = enter_with(pool);
+    if (!mp)
+        return false;
+    vp_pool_trim(vp_state.pools[mp->device], keep);
+    vp_leave();
+    *res = CUDA_SUCCESS;
+    return true;
+}
+
+/* Access is a property of the device's whole memory here: what one pool opens to a peer, all of its pools do. */
+bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count, CUresult *res) {
+    struct vp_mempool *mp = map && count ? enter_with(pool) : NULL;
+    if (!mp)
+        return false;
+    uint64_t peers = vp_state.peers[mp->device];
+    int err = 0;
+    for (size_t i = 0; i < count && !err; i++) {
+        int id = map[i].location.id;
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || id < 0 || id >= VP_DEVICES)
+            err = -EINVAL;
+        else if (id == mp->device)
+            err = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? 0 : -EINVAL;
+        else if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            peers &= ~(UINT64_C(1) << id);
+        else
+            peers |= UINT64_C(1) << id;
+    }
+    if (!err)
+        err = vp_pool_set_peers(vp_state.pools[mp->device], peers);
+    if (!err)
+        vp_state.peers[mp->device] = peers;
+    vp_leave();
+    *res = err == -EIO ? CUDA_ERROR_INVALID_DEVICE : vp_driver_result(err);
+    return true;
+}
+
+bool vp_api_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location, CUresult *res) {
+    struct vp_mempool *mp = flags && location ? enter_with(pool) : NULL;
+    if (!mp)
+        return false;
+    bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0 && location->id < VP_DEVICES;
+    if (device) {
+        uint64_t who = vp_state.peers[mp->device] | UINT64_C(1) << mp->device;
+        *flags = who >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    }
+    vp_leave();
+    *res = device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return true;
+}

@@ -1,0 +1,56 @@
+/* Questions about memory: the allocation is the answer, not the chunk nor the reservation. */
+#include "api/api_private.h"
+
+/* The driver counts its buffer ids from 1; ours begin where it never gets. */
+static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62;
+
+void vp_api_mem_info(size_t *free_bytes) {
+    CUdevice dev;
+    if (!free_bytes || !vp_enter())
+        return;
+    struct vp_pool *pool = NULL;
+    if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
+        pool = vp_state.pools[dev];
+    if (pool && pool->stats.held_bytes > pool->stats.live_bytes)
+        *free_bytes += pool->stats.held_bytes - pool->stats.live_bytes;
+    vp_leave();
+}
+
+bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUresult *res) {
+    struct vp_pool *pool;
+    if ((!base && !size) || !vp_enter())
+        return false;
+    const struct vp_region *r = vp_state_find_inside(ptr, &pool);
+    if (r) {
+        if (base)
+            *base = r->addr;
+        if (size)
+            *size = r->asked;
+        *res = CUDA_SUCCESS;
+    }
+    vp_leave();
+    return r != NULL;
+}
+
+bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, CUresult *res) {
+    struct vp_pool *pool;
+    if (!data || !vp_enter())
+        return false;
+    const struct vp_region *r = vp_state_find_inside(ptr, &pool);
+    bool served = r != NULL;
+    if (r) {
+        const struct vp_mempool *mp = r->owner;
+        switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = r->addr; break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = r->asked; break;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = BUFFER_ID_BASE + r->serial; break;
+        case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = r->sync ? r->context->handle : NULL; break;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; break;
+        default: served = false;
+        }
+    }
+    vp_leave();
+    if (served)
+        *res = CUDA_SUCCESS;
+    return served;
+}

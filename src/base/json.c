@@ -1,0 +1,202 @@
+#include "base/json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void flush(struct vp_json *json)
+{
+    for (size_t done = 0; done < json->used && !json->error;) {
+        ssize_t wrote = write(json->fd, json->buffer + done, json->used - done);
+        if (wrote >= 0)
+            done += (size_t)wrote;
+        else if (errno != EINTR)
+            json->error = -errno;
+    }
+    json->used = 0;
+}
+
+static void put(struct vp_json *json, const char *bytes, size_t count)
+{
+    while (count) {
+        if (json->used == json->size)
+            flush(json);
+        size_t room = json->size - json->used;
+        size_t part = count < room ? count : room;
+        memcpy(json->buffer + json->used, bytes, part);
+        json->used += part;
+        bytes += part;
+        count -= part;
+    }
+}
+
+static void put_text(struct vp_json *json, const char *text)
+{
+    put(json, text, strlen(text));
+}
+
+static void put_newline(struct vp_json *json)
+{
+    put_text(json, "\n");
+    for (unsigned i = 0; i < json->depth; i++)
+        put_text(json, "  ");
+}
+
+/* How many bytes the UTF-8 character at `at` has, or 0 where none begins there. Overlong forms, surrogates
+ * and what lies beyond U+10FFFF count as none, as JSON readers see it. */
+static size_t utf8_length(const unsigned char *at)
+{
+    static const struct {
+        unsigned char first_low, first_high, second_low, second_high;
+        size_t length;
+    } forms[] = {
+        {0x20, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        if (at[0] < forms[i].first_low || at[0] > forms[i].first_high)
+            continue;
+        if (forms[i].length > 1 && (at[1] < forms[i].second_low || at[1] > forms[i].second_high))
+            return 0;
+        for (size_t j = 2; j < forms[i].length; j++) {
+            if ((at[j] & 0xc0) != 0x80)
+                return 0;
+        }
+        return forms[i].length;
+    }
+    return 0;
+}
+
+static void put_string(struct vp_json *json, const char *text)
+{
+    put_text(json, "\"");
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        size_t length = utf8_length(at);
+        if (*at == '"' || *at == '\\') {
+            put(json, (char[]){'\\', (char)*at++}, 2);
+        } else if (*at < 0x20) {
+            char escape[8];
+            snprintf(escape, sizeof(escape), "\\u%04x", *at++);
+            put_text(json, escape);
+        } else if (length) {
+            put(json, (const char *)at, length);
+            at += length;
+        } else {
+            put_text(json, "\\ufffd");
+            at++;
+        }
+    }
+    put_text(json, "\"");
+}
+
+/* What stands before each value: the comma, the line's beginning, the key. */
+static void begin_value(struct vp_json *json, const char *key)
+{
+    if (!json->empty)
+        put_text(json, ",");
+    json->empty = false;
+    if (json->depth)
+        put_newline(json);
+    if (key) {
+        put_string(json, key);
+        put_text(json, ": ");
+    }
+}
+
+static void begin_group(struct vp_json *json, const char *key, const char *bracket)
+{
+    begin_value(json, key);
+    put_text(json, bracket);
+    json->depth++;
+    json->empty = true;
+}
+
+static void end_group(struct vp_json *json, const char *bracket)
+{
+    json->depth--;
+    if (!json->empty)
+        put_newline(json);
+    json->empty = false;
+    put_text(json, bracket);
+}
+
+void vp_json_init(struct vp_json *json, int fd, char *buffer, size_t size)
+{
+    *json = (struct vp_json){.fd = fd, .buffer = buffer, .size = size, .empty = true};
+}
+
+int vp_json_finish(struct vp_json *json)
+{
+    put_text(json, "\n");
+    flush(json);
+    return json->error;
+}
+
+void vp_json_begin_object(struct vp_json *json, const char *key)
+{
+    begin_group(json, key, "{");
+}
+
+void vp_json_end_object(struct vp_json *json)
+{
+    end_group(json, "}");
+}
+
+void vp_json_begin_array(struct vp_json *json, const char *key)
+{
+    begin_group(json, key, "[");
+}
+
+void vp_json_end_array(struct vp_json *json)
+{
+    end_group(json, "]");
+}
+
+void vp_json_string(struct vp_json *json, const char *key, const char *value)
+{
+    begin_value(json, key);
+    if (value)
+        put_string(json, value);
+    else
+        put_text(json, "null");
+}
+
+void vp_json_u64(struct vp_json *json, const char *key, uint64_t value)
+{
+    char digits[24];
+    snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value);
+    begin_value(json, key);
+    put_text(json, digits);
+}
+
+void vp_json_double(struct vp_json *json, const char *key, double value)
+{
+    char digits[40];
+    begin_value(json, key);
+    if (!isfinite(value)) {
+        put_text(json, "null");
+        return;
+    }
+    /* The program's locale may write the decimal point in another way, and in several bytes. */
+    snprintf(digits, sizeof(digits), "%.9g", value);
+    char *end = digits;
+    bool in_point = false;
+    for (const char *at = digits; *at; at++) {
+        bool plain = strchr("0123456789+-e", *at) != NULL;
+        if (plain)
+            *end++ = *at;
+        else if (!in_point)
+            *end++ = '.';
+        in_point = !plain;
+    }
+    put(json, digits, (size_t)(end - digits));
+}
+
+void vp_json_bool(struct vp_json *json, const char *key, bool value)
+{
+    begin_value(json, key);
+    put_text(json, value ? "true" : "false");
+}

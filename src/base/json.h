@@ -1,0 +1,49 @@
+/* Writes one JSON text to a file descriptor, piece by piece, over a buffer of the caller's: no allocation, so
+ * that it works in any program and at exit.
+ *
+ * Each value takes a key inside an object, and NULL inside an array or at the top. Errors are kept and told
+ * at the end:
+ *
+ *     vp_json_init(&json, fd, buffer, sizeof(buffer));
+ *     vp_json_begin_object(&json, NULL);
+ *     vp_json_u64(&json, "pid", pid);
+ *     vp_json_end_object(&json);
+ *     int error = vp_json_finish(&json);
+ */
+#ifndef VP_BASE_JSON_H
+#define VP_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vp_json {
+    int fd;
+    int error; /* negative errno of the first failed write */
+    char *buffer;
+    size_t size, used;
+    unsigned depth;
+    bool empty; /* nothing stands yet in the innermost object or array */
+};
+
+/* The buffer stays the caller's, and must outlive the writer; a few hundred bytes do, a page saves system
+ * calls. */
+void vp_json_init(struct vp_json *json, int fd, char *buffer, size_t size);
+
+/* Writes what is left and a newline. 0, or the negative errno of the first write that failed. Does not close
+ * the file. */
+int vp_json_finish(struct vp_json *json);
+
+void vp_json_begin_object(struct vp_json *json, const char *key);
+void vp_json_end_object(struct vp_json *json);
+void vp_json_begin_array(struct vp_json *json, const char *key);
+void vp_json_end_array(struct vp_json *json);
+
+/* Bytes that are no UTF-8 (a path may hold any) become U+FFFD; a NULL value becomes null. */
+void vp_json_string(struct vp_json *json, const char *key, const char *value);
+void vp_json_u64(struct vp_json *json, const char *key, uint64_t value);
+/* Nine significant digits; what is no finite number becomes null. */
+void vp_json_double(struct vp_json *json, const char *key, double value);
+void vp_json_bool(struct vp_json *json, const char *key, bool value);
+
+#endif

@@ -1,0 +1,382 @@
+#include "base/options.h"
+
+#include "base/log.h"
+
+#include <ctype.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum option_kind { OPTION_BOOL, OPTION_INT, OPTION_SIZE, OPTION_ENUM, OPTION_STRING, OPTION_FOREIGN };
+
+struct option {
+    enum option_kind kind;
+    size_t offset; /* of the field in struct vp_options */
+    const char *variable, *fallback, *allowed, *sentence;
+};
+
+#define OFFSET_BOOL(field) offsetof(struct vp_options, field)
+#define OFFSET_INT(field) offsetof(struct vp_options, field)
+#define OFFSET_SIZE(field) offsetof(struct vp_options, field)
+#define OFFSET_ENUM(field) offsetof(struct vp_options, field)
+#define OFFSET_STRING(field) offsetof(struct vp_options, field)
+#define OFFSET_FOREIGN(field) 0
+#define ROW(kind, field, variable, fallback, allowed, sentence) \
+    {OPTION_##kind, OFFSET_##kind(field), variable, fallback, allowed, sentence},
+
+static const struct option table[] = {VP_OPTIONS(ROW)};
+
+#define TABLE_SIZE (sizeof(table) / sizeof(table[0]))
+#define PREFIX "VPOOL_"
+#define NAME_SIZE 64
+#define LINE_SIZE 512
+
+/* ---- reading values ---- */
+
+/* Reads digits and, for sizes, a suffix; *text is left behind them. */
+static bool read_number(const char **text, bool with_suffix, uint64_t *value)
+{
+    static const char suffixes[] = "KMGT";
+    const char *at = *text;
+    uint64_t number = 0;
+    if (!isdigit((unsigned char)*at))
+        return false;
+    for (; isdigit((unsigned char)*at); at++) {
+        if (__builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, (uint64_t)(*at - '0'), &number))
+            return false;
+    }
+    if (with_suffix && *at) {
+        const char *suffix = strchr(suffixes, toupper((unsigned char)*at));
+        if (suffix && *suffix) {
+            uint64_t unit = (uint64_t)1 << (10 * (suffix - suffixes + 1));
+            if (__builtin_mul_overflow(number, unit, &number))
+                return false;
+            at++;
+            if (tolower((unsigned char)at[0]) == 'i' && tolower((unsigned char)at[1]) == 'b')
+                at += 2;
+            else if (tolower((unsigned char)*at) == 'b')
+                at++;
+        } else if (toupper((unsigned char)*at) == 'B') {
+            at++;
+        }
+    }
+    *text = at;
+    *value = number;
+    return true;
+}
+
+static bool parse_number(const struct option *option, const char *text, uint64_t *value)
+{
+    bool is_size = option->kind == OPTION_SIZE;
+    uint64_t low, high, number;
+    const char *allowed = option->allowed;
+    if (!read_number(&allowed, is_size, &low))
+        return false;
+    allowed += strlen("..");
+    if (!read_number(&allowed, is_size, &high) || !read_number(&text, is_size, &number) || *text)
+        return false;
+    if (number < low || number > high)
+        return false;
+    *value = number;
+    return true;
+}
+
+static bool parse_bool(const char *text, bool *value)
+{
+    static const char *const words[][2] = {{"0", "1"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        for (int truth = 0; truth < 2; truth++) {
+            if (!strcasecmp(text, words[i][truth])) {
+                *value = truth;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Steps through "one, two, three": the length of the word at *list, which is left at the next one. */
+static size_t next_word(const char **list, const char **word)
+{
+    *word = *list;
+    size_t length = strcspn(*list, ",");
+    *list += length;
+    *list += strspn(*list, ", ");
+    return length;
+}
+
+static bool parse_choice(const char *allowed, const char *text, int *value)
+{
+    const char *word;
+    for (int place = 0; *allowed; place++) {
+        size_t length = next_word(&allowed, &word);
+        if (strlen(text) == length && !strncasecmp(text, word, length)) {
+            *value = place;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_value(const struct option *option, const char *text, struct vp_options *options)
+{
+    void *field = (char *)options + option->offset;
+    switch (option->kind) {
+    case OPTION_BOOL:
+        return parse_bool(text, field);
+    case OPTION_INT:
+    case OPTION_SIZE:
+        return parse_number(option, text, field);
+    case OPTION_ENUM:
+        return parse_choice(option->allowed, text, field);
+    case OPTION_STRING:
+        if (strlen(text) >= VP_OPTION_TEXT)
+            return false;
+        strcpy(field, text);
+        return true;
+    case OPTION_FOREIGN:
+        break;
+    }
+    return true;
+}
+
+void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, void *lookup_context,
+                      vp_options_line_fn *report, void *report_context)
+{
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        const struct option *option = &table[i];
+        parse_value(option, option->fallback, options);
+        if (option->kind == OPTION_FOREIGN)
+            continue;
+        const char *text = lookup(lookup_context, option->variable);
+        if (!text || !*text || parse_value(option, text, options) || !report)
+            continue;
+        char line[LINE_SIZE];
+        if (option->kind == OPTION_STRING)
+            snprintf(line, sizeof(line), "%s is longer than %d characters; it is left unset",
+                     option->variable, VP_OPTION_TEXT - 1);
+        else
+            snprintf(line, sizeof(line), "%s=%.64s is not valid (allowed: %s); using %s",
+                     option->variable, text, option->allowed, option->fallback);
+        report(report_context, line);
+    }
+    /* Who makes CUDA synchronous looks for a fault, and wants each call to end before the next. */
+    const char *own = lookup(lookup_context, "VPOOL_SYNC_FREE");
+    const char *blocking = lookup(lookup_context, "CUDA_LAUNCH_BLOCKING");
+    if ((!own || !*own) && blocking && !strcmp(blocking, "1"))
+        options->sync_free = true;
+}
+
+/* ---- unknown variables ---- */
+
+static size_t least(size_t a, size_t b, size_t c)
+{
+    size_t least_of_two = a < b ? a : b;
+    return least_of_two < c ? least_of_two : c;
+}
+
+/* How many letters must be inserted, removed or changed to make one name of the other (Levenshtein's
+ * distance, a row of the matrix at a time). */
+static size_t name_distance(const char *a, size_t length, const char *b)
+{
+    size_t row[NAME_SIZE + 1];
+    size_t width = strlen(b);
+    for (size_t j = 0; j <= width; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= length; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= width; j++) {
+            size_t above = row[j];
+            row[j] = least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[width];
+}
+
+static bool is_known(const char *name, size_t length)
+{
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        if (strlen(table[i].variable) == length && !memcmp(table[i].variable, name, length))
+            return true;
+    }
+    return false;
+}
+
+/* The option whose name is nearest, or NULL where none is near enough to have been meant. */
+static const struct option *nearest(const char *name, size_t length)
+{
+    const struct option *best = NULL;
+    size_t best_distance = 3;
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        size_t distance = name_distance(name, length, table[i].variable);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = &table[i];
+        }
+    }
+    return best;
+}
+
+void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context)
+{
+    for (; environment && *environment; environment++) {
+        const char *name = *environment;
+        size_t length = strcspn(name, "=");
+        if (strncmp(name, PREFIX, strlen(PREFIX)) || is_known(name, length))
+            continue;
+        const struct option *meant = length < NAME_SIZE ? nearest(name, length) : NULL;
+        char line[LINE_SIZE];
+        if (meant)
+            snprintf(line, sizeof(line), "%.*s is no option of vpool; did you mean %s?",
+                     (int)length, name, meant->variable);
+        else
+            snprintf(line, sizeof(line), "%.*s is no option of vpool",
+                     length < 128 ? (int)length : 128, name);
+        report(report_context, line);
+    }
+}
+
+/* ---- the process's own ---- */
+
+static const char *lookup_environment(void *context, const char *name)
+{
+    return getenv(name);
+}
+
+static void report_to_log(void *context, const char *line)
+{
+    vp_log(VP_LOG_WARN, "%s", line);
+}
+
+static void list_in_log(void *context, const char *line)
+{
+    vp_log(VP_LOG_INFO, "%s", line);
+}
+
+const struct vp_options *vp_options(void)
+{
+    enum { UNREAD, READING, READ };
+    static atomic_int state = UNREAD;
+    static struct vp_options options;
+
+    if (atomic_load_explicit(&state, memory_order_acquire) == READ)
+        return &options;
+    int expected = UNREAD;
+    if (atomic_compare_exchange_strong(&state, &expected, READING)) {
+        vp_options_parse(&options, lookup_environment, NULL, NULL, NULL);
+        vp_log_set_level((enum vp_log_level)options.log);
+        atomic_store_explicit(&state, READ, memory_order_release);
+    }
+    /* Another thread reads them at this moment, for some microseconds. */
+    while (atomic_load_explicit(&state, memory_order_acquire) != READ)
+        sched_yield();
+    return &options;
+}
+
+void vp_options_announce(void)
+{
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    static struct vp_options again; /* parsed for its messages; too large for some threads' stacks */
+
+    if (atomic_flag_test_and_set(&done))
+        return;
+    const struct vp_options *options = vp_options();
+    vp_options_parse(&again, lookup_environment, NULL, report_to_log, NULL);
+    vp_options_find_unknown(environ, report_to_log, NULL);
+    if (vp_log_shows(VP_LOG_INFO))
+        vp_options_print_values(options, list_in_log, NULL);
+}
+
+/* ---- the table as text ---- */
+
+static void format_size(uint64_t bytes, char *text, size_t size)
+{
+    static const char suffixes[] = "\0KMGT";
+    int unit = 0;
+    while (bytes && bytes % 1024 == 0 && unit < 4) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, size, "%llu%.1s", (unsigned long long)bytes, &suffixes[unit]);
+}
+
+static void format_value(const struct option *option, const struct vp_options *options,
+                         char *text, size_t size)
+{
+    const void *field = (const char *)options + option->offset;
+    const char *list = option->allowed, *word = "";
+    size_t length = 0;
+    switch (option->kind) {
+    case OPTION_BOOL:
+        snprintf(text, size, "%d", *(const bool *)field);
+        break;
+    case OPTION_INT:
+        snprintf(text, size, "%llu", (unsigned long long)*(const uint64_t *)field);
+        break;
+    case OPTION_SIZE:
+        format_size(*(const uint64_t *)field, text, size);
+        break;
+    case OPTION_ENUM:
+        for (int place = *(const int *)field; place >= 0; place--)
+            length = next_word(&list, &word);
+        snprintf(text, size, "%.*s", (int)length, word);
+        break;
+    case OPTION_STRING:
+        snprintf(text, size, "%s", (const char *)field);
+        break;
+    case OPTION_FOREIGN:
+        *text = '\0';
+        break;
+    }
+}
+
+void vp_options_print_help(vp_options_line_fn *print, void *context)
+{
+    char line[LINE_SIZE];
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        const struct option *option = &table[i];
+        const char *separator = *option->allowed && *option->fallback ? "; " : "";
+        int used = snprintf(line, sizeof(line), "  %s", option->variable);
+        if (*option->allowed || *option->fallback)
+            snprintf(line + used, sizeof(line) - (size_t)used, " (%s%s%s%s)", option->allowed, separator,
+                     *option->fallback ? "default " : "", option->fallback);
+        print(context, line);
+        snprintf(line, sizeof(line), "      %s", option->sentence);
+        print(context, line);
+    }
+}
+
+void vp_options_print_markdown(vp_options_line_fn *print, void *context)
+{
+    char line[LINE_SIZE];
+    print(context, "| Variable | Allowed | Default | Meaning |");
+    print(context, "|---|---|---|---|");
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        const struct option *option = &table[i];
+        snprintf(line, sizeof(line), "| `%s` | %s | %s | %s |",
+                 option->variable, option->allowed, option->fallback, option->sentence);
+        print(context, line);
+    }
+}
+
+void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context)
+{
+    char line[LINE_SIZE], value[LINE_SIZE / 2];
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        const struct option *option = &table[i];
+        if (option->kind == OPTION_FOREIGN)
+            continue;
+        format_value(option, options, value, sizeof(value));
+        bool changed = strcmp(value, option->fallback) != 0;
+        snprintf(line, sizeof(line), "%s=%s%s", option->variable, value, changed ? "" : " (default)");
+        print(context, line);
+    }
+}

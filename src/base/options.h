@@ -1,0 +1,95 @@
+/* The user's options: environment variables, all of them in the one table below.
+ *
+ * The table makes the struct, the parser, the text of --help, the README's table and the listing of the
+ * values in force. A wrong value is reported, and the default used; nothing here can stop the program. */
+#ifndef VP_BASE_OPTIONS_H
+#define VP_BASE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One line per option: kind, field, variable, default, what is allowed, sentence. What is allowed and the
+ * default are text, as the user reads and writes it; the parser reads them too.
+ *
+ *   BOOL     0 or 1 (also no, yes, off, on, false, true)
+ *   INT      a whole number from 0 up; allowed as LOW..HIGH
+ *   SIZE     bytes, with K, M, G or T behind (powers of 1024; KiB and KB are the same); allowed as LOW..HIGH
+ *   ENUM     one of the words allowed; the field holds its place in the list
+ *   STRING   anything
+ *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it */
+#define VP_OPTIONS(X) \
+    X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, native", \
+      "Who decides which bytes an allocation gets: vpool, the published VPMM, or CUDA (counted only).") \
+    X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
+      "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).") \
+    X(BOOL, adopt, "VPOOL_ADOPT", "1", "0, 1", \
+      "Set the variables by which PyTorch, JAX and TensorFlow hand their allocations over to CUDA.") \
+    X(BOOL, sync_free, "VPOOL_SYNC_FREE", "0", "0, 1", \
+      "Let cudaFree wait for the device, as plain CUDA does; CUDA_LAUNCH_BLOCKING=1 implies it.") \
+    X(ENUM, wait, "VPOOL_WAIT", "auto", "auto, early, late, never", \
+      "When a stream may wait for memory that another freed: before growing, when growing fails, or never.") \
+    X(ENUM, log, "VPOOL_LOG", "warn", "quiet, warn, info, debug", \
+      "Which messages go to stderr.") \
+    X(SIZE, handle, "VPOOL_HANDLE", "16M", "64K..1G", \
+      "Largest physical handle: large ones remap cheaply, small ones waste less where a block pins one.") \
+    X(SIZE, va, "VPOOL_VA", "0", "0..64T", \
+      "First reservation of addresses on each device; 0 is automatic: 4T, halved while the driver refuses.") \
+    X(BOOL, check, "VPOOL_CHECK", "0", "0, 1", \
+      "Verify the pool's invariants after each operation: very slow, for finding faults.") \
+    X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
+      "Pages that the vpmm policy maps in advance.") \
+    X(SIZE, vpmm_va, "VPOOL_VPMM_VA", "0", "0..64T", \
+      "Size of one address reservation of the vpmm policy; 0 is automatic.") \
+    X(FOREIGN, sim, "VPOOL_SIM", "", "", \
+      "Settings of the simulated driver.") \
+    X(FOREIGN, cuda_headers, "VPOOL_CUDA_HEADERS", "", "auto, pypi, installed", \
+      "Where the build takes CUDA's headers from.")
+
+/* The choices of the ENUM options, in the order of the table. Those of VPOOL_LOG are enum vp_log_level. */
+enum vp_policy_choice { VP_POLICY_VPOOL, VP_POLICY_VPMM, VP_POLICY_NATIVE };
+enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER };
+
+/* Strings are copied: some programs write over the memory that their environment came in (setproctitle). */
+#define VP_OPTION_TEXT 4096
+
+#define VP_OPTION_FIELD_BOOL(field) bool field;
+#define VP_OPTION_FIELD_INT(field) uint64_t field;
+#define VP_OPTION_FIELD_SIZE(field) uint64_t field;
+#define VP_OPTION_FIELD_ENUM(field) int field;
+#define VP_OPTION_FIELD_STRING(field) char field[VP_OPTION_TEXT];
+#define VP_OPTION_FIELD_FOREIGN(field)
+#define VP_OPTION_FIELD(kind, field, ...) VP_OPTION_FIELD_##kind(field)
+
+struct vp_options {
+    VP_OPTIONS(VP_OPTION_FIELD)
+};
+
+/* This process's options. Read from the environment at the first call and constant from then on; thread-safe,
+ * callable from a constructor on, allocates nothing. Sets the log's level and says nothing itself. */
+const struct vp_options *vp_options(void);
+
+/* Logs wrong values, unknown VPOOL_ variables and, at VPOOL_LOG=info, the values in force; does so once. For the
+ * moment when the process turns out to use CUDA: the library is loaded into each shell and helper that the
+ * program starts, too, and they should not all say the same. */
+void vp_options_announce(void);
+
+/* The value of a variable, or NULL where it is not set. */
+typedef const char *vp_options_lookup_fn(void *context, const char *name);
+/* Takes one line of text, valid during the call only. */
+typedef void vp_options_line_fn(void *context, const char *line);
+
+/* Fills in every option: the value that lookup gives where it is a good one, else the default. An empty value
+ * counts as unset. Each wrong value goes to report (which may be NULL) as one message. */
+void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, void *lookup_context,
+                      vp_options_line_fn *report, void *report_context);
+
+/* Reports each variable of environment ("NAME=value" strings, NULL at the end) that begins with VPOOL_ and is
+ * no option, with the option that was probably meant. */
+void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context);
+
+/* The table as text, line by line: for --help, as Markdown, or with the values in force. */
+void vp_options_print_help(vp_options_line_fn *print, void *context);
+void vp_options_print_markdown(vp_options_line_fn *print, void *context);
+void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * Objects of one size, carved from anonymous memory of our own: the host program's malloc is never entered.
+ *
+ * Memory once taken from the system is kept, and stays readable after an object was freed (type-stable): a reader that holds a stale
+ * pointer sees an old object of the same type, never an unmapped page. Not thread-safe; the owner locks.
+ */
+#ifndef VP_SLAB_H
+#define VP_SLAB_H
+
+#include <stddef.h>
+
+struct vp_slab {
+    size_t size;            /* bytes an object, a multiple of 16 */
+    size_t spare;           /* objects on the free list */
+    size_t total;           /* objects ever carved */
+    size_t bytes;           /* taken from the system */
+    void *free;             /* free objects, linked through their first word */
+    void *spans;            /* spans taken from the system, linked through their first word; freed by finish */
+};
+
+void vp_slab_init(struct vp_slab *s, size_t object_size);
+void vp_slab_finish(struct vp_slab *s);
+
+/* Makes sure that the next `n` allocations succeed. 0 or -ENOMEM. */
+int vp_slab_reserve(struct vp_slab *s, size_t n);
+
+/* A zeroed object, or NULL if the system has no memory left; never NULL within a reservation. */
+void *vp_slab_alloc(struct vp_slab *s);
+void vp_slab_free(struct vp_slab *s, void *object);
+
+#endif

@@ -1,0 +1,25 @@
+/* A policy: who gets which bytes. It works by the mechanisms of pool_private.h, under the caller's lock. */
+#ifndef VP_POLICY_H
+#define VP_POLICY_H
+
+#include "pool/pool_private.h"
+
+struct vp_policy {
+    const char *name;
+    /* Every free records an event of its own, even while one stream alone uses the pool. */
+    bool always_event;
+    /* Free memory of different streams is kept apart even when all may use it. */
+    bool by_stream;
+    /* There is no small zone. */
+    bool one_zone;
+    /* Pages mapped in advance and the like; NULL: nothing to do. 0 or a negative errno. */
+    int (*open)(struct vp_pool *pool);
+    /* Fills in size, align and zone. 0; -EOPNOTSUPP: not for this policy, CUDA shall serve it; -ENOMEM: larger than anything. */
+    int (*layout)(struct vp_pool *pool, struct vp_request *req);
+    /* As vp_pool_alloc(). */
+    int (*alloc)(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
+};
+
+extern const struct vp_policy vp_policy_vpool, vp_policy_vpmm;
+
+#endif

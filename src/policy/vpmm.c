@@ -1,0 +1,203 @@
+/*
+ * The published VPMM policy (Virtual Pool Memory Manager), on our mechanisms: whole pages, an event at each free, and this order:
+ *   1. best fit among what the calling stream itself freed;
+ *   2. best fit among what others freed and has completed;
+ *   3. the oldest region in flight that is large enough, after a wait for its event;
+ *   4. a hole: fresh pages for what all free memory together is short of, then the oldest free regions, the stream's own first, remapped
+ *      behind them as far as needed. What is left of a region keeps its stream, event and age.
+ * Blocks smaller than a page are left to CUDA, as published.
+ *
+ * It waits on the GPU where the original blocks the host, and under the library's rules for waits. A page's old mapping is unmapped as soon as its
+ * event is seen completed; until then it is a zombie, which nobody takes back.
+ */
+#include "policy/policy.h"
+
+#include <errno.h>
+
+static int layout(struct vp_pool *pool, struct vp_request *req) {
+    if (req->asked > SIZE_MAX / 4)
+        return -ENOMEM;
+    if (req->asked < pool->granularity)
+        return -EOPNOTSUPP;
+    req->align = pool->granularity;
+    req->size = vp_round_up(req->asked, pool->granularity);
+    req->zone = VP_ZONE_LARGE;
+    return 0;
+}
+
+/* What VPMM calls a free region: neighbouring free memory of one stream. */
+struct run {
+    struct vp_region *region;
+    CUdeviceptr begin, end;
+    uint64_t stream, age;       /* age of its oldest part */
+};
+
+/* The run that begins at `piece` (whose first byte is `begin`); returns the piece behind it. */
+static const struct vp_piece *run_at(struct vp_region *r, const struct vp_piece *piece, CUdeviceptr begin, struct run *run) {
+    *run = (struct run){ r, begin, piece->end, piece->stream, piece->age };
+    for (piece = piece->next; piece && piece->stream == run->stream; piece = piece->next) {
+        run->end = piece->end;
+        if (piece->age < run->age)
+            run->age = piece->age;
+    }
+    return piece;
+}
+
+enum order { BY_SIZE, BY_AGE };
+
+static bool better(const struct run *a, const struct run *b, enum order order) {
+    size_t sa = a->end - a->begin, sb = b->end - b->begin;
+    if (order == BY_AGE)
+        return a->age < b->age;
+    return sa != sb ? sa < sb : a->begin < b->begin;
+}
+
+/* The best run with room, of the stream's own or of others, usable in this way. */
+static struct vp_fit find(struct vp_pool *pool, const struct vp_request *req, bool own, enum vp_usable use, enum order order) {
+    struct run run, best = { 0 };
+    struct vp_region *r;
+    struct vp_space *s;
+    const struct vp_piece *p;
+    uint64_t self = req->line ? req->line->id : 0;
+    vp_list_each(s, &pool->spaces, link)
+        vp_list_each(r, &s->regions, va) {
+            CUdeviceptr begin = r->addr;
+            for (p = r->state == VP_FREE ? r->pieces : NULL; p; begin = run.end) {
+                p = run_at(r, p, begin, &run);
+                bool mine = run.stream == self || !run.stream;
+                if (mine == own && run.end - run.begin >= req->size && (!best.region || better(&run, &best, order)) &&
+                    vp_range_usable(r, run.begin, run.begin + req->size, req, use))
+                    best = run;
+            }
+        }
+    return (struct vp_fit){ best.region, best.begin };
+}
+
+/* ---- phase 4 ---- */
+
+struct harvest {
+    const struct vp_request *req;
+    enum vp_usable use;
+    struct vp_chunk **chunks;
+    size_t count, want;
+};
+
+/* Usable pages of the oldest run younger than `after`; false if there is none. */
+static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool own, uint64_t after, struct run *out) {
+    struct run run;
+    struct vp_region *r;
+    struct vp_space *s;
+    uint64_t self = req->line ? req->line->id : 0;
+    bool found = false;
+    vp_list_each(s, &pool->spaces, link)
+        vp_list_each(r, &s->regions, va) {
+            CUdeviceptr begin = r->addr;
+            for (const struct vp_piece *p = r->state == VP_FREE ? r->pieces : NULL; p; begin = run.end) {
+                p = run_at(r, p, begin, &run);
+                bool mine = run.stream == self || !run.stream;
+                if (mine == own && run.age + 1 > after && (!found || run.age < out->age)) {
+                    *out = run;
+                    found = true;
+                }
+            }
+        }
+    return found;
+}
+
+static void harvest(struct vp_pool *pool, struct harvest *h, bool own) {
+    struct run run;
+    for (uint64_t after = 0; h->count < h->want && next_run(pool, h->req, own, after, &run); after = run.age + 2)
+        for (CUdeviceptr at = run.begin; at < run.end && h->count < h->want; at += pool->granularity)
+            if (vp_range_usable(run.region, at, at + pool->granularity, h->req, h->use))
+                h->chunks[h->count++] = vp_mapping_at(pool, at)->chunk;
+}
+
+static size_t usable_pages(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_region *r;
+    struct vp_space *s;
+    size_t pages = 0;
+    vp_list_each(s, &pool->spaces, link)
+        vp_list_each(r, &s->regions, va)
+            for (CUdeviceptr at = r->addr; r->state == VP_FREE && at < vp_region_end(r); at += pool->granularity)
+                pages += vp_range_usable(r, at, at + pool->granularity, req, use);
+    return pages;
+}
+
+static void reap_all(struct vp_pool *pool) {
+    struct vp_space *s;
+    struct vp_region *r, *next;
+    vp_list_each(s, &pool->spaces, link)
+        for (r = vp_container_of(s->regions.next, struct vp_region, va); r; r = next) {
+            CUdeviceptr addr = r->addr, end = vp_region_end(r);
+            if (r->state == VP_ZOMBIE) {
+                vp_stitch_reap(pool, addr, end);
+                r = vp_region_at(pool, end - 1);
+            }
+            next = vp_region_next(r);
+        }
+}
+
+/* Maps `fresh` new pages and then the harvested ones into a hole. */
+static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_fit *fit) {
+    struct vp_region *hole;
+    size_t pages = req->size / pool->granularity, have = usable_pages(pool, req, use);
+    size_t fresh = have < pages ? pages - have : 0, created = 0;
+    struct harvest h = { .req = req, .use = use, .want = pages, .count = fresh };
+    int err = vp_stitch_hole(pool, VP_ZONE_LARGE, req->size, &hole);
+    CUdeviceptr addr = err ? 0 : hole->addr;
+    if (err || !(h.chunks = vp_pool_scratch(pool, pages * sizeof *h.chunks)))
+        return -ENOMEM;
+    harvest(pool, &h, true);
+    harvest(pool, &h, false);
+    while (created < fresh && !(err = vp_chunk_create(pool, pool->granularity, &h.chunks[created])))
+        created++;
+    if (!err)
+        err = vp_stitch_map(pool, h.chunks, pages, addr);
+    if (err) {
+        while (created)
+            vp_chunk_destroy(pool, h.chunks[--created]);
+        return err;
+    }
+    *fit = (struct vp_fit){ vp_region_at(pool, addr), addr };
+    return 0;
+}
+
+static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
+    bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
+    enum vp_usable use = may_wait ? waits : VP_USE_READY;
+    struct vp_fit fit = find(pool, req, true, VP_USE_READY, BY_SIZE);
+    if (!fit.region) {
+        vp_fit_refresh(pool);
+        reap_all(pool);
+        fit = find(pool, req, true, VP_USE_READY, BY_SIZE);
+    }
+    if (!fit.region)
+        fit = find(pool, req, false, VP_USE_READY, BY_SIZE);
+    if (!fit.region && may_wait)
+        fit = find(pool, req, false, waits, BY_AGE);
+    if (!fit.region) {
+        const vp_cond *cond;
+        if (!req->line && !req->impatient && vp_fit_host(pool, req, &cond).region && (req->await = vp_cond_event(cond)))
+            return -EAGAIN;
+        int err = build(pool, req, use, &fit);
+        if (err)
+            return err;
+    }
+    int err = vp_fit_take(pool, fit, req, out);
+    reap_all(pool);
+    return err;
+}
+
+/* The pages that VPMM maps in advance become one free region. */
+static int open(struct vp_pool *pool) {
+    if (!pool->config.pages)
+        return 0;
+    struct vp_request req = { .size = pool->config.pages * pool->granularity, .align = pool->granularity, .zone = VP_ZONE_LARGE };
+    struct vp_fit fit;
+    return build(pool, &req, VP_USE_READY, &fit);
+}
+
+const struct vp_policy vp_policy_vpmm = {
+    .name = "vpmm", .always_event = true, .by_stream = true, .one_zone = true, .open = open, .layout = layout, .alloc = alloc,
+};

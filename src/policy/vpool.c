@@ -1,0 +1,279 @@
+/*
+ * vpool's own policy.
+ *
+ * A request takes the best fit among the free bytes that it may use at once. If there is none:
+ *   1. a kept range of exactly its size, whose chunks are all wholly free: switched back, no driver call;
+ *   2. the same two again after asking the driver what has completed;
+ *   3. a best fit for which its stream may wait on the GPU (not where growing comes first);
+ *   4. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
+ *   5. a new range: the usable end of the free region before a hole, wholly free chunks remapped behind it, and fresh chunks for what
+ *      is then still short. Nothing is created while enough wholly free, usable chunks lie about.
+ * If the device has no more, waits that were to come after growing are due, and 3 and 5 are tried with them.
+ */
+#include "policy/policy.h"
+
+#include <errno.h>
+
+/* Synchronous blocks of this size and more share no 64 KiB page with others: NICs and DMA-BUF register whole pages. */
+enum { SYNC_ALONE = 1 << 20, SYNC_PAGE = 64 << 10 };
+
+/* Below this a request goes to the small zone. PyTorch's own line between small and large lies here too. */
+enum { SMALL = 1 << 20 };
+
+/* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier cudaFree: rounding of a few chunks. */
+enum { SYNC_SLACK_GRANULES = 4 };
+
+static int layout(struct vp_pool *pool, struct vp_request *req) {
+    bool alone = !req->line && req->asked >= SYNC_ALONE;
+    if (req->asked > SIZE_MAX / 4)
+        return -ENOMEM;
+    req->align = alone ? SYNC_PAGE : VP_QUANTUM;
+    req->size = vp_round_up(req->asked, req->align);
+    req->zone = req->asked < SMALL && req->asked < pool->granularity ? VP_ZONE_SMALL : VP_ZONE_LARGE;
+    return 0;
+}
+
+/* ---- harvest: which wholly free chunks ---- */
+
+struct candidate {
+    struct vp_chunk *chunk;
+    size_t region : 63;         /* size of the free region around it */
+    size_t ready : 1;           /* no wait needed */
+};
+
+struct harvest {
+    struct candidate *list;
+    size_t count, room;
+    size_t bytes;
+    const struct vp_request *req;
+    enum vp_usable use;
+    CUdeviceptr skip, skip_end; /* the part of a region that stays where it is */
+};
+
+static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct vp_region *r) {
+    size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed ? pool->granularity : SIZE_MAX;
+    CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->granularity);
+    while (at < vp_region_end(r)) {
+        struct vp_mapping *m = vp_mapping_at(pool, at);
+        CUdeviceptr end = m->addr + m->chunk->size;
+        bool skipped = m->addr < h->skip_end && end > h->skip;
+        if (m->addr == at && end <= vp_region_end(r) && m->chunk->size <= largest && !skipped &&
+            vp_range_usable(r, at, end, h->req, h->use)) {
+            if (h->count < h->room)
+                h->list[h->count] = (struct candidate){ m->chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY) };
+            h->count++;
+            h->bytes += m->chunk->size;
+        }
+        at = end;
+    }
+}
+
+static void harvest_index(struct vp_pool *pool, struct harvest *h, struct vp_index *index) {
+    struct vp_region *r;
+    RB_FOREACH(r, vp_region_tree, &index->tree)
+        if (r->size >= pool->granularity)
+            harvest_region(pool, h, r);
+}
+
+static void harvest_all(struct vp_pool *pool, struct harvest *h) {
+    struct vp_index *index;
+    h->count = h->bytes = 0;
+    for (int z = 0; z < VP_ZONES; z++) {
+        harvest_index(pool, h, &pool->met[z]);
+        harvest_index(pool, h, &pool->mixed[z]);
+    }
+    if (h->req->line)
+        vp_list_each(index, &pool->line_indexes, link)
+            harvest_index(pool, h, index);
+}
+
+/* Those that need no wait first. Large chunks first: a handle costs the same whatever its size. Then those whose region is of least use otherwise; then the lowest, so that
+ * a repeating program repeats its addresses. */
+static bool before(const struct candidate *a, const struct candidate *b) {
+    if (a->ready != b->ready)
+        return a->ready;
+    if (a->chunk->size != b->chunk->size)
+        return a->chunk->size > b->chunk->size;
+    if (a->region != b->region)
+        return a->region < b->region;
+    return a->chunk->current->addr < b->chunk->current->addr;
+}
+
+/* Heap sort: libc's qsort may call malloc. */
+static void sort(struct candidate *c, size_t n) {
+    for (size_t start = n / 2, end = n; end > 1;) {
+        if (start > 0) {
+            start--;
+        } else {
+            struct candidate t = c[--end];
+            c[end] = c[0];
+            c[0] = t;
+        }
+        for (size_t i = start, j; (j = 2 * i + 1) < end; i = j) {
+            if (j + 1 < end && before(&c[j], &c[j + 1]))
+                j++;
+            if (!before(&c[i], &c[j]))
+                break;
+            struct candidate t = c[i];
+            c[i] = c[j];
+            c[j] = t;
+        }
+    }
+}
+
+/*
+ * Puts the chosen chunks to the front of the list: `want` bytes, or all there are. Greedy by size; what is then short is made up by the smallest chunk that
+ * covers it, whose rest stays free right behind the new range.
+ */
+static size_t choose(struct candidate *c, size_t n, size_t want, size_t *bytes) {
+    size_t taken = 0, sum = 0;
+    for (size_t i = 0; i < n && sum < want; i++)
+        if (c[i].chunk->size <= want - sum) {
+            struct candidate t = c[i];
+            for (size_t j = i; j > taken; j--)
+                c[j] = c[j - 1];
+            c[taken++] = t;
+            sum += t.chunk->size;
+        }
+    if (sum < want && taken < n) {
+        size_t least = taken;
+        for (size_t i = taken; i < n; i++)
+            if (c[i].chunk->size < c[least].chunk->size)
+                least = i;
+        struct candidate t = c[least];
+        c[least] = c[taken];
+        c[taken++] = t;
+        sum += t.chunk->size;
+    }
+    *bytes = sum;
+    return taken;
+}
+
+/* ---- where to build ---- */
+
+struct site {
+    CUdeviceptr begin;          /* where the block will begin */
+    CUdeviceptr hole;           /* where new mappings begin */
+};
+
+/* The longest usable end of a free region that lies right before a hole with room; else a hole by itself. */
+static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
+    struct vp_space *s;
+    struct vp_region *hole, *before_hole;
+    size_t longest = 0;
+    vp_list_each(s, &pool->spaces, link) {
+        if (s->zone != req->zone)
+            continue;
+        vp_list_each(hole, &s->holes, holes) {
+            before_hole = vp_region_prev(hole);
+            if (!before_hole || before_hole->state != VP_FREE || hole->size < req->size + pool->config.handle)
+                continue;
+            CUdeviceptr run = 0, begin = before_hole->addr;
+            for (const struct vp_piece *p = before_hole->pieces; p; begin = p->end, p = p->next)
+                run = !vp_piece_usable(p, req, use) ? 0 : run ? run : begin;
+            run = run ? vp_round_up(run, req->align) : 0;
+            if (run && run < hole->addr && hole->addr - run > longest && hole->addr - run < req->size) {
+                longest = hole->addr - run;
+                *site = (struct site){ run, hole->addr };
+            }
+        }
+    }
+    if (longest)
+        return 0;
+    int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle, &hole);
+    if (!err)
+        *site = (struct site){ hole->addr, hole->addr };
+    return err;
+}
+
+/* ---- build ---- */
+
+static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
+    size_t n = 0;
+    int err = 0;
+    while (bytes && !err) {
+        size_t size = bytes < largest ? bytes : largest;
+        err = vp_chunk_create(pool, size, &out[n]);
+        if (!err) {
+            n++;
+            bytes -= size;
+        }
+    }
+    *count = n;
+    return err;
+}
+
+static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
+    struct site site;
+    int err = find_site(pool, req, use, &site);
+    if (err)
+        return err;
+    size_t want = vp_round_up(req->size - (site.hole - site.begin), pool->granularity);
+    struct harvest h = { .req = req, .use = use, .skip = site.begin, .skip_end = site.hole };
+    harvest_all(pool, &h);
+    size_t fresh_most = want / pool->granularity + 1;
+    h.room = h.count;
+    h.list = vp_pool_scratch(pool, h.room * sizeof *h.list + (h.room + fresh_most) * sizeof(struct vp_chunk *));
+    if (!h.list)
+        return -ENOMEM;
+    harvest_all(pool, &h);
+    sort(h.list, h.count);
+    size_t bytes, old = choose(h.list, h.count, want, &bytes), fresh = 0;
+    struct vp_chunk **chunks = (struct vp_chunk **)(h.list + h.room);
+    for (size_t i = 0; i < old; i++)
+        chunks[i] = h.list[i].chunk;
+    if (bytes < want)
+        err = create_chunks(pool, want - bytes, req->zone == VP_ZONE_SMALL ? pool->granularity : pool->config.handle,
+                            chunks + old, &fresh);
+    if (!err)
+        err = vp_stitch_map(pool, chunks, old + fresh, site.hole);
+    if (err) {
+        while (fresh)
+            vp_chunk_destroy(pool, chunks[old + --fresh]);
+        return err;
+    }
+    vp_kept_add(pool, site.begin, req->size);
+    vp_kept_limit(pool);
+    return vp_fit_take(pool, (struct vp_fit){ vp_region_at(pool, site.begin), site.begin }, req, out);
+}
+
+/* ---- the order of the steps ---- */
+
+static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out, int *err) {
+    if (!fit.region)
+        return false;
+    *err = vp_fit_take(pool, fit, req, out);
+    return true;
+}
+
+/* cudaMalloc: is a host wait due? Native CUDA would have waited in cudaFree; one block more than it would hold is what not waiting may cost. */
+static int host_wait(struct vp_pool *pool, struct vp_request *req) {
+    const vp_cond *cond;
+    size_t allowed = pool->stats.peak_live_bytes + SYNC_SLACK_GRANULES * pool->granularity;
+    if (req->line || req->impatient || (!req->pressed && pool->stats.held_bytes <= allowed))
+        return 0;
+    if (!vp_fit_host(pool, req, &cond).region)
+        return 0;
+    req->await = vp_cond_event(cond);
+    return req->await ? -EAGAIN : 0;
+}
+
+static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    int err = 0;
+    enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
+    bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
+    if (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
+        take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err))
+        return err;
+    if (vp_fit_refresh(pool) && (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
+                                 take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err)))
+        return err;
+    if (may_wait && (take(pool, vp_fit_find(pool, req, waits), req, out, &err) ||
+                     take(pool, vp_kept_find(pool, req, waits), req, out, &err)))
+        return err;
+    if ((err = host_wait(pool, req)) < 0)
+        return err;
+    return build(pool, req, may_wait ? waits : VP_USE_READY, out);
+}
+
+const struct vp_policy vp_policy_vpool = { .name = "vpool", .layout = layout, .alloc = alloc };

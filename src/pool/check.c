@@ -1,0 +1,163 @@
+/* The invariants, each with its name. Walks everything; for tests, debug runs and dumps. */
+#include "pool/pool_private.h"
+
+struct walk {
+    const struct vp_pool *pool;
+    FILE *out;
+    bool ok;
+    size_t live, free_regions, holes;
+    uint64_t asked;
+    size_t mapped_pages;
+};
+
+static void breach(struct walk *w, const char *what, const struct vp_region *r) {
+    w->ok = false;
+    if (w->out)
+        fprintf(w->out, "vpool: invariant broken: %s at %#llx+%#zx (state %d)\n", what, r ? (unsigned long long)r->addr : 0,
+                r ? r->size : 0, r ? (int)r->state : -1);
+}
+
+static void check_pieces(struct walk *w, const struct vp_region *r) {
+    CUdeviceptr at = r->addr;
+    for (const struct vp_piece *p = r->pieces; p; p = p->next) {
+        if (p->end <= at)
+            breach(w, "pieces are in address order and not empty", r);
+        at = p->end;
+        for (const struct vp_point *c = &p->cond; c && c->line; c = c->next)
+            if (!c->line->id || !c->line->refs || !c->seq || (c->own && c->seq >= c->line->next))
+                breach(w, "a condition names lines that live and events that were recorded", r);
+    }
+    if (at != vp_region_end(r))
+        breach(w, "the pieces of a region cover it", r);
+}
+
+static void check_mapped(struct walk *w, const struct vp_region *r) {
+    const size_t g = w->pool->granularity;
+    bool zombie = r->state == VP_ZOMBIE, hole = r->state == VP_HOLE;
+    for (CUdeviceptr at = r->addr / g * g; at < vp_region_end(r); at += g) {
+        const struct vp_mapping *m = vp_space_page(w->pool, r->space, at < r->addr ? r->addr : at)->mapping;
+        if (hole ? m != NULL : !m)
+            breach(w, hole ? "a hole has no mapping" : "live, free and zombie bytes are mapped", r);
+        else if (m && (m->chunk->current == m) == zombie)
+            breach(w, zombie ? "a zombie is no current mapping" : "live and free bytes lie in the current mapping of their chunk", r);
+    }
+    if ((zombie || hole) && (r->addr % g || r->size % g))
+        breach(w, "holes and zombies are whole granules", r);
+}
+
+static void check_region(struct walk *w, const struct vp_region *r) {
+    const struct vp_region *prev = vp_region_prev(r);
+    if (prev && vp_region_end(prev) != r->addr)
+        breach(w, "regions partition the space", r);
+    if (prev && prev->state == r->state && r->state != VP_LIVE)
+        breach(w, "free, zombie and hole neighbours are united", r);
+    if (!r->size || r->addr % VP_QUANTUM || r->size % VP_QUANTUM)
+        breach(w, "regions are whole quanta and not empty", r);
+    const struct vp_page *page = vp_space_page(w->pool, r->space, r->addr);
+    if (!page->first || page->first->addr > r->addr || vp_space_page(w->pool, r->space, page->first->addr) != page)
+        breach(w, "the page table finds the first region of a page", r);
+    if (page->first != r && (!prev || vp_space_page(w->pool, r->space, prev->addr) != page))
+        breach(w, "a page's first region is the first", r);
+    check_mapped(w, r);
+    switch (r->state) {
+    case VP_LIVE:
+        w->live++;
+        w->asked += r->asked;
+        if (vp_map_get(&w->pool->live, r->addr) != r || r->asked > r->size || !r->asked)
+            breach(w, "a live block is found by its address and holds what was asked", r);
+        break;
+    case VP_FREE:
+        w->free_regions++;
+        check_pieces(w, r);
+        if (!r->index || r->index->zone != r->space->zone ||
+            RB_FIND(vp_region_tree, &r->index->tree, (struct vp_region *)r) != r)
+            breach(w, "a free region is filed", r);
+        else
+            for (const struct vp_piece *p = r->pieces; p; p = p->next)
+                if (p->cond.line && r->index != &w->pool->mixed[r->space->zone] &&
+                    (r->index->line != p->cond.line || p->cond.next))
+                    breach(w, "a region of one line's index waits for that line alone", r);
+        break;
+    case VP_ZOMBIE:
+        check_pieces(w, r);
+        break;
+    case VP_HOLE:
+        w->holes++;
+        break;
+    }
+}
+
+static void check_tree(struct walk *w, const struct vp_index *index, size_t *count) {
+    struct vp_region *r, *last = NULL;
+    RB_FOREACH(r, vp_region_tree, (struct vp_region_tree *)&index->tree) {
+        if (r->index != index || r->state != VP_FREE)
+            breach(w, "an index holds free regions of its own", r);
+        if (last && vp_region_compare(last, r) >= 0)
+            breach(w, "an index is in order", r);
+        last = r;
+        ++*count;
+    }
+}
+
+static void check_spaces(struct walk *w) {
+    const struct vp_space *s;
+    vp_list_each(s, &w->pool->spaces, link) {
+        const struct vp_region *r, *last = NULL;
+        size_t holes = w->holes, listed = 0;
+        vp_list_each(r, &s->regions, va) {
+            if (!last && r->addr != s->base)
+                breach(w, "the first region begins the space", r);
+            check_region(w, r);
+            last = r;
+        }
+        if (!last || vp_region_end(last) != s->base + s->size)
+            breach(w, "the last region ends the space", last);
+        vp_list_each(r, &s->holes, holes) {
+            listed++;
+            if (r->state != VP_HOLE)
+                breach(w, "the hole list holds holes", r);
+        }
+        if (w->holes - holes != listed)
+            breach(w, "every hole is listed", NULL);
+    }
+}
+
+static void check_chunks(struct walk *w) {
+    const struct vp_chunk *c;
+    const struct vp_mapping *m;
+    size_t held = 0, mappings = 0;
+    vp_list_each(c, &w->pool->chunks, link) {
+        bool found = false;
+        held += c->size;
+        vp_list_each(m, &c->mappings, of_chunk) {
+            mappings++;
+            found |= m == c->current;
+            if (m->chunk != c || vp_mapping_at(w->pool, m->addr) != m ||
+                vp_mapping_at(w->pool, m->addr + c->size - w->pool->granularity) != m)
+                breach(w, "the page table knows each mapping", NULL);
+        }
+        if (!found)
+            breach(w, "a chunk has one current mapping", NULL);
+    }
+    if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings)
+        breach(w, "held bytes and mappings are counted", NULL);
+}
+
+bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
+    struct walk w = { .pool = pool, .out = out, .ok = true };
+    const struct vp_index *index;
+    size_t filed = 0;
+    check_spaces(&w);
+    check_chunks(&w);
+    for (int z = 0; z < VP_ZONES; z++) {
+        check_tree(&w, &pool->met[z], &filed);
+        check_tree(&w, &pool->mixed[z], &filed);
+    }
+    vp_list_each(index, &pool->line_indexes, link)
+        check_tree(&w, index, &filed);
+    if (filed != w.free_regions)
+        breach(&w, "every free region is filed once", NULL);
+    if (w.live != pool->live.used || w.asked != pool->stats.live_bytes)
+        breach(&w, "live blocks and bytes are counted", NULL);
+    return w.ok;
+}

@@ -1,0 +1,179 @@
+/* Physical memory: the driver's calls, counted and timed, and undone when one of several fails. */
+#include "pool/pool_private.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+
+/* One driver call: counts it, adds its time. */
+#define CALL(pool, field, call)                                                                                              \
+    ({                                                                                                                       \
+        uint64_t begin_ = vp_clock_ns();                                                                                     \
+        CUresult res_ = (call);                                                                                              \
+        (pool)->stats.driver_ns += vp_clock_ns() - begin_;                                                                   \
+        (pool)->stats.calls.field++;                                                                                         \
+        res_;                                                                                                                \
+    })
+
+static int failure(CUresult res) {
+    return res == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+}
+
+/* ---- addresses ---- */
+
+static int reserve(struct vp_pool *pool, size_t size, CUdeviceptr *base) {
+    CUresult res = CALL(pool, reserve, pool->drv->cuMemAddressReserve(base, size, pool->granularity, 0, 0));
+    return res ? failure(res) : 0;
+}
+
+int vp_space_add(struct vp_pool *pool, enum vp_zone_name zone, size_t size) {
+    CUdeviceptr base;
+    int err = reserve(pool, size, &base);
+    if (err)
+        return err;
+    if ((err = vp_space_carve(pool, zone, base, size, size)) < 0)
+        pool->drv->cuMemAddressFree(base, size);
+    return err;
+}
+
+/* ---- chunks ---- */
+
+int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
+    struct vp_chunk *chunk = vp_slab_alloc(&pool->chunk_slab);
+    if (!chunk)
+        return -ENOMEM;
+    CUresult res = CALL(pool, create, pool->drv->cuMemCreate(&chunk->handle, size, &pool->prop, 0));
+    if (res && res != CUDA_ERROR_OUT_OF_MEMORY && (pool->prop.requestedHandleTypes || pool->prop.allocFlags.gpuDirectRDMACapable)) {
+        /* Some containers and virtual machines announce export and RDMA, and then refuse them. Plain memory from here on. */
+        CUmemAllocationProp plain = pool->prop;
+        plain.requestedHandleTypes = 0;
+        plain.allocFlags.gpuDirectRDMACapable = 0;
+        res = CALL(pool, create, pool->drv->cuMemCreate(&chunk->handle, size, &plain, 0));
+        if (!res)
+            pool->prop = plain;
+    }
+    if (res) {
+        vp_slab_free(&pool->chunk_slab, chunk);
+        return failure(res);
+    }
+    chunk->size = size;
+    vp_list_init(&chunk->mappings);
+    vp_list_append(&pool->chunks, &chunk->link);
+    pool->stats.held_bytes += size;
+    if (pool->stats.held_bytes > pool->stats.peak_held_bytes)
+        pool->stats.peak_held_bytes = pool->stats.held_bytes;
+    *out = chunk;
+    return 0;
+}
+
+void vp_chunk_destroy(struct vp_pool *pool, struct vp_chunk *chunk) {
+    assert(vp_list_empty(&chunk->mappings));
+    CALL(pool, release, pool->drv->cuMemRelease(chunk->handle));
+    pool->stats.held_bytes -= chunk->size;
+    vp_list_remove(&chunk->link);
+    vp_slab_free(&pool->chunk_slab, chunk);
+}
+
+struct vp_mapping *vp_mapping_at(const struct vp_pool *pool, CUdeviceptr addr) {
+    const struct vp_space *s = vp_space_of(pool, addr);
+    return s ? vp_space_page(pool, s, addr)->mapping : NULL;
+}
+
+static void set_pages(struct vp_pool *pool, CUdeviceptr addr, size_t size, struct vp_mapping *m) {
+    struct vp_page *page = vp_space_page(pool, vp_space_of(pool, addr), addr);
+    for (size_t i = 0; i < size / pool->granularity; i++)
+        page[i].mapping = m;
+}
+
+static int set_access(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t devices) {
+    CUmemAccessDesc desc[64];
+    size_t n = 0;
+    for (int dev = 0; dev < 64; dev++)
+        if (devices >> dev & 1)
+            desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev },
+                                           .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    CUresult res = CALL(pool, set_access, pool->drv->cuMemSetAccess(addr, size, desc, n));
+    return res ? failure(res) : 0;
+}
+
+int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out) {
+    CUdeviceptr end = addr;
+    size_t done = 0;
+    int err = vp_slab_reserve(&pool->mapping_slab, n);
+    for (; !err && done < n; done++) {
+        CUresult res = CALL(pool, map, pool->drv->cuMemMap(end, chunks[done]->size, 0, chunks[done]->handle, 0));
+        if (res) {
+            err = failure(res);
+            break;
+        }
+        end += chunks[done]->size;
+    }
+    if (!err)
+        err = set_access(pool, addr, end - addr, pool->peers | UINT64_C(1) << pool->device);
+    if (err) {
+        if (end > addr)
+            CALL(pool, unmap, pool->drv->cuMemUnmap(addr, end - addr));
+        return err;
+    }
+    end = addr;
+    for (size_t i = 0; i < n; i++) {
+        struct vp_mapping *m = vp_slab_alloc(&pool->mapping_slab);
+        *m = (struct vp_mapping){ .addr = end, .chunk = chunks[i] };
+        vp_list_append(&chunks[i]->mappings, &m->of_chunk);
+        set_pages(pool, end, chunks[i]->size, m);
+        end += chunks[i]->size;
+        out[i] = m;
+    }
+    pool->mappings += n;
+    return 0;
+}
+
+int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
+    if (CALL(pool, unmap, pool->drv->cuMemUnmap(m->addr, m->chunk->size)))
+        return -EIO;
+    set_pages(pool, m->addr, m->chunk->size, NULL);
+    if (m->chunk->current == m)
+        m->chunk->current = NULL;
+    vp_list_remove(&m->of_chunk);
+    vp_slab_free(&pool->mapping_slab, m);
+    pool->mappings--;
+    return 0;
+}
+
+/* ---- peers ---- */
+
+/* Runs over the mapped stretches of a space; sets access for each. */
+static int access_everywhere(struct vp_pool *pool, uint64_t devices, CUmemAccess_flags flags) {
+    struct vp_chunk *chunk;
+    struct vp_mapping *m;
+    CUmemAccessDesc desc[64];
+    size_t n = 0;
+    for (int dev = 0; dev < 64; dev++)
+        if (devices >> dev & 1)
+            desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
+    vp_list_each(chunk, &pool->chunks, link)
+        vp_list_each(m, &chunk->mappings, of_chunk) {
+            CUresult res = CALL(pool, set_access, pool->drv->cuMemSetAccess(m->addr, chunk->size, desc, n));
+            if (res)
+                return failure(res);
+        }
+    return 0;
+}
+
+int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers) {
+    uint64_t added = peers & ~pool->peers, taken = pool->peers & ~peers;
+    if (added) {
+        int err = access_everywhere(pool, added, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        if (err) {
+            access_everywhere(pool, added, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+            return err;
+        }
+    }
+    if (taken) {
+        int err = access_everywhere(pool, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        if (err)
+            return err;
+    }
+    pool->peers = peers;
+    return 0;
+}

@@ -1,0 +1,153 @@
+/* Which free bytes may a request use, and which of them should it get: best fit, under the conditions of the pieces. */
+#include "pool/pool_private.h"
+
+#include <errno.h>
+
+/* Regions of other streams looked at before giving up: they are visited in order of size, so that a hit comes early or hardly at all. */
+enum { FOREIGN_LOOKS = 256 };
+
+static bool cond_usable(const vp_cond *cond, const struct vp_request *req, enum vp_usable use) {
+    if (vp_cond_ready(cond, req->line))
+        return true;
+    return use != VP_USE_READY && vp_cond_waitable(cond, req->line, use == VP_USE_WAIT);
+}
+
+bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use) {
+    return cond_usable(&p->cond, req, use);
+}
+
+bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
+    for (const struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
+        if (!vp_piece_usable(p, req, use))
+            return false;
+        if (p->end >= end)
+            return true;
+    }
+}
+
+/* The first address of the region where the request fits into pieces that `ok` accepts; 0 if none. */
+static CUdeviceptr first_run(const struct vp_region *r, const struct vp_request *req, enum vp_usable use, bool host) {
+    CUdeviceptr begin = r->addr, run = 0;
+    for (const struct vp_piece *p = r->pieces; p; begin = p->end, p = p->next) {
+        if (!(host ? vp_cond_host_waitable(&p->cond) : vp_piece_usable(p, req, use))) {
+            run = 0;
+            continue;
+        }
+        if (!run)
+            run = begin;
+        CUdeviceptr addr = vp_round_up(run, req->align);
+        if (addr + req->size <= p->end)
+            return addr;
+    }
+    return 0;
+}
+
+/* Best fit within one index, looking at no more than `looks` regions. */
+static struct vp_fit index_find(struct vp_index *index, const struct vp_request *req, enum vp_usable use, bool host, int looks) {
+    struct vp_region least = { .size = req->size };
+    for (struct vp_region *r = RB_NFIND(vp_region_tree, &index->tree, &least); r && looks-- > 0;
+         r = RB_NEXT(vp_region_tree, &index->tree, r)) {
+        CUdeviceptr addr = first_run(r, req, use, host);
+        if (addr)
+            return (struct vp_fit){ r, addr };
+    }
+    return (struct vp_fit){ NULL, 0 };
+}
+
+static struct vp_fit better(struct vp_fit a, struct vp_fit b) {
+    if (!a.region || !b.region)
+        return a.region ? a : b;
+    return vp_region_compare(a.region, b.region) <= 0 ? a : b;
+}
+
+struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    enum vp_zone_name zone = req->zone;
+    struct vp_fit fit = index_find(&pool->met[zone], req, use, false, FOREIGN_LOOKS);
+    const struct vp_index *own = req->line ? req->line->user : NULL;
+    if (own && req->line->context->device == pool->device)
+        fit = better(fit, index_find((struct vp_index *)req->line->user + zone, req, use, false, FOREIGN_LOOKS));
+    if (!fit.region || use != VP_USE_READY)
+        fit = better(fit, index_find(&pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
+    struct vp_index *index;
+    if (!fit.region && req->line)
+        vp_list_each(index, &pool->line_indexes, link)
+            if (index->zone == zone && index->line != req->line)
+                fit = better(fit, index_find(index, req, use, false, FOREIGN_LOOKS));
+    return fit;
+}
+
+struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_cond **cond) {
+    enum vp_zone_name zone = req->zone;
+    struct vp_fit fit = index_find(&pool->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
+    struct vp_index *index;
+    vp_list_each(index, &pool->line_indexes, link)
+        if (index->zone == zone && index->line->kind == VP_LINE_BARRIER)
+            fit = better(fit, index_find(index, req, VP_USE_READY, true, FOREIGN_LOOKS));
+    if (fit.region) {
+        const struct vp_piece *p = vp_piece_at(fit.region, fit.addr);
+        while (vp_cond_ready(&p->cond, NULL) && p->end < fit.addr + req->size)
+            p = p->next;
+        *cond = &p->cond;
+    }
+    return fit;
+}
+
+static void refresh_index(struct vp_pool *pool, struct vp_index *index) {
+    struct vp_region *r, *next;
+    RB_FOREACH_SAFE(r, vp_region_tree, &index->tree, next)
+        vp_region_refile(pool, r);
+}
+
+void vp_pool_refile(struct vp_pool *pool) {
+    struct vp_index *index;
+    for (int z = 0; z < VP_ZONES; z++)
+        refresh_index(pool, &pool->mixed[z]);
+    vp_list_each(index, &pool->line_indexes, link)
+        refresh_index(pool, index);
+}
+
+bool vp_fit_refresh(struct vp_pool *pool) {
+    bool moved = vp_lines_poll(pool->lines, true);
+    if (moved)
+        vp_pool_refile(pool);
+    return moved;
+}
+
+int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req) {
+    for (struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
+        if (!vp_cond_ready(&p->cond, req->line)) {
+            int err = vp_cond_wait(pool->lines, &p->cond, req->line);
+            if (err)
+                return err;
+            pool->stats.waits_gpu++;
+        }
+        if (p->end >= end)
+            return 0;
+    }
+}
+
+int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out) {
+    int err = vp_map_reserve(&pool->live);
+    if (!err)
+        err = vp_space_reserve(pool, 4);
+    if (!err)
+        err = vp_fit_wait(pool, fit.region, fit.addr, fit.addr + req->size, req);
+    if (err)
+        return err;
+    struct vp_region *r = vp_region_carve(pool, fit.addr, fit.addr + req->size);
+    vp_region_unfile(r);
+    vp_region_clear_pieces(pool, r);
+    r->state = VP_LIVE;
+    r->sync = !req->line;
+    r->asked = req->asked;
+    r->serial = ++pool->serial;
+    r->context = req->context;
+    r->owner = req->owner;
+    vp_map_set(&pool->live, r->addr, r);
+    pool->stats.allocs++;
+    pool->stats.live_bytes += req->asked;
+    if (pool->stats.live_bytes > pool->stats.peak_live_bytes)
+        pool->stats.peak_live_bytes = pool->stats.live_bytes;
+    *out = r;
+    return 0;
+}

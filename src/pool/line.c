@@ -1,0 +1,579 @@
+#include "pool/line.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+
+void vp_lines_init(struct vp_lines *ls, const struct vp_driver *drv) {
+    *ls = (struct vp_lines){ .drv = drv, .barriers = drv->cuCtxRecordEvent != NULL };
+    vp_list_init(&ls->contexts);
+    vp_list_init(&ls->pending);
+    vp_list_init(&ls->ended);
+    vp_slab_init(&ls->line_slab, sizeof(struct vp_line));
+    vp_slab_init(&ls->event_slab, sizeof(struct vp_event));
+    vp_slab_init(&ls->context_slab, sizeof(struct vp_context));
+    vp_slab_init(&ls->point_slab, sizeof(struct vp_point));
+}
+
+void vp_lines_finish(struct vp_lines *ls) {
+    vp_slab_finish(&ls->line_slab);
+    vp_slab_finish(&ls->event_slab);
+    vp_slab_finish(&ls->context_slab);
+    vp_slab_finish(&ls->point_slab);
+    vp_map_finish(&ls->by_id);
+    vp_map_finish(&ls->by_handle);
+}
+
+CUstreamCaptureMode vp_capture_relax(const struct vp_lines *ls) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    ls->drv->cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+void vp_capture_restore(const struct vp_lines *ls, CUstreamCaptureMode mode) {
+    ls->drv->cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* ---- contexts ---- */
+
+static struct vp_line *line_new(struct vp_lines *ls, struct vp_context *ctx, enum vp_line_kind kind, uint64_t id) {
+    struct vp_line *line = vp_slab_alloc(&ls->line_slab);
+    if (!line)
+        return NULL;
+    line->kind = kind;
+    line->id = id;
+    line->next = 1;
+    line->context = ctx;
+    vp_list_init(&line->events);
+    vp_list_init(&line->pending);
+    vp_list_append(&ctx->lines, &line->of_context);
+    return line;
+}
+
+struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
+    struct vp_context *ctx = vp_map_get(&ls->by_handle, (uintptr_t)handle);
+    if (ctx || !handle)
+        return ctx;
+    CUdevice dev;
+    if (ls->drv->cuCtxPushCurrent_v2(handle))
+        return NULL;
+    CUresult res = ls->drv->cuCtxGetDevice(&dev);
+    CUcontext popped;
+    ls->drv->cuCtxPopCurrent_v2(&popped);
+    if (res || vp_map_reserve(&ls->by_handle) < 0 || vp_slab_reserve(&ls->line_slab, 1) < 0)
+        return NULL;
+    ctx = vp_slab_alloc(&ls->context_slab);
+    if (!ctx)
+        return NULL;
+    ctx->handle = handle;
+    ctx->device = dev;
+    vp_list_init(&ctx->lines);
+    vp_list_init(&ctx->spare);
+    vp_list_append(&ls->contexts, &ctx->link);
+    ctx->barrier = line_new(ls, ctx, VP_LINE_BARRIER, ++ls->barriers_made | UINT64_C(1) << 63);
+    vp_map_set(&ls->by_handle, (uintptr_t)handle, ctx);
+    return ctx;
+}
+
+struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev) {
+    struct vp_line_stats sum = { 0 };
+    const struct vp_context *ctx;
+    vp_list_each(ctx, &ls->contexts, link) {
+        if (ctx->device != dev)
+            continue;
+        sum.records += ctx->stats.records;
+        sum.barriers += ctx->stats.barriers;
+        sum.queries += ctx->stats.queries;
+        sum.waits += ctx->stats.waits;
+        sum.ns += ctx->stats.ns;
+    }
+    return sum;
+}
+
+struct vp_context *vp_context_current(struct vp_lines *ls) {
+    CUcontext handle = NULL;
+    if (ls->drv->cuCtxGetCurrent(&handle) || !handle)
+        return NULL;
+    return vp_context_get(ls, handle);
+}
+
+/* ---- events ---- */
+
+/* Runs with `ctx` current; undone by context_leave with what it returned. */
+static bool context_enter(const struct vp_lines *ls, const struct vp_context *ctx) {
+    CUcontext now = NULL;
+    return (ls->drv->cuCtxGetCurrent(&now) || now != ctx->handle) && !ls->drv->cuCtxPushCurrent_v2(ctx->handle);
+}
+
+static void context_leave(const struct vp_lines *ls, bool entered) {
+    CUcontext popped;
+    if (entered)
+        ls->drv->cuCtxPopCurrent_v2(&popped);
+}
+
+static struct vp_event *event_take(struct vp_lines *ls, struct vp_context *ctx) {
+    if (!vp_list_empty(&ctx->spare)) {
+        struct vp_event *ev = vp_container_of(ctx->spare.next, struct vp_event, link);
+        vp_list_remove(&ev->link);
+        ev->dropped = false;
+        return ev;
+    }
+    struct vp_event *ev = vp_slab_alloc(&ls->event_slab);
+    if (!ev)
+        return NULL;
+    vp_list_init(&ev->link);
+    ev->context = ctx;
+    bool entered = context_enter(ls, ctx);
+    CUresult res = ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
+    context_leave(ls, entered);
+    if (res) {
+        vp_slab_free(&ls->event_slab, ev);
+        return NULL;
+    }
+    return ev;
+}
+
+static void event_recycle(struct vp_lines *ls, struct vp_event *ev) {
+    vp_list_remove(&ev->link);
+    if (ev->refs)
+        ev->dropped = true;
+    else if (ev->context->gone)
+        vp_slab_free(&ls->event_slab, ev);
+    else
+        vp_list_insert(&ev->context->spare, &ev->link);
+}
+
+void vp_event_put(struct vp_lines *ls, struct vp_event *ev) {
+    if (--ev->refs == 0 && ev->dropped)
+        event_recycle(ls, ev);
+}
+
+static void line_pend(struct vp_lines *ls, struct vp_line *line) {
+    if (vp_list_empty(&line->pending))
+        vp_list_append(&ls->pending, &line->pending);
+}
+
+static void line_met(struct vp_line *line, uint64_t seq) {
+    if (seq > line->met)
+        line->met = seq;
+}
+
+static bool stream_captures(const struct vp_lines *ls, CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    /* The legacy stream answers 906 while a blocking stream captures: an event there would destroy that capture. */
+    return ls->drv->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool vp_line_captures(struct vp_lines *ls, CUstream stream) {
+    return atomic_load_explicit(&ls->captures, memory_order_acquire) > 0 && stream_captures(ls, stream);
+}
+
+/* Lines that are gone and no longer named. Freed only here, so that no free index vanishes while a region is being refiled. */
+static void sweep(struct vp_lines *ls) {
+    struct vp_line *line, *tmp;
+    vp_list_each_safe(line, tmp, &ls->ended, pending) {
+        if (line->refs)
+            continue;
+        if (ls->retire)
+            ls->retire(ls->retire_user, line);
+        vp_list_remove(&line->pending);
+        vp_list_remove(&line->of_context);
+        line->id = 0;
+        vp_slab_free(&ls->line_slab, line);
+    }
+}
+
+/* Takes a line off the pending list if there is nothing left to ask. */
+static void line_quiet(struct vp_lines *ls, struct vp_line *line) {
+    if (!vp_list_empty(&line->events) || line->open)
+        return;
+    vp_list_remove(&line->pending);
+    if (line->gone)
+        vp_list_append(&ls->ended, &line->pending);
+}
+
+/* Can the calling thread name this line's stream? Of per-thread streams it can name its own only; the id tells, a thread's handle may come back. */
+static bool line_nameable(const struct vp_lines *ls, const struct vp_line *line) {
+    if (line->kind != VP_LINE_STREAM || line->gone || !line->per_thread)
+        return line->kind == VP_LINE_STREAM && !line->gone;
+    unsigned long long id = 0;
+    bool entered = context_enter(ls, line->context);
+    CUresult res = ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id);
+    context_leave(ls, entered);
+    return !res && id + 1 == line->id;
+}
+
+/*
+ * Records the line's next event after everything that it has queued so far: on the stream, or where this thread cannot name the stream (another
+ * thread's per-thread stream, a destroyed one), over the whole context. Fails while a capture forbids it; the points then stay open.
+ */
+static int line_record(struct vp_lines *ls, struct vp_line *line) {
+    struct vp_context *ctx = line->context;
+    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
+    bool by_stream = line_nameable(ls, line);
+    if (by_stream ? capturing && stream_captures(ls, line->stream) : capturing || !ls->barriers)
+        return -EBUSY;
+    struct vp_event *ev = event_take(ls, ctx);
+    if (!ev)
+        return -ENOMEM;
+    uint64_t begin = vp_clock_ns();
+    CUresult res;
+    if (by_stream) {
+        /* 0, legacy and per-thread are names relative to the current context. */
+        bool entered = (uintptr_t)line->stream <= (uintptr_t)CU_STREAM_PER_THREAD && context_enter(ls, ctx);
+        res = ls->drv->cuEventRecord(ev->handle, line->stream);
+        context_leave(ls, entered);
+        ctx->stats.records++;
+    } else {
+        res = ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle);
+        ctx->stats.barriers++;
+    }
+    ctx->stats.ns += vp_clock_ns() - begin;
+    if (res) {
+        event_recycle(ls, ev);
+        return -EIO;
+    }
+    ev->seq = line->next++;
+    line->open = false;
+    vp_list_append(&line->events, &ev->link);
+    line_pend(ls, line);
+    return 0;
+}
+
+void vp_line_host_func(struct vp_line *line) {
+    /* One not known to be over stays the mark: what was freed behind it may still hang on it. */
+    if (!line->host_func || line->met >= line->host_func)
+        line->host_func = line->next;
+}
+
+/* Asks the line's events, oldest first, until one has not completed. */
+static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
+    uint64_t before = line->met, begin = vp_clock_ns();
+    while (!vp_list_empty(&line->events)) {
+        struct vp_event *ev = vp_container_of(line->events.next, struct vp_event, link);
+        ev->context->stats.queries++;
+        CUresult res = ls->drv->cuEventQuery(ev->handle);
+        if (res == CUDA_ERROR_NOT_READY)
+            break;
+        if (res) {
+            ls->error = res;
+            break;
+        }
+        line_met(line, ev->seq);
+        event_recycle(ls, ev);
+    }
+    line->context->stats.ns += vp_clock_ns() - begin;
+    return line->met != before;
+}
+
+bool vp_lines_poll(struct vp_lines *ls, bool flush) {
+    bool moved = false;
+    struct vp_line *line, *tmp;
+    CUstreamCaptureMode mode = vp_capture_relax(ls);
+    sweep(ls);
+    vp_list_each_safe(line, tmp, &ls->pending, pending) {
+        if (flush && line->open)
+            line_record(ls, line);
+        moved |= line_poll(ls, line);
+        line_quiet(ls, line);
+    }
+    vp_capture_restore(ls, mode);
+    return moved;
+}
+
+/* ---- streams ---- */
+
+struct vp_line *vp_line_find(struct vp_lines *ls, CUstream stream) {
+    unsigned long long id;
+    return ls->drv->cuStreamGetId(stream, &id) ? NULL : vp_map_get(&ls->by_id, id + 1);
+}
+
+/* Lines of streams that ended in a way nobody told us of (threads that exited) go when their context does. */
+int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
+    unsigned long long id;
+    if (vp_line_captures(ls, stream))
+        return -EBUSY;
+    if (ls->drv->cuStreamGetId(stream, &id))
+        return -ENODEV;
+    struct vp_line *line = vp_map_get(&ls->by_id, id + 1);
+    if (line) {
+        *out = line;
+        return 0;
+    }
+    CUcontext handle;
+    unsigned flags = 0;
+    if (ls->drv->cuStreamGetCtx(stream, &handle))
+        return -ENODEV;
+    struct vp_context *ctx = vp_context_get(ls, handle);
+    if (!ctx)
+        return -ENODEV;
+    ls->drv->cuStreamGetFlags(stream, &flags);
+    if (vp_map_reserve(&ls->by_id) < 0 || !(line = line_new(ls, ctx, VP_LINE_STREAM, id + 1)))
+        return -ENOMEM;
+    line->stream = stream ? stream : CU_STREAM_LEGACY;
+    line->per_thread = stream == CU_STREAM_PER_THREAD;
+    line->nonblocking = flags & CU_STREAM_NON_BLOCKING;
+    vp_map_set(&ls->by_id, id + 1, line);
+    *out = line;
+    return 0;
+}
+
+void vp_line_destroying(struct vp_lines *ls, struct vp_line *line) {
+    CUstreamCaptureMode mode = vp_capture_relax(ls);
+    if (line->open)
+        line_record(ls, line);
+    vp_capture_restore(ls, mode);
+    vp_map_take(&ls->by_id, line->id);
+    line->gone = true;
+    sweep(ls);
+    line_quiet(ls, line);
+}
+
+void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx) {
+    struct vp_line *line, *next_line;
+    struct vp_event *ev, *next_event;
+    vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
+    ctx->gone = true;
+    vp_list_each_safe(line, next_line, &ctx->lines, of_context) {
+        vp_list_each_safe(ev, next_event, &line->events, link)
+            event_recycle(ls, ev);
+        if (line->kind == VP_LINE_STREAM && !line->gone)
+            vp_map_take(&ls->by_id, line->id);
+        line->gone = true;
+        line->open = false;
+        line->met = UINT64_MAX >> 1;
+        line_quiet(ls, line);
+    }
+    vp_list_each_safe(ev, next_event, &ctx->spare, link) {
+        vp_list_remove(&ev->link);
+        vp_slab_free(&ls->event_slab, ev);
+    }
+}
+
+/* ---- conditions ---- */
+
+static bool point_met(const struct vp_point *p) {
+    return p->seq <= p->line->met;
+}
+
+static void point_drop(struct vp_point *p) {
+    p->line->refs--;
+}
+
+/* Adds a point, replacing one of the same line that it covers. Needs a spare point in the slab. */
+static void cond_add(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, uint64_t seq, bool own) {
+    if (!cond->line) {
+        *cond = (vp_cond){ .line = line, .seq = seq, .own = own };
+        line->refs++;
+        return;
+    }
+    struct vp_point *p = cond;
+    for (; p; p = p->next) {
+        if (p->line != line)
+            continue;
+        /* The union of two points of one line is the later; its event is late for the bytes of the earlier, unless that is met. */
+        bool both = p->seq == seq;
+        bool clean = both ? p->own && own : point_met(p) ? own : false;
+        if (seq >= p->seq) {
+            p->seq = seq;
+            p->own = clean;
+        } else {
+            p->own = 0;
+        }
+        return;
+    }
+    p = vp_slab_alloc(&ls->point_slab);
+    if (!p) {
+        /* Never laxer for want of memory: the first point becomes one that only the end of its context reaches. */
+        cond->seq = UINT64_MAX >> 2;
+        cond->own = 0;
+        return;
+    }
+    *p = (struct vp_point){ .line = line, .seq = seq, .own = own, .next = cond->next };
+    cond->next = p;
+    line->refs++;
+}
+
+static int cond_reserve(struct vp_lines *ls, const vp_cond *more) {
+    size_t n = 0;
+    for (const struct vp_point *p = more; p && p->line; p = p->next)
+        n++;
+    return n ? vp_slab_reserve(&ls->point_slab, n) : 0;
+}
+
+int vp_cond_free(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, bool record) {
+    if (vp_slab_reserve(&ls->point_slab, 1) < 0)
+        return -ENOMEM;
+    if (record) {
+        CUstreamCaptureMode mode = vp_capture_relax(ls);
+        int err = line_record(ls, line);
+        vp_capture_restore(ls, mode);
+        if (!err) {
+            cond_add(ls, cond, line, line->next - 1, true);
+            return 0;
+        }
+    }
+    line->open = true;
+    line_pend(ls, line);
+    cond_add(ls, cond, line, line->next, false);
+    return 0;
+}
+
+/* Drivers before 12.5: the legacy stream covers the blocking and per-thread ones; each non-blocking one needs its own event. */
+static int barrier_by_streams(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, bool record) {
+    struct vp_line *line, *legacy = NULL;
+    bool entered = context_enter(ls, ctx);
+    int err = vp_line_get(ls, CU_STREAM_LEGACY, &legacy);
+    context_leave(ls, entered);
+    if (err == -ENOMEM)
+        return err;
+    if (!err)
+        err = vp_cond_free(ls, cond, legacy, record);
+    else
+        err = vp_cond_free(ls, cond, ctx->barrier, false);
+    vp_list_each(line, &ctx->lines, of_context)
+        if (!err && line->nonblocking && !line->gone)
+            err = vp_cond_free(ls, cond, line, record);
+    return err;
+}
+
+int vp_cond_barrier(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, bool record) {
+    return ls->barriers ? vp_cond_free(ls, cond, ctx->barrier, record) : barrier_by_streams(ls, cond, ctx, record);
+}
+
+int vp_cond_unite(struct vp_lines *ls, vp_cond *to, const vp_cond *from) {
+    int err = cond_reserve(ls, from);
+    if (err)
+        return err;
+    for (const struct vp_point *p = from; p && p->line; p = p->next)
+        cond_add(ls, to, p->line, p->seq, p->own);
+    return 0;
+}
+
+int vp_cond_copy(struct vp_lines *ls, vp_cond *to, const vp_cond *from) {
+    *to = (vp_cond){ 0 };
+    return vp_cond_unite(ls, to, from);
+}
+
+void vp_cond_clear(struct vp_lines *ls, vp_cond *cond) {
+    if (!cond->line)
+        return;
+    for (struct vp_point *p = cond->next, *next; p; p = next) {
+        next = p->next;
+        point_drop(p);
+        vp_slab_free(&ls->point_slab, p);
+    }
+    cond->next = NULL;
+    point_drop(cond);
+    cond->line = NULL;
+}
+
+bool vp_cond_same(const vp_cond *a, const vp_cond *b) {
+    if (!a->line || !b->line)
+        return a->line == b->line;
+    return a->line == b->line && a->seq == b->seq && a->own == b->own && !a->next && !b->next;
+}
+
+bool vp_cond_settle(struct vp_lines *ls, vp_cond *cond) {
+    if (!cond->line)
+        return true;
+    for (struct vp_point **link = &cond->next; *link;) {
+        struct vp_point *p = *link;
+        if (point_met(p)) {
+            *link = p->next;
+            point_drop(p);
+            vp_slab_free(&ls->point_slab, p);
+        } else {
+            link = &p->next;
+        }
+    }
+    if (!point_met(cond))
+        return false;
+    point_drop(cond);
+    struct vp_point *p = cond->next;
+    if (!p) {
+        cond->line = NULL;
+        return true;
+    }
+    *cond = *p;
+    vp_slab_free(&ls->point_slab, p);
+    return false;
+}
+
+/* Is `line` behind the point already: same stream, met, or waited for before? */
+static bool line_behind(const struct vp_line *line, const struct vp_point *p) {
+    if (p->line == line || point_met(p))
+        return true;
+    if (line)
+        for (unsigned i = 0; i < VP_SEEN; i++)
+            if (line->seen[i].id == p->line->id && line->seen[i].seq >= p->seq)
+                return true;
+    return false;
+}
+
+bool vp_cond_ready(const vp_cond *cond, const struct vp_line *line) {
+    for (const struct vp_point *p = cond; p && p->line; p = p->next)
+        if (!line_behind(line, p))
+            return false;
+    return true;
+}
+
+static bool point_held_up(const struct vp_point *p) {
+    uint64_t f = p->line->host_func;
+    return f && p->seq >= f && p->line->met < f;
+}
+
+bool vp_cond_waitable(const vp_cond *cond, const struct vp_line *line, bool early) {
+    for (const struct vp_point *p = cond; p && p->line; p = p->next)
+        if (!line_behind(line, p) && (!p->own || (early && point_held_up(p))))
+            return false;
+    return line != NULL;
+}
+
+bool vp_cond_host_waitable(const vp_cond *cond) {
+    for (const struct vp_point *p = cond; p && p->line; p = p->next)
+        if (!point_met(p) && !(p->own && p->line->kind == VP_LINE_BARRIER))
+            return false;
+    return true;
+}
+
+static struct vp_event *point_event(const struct vp_point *p) {
+    struct vp_event *ev;
+    vp_list_each(ev, &p->line->events, link)
+        if (ev->seq == p->seq)
+            return ev;
+    return NULL;
+}
+
+int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line) {
+    for (const struct vp_point *p = cond; p && p->line; p = p->next) {
+        if (line_behind(line, p))
+            continue;
+        struct vp_event *ev = point_event(p);
+        if (!ev || !p->own)
+            return -EIO;
+        uint64_t begin = vp_clock_ns();
+        bool entered = context_enter(ls, line->context);
+        CUresult res = ls->drv->cuStreamWaitEvent(line->stream, ev->handle, 0);
+        context_leave(ls, entered);
+        line->context->stats.ns += vp_clock_ns() - begin;
+        line->context->stats.waits++;
+        if (res)
+            return -EIO;
+        line->seen[line->seen_at].id = p->line->id;
+        line->seen[line->seen_at].seq = p->seq;
+        line->seen_at = (line->seen_at + 1) % VP_SEEN;
+    }
+    return 0;
+}
+
+struct vp_event *vp_cond_event(const vp_cond *cond) {
+    for (const struct vp_point *p = cond; p && p->line; p = p->next) {
+        struct vp_event *ev = point_met(p) || !p->own ? NULL : point_event(p);
+        if (ev) {
+            ev->refs++;
+            return ev;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,172 @@
+/*
+ * Lines of work, and the points on them that memory must wait for.
+ *
+ * A *line* is something whose work completes in order as far as we can see it: a stream, or the barrier of a context (one event
+ * over all its streams). Frees are numbered along a line. The *point* (line, seq) is reached once an event recorded as number `seq` or later has
+ * completed; a point that the host has *seen* reached is *met*. Most points never get an event: while only one stream uses the
+ * pool nobody asks.
+ *
+ * A point is the free's *own* if event `seq` was recorded at that very free. Only such an event may be waited for. A later event also covers the
+ * point and may be asked; to wait for it could hang the program, since work queued in between may itself wait for us.
+ *
+ * Everything here runs under the one lock of the library (see api.c), which the caller holds; it is let go by nobody below.
+ */
+#ifndef VP_LINE_H
+#define VP_LINE_H
+
+#include "base/list.h"
+#include "base/map.h"
+#include "base/slab.h"
+#include "driver/driver.h"
+
+#include <stdatomic.h>
+
+struct vp_line;
+
+/* One requirement. As the first of a chain it is embedded in its owner (an empty condition has line NULL); the others are from a slab. */
+struct vp_point {
+    struct vp_line *line;
+    uint64_t seq : 63;
+    uint64_t own : 1;
+    struct vp_point *next;
+};
+
+/* A condition: all points of the chain must be reached before another owner may touch the bytes. */
+typedef struct vp_point vp_cond;
+
+/* An event recorded on a line. */
+struct vp_event {
+    struct vp_list link;        /* vp_line.events, oldest first, or vp_context.spare */
+    CUevent handle;
+    uint64_t seq;
+    unsigned refs;              /* threads that wait for it outside the lock; the last one recycles it if it left its line */
+    bool dropped;               /* left its line meanwhile */
+    struct vp_context *context;
+};
+
+enum vp_line_kind { VP_LINE_STREAM, VP_LINE_BARRIER };
+
+/* What one line has waited for lately, so that it need not wait twice. A small cache; losing an entry costs a wait. */
+enum { VP_SEEN = 8 };
+
+struct vp_line {
+    enum vp_line_kind kind;
+    uint64_t id;                /* cuStreamGetId + 1: unique in the process, never used again; top bit set for a barrier */
+    CUstream stream;
+    bool per_thread;            /* only its own thread can name it */
+    bool nonblocking;
+    bool gone;                  /* the stream was destroyed; its events live on */
+    bool open;                  /* some point has number `next`: no event covers it yet */
+    uint64_t next;              /* the number that the next event gets */
+    uint64_t met;               /* every point up to here was seen reached */
+    uint64_t host_func;         /* points from here on may hang on a host function; 0: none was queued */
+    struct vp_list events;      /* of vp_event.link: recorded, not yet seen completed */
+    size_t refs;                /* points that name this line */
+    struct {
+        uint64_t id, seq;
+    } seen[VP_SEEN];            /* this line waits behind those points already */
+    unsigned seen_at;
+    struct vp_context *context;
+    struct vp_list of_context;  /* vp_context.lines */
+    struct vp_list pending;     /* vp_lines.pending: has events or open points; or vp_lines.ended: is gone, and has neither */
+    void *user;                 /* the pool's free index of this line; NULL until it needs one */
+};
+
+struct vp_line_stats {
+    uint64_t records, barriers, queries, waits;     /* calls of cuEventRecord, cuCtxRecordEvent, cuEventQuery, cuStreamWaitEvent */
+    uint64_t ns;                                    /* spent in them */
+};
+
+struct vp_context {
+    CUcontext handle;
+    CUdevice device;
+    struct vp_line *barrier;
+    struct vp_list lines;       /* of vp_line.of_context; owned */
+    struct vp_list spare;       /* of vp_event.link; owned */
+    struct vp_list link;        /* vp_lines.contexts */
+    bool primary;               /* the device's primary context */
+    bool gone;                  /* destroyed: all its work is over, its handles are dead */
+    struct vp_line_stats stats;
+};
+
+/* The registry. One for a process (or for a test). */
+struct vp_lines {
+    const struct vp_driver *drv;
+    struct vp_map by_id;        /* vp_line by stream id */
+    struct vp_map by_handle;    /* vp_context by handle; a destroyed one is taken out at once */
+    struct vp_list contexts;    /* of vp_context.link: every one ever seen, the destroyed ones too (their counts stay) */
+    struct vp_list pending;     /* of vp_line.pending */
+    struct vp_list ended;       /* of vp_line.pending: freed by a later poll, once no point names them */
+    struct vp_slab line_slab, event_slab, context_slab, point_slab;
+    atomic_int captures;        /* captures that run now: while 0, nothing asks for them */
+    bool barriers;              /* the driver has cuCtxRecordEvent */
+    uint64_t barriers_made;
+    CUresult error;             /* the last answer of a query that was neither done nor not-ready; 0: none */
+    void (*retire)(void *user, struct vp_line *line);   /* told before a line's memory is used again */
+    void *retire_user;
+};
+
+void vp_lines_init(struct vp_lines *ls, const struct vp_driver *drv);
+/* Frees our memory; makes no driver call. */
+void vp_lines_finish(struct vp_lines *ls);
+
+/* The calling thread's current context, or NULL if there is none or memory ran out. */
+struct vp_context *vp_context_current(struct vp_lines *ls);
+/* The context of that handle (which must be alive), or NULL. */
+struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle);
+/* The sum of what the contexts of a device counted. */
+struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev);
+/* A context's end: all its points count as met, its streams and events are forgotten. The struct stays valid as long as points name it. */
+void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx);
+
+/* The line of a stream handle, as the calling thread means it. -ENODEV: no context; -EBUSY: it captures; -ENOMEM. */
+int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out);
+/* The line of a stream that was seen before, else NULL. */
+struct vp_line *vp_line_find(struct vp_lines *ls, CUstream stream);
+/* True if the stream captures now. Asks the driver only while captures run. */
+bool vp_line_captures(struct vp_lines *ls, CUstream stream);
+/* A host function was queued on the line: it may hold up what is freed behind it. */
+void vp_line_host_func(struct vp_line *line);
+/* Before cuStreamDestroy: gives open points their event. */
+void vp_line_destroying(struct vp_lines *ls, struct vp_line *line);
+
+/*
+ * The point of a free that happens now on `line`, added to `cond` (whatever it held before). With `record` the free gets its own event;
+ * where that is not to be had, or without `record`, a later event must do. Returns 0, or -ENOMEM with nothing changed.
+ */
+int vp_cond_free(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, bool record);
+/* The same for a free that promises the end of all work of a context so far (cudaFree). */
+int vp_cond_barrier(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, bool record);
+
+int vp_cond_copy(struct vp_lines *ls, vp_cond *to, const vp_cond *from);
+void vp_cond_clear(struct vp_lines *ls, vp_cond *cond);
+/* Adds the points of `from` to `to`. 0 or -ENOMEM (`to` is then stricter than before, never laxer). */
+int vp_cond_unite(struct vp_lines *ls, vp_cond *to, const vp_cond *from);
+bool vp_cond_same(const vp_cond *a, const vp_cond *b);
+
+/* Drops the points that are met; true if none is left. Asks the driver nothing. */
+bool vp_cond_settle(struct vp_lines *ls, vp_cond *cond);
+/* May work queued now on `line` touch the bytes with no more waiting? (`line` NULL: may anyone?) */
+bool vp_cond_ready(const vp_cond *cond, const struct vp_line *line);
+/* Could `line` be made ready by waiting on the GPU under the rules: own points only, and for `early`, nothing outside may hold them up? */
+bool vp_cond_waitable(const vp_cond *cond, const struct vp_line *line, bool early);
+/* Could the host wait for it: each point met, or the own barrier of a cudaFree? */
+bool vp_cond_host_waitable(const vp_cond *cond);
+
+/* Makes `line` wait for every point that it is not behind already. 0 or -EIO. */
+int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line);
+/* The event of the first unmet point of a waitable condition, held until vp_event_put(); NULL if all are met. */
+struct vp_event *vp_cond_event(const vp_cond *cond);
+void vp_event_put(struct vp_lines *ls, struct vp_event *ev);
+
+/*
+ * Asks what has completed, first recording an event for open points if `flush`. True if any line's `met` moved. Sets ls->error if the driver
+ * reports one.
+ */
+bool vp_lines_poll(struct vp_lines *ls, bool flush);
+
+/* The calling thread's capture mode, relaxed around our own driver calls; restore on every path. */
+CUstreamCaptureMode vp_capture_relax(const struct vp_lines *ls);
+void vp_capture_restore(const struct vp_lines *ls, CUstreamCaptureMode mode);
+
+#endif

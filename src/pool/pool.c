@@ -1,0 +1,209 @@
+#include "policy/policy.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+/* Automatic reservation: plenty of addresses for old mappings beside each byte of any device of today; halved while refused. */
+static const size_t VA_FIRST = (size_t)1 << 42, VA_LEAST = (size_t)1 << 32;
+
+/* The part of the first reservation that the small zone gets. */
+enum { SMALL_SHARE = 8 };
+
+/* With several streams in use, frees of this size and more record an event, so that others can wait for exactly them. Below, the event would cost more than the bytes are worth. */
+enum { EVENT_WORTH = 1 << 20 };
+
+static int attribute(const struct vp_pool *pool, CUdevice_attribute which) {
+    int value = 0;
+    return pool->drv->cuDeviceGetAttribute(&value, which, pool->device) ? 0 : value;
+}
+
+static int reserve_first(struct vp_pool *pool) {
+    bool one_zone = pool->policy->one_zone;
+    size_t unit = pool->granularity * (one_zone ? 1 : SMALL_SHARE);
+    size_t size = pool->config.va ? vp_round_up(pool->config.va, unit) : VA_FIRST;
+    CUdeviceptr base = 0;
+    int err = -ENOMEM;
+    for (;; size /= 2) {
+        pool->stats.calls.reserve++;
+        if (!pool->drv->cuMemAddressReserve(&base, size, pool->granularity, 0, 0))
+            break;
+        if (size / 2 < VA_LEAST)
+            return err;
+    }
+    if (one_zone) {
+        err = vp_space_carve(pool, VP_ZONE_LARGE, base, size, size);
+        if (err)
+            pool->drv->cuMemAddressFree(base, size);
+        return err;
+    }
+    size_t small = size / SMALL_SHARE;
+    err = vp_space_carve(pool, VP_ZONE_SMALL, base, small, size);
+    if (err)
+        pool->drv->cuMemAddressFree(base, size);
+    else
+        err = vp_space_carve(pool, VP_ZONE_LARGE, base + small, size - small, 0);
+    return err;
+}
+
+int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_lines *lines, CUdevice dev,
+                 const struct vp_policy *policy, const struct vp_pool_config *config) {
+    *pool = (struct vp_pool){ .drv = drv, .lines = lines, .policy = policy, .config = *config, .device = dev };
+    if (!attribute(pool, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+        return -EOPNOTSUPP;
+    pool->prop = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                        .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev } };
+    if (attribute(pool, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+        pool->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (attribute(pool, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
+        pool->prop.allocFlags.gpuDirectRDMACapable = 1;
+    if (drv->cuMemGetAllocationGranularity(&pool->granularity, &pool->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
+        !pool->granularity)
+        return -EOPNOTSUPP;
+    if (pool->config.handle < pool->granularity)
+        pool->config.handle = pool->granularity;
+    pool->config.handle -= pool->config.handle % pool->granularity;
+
+    vp_list_init(&pool->spaces);
+    vp_list_init(&pool->chunks);
+    vp_list_init(&pool->line_indexes);
+    vp_list_init(&pool->kept_used);
+    RB_INIT(&pool->kept);
+    for (int z = 0; z < VP_ZONES; z++) {
+        pool->met[z].zone = pool->mixed[z].zone = z;
+        RB_INIT(&pool->met[z].tree);
+        RB_INIT(&pool->mixed[z].tree);
+    }
+    vp_slab_init(&pool->region_slab, sizeof(struct vp_region));
+    vp_slab_init(&pool->piece_slab, sizeof(struct vp_piece));
+    vp_slab_init(&pool->chunk_slab, sizeof(struct vp_chunk));
+    vp_slab_init(&pool->mapping_slab, sizeof(struct vp_mapping));
+    vp_slab_init(&pool->index_slab, sizeof(struct vp_index) * VP_ZONES);
+    vp_slab_init(&pool->kept_slab, sizeof(struct vp_kept));
+    int err = reserve_first(pool);
+    if (!err && policy->open)
+        err = policy->open(pool);
+    if (err)
+        vp_pool_finish(pool, true);
+    return err;
+}
+
+static void give_back_all(struct vp_pool *pool) {
+    struct vp_chunk *chunk, *next;
+    struct vp_mapping *m, *next_m;
+    struct vp_space *s;
+    vp_list_each_safe(chunk, next, &pool->chunks, link) {
+        vp_list_each_safe(m, next_m, &chunk->mappings, of_chunk)
+            vp_chunk_unmap(pool, m);
+        if (vp_list_empty(&chunk->mappings))
+            vp_chunk_destroy(pool, chunk);
+    }
+    vp_list_each(s, &pool->spaces, link)
+        if (s->reserved)
+            pool->drv->cuMemAddressFree(s->base, s->reserved_size);
+}
+
+void vp_pool_finish(struct vp_pool *pool, bool driver) {
+    struct vp_space *s, *next;
+    struct vp_index *index, *next_index;
+    if (driver)
+        give_back_all(pool);
+    vp_list_each_safe(index, next_index, &pool->line_indexes, link)
+        index->line->user = NULL;
+    vp_list_each_safe(s, next, &pool->spaces, link)
+        vp_space_free(pool, s);
+    if (pool->scratch.mem)
+        munmap(pool->scratch.mem, pool->scratch.bytes);
+    vp_map_finish(&pool->live);
+    struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
+                                &pool->mapping_slab, &pool->index_slab, &pool->kept_slab };
+    for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
+        vp_slab_finish(slabs[i]);
+}
+
+static void verify(const struct vp_pool *pool) {
+    if (pool->config.check && !vp_pool_check(pool, stderr))
+        assert(!"vp_pool_check");
+}
+
+int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    req->await = NULL;
+    int err = pool->policy->layout(pool, req);
+    if (!err)
+        err = pool->policy->alloc(pool, req, out);
+    if (err == -ENOMEM && !req->pressed) {
+        req->pressed = true;
+        err = pool->policy->alloc(pool, req, out);
+    }
+    verify(pool);
+    return err;
+}
+
+struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr) {
+    return addr ? vp_map_get(&pool->live, addr) : NULL;
+}
+
+struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr) {
+    struct vp_region *r = vp_pool_find(pool, addr);
+    if (!r && vp_mapping_at(pool, addr))
+        r = vp_region_at(pool, addr);
+    return r && r->state == VP_LIVE ? r : NULL;
+}
+
+bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size) {
+    if (!pool->streams_seen) {
+        pool->streams_seen = 1;
+        pool->first_stream = line->id;
+    } else if (pool->streams_seen == 1 && pool->first_stream != line->id) {
+        pool->streams_seen = 2;
+    }
+    return pool->policy->always_event || (pool->streams_seen > 1 && size >= EVENT_WORTH);
+}
+
+void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
+    vp_map_take(&pool->live, block->addr);
+    pool->stats.frees++;
+    pool->stats.live_bytes -= block->asked;
+    block->state = VP_FREE;
+    block->index = NULL;
+    /* A piece is kept spare for each live block: see vp_space_reserve() in the allocation. */
+    vp_region_one_piece(pool, block, cond, ++pool->age);
+    vp_region_join(pool, block);
+    verify(pool);
+}
+
+void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
+    struct vp_space *s;
+    struct vp_region *r;
+    vp_list_each(s, &pool->spaces, link)
+        for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
+            if (r->state == VP_LIVE && r->sync && r->context == ctx) {
+                vp_cond none = { 0 };
+                CUdeviceptr end = vp_region_end(r);
+                vp_pool_free(pool, r, &none);
+                r = vp_region_at(pool, end - 1);
+            }
+            r = vp_region_next(r);
+        }
+}
+
+void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line) {
+    struct vp_index *index = line->user;
+    (void)pool;
+    if (!index)
+        return;
+    for (int z = 0; z < VP_ZONES; z++) {
+        assert(RB_EMPTY(&index[z].tree));
+        vp_list_remove(&index[z].link);
+    }
+    vp_slab_free(&pool->index_slab, index);
+    line->user = NULL;
+}
+
+size_t vp_pool_metadata(const struct vp_pool *pool) {
+    size_t bytes = pool->live.slots ? (pool->live.mask + 1) * sizeof *pool->live.slots : 0;
+    const struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
+                                      &pool->mapping_slab, &pool->index_slab, &pool->kept_slab };
+    for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
+        bytes += slabs[i]->bytes;
+    return bytes + pool->scratch.bytes;
+}

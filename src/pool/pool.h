@@ -1,0 +1,237 @@
+/*
+ * A pool: the memory of one device.
+ *
+ * The addresses of a pool are partitioned into *regions*:
+ *   live    handed out;
+ *   free    mapped, and reusable under a condition. Free neighbours are one region; its *pieces* say what each part waits for;
+ *   zombie  an old mapping, whose chunks are current elsewhere now. Kept, since the range may be wanted again: to take it
+ *           back costs no driver call once its chunks are wholly free;
+ *   hole    not mapped.
+ * A *chunk* is one physical handle. It may be mapped at many addresses, but in one of them only, its current mapping, may bytes be live or free.
+ *
+ * Two zones share a pool: one for small blocks, built of the smallest handles, and one for large. A small block that lives long
+ * then never pins a large handle.
+ *
+ * A policy (policy.h) decides who gets which bytes by the mechanisms declared here. Nothing here locks: the caller does.
+ */
+#ifndef VP_POOL_H
+#define VP_POOL_H
+
+#include "base/list.h"
+#include "base/map.h"
+#include "base/slab.h"
+#include "base/tree.h"
+#include "driver/driver.h"
+#include "pool/line.h"
+
+#include <stdio.h>
+
+/* Sizes and addresses of blocks are multiples of this: the alignment that cuMemAlloc promises, and what PyTorch rounds to. */
+enum { VP_QUANTUM = 512 };
+
+enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONES };
+
+enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_LIVE };
+
+/* A stretch of a free or zombie region under one condition, up to `end`. */
+struct vp_piece {
+    CUdeviceptr end;
+    vp_cond cond;
+    uint64_t age;               /* number of the free that made it */
+    uint64_t stream;            /* id of the line that freed it; 0: fresh memory */
+    struct vp_piece *next;
+};
+
+struct vp_index;
+
+struct vp_region {
+    CUdeviceptr addr;
+    size_t size;
+    enum vp_region_state state;
+    bool sync;                  /* live: made by a synchronous call, and ends with its context */
+    struct vp_space *space;
+    struct vp_list va;          /* vp_space.regions, in address order */
+    union {
+        struct {                /* free and zombie */
+            struct vp_piece *pieces;
+            struct vp_index *index;
+            RB_ENTRY(vp_region) by_size;
+        };
+        struct {                /* live */
+            size_t asked;       /* bytes the program asked for */
+            uint64_t serial;    /* unique for each allocation */
+            struct vp_context *context;
+            void *owner;        /* the memory pool it counts for; not touched here */
+        };
+        struct vp_list holes;   /* hole: vp_space.holes */
+    };
+};
+
+RB_HEAD(vp_region_tree, vp_region);
+
+/* Free regions of one zone by size, then address: those that all may use, those of one line, and the mixed ones. */
+struct vp_index {
+    struct vp_region_tree tree;
+    struct vp_line *line;       /* NULL: of met, and of mixed */
+    enum vp_zone_name zone;
+    struct vp_list link;        /* vp_pool.line_indexes (those of lines) */
+};
+
+struct vp_mapping {
+    CUdeviceptr addr;
+    struct vp_chunk *chunk;
+    struct vp_list of_chunk;    /* vp_chunk.mappings */
+};
+
+struct vp_chunk {
+    CUmemGenericAllocationHandle handle;
+    size_t size;
+    struct vp_mapping *current;
+    struct vp_list mappings;    /* of vp_mapping.of_chunk; owned */
+    struct vp_list link;        /* vp_pool.chunks */
+    uint64_t mark;              /* scratch of the harvest */
+};
+
+struct vp_page {
+    struct vp_mapping *mapping; /* what is mapped here, current or not */
+    struct vp_region *first;    /* the first region that begins in this page */
+};
+
+/* A contiguous part of a reservation that belongs to one zone. */
+struct vp_space {
+    CUdeviceptr base;
+    size_t size;
+    enum vp_zone_name zone;
+    bool reserved;              /* base is that of a reservation of `reserved_size` bytes, given back by finish */
+    size_t reserved_size;
+    struct vp_list regions;     /* of vp_region.va; owned */
+    struct vp_list holes;       /* of vp_region.holes */
+    struct vp_page *pages;      /* one for each granule; anonymous memory */
+    struct vp_list link;        /* vp_pool.spaces */
+};
+
+/* A range that was once built for a request of exactly `size` bytes; see pool_kept.c. */
+struct vp_kept {
+    CUdeviceptr addr;
+    size_t size;
+    RB_ENTRY(vp_kept) by_size;
+    struct vp_list used;        /* vp_pool.kept_used, least recent first */
+};
+
+RB_HEAD(vp_kept_tree, vp_kept);
+
+/* X(field, driver function): the calls that a pool counts. */
+#define VP_POOL_CALLS(X)                                                                                                     \
+    X(reserve, cuMemAddressReserve) X(create, cuMemCreate) X(map, cuMemMap) X(set_access, cuMemSetAccess)                    \
+    X(unmap, cuMemUnmap) X(release, cuMemRelease)
+
+struct vp_pool_stats {
+    uint64_t allocs, frees, ooms;
+    uint64_t live_bytes, peak_live_bytes;   /* as asked for */
+    uint64_t held_bytes, peak_held_bytes;   /* physical */
+    uint64_t waits_gpu, waits_host;
+    uint64_t stitches, reactivations, reaps;
+    uint64_t driver_ns;                     /* in the calls below */
+    struct {
+#define VP_POOL_CALL_FIELD(field, name) uint64_t field;
+        VP_POOL_CALLS(VP_POOL_CALL_FIELD)
+#undef VP_POOL_CALL_FIELD
+    } calls;
+};
+
+struct vp_pool_config {
+    size_t handle;              /* largest handle that is created, bytes */
+    size_t va;                  /* first reservation, bytes; 0: automatic */
+    size_t pages;               /* granules to map in advance (vpmm) */
+    bool check;                 /* walk the invariants after each operation */
+};
+
+struct vp_policy;
+
+struct vp_pool {
+    const struct vp_driver *drv;
+    struct vp_lines *lines;
+    const struct vp_policy *policy;
+    struct vp_pool_config config;
+    CUdevice device;
+    size_t granularity;
+    CUmemAllocationProp prop;
+    uint64_t peers;             /* devices that may access, one bit each; the own device is not among them */
+
+    struct vp_list spaces;      /* of vp_space.link; owned */
+    struct vp_list chunks;      /* of vp_chunk.link; owned */
+    struct vp_map live;         /* live regions by address */
+    struct vp_index met[VP_ZONES], mixed[VP_ZONES];
+    struct vp_list line_indexes;
+    struct vp_kept_tree kept;
+    struct vp_list kept_used;
+    size_t kept_count;
+    size_t mappings;            /* all of them, current or not */
+    uint64_t streams_seen;      /* distinct streams that freed here; from the second on frees record their own event */
+    uint64_t first_stream;      /* id of the first */
+    uint64_t age, serial, marks;
+
+    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, index_slab, kept_slab;
+    struct scratch {
+        void *mem;
+        size_t bytes;
+    } scratch;
+    struct vp_pool_stats stats;
+};
+
+/* ---- the pool as a whole ---- */
+
+/* Opens the pool of a device, whose context must be current. Reserves addresses. 0, or -EOPNOTSUPP (the device cannot), -ENOMEM, -EIO. */
+int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_lines *lines, CUdevice dev,
+                 const struct vp_policy *policy, const struct vp_pool_config *config);
+/* Frees our memory; with `driver`, also unmaps, releases and gives back everything at the driver (all work must be over). */
+void vp_pool_finish(struct vp_pool *pool, bool driver);
+
+/* Fields that are not marked are the caller's to fill. */
+struct vp_request {
+    size_t asked;               /* bytes, at least 1 */
+    size_t size, align;         /* set by the policy: bytes taken, and where the first may lie */
+    enum vp_zone_name zone;     /* set by the policy */
+    struct vp_line *line;       /* the stream; NULL: for anyone at once (cudaMalloc) */
+    struct vp_context *context;
+    void *owner;
+    enum { VP_WAITS_NEVER, VP_WAITS_LATE, VP_WAITS_EARLY } waits;   /* when the stream may wait on the GPU */
+    bool impatient;             /* no host wait: the last one ran out of time */
+    bool pressed;               /* growing failed: late waits are due (set by the pool, too) */
+    /* set by the pool for a retry */
+    struct vp_event *await;     /* -EAGAIN: wait for this on the host without the lock, vp_event_put() it, and ask again */
+};
+
+/*
+ * Allocates. 0 and a live region; -ENOMEM: nothing fits and the device has no more; -EAGAIN: see `await`; -EOPNOTSUPP: the policy leaves
+ * such requests to CUDA; -EIO: the driver failed otherwise (the error is in lines->error if a query told it). On any failure the pool is as
+ * before, but for idle memory that may have moved.
+ */
+int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
+
+/* The live region that begins at `addr`, or NULL; and the one that holds `addr`. */
+struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr);
+struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr);
+
+/* Frees a live region under a condition (built by vp_cond_free or vp_cond_barrier), whose points pass to the pool. Never fails. */
+void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
+/* Notes that `line` frees here; true if this free should record its own event: others may want the bytes, and they are worth it. */
+bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size);
+
+/* Gives idle chunks back to the device until at most `keep` bytes are held or nothing idle is left. Returns the bytes given back. */
+size_t vp_pool_trim(struct vp_pool *pool, size_t keep);
+/* Peer access for every mapping, present and future. 0, -ENOMEM or -EIO with nothing changed. */
+int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers);
+/* A context has ended: its synchronous blocks are free. */
+void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx);
+/* Some points were met by other means than a request's own poll (another pool asked, a context ended): files the free regions anew. */
+void vp_pool_refile(struct vp_pool *pool);
+/* A line's memory is about to be used again. */
+void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line);
+
+/* Proves the invariants; on a breach says which one, on `out` if not NULL, and returns false. */
+bool vp_pool_check(const struct vp_pool *pool, FILE *out);
+/* Bytes of our own memory that describe the pool. */
+size_t vp_pool_metadata(const struct vp_pool *pool);
+
+#endif

@@ -1,0 +1,127 @@
+/* What the files of the pool share with each other and with the policies. */
+#ifndef VP_POOL_PRIVATE_H
+#define VP_POOL_PRIVATE_H
+
+#include "pool/pool.h"
+
+#include <assert.h>
+
+static inline size_t vp_round_up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static inline CUdeviceptr vp_region_end(const struct vp_region *r) {
+    return r->addr + r->size;
+}
+
+int vp_region_compare(const struct vp_region *a, const struct vp_region *b);
+RB_PROTOTYPE(vp_region_tree, vp_region, by_size, vp_region_compare)
+
+/* ---- space.c: regions and the addresses they partition ---- */
+
+/* Makes sure that the next `n` cuts, joins and conversions cannot fail for want of metadata. 0 or -ENOMEM. */
+int vp_space_reserve(struct vp_pool *pool, size_t n);
+/* A new reservation of `size` bytes for one zone. 0, -ENOMEM (no such range to be had) or -EIO. */
+int vp_space_add(struct vp_pool *pool, enum vp_zone_name zone, size_t size);
+/* Takes [base, base+size) of an existing reservation; `reserved_size` not 0: and owns the reservation, which begins there. */
+int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size);
+void vp_space_free(struct vp_pool *pool, struct vp_space *space);
+struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr);
+struct vp_page *vp_space_page(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr);
+
+/* The region that holds `addr`, whatever its state; NULL outside the pool. */
+struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr);
+/* Neighbours in address order; NULL at the edge of the space. */
+struct vp_region *vp_region_next(const struct vp_region *r);
+struct vp_region *vp_region_prev(const struct vp_region *r);
+/* Splits `r` at `at` (inside it, or at an edge): returns the region that then begins at `at`. `r` stays the left part. */
+struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at);
+/* The region that is exactly [addr, end), cut out of the one region that holds it. */
+struct vp_region *vp_region_carve(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* Unites `r` with neighbours of the same state (not live) and files it; returns the united region. */
+struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r);
+/* Takes a region out of the index or hole list it is filed in, so that its state may change. Pieces stay. */
+void vp_region_unfile(struct vp_region *r);
+void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r);
+/* Gives an unfiled region one piece under `cond` (whose points pass over). */
+void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_cond *cond, uint64_t age);
+/* Drops met points; unites equal neighbours; refiles a free region whose class changed. */
+void vp_region_refile(struct vp_pool *pool, struct vp_region *r);
+/* The piece that holds `addr`. */
+struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr);
+
+/* ---- chunk.c: physical memory ---- */
+
+/* Creates a chunk, not mapped. 0, -ENOMEM (the device has no more) or -EIO. */
+int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out);
+/* Releases a chunk without mappings. */
+void vp_chunk_destroy(struct vp_pool *pool, struct vp_chunk *chunk);
+/*
+ * Maps chunks side by side at `addr` and gives access: all of them or, on failure, none. The new mappings are not current. Their nodes come back in
+ * `out` (as many as chunks). 0, -ENOMEM or -EIO.
+ */
+int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out);
+/* Unmaps one mapping and forgets it. 0 or -EIO (it stays). */
+int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m);
+/* The mapping at `addr`, or NULL. */
+struct vp_mapping *vp_mapping_at(const struct vp_pool *pool, CUdeviceptr addr);
+
+/* ---- fit.c: which free bytes may a request use ---- */
+
+enum vp_usable {
+    VP_USE_READY,               /* with no waiting at all */
+    VP_USE_WAIT,                /* also by a wait of the stream on the GPU, while nothing outside can hold it up */
+    VP_USE_WAIT_LATE,           /* by any wait at a free's own point */
+};
+
+struct vp_fit {
+    struct vp_region *region;   /* NULL: none */
+    CUdeviceptr addr;
+};
+
+bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use);
+/* May the request use all bytes of [addr, end) of the free region? */
+bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use);
+/* Best fit: the smallest free region with a usable run that is long enough; of equals, the lowest. */
+struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+/* A fit that the host could wait for (see vp_cond_host_waitable); the condition of its first unmet piece in `*cond`. */
+struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_cond **cond);
+/* Asks the lines what has completed, and refiles the regions that this changes. True if anything did. */
+bool vp_fit_refresh(struct vp_pool *pool);
+/* Makes the stream wait for what [addr, end) of a free region still needs. 0 or -EIO. */
+int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req);
+/* Waits if need be, and makes the bytes of a fit live. 0 or -EIO, with nothing changed. */
+int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out);
+
+/* ---- stitch.c: new ranges out of chunks that lie apart ---- */
+
+/* Is the chunk wholly free, and all of it usable? */
+bool vp_chunk_usable(const struct vp_pool *pool, const struct vp_chunk *chunk, const struct vp_request *req, enum vp_usable use);
+/* Makes `to` the current mapping of its chunk: the range of the old one becomes zombie, that of the new one (zombie until now) free, and the condition moves along. */
+void vp_mapping_switch(struct vp_pool *pool, struct vp_mapping *to);
+/*
+ * Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free memory. All or nothing. 0, -ENOMEM, -EIO.
+ */
+int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
+/* The lowest hole of a zone with room, reserving more addresses if need be. 0, -ENOMEM. */
+int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, struct vp_region **hole);
+/* Unmaps zombie [addr, end), as far as the host has seen its conditions met. True if all of it is a hole now. */
+bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* Scratch memory of the pool: at least `bytes`, contents undefined; NULL when the system has no more. Valid until the next call. */
+void *vp_pool_scratch(struct vp_pool *pool, size_t bytes);
+
+/* ---- kept.c: ranges worth keeping ---- */
+
+int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b);
+RB_PROTOTYPE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
+
+/* Remembers that [addr, addr+size) was built for a request of this size. */
+void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
+/* A kept range of exactly this size whose every byte is free or can be switched back; made free memory. Driver calls: none. */
+struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+/* Forgets the ranges that touch [addr, end): it is about to be unmapped. */
+void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* Reaps the least recently used ranges while there are too many old mappings. */
+void vp_kept_limit(struct vp_pool *pool);
+
+#endif

@@ -1,0 +1,298 @@
+/*
+ * Regions. Each space is an address-ordered list of them; a page table with one entry a granule finds the region of an address (the first that
+ * begins in the page, or by going back) and the mapping at it.
+ */
+#include "policy/policy.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+int vp_region_compare(const struct vp_region *a, const struct vp_region *b) {
+    if (a->size != b->size)
+        return a->size < b->size ? -1 : 1;
+    return a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+RB_GENERATE(vp_region_tree, vp_region, by_size, vp_region_compare)
+
+/* Points for the chains of any sensible number of pieces that one operation copies: one span of the slab. */
+enum { SPARE_POINTS = 4096 };
+
+int vp_space_reserve(struct vp_pool *pool, size_t n) {
+    if (vp_slab_reserve(&pool->region_slab, n) < 0 || vp_slab_reserve(&pool->piece_slab, n) < 0 ||
+        vp_slab_reserve(&pool->lines->point_slab, SPARE_POINTS) < 0)
+        return -ENOMEM;
+    return 0;
+}
+
+struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr) {
+    struct vp_space *s;
+    vp_list_each(s, &pool->spaces, link)
+        if (addr - s->base < s->size)
+            return s;
+    return NULL;
+}
+
+struct vp_page *vp_space_page(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr) {
+    return &space->pages[(addr - space->base) / pool->granularity];
+}
+
+struct vp_region *vp_region_next(const struct vp_region *r) {
+    return r->va.next == &r->space->regions ? NULL : vp_container_of(r->va.next, struct vp_region, va);
+}
+
+struct vp_region *vp_region_prev(const struct vp_region *r) {
+    return r->va.prev == &r->space->regions ? NULL : vp_container_of(r->va.prev, struct vp_region, va);
+}
+
+struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr) {
+    struct vp_space *s = vp_space_of(pool, addr);
+    if (!s)
+        return NULL;
+    struct vp_page *page = vp_space_page(pool, s, addr);
+    if (!page->first || page->first->addr > addr)
+        do
+            page--;
+        while (!page->first);
+    struct vp_region *r = page->first;
+    while (vp_region_end(r) <= addr)
+        r = vp_region_next(r);
+    return r;
+}
+
+/* ---- keeping the page table and the list ---- */
+
+static void region_enter(struct vp_pool *pool, struct vp_region *r, struct vp_list *after) {
+    struct vp_page *page = vp_space_page(pool, r->space, r->addr);
+    vp_list_insert(after, &r->va);
+    if (!page->first || page->first->addr > r->addr)
+        page->first = r;
+}
+
+static void region_leave(struct vp_pool *pool, struct vp_region *r) {
+    struct vp_page *page = vp_space_page(pool, r->space, r->addr);
+    if (page->first == r) {
+        struct vp_region *next = vp_region_next(r);
+        page->first = next && vp_space_page(pool, r->space, next->addr) == page ? next : NULL;
+    }
+    vp_list_remove(&r->va);
+    vp_slab_free(&pool->region_slab, r);
+}
+
+int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size) {
+    int err = vp_slab_reserve(&pool->region_slab, 2);
+    if (err)
+        return err;
+    size_t table = vp_round_up(size / pool->granularity * sizeof(struct vp_page) + sizeof(struct vp_space), 4096);
+    char *mem = mmap(NULL, table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mem == MAP_FAILED)
+        return -ENOMEM;
+    struct vp_space *s = (struct vp_space *)(void *)(mem + table - sizeof(struct vp_space));
+    *s = (struct vp_space){ .base = base, .size = size, .zone = zone, .pages = (struct vp_page *)(void *)mem,
+                            .reserved = reserved_size > 0, .reserved_size = reserved_size };
+    vp_list_init(&s->regions);
+    vp_list_init(&s->holes);
+    vp_list_append(&pool->spaces, &s->link);
+    struct vp_region *r = vp_slab_alloc(&pool->region_slab);
+    r->addr = base;
+    r->size = size;
+    r->space = s;
+    vp_list_init(&r->holes);
+    region_enter(pool, r, &s->regions);
+    vp_list_append(&s->holes, &r->holes);
+    return 0;
+}
+
+void vp_space_free(struct vp_pool *pool, struct vp_space *s) {
+    vp_list_remove(&s->link);
+    munmap(s->pages, vp_round_up(s->size / pool->granularity * sizeof(struct vp_page) + sizeof(struct vp_space), 4096));
+}
+
+/* ---- pieces ---- */
+
+static void piece_free(struct vp_pool *pool, struct vp_piece *p) {
+    vp_cond_clear(pool->lines, &p->cond);
+    vp_slab_free(&pool->piece_slab, p);
+}
+
+void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r) {
+    for (struct vp_piece *p = r->pieces, *next; p; p = next) {
+        next = p->next;
+        piece_free(pool, p);
+    }
+    r->pieces = NULL;
+}
+
+void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_cond *cond, uint64_t age) {
+    struct vp_piece *p = vp_slab_alloc(&pool->piece_slab);
+    *p = (struct vp_piece){ .end = vp_region_end(r), .cond = *cond, .age = age, .stream = cond->line ? cond->line->id : 0 };
+    *cond = (vp_cond){ 0 };
+    r->pieces = p;
+}
+
+struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr) {
+    struct vp_piece *p = r->pieces;
+    while (p->end <= addr)
+        p = p->next;
+    return p;
+}
+
+/* Frees of one stream that got no event of their own: the later one covers both, and neither may be waited for. */
+static bool both_late(const vp_cond *a, const vp_cond *b) {
+    return a->line && a->line == b->line && !a->own && !b->own && !a->next && !b->next;
+}
+
+/* Unites neighbouring pieces that differ in nothing that matters to the policy. The age is that of the oldest. */
+static void pieces_tidy(struct vp_pool *pool, struct vp_region *r) {
+    for (struct vp_piece *p = r->pieces; p; p = p->next)
+        vp_cond_settle(pool->lines, &p->cond);
+    for (struct vp_piece *p = r->pieces; p->next;) {
+        struct vp_piece *q = p->next;
+        bool late = both_late(&p->cond, &q->cond);
+        bool apart = pool->policy->by_stream && p->stream != q->stream;
+        if (apart || (!late && !vp_cond_same(&p->cond, &q->cond))) {
+            p = q;
+            continue;
+        }
+        if (late && q->cond.seq > p->cond.seq)
+            p->cond.seq = q->cond.seq;
+        if (q->age < p->age)
+            p->age = q->age;
+        p->end = q->end;
+        p->next = q->next;
+        piece_free(pool, q);
+    }
+}
+
+/* ---- filing: the index of a free region, the hole list ---- */
+
+static struct vp_index *line_index(struct vp_pool *pool, struct vp_line *line, enum vp_zone_name zone) {
+    if (line->context->device != pool->device)
+        return NULL;
+    struct vp_index *index = line->user;
+    if (!index) {
+        if (!(index = vp_slab_alloc(&pool->index_slab)))
+            return NULL;
+        for (int z = 0; z < VP_ZONES; z++) {
+            index[z].line = line;
+            index[z].zone = z;
+            RB_INIT(&index[z].tree);
+            vp_list_append(&pool->line_indexes, &index[z].link);
+        }
+        line->user = index;
+    }
+    return &index[zone];
+}
+
+static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r) {
+    enum vp_zone_name zone = r->space->zone;
+    struct vp_line *only = NULL;
+    for (const struct vp_piece *p = r->pieces; p; p = p->next) {
+        if (!p->cond.line)
+            continue;
+        if (p->cond.next || (only && only != p->cond.line))
+            return &pool->mixed[zone];
+        only = p->cond.line;
+    }
+    struct vp_index *index = only ? line_index(pool, only, zone) : &pool->met[zone];
+    return index ? index : &pool->mixed[zone];
+}
+
+void vp_region_unfile(struct vp_region *r) {
+    if (r->state == VP_FREE && r->index) {
+        RB_REMOVE(vp_region_tree, &r->index->tree, r);
+        r->index = NULL;
+    } else if (r->state == VP_HOLE) {
+        vp_list_remove(&r->holes);
+    }
+}
+
+static void region_file(struct vp_pool *pool, struct vp_region *r) {
+    if (r->state == VP_FREE) {
+        r->index = classify(pool, r);
+        RB_INSERT(vp_region_tree, &r->index->tree, r);
+    } else if (r->state == VP_HOLE) {
+        vp_list_append(&r->space->holes, &r->holes);
+    }
+}
+
+void vp_region_refile(struct vp_pool *pool, struct vp_region *r) {
+    pieces_tidy(pool, r);
+    if (r->state == VP_FREE && r->index != classify(pool, r)) {
+        vp_region_unfile(r);
+        region_file(pool, r);
+    }
+}
+
+/* ---- cut and join ---- */
+
+struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at) {
+    if (at == r->addr)
+        return r;
+    if (at == vp_region_end(r))
+        return vp_region_next(r);
+    assert(at > r->addr && at < vp_region_end(r) && r->state != VP_LIVE);
+    struct vp_region *right = vp_slab_alloc(&pool->region_slab);
+    vp_region_unfile(r);
+    right->addr = at;
+    right->size = vp_region_end(r) - at;
+    right->state = r->state;
+    right->space = r->space;
+    r->size = at - r->addr;
+    region_enter(pool, right, &r->va);
+    if (r->state == VP_FREE || r->state == VP_ZOMBIE) {
+        struct vp_piece *p = vp_piece_at(r, at - 1);
+        if (p->end == at) {
+            right->pieces = p->next;
+        } else {
+            struct vp_piece *rest = vp_slab_alloc(&pool->piece_slab);
+            *rest = (struct vp_piece){ .end = p->end, .age = p->age, .stream = p->stream, .next = p->next };
+            vp_cond_copy(pool->lines, &rest->cond, &p->cond);
+            p->end = at;
+            right->pieces = rest;
+        }
+        p->next = NULL;
+    }
+    region_file(pool, r);
+    region_file(pool, right);
+    return right;
+}
+
+struct vp_region *vp_region_carve(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    struct vp_region *r = vp_region_at(pool, addr);
+    assert(end <= vp_region_end(r));
+    r = vp_region_cut(pool, r, addr);
+    vp_region_cut(pool, r, end);
+    return r;
+}
+
+static void absorb(struct vp_pool *pool, struct vp_region *left, struct vp_region *right) {
+    vp_region_unfile(right);
+    if (left->state == VP_FREE || left->state == VP_ZOMBIE) {
+        struct vp_piece *last = left->pieces;
+        while (last->next)
+            last = last->next;
+        last->next = right->pieces;
+    }
+    left->size += right->size;
+    region_leave(pool, right);
+}
+
+static bool joinable(const struct vp_region *left, const struct vp_region *right) {
+    return left && right && left->state == right->state && left->state != VP_LIVE;
+}
+
+struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r) {
+    struct vp_region *prev = vp_region_prev(r), *next = vp_region_next(r);
+    vp_region_unfile(r);
+    if (joinable(r, next))
+        absorb(pool, r, next);
+    if (joinable(prev, r)) {
+        vp_region_unfile(prev);
+        absorb(pool, prev, r);
+        r = prev;
+    }
+    if (r->state == VP_FREE || r->state == VP_ZOMBIE)
+        pieces_tidy(pool, r);
+    region_file(pool, r);
+    return r;
+}

@@ -1,0 +1,281 @@
+/* Copies and memsets: queueing them, and what any op does when its turn has come. */
+#include "sim_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- running ---- */
+
+static size_t span(size_t width, size_t height, size_t pitch)
+{
+    return height ? (height - 1) * pitch + width : 0;
+}
+
+static bool may(const struct sim_op *op, uintptr_t at, size_t bytes, bool write, bool any_device, const char *verb)
+{
+    const char *fault = sim_access_fault(at, bytes, op->stream->context, write, any_device);
+    if (fault)
+        sim_violation("work of stream %llu %s %zu bytes at %#lx: %s", (unsigned long long)op->stream->id, verb, bytes,
+                      (unsigned long)at, fault);
+    return !fault;
+}
+
+static void run_fill(const struct sim_op *op)
+{
+    unsigned element = op->fill.element;
+    if (!may(op, op->fill.dst, span(op->fill.width * element, op->fill.height, op->fill.pitch), true, false, "fills"))
+        return;
+    if (sim.options.ledger)
+        return;
+    for (size_t y = 0; y < op->fill.height; y++) {
+        unsigned char *row = (unsigned char *)op->fill.dst + y * op->fill.pitch;
+        if (element == 1) {
+            memset(row, (int)op->fill.value, op->fill.width);
+            continue;
+        }
+        for (size_t x = 0; x < op->fill.width; x++)
+            memcpy(row + x * element, &op->fill.value, element);
+    }
+}
+
+static void run_copy(const struct sim_op *op)
+{
+    size_t width = op->copy.width, height = op->copy.height;
+    if ((!op->copy.to_host && !may(op, op->copy.dst, span(width, height, op->copy.dst_pitch), true, true, "writes")) ||
+        (!op->copy.staged && !may(op, op->copy.src, span(width, height, op->copy.src_pitch), false, true, "reads")))
+        return;
+    if (sim.options.ledger)
+        return;
+    for (size_t y = 0; y < height; y++) {
+        const char *from = op->copy.staged ? (char *)op->copy.staged + y * width
+                                           : (char *)op->copy.src + y * op->copy.src_pitch;
+        memmove((char *)op->copy.dst + y * op->copy.dst_pitch, from, width);
+    }
+}
+
+static void run_write_value(const struct sim_op *op)
+{
+    size_t size = op->value.wide ? 8 : 4;
+    if (may(op, op->value.at, size, true, false, "writes") && !sim.options.ledger)
+        memcpy((void *)op->value.at, &op->value.value, size);
+}
+
+void sim_op_execute(struct sim_op *op)
+{
+    switch (op->kind) {
+    case SIM_OP_FILL:
+        run_fill(op);
+        break;
+    case SIM_OP_COPY:
+        run_copy(op);
+        break;
+    case SIM_OP_WAIT_VALUE:
+        may(op, op->value.at, op->value.wide ? 8 : 4, false, false, "waits on");
+        break;
+    case SIM_OP_WRITE_VALUE:
+        run_write_value(op);
+        break;
+    case SIM_OP_ALLOC:
+        op->block->dead = false;
+        break;
+    case SIM_OP_FREE:
+        if (op->block->kind == SIM_BLOCK_GRAPH)
+            op->block->dead = true;
+        else
+            sim_pool_return(op->block);
+        break;
+    case SIM_OP_NOP:
+    case SIM_OP_EVENT:
+    case SIM_OP_HOST:
+        break;
+    }
+}
+
+/* ---- queueing ---- */
+
+enum wait { ASYNC, WAIT, LATE };    /* LATE: waits unless the option says that such calls return early */
+
+static CUresult finish(struct sim_stream *stream, struct sim_op *op, bool wait)
+{
+    /* A capture holds the op as a node that never runs. */
+    if (!wait || stream->capture) {
+        sim_op_enqueue(stream, op);
+        return CUDA_SUCCESS;
+    }
+    sim_op_get(op);
+    sim_op_enqueue(stream, op);
+    return sim_op_wait_put(op);
+}
+
+static CUresult begin(CUstream handle, enum wait wait, struct sim_stream **stream)
+{
+    /* The synchronous calls are unsafe during a capture; on the default stream they meet its rules as well. */
+    CUresult result = sim_stream_for_work(handle, stream);
+    if (result == CUDA_SUCCESS && wait != ASYNC && !(*stream)->capture)
+        result = sim_capture_unsafe();
+    return result;
+}
+
+static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned element, size_t width, size_t height,
+                     CUstream handle, enum wait wait)
+{
+    struct sim_stream *stream;
+    CUresult result = begin(handle, wait, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!width || !height)
+        return CUDA_SUCCESS;
+    if (dst % element || (height > 1 && (pitch % element || pitch < width * element)) ||
+        !sim_access_known((uintptr_t)dst))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_op *op = sim_op_new(SIM_OP_FILL);
+    op->fill.dst = (uintptr_t)dst;
+    op->fill.pitch = pitch;
+    op->fill.value = value;
+    op->fill.element = element;
+    op->fill.width = width;
+    op->fill.height = height;
+    return finish(stream, op, wait == WAIT || (wait == LATE && !sim.options.late_memset));
+}
+
+struct area {
+    uintptr_t at;
+    size_t pitch;
+};
+
+static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle, enum wait wait)
+{
+    struct sim_stream *stream;
+    CUresult result = begin(handle, wait, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!width || !height)
+        return CUDA_SUCCESS;
+    if (!dst.at || !src.at)
+        return CUDA_ERROR_INVALID_VALUE;
+    bool from_pageable = sim_is_pageable(src.at), to_pageable = sim_is_pageable(dst.at);
+    bool device_only = wait == WAIT && !from_pageable && !to_pageable && sim.options.late_memset;
+    struct sim_op *op = sim_op_new(SIM_OP_COPY);
+    op->copy.dst = dst.at;
+    op->copy.src = src.at;
+    op->copy.dst_pitch = dst.pitch;
+    op->copy.src_pitch = src.pitch;
+    op->copy.width = width;
+    op->copy.height = height;
+    op->copy.to_host = to_pageable;
+    /* The driver stages ordinary host memory: the caller may change it as soon as the call returns. */
+    if (from_pageable) {
+        op->copy.staged = malloc(width * height);
+        if (!op->copy.staged)
+            abort();
+        for (size_t y = 0; y < height; y++)
+            memcpy((char *)op->copy.staged + y * width, (char *)src.at + y * src.pitch, width);
+    }
+    return finish(stream, op, (wait == WAIT && !device_only) || to_pageable);
+}
+
+static CUresult copy_1d(uintptr_t dst, uintptr_t src, size_t bytes, CUstream stream, enum wait wait)
+{
+    return copy((struct area){dst, bytes}, (struct area){src, bytes}, bytes, 1, stream, wait);
+}
+
+/* ---- the exported family ---- */
+
+#define MEMSET_API(bits, element, type) \
+    SIM_STREAM_API(_ptds, 0, 3020, cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t count), (dst, value, count)) \
+    { \
+        return fill(dst, 0, value, element, count, 1, NULL, LATE); \
+    } \
+    SIM_STREAM_API(_ptsz, 0, 3020, cuMemsetD##bits##Async, (CUdeviceptr dst, type value, size_t count, CUstream stream), \
+                   (dst, value, count, stream)) \
+    { \
+        return fill(dst, 0, value, element, count, 1, stream, ASYNC); \
+    } \
+    SIM_STREAM_API(_ptds, 0, 3020, cuMemsetD2D##bits##_v2, \
+                   (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height), \
+                   (dst, pitch, value, width, height)) \
+    { \
+        return fill(dst, pitch, value, element, width, height, NULL, LATE); \
+    } \
+    SIM_STREAM_API(_ptsz, 0, 3020, cuMemsetD2D##bits##Async, \
+                   (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream), \
+                   (dst, pitch, value, width, height, stream)) \
+    { \
+        return fill(dst, pitch, value, element, width, height, stream, ASYNC); \
+    }
+
+MEMSET_API(8, 1, unsigned char)
+MEMSET_API(16, 2, unsigned short)
+MEMSET_API(32, 4, unsigned int)
+
+#define COPY_API(sync, async, since, dst_type, src_type) \
+    SIM_STREAM_API(_ptds, 0, since, sync, (dst_type dst, src_type src, size_t bytes), (dst, src, bytes)) \
+    { \
+        return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, NULL, WAIT); \
+    } \
+    SIM_STREAM_API(_ptsz, 0, since, async, (dst_type dst, src_type src, size_t bytes, CUstream stream), \
+                   (dst, src, bytes, stream)) \
+    { \
+        return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, stream, ASYNC); \
+    }
+
+COPY_API(cuMemcpy, cuMemcpyAsync, 4000, CUdeviceptr, CUdeviceptr)
+COPY_API(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, 3020, CUdeviceptr, const void *)
+COPY_API(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, 3020, void *, CUdeviceptr)
+COPY_API(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, 3020, CUdeviceptr, CUdeviceptr)
+
+SIM_STREAM_API(_ptds, 0, 4000, cuMemcpyPeer,
+               (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes),
+               (dst, dst_context, src, src_context, bytes))
+{
+    (void)dst_context;
+    (void)src_context;
+    return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, NULL, WAIT);
+}
+
+SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpyPeerAsync,
+               (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
+                CUstream stream),
+               (dst, dst_context, src, src_context, bytes, stream))
+{
+    (void)dst_context;
+    (void)src_context;
+    return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, stream, ASYNC);
+}
+
+/* Where a side of a 2D copy begins; arrays are not modelled. */
+static bool side(CUmemorytype type, CUdeviceptr device, const void *host, size_t x, size_t y, size_t pitch, size_t width,
+                 struct area *area)
+{
+    area->pitch = pitch ? pitch : width;
+    area->at = (type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : (uintptr_t)device) + y * area->pitch + x;
+    return type != CU_MEMORYTYPE_ARRAY;
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, enum wait wait)
+{
+    struct area dst, src;
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!side(p->dstMemoryType, p->dstDevice, p->dstHost, p->dstXInBytes, p->dstY, p->dstPitch, p->WidthInBytes, &dst) ||
+        !side(p->srcMemoryType, p->srcDevice, p->srcHost, p->srcXInBytes, p->srcY, p->srcPitch, p->WidthInBytes, &src))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (p->Height > 1 && (dst.pitch < p->WidthInBytes || src.pitch < p->WidthInBytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy(dst, src, p->WidthInBytes, p->Height, stream, wait);
+}
+
+SIM_STREAM_API(_ptds, 0, 3020, cuMemcpy2D_v2, (const CUDA_MEMCPY2D *params), (params))
+{
+    return copy_2d(params, NULL, WAIT);
+}
+
+SIM_STREAM_API(_ptds, 0, 3020, cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *params), (params))
+{
+    return copy_2d(params, NULL, WAIT);
+}
+
+SIM_STREAM_API(_ptsz, 0, 3020, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *params, CUstream stream), (params, stream))
+{
+    return copy_2d(params, stream, ASYNC);
+}

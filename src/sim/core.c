@@ -1,0 +1,284 @@
+/* The state, what surrounds every driver call, and the control functions. */
+#include "sim_private.h"
+#include "sim.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+struct sim_state sim = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .progress = PTHREAD_COND_INITIALIZER,
+    .generation = 1,
+};
+
+static __thread struct sim_thread self;
+
+struct sim_thread *sim_self(void)
+{
+    if (self.generation != sim.generation) {
+        bool per_thread_call = self.per_thread_call;
+        memset(&self, 0, sizeof(self));
+        self.generation = sim.generation;
+        self.id = ++sim.threads;
+        self.per_thread_call = per_thread_call;
+    }
+    return &self;
+}
+
+uint32_t sim_random(uint32_t below)
+{
+    /* xorshift64*: small, seeded, good enough to shuffle queues. */
+    sim.random ^= sim.random >> 12;
+    sim.random ^= sim.random << 25;
+    sim.random ^= sim.random >> 27;
+    return below ? (uint32_t)((sim.random * 0x2545f4914f6cdd1dull) >> 33) % below : 0;
+}
+
+void sim_violation(const char *format, ...)
+{
+    int saved = errno;
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    sim.violations++;
+    fprintf(stderr, "[sim] violation: %s\n", text);
+    errno = saved;
+}
+
+void sim_cost(uint64_t nanoseconds)
+{
+    sim.cost_ns += nanoseconds;
+}
+
+uint64_t sim_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+bool sim_device_ok(CUdevice device)
+{
+    return device >= 0 && device < sim.options.devices;
+}
+
+bool sim_phys_take(int device, size_t bytes)
+{
+    struct sim_device *dev = &sim.devices[device];
+    if (bytes > sim.options.capacity - dev->used)
+        return false;
+    dev->used += bytes;
+    return true;
+}
+
+void sim_phys_give(int device, size_t bytes)
+{
+    sim.devices[device].used -= bytes;
+}
+
+/* The child of a fork has no driver, as with the real one; the lock may be held by a thread that it does not have. */
+static void after_fork(void)
+{
+    pthread_mutex_init(&sim.lock, NULL);
+    pthread_cond_init(&sim.progress, NULL);
+    if (sim.initialised)
+        sim.forked = true;
+}
+
+static void configure_once(void)
+{
+    if (!sim.configured) {
+        sim.configured = true;
+        sim_options_parse(NULL, NULL);
+        const char *text = getenv("VPOOL_SIM");
+        if (text)
+            sim_options_parse(text, "VPOOL_SIM");
+    }
+}
+
+CUresult sim_enter(struct sim_entry *entry, bool per_thread)
+{
+    pthread_mutex_lock(&sim.lock);
+    configure_once();
+    entry->calls++;
+    self.per_thread_call = per_thread;
+    if (sim.forked)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (entry->flags & SIM_EARLY)
+        return CUDA_SUCCESS;
+    if (!sim.initialised)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    sim_self();
+    if (entry->since > sim.options.driver)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if ((entry->flags & SIM_VMM) && !sim.options.vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult injected = sim_fail_check(entry);
+    if (injected != CUDA_SUCCESS)
+        return injected;
+    if (sim.options.lazy == 0)
+        sim_progress(INT32_MAX);
+    else if (sim_random(100) >= (uint32_t)sim.options.lazy)
+        sim_progress(1);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_leave(struct sim_entry *entry, CUresult result)
+{
+    if (sim.options.trace) {
+        int saved = errno;
+        fprintf(stderr, "[sim] %s%s = %d\n", entry->name, self.per_thread_call ? " (per thread)" : "", result);
+        errno = saved;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+SIM_API(SIM_EARLY, 2000, cuInit, (unsigned int flags), (flags))
+{
+    static bool fork_hooked;
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (sim.initialised)
+        return CUDA_SUCCESS;
+    if (!fork_hooked)
+        fork_hooked = pthread_atfork(NULL, NULL, after_fork) == 0;
+    sim.random = sim.options.seed * 0x9e3779b97f4a7c15ull | 1;
+    for (int i = 0; i < sim.options.devices; i++) {
+        struct sim_device *dev = &sim.devices[i];
+        *dev = (struct sim_device){.ordinal = i, .memfd = -1};
+        if (!sim.options.ledger) {
+            dev->memfd = memfd_create("vpool-sim-device", MFD_CLOEXEC);
+            /* Sparse and far larger than the capacity, so that released offsets need not be used again. */
+            if (dev->memfd < 0 || ftruncate(dev->memfd, (off_t)1 << 44) < 0)
+                return CUDA_ERROR_OPERATING_SYSTEM;
+        }
+    }
+    sim.initialised = true;
+    return CUDA_SUCCESS;
+}
+
+/* ---- control ---- */
+
+SIM_EXPORT int vp_sim_configure(const char *text)
+{
+    pthread_mutex_lock(&sim.lock);
+    sim.configured = true;
+    sim_options_parse(NULL, NULL);
+    int result = text ? sim_options_parse(text, "vp_sim_configure") : 0;
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+SIM_EXPORT void vp_sim_reset(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    sim_queue_reset();
+    sim_graphs_reset();
+    sim_pools_reset();
+    sim_contexts_reset();
+    sim_blocks_reset();
+    sim_vmm_reset();
+    sim_handle_reset();
+    sim_fail_reset();
+    for (int i = 0; i < SIM_MAX_DEVICES; i++) {
+        if (sim.initialised && i < sim.options.devices && sim.devices[i].memfd >= 0)
+            close(sim.devices[i].memfd);
+        sim.devices[i] = (struct sim_device){.memfd = -1};
+    }
+    for (struct sim_entry *const *e = __start_vp_sim_entries; e < __stop_vp_sim_entries; e++)
+        (*e)->calls = 0;
+    sim.configured = sim.initialised = sim.forked = false;
+    sim.violations = 0;
+    sim.cost_ns = 0;
+    sim.generation++;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+SIM_EXPORT unsigned long vp_sim_calls(const char *name)
+{
+    unsigned long calls = 0;
+    pthread_mutex_lock(&sim.lock);
+    for (struct sim_entry *const *e = __start_vp_sim_entries; e < __stop_vp_sim_entries; e++)
+        if (!name || sim_name_matches((*e)->name, name))
+            calls += (*e)->calls;
+    pthread_mutex_unlock(&sim.lock);
+    return calls;
+}
+
+static void hold(CUstream handle, bool held)
+{
+    struct sim_stream *stream;
+    pthread_mutex_lock(&sim.lock);
+    sim_self();
+    if (sim.initialised && sim_stream_of(handle, &stream) == CUDA_SUCCESS) {
+        stream->held = held;
+        pthread_cond_broadcast(&sim.progress);
+    }
+    pthread_mutex_unlock(&sim.lock);
+}
+
+SIM_EXPORT void vp_sim_hold(CUstream stream)
+{
+    hold(stream, true);
+}
+
+SIM_EXPORT void vp_sim_release(CUstream stream)
+{
+    hold(stream, false);
+}
+
+SIM_EXPORT int vp_sim_step(int n)
+{
+    pthread_mutex_lock(&sim.lock);
+    int ran = sim_progress(n);
+    pthread_mutex_unlock(&sim.lock);
+    return ran;
+}
+
+SIM_EXPORT size_t vp_sim_pending(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    size_t pending = sim_pending();
+    pthread_mutex_unlock(&sim.lock);
+    return pending;
+}
+
+SIM_EXPORT size_t vp_sim_used(int device)
+{
+    pthread_mutex_lock(&sim.lock);
+    size_t used = sim_device_ok(device) ? sim.devices[device].used : 0;
+    pthread_mutex_unlock(&sim.lock);
+    return used;
+}
+
+SIM_EXPORT size_t vp_sim_used_vmm(int device)
+{
+    pthread_mutex_lock(&sim.lock);
+    size_t used = sim_device_ok(device) ? sim.devices[device].used_vmm : 0;
+    pthread_mutex_unlock(&sim.lock);
+    return used;
+}
+
+SIM_EXPORT unsigned long vp_sim_violations(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    unsigned long violations = sim.violations;
+    pthread_mutex_unlock(&sim.lock);
+    return violations;
+}
+
+SIM_EXPORT uint64_t vp_sim_cost_ns(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    uint64_t cost = sim.cost_ns;
+    pthread_mutex_unlock(&sim.lock);
+    return cost;
+}

@@ -1,0 +1,216 @@
+/* What CUDA tells about a pointer, and the handles by which memory is shared with other processes. */
+#include "sim_private.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* One of the three kinds of thing that an address may lie in; reservations only beside a mapping. */
+struct place {
+    const struct sim_block *block;
+    const struct sim_mapping *mapping;
+};
+
+static struct place place_of(CUdeviceptr at)
+{
+    struct place place = {.block = sim_block_find((uintptr_t)at)};
+    if (!place.block)
+        place.mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
+    return place;
+}
+
+static bool is_host(const struct place *place)
+{
+    return place->block && place->block->kind >= SIM_BLOCK_HOST;
+}
+
+static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr at)
+{
+    const struct place place = place_of(at);
+    const struct sim_block *block = place.block;
+    const struct sim_mapping *mapping = place.mapping;
+    if (attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED || attribute == CU_POINTER_ATTRIBUTE_MAPPED) {
+        *(int *)data = attribute == CU_POINTER_ATTRIBUTE_MAPPED ? block || mapping
+                                                                : block && block->kind == SIM_BLOCK_MANAGED;
+        return block || mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!block && !mapping)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct sim_range *range = block ? &block->range : &mapping->range;
+    bool native = block && block->kind == SIM_BLOCK_DEVICE;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)data = block && block->context ? block->context->handle : NULL;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)data = is_host(&place) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)data = at;
+        break;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        if (!is_host(&place) && !(block && block->kind == SIM_BLOCK_MANAGED))
+            return CUDA_ERROR_INVALID_VALUE;
+        *(void **)data = (void *)(uintptr_t)at;
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(unsigned *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *(unsigned long long *)data = block ? block->id : mapping->id;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = block ? block->device : mapping->handle->device;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(int *)data = native;
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *(CUdeviceptr *)data = block ? range->start : mapping->reservation->range.start;
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        range = block ? range : &mapping->reservation->range;
+        *(size_t *)data = range->end - range->start;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = mapping ? mapping->handle->prop.requestedHandleTypes : 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(int *)data = native || (mapping && mapping->handle->prop.allocFlags.gpuDirectRDMACapable);
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(unsigned *)data = block || mapping->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                            : mapping->readable        ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
+                                                       : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = block && block->pool ? block->pool->handle : NULL;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        /* A pool maps 32 MiB at a time. */
+        *(size_t *)data = block && block->kind == SIM_BLOCK_POOL && range->end - range->start < 32u << 20
+                              ? 32u << 20
+                              : range->end - range->start;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *(CUdeviceptr *)data = range->start;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *(unsigned long long *)data = block ? block->id : mapping->id;
+        break;
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 4000, cuPointerGetAttribute, (void *data, CUpointer_attribute which, CUdeviceptr at), (data, which, at))
+{
+    return data ? attribute(data, which, at) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static size_t attribute_size(CUpointer_attribute which)
+{
+    switch (which) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return 4;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        return 16;
+    default:
+        return 8;
+    }
+}
+
+/* Unlike the single form, unknown pointers and unanswerable attributes give zeroes and success. */
+SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
+        (unsigned int count, CUpointer_attribute *which, void **data, CUdeviceptr at), (count, which, data, at))
+{
+    if (!count || !which || !data)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++) {
+        if (attribute(data[i], which[i], at) == CUDA_SUCCESS)
+            continue;
+        memset(data[i], 0, attribute_size(which[i]));
+        if (which[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            *(int *)data[i] = CU_DEVICE_INVALID;
+    }
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 6000, cuPointerSetAttribute, (const void *value, CUpointer_attribute which, CUdeviceptr at),
+        (value, which, at))
+{
+    const struct place place = place_of(at);
+    if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || (!place.block && !place.mapping))
+        return CUDA_ERROR_INVALID_VALUE;
+    return place.mapping ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+/* ---- sharing ---- */
+
+struct ipc {
+    char magic[8];
+    CUdeviceptr at;
+    uint64_t id;
+};
+
+static const char ipc_magic[8] = "vpoolipc";
+
+SIM_API(SIM_SURE, 4010, cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr at), (out, at))
+{
+    const struct sim_block *block = sim_block_find((uintptr_t)at);
+    if (!out || !block || block->kind != SIM_BLOCK_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct ipc ipc = {.at = block->range.start, .id = block->id};
+    memcpy(ipc.magic, ipc_magic, sizeof(ipc_magic));
+    memset(out, 0, sizeof(*out));
+    memcpy(out, &ipc, sizeof(ipc));
+    return CUDA_SUCCESS;
+}
+
+/* Handles are good in this process only, where opening one's own is refused by the real driver; the simulated one
+ * answers with the address itself, so that the calls around it can be tested. */
+SIM_API(0, 11000, cuIpcOpenMemHandle_v2, (CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags),
+        (out, handle, flags))
+{
+    struct ipc ipc;
+    memcpy(&ipc, &handle, sizeof(ipc));
+    const struct sim_block *block = sim_block_find((uintptr_t)ipc.at);
+    if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || memcmp(ipc.magic, ipc_magic, sizeof(ipc_magic)) != 0 ||
+        !block || block->id != ipc.id)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = ipc.at;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 4010, cuIpcCloseMemHandle, (CUdeviceptr at), (at))
+{
+    return sim_block_find((uintptr_t)at) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_API(SIM_SURE, 11070, cuMemGetHandleForAddressRange,
+        (void *out, CUdeviceptr at, size_t size, CUmemRangeHandleType type, unsigned long long flags),
+        (out, at, size, type, flags))
+{
+    (void)flags;
+    if (!out || !at || !size || at % 4096 || size % 4096 || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (uintptr_t start = (uintptr_t)at, end = start + size; start < end;) {
+        const struct place place = place_of(start);
+        if (!place.mapping && (!place.block || is_host(&place)))
+            return CUDA_ERROR_INVALID_VALUE;
+        start = place.mapping ? place.mapping->range.end : place.block->range.end;
+    }
+    int fd = memfd_create("vpool-sim-dmabuf", MFD_CLOEXEC);
+    if (fd < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *(int *)out = fd;
+    return CUDA_SUCCESS;
+}

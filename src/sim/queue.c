@@ -1,0 +1,453 @@
+/*
+ * Ops, the order between them, and when they run.
+ *
+ * An op may run when it heads its stream's queue, its dependencies are done and the stream is not held. Everything else
+ * is built of that: an event's record is an op that others may depend on; an op on the legacy stream depends on the
+ * last op of each blocking stream, and an op on a blocking stream on the last of the legacy one; a context barrier is
+ * an op of no stream that depends on the last op of every stream.
+ *
+ * Dependencies always point to ops that were queued earlier, so following them ends.
+ */
+#include "sim_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A real device's queues are finite too: beyond this many ops, queueing one more first runs some. */
+#define MAX_QUEUED 1024
+
+static struct sim_stream **active;      /* streams with something in their queue */
+static size_t active_count, active_room;
+
+struct sim_op *sim_op_new(enum sim_op_kind kind)
+{
+    struct sim_op *op = calloc(1, sizeof(*op));
+    if (!op)
+        abort();
+    op->kind = kind;
+    op->refs = 1;
+    return op;
+}
+
+struct sim_op *sim_op_get(struct sim_op *op)
+{
+    if (op)
+        op->refs++;
+    return op;
+}
+
+static void drop_deps(struct sim_op *op)
+{
+    for (unsigned i = 0; i < op->dep_count; i++)
+        sim_op_put(op->deps[i]);
+    free(op->deps);
+    op->deps = NULL;
+    op->dep_count = op->dep_room = 0;
+}
+
+void sim_op_put(struct sim_op *op)
+{
+    if (!op || --op->refs)
+        return;
+    drop_deps(op);
+    if (op->kind == SIM_OP_COPY)
+        free(op->copy.staged);
+    free(op);
+}
+
+static void add_dep(struct sim_op *op, struct sim_op *on)
+{
+    if (op->dep_count == op->dep_room) {
+        op->dep_room = op->dep_room ? 2 * op->dep_room : 2;
+        op->deps = realloc(op->deps, op->dep_room * sizeof(*op->deps));
+        if (!op->deps)
+            abort();
+    }
+    op->deps[op->dep_count++] = sim_op_get(on);
+}
+
+void sim_op_depend(struct sim_op *op, struct sim_op *on)
+{
+    if (on && !sim_op_done(on))
+        add_dep(op, on);
+}
+
+/* The first dependency that is not done, dropping those that are. */
+static struct sim_op *open_dep(struct sim_op *op)
+{
+    while (op->dep_count) {
+        struct sim_op *last = op->deps[op->dep_count - 1];
+        if (!sim_op_done(last))
+            return last;
+        op->dep_count--;
+        sim_op_put(last);
+    }
+    return NULL;
+}
+
+bool sim_op_done(struct sim_op *op)
+{
+    if (!op || op->done)
+        return true;
+    if (!op->stream && !open_dep(op)) {
+        op->done = true;
+        op->when_ns = sim_now_ns();
+    }
+    return op->done;
+}
+
+static struct sim_op *tail(struct sim_stream *stream)
+{
+    return TAILQ_LAST(&stream->queue, sim_op_queue);
+}
+
+static void activate(struct sim_stream *stream)
+{
+    if (active_count == active_room) {
+        active_room = active_room ? 2 * active_room : 16;
+        active = realloc(active, active_room * sizeof(*active));
+        if (!active)
+            abort();
+    }
+    stream->active = active_count;
+    active[active_count++] = stream;
+}
+
+static void deactivate(struct sim_stream *stream)
+{
+    active[stream->active] = active[--active_count];
+    active[stream->active]->active = stream->active;
+    if (stream->destroyed)
+        sim_stream_free(stream);
+}
+
+/* ---- host functions ---- */
+
+/*
+ * Host functions run on a thread of their own, as with the real driver: the program's threads may hold the very locks
+ * that its function takes. While one is queued the thread also moves the streams on, since the program may wait for
+ * the function without calling the driver.
+ */
+static struct sim_op *host_op;          /* the one that the thread shall run now; others wait their turn */
+static size_t host_queued;
+static bool host_thread_started;
+static pthread_cond_t host_wake = PTHREAD_COND_INITIALIZER;
+
+static bool wait_briefly(pthread_cond_t *condition, long milliseconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += milliseconds * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return pthread_cond_timedwait(condition, &sim.lock, &until) == 0;
+}
+
+static void finish(struct sim_op *op)
+{
+    struct sim_stream *stream = op->stream;
+    op->done = true;
+    op->running = false;
+    op->when_ns = sim_now_ns();
+    drop_deps(op);
+    TAILQ_REMOVE(&stream->queue, op, next);
+    if (--stream->queued == 0)
+        deactivate(stream);
+    sim_op_put(op);
+}
+
+static void *host_thread(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&sim.lock);
+    for (;;) {
+        struct sim_op *op = host_op;
+        if (!op) {
+            if (!host_queued)
+                pthread_cond_wait(&host_wake, &sim.lock);
+            else if (!wait_briefly(&host_wake, 5))
+                sim_progress(1);
+            continue;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        if (op->host.callback)
+            op->host.callback(op->host.handle, CUDA_SUCCESS, op->host.arg);
+        else
+            op->host.fn(op->host.arg);
+        pthread_mutex_lock(&sim.lock);
+        host_op = NULL;
+        host_queued--;
+        finish(op);
+        pthread_cond_broadcast(&sim.progress);
+    }
+    return NULL;
+}
+
+static void host_expect(void)
+{
+    pthread_t thread;
+    host_queued++;
+    if (!host_thread_started && pthread_create(&thread, NULL, host_thread, NULL) == 0) {
+        pthread_detach(thread);
+        host_thread_started = true;
+    }
+    pthread_cond_signal(&host_wake);
+}
+
+static void host_submit(struct sim_op *op)
+{
+    op->running = true;
+    host_op = op;
+    pthread_cond_signal(&host_wake);
+}
+
+/* ---- queueing ---- */
+
+void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op)
+{
+    if (stream->capture) {
+        sim_capture_append(stream, op);
+        return;
+    }
+    struct sim_context *context = stream->context;
+    if (stream->kind == SIM_STREAM_LEGACY) {
+        struct sim_stream *other;
+        LIST_FOREACH(other, &context->streams, link)
+            if (other != stream && other->blocking)
+                sim_op_depend(op, tail(other));
+    } else if (stream->blocking && context->legacy) {
+        sim_op_depend(op, tail(context->legacy));
+    }
+    if (op->kind == SIM_OP_HOST)
+        host_expect();
+    op->stream = stream;
+    TAILQ_INSERT_TAIL(&stream->queue, op, next);
+    if (stream->queued++ == 0)
+        activate(stream);
+    for (int tries = 0; stream->queued > MAX_QUEUED && tries < 64; tries++)
+        sim_progress(16);
+}
+
+static struct sim_op *barrier_over(struct sim_op *barrier, struct sim_context *context)
+{
+    struct sim_stream *stream;
+    LIST_FOREACH(stream, &context->streams, link)
+        sim_op_depend(barrier, tail(stream));
+    return barrier;
+}
+
+struct sim_op *sim_barrier_stream(struct sim_stream *stream)
+{
+    struct sim_op *barrier = sim_op_new(SIM_OP_EVENT);
+    sim_op_depend(barrier, tail(stream));
+    if (stream->kind == SIM_STREAM_LEGACY) {
+        struct sim_stream *other;
+        LIST_FOREACH(other, &stream->context->streams, link)
+            if (other->blocking)
+                sim_op_depend(barrier, tail(other));
+    }
+    return barrier;
+}
+
+struct sim_op *sim_barrier_context(struct sim_context *context)
+{
+    struct sim_op *barrier = barrier_over(sim_op_new(SIM_OP_EVENT), context);
+    struct sim_context *other;
+    LIST_FOREACH(other, &sim.contexts, link)
+        if (other->parent == context && !other->destroyed)
+            barrier_over(barrier, other);
+    return barrier;
+}
+
+struct sim_op *sim_barrier_device(int device)
+{
+    struct sim_op *barrier = sim_op_new(SIM_OP_EVENT);
+    struct sim_context *context;
+    LIST_FOREACH(context, &sim.contexts, link)
+        if (context->device == device)
+            barrier_over(barrier, context);
+    return barrier;
+}
+
+/* ---- running ---- */
+
+static bool value_reached(const struct sim_op *op)
+{
+    if (sim.options.ledger)
+        return true;
+    if (sim_access_fault(op->value.at, op->value.wide ? 8 : 4, op->stream->context, false, false))
+        return true;    /* runs, and reports it */
+    uint64_t have = op->value.wide ? *(volatile uint64_t *)op->value.at : *(volatile uint32_t *)op->value.at;
+    uint64_t want = op->value.value;
+    switch (op->value.flags & 3) {
+    case CU_STREAM_WAIT_VALUE_EQ: return have == want;
+    case CU_STREAM_WAIT_VALUE_AND: return (have & want) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR: return ~(have | want) != 0;
+    default: return op->value.wide ? (int64_t)(have - want) >= 0 : (int32_t)((uint32_t)have - (uint32_t)want) >= 0;
+    }
+}
+
+static bool try_run(struct sim_op *op)
+{
+    if (op->running || op->stream->held || open_dep(op))
+        return false;
+    if (op->kind == SIM_OP_WAIT_VALUE && !value_reached(op))
+        return false;
+    if (op->kind == SIM_OP_HOST) {
+        if (host_op)
+            return false;
+        host_submit(op);
+        return true;
+    }
+    sim_op_execute(op);
+    finish(op);
+    return true;
+}
+
+static bool step_random(void)
+{
+    size_t first = active_count ? sim_random((uint32_t)active_count) : 0;
+    for (size_t i = 0; i < active_count; i++) {
+        struct sim_stream *stream = active[(first + i) % active_count];
+        if (try_run(TAILQ_FIRST(&stream->queue)))
+            return true;
+    }
+    return false;
+}
+
+/* Runs one op that `op` depends on, or itself. */
+static bool step_towards(struct sim_op *op)
+{
+    for (;;) {
+        if (op->stream)
+            op = TAILQ_FIRST(&op->stream->queue);
+        struct sim_op *before = open_dep(op);
+        if (!before)
+            return op->stream && try_run(op);
+        op = before;
+    }
+}
+
+int sim_progress(int n)
+{
+    int ran = 0;
+    while (ran < n && step_random())
+        ran++;
+    if (ran)
+        pthread_cond_broadcast(&sim.progress);
+    return ran;
+}
+
+void sim_progress_query(void)
+{
+    if (sim_random(100) >= (uint32_t)sim.options.lazy || sim_random(20) == 0)
+        sim_progress(1 + (int)sim_random(3));
+}
+
+size_t sim_pending(void)
+{
+    size_t pending = 0;
+    for (size_t i = 0; i < active_count; i++)
+        pending += active[i]->queued;
+    return pending;
+}
+
+CUresult sim_op_wait(struct sim_op *op)
+{
+    uint64_t deadline = 0;
+    unsigned long generation = sim.generation;
+    while (!sim_op_done(op)) {
+        /* Mostly what is waited for and nothing more: the rest stays late. */
+        bool ran = sim_random(100) < (uint32_t)(100 - sim.options.lazy) / 2 && step_random();
+        if (ran || step_towards(op) || step_random()) {
+            deadline = 0;
+            continue;
+        }
+        uint64_t now = sim_now_ns();
+        if (!deadline) {
+            deadline = now + (uint64_t)sim.options.timeout_ms * 1000000u;
+        } else if (now > deadline) {
+            fprintf(stderr, "[sim] a wait gave up after %d ms: the work is held, or waits for a value that nobody writes\n",
+                    sim.options.timeout_ms);
+            return CUDA_ERROR_LAUNCH_TIMEOUT;
+        }
+        wait_briefly(&sim.progress, 1);
+        if (sim.generation != generation)
+            return CUDA_ERROR_DEINITIALIZED;
+    }
+    pthread_cond_broadcast(&sim.progress);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_op_wait_put(struct sim_op *op)
+{
+    CUresult result = sim_op_wait(op);
+    sim_op_put(op);
+    return result;
+}
+
+/* ---- what queued work still needs ---- */
+
+static bool touches(const struct sim_op *op, uintptr_t start, uintptr_t end)
+{
+    uintptr_t at[2] = {0}, size[2] = {0};
+    switch (op->kind) {
+    case SIM_OP_FILL:
+        at[0] = op->fill.dst;
+        size[0] = (op->fill.height - 1) * op->fill.pitch + op->fill.width * op->fill.element;
+        break;
+    case SIM_OP_COPY:
+        at[0] = op->copy.dst;
+        size[0] = (op->copy.height - 1) * op->copy.dst_pitch + op->copy.width;
+        at[1] = op->copy.staged ? 0 : op->copy.src;
+        size[1] = op->copy.staged ? 0 : (op->copy.height - 1) * op->copy.src_pitch + op->copy.width;
+        break;
+    case SIM_OP_WAIT_VALUE:
+    case SIM_OP_WRITE_VALUE:
+        at[0] = op->value.at;
+        size[0] = op->value.wide ? 8 : 4;
+        break;
+    default:
+        return false;
+    }
+    return (at[0] < end && start < at[0] + size[0]) || (at[1] < end && start < at[1] + size[1]);
+}
+
+void sim_check_unused(uintptr_t start, uintptr_t end, const char *what)
+{
+    struct sim_op *op;
+    for (size_t i = 0; i < active_count; i++)
+        TAILQ_FOREACH(op, &active[i]->queue, next)
+            if (touches(op, start, end)) {
+                sim_violation("%s of [%#lx, %#lx) while queued work of stream %llu refers to it", what,
+                              (unsigned long)start, (unsigned long)end, (unsigned long long)active[i]->id);
+                return;
+            }
+}
+
+void sim_queue_discard(struct sim_stream *stream)
+{
+    /* Emptying the queue of a destroyed stream frees the stream. */
+    for (size_t left = stream->queued; left; left--) {
+        struct sim_op *op = sim_op_get(TAILQ_FIRST(&stream->queue));
+        while (op->running)
+            wait_briefly(&sim.progress, 1);
+        if (!op->done) {
+            if (op->kind == SIM_OP_HOST)
+                host_queued--;
+            finish(op);
+        }
+        sim_op_put(op);
+    }
+}
+
+void sim_queue_reset(void)
+{
+    while (active_count)
+        sim_queue_discard(active[0]);
+    free(active);
+    active = NULL;
+    active_room = 0;
+}

@@ -1,0 +1,415 @@
+/*
+ * What the files of the simulated driver share.
+ *
+ * The model in one paragraph. Every queued piece of GPU work is an *op*. An op may run when it is the first of its
+ * stream's queue, when all ops that it depends on are done, and when nobody holds the stream. Streams, events, the
+ * legacy stream's implicit order and context barriers are all expressed by these two rules. Nothing runs when it is
+ * queued; ops run inside later driver calls, chosen at random among those that may.
+ *
+ * One mutex guards everything. SIM_API takes it around each function body; what is named sim_* here expects it held.
+ */
+#ifndef VPOOL_SIM_PRIVATE_H
+#define VPOOL_SIM_PRIVATE_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/queue.h>
+
+#define SIM_MAX_DEVICES 8
+#define SIM_EXPORT __attribute__((visibility("default")))
+
+/* ---- entry points (core.c, entry.c) ---- */
+
+enum {
+    SIM_EARLY = 1,  /* may be called before cuInit */
+    SIM_SURE = 2,   /* not counted by fail=*:N; still fails by name */
+    SIM_VMM = 4,    /* NOT_SUPPORTED where vmm=0 */
+};
+
+struct sim_entry {
+    const char *name;           /* the exported symbol, _v2 included */
+    void *legacy, *per_thread;  /* per_thread: the _ptsz or _ptds form, or NULL */
+    int since;                  /* first CUDA version that has it */
+    unsigned flags;
+    unsigned long calls;
+};
+
+/* Pointers to all entries, gathered by the linker from every file. */
+extern struct sim_entry *const __start_vp_sim_entries[], *const __stop_vp_sim_entries[];
+
+CUresult sim_enter(struct sim_entry *entry, bool per_thread);
+CUresult sim_leave(struct sim_entry *entry, CUresult result);
+
+#define SIM_ENTRY(flags_, since_, fn, per_thread_) \
+    static struct sim_entry fn##_entry = {#fn, (void *)fn, (void *)per_thread_, since_, flags_, 0}; \
+    static struct sim_entry *const fn##_link __attribute__((section("vp_sim_entries"), used)) = &fn##_entry
+
+#define SIM_WRAPPER(exported, fn, per_thread_, params, args) \
+    CUresult CUDAAPI exported params \
+    { \
+        CUresult outcome_ = sim_enter(&fn##_entry, per_thread_); \
+        if (outcome_ == CUDA_SUCCESS) \
+            outcome_ = fn##_body args; \
+        return sim_leave(&fn##_entry, outcome_); \
+    }
+
+/* Defines an exported driver function. What follows is the body: it runs under the lock, after the calls that must
+ * fail have failed. `fn` must be the exact exported name. */
+#define SIM_API(flags, since, fn, params, args) \
+    SIM_EXPORT CUresult CUDAAPI fn params; \
+    static CUresult fn##_body params; \
+    SIM_ENTRY(flags, since, fn, NULL); \
+    SIM_WRAPPER(fn, fn, false, params, args) \
+    static CUresult fn##_body params
+
+/* The same for a function that also has a per-thread-default-stream form, `fn_ptsz` or `fn_ptds`. */
+#define SIM_STREAM_API(suffix, flags, since, fn, params, args) \
+    SIM_EXPORT CUresult CUDAAPI fn params; \
+    SIM_EXPORT CUresult CUDAAPI fn##suffix params; \
+    static CUresult fn##_body params; \
+    SIM_ENTRY(flags, since, fn, fn##suffix); \
+    SIM_WRAPPER(fn, fn, false, params, args) \
+    SIM_WRAPPER(fn##suffix, fn, true, params, args) \
+    static CUresult fn##_body params
+
+/* ---- options (options.c) ---- */
+
+struct sim_options {
+    bool ledger, vmm, trace, late_memset;
+    size_t capacity, granularity;
+    int devices, driver, lazy, timeout_ms;
+    uint64_t seed;
+};
+
+int sim_options_parse(const char *text, const char *source);
+/* The result that an injected failure gives this call, or CUDA_SUCCESS. */
+CUresult sim_fail_check(const struct sim_entry *entry);
+void sim_fail_reset(void);
+bool sim_name_matches(const char *symbol, const char *name);
+
+/* ---- objects found by number or by address (object.c) ---- */
+
+/* Handles are slots of a table: the slot freed last is given out first, so that a destroyed handle soon comes back. */
+struct sim_slots {
+    void **items;
+    size_t count, room;
+    size_t *free;
+    size_t free_count;
+};
+
+enum sim_handle_kind { SIM_STREAM = 1, SIM_EVENT, SIM_CONTEXT, SIM_GREEN, SIM_HANDLE, SIM_POOL, SIM_GRAPH, SIM_EXEC, SIM_DESC };
+#define SIM_HANDLE_KINDS 10
+
+void *sim_handle_new(enum sim_handle_kind kind, void *item);
+/* NULL for a number that is no handle. One that was a handle and was destroyed counts as a violation. */
+void *sim_handle_get(enum sim_handle_kind kind, const void *handle);
+void sim_handle_free(enum sim_handle_kind kind, const void *handle);
+/* Calls `visit` for every live item. */
+void sim_handle_each(enum sim_handle_kind kind, void (*visit)(void *item, void *arg), void *arg);
+size_t sim_handle_count(enum sim_handle_kind kind);
+void sim_handle_reset(void);
+
+/* Disjoint address ranges, kept in a search tree. Embedded first in what lies there. */
+struct sim_range {
+    uintptr_t start, end;
+};
+
+/* Some range that overlaps [start, end), or NULL. With one byte: the range that holds the address. */
+void *sim_range_find(void *const *root, uintptr_t start, uintptr_t end);
+void sim_range_insert(void **root, struct sim_range *range);
+void sim_range_remove(void **root, struct sim_range *range);
+/* Any range at all: used to empty a tree. */
+void *sim_range_any(void *const *root);
+/* Address space without memory behind it, aligned; 0 when there is none left. */
+uintptr_t sim_space_reserve(size_t size, size_t alignment, uintptr_t hint);
+
+/* ---- state (core.c) ---- */
+
+struct sim_context;
+struct sim_stream;
+struct sim_op;
+struct sim_pool;
+struct sim_capture;
+
+struct sim_device {
+    int ordinal, memfd;
+    size_t used, used_vmm;
+    off_t next_offset;              /* memfd offsets only grow; released ranges are punched out */
+    struct sim_context *primary;
+    int primary_refs;
+    unsigned primary_flags;
+    struct sim_pool *default_pool, *pool;
+};
+
+/* A thread's view: the stack of contexts, and the capture mode. Forgotten when the generation is not the state's. */
+struct sim_thread {
+    unsigned long generation, id;
+    struct sim_context *stack[32];
+    int depth;
+    CUstreamCaptureMode capture_mode;
+    bool per_thread_call;           /* the running call is a _ptsz or _ptds form */
+};
+
+struct sim_state {
+    pthread_mutex_t lock;
+    pthread_cond_t progress;        /* something ran, or was released */
+    struct sim_options options;
+    bool configured, initialised, forked;
+    unsigned long generation, threads;
+    uint64_t random, cost_ns;
+    uint64_t next_id;               /* stream, context, capture and buffer ids: never used twice */
+    unsigned long violations;
+    struct sim_device devices[SIM_MAX_DEVICES];
+    void *reservations, *mappings, *blocks;     /* roots of range trees */
+    void *graves;                               /* address space of freed blocks, kept for the next of its size */
+    size_t reserved_bytes;
+    LIST_HEAD(, sim_context) contexts;          /* sim_context.link; destroyed ones stay until the reset */
+    LIST_HEAD(, sim_capture) captures;          /* sim_capture.link; running ones */
+};
+
+extern struct sim_state sim;
+
+struct sim_thread *sim_self(void);
+uint32_t sim_random(uint32_t below);
+void sim_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void sim_cost(uint64_t nanoseconds);
+uint64_t sim_now_ns(void);
+bool sim_device_ok(CUdevice device);
+/* Physical memory, counted only. False: there is not that much left. */
+bool sim_phys_take(int device, size_t bytes);
+void sim_phys_give(int device, size_t bytes);
+
+/* ---- contexts (context.c) ---- */
+
+struct sim_context {
+    uint64_t id;
+    int device;
+    unsigned flags;
+    bool primary, destroyed;
+    struct sim_context *parent;     /* of a green context: the primary one */
+    CUcontext handle;
+    CUgreenCtx green;
+    unsigned peers;                 /* devices whose memory this context may touch, one bit each */
+    struct sim_stream *legacy;
+    LIST_HEAD(, sim_stream) streams;            /* sim_stream.link: all of them, the legacy one included */
+    LIST_HEAD(, sim_event) events;              /* sim_event.link */
+    LIST_HEAD(, sim_block) blocks;              /* sim_block.link: memory that dies with the context */
+    LIST_ENTRY(sim_context) link;
+};
+
+/* The thread's current context; NULL with `*why` set when there is none or it is gone. */
+struct sim_context *sim_current(CUresult *why);
+struct sim_context *sim_context_of(CUcontext handle, CUresult *why);
+void sim_contexts_reset(void);
+
+/* ---- ops and the scheduler (queue.c) ---- */
+
+enum sim_op_kind {
+    SIM_OP_NOP, SIM_OP_EVENT, SIM_OP_FILL, SIM_OP_COPY, SIM_OP_HOST, SIM_OP_WAIT_VALUE, SIM_OP_WRITE_VALUE,
+    SIM_OP_ALLOC, SIM_OP_FREE
+};
+
+struct sim_op {
+    enum sim_op_kind kind;
+    unsigned refs;
+    bool done, running;
+    struct sim_stream *stream;      /* NULL: an op of no stream, done as soon as its dependencies are */
+    TAILQ_ENTRY(sim_op) next;
+    struct sim_op **deps;           /* one reference each */
+    unsigned dep_count, dep_room;
+    uint64_t when_ns;               /* events: when it ran */
+    bool mark;                      /* graphs: reached from the end */
+    union {
+        struct { uintptr_t dst; size_t pitch, width, height; uint32_t value; unsigned element; } fill;
+        struct { uintptr_t dst, src; size_t dst_pitch, src_pitch, width, height; void *staged; bool to_host; } copy;
+        struct { CUhostFn fn; CUstreamCallback callback; CUstream handle; void *arg; } host;
+        struct { uintptr_t at; uint64_t value; unsigned flags; bool wide; } value;
+        struct sim_block *block;
+    };
+};
+
+struct sim_op *sim_op_new(enum sim_op_kind kind);
+struct sim_op *sim_op_get(struct sim_op *op);
+void sim_op_put(struct sim_op *op);
+bool sim_op_done(struct sim_op *op);
+void sim_op_depend(struct sim_op *op, struct sim_op *on);
+/* Appends an op to a stream, or to its capture; takes over the reference. Adds the order that the legacy stream
+ * implies. */
+void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op);
+/* An op of no stream that is done when everything now queued is: on one stream, in one context, on one device. */
+struct sim_op *sim_barrier_stream(struct sim_stream *stream);
+struct sim_op *sim_barrier_context(struct sim_context *context);
+struct sim_op *sim_barrier_device(int device);
+/* Runs what the op depends on until it is done; LAUNCH_TIMEOUT when that never comes. The _put form drops a reference. */
+CUresult sim_op_wait(struct sim_op *op);
+CUresult sim_op_wait_put(struct sim_op *op);
+/* Up to n ops at random; how many ran. */
+int sim_progress(int n);
+/* The little progress that a query makes. */
+void sim_progress_query(void);
+size_t sim_pending(void);
+/* Drops queued work without running it: of a stream, of all. */
+void sim_queue_discard(struct sim_stream *stream);
+void sim_queue_reset(void);
+/* Reports queued ops that still refer to a range that is about to go. */
+void sim_check_unused(uintptr_t start, uintptr_t end, const char *what);
+/* What an op does when it runs (copy.c). */
+void sim_op_execute(struct sim_op *op);
+
+/* ---- streams and events (stream.c, event.c) ---- */
+
+enum sim_stream_kind { SIM_STREAM_PLAIN, SIM_STREAM_LEGACY, SIM_STREAM_THREAD };
+
+struct sim_stream {
+    uint64_t id;
+    enum sim_stream_kind kind;
+    bool blocking, held, destroyed;
+    unsigned flags;
+    int priority;
+    unsigned long thread;           /* SIM_STREAM_THREAD: whose */
+    struct sim_context *context;
+    CUstream handle;
+    TAILQ_HEAD(sim_op_queue, sim_op) queue;
+    size_t queued, active;          /* ops in the queue; place in the scheduler's list when there are any */
+    struct sim_capture *capture;
+    struct sim_op *capture_tail;    /* last node of this stream in its capture; one reference */
+    LIST_ENTRY(sim_stream) link;
+};
+
+struct sim_event {
+    struct sim_context *context;
+    unsigned flags;
+    CUevent handle;
+    struct sim_op *op;              /* the latest record; one reference */
+    uint64_t capture;               /* id of the capture that it was recorded in, or 0 */
+    struct sim_op *node;            /* the node it stands for there; one reference */
+    LIST_ENTRY(sim_event) link;
+};
+
+/* Turns a handle into a stream, 0, 1 and 2 included. */
+CUresult sim_stream_of(CUstream handle, struct sim_stream **stream);
+/* The same for a stream about to get work: refuses what a running capture forbids there. */
+CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream);
+struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags, int priority);
+/* Its queued work still runs; the memory goes when the queue is empty. */
+void sim_stream_drop(struct sim_stream *stream);
+void sim_stream_free(struct sim_stream *stream);
+CUresult sim_stream_idle(struct sim_stream *stream, bool *idle);
+void sim_event_drop(struct sim_event *event);
+CUresult sim_event_record_barrier(struct sim_context *context, CUevent handle);
+
+/* ---- capture and graphs (graph.c) ---- */
+
+struct sim_graph {
+    CUgraph handle;
+    unsigned refs;                  /* the handle's and one of each executable made of it */
+    struct sim_op **nodes;          /* in the order of capture; one reference each */
+    size_t count, room;
+    LIST_HEAD(, sim_block) blocks;  /* sim_block.link: memory of allocation nodes */
+};
+
+struct sim_capture {
+    uint64_t id;
+    CUstreamCaptureMode mode;
+    unsigned long thread;
+    bool invalid;
+    struct sim_stream *origin;
+    struct sim_graph *graph;
+    LIST_ENTRY(sim_capture) link;
+};
+
+/* Refuses a call that is unsafe during a capture (900), and destroys the captures that it conflicts with. */
+CUresult sim_capture_unsafe(void);
+void sim_capture_invalidate_context(const struct sim_context *context);
+/* True when a blocking stream of this context captures. */
+bool sim_capture_blocking(const struct sim_context *context);
+bool sim_capture_in_context(const struct sim_context *context);
+void sim_capture_append(struct sim_stream *stream, struct sim_op *op);
+/* A stream that captures waits for an event, or one that does not joins the event's capture. */
+CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event);
+void sim_capture_leave(struct sim_stream *stream);
+struct sim_capture *sim_capture_find(uint64_t id);
+void sim_graphs_reset(void);
+
+/* ---- memory (vmm.c, memory.c, mempool.c) ---- */
+
+struct sim_vmm_handle {
+    CUmemGenericAllocationHandle value;
+    unsigned refs, maps;
+    int device;
+    size_t size;
+    off_t offset;
+    CUmemAllocationProp prop;
+};
+
+struct sim_reservation {
+    struct sim_range range;
+    size_t maps;
+};
+
+struct sim_mapping {
+    struct sim_range range;
+    struct sim_vmm_handle *handle;
+    struct sim_reservation *reservation;
+    uint64_t id;
+    unsigned readable, writable;    /* by device, one bit each */
+};
+
+enum sim_block_kind { SIM_BLOCK_DEVICE, SIM_BLOCK_POOL, SIM_BLOCK_GRAPH, SIM_BLOCK_MANAGED, SIM_BLOCK_HOST, SIM_BLOCK_REGISTERED };
+
+struct sim_block {
+    struct sim_range range;         /* as asked for */
+    enum sim_block_kind kind;
+    int device;
+    size_t space, phys;             /* address space and physical memory that it holds */
+    uint64_t id;
+    unsigned flags;
+    bool on_list;
+    bool freeing;                   /* a stream-ordered free is queued */
+    bool dead;                      /* graph memory outside its life */
+    struct sim_context *context;    /* NULL for stream-ordered memory */
+    struct sim_pool *pool;
+    struct sim_op *born;            /* the stream-ordered allocation; one reference */
+    struct sim_graph *graph;
+    LIST_ENTRY(sim_block) link;
+};
+
+struct sim_pool {
+    CUmemoryPool handle;
+    int device;
+    bool is_default, destroyed;
+    size_t live;                    /* blocks handed out */
+    uint64_t threshold, used, used_high, reserved_high, reserved;
+    int reuse[3];                   /* follow events, opportunistic, internal dependencies */
+    unsigned access;                /* devices that may touch it */
+    LIST_HEAD(, sim_block) cache;   /* sim_block.link: freed, physical memory kept */
+};
+
+struct sim_block *sim_block_find(uintptr_t address);
+/* New memory with its own address space; `phys` bytes are taken from the device. */
+CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, int device, size_t bytes,
+                       struct sim_block **block);
+void sim_block_destroy(struct sim_block *block);
+size_t sim_block_phys(size_t bytes);
+/* Why work of a context may not touch a range, or NULL when it may. A copy may go between devices without peer access
+ * (`any_device`), because the driver stages it. */
+const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool any_device);
+/* False for an address that no CUDA call made or registered. */
+bool sim_access_known(uintptr_t address);
+/* Host memory that CUDA does not know. */
+bool sim_is_pageable(uintptr_t address);
+void sim_vmm_reset(void);
+void sim_blocks_reset(void);
+/* The end of a stream-ordered free: the block goes back to its pool. */
+void sim_pool_return(struct sim_block *block);
+/* Gives physical memory back above the release threshold, as a synchronise does. */
+void sim_pools_settle(int device);
+void sim_pools_trim(int device);
+CUresult sim_free_async(struct sim_stream *stream, struct sim_block *block);
+void sim_pools_reset(void);
+
+#endif

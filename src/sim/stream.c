@@ -1,0 +1,316 @@
+/* Streams: handles, creation and destruction, queries, and the host's waits. */
+#include "sim_private.h"
+
+#include <stdlib.h>
+
+struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags, int priority)
+{
+    struct sim_stream *stream = calloc(1, sizeof(*stream));
+    if (!stream)
+        abort();
+    TAILQ_INIT(&stream->queue);
+    stream->id = ++sim.next_id;
+    stream->kind = kind;
+    stream->blocking = kind != SIM_STREAM_LEGACY && !(flags & CU_STREAM_NON_BLOCKING);
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->context = context;
+    if (kind == SIM_STREAM_PLAIN)
+        stream->handle = sim_handle_new(SIM_STREAM, stream);
+    LIST_INSERT_HEAD(&context->streams, stream, link);
+    return stream;
+}
+
+void sim_stream_free(struct sim_stream *stream)
+{
+    LIST_REMOVE(stream, link);
+    free(stream);
+}
+
+void sim_stream_drop(struct sim_stream *stream)
+{
+    sim_capture_leave(stream);
+    if (stream->handle)
+        sim_handle_free(SIM_STREAM, stream->handle);
+    stream->destroyed = true;
+    stream->held = false;
+    if (!stream->queued)
+        sim_stream_free(stream);
+}
+
+static struct sim_stream *thread_stream(struct sim_context *context)
+{
+    unsigned long id = sim_self()->id;
+    struct sim_stream *stream;
+    LIST_FOREACH(stream, &context->streams, link)
+        if (stream->kind == SIM_STREAM_THREAD && stream->thread == id)
+            return stream;
+    stream = sim_stream_new(context, SIM_STREAM_THREAD, CU_STREAM_DEFAULT, 0);
+    stream->thread = id;
+    return stream;
+}
+
+CUresult sim_stream_of(CUstream handle, struct sim_stream **stream)
+{
+    if ((uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD) {
+        *stream = sim_handle_get(SIM_STREAM, handle);
+        return *stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult why;
+    struct sim_context *context = sim_current(&why);
+    if (!context)
+        return why;
+    bool per_thread = handle == CU_STREAM_PER_THREAD || (handle == NULL && sim_self()->per_thread_call);
+    *stream = per_thread ? thread_stream(context) : context->legacy;
+    return CUDA_SUCCESS;
+}
+
+/* The legacy stream would have to wait for the capturing stream, whose work does not exist yet. */
+static CUresult implicit_conflict(const struct sim_stream *stream)
+{
+    if (stream->kind != SIM_STREAM_LEGACY || !sim_capture_blocking(stream->context))
+        return CUDA_SUCCESS;
+    sim_capture_invalidate_context(stream->context);
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream)
+{
+    CUresult result = sim_stream_of(handle, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if ((*stream)->capture && (*stream)->capture->invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    return implicit_conflict(*stream);
+}
+
+/* What a capturing stream answers to a question that needs real work behind it. */
+static CUresult refuse_capturing(struct sim_stream *stream)
+{
+    if (!stream->capture)
+        return implicit_conflict(stream);
+    if (stream->capture->invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+static CUresult create(CUstream *handle, unsigned flags, int priority)
+{
+    CUresult why;
+    struct sim_context *context = sim_current(&why);
+    if (!context)
+        return why;
+    if (!handle || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
+        return CUDA_ERROR_INVALID_VALUE;
+    *handle = sim_stream_new(context, SIM_STREAM_PLAIN, flags, priority)->handle;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(0, 2000, cuStreamCreate, (CUstream *stream, unsigned int flags), (stream, flags))
+{
+    return create(stream, flags, 0);
+}
+
+SIM_API(0, 5050, cuStreamCreateWithPriority, (CUstream *stream, unsigned int flags, int priority),
+        (stream, flags, priority))
+{
+    return create(stream, flags, priority);
+}
+
+SIM_API(SIM_SURE, 4000, cuStreamDestroy_v2, (CUstream handle), (handle))
+{
+    if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD)
+        return CUDA_ERROR_INVALID_HANDLE;
+    struct sim_stream *stream = sim_handle_get(SIM_STREAM, handle);
+    if (!stream)
+        return CUDA_ERROR_INVALID_HANDLE;
+    sim_stream_drop(stream);
+    return CUDA_SUCCESS;
+}
+
+SIM_STREAM_API(_ptsz, 0, 2000, cuStreamQuery, (CUstream handle), (handle))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_of(handle, &stream);
+    if (result != CUDA_SUCCESS || (result = refuse_capturing(stream)) != CUDA_SUCCESS)
+        return result;
+    sim_cost(140);
+    sim_progress_query();
+    struct sim_op *barrier = sim_barrier_stream(stream);
+    bool done = sim_op_done(barrier);
+    sim_op_put(barrier);
+    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+SIM_STREAM_API(_ptsz, 0, 2000, cuStreamSynchronize, (CUstream handle), (handle))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_of(handle, &stream);
+    if (result != CUDA_SUCCESS || (result = refuse_capturing(stream)) != CUDA_SUCCESS)
+        return result;
+    int device = stream->context->device;
+    result = sim_op_wait_put(sim_barrier_stream(stream));
+    sim_pools_settle(device);
+    return result;
+}
+
+SIM_STREAM_API(_ptsz, SIM_SURE, 12000, cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_of(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    sim_cost(14);
+    if (!id)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture)
+        return refuse_capturing(stream);
+    *id = stream->id;
+    return CUDA_SUCCESS;
+}
+
+SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_of(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture)
+        return refuse_capturing(stream);
+    *context = stream->context->handle;
+    return CUDA_SUCCESS;
+}
+
+#if CUDA_VERSION >= 12050
+SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green),
+               (handle, context, green))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_of(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (stream->capture)
+        return refuse_capturing(stream);
+    if (context)
+        *context = stream->context->green ? NULL : stream->context->handle;
+    if (green)
+        *green = stream->context->green;
+    return CUDA_SUCCESS;
+}
+#endif
+
+SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_of(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        *device = stream->context->device;
+    return result;
+}
+
+SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsigned int *flags), (handle, flags))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_of(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        *flags = stream->flags;
+    return result;
+}
+
+SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_of(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        *priority = stream->priority;
+    return result;
+}
+
+SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn, void *arg), (handle, fn, arg))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_for_work(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!fn)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_op *op = sim_op_new(SIM_OP_HOST);
+    op->host.fn = fn;
+    op->host.arg = arg;
+    sim_op_enqueue(stream, op);
+    return CUDA_SUCCESS;
+}
+
+SIM_STREAM_API(_ptsz, 0, 5000, cuStreamAddCallback,
+               (CUstream handle, CUstreamCallback callback, void *arg, unsigned int flags),
+               (handle, callback, arg, flags))
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_for_work(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!callback || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture)
+        return refuse_capturing(stream);
+    struct sim_op *op = sim_op_new(SIM_OP_HOST);
+    op->host.callback = callback;
+    op->host.handle = handle;
+    op->host.arg = arg;
+    sim_op_enqueue(stream, op);
+    return CUDA_SUCCESS;
+}
+
+/* ---- stream memory operations ---- */
+
+static CUresult queue_value(CUstream handle, enum sim_op_kind kind, CUdeviceptr at, uint64_t value, unsigned flags, bool wide)
+{
+    struct sim_stream *stream;
+    CUresult result = sim_stream_for_work(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!at || at % (wide ? 8 : 4))
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_cost(1750);
+    struct sim_op *op = sim_op_new(kind);
+    op->value.at = (uintptr_t)at;
+    op->value.value = value;
+    op->value.flags = flags;
+    op->value.wide = wide;
+    sim_op_enqueue(stream, op);
+    return CUDA_SUCCESS;
+}
+
+#define VALUE_API(fn, since, kind, type, wide) \
+    SIM_STREAM_API(_ptsz, 0, since, fn, (CUstream stream, CUdeviceptr at, type value, unsigned int flags), \
+                   (stream, at, value, flags)) \
+    { \
+        return queue_value(stream, kind, at, value, flags, wide); \
+    }
+
+VALUE_API(cuStreamWaitValue32_v2, 11070, SIM_OP_WAIT_VALUE, cuuint32_t, false)
+VALUE_API(cuStreamWaitValue64_v2, 11070, SIM_OP_WAIT_VALUE, cuuint64_t, true)
+VALUE_API(cuStreamWriteValue32_v2, 11070, SIM_OP_WRITE_VALUE, cuuint32_t, false)
+VALUE_API(cuStreamWriteValue64_v2, 11070, SIM_OP_WRITE_VALUE, cuuint64_t, true)
+
+SIM_STREAM_API(_ptsz, 0, 11070, cuStreamBatchMemOp_v2,
+               (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params, unsigned int flags),
+               (stream, count, params, flags))
+{
+    CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        const CUstreamBatchMemOpParams *p = &params[i];
+        bool wide = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+        bool waits = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+        if (waits)
+            result = queue_value(stream, SIM_OP_WAIT_VALUE, p->waitValue.address,
+                                 wide ? p->waitValue.value64 : p->waitValue.value, p->waitValue.flags, wide);
+        else if (wide || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32)
+            result = queue_value(stream, SIM_OP_WRITE_VALUE, p->writeValue.address,
+                                 wide ? p->writeValue.value64 : p->writeValue.value, p->writeValue.flags, wide);
+    }
+    return result;
+}

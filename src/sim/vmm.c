@@ -1,0 +1,363 @@
+/*
+ * Virtual memory management: reservations, physical handles, mappings.
+ *
+ * With the bytes backing a handle is a range of its device's memfd and a mapping is an mmap of it, so that two mappings
+ * of one handle alias, and so that a touch before set-access or after unmap faults in the host process as well.
+ */
+#include "sim_private.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What a process can reserve in all. Under a sanitizer the host has less room; callers halve and try again. */
+#if defined(__SANITIZE_THREAD__)
+#define SPACE_LIMIT ((size_t)1 << 36)
+#elif defined(__SANITIZE_ADDRESS__)
+#define SPACE_LIMIT ((size_t)1 << 43)
+#else
+#define SPACE_LIMIT ((size_t)1 << 46)
+#endif
+
+#define MIB (1024.0 * 1024.0)
+
+static bool aligned(uint64_t value)
+{
+    return value % sim.options.granularity == 0;
+}
+
+static struct sim_vmm_handle *handle_of(CUmemGenericAllocationHandle value)
+{
+    return sim_handle_get(SIM_HANDLE, (void *)value);
+}
+
+/* ---- reservations ---- */
+
+SIM_API(SIM_VMM, 10020, cuMemAddressReserve,
+        (CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags),
+        (out, size, alignment, hint, flags))
+{
+    if (!out || !size || !aligned(size) || flags || (alignment & (alignment - 1)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (size > SPACE_LIMIT - sim.reserved_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (alignment < sim.options.granularity)
+        alignment = sim.options.granularity;
+    uintptr_t at = sim_space_reserve(size, alignment, (uintptr_t)hint);
+    struct sim_reservation *reservation = at ? calloc(1, sizeof(*reservation)) : NULL;
+    if (!reservation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    reservation->range = (struct sim_range){at, at + size};
+    sim_range_insert(&sim.reservations, &reservation->range);
+    sim.reserved_bytes += size;
+    sim_cost(2000);
+    *out = at;
+    return CUDA_SUCCESS;
+}
+
+static void reservation_destroy(struct sim_reservation *reservation)
+{
+    size_t size = reservation->range.end - reservation->range.start;
+    munmap((void *)reservation->range.start, size);
+    sim.reserved_bytes -= size;
+    sim_range_remove(&sim.reservations, &reservation->range);
+    free(reservation);
+}
+
+SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemAddressFree, (CUdeviceptr at, size_t size), (at, size))
+{
+    struct sim_reservation *reservation = sim_range_find(&sim.reservations, (uintptr_t)at, (uintptr_t)at + 1);
+    if (!reservation || reservation->range.start != at || reservation->range.end != at + size || reservation->maps)
+        return CUDA_ERROR_INVALID_VALUE;
+    reservation_destroy(reservation);
+    sim_cost(2000);
+    return CUDA_SUCCESS;
+}
+
+/* ---- handles ---- */
+
+static CUresult check_prop(const CUmemAllocationProp *prop)
+{
+    if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!sim_device_ok(prop->location.id))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_VMM, 10020, cuMemGetAllocationGranularity,
+        (size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option),
+        (granularity, prop, option))
+{
+    CUresult result = check_prop(prop);
+    if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *granularity = sim.options.granularity;
+    return result;
+}
+
+SIM_API(SIM_VMM, 10020, cuMemCreate,
+        (CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags),
+        (out, size, prop, flags))
+{
+    CUresult result = check_prop(prop);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!out || !size || !aligned(size) || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_cost(7000 + (uint64_t)((double)size / MIB * 7));
+    struct sim_device *dev = &sim.devices[prop->location.id];
+    if (!sim_phys_take(dev->ordinal, size)) {
+        sim_pools_trim(dev->ordinal);
+        if (!sim_phys_take(dev->ordinal, size))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct sim_vmm_handle *handle = calloc(1, sizeof(*handle));
+    if (!handle)
+        abort();
+    dev->used_vmm += size;
+    handle->refs = 1;
+    handle->device = dev->ordinal;
+    handle->size = size;
+    handle->prop = *prop;
+    handle->offset = dev->next_offset;
+    dev->next_offset += (off_t)size;
+    *out = handle->value = (CUmemGenericAllocationHandle)sim_handle_new(SIM_HANDLE, handle);
+    return CUDA_SUCCESS;
+}
+
+/* Physical memory lives for as long as a reference or a mapping does. */
+static void handle_settle(struct sim_vmm_handle *handle)
+{
+    if (handle->refs || handle->maps)
+        return;
+    struct sim_device *dev = &sim.devices[handle->device];
+    if (dev->memfd >= 0 && fallocate(dev->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, handle->offset,
+                                     (off_t)handle->size) < 0)
+        perror("[sim] fallocate");
+    sim_phys_give(handle->device, handle->size);
+    dev->used_vmm -= handle->size;
+    free(handle);
+}
+
+static void handle_release(struct sim_vmm_handle *handle)
+{
+    if (--handle->refs == 0)
+        sim_handle_free(SIM_HANDLE, (void *)handle->value);
+    handle_settle(handle);
+}
+
+SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemRelease, (CUmemGenericAllocationHandle value), (value))
+{
+    struct sim_vmm_handle *handle = handle_of(value);
+    if (!handle)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_cost(10000 + (uint64_t)((double)handle->size / MIB * 225));
+    handle_release(handle);
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_VMM, 11000, cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *out, void *at), (out, at))
+{
+    struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
+    if (!out || !mapping)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_vmm_handle *handle = mapping->handle;
+    if (handle->refs++ == 0)
+        handle->value = (CUmemGenericAllocationHandle)sim_handle_new(SIM_HANDLE, handle);
+    *out = handle->value;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_VMM, 10020, cuMemGetAllocationPropertiesFromHandle,
+        (CUmemAllocationProp *prop, CUmemGenericAllocationHandle value), (prop, value))
+{
+    struct sim_vmm_handle *handle = handle_of(value);
+    if (!handle || !prop)
+        return CUDA_ERROR_INVALID_VALUE;
+    *prop = handle->prop;
+    return CUDA_SUCCESS;
+}
+
+/* ---- mappings ---- */
+
+SIM_API(SIM_VMM, 10020, cuMemMap,
+        (CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle value, unsigned long long flags),
+        (at, size, offset, value, flags))
+{
+    uintptr_t start = (uintptr_t)at, end = start + size;
+    struct sim_vmm_handle *handle = handle_of(value);
+    if (!handle || !size || flags || !aligned(at) || !aligned(size) || offset + size > handle->size)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (offset || size != handle->size)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    struct sim_reservation *reservation = sim_range_find(&sim.reservations, start, start + 1);
+    if (!reservation || end > reservation->range.end || sim_range_find(&sim.mappings, start, end))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_mapping *mapping = calloc(1, sizeof(*mapping));
+    if (!mapping)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    int memfd = sim.devices[handle->device].memfd;
+    /* The host's own limit on mappings ends here as the device's lack of page tables would. */
+    if (memfd >= 0 && mmap((void *)start, size, PROT_NONE, MAP_SHARED | MAP_FIXED, memfd, handle->offset) == MAP_FAILED) {
+        free(mapping);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    mapping->range = (struct sim_range){start, end};
+    mapping->handle = handle;
+    mapping->reservation = reservation;
+    mapping->id = ++sim.next_id;
+    handle->maps++;
+    reservation->maps++;
+    sim_range_insert(&sim.mappings, &mapping->range);
+    sim_cost(handle->prop.allocFlags.gpuDirectRDMACapable ? 4500 : 500);
+    return CUDA_SUCCESS;
+}
+
+static void mapping_destroy(struct sim_mapping *mapping)
+{
+    uintptr_t start = mapping->range.start, end = mapping->range.end;
+    if (sim.devices[mapping->handle->device].memfd >= 0 &&
+        mmap((void *)start, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+            MAP_FAILED)
+        perror("[sim] unmap");
+    sim_range_remove(&sim.mappings, &mapping->range);
+    mapping->reservation->maps--;
+    mapping->handle->maps--;
+    handle_settle(mapping->handle);
+    free(mapping);
+}
+
+/* True when whole mappings cover exactly [start, end). */
+static bool covered_exactly(uintptr_t start, uintptr_t end)
+{
+    while (start < end) {
+        struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
+        if (!mapping || mapping->range.start != start || mapping->range.end > end)
+            return false;
+        start = mapping->range.end;
+    }
+    return start == end;
+}
+
+SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemUnmap, (CUdeviceptr at, size_t size), (at, size))
+{
+    uintptr_t start = (uintptr_t)at, end = start + size;
+    if (!size || !covered_exactly(start, end))
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_check_unused(start, end, "unmap");
+    while (start < end) {
+        struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
+        start = mapping->range.end;
+        mapping_destroy(mapping);
+        sim_cost(15000);
+    }
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_VMM, 10020, cuMemSetAccess, (CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count),
+        (at, size, desc, count))
+{
+    uintptr_t start = (uintptr_t)at, end = start + size;
+    if (!size || !desc || !count || !covered_exactly(start, end))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+            return CUDA_ERROR_NOT_SUPPORTED;
+        if (!sim_device_ok(desc[i].location.id))
+            return CUDA_ERROR_INVALID_DEVICE;
+    }
+    while (start < end) {
+        struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
+        for (size_t i = 0; i < count; i++) {
+            unsigned bit = 1u << desc[i].location.id;
+            mapping->readable &= ~bit;
+            mapping->writable &= ~bit;
+            if (desc[i].flags & CU_MEM_ACCESS_FLAGS_PROT_READ)
+                mapping->readable |= bit;
+            if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                mapping->writable |= bit;
+        }
+        size_t bytes = mapping->range.end - start;
+        if (!sim.options.ledger &&
+            mprotect((void *)start, bytes,
+                     mapping->writable ? PROT_READ | PROT_WRITE : mapping->readable ? PROT_READ : PROT_NONE) < 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        start = mapping->range.end;
+        sim_cost(22000 + (uint64_t)((double)bytes / MIB * 40));
+    }
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr at),
+        (flags, location, at))
+{
+    struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
+    if (!flags || !location || !mapping || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_ok(location->id))
+        return CUDA_ERROR_INVALID_VALUE;
+    unsigned bit = 1u << location->id;
+    *flags = mapping->writable & bit   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+             : mapping->readable & bit ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                       : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+/* ---- sharing ---- */
+
+SIM_API(SIM_VMM, 10020, cuMemExportToShareableHandle,
+        (void *out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type, unsigned long long flags),
+        (out, value, type, flags))
+{
+    struct sim_vmm_handle *handle = handle_of(value);
+    if (!out || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        !(handle->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+        return CUDA_ERROR_INVALID_VALUE;
+    /* A descriptor that names its handle, good within this process only. */
+    int fd = memfd_create("vpool-sim-handle", MFD_CLOEXEC);
+    if (fd < 0 || pwrite(fd, &value, sizeof(value), 0) != (ssize_t)sizeof(value))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *(int *)out = fd;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_VMM, 10020, cuMemImportFromShareableHandle,
+        (CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type), (out, os_handle, type))
+{
+    CUmemGenericAllocationHandle value;
+    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        pread((int)(intptr_t)os_handle, &value, sizeof(value), 0) != (ssize_t)sizeof(value))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_vmm_handle *handle = handle_of(value);
+    if (!handle)
+        return CUDA_ERROR_INVALID_VALUE;
+    handle->refs++;
+    *out = value;
+    return CUDA_SUCCESS;
+}
+
+static void forget(void *item, void *arg)
+{
+    struct sim_vmm_handle *handle = item;
+    (void)arg;
+    handle->refs = 1;
+    handle_release(handle);
+}
+
+void sim_vmm_reset(void)
+{
+    struct sim_mapping *mapping;
+    struct sim_reservation *reservation;
+    while ((mapping = sim_range_any(&sim.mappings)) != NULL)
+        mapping_destroy(mapping);
+    while ((reservation = sim_range_any(&sim.reservations)) != NULL)
+        reservation_destroy(reservation);
+    sim_handle_each(SIM_HANDLE, forget, NULL);
+}

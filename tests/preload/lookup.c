@@ -1,0 +1,407 @@
+/* Guests that link to no CUDA library: they open it, and look its functions up. */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "guest.h"
+
+#undef cuGetProcAddress
+enum { MIB = 1 << 20, VERSION = 13000 };
+
+static void *cuda;
+
+#define DRIVER(name) ((__typeof__(&name))guest_symbol(cuda, #name))
+
+static void start(void)
+{
+    CUcontext context;
+
+    cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    CHECK(cuda);
+    CHECK_OK(DRIVER(cuInit)(0));
+    CHECK_OK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK_OK(DRIVER(cuCtxSetCurrent)(context));
+}
+
+static void check_data(CUdeviceptr ptr, size_t size)
+{
+    unsigned char *host = calloc(1, size);
+
+    CHECK(host);
+    CHECK_OK(DRIVER(cuMemsetD8_v2)(ptr, 0x5a, size));
+    CHECK_OK(DRIVER(cuMemcpyDtoH_v2)(host, ptr, size));
+    for (size_t i = 0; i < size; i++)
+        CHECK(host[i] == 0x5a);
+    free(host);
+}
+
+/* Allocates, uses and frees by the functions given. */
+static void use(CUresult (*alloc)(CUdeviceptr *, size_t), CUresult (*release)(CUdeviceptr))
+{
+    CUdeviceptr ptr;
+
+    CHECK_OK(alloc(&ptr, 3 * MIB + 5));
+    check_data(ptr, 3 * MIB + 5);
+    CHECK_OK(release(ptr));
+}
+
+static void use_async(CUresult (*alloc)(CUdeviceptr *, size_t, CUstream), CUresult (*release)(CUdeviceptr, CUstream))
+{
+    CUdeviceptr ptr;
+
+    CHECK_OK(alloc(&ptr, 3 * MIB + 5, NULL));
+    CHECK_OK(DRIVER(cuCtxSynchronize)());
+    check_data(ptr, 3 * MIB + 5);
+    CHECK_OK(release(ptr, NULL));
+}
+
+static void serves_dlsym(void)
+{
+    start();
+    use(DRIVER(cuMemAlloc_v2), DRIVER(cuMemFree_v2));
+    use_async(DRIVER(cuMemAllocAsync), DRIVER(cuMemFreeAsync));
+    check_served();
+}
+
+static void *ask_v1(const char *name, cuuint64_t flags)
+{
+    CUresult (*get)(const char *, void **, int, cuuint64_t) = guest_symbol(cuda, "cuGetProcAddress");
+    void *function = NULL;
+
+    CHECK_OK(get(name, &function, VERSION, flags));
+    return function;
+}
+
+static void *ask_v2(const char *name, cuuint64_t flags)
+{
+    CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    void *function = NULL;
+
+    CHECK_OK(DRIVER(cuGetProcAddress_v2)(name, &function, VERSION, flags, &status));
+    CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
+    return function;
+}
+
+static void serves_cuGetProcAddress(void)
+{
+    const cuuint64_t per_thread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+
+    start();
+    use(ask_v1("cuMemAlloc", 0), ask_v1("cuMemFree", 0));
+    use(ask_v2("cuMemAlloc", 0), ask_v2("cuMemFree", 0));
+    use(ask_v2("cuMemAlloc", per_thread), ask_v2("cuMemFree", per_thread));
+    use_async(ask_v2("cuMemAllocAsync", 0), ask_v2("cuMemFreeAsync", 0));
+    use_async(ask_v2("cuMemAllocAsync", per_thread), ask_v2("cuMemFreeAsync", per_thread));
+    CHECK(ask_v2("cuMemAllocAsync", 0) == guest_symbol(cuda, "cuMemAllocAsync"));
+    CHECK(ask_v2("cuMemAllocAsync", per_thread) == guest_symbol(cuda, "cuMemAllocAsync_ptsz"));
+    check_served();
+}
+
+/* PyTorch asks the resolver for the resolver, and goes on with what it gets. */
+static void serves_what_cuGetProcAddress_gives_for_itself(void)
+{
+    __typeof__(&cuGetProcAddress_v2) get;
+    void *function = NULL;
+
+    start();
+    get = ask_v2("cuGetProcAddress", 0);
+    CHECK_OK(get("cuMemAlloc", &function, VERSION, 0, NULL));
+    CHECK(function == guest_symbol(cuda, "cuMemAlloc_v2"));
+    use(function, ask_v2("cuMemFree", 0));
+    check_served();
+}
+
+static void serves_the_runtimes_entry_points(void)
+{
+    void *runtime;
+    CUresult (*alloc)(CUdeviceptr *, size_t) = NULL;
+    CUresult (*release)(CUdeviceptr) = NULL;
+    CUresult (*alloc_async)(CUdeviceptr *, size_t, CUstream) = NULL;
+    __typeof__(&cudaGetDriverEntryPoint) get;
+    __typeof__(&cudaGetDriverEntryPointByVersion) get_version;
+    enum cudaDriverEntryPointQueryResult status;
+
+    start();
+    runtime = dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
+    CHECK(runtime);
+    get = guest_symbol(runtime, "cudaGetDriverEntryPoint");
+    get_version = guest_symbol(runtime, "cudaGetDriverEntryPointByVersion");
+    CHECK_OK(get("cuMemAlloc", (void **)&alloc, cudaEnableDefault, &status));
+    CHECK(status == cudaDriverEntryPointSuccess);
+    CHECK_OK(get_version("cuMemFree", (void **)&release, VERSION, cudaEnableDefault, &status));
+    CHECK(status == cudaDriverEntryPointSuccess);
+    use(alloc, release);
+    CHECK_OK(get_version("cuMemAllocAsync", (void **)&alloc_async, VERSION, cudaEnablePerThreadDefaultStream, &status));
+    CHECK((void *)alloc_async == guest_symbol(cuda, "cuMemAllocAsync_ptsz"));
+    check_served();
+}
+
+/* The runtime's functions in a handle are the library's own, and still lead here. */
+static void serves_a_runtime_looked_up_in_a_handle(void)
+{
+    void *runtime = dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
+    cudaError_t (*runtime_malloc)(void **, size_t);
+    cudaError_t (*runtime_free)(void *);
+    void *ptr;
+    Dl_info info;
+
+    CHECK(runtime);
+    cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    runtime_malloc = guest_symbol(runtime, "cudaMalloc");
+    runtime_free = guest_symbol(runtime, "cudaFree");
+    CHECK(dladdr((void *)runtime_malloc, &info) && strstr(info.dli_fname, "libcudart"));
+    CHECK_OK(runtime_malloc(&ptr, 3 * MIB));
+    check_data((CUdeviceptr)ptr, 3 * MIB);
+    CHECK_OK(runtime_free(ptr));
+    check_served();
+}
+
+static int call(void *library, const char *name)
+{
+    return ((int (*)(void))guest_symbol(library, name))();
+}
+
+static void matches_whole_names_of_the_drivers_own(void)
+{
+    void *names = dlopen("libnames.so", RTLD_NOW | RTLD_LOCAL);
+
+    CHECK(names);
+    for (int round = 0; round < 2; round++) {
+        CHECK(call(names, "cudnnCreate") == 101);
+        CHECK(call(names, "cuMemAllocFoo") == 102);
+        CHECK(call(names, "cuMemAlloc") == 103);
+        CHECK(call(names, "cuMemAlloc_v2") == 104);
+        CHECK(call(names, "cudaMalloc") == 105);
+        CHECK(call(names, "ncclCommInitRankOther") == 106);
+        start();
+    }
+    CHECK(!dlsym(cuda, "cuMemAlloc_v"));
+    CHECK(!dlsym(cuda, "cuMemAlloc_v22"));
+    CHECK(!dlsym(cuda, ""));
+}
+
+/* An OpenMP runtime resolves itself; the answer depends on who asks, every time. */
+static void keeps_the_caller_of_RTLD_NEXT(void)
+{
+    void *self = dlopen("libself.so", RTLD_NOW | RTLD_GLOBAL);
+    void *(*next)(const char *), *(*next_version)(const char *, const char *);
+
+    CHECK(self);
+    next = guest_symbol(self, "self_next");
+    next_version = guest_symbol(self, "self_next_version");
+    CHECK(call(self, "self_answer") == 1);
+    for (int i = 0; i < 1000; i++) {
+        int (*answer)(void) = next("self_answer");
+
+        CHECK(answer && answer() == 2);
+        CHECK(next("self_uses_next") == NULL);
+    }
+    CHECK(next("malloc") != NULL);
+    CHECK(next_version("malloc", "NO_SUCH_VERSION") == NULL);
+}
+
+static void keeps_the_caller_of_RTLD_DEFAULT(void)
+{
+    void *self = dlopen("libself.so", RTLD_NOW | RTLD_LOCAL);
+    void *(*own)(const char *);
+    int (*answer)(void);
+
+    CHECK(self);
+    own = guest_symbol(self, "self_default");
+    answer = own("next_only");
+    CHECK(answer && answer() == 3);
+    CHECK(dlsym(RTLD_DEFAULT, "next_only") == NULL);
+}
+
+/* A libc's dlsym looked up in its handle is ours again, so that whoever goes on with it does not pass us by. */
+static void stays_in_when_dlsym_is_looked_up(void)
+{
+    void *libc = dlopen("libc.so.6", RTLD_LAZY);
+    void *(*symbol)(void *, const char *);
+
+    start();
+    symbol = dlsym(libc, "dlsym");
+    if (!symbol)
+        symbol = guest_symbol(dlopen("libdl.so.2", RTLD_LAZY), "dlsym");
+    CHECK(symbol == dlsym);
+    CHECK(symbol(cuda, "cuMemAlloc_v2") == dlsym(cuda, "cuMemAlloc_v2"));
+    CHECK(dlvsym(libc, "dlvsym", "NO_SUCH_VERSION") == NULL);
+}
+
+static void show_dlerror(const char *after)
+{
+    const char *error = dlerror();
+
+    printf("%s: %s\n", after, error ? error : "none");
+}
+
+static void keeps_dlerror(void)
+{
+    void *self = dlopen("libself.so", RTLD_NOW | RTLD_LOCAL);
+
+    start();
+    show_dlerror("at first");
+    dlsym(cuda, "cuNoSuchFunction");
+    show_dlerror("after an unknown name");
+    show_dlerror("once more");
+    dlsym(self, "cuMemAlloc_v2");
+    show_dlerror("after a name of the driver's in another library");
+    dlsym(self, "cuMemAlloc_v2");
+    dlsym(cuda, "cuMemAlloc_v2");
+    show_dlerror("after a success");
+    dlvsym(cuda, "cuMemAlloc_v2", "NO_SUCH_VERSION");
+    show_dlerror("after an unknown version");
+    dlsym(self, "ncclCommInitRank");
+    show_dlerror("after a name of NCCL's");
+    dlsym(RTLD_NEXT, "no_such_function");
+    show_dlerror("after the next of nothing");
+}
+
+static void doors_without_a_driver_fail(void)
+{
+    CUresult (*alloc)(CUdeviceptr *, size_t) = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
+    cudaError_t (*runtime_malloc)(void **, size_t) = dlsym(RTLD_DEFAULT, "cudaMalloc");
+    CUdeviceptr ptr;
+    void *memory;
+
+    CHECK(alloc && alloc(&ptr, 1) == CUDA_ERROR_NOT_FOUND);
+    CHECK(runtime_malloc && runtime_malloc(&memory, 1) == cudaErrorSymbolNotFound);
+    start();
+    CHECK_OK(alloc(&ptr, 1));
+    CHECK(dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL));
+    CHECK_OK(runtime_malloc(&memory, 1));
+    check_served();
+}
+
+static void survives_dlclose(void)
+{
+    CUresult (*release)(CUdeviceptr);
+    CUdeviceptr ptr;
+    void *vpool;
+
+    for (int round = 0; round < 3; round++) {
+        start();
+        CHECK_OK(DRIVER(cuMemAlloc_v2)(&ptr, MIB));
+        release = DRIVER(cuMemFree_v2);
+        dlclose(cuda);
+        CHECK_OK(release(ptr));
+        vpool = dlopen(getenv("GUEST_LIBVPOOL"), RTLD_LAZY);
+        CHECK(vpool);
+        dlclose(vpool);
+        dlclose(vpool);
+    }
+    start();
+    check_served();
+}
+
+/* Not preloaded at all, but opened by the program later: no door leads in but those in its handle; nothing may break. */
+static void may_be_opened_late(void)
+{
+    void *vpool = dlopen(getenv("GUEST_LIBVPOOL"), RTLD_NOW | RTLD_GLOBAL);
+    CUresult (*alloc)(CUdeviceptr *, size_t), (*release)(CUdeviceptr);
+
+    CHECK(vpool);
+    start();
+    alloc = guest_symbol(vpool, "cuMemAlloc_v2");
+    release = guest_symbol(vpool, "cuMemFree_v2");
+    use(alloc, release);
+    dlclose(vpool);
+    use(alloc, release);
+}
+
+/* Two programs' worth of libcudart, each private to the library that depends on it: errors stay with their own. */
+static void keeps_two_runtimes_apart(void)
+{
+    void *user12 = dlopen("libuser12.so", RTLD_NOW | RTLD_LOCAL);
+    void *user13 = dlopen("libuser13.so", RTLD_NOW | RTLD_LOCAL);
+    int (*fail12)(void), (*fail13)(void), (*last12)(void), (*last13)(void), (*use12)(void), (*use13)(void);
+    int (*mallocs12)(void);
+
+    CHECK(user12 && user13);
+    fail12 = guest_symbol(user12, "user_fails");
+    fail13 = guest_symbol(user13, "user_fails");
+    last12 = guest_symbol(user12, "user_last_error");
+    last13 = guest_symbol(user13, "user_last_error");
+    use12 = guest_symbol(user12, "user_uses");
+    use13 = guest_symbol(user13, "user_uses");
+    mallocs12 = guest_symbol(dlopen("libcudart.so.12", RTLD_LAZY), "fake_mallocs");
+
+    for (int round = 0; round < 3; round++) {
+        CHECK_OK(use13());
+        CHECK_OK(use12());
+        CHECK(fail12() == cudaErrorMemoryAllocation);
+        CHECK(last13() == cudaSuccess);
+        CHECK(last12() == cudaErrorMemoryAllocation);
+        CHECK(fail13() == cudaErrorMemoryAllocation);
+        CHECK(last12() == cudaSuccess);
+        CHECK(last13() == cudaErrorMemoryAllocation);
+    }
+    /* The one of CUDA 11 is asked every time: only it knows its device (see vp_runtime). */
+    CHECK(mallocs12() == 6);
+    check_served();
+}
+
+struct unique_id {
+    char internal[128];
+};
+
+static void passes_nccl_on(void)
+{
+    void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    int (*init)(void **, int, struct unique_id, int), (*init_all)(void **, int, const int *);
+    struct unique_id id = { "the very id" };
+    void *comm = NULL;
+    int devices[2] = { 4, 5 };
+
+    CHECK(nccl);
+    start();
+    init = guest_symbol(nccl, "ncclCommInitRank");
+    init_all = guest_symbol(nccl, "ncclCommInitAll");
+    CHECK(init == dlsym(RTLD_DEFAULT, "ncclCommInitRank")); /* ours */
+    CHECK(init(&comm, 7, id, 3) == 73);
+    CHECK(strcmp(comm, "the very id") == 0);
+    CHECK(init_all(&comm, 2, devices) == 245);
+}
+
+static void *look_up(void *arg)
+{
+    for (int i = 0; i < 2000; i++) {
+        void *handle = dlopen("libcuda.so.1", RTLD_LAZY);
+
+        CHECK(dlsym(handle, "cuMemAlloc_v2") == arg);
+        CHECK(dlsym(handle, "cuDeviceGet") != NULL);
+        CHECK(dlsym(handle, "cuNoSuch") == NULL);
+        dlclose(handle);
+    }
+    return NULL;
+}
+
+static void looks_up_in_many_threads(void)
+{
+    void *ours = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
+    pthread_t threads[4];
+
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, look_up, ours) == 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}
+
+GUEST_MAIN(
+    { "serves_dlsym", serves_dlsym },
+    { "serves_cuGetProcAddress", serves_cuGetProcAddress },
+    { "serves_what_cuGetProcAddress_gives_for_itself", serves_what_cuGetProcAddress_gives_for_itself },
+    { "serves_the_runtimes_entry_points", serves_the_runtimes_entry_points },
+    { "serves_a_runtime_looked_up_in_a_handle", serves_a_runtime_looked_up_in_a_handle },
+    { "matches_whole_names_of_the_drivers_own", matches_whole_names_of_the_drivers_own },
+    { "keeps_the_caller_of_RTLD_NEXT", keeps_the_caller_of_RTLD_NEXT },
+    { "keeps_the_caller_of_RTLD_DEFAULT", keeps_the_caller_of_RTLD_DEFAULT },
+    { "stays_in_when_dlsym_is_looked_up", stays_in_when_dlsym_is_looked_up },
+    { "keeps_dlerror", keeps_dlerror },
+    { "doors_without_a_driver_fail", doors_without_a_driver_fail },
+    { "survives_dlclose", survives_dlclose },
+    { "may_be_opened_late", may_be_opened_late },
+    { "keeps_two_runtimes_apart", keeps_two_runtimes_apart },
+    { "passes_nccl_on", passes_nccl_on },
+    { "looks_up_in_many_threads", looks_up_in_many_threads })

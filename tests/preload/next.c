@@ -1,0 +1,13 @@
+/* libnext.so: what libself.so finds behind itself. */
+int self_answer(void);
+int next_only(void);
+
+int self_answer(void)
+{
+    return 2;
+}
+
+int next_only(void)
+{
+    return 3;
+}
