@@ -1,11 +1,12 @@
 #include "adopt.h"
 
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
 #include "base/options.h"
+#include "early.h"
 
 /*
  * What is set, if neither the variable nor its other name is. A value of the user's is kept; it agrees with
@@ -39,25 +40,34 @@ static bool agrees(const char *variable)
     return true;
 }
 
+/*
+ * libc's own two. Those that the program would give us may be others: a shell keeps its variables itself, and before
+ * it has begun it sees either the environment or what was set, not both.
+ */
+static char *(*libc_getenv)(const char *name);
+static int (*libc_setenv)(const char *name, const char *value, int overwrite);
+
 void vp_adopt(void)
 {
     const struct vp_options *options = vp_options();
 
-    if (!options->adopt || options->policy == VP_POLICY_NATIVE)
+    libc_getenv = (__typeof__(libc_getenv))vp_real_dlsym(RTLD_NEXT, "getenv");
+    libc_setenv = (__typeof__(libc_setenv))vp_real_dlsym(RTLD_NEXT, "setenv");
+    if (!libc_getenv || !libc_setenv || !options->adopt || options->policy == VP_POLICY_NATIVE)
         return;
     for (size_t i = 0; i < SETTINGS; i++) {
         struct setting *setting = &settings[i];
         const char *variable = setting->variable;
-        const char *value = getenv(variable);
+        const char *value = libc_getenv(variable);
 
         if (setting->needs && !agrees(setting->needs))
             continue;
         if (!value && setting->alias) {
-            value = getenv(setting->alias);
+            value = libc_getenv(setting->alias);
             variable = setting->alias;
         }
         if (!value)
-            setenv(setting->variable, setting->value, 0);
+            libc_setenv(setting->variable, setting->value, 0);
         else if (!strstr(value, setting->agrees))
             setting->kept = variable;
     }

@@ -8,7 +8,12 @@ import time
 import warnings
 
 import numpy as np
-from numba import cuda
+
+# numba-cuda 0.23 and older still name a function that NumPy 2.5 dropped.
+if not hasattr(np, "row_stack"):
+    np.row_stack = np.vstack
+
+from numba import cuda  # noqa: E402
 
 warnings.simplefilter("ignore")  # small grids are meant here
 

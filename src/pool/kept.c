@@ -50,6 +50,7 @@ void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
 /* Can all of [addr, end) be made free memory by switching alone? */
 static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
     uint64_t mark = ++pool->marks;
+    const struct vp_mapping *last = NULL;
     size_t pieces = 0;
     for (CUdeviceptr at = addr; at < end;) {
         const struct vp_region *r = vp_region_at(pool, at);
@@ -60,13 +61,17 @@ static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr 
         } else if (r->state != VP_ZOMBIE) {
             return false;
         }
-        while (at < stop) {
+        /* A region may end inside a chunk, and the next one then begins in the same mapping. */
+        for (CUdeviceptr next; at < stop; at = next < stop ? next : stop) {
             struct vp_mapping *m = vp_mapping_at(pool, at);
+            next = m->addr + m->chunk->size;
+            if (m == last)
+                continue;
             /* A chunk that lies in the range twice would make two of its addresses live. */
             if (m->chunk->mark == mark || (r->state == VP_ZOMBIE && !vp_chunk_usable(pool, m->chunk, req, use)))
                 return false;
             m->chunk->mark = mark;
-            at = m->addr + m->chunk->size;
+            last = m;
             pieces += 4;
         }
         for (const struct vp_piece *p = r->pieces; p; p = p->next)

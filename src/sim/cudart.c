@@ -8,6 +8,10 @@
 
 #define MAX_DEVICES 64
 
+/* The version asked for. From 13 on the names cuCtxSynchronize and cuCtxGetDevice lead to forms with one more argument
+ * that the header declares under names of their own. */
+#define API_VERSION 12000
+
 typedef CUresult (*resolver)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 
 static struct rt_driver tables[2];
@@ -43,7 +47,7 @@ static void load(void)
     resolver resolve = NULL;
     CUresult (*get_version)(int *) = NULL;
     CUdriverProcAddressQueryResult status;
-    int version = CUDA_VERSION, driver_version = 0;
+    int version = API_VERSION, driver_version = 0;
     void *library = dlopen("libcuda.so.1", RTLD_NOW), *fn = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
     if (!fn)
         return;

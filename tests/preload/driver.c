@@ -1,7 +1,6 @@
 /* Guests of the driver API, linked to libcuda: every call goes through the dynamic linker. */
 #include <pthread.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "guest.h"
 #include "self.h"

@@ -1,0 +1,171 @@
+/* Lists, slabs and maps. */
+#include <criterion/criterion.h>
+
+#include "base/list.h"
+#include "base/map.h"
+#include "base/slab.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- list ---- */
+
+struct item {
+    int value;
+    struct vp_list link;
+};
+
+static int join(const struct vp_list *head)
+{
+    const struct item *it;
+    int digits = 0;
+    vp_list_each(it, head, link)
+        digits = digits * 10 + it->value;
+    return digits;
+}
+
+Test(list, keeps_its_order)
+{
+    struct vp_list head;
+    struct item items[5], *it, *tmp;
+    vp_list_init(&head);
+    cr_assert(vp_list_empty(&head));
+    for (int i = 0; i < 5; i++)
+        items[i].value = i + 1;
+    vp_list_append(&head, &items[1].link);
+    vp_list_append(&head, &items[2].link);
+    vp_list_insert(&head, &items[0].link);
+    vp_list_insert(&items[2].link, &items[3].link);
+    vp_list_append(&head, &items[4].link);
+    cr_assert_eq(join(&head), 12345);
+    vp_list_each_safe(it, tmp, &head, link)
+        if (it->value % 2 == 0)
+            vp_list_remove(&it->link);
+    cr_assert_eq(join(&head), 135);
+}
+
+Test(list, removing_twice_is_harmless)
+{
+    struct vp_list head;
+    struct item a = { 1 }, b = { 2 };
+    vp_list_init(&head);
+    vp_list_append(&head, &a.link);
+    vp_list_append(&head, &b.link);
+    vp_list_remove(&a.link);
+    vp_list_remove(&a.link);
+    cr_assert_eq(join(&head), 2);
+    vp_list_remove(&b.link);
+    cr_assert(vp_list_empty(&head));
+}
+
+/* ---- slab ---- */
+
+enum { OBJECTS = 20000 };
+
+Test(slab, objects_are_zeroed_and_apart)
+{
+    static char *object[OBJECTS];
+    struct vp_slab slab;
+    vp_slab_init(&slab, 40);
+    cr_assert_eq(slab.size, 48, "sizes are multiples of 16");
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < OBJECTS; i++) {
+            object[i] = vp_slab_alloc(&slab);
+            cr_assert(object[i] && (uintptr_t)object[i] % 16 == 0);
+            for (int byte = 0; byte < 40; byte++)
+                cr_assert(!object[i][byte]);
+            memset(object[i], 1 + i % 100, 40);
+        }
+        for (int i = 0; i < OBJECTS; i++) {
+            for (int byte = 0; byte < 40; byte++)
+                cr_assert_eq(object[i][byte], 1 + i % 100, "two objects share bytes");
+            vp_slab_free(&slab, object[i]);
+        }
+    }
+    cr_assert_eq(slab.spare, slab.total);
+    cr_assert(slab.bytes < OBJECTS * 48 * 11 / 10, "the second round lives on the memory of the first");
+    vp_slab_free(&slab, NULL);
+    vp_slab_finish(&slab);
+}
+
+Test(slab, a_reservation_makes_the_next_ones_succeed)
+{
+    struct vp_slab slab;
+    vp_slab_init(&slab, 64);
+    cr_assert(!vp_slab_reserve(&slab, 10000));
+    size_t bytes = slab.bytes;
+    for (int i = 0; i < 10000; i++)
+        cr_assert(vp_slab_alloc(&slab));
+    cr_assert_eq(slab.bytes, bytes);
+    vp_slab_finish(&slab);
+}
+
+Test(slab, neighbours_in_time_are_neighbours_in_memory)
+{
+    struct vp_slab slab;
+    vp_slab_init(&slab, 32);
+    char *first = vp_slab_alloc(&slab);
+    for (int i = 1; i < 100; i++)
+        cr_assert_eq((char *)vp_slab_alloc(&slab), first + 32 * i);
+    vp_slab_finish(&slab);
+}
+
+/* ---- map ---- */
+
+Test(map, an_empty_one_holds_nothing)
+{
+    struct vp_map map = { 0 };
+    cr_assert_null(vp_map_get(&map, 1));
+    cr_assert_null(vp_map_take(&map, 1));
+    vp_map_finish(&map);
+}
+
+static void set(struct vp_map *map, uint64_t key, void *value)
+{
+    cr_assert(!vp_map_reserve(map));
+    vp_map_set(map, key, value);
+}
+
+Test(map, replaces)
+{
+    struct vp_map map = { 0 };
+    int a, b;
+    set(&map, 7, &a);
+    set(&map, 7, &b);
+    cr_assert_eq(map.used, 1);
+    cr_assert_eq(vp_map_get(&map, 7), &b);
+    cr_assert_eq(vp_map_take(&map, 7), &b);
+    cr_assert_null(vp_map_get(&map, 7));
+    vp_map_finish(&map);
+}
+
+/* Keys as the library has them: addresses a quantum apart, and numbers that count up. Each step of 20,000 sets or takes one of
+ * 5,000, so that runs of colliding keys are opened and closed in every way; an array says what must be there. */
+Test(map, agrees_with_an_array)
+{
+    enum { KEYS = 5000, STEPS = 20000 };
+    static void *model[KEYS];
+    for (int step = 1; step <= 4096; step *= 8) {
+        struct vp_map map = { 0 };
+        size_t used = 0;
+        memset(model, 0, sizeof model);
+        srand(1);
+        for (int i = 0; i < STEPS; i++) {
+            int k = rand() % KEYS;
+            uint64_t key = UINT64_C(0x7f0000000000) + (uint64_t)k * (uint64_t)step;
+            if (rand() % 2) {
+                used += !model[k];
+                set(&map, key, model[k] = &model[rand() % KEYS]);
+            } else {
+                used -= model[k] != NULL;
+                cr_assert_eq(vp_map_take(&map, key), model[k]);
+                model[k] = NULL;
+            }
+        }
+        cr_assert_eq(map.used, used);
+        for (int k = 0; k < KEYS; k++)
+            cr_assert_eq(vp_map_get(&map, UINT64_C(0x7f0000000000) + (uint64_t)k * (uint64_t)step), model[k]);
+        vp_map_finish(&map);
+    }
+}

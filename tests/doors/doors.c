@@ -1,0 +1,173 @@
+#include "doors.h"
+
+#include "api/api.h"
+
+#include <dlfcn.h>
+
+bool doors_direct = true;
+
+static void *lookup(const char *name, void *ctx) {
+    (void)ctx;
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+int doors_open(void) {
+    return doors_direct ? vp_api_open(lookup, NULL) : 0;
+}
+
+/* A native call failed: is it worth a second try? */
+static bool again(enum vp_passed call, CUresult res) {
+    if (!doors_direct)
+        return false;
+    vp_api_passed(call);
+    return res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve();
+}
+
+CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
+    CUresult res;
+    if (doors_direct && vp_api_alloc(ptr, size, &res))
+        return res;
+    res = cuMemAlloc(ptr, size);
+    return again(VP_PASSED_cuMemAlloc, res) ? cuMemAlloc(ptr, size) : res;
+}
+
+CUresult door_free(CUdeviceptr ptr) {
+    CUresult res;
+    return doors_direct && vp_api_free(ptr, &res) ? res : cuMemFree(ptr);
+}
+
+static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
+    return pool ? cuMemAllocFromPoolAsync(ptr, size, pool, stream) : cuMemAllocAsync(ptr, size, stream);
+}
+
+CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
+    CUresult res;
+    if (doors_direct && vp_api_alloc_async(ptr, size, pool, stream, &res))
+        return res;
+    res = native_alloc_async(ptr, size, pool, stream);
+    return again(VP_PASSED_cuMemAllocAsync, res) ? native_alloc_async(ptr, size, pool, stream) : res;
+}
+
+CUresult door_free_async(CUdeviceptr ptr, CUstream stream) {
+    CUresult res;
+    return doors_direct && vp_api_free_async(ptr, stream, &res) ? res : cuMemFreeAsync(ptr, stream);
+}
+
+CUresult door_mem_info(size_t *free_bytes, size_t *total) {
+    CUresult res = cuMemGetInfo(free_bytes, total);
+    if (doors_direct && !res)
+        vp_api_mem_info(free_bytes);
+    return res;
+}
+
+CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
+    CUresult res;
+    return doors_direct && vp_api_address_range(base, size, ptr, &res) ? res : cuMemGetAddressRange(base, size, ptr);
+}
+
+CUresult door_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    CUresult res;
+    return doors_direct && vp_api_pointer_attribute(data, attribute, ptr, &res) ? res
+                                                                                : cuPointerGetAttribute(data, attribute, ptr);
+}
+
+CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev) {
+    const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev } };
+    CUresult res = cuMemPoolCreate(pool, &props);
+    if (doors_direct && !res && !vp_api_pool_created(*pool, &props))
+        vp_api_passed(VP_PASSED_cuMemPoolCreate);
+    return res;
+}
+
+CUresult door_pool_destroy(CUmemoryPool pool) {
+    CUresult res = cuMemPoolDestroy(pool);
+    if (doors_direct && !res)
+        vp_api_pool_destroyed(pool);
+    return res;
+}
+
+CUresult door_pool_get(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    CUresult res;
+    return doors_direct && vp_api_pool_get_attribute(pool, attribute, value, &res)
+               ? res
+               : cuMemPoolGetAttribute(pool, attribute, value);
+}
+
+CUresult door_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    CUresult res;
+    return doors_direct && vp_api_pool_set_attribute(pool, attribute, value, &res)
+               ? res
+               : cuMemPoolSetAttribute(pool, attribute, value);
+}
+
+CUresult door_pool_trim(CUmemoryPool pool, size_t keep) {
+    CUresult res;
+    return doors_direct && vp_api_pool_trim_to(pool, keep, &res) ? res : cuMemPoolTrimTo(pool, keep);
+}
+
+CUresult door_stream_create(CUstream *stream, unsigned flags) {
+    CUresult res = cuStreamCreate(stream, flags);
+    if (doors_direct && !res)
+        vp_api_stream_created(*stream);
+    return res;
+}
+
+CUresult door_stream_destroy(CUstream stream) {
+    if (doors_direct)
+        vp_api_stream_destroying(stream);
+    return cuStreamDestroy(stream);
+}
+
+CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+    if (doors_direct)
+        vp_api_capture_beginning(stream);
+    CUresult res = cuStreamBeginCapture(stream, mode);
+    if (doors_direct)
+        vp_api_capture_began(stream, res == CUDA_SUCCESS);
+    return res;
+}
+
+CUresult door_end_capture(CUstream stream, CUgraph *graph) {
+    CUresult res = cuStreamEndCapture(stream, graph);
+    if (doors_direct)
+        vp_api_capture_ended(stream);
+    return res;
+}
+
+CUresult door_host_function(CUstream stream, CUhostFn function, void *arg) {
+    CUresult res = cuLaunchHostFunc(stream, function, arg);
+    if (doors_direct && !res)
+        vp_api_host_function(stream);
+    return res;
+}
+
+CUresult door_primary(CUcontext *ctx, CUdevice dev) {
+    CUresult res = cuDevicePrimaryCtxRetain(ctx, dev);
+    if (doors_direct && !res)
+        vp_api_context_created(*ctx, true);
+    return res;
+}
+
+CUresult door_context_create(CUcontext *ctx, CUdevice dev) {
+    CUresult res = cuCtxCreate_v4(ctx, NULL, 0, dev);
+    if (doors_direct && !res)
+        vp_api_context_created(*ctx, false);
+    return res;
+}
+
+CUresult door_context_destroy(CUcontext ctx) {
+    if (doors_direct)
+        vp_api_context_destroying(ctx);
+    CUresult res = cuCtxDestroy(ctx);
+    if (doors_direct)
+        vp_api_context_destroyed(ctx, res == CUDA_SUCCESS);
+    return res;
+}
+
+CUresult door_enable_peer(CUcontext peer) {
+    CUresult res = cuCtxEnablePeerAccess(peer, 0);
+    if (doors_direct && !res)
+        vp_api_peer_enabled(peer);
+    return res;
+}

@@ -1,0 +1,46 @@
+/*
+ * The doors as a program under libvpool.so meets them, without the preload library: each asks the library's api layer first and then the
+ * driver, as preload/ does. With `doors_direct` false they are plain CUDA calls, for a program that runs under LD_PRELOAD.
+ *
+ * All take and return what the CUDA calls of the same name do.
+ */
+#ifndef TEST_DOORS_H
+#define TEST_DOORS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+extern bool doors_direct;
+
+/* Opens the api layer on the linked driver; any number of times, by any thread. 0 or a negative errno. */
+int doors_open(void);
+
+CUresult door_alloc(CUdeviceptr *ptr, size_t size);
+CUresult door_free(CUdeviceptr ptr);
+/* `pool` NULL: the device's current pool. */
+CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream);
+CUresult door_free_async(CUdeviceptr ptr, CUstream stream);
+
+CUresult door_mem_info(size_t *free_bytes, size_t *total);
+CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
+CUresult door_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
+
+CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev);
+CUresult door_pool_destroy(CUmemoryPool pool);
+CUresult door_pool_get(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
+CUresult door_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
+CUresult door_pool_trim(CUmemoryPool pool, size_t keep);
+
+CUresult door_stream_create(CUstream *stream, unsigned flags);
+CUresult door_stream_destroy(CUstream stream);
+CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode);
+CUresult door_end_capture(CUstream stream, CUgraph *graph);
+CUresult door_host_function(CUstream stream, CUhostFn function, void *arg);
+
+CUresult door_primary(CUcontext *ctx, CUdevice dev);
+CUresult door_context_create(CUcontext *ctx, CUdevice dev);
+CUresult door_context_destroy(CUcontext ctx);
+CUresult door_enable_peer(CUcontext peer);
+
+#endif

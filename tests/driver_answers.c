@@ -1,0 +1,740 @@
+/*
+ * Asks a CUDA driver a list of questions whose answers do not depend on the machine, one line each. Run on a GPU, it
+ * makes driver_answers.txt; run on the simulated driver it must print the same. So the simulator refuses what the real
+ * one refuses, and a doubt about either becomes a line here.
+ */
+#include <cuda.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static CUcontext context;
+static size_t granularity;
+
+#define SAY(call) printf("%-90s %d\n", #call, (int)(call))
+#define NEED(call) need(call, #call, __LINE__)
+
+static void need(CUresult result, const char *what, int line)
+{
+    if (result != CUDA_SUCCESS) {
+        printf("line %d: %s failed with %d\n", line, what, result);
+        exit(1);
+    }
+}
+
+static CUmemAllocationProp prop_of(void)
+{
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+    return prop;
+}
+
+static void vmm(void)
+{
+    CUmemAllocationProp prop = prop_of(), wrong;
+    CUmemGenericAllocationHandle h, h2, h3;
+    CUdeviceptr va, other, base;
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc none = access;
+    size_t g = granularity, size;
+    unsigned long long flags;
+    puts("# reservations");
+    SAY(cuMemAddressReserve(&va, 0, 0, 0, 0));
+    SAY(cuMemAddressReserve(&va, g / 2, 0, 0, 0));
+    SAY(cuMemAddressReserve(&va, g + 4096, 0, 0, 0));
+    SAY(cuMemAddressReserve(&va, g, 3, 0, 0));
+    SAY(cuMemAddressReserve(&va, g, 4096, 0, 1));
+    SAY(cuMemAddressReserve(NULL, g, 0, 0, 0));
+    SAY(cuMemAddressReserve(&va, 1ull << 47, 0, 0, 0));
+    NEED(cuMemAddressReserve(&va, 16 * g, 0, 0, 0));
+    printf("aligned to the granularity: %d\n", va % g == 0);
+    SAY(cuMemAddressReserve(&other, 4 * g, 8 * g, 0, 0));
+    printf("aligned as asked: %d\n", other % (8 * g) == 0);
+    SAY(cuMemAddressFree(other, 2 * g));
+    SAY(cuMemAddressFree(other + g, 3 * g));
+    SAY(cuMemAddressFree(other, 4 * g));
+    SAY(cuMemAddressFree(other, 4 * g));
+
+    puts("# handles");
+    SAY(cuMemCreate(&h, 0, &prop, 0));
+    SAY(cuMemCreate(&h, g / 2, &prop, 0));
+    SAY(cuMemCreate(&h, g + 4096, &prop, 0));
+    SAY(cuMemCreate(&h, g, NULL, 0));
+    SAY(cuMemCreate(NULL, g, &prop, 0));
+    SAY(cuMemCreate(&h, g, &prop, 1));
+    wrong = prop, wrong.location.id = 99;
+    SAY(cuMemCreate(&h, g, &wrong, 0));
+    wrong = prop, wrong.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+    SAY(cuMemCreate(&h, g, &wrong, 0));
+    wrong = prop, wrong.location.type = CU_MEM_LOCATION_TYPE_INVALID;
+    SAY(cuMemCreate(&h, g, &wrong, 0));
+    SAY(cuMemCreate(&h, (size_t)1 << 44, &prop, 0));
+    NEED(cuMemCreate(&h, 2 * g, &prop, 0));
+    NEED(cuMemCreate(&h2, g, &prop, 0));
+
+    puts("# maps");
+    SAY(cuMemMap(va, g, 0, h, 0));
+    SAY(cuMemMap(va, g, g, h, 0));
+    SAY(cuMemMap(va, 4 * g, 0, h, 0));
+    SAY(cuMemMap(va, 0, 0, h, 0));
+    SAY(cuMemMap(va + 4096, 2 * g, 0, h, 0));
+    SAY(cuMemMap(va + 15 * g, 2 * g, 0, h, 0));
+    SAY(cuMemMap(va - 16 * g, 2 * g, 0, h, 0) != 0);
+    SAY(cuMemMap(va, 2 * g, 0, h, 1));
+    SAY(cuMemMap(va, 2 * g, 0, h, 0));
+    SAY(cuMemMap(va, 2 * g, 0, h, 0));
+    SAY(cuMemMap(va + g, g, 0, h2, 0));
+    SAY(cuMemMap(va + 2 * g, g, 0, h2, 0));
+    SAY(cuMemMap(va + 8 * g, g, 0, h2, 0));
+    SAY(cuMemAddressFree(va, 16 * g));
+
+    puts("# access");
+    SAY(cuMemSetAccess(va, g, &access, 1));
+    SAY(cuMemSetAccess(va + g, g, &access, 1));
+    SAY(cuMemSetAccess(va + g, 2 * g, &access, 1));
+    SAY(cuMemSetAccess(va, 4 * g, &access, 1));
+    SAY(cuMemSetAccess(va + 4 * g, g, &access, 1));
+    SAY(cuMemSetAccess(va, 4096, &access, 1));
+    SAY(cuMemSetAccess(va, 0, &access, 1));
+    SAY(cuMemSetAccess(va, 2 * g, &access, 0));
+    SAY(cuMemSetAccess(va, 2 * g, NULL, 1));
+    SAY(cuMemGetAccess(&flags, &access.location, va));
+    SAY(cuMemSetAccess(va, 3 * g, &access, 1));
+    SAY(cuMemSetAccess(va, 3 * g, &access, 1));
+    SAY(cuMemGetAccess(&flags, &access.location, va));
+    printf("access flags: %llu\n", flags);
+    SAY(cuMemGetAccess(&flags, &access.location, va + 5 * g));
+    SAY(cuMemsetD8(va, 1, 3 * g));
+    none.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    SAY(cuMemSetAccess(va + 2 * g, g, &none, 1));
+    SAY(cuMemSetAccess(va + 2 * g, g, &access, 1));
+
+    puts("# questions about mapped memory");
+    SAY(cuMemGetAddressRange(&base, &size, va + g + 5));
+    printf("one mapping: %d %d\n", base == va, size == 2 * g);
+    SAY(cuMemGetAddressRange(NULL, NULL, va));
+    SAY(cuMemGetAddressRange(&base, &size, va + 5 * g));
+    SAY(cuMemFree(va));
+    SAY(cuMemFreeAsync(va, NULL));
+    CUipcMemHandle ipc;
+    SAY(cuIpcGetMemHandle(&ipc, va));
+    SAY(cuMemRetainAllocationHandle(&h3, (void *)(va + g)));
+    printf("the same handle: %d\n", h3 == h);
+    SAY(cuMemRelease(h3));
+    SAY(cuMemRetainAllocationHandle(&h3, (void *)(va + 5 * g)));
+
+    puts("# unmaps");
+    SAY(cuMemUnmap(va, g));
+    SAY(cuMemUnmap(va + g, g));
+    SAY(cuMemUnmap(va, 4 * g));
+    SAY(cuMemUnmap(va, 0));
+    SAY(cuMemUnmap(va + 1, 2 * g));
+    SAY(cuMemUnmap(va + 4 * g, g));
+    SAY(cuMemUnmap(va, 3 * g));
+    SAY(cuMemUnmap(va, 3 * g));
+    SAY(cuMemMap(va, 2 * g, 0, h, 0));
+    SAY(cuMemRelease(h));
+    SAY(cuMemUnmap(va, 2 * g));
+    SAY(cuMemUnmap(va + 8 * g, g));
+    SAY(cuMemRelease(h2));
+    SAY(cuMemAddressFree(va, 16 * g));
+}
+
+static void native(void)
+{
+    CUdeviceptr p, q, base;
+    CUstream s;
+    size_t size, pitch, total;
+    NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    puts("# native memory");
+    SAY(cuMemAlloc(&p, 0));
+    SAY(cuMemAlloc(NULL, 1));
+    SAY(cuMemAlloc(&p, (size_t)1 << 44));
+    SAY(cuMemAlloc(&p, (size_t)1 << 62));
+    SAY(cuMemAlloc(&p, ~(size_t)0));
+    SAY(cuMemAllocPitch(&p, &pitch, 100, 10, 3));
+    SAY(cuMemAllocPitch(&p, &pitch, 0, 10, 4));
+    SAY(cuMemAllocPitch(&p, &pitch, 100, 10, 4));
+    printf("pitch: %zu\n", pitch);
+    SAY(cuMemFree(p));
+    SAY(cuMemFree(0));
+    SAY(cuMemFree(12345));
+    NEED(cuMemAlloc(&p, 4096));
+    SAY(cuMemFree(p + 512));
+    SAY(cuMemGetAddressRange(&base, &size, p + 100));
+    printf("range: %d %zu\n", base == p, size);
+    SAY(cuMemFree(p));
+    SAY(cuMemFree(p));
+    SAY(cuMemGetAddressRange(&base, &size, 12345));
+    SAY(cuMemGetInfo(NULL, NULL));
+    SAY(cuMemGetInfo(&size, NULL));
+    SAY(cuMemGetInfo(NULL, &total));
+    SAY(cuMemAllocAsync(&q, 0, s));
+    SAY(cuMemAllocAsync(NULL, 1, s));
+    SAY(cuMemAllocAsync(&q, (size_t)1 << 44, s));
+    NEED(cuMemAllocAsync(&q, 100, s));
+    SAY(cuMemFreeAsync(q + 1, s));
+    SAY(cuMemFreeAsync(q, s));
+    SAY(cuMemFreeAsync(q, s));
+    SAY(cuMemFreeAsync(0, s));
+    NEED(cuMemAlloc(&p, 4096));
+    SAY(cuMemFreeAsync(p, s));
+    NEED(cuMemAllocAsync(&q, 100, s));
+    SAY(cuMemFree(q));
+    SAY(cuMemsetD8(12345, 0, 1));
+    NEED(cuMemAlloc(&p, 4096));
+    SAY(cuMemsetD8(p, 0, 0));
+    SAY(cuMemsetD32(p + 1, 0, 1));
+    SAY(cuMemsetD16(p + 1, 0, 1));
+    SAY(cuMemsetD2D8(p, 10, 0, 20, 2));
+    SAY(cuMemcpyDtoH(&size, p, 0));
+    SAY(cuMemcpyDtoH(NULL, p, 4));
+    SAY(cuMemcpyDtoD(p, 0, 4));
+    SAY(cuMemcpyHtoD(p, NULL, 4));
+    SAY(cuMemFree(p));
+    NEED(cuStreamSynchronize(s));
+    NEED(cuStreamDestroy(s));
+}
+
+static void attributes_of(const char *name, CUdeviceptr p, size_t expected, CUdeviceptr range_start, size_t range_size)
+{
+    CUcontext c = (CUcontext)1;
+    CUmemoryPool pool = (CUmemoryPool)1;
+    CUdeviceptr d = 0;
+    unsigned type = 77, sync = 77;
+    int ordinal = 77, managed = 77, mapped = 77, ipc = 77, rdma = 77;
+    size_t size = 77;
+    void *host = NULL;
+    unsigned long long id = 0, types = 77, access = 77;
+    (void)expected;
+    printf("# attributes of %s\n", name);
+    SAY(cuPointerGetAttribute(&c, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+    printf("context: %s\n", c == context ? "the context" : c ? "other" : "NULL");
+    SAY(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+    printf("type: %u\n", type);
+    SAY(cuPointerGetAttribute(&d, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, p + 5));
+    printf("device pointer: %d\n", d == p + 5);
+    SAY(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, p));
+    SAY(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
+    printf("ordinal: %d\n", ordinal);
+    SAY(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, p));
+    printf("managed: %d\n", managed);
+    SAY(cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, p));
+    printf("mapped: %d\n", mapped);
+    SAY(cuPointerGetAttribute(&ipc, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p));
+    printf("ipc capable: %d\n", ipc);
+    SAY(cuPointerGetAttribute(&rdma, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, p));
+    SAY(cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, p));
+    printf("handle types: %llu\n", types);
+    SAY(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, p));
+    printf("buffer id: %d\n", id != 0);
+    SAY(cuPointerGetAttribute(&d, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, p + 5));
+    printf("range start: %d\n", d == range_start);
+    SAY(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, p));
+    printf("range size: %d\n", size == range_size);
+    SAY(cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p));
+    printf("pool: %d\n", pool != NULL);
+    SAY(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, p));
+    SAY(cuPointerGetAttribute(&d, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, p));
+    SAY(cuPointerGetAttribute(&access, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, p));
+    SAY(cuPointerGetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+    printf("sync memops: %u\n", sync);
+    sync = 1;
+    SAY(cuPointerSetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+    CUmemGenericAllocationHandle h;
+    CUresult result = cuMemRetainAllocationHandle(&h, (void *)p);
+    printf("retain: %d\n", result);
+    if (result == CUDA_SUCCESS)
+        cuMemRelease(h);
+}
+
+static void attributes(void)
+{
+    CUdeviceptr p, va;
+    void *host;
+    CUmemAllocationProp prop = prop_of();
+    CUmemGenericAllocationHandle h;
+    CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    size_t size = 2 * granularity;
+    NEED(cuMemAlloc(&p, size));
+    attributes_of("cuMemAlloc", p, size, p, size);
+    NEED(cuMemFree(p));
+    NEED(cuMemAllocAsync(&p, size, NULL));
+    NEED(cuCtxSynchronize());
+    attributes_of("cuMemAllocAsync", p, size, p, size);
+    NEED(cuMemFreeAsync(p, NULL));
+    NEED(cuCtxSynchronize());
+    NEED(cuMemAllocManaged(&p, size, CU_MEM_ATTACH_GLOBAL));
+    attributes_of("cuMemAllocManaged", p, size, p, size);
+    NEED(cuMemFree(p));
+    NEED(cuMemHostAlloc(&host, size, 0));
+    attributes_of("cuMemHostAlloc", (CUdeviceptr)host, size, (CUdeviceptr)host, size);
+    SAY(cuMemFreeHost(host));
+    NEED(cuMemAddressReserve(&va, 2 * size, 0, 0, 0));
+    NEED(cuMemCreate(&h, size, &prop, 0));
+    NEED(cuMemMap(va, size, 0, h, 0));
+    attributes_of("a mapping without access", va, size, va, 2 * size);
+    NEED(cuMemSetAccess(va, size, &access, 1));
+    attributes_of("a mapping", va, size, va, 2 * size);
+    attributes_of("a reservation without a mapping", va + size, size, va, 2 * size);
+    NEED(cuMemUnmap(va, size));
+    NEED(cuMemRelease(h));
+    NEED(cuMemAddressFree(va, 2 * size));
+    int local = 0;
+    attributes_of("ordinary host memory", (CUdeviceptr)&local, 0, 0, 0);
+
+    unsigned type = 77;
+    int ordinal = 77;
+    size_t range = 77;
+    CUcontext c = (CUcontext)1;
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_CONTEXT};
+    void *data[] = {&type, &ordinal, &range, &c};
+    SAY(cuPointerGetAttributes(4, which, data, (CUdeviceptr)&local));
+    printf("%u %d %zu %d\n", type, ordinal, range, c == NULL);
+    SAY(cuPointerGetAttributes(0, which, data, (CUdeviceptr)&local));
+}
+
+/* Begins a capture, makes one call, and says what became of the capture. */
+#define DURING(flags, mode, call) \
+    do { \
+        CUstream s; \
+        CUgraph graph = NULL; \
+        NEED(cuStreamCreate(&s, flags)); \
+        NEED(cuStreamBeginCapture(s, mode)); \
+        int result_ = (int)(call); \
+        int end_ = (int)cuStreamEndCapture(s, &graph); \
+        printf("%s capture of a %s stream: %-60s %d, then the end %d\n", mode_names[mode], \
+               flags ? "non-blocking" : "blocking", #call, result_, end_); \
+        if (graph) \
+            cuGraphDestroy(graph); \
+        NEED(cuStreamDestroy(s)); \
+    } while (0)
+
+static const char *const mode_names[] = {"global", "thread-local", "relaxed"};
+
+static CUresult relaxed_query(CUevent event)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    NEED(cuThreadExchangeStreamCaptureMode(&mode));
+    CUresult result = cuEventQuery(event);
+    NEED(cuThreadExchangeStreamCaptureMode(&mode));
+    return result;
+}
+
+struct job {
+    CUevent event;
+    CUresult result;
+};
+
+static void *query_elsewhere(void *arg)
+{
+    struct job *job = arg;
+    NEED(cuCtxSetCurrent(context));
+    job->result = cuEventQuery(job->event);
+    return NULL;
+}
+
+static CUresult other_thread_query(CUevent event)
+{
+    struct job job = {event, 0};
+    pthread_t thread;
+    pthread_create(&thread, NULL, query_elsewhere, &job);
+    pthread_join(thread, NULL);
+    return job.result;
+}
+
+static void captures(void)
+{
+    CUevent done, fresh;
+    CUstream other, nb;
+    CUdeviceptr p, q;
+    CUcontext c;
+    CUstreamCaptureStatus status;
+    unsigned long long id;
+    size_t a, b;
+    CUmemAllocationProp prop = prop_of();
+    CUmemGenericAllocationHandle h;
+    char host[16];
+    void *pinned;
+    NEED(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+    NEED(cuEventCreate(&fresh, CU_EVENT_DISABLE_TIMING));
+    NEED(cuStreamCreate(&other, 0));
+    NEED(cuStreamCreate(&nb, CU_STREAM_NON_BLOCKING));
+    NEED(cuMemAlloc(&p, 4096));
+    NEED(cuEventRecord(done, nb));
+    NEED(cuCtxSynchronize());
+    puts("# captures");
+    for (int blocking = 0; blocking < 2; blocking++) {
+        unsigned flags = blocking ? 0 : CU_STREAM_NON_BLOCKING;
+        for (CUstreamCaptureMode mode = 0; mode < 3; mode++) {
+            DURING(flags, mode, CUDA_SUCCESS);
+            DURING(flags, mode, cuEventQuery(done));
+            DURING(flags, mode, relaxed_query(done));
+            DURING(flags, mode, other_thread_query(done));
+            DURING(flags, mode, cuEventSynchronize(done));
+            DURING(flags, mode, cuEventRecord(done, other));
+            DURING(flags, mode, cuEventRecord(done, nb));
+            DURING(flags, mode, cuEventRecord(done, NULL));
+            DURING(flags, mode, cuEventRecord(fresh, s));
+            DURING(flags, mode, cuCtxRecordEvent(context, done));
+            DURING(flags, mode, cuStreamWaitEvent(s, done, 0));
+            DURING(flags, mode, cuStreamWaitEvent(other, done, 0));
+            DURING(flags, mode, cuStreamWaitEvent(NULL, done, 0));
+            DURING(flags, mode, cuStreamGetId(s, &id));
+            DURING(flags, mode, cuStreamGetCtx(s, &c));
+            DURING(flags, mode, cuStreamIsCapturing(s, &status));
+            DURING(flags, mode, cuStreamIsCapturing(NULL, &status));
+            DURING(flags, mode, cuStreamIsCapturing(nb, &status));
+            DURING(flags, mode, cuStreamQuery(s));
+            DURING(flags, mode, cuStreamQuery(nb));
+            DURING(flags, mode, cuStreamQuery(other));
+            DURING(flags, mode, cuStreamQuery(NULL));
+            DURING(flags, mode, cuStreamSynchronize(s));
+            DURING(flags, mode, cuStreamSynchronize(nb));
+            DURING(flags, mode, cuStreamSynchronize(NULL));
+            DURING(flags, mode, cuCtxSynchronize());
+            DURING(flags, mode, cuMemAlloc(&q, 512));
+            DURING(flags, mode, cuMemFree(p) == 0 ? cuMemAlloc(&p, 4096) : 1);
+            DURING(flags, mode, cuMemGetInfo(&a, &b));
+            DURING(flags, mode, cuMemHostAlloc(&pinned, 512, 0));
+            DURING(flags, mode, cuMemAllocAsync(&q, 512, s));
+            DURING(flags, mode, cuMemAllocAsync(&q, 512, nb));
+            DURING(flags, mode, cuMemAllocAsync(&q, 512, other));
+            DURING(flags, mode, cuMemAllocAsync(&q, 512, NULL));
+            DURING(flags, mode, cuMemFreeAsync(p, s));
+            DURING(flags, mode, cuMemFreeAsync(0, s));
+            DURING(flags, mode, cuMemCreate(&h, granularity, &prop, 0) ? 1 : cuMemRelease(h));
+            DURING(flags, mode, cuMemsetD8(p, 1, 16));
+            DURING(flags, mode, cuMemsetD8Async(p, 1, 16, s));
+            DURING(flags, mode, cuMemsetD8Async(p, 1, 16, nb));
+            DURING(flags, mode, cuMemsetD8Async(p, 1, 16, other));
+            DURING(flags, mode, cuMemsetD8Async(p, 1, 16, NULL));
+            DURING(flags, mode, cuMemcpyDtoH(host, p, 16));
+            DURING(flags, mode, cuStreamCreate(&(CUstream){0}, 0));
+            DURING(flags, mode, cuEventCreate(&(CUevent){0}, 0));
+            DURING(flags, mode, cuStreamBeginCapture(s, mode));
+        }
+    }
+    SAY(cuStreamBeginCapture(NULL, 0));
+    CUgraph graph;
+    SAY(cuStreamEndCapture(nb, &graph));
+    SAY(cuStreamEndCapture(NULL, &graph));
+
+    puts("# captured events, joins");
+    NEED(cuStreamBeginCapture(nb, 2));
+    SAY(cuEventRecord(fresh, nb));
+    SAY(relaxed_query(fresh));
+    SAY(cuStreamWaitEvent(other, fresh, 0));
+    SAY(cuStreamIsCapturing(other, &status));
+    printf("status: %d\n", status);
+    SAY(cuMemsetD8Async(p, 1, 16, other));
+    SAY(cuStreamEndCapture(other, &graph));
+    SAY(cuStreamEndCapture(nb, &graph));
+    SAY(relaxed_query(fresh));
+    SAY(cuStreamWaitEvent(other, fresh, 0));
+    NEED(cuStreamBeginCapture(nb, 2));
+    SAY(cuEventRecord(fresh, nb));
+    SAY(cuStreamWaitEvent(other, fresh, 0));
+    SAY(cuMemsetD8Async(p, 1, 16, other));
+    SAY(cuStreamEndCapture(nb, &graph));
+    NEED(cuStreamBeginCapture(nb, 2));
+    SAY(cuEventRecord(fresh, nb));
+    SAY(cuStreamWaitEvent(other, fresh, 0));
+    SAY(cuMemsetD8Async(p, 1, 16, other));
+    SAY(cuEventRecord(fresh, other));
+    SAY(cuStreamWaitEvent(nb, fresh, 0));
+    SAY(cuStreamEndCapture(nb, &graph));
+    SAY(cuGraphDestroy(graph));
+    SAY(cuStreamIsCapturing(other, &status));
+    printf("status: %d\n", status);
+    SAY(cuEventQuery(fresh));
+
+    puts("# graph memory");
+    CUgraphExec exec;
+    NEED(cuStreamBeginCapture(nb, 0));
+    SAY(cuMemAllocAsync(&q, 4096, nb));
+    SAY(cuMemsetD8Async(q, 1, 4096, nb));
+    SAY(cuMemFreeAsync(q, nb));
+    SAY(cuStreamEndCapture(nb, &graph));
+    SAY(cuGraphInstantiate(&exec, graph, 0));
+    SAY(cuGraphLaunch(exec, nb));
+    SAY(cuGraphLaunch(exec, NULL));
+    SAY(cuCtxSynchronize());
+    SAY(cuMemFree(q));
+    SAY(cuGraphExecDestroy(exec));
+    SAY(cuGraphDestroy(graph));
+    NEED(cuMemFree(p));
+    NEED(cuStreamDestroy(other));
+    NEED(cuStreamDestroy(nb));
+    NEED(cuEventDestroy(done));
+    NEED(cuEventDestroy(fresh));
+}
+
+static void contexts(void)
+{
+    CUcontext made, got;
+    CUdevice device;
+    CUevent event;
+    CUstream stream;
+    CUdeviceptr p;
+    unsigned long long a, b;
+    size_t x, y;
+    puts("# contexts");
+    NEED(cuCtxCreate(&made, NULL, 0, 0));
+    SAY(cuCtxGetCurrent(&got));
+    printf("current after create: %d\n", got == made);
+    NEED(cuEventCreate(&event, 0));
+    NEED(cuStreamCreate(&stream, 0));
+    NEED(cuMemAlloc(&p, 4096));
+    NEED(cuStreamGetId(NULL, &a));
+    SAY(cuCtxPopCurrent(&got));
+    printf("popped: %d\n", got == made);
+    NEED(cuStreamGetId(NULL, &b));
+    printf("the legacy stream has one id: %d\n", a == b);
+    NEED(cuStreamGetId(CU_STREAM_LEGACY, &a));
+    printf("0 and legacy have one id: %d\n", a == b);
+    NEED(cuStreamGetId(CU_STREAM_PER_THREAD, &a));
+    printf("per-thread has the same id: %d\n", a == b);
+    SAY(cuEventRecord(event, NULL));
+    SAY(cuEventRecord(event, stream));
+    SAY(cuCtxRecordEvent(context, event));
+    SAY(cuStreamWaitEvent(NULL, event, 0));
+    SAY(cuMemFree(p));
+    SAY(cuCtxDestroy(made));
+    SAY(cuCtxDestroy(context));
+    SAY(cuCtxSetCurrent(NULL));
+    SAY(cuCtxGetCurrent(&got));
+    printf("none: %d\n", got == NULL);
+    SAY(cuCtxGetDevice(&device));
+    SAY(cuCtxPopCurrent(&got));
+    SAY(cuCtxPushCurrent(NULL));
+    SAY(cuMemAlloc(&p, 512));
+    SAY(cuMemFree(0));
+    SAY(cuMemFree(12345));
+    SAY(cuMemGetInfo(&x, &y));
+    SAY(cuMemGetAddressRange(&p, &x, 12345));
+    SAY(cuStreamCreate(&stream, 0));
+    SAY(cuEventCreate(&event, 0));
+    SAY(cuStreamQuery(NULL));
+    SAY(cuStreamGetId(NULL, &a));
+    SAY(cuMemAllocAsync(&p, 512, NULL));
+    SAY(cuMemFreeAsync(0, NULL));
+    SAY(cuMemsetD8(0, 0, 1));
+    SAY(cuCtxSynchronize());
+    CUmemAllocationProp prop = prop_of();
+    CUmemGenericAllocationHandle h;
+    SAY(cuMemCreate(&h, granularity, &prop, 0));
+    SAY(cuMemAddressReserve(&p, granularity, 0, 0, 0));
+    SAY(cuMemMap(p, granularity, 0, h, 0));
+    CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    SAY(cuMemSetAccess(p, granularity, &access, 1));
+    SAY(cuMemUnmap(p, granularity));
+    SAY(cuMemRelease(h));
+    SAY(cuMemAddressFree(p, granularity));
+    SAY(cuCtxSetCurrent(context));
+    SAY(cuCtxEnablePeerAccess(context, 0));
+    SAY(cuCtxDisablePeerAccess(context));
+    SAY(cuStreamDestroy(NULL));
+    SAY(cuStreamDestroy(CU_STREAM_LEGACY));
+    SAY(cuStreamDestroy(CU_STREAM_PER_THREAD));
+    SAY(cuEventQuery(NULL));
+    SAY(cuEventRecord(NULL, NULL));
+    SAY(cuEventCreate(&event, CU_EVENT_INTERPROCESS));
+    SAY(cuEventCreate(&event, 64));
+    SAY(cuStreamCreate(&stream, 64));
+    NEED(cuEventCreate(&event, 0));
+    SAY(cuEventQuery(event));
+    SAY(cuEventSynchronize(event));
+    SAY(cuStreamWaitEvent(NULL, event, 0));
+    float ms;
+    SAY(cuEventElapsedTime(&ms, event, event));
+    NEED(cuEventDestroy(event));
+}
+
+static void pools(void)
+{
+    CUmemoryPool pool, made, got;
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    cuuint64_t value = 1, zero = 0;
+    int on = 1;
+    CUmemAccess_flags flags;
+    CUmemLocation location = props.location;
+    CUmemAccessDesc access = {.location = location, .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    CUdeviceptr p;
+    puts("# pools");
+    SAY(cuDeviceGetDefaultMemPool(&pool, 0));
+    SAY(cuDeviceGetDefaultMemPool(&got, 99));
+    SAY(cuDeviceGetMemPool(&got, 0));
+    printf("the default: %d\n", got == pool);
+    SAY(cuMemPoolDestroy(pool));
+    NEED(cuMemPoolCreate(&made, &props));
+    for (int i = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES; i <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; i++) {
+        value = 0;
+        printf("attribute %d: get %d", i, cuMemPoolGetAttribute(made, (CUmemPool_attribute)i, &value));
+        printf(" value %llu\n", (unsigned long long)value);
+    }
+    SAY(cuMemPoolSetAttribute(made, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+    SAY(cuMemPoolSetAttribute(made, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &on));
+    SAY(cuMemPoolSetAttribute(made, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &zero));
+    SAY(cuMemPoolSetAttribute(made, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+    value = 5;
+    SAY(cuMemPoolSetAttribute(made, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &value));
+    SAY(cuMemPoolGetAttribute(made, (CUmemPool_attribute)99, &value));
+    SAY(cuMemPoolGetAccess(&flags, made, &location));
+    printf("access: %d\n", flags);
+    SAY(cuMemPoolSetAccess(made, &access, 1));
+    SAY(cuDeviceSetMemPool(0, made));
+    SAY(cuDeviceGetMemPool(&got, 0));
+    printf("the made one: %d\n", got == made);
+    SAY(cuMemAllocFromPoolAsync(&p, 512, NULL, NULL));
+    SAY(cuMemAllocFromPoolAsync(&p, 512, made, NULL));
+    SAY(cuMemPoolTrimTo(made, 0));
+    SAY(cuMemPoolDestroy(made));
+    SAY(cuDeviceGetMemPool(&got, 0));
+    printf("the default again: %d\n", got == pool);
+    SAY(cuMemFreeAsync(p, NULL));
+    SAY(cuCtxSynchronize());
+    props.location.id = 99;
+    SAY(cuMemPoolCreate(&made, &props));
+}
+
+static void entry(const char *name, int version, cuuint64_t flags)
+{
+    void *fn = (void *)1;
+    CUdriverProcAddressQueryResult status = 77;
+    int result = cuGetProcAddress(name, &fn, version, flags, &status);
+    printf("%s version %d flags %d: %d status %d %s\n", name, version, (int)flags, result, (int)status,
+           fn ? fn == (void *)1 ? "untouched" : "found" : "NULL");
+}
+
+static void entries(void)
+{
+    int version;
+    puts("# cuGetProcAddress");
+    entry("cuMemAlloc", 13000, 0);
+    entry("cuMemAlloc", 2000, 0);
+    entry("cuMemAlloc", 1000, 0);
+    entry("cuMemAlloc", 0, 0);
+    entry("cuMemAlloc_v2", 13000, 0);
+    entry("cuMemAlloc", 99000, 0);
+    entry("cuMemAlloc", 13000, 3);
+    entry("cuMemAlloc", 13000, 7);
+    entry("cuNoSuchThing", 13000, 0);
+    entry("", 13000, 0);
+    entry("cuMemAllocAsync", 11010, 0);
+    entry("cuMemAllocAsync_ptsz", 13000, 0);
+    entry("cuCtxRecordEvent", 12040, 0);
+    entry("cuCtxRecordEvent", 12050, 0);
+    entry("cuGraphInstantiate", 12000, 0);
+    SAY(cuGetProcAddress(NULL, NULL, 13000, 0, NULL));
+    (void)version;
+    void *fn;
+    SAY(cuGetProcAddress("cuNoSuchThing", &fn, 13000, 0, NULL));
+    NEED(cuGetProcAddress("cuMemAlloc", &fn, 13000, 0, NULL));
+    printf("equals the exported one: %d\n", fn == (void *)cuMemAlloc_v2);
+    const char *text = NULL;
+    SAY(cuGetErrorName(2, &text));
+    puts(text);
+    SAY(cuGetErrorString(2, &text));
+    puts(text);
+    SAY(cuGetErrorName(9999, &text));
+}
+
+static void primary(void)
+{
+    unsigned flags;
+    int active;
+    CUcontext again;
+    CUdeviceptr p;
+    CUstream s;
+    size_t a, b;
+    puts("# the primary context ends");
+    NEED(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    printf("active: %d\n", active);
+    SAY(cuDevicePrimaryCtxReset(0));
+    NEED(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    printf("active: %d\n", active);
+    SAY(cuMemAlloc(&p, 512));
+    SAY(cuMemGetInfo(&a, &b));
+    SAY(cuStreamCreate(&s, 0));
+    SAY(cuDevicePrimaryCtxRetain(&again, 0));
+    printf("the same handle: %d\n", again == context);
+    SAY(cuMemAlloc(&p, 512));
+    SAY(cuCtxSetCurrent(again));
+    SAY(cuMemAlloc(&p, 512));
+    SAY(cuDevicePrimaryCtxRelease(0));
+    NEED(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    printf("active: %d\n", active);
+    SAY(cuDevicePrimaryCtxRelease(0));
+    SAY(cuDevicePrimaryCtxRelease(0));
+    SAY(cuDevicePrimaryCtxRetain(&again, 99));
+}
+
+/* Not part of the list: what work on missing memory does to a context. */
+static void faults(void)
+{
+    CUdeviceptr va, p;
+    NEED(cuMemAlloc(&p, 4096));
+    NEED(cuMemAddressReserve(&va, granularity, 0, 0, 0));
+    SAY(cuMemsetD8(va, 1, 16));
+    SAY(cuMemsetD8Async(va, 1, 16, NULL));
+    SAY(cuMemcpyDtoD(va, p, 16));
+    SAY(cuCtxSynchronize());
+    SAY(cuMemFree(p));
+}
+
+static void before(void)
+{
+}
+
+static const struct section {
+    const char *name;
+    void (*run)(void);
+    int by_name_only;
+} sections[] = {
+    {"before", before, 0}, {"entries", entries, 0}, {"vmm", vmm, 0},           {"native", native, 0}, {"attributes", attributes, 0},
+    {"pools", pools, 0},   {"contexts", contexts, 0}, {"captures", captures, 0}, {"primary", primary, 0}, {"faults", faults, 1},
+};
+
+/* Each section has a process of its own, so that one cannot spoil the next. */
+static void run(const struct section *section)
+{
+    CUmemAllocationProp prop = prop_of();
+    int count;
+    if (section->run == before) {
+        puts("# before cuInit");
+        SAY(cuDeviceGetCount(&count));
+        SAY(cuCtxGetCurrent(&context));
+        SAY(cuInit(1));
+    }
+    NEED(cuInit(0));
+    NEED(cuDevicePrimaryCtxRetain(&context, 0));
+    NEED(cuCtxSetCurrent(context));
+    NEED(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    section->run();
+    fflush(stdout);
+    _exit(0);
+}
+
+int main(int argc, char **argv)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+        if (argc > 1 ? strcmp(argv[1], sections[i].name) != 0 : sections[i].by_name_only)
+            continue;
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0)
+            run(&sections[i]);
+        if (waitpid(child, &status, 0) < 0 || status != 0)
+            printf("section %s ended with status %d\n", sections[i].name, status);
+    }
+    return 0;
+}
