@@ -1,1 +1,350 @@
+/* vpool's own policy and the mechanisms under it, on a device of 64 KiB granules. */
 #include "fixture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char SIM[] = "capacity=64M,granularity=64K";
+
+/* ---- who gets which bytes ---- */
+
+static const struct {
+    const char *name;
+    size_t unit;
+    const char *script;
+} layouts[] = {
+    { "best fit", 64 * KiB, "a+8 b+1 c+4 d+1 e+6 f+1 a- c- e- mark g+4 g@c h+5 h@e i+7 i@a quiet" },
+    { "best fit takes the lowest of equals", 64 * KiB, "a+4 b+1 c+4 d+1 c- a- e+4 e@a f+4 f@c" },
+    { "neighbours unite, whatever the order", 64 * KiB,
+      "a+4 b+4 c+4 d+1 a- c- b- mark e+12 e@a quiet e- a+4 b+4 c+4 a@e c- b- a- f+12 f@a quiet" },
+    { "a rest is split off at 512 bytes", 512, "a+512 b+128 a- mark c+383 c@a d+129 d>c quiet c- e+382 e@a d- f+130 f>e quiet" },
+    { "odd sizes share pages at their edges", 1, "a+1048577 b+1048577 b>a held=2097664 b- c+1048065 c@b held=2097664" },
+    { "small blocks lie apart from large ones", KiB, "a+2048 b+1 c+2048 d+1 c>a d>b a^b held=4160" },
+
+    { "wholly free chunks are stitched, nothing is created", MiB,
+      "a+1 b+1 c+1 d+1 e+1 a- c- e- mark f+3 created=0 stitches=1 f^b f^d held=5" },
+    { "growth is what is short", MiB, "a+1 b+1 c+1 d+1 a- c- mark e+5 created=3 held=7" },
+    { "growth begins in the free end before the hole", MiB, "a+4 b+1 b- mark c+3 c@b created=2 held=7 stitches=1" },
+    { "a partly free chunk is not moved", 256 * KiB, "a+4 b+4 c+4 b- d+3 d@b e+12 e^a e^d e^c held=24" },
+    { "a chosen chunk may be larger than what is short", 512 * KiB, "a+2 b+2 c+2 d+2 a- c- mark e+3 created=0 held=8 f+1 f>e quiet" },
+
+    { "a range once built is taken back without a call", MiB,
+      "a+1 b+1 c+1 d+1 a- c- e+2 stitches=4 e- f+1 g+1 f- g- mark e+2 e- f+1 g+1 f- g- e+2 quiet" },
+    { "a kept range with a live block inside is no range", MiB / 4, "a+16 a- b+4 c+2 d+4 b- d- e+16 e^c" },
+    { "the same with the first bytes free", MiB / 4, "z+1 a+4 a- b+1 c+1 b- e+4 e^c" },
+    { "a repeating program comes to rest", MiB,
+      "a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- "
+      "mark a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- quiet" },
+
+    { "own memory at once, with no event and no wait", MiB, "a+4 busy1 a- mark b+4 b@a quiet waits=0 idle1" },
+    { "met memory of another stream at once", MiB, "a+4 a- S2 mark b+4 b@a quiet waits=0" },
+    { "memory in flight by a wait", MiB, "S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b@a created=0 waits=1 idle1" },
+    { "a second wait for the same point is not needed", MiB,
+      "S2 z+1 z- S1 a+4 c+4 busy1 a- c- S2 mark b+4 d+4 created=0 waits=2 b- e+4 waits=2 idle1" },
+    { "no wait where growing comes first", MiB, "late S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b^a created=3 waits=0 idle1" },
+    { "the wait that comes late", MiB, "late S2 z+1 z- S1 a+40 busy1 a- S2 mark b+40 created=24 waits=2 idle1" },
+    { "never is never", MiB, "never S2 z+1 z- S1 a+40 busy1 a- S2 b!40 idle1 b+40" },
+    { "pieces under different conditions stay apart", MiB,
+      "S2 z+1 z- S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- never S3 d+4 d^a d^b S1 e+2 e@a S2 f+2 f@b idle1 idle2" },
+    { "and unite when both are met", MiB, "never S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- idle1 idle2 S3 mark d+4 d@a quiet" },
+
+    { "cudaMalloc takes met memory", MiB, "S0 a+4 a- mark b+4 b@a quiet" },
+    { "cudaMalloc grows rather than wait for a stream", MiB, "a+4 busy1 a- S0 mark b+4 b^a created=4 waits=0 idle1" },
+    { "cudaMalloc waits on the host before it holds a third block", MiB,
+      "a+8 S0 b+8 busy1 b- c+8 c- mark d+8 awaits=1 idle1 held=24 mark c- b+8 awaits=0" },
+    { "cudaMalloc's blocks of 1 MiB own their 64 KiB pages", 512,
+      "S0 a+2049 b+1 S1 c+2049 d+1 a^b b^c S0 e+2049 a- e- held=5376" },
+};
+
+Test(pool, layouts)
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        cr_log_info("%s", layouts[i].name);
+        fx_open_pool(SIM, &vp_policy_vpool, NULL);
+        fx_script(layouts[i].script, layouts[i].unit);
+        fx_close();
+    }
+}
+
+Test(pool, synchronous_blocks_are_aligned)
+{
+    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    fx_alloc(MiB + 512, 1);
+    CUdeviceptr a = fx_alloc(MiB + 1, 0), b = fx_alloc(5 * KiB, 0), c = fx_alloc(MiB + 1, 1);
+    cr_assert_eq(a % (64 * KiB), 0);
+    cr_assert_eq(vp_pool_find(&fx.pool, a)->size, MiB + 64 * KiB, "and nobody else lies in its last page");
+    cr_assert_eq(b % 512, 0);
+    cr_assert_eq(c % 512, 0);
+    cr_assert_eq(vp_pool_find(&fx.pool, c)->size, MiB + 512);
+    fx_close();
+}
+
+Test(pool, a_block_is_found_by_every_address_inside)
+{
+    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    CUdeviceptr a = fx_alloc(3 * MiB, 1), b = fx_alloc(700, 1), c = fx_alloc(512, 1);
+    struct vp_region *r = vp_pool_find(&fx.pool, a);
+    cr_assert(r && vp_pool_find_inside(&fx.pool, a) == r && vp_pool_find_inside(&fx.pool, a + 3 * MiB - 1) == r);
+    cr_assert_eq(vp_pool_find_inside(&fx.pool, a + MiB), r);
+    cr_assert_null(vp_pool_find(&fx.pool, a + 512));
+    cr_assert_neq(vp_pool_find_inside(&fx.pool, a + 3 * MiB), r);
+    cr_assert_eq(vp_pool_find_inside(&fx.pool, b + 1023), vp_pool_find(&fx.pool, b));
+    cr_assert_eq(vp_pool_find_inside(&fx.pool, b + 1024), vp_pool_find(&fx.pool, c));
+    fx_free(a, 1);
+    cr_assert_null(vp_pool_find_inside(&fx.pool, a + MiB), "a freed one is not");
+    cr_assert_null(vp_pool_find_inside(&fx.pool, 0));
+    cr_assert_null(vp_pool_find_inside(&fx.pool, fx.scratch));
+    fx_close();
+}
+
+/* ---- one current mapping ---- */
+
+/* A chunk with three mappings: bytes are live in one of them only, and what is written there is read there. */
+Test(pool, no_byte_is_live_at_two_addresses)
+{
+    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    CUdeviceptr live[64];
+    size_t size[64], n = 0;
+    srand(3);
+    for (int step = 0; step < 4000; step++) {
+        if (n < 40 && rand() % 5 > 1) {
+            size[n] = (size_t)(1 + rand() % 24) * (rand() % 2 ? 64 * KiB : 512 * 3);
+            if (fx_try(size[n], 1 + rand() % 2, &live[n]))
+                continue;
+            memset((void *)live[n], (int)(live[n] / 512 % 251), size[n]);
+            n++;
+        } else if (n) {
+            size_t i = (size_t)rand() % n;
+            const unsigned char *bytes = (const unsigned char *)live[i];
+            for (size_t b = 0; b < size[i]; b += 256)
+                cr_assert_eq(bytes[b], live[i] / 512 % 251, "written through another address");
+            fx_free(live[i], 1 + rand() % 2);
+            live[i] = live[--n];
+            size[i] = size[n];
+        }
+        if (step % 50 == 0)
+            cr_assert(vp_pool_check(&fx.pool, stderr));
+    }
+    cr_assert_gt(fx.pool.stats.stitches, 20);
+    cr_assert_gt(fx.pool.stats.reactivations, 5);
+    cr_assert_gt(fx.pool.mappings, fx.pool.stats.held_bytes / MiB, "old mappings are kept");
+    fx_close();
+}
+
+/* ---- giving back ---- */
+
+Test(pool, trim_gives_back_what_is_idle)
+{
+    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    CUdeviceptr a = fx_alloc(8 * MiB, 1), b = fx_alloc(MiB / 2, 1), c = fx_alloc(4 * MiB, 1);
+    fx_free(a, 1);
+    cr_assert_eq(vp_pool_trim(&fx.pool, 10 * MiB), 2 * MiB, "as CUDA does, no less is kept than was asked for");
+    cr_assert_eq(vp_pool_trim(&fx.pool, 10 * MiB), 0);
+    cr_assert_eq(vp_pool_trim(&fx.pool, 0), 6 * MiB);
+    cr_assert_eq(vp_sim_used_vmm(0), 4 * MiB + MiB / 2);
+    cr_assert_eq(vp_pool_trim(&fx.pool, 0), 0);
+    fx_free(b, 1);
+    fx_free(c, 1);
+    vp_pool_trim(&fx.pool, 0);
+    cr_assert_eq(vp_sim_used_vmm(0), 0);
+    fx_script("a+8 b+8", MiB);
+    fx_close();
+}
+
+/* The old mapping of a moved chunk must not go while work queued before the free may use it, nor the chunk itself. */
+Test(pool, nothing_is_unmapped_before_its_condition_is_met)
+{
+    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    CUdeviceptr a = fx_alloc(MiB, 1), wall = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
+    cu_ok(cuMemsetD8Async(a, 7, MiB, fx.stream[1]));
+    vp_sim_hold(fx.stream[1]);
+    fx_free(a, 1);
+    fx_free(b, 1);
+    CUdeviceptr c = fx_alloc(2 * MiB, 1);
+    cr_assert(c != a && fx.pool.stats.held_bytes == 3 * MiB, "stitched of a and b");
+    fx_free(c, 1);
+    cr_assert_eq(vp_pool_trim(&fx.pool, 0), 0, "a memset through the old address of a is queued");
+    cr_assert_eq(fx.pool.stats.reaps, 0);
+    vp_sim_release(fx.stream[1]);
+    cu_ok(cuStreamSynchronize(fx.stream[1]));
+    cr_assert_eq(vp_pool_trim(&fx.pool, 0), 2 * MiB);
+    fx_free(wall, 1);
+    fx_close();
+}
+
+/* ---- addresses ---- */
+
+Test(pool, more_addresses_are_reserved_when_they_run_short)
+{
+    const struct vp_pool_config config = { .handle = MiB, .va = 16 * MiB };
+    fx_open_pool(SIM, &vp_policy_vpool, &config);
+    cr_assert_eq(fx.pool.stats.calls.reserve, 1);
+    fx_script("a+6 b+6 c+6 d+6 a^b a^c a^d b^c b^d c^d held=24 a- c- e+30 held=42", MiB);
+    cr_assert_gt(fx.pool.stats.calls.reserve, 1);
+    fx_close();
+}
+
+/* No reservation is to be had any more: old mappings make room, since each remap would else take new addresses for ever. */
+Test(pool, old_mappings_make_room_when_addresses_are_short)
+{
+    const struct vp_pool_config config = { .handle = MiB, .va = 64 * MiB };
+    CUdeviceptr block[8];
+    fx_open_pool(SIM, &vp_policy_vpool, &config);
+    vp_sim_fail("cuMemAddressReserve", -1, CUDA_ERROR_OUT_OF_MEMORY);
+    for (int round = 0; round < 60; round++) {
+        size_t size = (size_t)(2 + round % 7) * MiB + (size_t)round * 64 * KiB;
+        for (int i = 0; i < 3; i++)
+            cr_assert(!fx_try(size, 1, &block[i]), "round %d", round);
+        fx_free(block[0], 1);
+        fx_free(block[2], 1);
+        cr_assert(!fx_try(size + MiB, 1, &block[3]), "round %d", round);
+        fx_free(block[1], 1);
+        fx_free(block[3], 1);
+    }
+    vp_sim_fail("cuMemAddressReserve", 0, CUDA_SUCCESS);
+    fx_close();
+}
+
+struct trail {
+    CUdeviceptr addr[512];
+};
+
+static void wander(struct trail *trail, unsigned seed)
+{
+    CUdeviceptr live[16] = { 0 };
+    for (int i = 0; i < 512; i++) {
+        int k = rand_r(&seed) % 16, stream = 1 + rand_r(&seed) % 2;
+        size_t size = (size_t)(1 + rand_r(&seed) % 3000) * KiB;
+        if (live[k])
+            fx_free(live[k], stream);
+        trail->addr[i] = live[k] = fx_alloc(size, stream);
+    }
+    for (int k = 0; k < 16; k++)
+        if (live[k])
+            fx_free(live[k], 1);
+}
+
+/* The same program in two processes, so to speak, has the same addresses, counted from the beginning of the pool. */
+Test(pool, a_program_repeated_repeats_its_addresses)
+{
+    static struct trail trail[2];
+    for (int run = 0; run < 2; run++) {
+        fx_open_pool("capacity=128M,granularity=64K,lazy=0", &vp_policy_vpool, NULL);
+        const CUdeviceptr base = vp_container_of(fx.pool.spaces.next, struct vp_space, link)->base;
+        wander(&trail[run], 5);
+        for (int i = 0; i < 512; i++)
+            trail[run].addr[i] -= base;
+        fx_close();
+    }
+    cr_assert_arr_eq(trail[0].addr, trail[1].addr, sizeof trail[0].addr);
+}
+
+/* And one that repeats itself stops calling the driver. */
+Test(pool, a_loop_comes_to_rest)
+{
+    static struct trail trail;
+    fx_open_pool("capacity=128M,granularity=64K,lazy=0", &vp_policy_vpool, NULL);
+    for (int round = 0; round < 80; round++) {
+        uint64_t c = fx_calls();wander(&trail, 9);
+        fprintf(stderr,"%d: %d held %d maps %d kept %d\n",round,(int)(fx_calls()-c),(int)(fx.pool.stats.held_bytes>>10), (int)fx.pool.mappings, (int)fx.pool.kept_count);
+}
+    uint64_t calls = fx_calls();
+    wander(&trail, 9);
+    cr_assert_eq(fx_calls(), calls, "%llu calls in the ninth round", (unsigned long long)(fx_calls() - calls));
+    fx_close();
+}
+
+/* ---- many small blocks ---- */
+
+Test(pool, a_million_kilobytes_hold_a_gigabyte)
+{
+    enum { BLOCKS = 1000000 };
+    const struct vp_pool_config config = { .handle = 16 * MiB };
+    static CUdeviceptr block[BLOCKS];
+    fx_open_pool("backing=ledger,capacity=8G,granularity=2M", &vp_policy_vpool, &config);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = fx_alloc(KiB, 1);
+    cr_assert_leq(fx.pool.stats.held_bytes, BLOCKS * KiB + 4 * MiB);
+    cr_assert_leq(vp_pool_metadata(&fx.pool), BLOCKS * 256, "%zu bytes of metadata", vp_pool_metadata(&fx.pool));
+    for (int i = 0; i < BLOCKS; i += 2)
+        fx_free(block[i], 1);
+    for (int i = 0; i < BLOCKS; i += 2)
+        block[i] = fx_alloc(KiB, 1);
+    cr_assert_leq(fx.pool.stats.held_bytes, BLOCKS * KiB + 4 * MiB, "the gaps are filled");
+    for (int i = 0; i < BLOCKS; i++)
+        fx_free(block[i], 1);
+    vp_pool_trim(&fx.pool, 0);
+    cr_assert_eq(fx.pool.stats.held_bytes, 0);
+    fx_close();
+}
+
+/* ---- peers ---- */
+
+static unsigned long long access_of(CUdeviceptr addr, int device)
+{
+    const CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+    unsigned long long flags = 0;
+    cu_ok(cuMemGetAccess(&flags, &where, addr));
+    return flags;
+}
+
+Test(pool, peers_reach_every_mapping_present_and_future)
+{
+    fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpool, NULL);
+    CUdeviceptr a = fx_alloc(2 * MiB, 1), wall = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    fx_free(a, 1);
+    fx_free(b, 1);
+    CUdeviceptr c = fx_alloc(5 * MiB, 1);
+    for (size_t at = 0; at < 5 * MiB; at += MiB) {
+        cr_assert_eq(access_of(c + at, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        cr_assert_eq(access_of(c + at, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        cr_assert_eq(access_of(c + at, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
+    cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "old mappings too: they may be taken back");
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 2));
+    cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert_eq(access_of(wall, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    fx_close();
+}
+
+/* ---- the ends ---- */
+
+Test(pool, impossible_sizes_are_out_of_memory)
+{
+    CUdeviceptr addr = 1;
+    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    const size_t sizes[] = { 65 * MiB, (size_t)1 << 40, SIZE_MAX / 2, SIZE_MAX - 511, SIZE_MAX };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int stream = 0; stream < 2; stream++) {
+            cr_assert_eq(fx_try(sizes[i], stream, &addr), -ENOMEM);
+            cr_assert_eq(addr, 1);
+        }
+    cr_assert_eq(fx.pool.stats.held_bytes, 0, "and nothing stays of the attempt");
+    fx_script("a+60", MiB);
+    fx_close();
+}
+
+Test(pool, a_device_without_virtual_memory_is_refused)
+{
+    const struct vp_pool_config config = { .handle = MiB };
+    fx_open("capacity=64M,granularity=64K,vmm=0");
+    cr_assert_eq(vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, &vp_policy_vpool, &config), -EOPNOTSUPP);
+    fx.pool.drv = NULL;
+    fx_close();
+}
+
+Test(pool, reservations_are_halved_while_they_are_refused)
+{
+    const struct vp_pool_config config = { .handle = MiB };
+    fx_open(SIM);
+    for (int i = 1; i <= 3; i++)
+        vp_sim_fail("cuMemAddressReserve", i, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, &vp_policy_vpool, &config));
+    cr_assert_eq(fx.pool.stats.calls.reserve, 4);
+    fx_script("a+40 b+1 c+9", MiB);
+    fx_close();
+}

@@ -27,7 +27,19 @@ struct sim_context *sim_context_of(CUcontext handle, CUresult *why)
     struct sim_context *context = sim_handle_get(SIM_CONTEXT, handle);
     if (!context)
         *why = CUDA_ERROR_INVALID_CONTEXT;
-    return context;
+    else if (context->destroyed)
+        *why = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    else
+        return context;
+    return NULL;
+}
+
+static void context_start(struct sim_context *context)
+{
+    context->id = ++sim.next_id;
+    context->destroyed = false;
+    context->peers = 0;
+    context->legacy = sim_stream_new(context, SIM_STREAM_LEGACY, CU_STREAM_DEFAULT, 0);
 }
 
 static struct sim_context *context_new(int device, unsigned flags, bool primary, struct sim_context *parent)
@@ -35,14 +47,13 @@ static struct sim_context *context_new(int device, unsigned flags, bool primary,
     struct sim_context *context = calloc(1, sizeof(*context));
     if (!context)
         abort();
-    context->id = ++sim.next_id;
     context->device = device;
     context->flags = flags;
     context->primary = primary;
     context->parent = parent;
     context->handle = sim_handle_new(SIM_CONTEXT, context);
-    context->legacy = sim_stream_new(context, SIM_STREAM_LEGACY, CU_STREAM_DEFAULT, 0);
     LIST_INSERT_HEAD(&sim.contexts, context, link);
+    context_start(context);
     return context;
 }
 
@@ -64,7 +75,8 @@ static void context_end(struct sim_context *context)
         sim_event_drop(LIST_FIRST(&context->events));
     while (!LIST_EMPTY(&context->blocks))
         sim_block_destroy(LIST_FIRST(&context->blocks));
-    sim_handle_free(SIM_CONTEXT, context->handle);
+    if (!context->primary)
+        sim_handle_free(SIM_CONTEXT, context->handle);
     if (context->green)
         sim_handle_free(SIM_GREEN, context->green);
     context->destroyed = true;
@@ -84,11 +96,15 @@ void sim_contexts_reset(void)
 
 /* ---- primary contexts ---- */
 
+/* A primary context keeps its handle for good. After a reset it is as if destroyed, until somebody retains it again:
+ * then every thread that had it current can go on. A reset leaves the count of references alone. */
 static struct sim_context *primary_retain(CUdevice device)
 {
     struct sim_device *dev = &sim.devices[device];
     if (!dev->primary)
         dev->primary = context_new(device, dev->primary_flags, true, NULL);
+    else if (dev->primary->destroyed)
+        context_start(dev->primary);
     dev->primary_refs++;
     return dev->primary;
 }
@@ -96,9 +112,7 @@ static struct sim_context *primary_retain(CUdevice device)
 static void primary_end(struct sim_device *dev)
 {
     struct sim_context *context, *primary = dev->primary;
-    dev->primary = NULL;
-    dev->primary_refs = 0;
-    if (!primary)
+    if (!primary || primary->destroyed)
         return;
     LIST_FOREACH(context, &sim.contexts, link)
         if (context->parent == primary && !context->destroyed)
@@ -144,7 +158,8 @@ SIM_API(SIM_SURE, 7000, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned i
     if (!flags || !active)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = sim.devices[device].primary_flags;
-    *active = sim.devices[device].primary != NULL;
+    const struct sim_context *primary = sim.devices[device].primary;
+    *active = primary && !primary->destroyed;
     return CUDA_SUCCESS;
 }
 
@@ -171,7 +186,7 @@ SIM_API(SIM_SURE, 4000, cuCtxPushCurrent_v2, (CUcontext handle), (handle))
 {
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
     sim_cost(15);
-    return context ? push(context) : CUDA_ERROR_INVALID_CONTEXT;
+    return context ? push(context) : handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(SIM_SURE, 4000, cuCtxPopCurrent_v2, (CUcontext *handle), (handle))
@@ -405,7 +420,7 @@ static CUresult set_peer(CUcontext peer_handle, bool enable)
         return CUDA_ERROR_INVALID_CONTEXT;
     unsigned bit = 1u << peer->device;
     if (enable && peer->device == context->device)
-        return CUDA_ERROR_INVALID_DEVICE;
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (enable == ((context->peers & bit) != 0))
         return enable ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     context->peers ^= bit;

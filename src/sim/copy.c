@@ -107,20 +107,11 @@ static CUresult finish(struct sim_stream *stream, struct sim_op *op, bool wait)
     return sim_op_wait_put(op);
 }
 
-static CUresult begin(CUstream handle, enum wait wait, struct sim_stream **stream)
-{
-    /* The synchronous calls are unsafe during a capture; on the default stream they meet its rules as well. */
-    CUresult result = sim_stream_for_work(handle, stream);
-    if (result == CUDA_SUCCESS && wait != ASYNC && !(*stream)->capture)
-        result = sim_capture_unsafe();
-    return result;
-}
-
 static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned element, size_t width, size_t height,
                      CUstream handle, enum wait wait)
 {
     struct sim_stream *stream;
-    CUresult result = begin(handle, wait, &stream);
+    CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
     if (!width || !height)
@@ -146,7 +137,7 @@ struct area {
 static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle, enum wait wait)
 {
     struct sim_stream *stream;
-    CUresult result = begin(handle, wait, &stream);
+    CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
     if (!width || !height)

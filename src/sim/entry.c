@@ -18,13 +18,8 @@ static const struct alias {
 static bool has_base(const struct sim_entry *entry, const char *base, int *since)
 {
     *since = entry->since;
-    size_t length = strlen(base);
-    if (strncmp(entry->name, base, length) == 0) {
-        const char *rest = entry->name + length;
-        if (*rest == '\0')
-            return true;
-        return rest[0] == '_' && rest[1] == 'v' && rest[2] >= '0' && rest[2] <= '9';
-    }
+    if (sim_name_matches(entry->name, base) && !strstr(base, "_v"))
+        return true;
     for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
         if (strcmp(base, aliases[i].base) == 0 && strcmp(entry->name, aliases[i].symbol) == 0) {
             *since = aliases[i].since;
@@ -49,7 +44,8 @@ static CUdriverProcAddressQueryResult look_up(const char *symbol, int version, b
             best_since = since;
         }
     }
-    *fn = !best ? NULL : per_thread && best->per_thread ? best->per_thread : best->legacy;
+    /* Default streams by thread came with 7.0: before that there is only the legacy form. */
+    *fn = !best ? NULL : per_thread && version >= 7000 && best->per_thread ? best->per_thread : best->legacy;
     if (best)
         return CU_GET_PROC_ADDRESS_SUCCESS;
     return known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -57,13 +53,15 @@ static CUdriverProcAddressQueryResult look_up(const char *symbol, int version, b
 
 static CUresult get(const char *symbol, void **fn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {
-    if (!symbol || !fn || version < 2000 || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+    const cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    if (!symbol || !fn || version > sim.options.driver || (flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
     CUdriverProcAddressQueryResult found =
         look_up(symbol, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, fn);
+    /* With a status to look at, not finding is no error. */
     if (status)
         *status = found;
-    return found == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    return status || found == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 SIM_API(SIM_EARLY | SIM_SURE, 12000, cuGetProcAddress_v2,

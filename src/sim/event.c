@@ -121,6 +121,16 @@ SIM_API(0, 12050, cuCtxRecordEvent, (CUcontext handle, CUevent event), (handle, 
     return context ? sim_event_record_barrier(context, event) : why;
 }
 
+/* An event recorded in a capture stands for no work. Asking ends the capture; after that there is nothing to ask. */
+static CUresult ask_captured(const struct sim_event *event)
+{
+    struct sim_capture *capture = sim_capture_find(event->capture);
+    if (!capture || capture->invalid)
+        return CUDA_ERROR_INVALID_VALUE;
+    capture->invalid = true;
+    return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 SIM_API(0, 2000, cuEventQuery, (CUevent handle), (handle))
 {
     struct sim_event *event = event_of(handle);
@@ -130,7 +140,7 @@ SIM_API(0, 2000, cuEventQuery, (CUevent handle), (handle))
     if (result != CUDA_SUCCESS)
         return result;
     if (event->capture)
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return ask_captured(event);
     sim_cost(COST_QUERY);
     sim_progress_query();
     return sim_op_done(event->op) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -145,7 +155,7 @@ SIM_API(0, 2000, cuEventSynchronize, (CUevent handle), (handle))
     if (result != CUDA_SUCCESS)
         return result;
     if (event->capture)
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return ask_captured(event);
     int device = event->context->device;
     /* The event may be recorded again or destroyed by another thread while this one waits. */
     result = event->op ? sim_op_wait_put(sim_op_get(event->op)) : CUDA_SUCCESS;

@@ -130,8 +130,8 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event)
         stream->capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
-    if (!capture)
-        return CUDA_ERROR_CAPTURED_EVENT;
+    if (!capture || capture->invalid)
+        return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture && stream->capture != capture) {
         stream->capture->invalid = capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;

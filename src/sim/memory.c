@@ -248,13 +248,10 @@ SIM_API(0, 3020, cuMemAllocPitch_v2,
 
 SIM_API(0, 3020, cuMemFree_v2, (CUdeviceptr at), (at))
 {
-    CUresult why;
     if (!at)
         return CUDA_SUCCESS;
-    if (!sim_current(&why))
-        return why;
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!block || block->range.start != at || !on_device(block->kind) || block->freeing)
+    if (!block || block->range.start != at || !on_device(block->kind) || block->freeing || block->dead)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
@@ -280,11 +277,11 @@ SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unuse
     struct sim_context *context = sim_current(&why);
     if (!context)
         return why;
-    if (!unused || !total)
-        return CUDA_ERROR_INVALID_VALUE;
     sim_cost(3900);
-    *total = sim.options.capacity;
-    *unused = sim.options.capacity - sim.devices[context->device].used;
+    if (total)
+        *total = sim.options.capacity;
+    if (unused)
+        *unused = sim.options.capacity - sim.devices[context->device].used;
     return CUDA_SUCCESS;
 }
 

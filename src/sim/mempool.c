@@ -185,8 +185,14 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, 
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!out || !bytes)
+    if (!out)
         return CUDA_ERROR_INVALID_VALUE;
+    if (!stream->capture && (result = sim_capture_unsafe()) != CUDA_SUCCESS)
+        return result;
+    if (!bytes) {
+        *out = 0;
+        return CUDA_SUCCESS;
+    }
     struct sim_op *op = sim_op_new(SIM_OP_ALLOC);
     if (stream->capture) {
         result = sim_block_new(SIM_BLOCK_GRAPH, NULL, stream->context->device, bytes, &block);
@@ -240,7 +246,8 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle
     if (!at)
         return CUDA_SUCCESS;
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!block || block->range.start != at || block->freeing || block->kind > SIM_BLOCK_GRAPH)
+    if (!block || block->range.start != at || block->freeing || block->kind > SIM_BLOCK_GRAPH ||
+        (block->dead && !stream->capture))
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture && (block->kind != SIM_BLOCK_GRAPH || block->graph != stream->capture->graph))
         return CUDA_ERROR_INVALID_VALUE;
@@ -301,7 +308,7 @@ SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool *out, const CUmemPoolProps *pro
     if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!sim_device_ok(props->location.id))
-        return CUDA_ERROR_INVALID_DEVICE;
+        return CUDA_ERROR_INVALID_VALUE;
     *out = pool_new(props->location.id, false)->handle;
     return CUDA_SUCCESS;
 }
@@ -389,7 +396,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAc
         if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_ok(device))
             return CUDA_ERROR_INVALID_DEVICE;
         if (device == pool->device && map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
-            return CUDA_ERROR_INVALID_VALUE;
+            return CUDA_ERROR_INVALID_DEVICE;
         pool->access &= ~(1u << device);
         if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
             pool->access |= 1u << device;

@@ -29,11 +29,6 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
     const struct place place = place_of(at);
     const struct sim_block *block = place.block;
     const struct sim_mapping *mapping = place.mapping;
-    if (attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED || attribute == CU_POINTER_ATTRIBUTE_MAPPED) {
-        *(int *)data = attribute == CU_POINTER_ATTRIBUTE_MAPPED ? block || mapping
-                                                                : block && block->kind == SIM_BLOCK_MANAGED;
-        return block || mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
     if (!block && !mapping)
         return CUDA_ERROR_INVALID_VALUE;
     const struct sim_range *range = block ? &block->range : &mapping->range;
@@ -45,7 +40,15 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data = is_host(&place) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(int *)data = block && block->kind == SIM_BLOCK_MANAGED;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(int *)data = 1;
+        break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        if (mapping && !mapping->readable)
+            return CUDA_ERROR_INVALID_VALUE;
         *(CUdeviceptr *)data = at;
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -54,7 +57,7 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
         *(void **)data = (void *)(uintptr_t)at;
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)data = 0;
+        *(unsigned *)data = block && block->kind == SIM_BLOCK_MANAGED;
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *(unsigned long long *)data = block ? block->id : mapping->id;
@@ -128,7 +131,8 @@ static size_t attribute_size(CUpointer_attribute which)
     }
 }
 
-/* Unlike the single form, unknown pointers and unanswerable attributes give zeroes and success. */
+/* Unlike the single form, unknown pointers and unanswerable attributes give zeroes and success; a range that does not
+ * exist stays as the caller had it. */
 SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
         (unsigned int count, CUpointer_attribute *which, void **data, CUdeviceptr at), (count, which, data, at))
 {
@@ -136,6 +140,8 @@ SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {
         if (attribute(data[i], which[i], at) == CUDA_SUCCESS)
+            continue;
+        if (which[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || which[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
             continue;
         memset(data[i], 0, attribute_size(which[i]));
         if (which[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)

@@ -84,11 +84,13 @@ CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream)
     return implicit_conflict(*stream);
 }
 
-/* What a capturing stream answers to a question that needs real work behind it. */
+/* A question about a stream's progress: a capturing stream has none, and asking is unsafe during other captures. */
 static CUresult refuse_capturing(struct sim_stream *stream)
 {
-    if (!stream->capture)
-        return implicit_conflict(stream);
+    if (!stream->capture) {
+        CUresult result = implicit_conflict(stream);
+        return result == CUDA_SUCCESS ? sim_capture_unsafe() : result;
+    }
     if (stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     stream->capture->invalid = true;
@@ -178,8 +180,6 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontex
         return result;
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
-        return refuse_capturing(stream);
     *context = stream->context->handle;
     return CUDA_SUCCESS;
 }
@@ -192,8 +192,6 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2, (CUstream handle, CUco
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (stream->capture)
-        return refuse_capturing(stream);
     if (context)
         *context = stream->context->green ? NULL : stream->context->handle;
     if (green)

@@ -176,6 +176,22 @@ static void captures_are_left_to_cuda(void)
     CHECK(driver_calls("cuMemCreate") == 0);
 }
 
+static void imports_physical_memory(void)
+{
+    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                 .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
+    CUmemGenericAllocationHandle handle, imported;
+    int fd;
+
+    start();
+    CHECK_OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+    CHECK_OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CHECK_OK(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_OK(cuMemRelease(imported));
+    CHECK_OK(cuMemRelease(handle));
+}
+
 /* A context ends and begins again: what it held is gone, what comes after is served. */
 static void survives_a_reset(void)
 {
@@ -310,6 +326,7 @@ GUEST_MAIN(
     { "answers_errors_as_cuda_does", answers_errors_as_cuda_does },
     { "gives_way_to_the_programs_own_handles", gives_way_to_the_programs_own_handles },
     { "captures_are_left_to_cuda", captures_are_left_to_cuda },
+    { "imports_physical_memory", imports_physical_memory },
     { "survives_a_reset", survives_a_reset },
     { "fork_before_cuda_is_used", fork_before_cuda_is_used },
     { "fork_after_cuda_was_used", fork_after_cuda_was_used },

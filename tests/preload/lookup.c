@@ -94,6 +94,7 @@ static void serves_cuGetProcAddress(void)
     use_async(ask_v2("cuMemAllocAsync", per_thread), ask_v2("cuMemFreeAsync", per_thread));
     CHECK(ask_v2("cuMemAllocAsync", 0) == guest_symbol(cuda, "cuMemAllocAsync"));
     CHECK(ask_v2("cuMemAllocAsync", per_thread) == guest_symbol(cuda, "cuMemAllocAsync_ptsz"));
+    CHECK(ask_v2("cuDeviceGet", 0) == guest_symbol(cuda, "cuDeviceGet"));
     check_served();
 }
 
@@ -363,6 +364,38 @@ static void passes_nccl_on(void)
     CHECK(init_all(&comm, 2, devices) == 245);
 }
 
+/* The same with one rank, which ties the process to nobody. */
+static void makes_a_lone_communicator(void)
+{
+    void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    int (*init)(void **, int, struct unique_id, int);
+    struct unique_id id = { "alone" };
+    void *comm = NULL;
+
+    CHECK(nccl);
+    start();
+    init = guest_symbol(nccl, "ncclCommInitRank");
+    CHECK(init(&comm, 1, id, 0) == 10);
+}
+
+/* A driver that looks up and calls its own functions gets no deeper than the door. */
+static void passes_on_to_a_driver_that_calls_itself(void)
+{
+    CUdeviceptr ptr;
+    CUresult (*alloc)(CUdeviceptr *, size_t) = NULL;
+    int (*loops)(void);
+
+    cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    CHECK(cuda);
+    loops = guest_symbol(cuda, "loops_so_far");
+    CHECK_OK(DRIVER(cuInit)(0));
+    CHECK_OK(DRIVER(cuMemAlloc_v2)(&ptr, MIB));
+    CHECK(loops() == 1);
+    CHECK_OK(DRIVER(cuGetProcAddress_v2)("cuMemAlloc", (void **)&alloc, VERSION, 0, NULL));
+    CHECK_OK(alloc(&ptr, MIB));
+    CHECK(loops() == 2);
+}
+
 static void *look_up(void *arg)
 {
     for (int i = 0; i < 2000; i++) {
@@ -403,4 +436,6 @@ GUEST_MAIN(
     { "may_be_opened_late", may_be_opened_late },
     { "keeps_two_runtimes_apart", keeps_two_runtimes_apart },
     { "passes_nccl_on", passes_nccl_on },
+    { "makes_a_lone_communicator", makes_a_lone_communicator },
+    { "passes_on_to_a_driver_that_calls_itself", passes_on_to_a_driver_that_calls_itself },
     { "looks_up_in_many_threads", looks_up_in_many_threads })

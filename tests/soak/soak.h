@@ -72,6 +72,7 @@ struct worker {
     uint64_t random;
     uint64_t ops, quota, allocs, ooms;
     int device;                     /* whose primary context is current */
+    bool no_legacy;                 /* it holds soak.legacy: a blocking stream of its captures */
     struct stream *own[DEVICES_MOST];       /* its per-thread default streams */
     struct block blocks[BLOCKS_MOST];
     size_t count;

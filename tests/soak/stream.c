@@ -82,7 +82,7 @@ struct stream *stream_pick(struct worker *w, int device) {
         uint32_t dice = soak_random(w, 100);
         int other = soak.peers ? (int)soak_random(w, (uint32_t)soak.devices) : device;
         struct stream *s;
-        if (dice < 6) {
+        if (dice < 6 && !w->no_legacy) {
             s = soak.legacy_stream[other];
             stream_get(s);
         } else {

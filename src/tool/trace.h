@@ -1,0 +1,32 @@
+/*
+ * Recorded allocation traces. Two formats are read, told apart by their header line, gzipped or plain:
+ *   op,id,size,stream,us                           ours: `a` allocates, `f` frees; `us` since the first event
+ *   Thread,Time,Action,Pointer,Size,Stream         RMM's CSV log; failed allocations are passed over
+ */
+#ifndef VP_TRACE_H
+#define VP_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vp_trace_event {
+    bool alloc;
+    uint32_t block;             /* number of the allocation, from 0 in order of appearance */
+    uint32_t stream;            /* number of the stream, likewise */
+    uint64_t size;              /* bytes; 0 of a free */
+};
+
+struct vp_trace {
+    struct vp_trace_event *events;
+    size_t count;
+    uint32_t blocks, streams;
+};
+
+/*
+ * Reads a whole file. 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in `message`; nothing is kept then.
+ */
+int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room);
+void vp_trace_finish(struct vp_trace *trace);
+
+#endif

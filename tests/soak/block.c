@@ -1,0 +1,264 @@
+/* The life of a block: allocated, filled, moved between streams, inspected, freed. */
+#include "soak.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Odd, so that each fill has a word of its own, and neighbours in time differ in every byte. */
+static uint32_t new_word(void) {
+    uint32_t word;
+    do
+        word = (atomic_fetch_add(&soak.next_word, 1) + 1) * 2654435761u;
+    while (!word);
+    return word;
+}
+
+bool block_reaches(const struct block *b, int device) {
+    return b->device == device || (soak.peers && b->served);
+}
+
+/* ---- which stream ---- */
+
+static void set_home(struct block *b, struct stream *to) {
+    stream_get(to);
+    stream_put(b->home);
+    b->home = to;
+}
+
+struct stream *block_enter(struct worker *w, struct block *b) {
+    struct stream *s = b->home;
+    CUevent behind = b->ready;
+    if (s && stream_enter(w, s)) {
+        if (!behind)
+            return s;
+    } else {
+        behind = behind ? behind : s ? s->last : NULL;
+        for (;;) {
+            s = stream_pick(w, b->device);
+            if (block_reaches(b, s->device))
+                break;
+            stream_leave(s);
+        }
+    }
+    if (behind)
+        MUST(w, b, cuStreamWaitEvent(s->handle, behind, 0));
+    if (b->ready)
+        MUST(w, b, cuEventDestroy(b->ready));
+    b->ready = NULL;
+    set_home(b, s);
+    return s;
+}
+
+void block_move(struct worker *w, struct block *b, struct stream *to) {
+    struct stream *from = b->home;
+    if (from == to && !b->ready)
+        return;
+    /* Two locks for use at once are no danger: who wants to destroy a stream only tries. */
+    if (!b->ready && from && stream_enter(w, from)) {
+        b->ready = stream_mark(w, from);
+        stream_leave(from);
+    }
+    CUevent behind = b->ready ? b->ready : from ? from->last : NULL;
+    soak_device(w, to->device);
+    if (behind)
+        MUST(w, b, cuStreamWaitEvent(to->handle, behind, 0));
+    if (b->ready)
+        MUST(w, b, cuEventDestroy(b->ready));
+    b->ready = NULL;
+    set_home(b, to);
+    history_add(w, MOVE, b, to->handle);
+}
+
+/* ---- data ---- */
+
+void block_fill(struct worker *w, struct block *b) {
+    size_t words = b->size / 4, rest = b->size % 4;
+    b->word = new_word();
+    history_add(w, FILL, b, b->home->handle);
+    if (words)
+        MUST(w, b, cuMemsetD32Async(b->ptr, b->word, words, b->home->handle));
+    if (rest)
+        MUST(w, b, cuMemsetD8Async(b->ptr + 4 * words, (unsigned char)b->word, rest, b->home->handle));
+}
+
+static void compare(struct worker *w, const struct inspection *i) {
+    const unsigned char *bytes = (const unsigned char *)w->ring + i->at;
+    const uint32_t *words = (const uint32_t *)(const void *)bytes;
+    size_t n = i->block.size / 4, at = 0;
+    uint32_t wrong = 0;
+    for (size_t k = 0; k < n; k++)
+        wrong |= words[k] ^ i->block.word;
+    for (size_t k = 4 * n; k < i->block.size; k++)
+        wrong |= bytes[k] ^ (i->block.word & 255);
+    if (!wrong)
+        return;
+    while (at < n && words[at] == i->block.word)
+        at++;
+    uint32_t found = at < n ? words[at] : bytes[4 * n];
+    history_print(&i->block, found);
+    soak_fail(w, &i->block, "byte %zu of %zu was overwritten: word %08x, not %08x", 4 * at, i->block.size, found, i->block.word);
+}
+
+static bool arrived(struct worker *w, struct inspection *i, bool wait) {
+    CUresult res = wait ? cuEventSynchronize(i->copied) : cuEventQuery(i->copied);
+    if (res == CUDA_ERROR_NOT_READY)
+        return false;
+    MUST(w, &i->block, res);
+    compare(w, i);
+    MUST(w, &i->block, cuEventDestroy(i->copied));
+    stream_put(i->block.home);
+    return true;
+}
+
+static bool finish_first(struct worker *w, bool wait) {
+    struct inspection *i = &w->inspections[w->first_inspection];
+    if (!w->inspecting || !arrived(w, i, wait))
+        return false;
+    w->first_inspection = (w->first_inspection + 1) % INSPECTIONS;
+    w->inspecting--;
+    w->ring_used -= i->bytes;
+    return true;
+}
+
+void inspections_finish(struct worker *w, bool all) {
+    while (finish_first(w, all))
+        continue;
+}
+
+/* Room in the ring, made by waiting for the oldest if need be. */
+static struct inspection *inspection_new(struct worker *w, size_t size) {
+    size_t bytes = (size + 63) / 64 * 64;
+    for (;;) {
+        size_t at = w->ring_head, padding = at + bytes > soak.ring ? soak.ring - at : 0;
+        if (w->inspecting < INSPECTIONS && w->ring_used + padding + bytes <= soak.ring) {
+            struct inspection *i = &w->inspections[(w->first_inspection + w->inspecting++) % INSPECTIONS];
+            i->at = padding ? 0 : at;
+            i->bytes = bytes + padding;
+            w->ring_head = i->at + bytes;
+            w->ring_used += i->bytes;
+            return i;
+        }
+        finish_first(w, true);
+    }
+}
+
+void block_inspect(struct worker *w, struct block *b) {
+    if (!b->word)
+        return;
+    struct inspection *i = inspection_new(w, b->size);
+    i->block = *b;
+    stream_get(b->home);
+    history_add(w, INSPECT, b, b->home->handle);
+    MUST(w, b, cuMemcpyDtoHAsync(w->ring + i->at, b->ptr, b->size, b->home->handle));
+    i->copied = stream_mark(w, b->home);
+}
+
+/* ---- allocation and release ---- */
+
+static bool alloc_sync(struct worker *w, struct block *b) {
+    soak_device(w, b->device);
+    CUresult res = door_alloc(&b->ptr, b->size);
+    if (res == CUDA_ERROR_OUT_OF_MEMORY)
+        return false;
+    MUST(w, b, res);
+    history_add(w, ALLOC, b, NULL);
+    return true;
+}
+
+static bool alloc_async(struct worker *w, struct block *b) {
+    struct stream *s = stream_pick(w, b->device);
+    if (s->device != b->device && !b->served) {
+        stream_leave(s);
+        return alloc_sync(w, b);
+    }
+    CUmemoryPool pool = s->device != b->device || soak_random(w, 3) == 0 ? soak.pool[b->device] : NULL;
+    CUresult res = door_alloc_async(&b->ptr, b->size, pool, s->handle);
+    if (!res) {
+        set_home(b, s);
+        history_add(w, ALLOC_ASYNC, b, s->handle);
+    }
+    stream_leave(s);
+    if (res != CUDA_ERROR_OUT_OF_MEMORY)
+        MUST(w, b, res);
+    return !res;
+}
+
+bool block_alloc(struct worker *w, size_t size, int device) {
+    struct block b = { .size = size, .device = device, .served = !soak.pages_only || size >= soak.granularity };
+    if (w->count == BLOCKS_MOST)
+        return false;
+    if (!(soak_random(w, 100) < 40 ? alloc_sync(w, &b) : alloc_async(w, &b))) {
+        w->ooms++;
+        atomic_fetch_add(&soak.ooms, 1);
+        return false;
+    }
+    if (b.ptr % (b.size < 256 ? 256 : 512) && b.served)
+        soak_fail(w, &b, "an address that is not aligned");
+    atomic_fetch_add(&soak.live[device], size);
+    w->allocs++;
+    atomic_fetch_add(&soak.allocs, 1);
+    struct stream *s = block_enter(w, &b);
+    block_fill(w, &b);
+    stream_leave(s);
+    w->blocks[w->count++] = b;
+    return true;
+}
+
+void block_remove(struct worker *w, size_t index) {
+    w->blocks[index] = w->blocks[--w->count];
+}
+
+void block_free(struct worker *w, size_t index) {
+    struct block b = w->blocks[index];
+    uint32_t dice = soak_random(w, 100);
+    block_remove(w, index);
+    struct stream *s = block_enter(w, &b);
+    block_inspect(w, &b);
+    if (dice < 40) {
+        /* cudaFree: by any thread, with no order but that of the host. */
+        stream_leave(s);
+        if (soak_random(w, 2))
+            soak_device(w, (int)soak_random(w, (uint32_t)soak.devices));
+        history_add(w, FREE, &b, NULL);
+        MUST(w, &b, door_free(b.ptr));
+    } else {
+        if (dice < 60) {
+            stream_leave(s);
+            s = stream_pick(w, b.device);
+            if (block_reaches(&b, s->device))
+                block_move(w, &b, s);
+            else {
+                stream_leave(s);
+                s = block_enter(w, &b);
+            }
+        }
+        history_add(w, FREE_ASYNC, &b, s->handle);
+        MUST(w, &b, door_free_async(b.ptr, s->handle));
+        stream_leave(s);
+    }
+    atomic_fetch_sub(&soak.live[b.device], b.size);
+    atomic_fetch_add(&soak.frees, 1);
+    stream_put(b.home);
+}
+
+/* ---- between blocks ---- */
+
+void block_copy(struct worker *w, struct block *from, struct block *to) {
+    if (from == to || from->size > to->size || !block_reaches(to, from->device) || !block_reaches(from, to->device))
+        return;
+    struct stream *s = block_enter(w, to);
+    if (!block_reaches(from, s->device)) {
+        stream_leave(s);
+        return;
+    }
+    /* What is read by this stream has its home there from now on. */
+    block_move(w, from, s);
+    block_inspect(w, to);
+    if (to->size == from->size) {
+        to->word = from->word;
+        history_add(w, FILL, to, s->handle);
+    }
+    if (to->word == from->word)
+        MUST(w, to, cuMemcpyDtoDAsync(to->ptr, from->ptr, from->size, s->handle));
+    stream_leave(s);
+}
