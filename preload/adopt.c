@@ -40,19 +40,17 @@ static bool agrees(const char *variable)
     return true;
 }
 
-/*
- * libc's own two. Those that the program would give us may be others: a shell keeps its variables itself, and before
- * it has begun it sees either the environment or what was set, not both.
- */
-static char *(*libc_getenv)(const char *name);
-static int (*libc_setenv)(const char *name, const char *value, int overwrite);
-
 void vp_adopt(void)
 {
     const struct vp_options *options = vp_options();
+    /*
+     * libc's own two. Those that the program would give us may be others: a shell keeps its variables itself,
+     * and before it has begun it sees either the environment or what was set, not both.
+     */
+    char *(*libc_getenv)(const char *) = (__typeof__(libc_getenv))vp_real_dlsym(RTLD_NEXT, "getenv");
+    int (*libc_setenv)(const char *, const char *, int) =
+        (__typeof__(libc_setenv))vp_real_dlsym(RTLD_NEXT, "setenv");
 
-    libc_getenv = (__typeof__(libc_getenv))vp_real_dlsym(RTLD_NEXT, "getenv");
-    libc_setenv = (__typeof__(libc_setenv))vp_real_dlsym(RTLD_NEXT, "setenv");
     if (!libc_getenv || !libc_setenv || !options->adopt || options->policy == VP_POLICY_NATIVE)
         return;
     for (size_t i = 0; i < SETTINGS; i++) {

@@ -648,7 +648,6 @@ static void entries(void)
     entry("cuMemAllocAsync_ptsz", 13000, 0);
     entry("cuCtxRecordEvent", 12040, 0);
     entry("cuCtxRecordEvent", 12050, 0);
-    entry("cuGraphInstantiate", 12000, 0);
     void *fn;
     SAY(cuGetProcAddress("cuNoSuchThing", &fn, 13000, 0, NULL));
     NEED(cuGetProcAddress("cuMemAlloc", &fn, 13000, 0, NULL));
@@ -671,7 +670,6 @@ static void entries(void)
     WHICH("cuStreamGetCaptureInfo", 13000, 0, cuStreamGetCaptureInfo_v3);
     WHICH("cuEventElapsedTime", 12070, 0, cuEventElapsedTime);
     WHICH("cuEventElapsedTime", 12080, 0, cuEventElapsedTime_v2);
-    WHICH("cuGraphInstantiate", 12000, 0, cuGraphInstantiateWithFlags);
     WHICH("cuGetProcAddress", 13000, 0, cuGetProcAddress_v2);
     const char *text = NULL;
     SAY(cuGetErrorName(2, &text));
@@ -739,8 +737,6 @@ static void missing_reserved(void)
     SAY(cuMemcpyDtoD(p, at, 16));
     SAY(cuMemcpyHtoD(at, host, 16));
     SAY(cuMemcpyDtoH(host, at, 16));
-    SAY(cuMemcpyAsync(at, p, 16, NULL));
-    SAY(cuCtxSynchronize());
 }
 
 static void missing_end(void)

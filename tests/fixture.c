@@ -166,7 +166,7 @@ static uint64_t measure(const struct script *s, const char *word)
         uint64_t value;
     } all[] = {
         { "held=", now->held_bytes / s->unit },
-        { "created=", now->calls.create - s->mark.calls.create },
+        { "grown=", (now->held_bytes - s->mark.held_bytes) / s->unit },
         { "waits=", now->waits_gpu - s->mark.waits_gpu },
         { "stitches=", now->stitches - s->mark.stitches },
         { "awaits=", (uint64_t)(fx.awaits - s->awaits) },

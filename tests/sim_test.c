@@ -11,7 +11,8 @@
 
 #define G ((size_t)64 << 10)
 #define OK(call) cr_assert_eq(call, CUDA_SUCCESS, "%s failed", #call)
-#define IS(call, code) \
+/* The rest of the arguments, if any, say why. */
+#define IS(call, code, ...) \
     do { \
         int got_ = (int)(call); \
         cr_assert_eq(got_, (int)(code), "%s gave %d and not %d", #call, got_, (int)(code)); \
@@ -286,23 +287,21 @@ Test(sim, work_on_missing_memory_is_a_violation, .init = late)
     CUmemGenericAllocationHandle handle = create(G);
     OK(cuMemAddressReserve(&at, 4 * G, 0, 0, 0));
     OK(cuMemMap(at, G, 0, handle, 0));
-    OK(cuMemsetD8(at, 1, 1));
-    cr_expect_eq(vp_sim_violations(), 1u, "no access yet");
+    IS(cuMemsetD8(at, 1, 1), CUDA_ERROR_INVALID_VALUE, "no access yet");
     allow(at, G);
-    OK(cuMemsetD8(at + G - 1, 1, 2));
-    cr_expect_eq(vp_sim_violations(), 2u, "across the end");
-    OK(cuMemsetD8Async(at, 1, 1, blocking));
-    OK(cuMemUnmap(at, G));
-    cr_expect_eq(vp_sim_violations(), 3u, "unmapped under queued work");
-    OK(cuStreamSynchronize(blocking));
-    cr_expect_eq(vp_sim_violations(), 4u, "and the work itself");
+    IS(cuMemsetD8(at + G - 1, 1, 2), CUDA_ERROR_INVALID_VALUE, "across the end");
     OK(cuMemAlloc(&native, 100));
     OK(cuMemFree(native));
-    OK(cuMemsetD8(native, 1, 1));
-    cr_expect_eq(vp_sim_violations(), 5u, "freed memory");
+    IS(cuMemsetD8(native, 1, 1), CUDA_ERROR_INVALID_VALUE, "freed memory");
+    cr_expect_eq(vp_sim_violations(), 0u, "what is refused at once is not punished");
+    OK(cuMemsetD8Async(at, 1, 1, blocking));
+    OK(cuMemUnmap(at, G));
+    cr_expect_eq(vp_sim_violations(), 1u, "unmapped under queued work");
+    OK(cuStreamSynchronize(blocking));
+    cr_expect_eq(vp_sim_violations(), 2u, "and the work itself");
     OK(cuStreamDestroy(other));
     IS(cuStreamQuery(other), CUDA_ERROR_INVALID_HANDLE);
-    cr_expect_eq(vp_sim_violations(), 6u, "a destroyed handle");
+    cr_expect_eq(vp_sim_violations(), 3u, "a destroyed handle");
 }
 
 Test(sim, stream_ordered_memory_has_a_beginning_and_an_end, .init = late)
@@ -316,9 +315,7 @@ Test(sim, stream_ordered_memory_has_a_beginning_and_an_end, .init = late)
     vp_sim_release(blocking);
     OK(cuMemFreeAsync(at, blocking));
     OK(cuStreamSynchronize(blocking));
-    OK(cuMemsetD8Async(at, 1, 100, blocking));
-    OK(cuStreamSynchronize(blocking));
-    cr_expect_eq(vp_sim_violations(), 2u, "used after the free");
+    IS(cuMemsetD8Async(at, 1, 100, blocking), CUDA_ERROR_INVALID_VALUE);
 }
 
 Test(sim, freeing_native_memory_waits_for_the_device, .init = late)
@@ -506,8 +503,8 @@ static CUresult allocate_async_elsewhere(void)
 
 Test(sim, what_a_capture_bears, .init = late)
 {
-    enum { GLOBAL = CU_STREAM_CAPTURE_MODE_GLOBAL, LOCAL = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-           RELAXED = CU_STREAM_CAPTURE_MODE_RELAXED };
+    const CUstreamCaptureMode GLOBAL = CU_STREAM_CAPTURE_MODE_GLOBAL, LOCAL = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                              RELAXED = CU_STREAM_CAPTURE_MODE_RELAXED;
     const struct {
         const char *name;
         CUstreamCaptureMode mode;
@@ -528,7 +525,8 @@ Test(sim, what_a_capture_bears, .init = late)
         {"probe of legacy, non-blocking", GLOBAL, false, probe_legacy, 0, 0},
         {"native allocation, global", GLOBAL, false, allocate, 900, 901},
         {"native allocation, relaxed", RELAXED, false, allocate, 0, 0},
-        {"stream-ordered allocation elsewhere", GLOBAL, true, allocate_async_elsewhere, 0, 0},
+        {"stream-ordered allocation elsewhere, global", GLOBAL, true, allocate_async_elsewhere, 900, 901},
+        {"stream-ordered allocation elsewhere, relaxed", RELAXED, true, allocate_async_elsewhere, 0, 0},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         CUgraph graph = NULL;
@@ -577,7 +575,10 @@ Test(sim, old_drivers_lack_young_functions)
     void *fn;
     CUdriverProcAddressQueryResult status;
     start("driver=12040");
-    cr_expect_neq(cuGetProcAddress("cuCtxRecordEvent", &fn, 13000, 0, &status), CUDA_SUCCESS);
+    IS(cuGetProcAddress("cuCtxRecordEvent", &fn, 13000, 0, &status), CUDA_ERROR_INVALID_VALUE, "younger than the driver");
+    OK(cuGetProcAddress("cuCtxRecordEvent", &fn, 12040, 0, &status));
+    cr_expect_null(fn);
+    cr_expect_eq(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     IS(cuCtxRecordEvent(context, event), CUDA_ERROR_NOT_SUPPORTED);
     OK(cuGetProcAddress("cuMemAlloc", &fn, 12040, 0, &status));
     cr_expect_eq(fn, (void *)cuMemAlloc_v2);

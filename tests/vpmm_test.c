@@ -26,7 +26,7 @@ static const struct {
       "a+2 b+2 c+2 d+2 a- c- e+4 b- d- e- held=8" },
     { "neighbours unite in any order", 6,
       "a+2 b+2 c+2 b- a- d+4 d@a d- c- a+2 b+2 c+2 a- b- d+4 d@a d- c- a+2 b+2 c+2 a- c- b- d+6 d@a held=6" },
-    { "own memory first, by a remap", 6, "a+2 S2 b+2 S1 c+2 a- c- S2 b- S1 mark d+4 d^b created=0 held=6 S2 e+2 e@b" },
+    { "own memory first, by a remap", 6, "a+2 S2 b+2 S1 c+2 a- c- S2 b- S1 mark d+4 d^b grown=0 held=6 S2 e+2 e@b" },
     { "three apart, then one page, then growth", 10, "a+2 b+2 c+2 d+2 e+2 a- c- e- f+5 held=10 g+1 held=10 h+1 held=11" },
     { "growth by what is short alone", 6, "a+2 b+2 c+2 a- b- d+4 d@a d- c- e+7 held=7" },
     { "growth from nothing", 0, "a+2 held=2 a- b+4 held=4 b- c+2 d+2 held=4 c- e+4 held=6" },
@@ -64,7 +64,7 @@ Test(vpmm, the_oldest_in_flight_is_waited_for)
 {
     const struct vp_pool_config config = { .va = 256 * MiB, .pages = 8 };
     fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, &config);
-    fx_script("a+2 S2 b+2 S3 c+4 busy1 busy2 S2 b- S1 a- S3 mark d+2 d@b waits=1 created=0 idle1 idle2", PAGE);
+    fx_script("a+2 S2 b+2 S3 c+4 busy1 busy2 S2 b- S1 a- S3 mark d+2 d@b waits=1 grown=0 idle1 idle2", PAGE);
     fx_close();
 }
 

@@ -16,7 +16,8 @@ static const uint64_t BARRIER_WAIT_NS = 2000000000;
 /* How long an allocation waits for pending work to free something before it reports out of memory. */
 static const uint64_t PENDING_WAIT_NS = 5000000000;
 
-static __thread bool inside;
+/* Initial-exec: the library is there from the start, and asks nothing of the dynamic linker later. */
+static __thread bool inside __attribute__((tls_model("initial-exec")));
 
 bool vp_enter(void) {
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || inside)
@@ -147,13 +148,15 @@ static void pause_for(uint64_t waited_ns) {
         nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 }
 
-/* Returns true if the event completed, false after the bound or an error (then in lines->error). */
+/* Returns true if the event completed; false after the bound, the end of its context, or an error (then in lines->error). */
 static bool wait_event(struct vp_event *ev) {
     uint64_t begin = vp_clock_ns();
+    struct vp_context *ctx = ev->context;
     CUevent handle = ev->handle;
-    CUresult res;
+    CUresult res = CUDA_ERROR_NOT_READY;
+    ctx->waiters++;
     vp_leave();
-    for (;;) {
+    while (!atomic_load(&ctx->ending)) {
         CUstreamCaptureMode mode = vp_capture_relax(&vp_state.lines);
         res = vp_state.drv.cuEventQuery(handle);
         vp_capture_restore(&vp_state.lines, mode);
@@ -163,6 +166,7 @@ static bool wait_event(struct vp_event *ev) {
         pause_for(waited);
     }
     reenter();
+    ctx->waiters--;
     if (res && res != CUDA_ERROR_NOT_READY && !ev->dropped)
         vp_state.lines.error = res;
     vp_event_put(&vp_state.lines, ev);

@@ -1,7 +1,7 @@
 /* What happens to streams, contexts, captures, peers and the process; and what outsiders may do to us. */
 #include "api/api_private.h"
 
-#include <unistd.h>
+#include <sched.h>
 
 /* ---- streams ---- */
 
@@ -88,16 +88,28 @@ void vp_api_context_created(CUcontext handle, bool primary) {
     vp_leave();
 }
 
-void vp_api_context_destroying(CUcontext ctx) {
-    /* Nothing to do before: its work ends with it, and until then goes on. Kept as a door's duty so that the order stays stated. */
-    (void)ctx;
+void vp_api_context_destroying(CUcontext handle) {
+    if (!handle || !vp_enter())
+        return;
+    struct vp_context *ctx = vp_map_get(&vp_state.lines.by_handle, (uintptr_t)handle);
+    if (ctx)
+        vp_context_end(ctx);
+    while (ctx && ctx->waiters) {
+        vp_leave();
+        sched_yield();
+        if (!vp_enter())
+            return;
+    }
+    vp_leave();
 }
 
 void vp_api_context_destroyed(CUcontext handle, bool ended) {
-    if (!handle || !ended || !vp_enter())
+    if (!handle || !vp_enter())
         return;
     struct vp_context *ctx = vp_map_get(&vp_state.lines.by_handle, (uintptr_t)handle);
-    if (ctx) {
+    if (ctx && !ended)
+        vp_context_revive(ctx);
+    if (ctx && ended) {
         vp_context_drop(&vp_state.lines, ctx);
         for (int dev = 0; dev < VP_DEVICES; dev++)
             if (vp_state.pools[dev]) {

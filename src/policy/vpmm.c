@@ -82,8 +82,13 @@ struct harvest {
     size_t count, want;
 };
 
-/* Usable pages of the oldest run younger than `after`; false if there is none. */
-static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool own, uint64_t after, struct run *out) {
+/* Runs in order of age, then address: is `a` before `b`? */
+static bool older(const struct run *a, const struct run *b) {
+    return a->age != b->age ? a->age < b->age : a->begin < b->begin;
+}
+
+/* The next run after `last` in that order (`last` NULL: the first); false if there is none. */
+static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool own, const struct run *last, struct run *out) {
     struct run run;
     struct vp_region *r;
     struct vp_space *s;
@@ -95,7 +100,7 @@ static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool ow
             for (const struct vp_piece *p = r->state == VP_FREE ? r->pieces : NULL; p; begin = run.end) {
                 p = run_at(r, p, begin, &run);
                 bool mine = run.stream == self || !run.stream;
-                if (mine == own && run.age + 1 > after && (!found || run.age < out->age)) {
+                if (mine == own && (!last || older(last, &run)) && (!found || older(&run, out))) {
                     *out = run;
                     found = true;
                 }
@@ -105,8 +110,9 @@ static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool ow
 }
 
 static void harvest(struct vp_pool *pool, struct harvest *h, bool own) {
-    struct run run;
-    for (uint64_t after = 0; h->count < h->want && next_run(pool, h->req, own, after, &run); after = run.age + 2)
+    struct run run, last;
+    for (bool more = next_run(pool, h->req, own, NULL, &run); more && h->count < h->want;
+         last = run, more = next_run(pool, h->req, own, &last, &run))
         for (CUdeviceptr at = run.begin; at < run.end && h->count < h->want; at += pool->granularity)
             if (vp_range_usable(run.region, at, at + pool->granularity, h->req, h->use))
                 h->chunks[h->count++] = vp_mapping_at(pool, at)->chunk;
@@ -123,20 +129,6 @@ static size_t usable_pages(struct vp_pool *pool, const struct vp_request *req, e
     return pages;
 }
 
-static void reap_all(struct vp_pool *pool) {
-    struct vp_space *s;
-    struct vp_region *r, *next;
-    vp_list_each(s, &pool->spaces, link)
-        for (r = vp_container_of(s->regions.next, struct vp_region, va); r; r = next) {
-            CUdeviceptr addr = r->addr, end = vp_region_end(r);
-            if (r->state == VP_ZOMBIE) {
-                vp_stitch_reap(pool, addr, end);
-                r = vp_region_at(pool, end - 1);
-            }
-            next = vp_region_next(r);
-        }
-}
-
 /* Maps `fresh` new pages and then the harvested ones into a hole. */
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_fit *fit) {
     struct vp_region *hole;
@@ -149,6 +141,8 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
         return -ENOMEM;
     harvest(pool, &h, true);
     harvest(pool, &h, false);
+    if (h.count != pages)
+        return -EIO;
     while (created < fresh && !(err = vp_chunk_create(pool, pool->granularity, &h.chunks[created])))
         created++;
     if (!err)
@@ -169,7 +163,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     struct vp_fit fit = find(pool, req, true, VP_USE_READY, BY_SIZE);
     if (!fit.region) {
         vp_fit_refresh(pool);
-        reap_all(pool);
+        vp_stitch_reap_all(pool);
         fit = find(pool, req, true, VP_USE_READY, BY_SIZE);
     }
     if (!fit.region)
@@ -185,7 +179,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
             return err;
     }
     int err = vp_fit_take(pool, fit, req, out);
-    reap_all(pool);
+    vp_stitch_reap_all(pool);
     return err;
 }
 

@@ -75,6 +75,14 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     return ctx;
 }
 
+void vp_context_end(struct vp_context *ctx) {
+    atomic_store(&ctx->ending, true);
+}
+
+void vp_context_revive(struct vp_context *ctx) {
+    atomic_store(&ctx->ending, false);
+}
+
 struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev) {
     struct vp_line_stats sum = { 0 };
     const struct vp_context *ctx;
@@ -210,8 +218,8 @@ static bool line_nameable(const struct vp_lines *ls, const struct vp_line *line)
 static int line_record(struct vp_lines *ls, struct vp_line *line) {
     struct vp_context *ctx = line->context;
     bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
-    bool by_stream = line_nameable(ls, line);
-    if (by_stream ? capturing && stream_captures(ls, line->stream) : capturing || !ls->barriers)
+    bool by_stream = !ctx->ending && line_nameable(ls, line);
+    if (ctx->ending || (by_stream ? capturing && stream_captures(ls, line->stream) : capturing || !ls->barriers))
         return -EBUSY;
     struct vp_event *ev = event_take(ls, ctx);
     if (!ev)
@@ -249,7 +257,7 @@ void vp_line_host_func(struct vp_line *line) {
 /* Asks the line's events, oldest first, until one has not completed. */
 static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
     uint64_t before = line->met, begin = vp_clock_ns();
-    while (!vp_list_empty(&line->events)) {
+    while (!vp_list_empty(&line->events) && !line->context->ending) {
         struct vp_event *ev = vp_container_of(line->events.next, struct vp_event, link);
         ev->context->stats.queries++;
         CUresult res = ls->drv->cuEventQuery(ev->handle);
@@ -525,14 +533,14 @@ static bool point_held_up(const struct vp_point *p) {
 
 bool vp_cond_waitable(const vp_cond *cond, const struct vp_line *line, bool early) {
     for (const struct vp_point *p = cond; p && p->line; p = p->next)
-        if (!line_behind(line, p) && (!p->own || (early && point_held_up(p))))
+        if (!line_behind(line, p) && (!p->own || p->line->context->ending || (early && point_held_up(p))))
             return false;
     return line != NULL;
 }
 
 bool vp_cond_host_waitable(const vp_cond *cond) {
     for (const struct vp_point *p = cond; p && p->line; p = p->next)
-        if (!point_met(p) && !(p->own && p->line->kind == VP_LINE_BARRIER))
+        if (!point_met(p) && !(p->own && p->line->kind == VP_LINE_BARRIER && !p->line->context->ending))
             return false;
     return true;
 }

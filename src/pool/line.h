@@ -86,6 +86,8 @@ struct vp_context {
     struct vp_list link;        /* vp_lines.contexts */
     bool primary;               /* the device's primary context */
     bool gone;                  /* destroyed: all its work is over, its handles are dead */
+    atomic_bool ending;         /* being destroyed: its handles are not to be used any more, its work may still run */
+    unsigned waiters;           /* threads that ask one of its events outside the lock; they look at `ending` */
     struct vp_line_stats stats;
 };
 
@@ -114,6 +116,10 @@ void vp_lines_finish(struct vp_lines *ls);
 struct vp_context *vp_context_current(struct vp_lines *ls);
 /* The context of that handle (which must be alive), or NULL. */
 struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle);
+/* Before a context is destroyed: from now on none of its handles is touched. The caller then waits, letting the lock go, until nobody is left in
+ * `waiters`. `revive` undoes it if the context lives on. */
+void vp_context_end(struct vp_context *ctx);
+void vp_context_revive(struct vp_context *ctx);
 /* The sum of what the contexts of a device counted. */
 struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev);
 /* A context's end: all its points count as met, its streams and events are forgotten. The struct stays valid as long as points name it. */

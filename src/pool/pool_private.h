@@ -103,10 +103,12 @@ void vp_mapping_switch(struct vp_pool *pool, struct vp_mapping *to);
  * Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free memory. All or nothing. 0, -ENOMEM, -EIO.
  */
 int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
-/* The lowest hole of a zone with room, reserving more addresses if need be. 0, -ENOMEM. */
+/* The smallest hole of a zone with room; if there is none, after reserving more addresses or else reaping all old mappings. 0, -ENOMEM. */
 int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, struct vp_region **hole);
 /* Unmaps zombie [addr, end), as far as the host has seen its conditions met. True if all of it is a hole now. */
 bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* The same for every zombie. */
+void vp_stitch_reap_all(struct vp_pool *pool);
 /* Scratch memory of the pool: at least `bytes`, contents undefined; NULL when the system has no more. Valid until the next call. */
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes);
 

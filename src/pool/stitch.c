@@ -109,27 +109,27 @@ int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUde
     return err;
 }
 
+static struct vp_region *smallest_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size) {
+    struct vp_space *s;
+    struct vp_region *r, *best = NULL;
+    vp_list_each(s, &pool->spaces, link)
+        if (s->zone == zone)
+            vp_list_each(r, &s->holes, holes)
+                if (r->size >= size && (!best || vp_region_compare(r, best) < 0))
+                    best = r;
+    return best;
+}
+
 int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, struct vp_region **hole) {
-    for (int attempt = 0; attempt < 2; attempt++) {
-        struct vp_space *s;
-        struct vp_region *r, *best = NULL;
-        vp_list_each(s, &pool->spaces, link)
-            if (s->zone == zone)
-                vp_list_each(r, &s->holes, holes)
-                    if (r->size >= size && (!best || vp_region_compare(r, best) < 0))
-                        best = r;
-        if (best) {
-            *hole = best;
-            return 0;
-        }
-        /* Twice what is needed, and no less than a GiB, so that this stays rare. */
-        size_t least = vp_round_up(size, pool->granularity), want = vp_round_up(size * 2, UINT64_C(1) << 30);
-        if (pool->config.va)
-            want = vp_round_up(pool->config.va > least ? pool->config.va : least, pool->granularity);
-        if (vp_space_add(pool, zone, want) < 0 && vp_space_add(pool, zone, least) < 0)
-            return -ENOMEM;
-    }
-    return -ENOMEM;
+    if ((*hole = smallest_hole(pool, zone, size)))
+        return 0;
+    /* Twice what is needed, and no less than a GiB, so that this stays rare. */
+    size_t least = vp_round_up(size, pool->granularity), want = vp_round_up(size * 2, UINT64_C(1) << 30);
+    if (pool->config.va)
+        want = vp_round_up(pool->config.va > least ? pool->config.va : least, pool->granularity);
+    if (vp_space_add(pool, zone, want) < 0 && vp_space_add(pool, zone, least) < 0)
+        vp_stitch_reap_all(pool);
+    return (*hole = smallest_hole(pool, zone, size)) ? 0 : -ENOMEM;
 }
 
 /* The bytes of a mapping turn into a hole. */
@@ -169,6 +169,20 @@ bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
             pool->stats.reaps++;
     }
     return all;
+}
+
+void vp_stitch_reap_all(struct vp_pool *pool) {
+    struct vp_space *s;
+    struct vp_region *r, *next;
+    vp_list_each(s, &pool->spaces, link)
+        for (r = vp_container_of(s->regions.next, struct vp_region, va); r; r = next) {
+            CUdeviceptr addr = r->addr, end = vp_region_end(r);
+            if (r->state == VP_ZOMBIE) {
+                vp_stitch_reap(pool, addr, end);
+                r = vp_region_at(pool, end - 1);
+            }
+            next = vp_region_next(r);
+        }
 }
 
 /* Gives one idle chunk back; false if something still uses it, or may. */

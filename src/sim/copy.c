@@ -11,9 +11,9 @@ static size_t span(size_t width, size_t height, size_t pitch)
     return height ? (height - 1) * pitch + width : 0;
 }
 
-static bool may(const struct sim_op *op, uintptr_t at, size_t bytes, bool write, bool any_device, const char *verb)
+static bool may(const struct sim_op *op, uintptr_t at, size_t bytes, bool write, bool copy, const char *verb)
 {
-    const char *fault = sim_access_fault(at, bytes, op->stream->context, write, any_device);
+    const char *fault = sim_access_fault(at, bytes, op->stream->context, write, copy, SIM_AT_RUN);
     if (fault)
         sim_violation("work of stream %llu %s %zu bytes at %#lx: %s", (unsigned long long)op->stream->id, verb, bytes,
                       (unsigned long)at, fault);
@@ -117,7 +117,7 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned ele
     if (!width || !height)
         return CUDA_SUCCESS;
     if (dst % element || (height > 1 && (pitch % element || pitch < width * element)) ||
-        !sim_access_known((uintptr_t)dst))
+        sim_access_fault((uintptr_t)dst, span(width * element, height, pitch), stream->context, true, false, SIM_AT_CALL))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_op *op = sim_op_new(SIM_OP_FILL);
     op->fill.dst = (uintptr_t)dst;
@@ -145,6 +145,9 @@ static CUresult copy(struct area dst, struct area src, size_t width, size_t heig
     if (!dst.at || !src.at)
         return CUDA_ERROR_INVALID_VALUE;
     bool from_pageable = sim_is_pageable(src.at), to_pageable = sim_is_pageable(dst.at);
+    if ((!from_pageable && sim_access_fault(src.at, span(width, height, src.pitch), stream->context, false, true, SIM_AT_CALL)) ||
+        (!to_pageable && sim_access_fault(dst.at, span(width, height, dst.pitch), stream->context, true, true, SIM_AT_CALL)))
+        return CUDA_ERROR_INVALID_VALUE;
     bool device_only = wait == WAIT && !from_pageable && !to_pageable && sim.options.late_memset;
     struct sim_op *op = sim_op_new(SIM_OP_COPY);
     op->copy.dst = dst.at;

@@ -44,8 +44,7 @@ static CUdriverProcAddressQueryResult look_up(const char *symbol, int version, b
             best_since = since;
         }
     }
-    /* Default streams by thread came with 7.0: before that there is only the legacy form. */
-    *fn = !best ? NULL : per_thread && version >= 7000 && best->per_thread ? best->per_thread : best->legacy;
+    *fn = !best ? NULL : per_thread && best->per_thread ? best->per_thread : best->legacy;
     if (best)
         return CU_GET_PROC_ADDRESS_SUCCESS;
     return known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -58,10 +57,9 @@ static CUresult get(const char *symbol, void **fn, int version, cuuint64_t flags
         return CUDA_ERROR_INVALID_VALUE;
     CUdriverProcAddressQueryResult found =
         look_up(symbol, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, fn);
-    /* With a status to look at, not finding is no error. */
     if (status)
         *status = found;
-    return status || found == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    return CUDA_SUCCESS;
 }
 
 SIM_API(SIM_EARLY | SIM_SURE, 12000, cuGetProcAddress_v2,
@@ -75,7 +73,10 @@ SIM_API(SIM_EARLY | SIM_SURE, 12000, cuGetProcAddress_v2,
 SIM_API(SIM_EARLY | SIM_SURE, 11030, cuGetProcAddress, (const char *symbol, void **fn, int version, cuuint64_t flags),
         (symbol, fn, version, flags))
 {
-    return get(symbol, fn, version, flags, NULL);
+    CUdriverProcAddressQueryResult status;
+    CUresult result = get(symbol, fn, version, flags, &status);
+    /* Not finding is an error only for this older form, which has no status. */
+    return result == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_ERROR_NOT_FOUND : result;
 }
 
 SIM_API(SIM_EARLY | SIM_SURE, 3000, cuGetExportTable, (const void **table, const CUuuid *id), (table, id))

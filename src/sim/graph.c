@@ -192,7 +192,7 @@ void sim_capture_leave(struct sim_stream *stream)
     }
 }
 
-SIM_STREAM_API(_ptsz, 0, 10010, cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), (handle, mode))
+static CUresult begin(CUstream handle, CUstreamCaptureMode mode)
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
@@ -217,6 +217,17 @@ SIM_STREAM_API(_ptsz, 0, 10010, cuStreamBeginCapture_v2, (CUstream handle, CUstr
     LIST_INSERT_HEAD(&sim.captures, capture, link);
     stream->capture = capture;
     return CUDA_SUCCESS;
+}
+
+#undef cuStreamBeginCapture
+SIM_STREAM_API(_ptsz, 0, 10000, cuStreamBeginCapture, (CUstream handle), (handle))
+{
+    return begin(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+SIM_STREAM_API(_ptsz, 0, 10010, cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), (handle, mode))
+{
+    return begin(handle, mode);
 }
 
 static void reach(struct sim_op *op)

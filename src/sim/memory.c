@@ -142,17 +142,20 @@ void sim_blocks_reset(void)
 
 /* ---- who may touch what ---- */
 
-static const char *block_fault(const struct sim_block *block, const struct sim_context *context, bool any_device)
+static const char *block_fault(const struct sim_block *block, const struct sim_context *context, bool copy,
+                               enum sim_when when)
 {
+    if (when == SIM_AT_CALL)
+        return NULL;
     if (block->dead)
         return "graph memory outside its life";
     if (block->born && !sim_op_done(block->born))
         return "the stream-ordered allocation has not happened yet";
     unsigned bit = 1u << context->device;
-    if (block->kind == SIM_BLOCK_POOL && !any_device && !(block->pool->access & bit))
+    if (block->kind == SIM_BLOCK_POOL && !copy && !(block->pool->access & bit))
         return "the pool gives this device no access";
     if ((block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_GRAPH) && block->device != context->device &&
-        !any_device && !(context->peers & (1u << block->device)))
+        !copy && !(context->peers & (1u << block->device)))
         return "memory of a peer without peer access";
     return NULL;
 }
@@ -163,7 +166,8 @@ static const char *mapping_fault(const struct sim_mapping *mapping, const struct
     return allowed & (1u << context->device) ? NULL : "mapped, but this device has no access";
 }
 
-const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool any_device)
+const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool copy,
+                             enum sim_when when)
 {
     uintptr_t end = start + bytes;
     while (start < end) {
@@ -171,7 +175,7 @@ const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_con
         const struct sim_mapping *mapping;
         const struct sim_block *block = sim_block_find(start);
         if (block) {
-            fault = block_fault(block, context, any_device);
+            fault = block_fault(block, context, copy, when);
             start = block->range.end;
         } else if ((mapping = sim_range_find(&sim.mappings, start, start + 1)) != NULL) {
             fault = mapping_fault(mapping, context, write);

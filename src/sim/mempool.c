@@ -414,6 +414,43 @@ SIM_API(SIM_SURE, 11020, cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemory
     return CUDA_SUCCESS;
 }
 
+#if CUDA_VERSION >= 13000
+/* The forms by location, from 13.0 on; only devices have pools here. */
+static bool pool_place(const CUmemLocation *location, CUmemAllocationType type)
+{
+    return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device_ok(location->id) &&
+           type == CU_MEM_ALLOCATION_TYPE_PINNED;
+}
+
+SIM_API(SIM_SURE, 13000, cuMemGetDefaultMemPool,
+        (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type), (pool, location, type))
+{
+    if (!pool || !pool_place(location, type))
+        return CUDA_ERROR_INVALID_VALUE;
+    *pool = default_pool(location->id)->handle;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 13000, cuMemGetMemPool, (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),
+        (pool, location, type))
+{
+    if (!pool || !pool_place(location, type))
+        return CUDA_ERROR_INVALID_VALUE;
+    *pool = current_pool(location->id)->handle;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle),
+        (location, type, handle))
+{
+    struct sim_pool *pool = pool_of(handle);
+    if (!pool || !pool_place(location, type) || pool->device != location->id)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim.devices[location->id].pool = pool;
+    return CUDA_SUCCESS;
+}
+#endif
+
 /* ---- what the simulator does not share ---- */
 
 SIM_API(SIM_SURE, 11020, cuMemPoolExportToShareableHandle,

@@ -220,3 +220,51 @@ SIM_API(SIM_SURE, 11070, cuMemGetHandleForAddressRange,
     *(int *)out = fd;
     return CUDA_SUCCESS;
 }
+
+/* ---- objects of other processes and other interfaces: there is nothing behind them, only the call ---- */
+
+SIM_API(SIM_SURE, 4010, cuIpcGetEventHandle, (CUipcEventHandle *out, CUevent event), (out, event))
+{
+    if (!out || !event || !sim_handle_get(SIM_EVENT, event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    memset(out, 0, sizeof(*out));
+    memcpy(out, &event, sizeof(event));
+    return CUDA_SUCCESS;
+}
+
+SIM_API(0, 4010, cuIpcOpenEventHandle, (CUevent *out, CUipcEventHandle handle), (out, handle))
+{
+    CUevent event;
+    memcpy(&event, &handle, sizeof(event));
+    if (!out || !event || !sim_handle_get(SIM_EVENT, event))
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = event;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(0, 10000, cuImportExternalMemory, (CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc), (out, desc))
+{
+    if (!out || !desc)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = (CUexternalMemory)1;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 10000, cuDestroyExternalMemory, (CUexternalMemory memory), (memory))
+{
+    return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+SIM_API(0, 10000, cuImportExternalSemaphore, (CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc),
+        (out, desc))
+{
+    if (!out || !desc)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = (CUexternalSemaphore)1;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 10000, cuDestroyExternalSemaphore, (CUexternalSemaphore semaphore), (semaphore))
+{
+    return semaphore ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}

@@ -277,7 +277,7 @@ static bool value_reached(const struct sim_op *op)
 {
     if (sim.options.ledger)
         return true;
-    if (sim_access_fault(op->value.at, op->value.wide ? 8 : 4, op->stream->context, false, false))
+    if (sim_access_fault(op->value.at, op->value.wide ? 8 : 4, op->stream->context, false, false, SIM_AT_RUN))
         return true;    /* runs, and reports it */
     uint64_t have = op->value.wide ? *(volatile uint64_t *)op->value.at : *(volatile uint32_t *)op->value.at;
     uint64_t want = op->value.value;

@@ -395,9 +395,12 @@ CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, in
                        struct sim_block **block);
 void sim_block_destroy(struct sim_block *block);
 size_t sim_block_phys(size_t bytes);
-/* Why work of a context may not touch a range, or NULL when it may. A copy may go between devices without peer access
- * (`any_device`), because the driver stages it. */
-const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool any_device);
+/* Why work of a context may not touch a range, or NULL when it may. A call refuses what is not there (SIM_AT_CALL); when
+ * its work runs, the order matters as well: memory not yet born, or graph memory outside its life (SIM_AT_RUN). A copy
+ * may go between devices without peer access, because the driver stages it. */
+enum sim_when { SIM_AT_CALL, SIM_AT_RUN };
+const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool copy,
+                             enum sim_when when);
 /* False for an address that no CUDA call made or registered. */
 bool sim_access_known(uintptr_t address);
 /* Host memory that CUDA does not know. */

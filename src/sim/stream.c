@@ -289,14 +289,22 @@ static CUresult queue_value(CUstream handle, enum sim_op_kind kind, CUdeviceptr 
         return queue_value(stream, kind, at, value, flags, wide); \
     }
 
+#undef cuStreamWaitValue32
+#undef cuStreamWaitValue64
+#undef cuStreamWriteValue32
+#undef cuStreamWriteValue64
+#undef cuStreamBatchMemOp
+
+VALUE_API(cuStreamWaitValue32, 8000, SIM_OP_WAIT_VALUE, cuuint32_t, false)
+VALUE_API(cuStreamWaitValue64, 9000, SIM_OP_WAIT_VALUE, cuuint64_t, true)
+VALUE_API(cuStreamWriteValue32, 8000, SIM_OP_WRITE_VALUE, cuuint32_t, false)
+VALUE_API(cuStreamWriteValue64, 9000, SIM_OP_WRITE_VALUE, cuuint64_t, true)
 VALUE_API(cuStreamWaitValue32_v2, 11070, SIM_OP_WAIT_VALUE, cuuint32_t, false)
 VALUE_API(cuStreamWaitValue64_v2, 11070, SIM_OP_WAIT_VALUE, cuuint64_t, true)
 VALUE_API(cuStreamWriteValue32_v2, 11070, SIM_OP_WRITE_VALUE, cuuint32_t, false)
 VALUE_API(cuStreamWriteValue64_v2, 11070, SIM_OP_WRITE_VALUE, cuuint64_t, true)
 
-SIM_STREAM_API(_ptsz, 0, 11070, cuStreamBatchMemOp_v2,
-               (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params, unsigned int flags),
-               (stream, count, params, flags))
+static CUresult queue_batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params, unsigned flags)
 {
     CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
@@ -311,4 +319,18 @@ SIM_STREAM_API(_ptsz, 0, 11070, cuStreamBatchMemOp_v2,
                                  wide ? p->writeValue.value64 : p->writeValue.value, p->writeValue.flags, wide);
     }
     return result;
+}
+
+SIM_STREAM_API(_ptsz, 0, 8000, cuStreamBatchMemOp,
+               (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params, unsigned int flags),
+               (stream, count, params, flags))
+{
+    return queue_batch(stream, count, params, flags);
+}
+
+SIM_STREAM_API(_ptsz, 0, 11070, cuStreamBatchMemOp_v2,
+               (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params, unsigned int flags),
+               (stream, count, params, flags))
+{
+    return queue_batch(stream, count, params, flags);
 }

@@ -14,9 +14,12 @@
 #include <unistd.h>
 
 /* What a process can reserve in all. Under a sanitizer the host has less room; callers halve and try again. */
-#if defined(__SANITIZE_THREAD__)
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 #define SPACE_LIMIT ((size_t)1 << 36)
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #define SPACE_LIMIT ((size_t)1 << 43)
 #else
 #define SPACE_LIMIT ((size_t)1 << 46)

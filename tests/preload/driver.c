@@ -78,7 +78,8 @@ static void frees_what_the_other_call_allocated(void)
 /* Memory from before us, or from a library that found the driver by another way. */
 static void frees_foreign_pointers(void)
 {
-    CUresult (*real_alloc)(CUdeviceptr *, size_t) = (CUresult(*)(CUdeviceptr *, size_t))self_next("cuMemAlloc_v2");
+    CUresult (*real_alloc)(CUdeviceptr *, size_t) =
+        (CUresult(*)(CUdeviceptr *, size_t))self_next("cuMemAlloc_v2");
     CUdeviceptr foreign, managed;
 
     start();
@@ -145,7 +146,8 @@ static void answers_errors_as_cuda_does(void)
 /* The driver's own memory too: what we keep idle is given back when another's allocation fails. */
 static void gives_way_to_the_programs_own_handles(void)
 {
-    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
+    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
     CUmemGenericAllocationHandle handle;
     CUdeviceptr ptr;
 
@@ -187,7 +189,8 @@ static void imports_physical_memory(void)
     start();
     CHECK_OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
     CHECK_OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    CHECK_OK(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_OK(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)fd,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     CHECK_OK(cuMemRelease(imported));
     CHECK_OK(cuMemRelease(handle));
 }
@@ -310,7 +313,7 @@ static void free_at_exit(void)
     CHECK_OK(cuMemFree(ptr));
 }
 
-/* Handlers of the program run before our end; destructors of libraries that were loaded before us run after it. */
+/* Handlers of the program run before our end, destructors of libraries loaded before us run after it. */
 static void cuda_calls_at_exit(void)
 {
     start();
@@ -320,15 +323,15 @@ static void cuda_calls_at_exit(void)
 }
 
 GUEST_MAIN(
-    { "serves_the_linkers_route", serves_the_linkers_route },
-    { "frees_what_the_other_call_allocated", frees_what_the_other_call_allocated },
-    { "frees_foreign_pointers", frees_foreign_pointers },
-    { "answers_errors_as_cuda_does", answers_errors_as_cuda_does },
-    { "gives_way_to_the_programs_own_handles", gives_way_to_the_programs_own_handles },
-    { "captures_are_left_to_cuda", captures_are_left_to_cuda },
-    { "imports_physical_memory", imports_physical_memory },
-    { "survives_a_reset", survives_a_reset },
-    { "fork_before_cuda_is_used", fork_before_cuda_is_used },
-    { "fork_after_cuda_was_used", fork_after_cuda_was_used },
-    { "fork_while_threads_allocate", fork_while_threads_allocate },
-    { "cuda_calls_at_exit", cuda_calls_at_exit })
+    GUEST(serves_the_linkers_route),
+    GUEST(frees_what_the_other_call_allocated),
+    GUEST(frees_foreign_pointers),
+    GUEST(answers_errors_as_cuda_does),
+    GUEST(gives_way_to_the_programs_own_handles),
+    GUEST(captures_are_left_to_cuda),
+    GUEST(imports_physical_memory),
+    GUEST(survives_a_reset),
+    GUEST(fork_before_cuda_is_used),
+    GUEST(fork_after_cuda_was_used),
+    GUEST(fork_while_threads_allocate),
+    GUEST(cuda_calls_at_exit))

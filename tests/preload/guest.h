@@ -1,8 +1,6 @@
 /*
- * What the guests share: programs that run under libvpool.so on the simulated driver, each with cases by name.
- *
- * A case returns if all is well. What it prints to stdout is compared with a run without libvpool.so where the table in
- * `run` says so.
+ * What the guests share: programs that run under libvpool.so on the simulated driver, each with cases by
+ * name. A case returns if all is well. What it prints may be compared with a run without libvpool.so.
  */
 #ifndef GUEST_H
 #define GUEST_H
@@ -55,7 +53,7 @@ static inline void *guest_symbol(void *handle, const char *name)
 static inline unsigned long driver_calls(const char *name)
 {
     void *cuda = dlopen("libcuda.so.1", RTLD_LAZY);
-    unsigned long (*calls)(const char *) = (unsigned long (*)(const char *))guest_symbol(cuda, "vp_sim_calls");
+    unsigned long (*calls)(const char *) = guest_symbol(cuda, "vp_sim_calls");
 
     return calls(name);
 }
@@ -84,6 +82,8 @@ static inline int guest_main(int argc, char **argv, const struct guest_case *cas
         fprintf(stderr, "  %s\n", cases[i].name);
     return 2;
 }
+
+#define GUEST(name_) { #name_, name_ }
 
 #define GUEST_MAIN(...)                                                                                    \
     static const struct guest_case guest_cases[] = { __VA_ARGS__ };                                        \

@@ -45,7 +45,8 @@ static void use(CUresult (*alloc)(CUdeviceptr *, size_t), CUresult (*release)(CU
     CHECK_OK(release(ptr));
 }
 
-static void use_async(CUresult (*alloc)(CUdeviceptr *, size_t, CUstream), CUresult (*release)(CUdeviceptr, CUstream))
+static void use_async(CUresult (*alloc)(CUdeviceptr *, size_t, CUstream),
+                      CUresult (*release)(CUdeviceptr, CUstream))
 {
     CUdeviceptr ptr;
 
@@ -132,7 +133,8 @@ static void serves_the_runtimes_entry_points(void)
     CHECK_OK(get_version("cuMemFree", (void **)&release, VERSION, cudaEnableDefault, &status));
     CHECK(status == cudaDriverEntryPointSuccess);
     use(alloc, release);
-    CHECK_OK(get_version("cuMemAllocAsync", (void **)&alloc_async, VERSION, cudaEnablePerThreadDefaultStream, &status));
+    CHECK_OK(get_version("cuMemAllocAsync", (void **)&alloc_async, VERSION, cudaEnablePerThreadDefaultStream,
+                         &status));
     CHECK((void *)alloc_async == guest_symbol(cuda, "cuMemAllocAsync_ptsz"));
     check_served();
 }
@@ -214,7 +216,7 @@ static void keeps_the_caller_of_RTLD_DEFAULT(void)
     CHECK(dlsym(RTLD_DEFAULT, "next_only") == NULL);
 }
 
-/* A libc's dlsym looked up in its handle is ours again, so that whoever goes on with it does not pass us by. */
+/* libc's dlsym, looked up in its handle, is ours again: whoever goes on with it does not pass us by. */
 static void stays_in_when_dlsym_is_looked_up(void)
 {
     void *libc = dlopen("libc.so.6", RTLD_LAZY);
@@ -295,7 +297,7 @@ static void survives_dlclose(void)
     check_served();
 }
 
-/* Not preloaded at all, but opened by the program later: no door leads in but those in its handle; nothing may break. */
+/* Not preloaded, but opened by the program later: only what is looked up in its handle leads in. */
 static void may_be_opened_late(void)
 {
     void *vpool = dlopen(getenv("GUEST_LIBVPOOL"), RTLD_NOW | RTLD_GLOBAL);
@@ -310,7 +312,7 @@ static void may_be_opened_late(void)
     use(alloc, release);
 }
 
-/* Two programs' worth of libcudart, each private to the library that depends on it: errors stay with their own. */
+/* Two copies of libcudart, each private to the library that depends on it: errors stay with their own. */
 static void keeps_two_runtimes_apart(void)
 {
     void *user12 = dlopen("libuser12.so", RTLD_NOW | RTLD_LOCAL);
@@ -421,21 +423,21 @@ static void looks_up_in_many_threads(void)
 }
 
 GUEST_MAIN(
-    { "serves_dlsym", serves_dlsym },
-    { "serves_cuGetProcAddress", serves_cuGetProcAddress },
-    { "serves_what_cuGetProcAddress_gives_for_itself", serves_what_cuGetProcAddress_gives_for_itself },
-    { "serves_the_runtimes_entry_points", serves_the_runtimes_entry_points },
-    { "serves_a_runtime_looked_up_in_a_handle", serves_a_runtime_looked_up_in_a_handle },
-    { "matches_whole_names_of_the_drivers_own", matches_whole_names_of_the_drivers_own },
-    { "keeps_the_caller_of_RTLD_NEXT", keeps_the_caller_of_RTLD_NEXT },
-    { "keeps_the_caller_of_RTLD_DEFAULT", keeps_the_caller_of_RTLD_DEFAULT },
-    { "stays_in_when_dlsym_is_looked_up", stays_in_when_dlsym_is_looked_up },
-    { "keeps_dlerror", keeps_dlerror },
-    { "doors_without_a_driver_fail", doors_without_a_driver_fail },
-    { "survives_dlclose", survives_dlclose },
-    { "may_be_opened_late", may_be_opened_late },
-    { "keeps_two_runtimes_apart", keeps_two_runtimes_apart },
-    { "passes_nccl_on", passes_nccl_on },
-    { "makes_a_lone_communicator", makes_a_lone_communicator },
-    { "passes_on_to_a_driver_that_calls_itself", passes_on_to_a_driver_that_calls_itself },
-    { "looks_up_in_many_threads", looks_up_in_many_threads })
+    GUEST(serves_dlsym),
+    GUEST(serves_cuGetProcAddress),
+    GUEST(serves_what_cuGetProcAddress_gives_for_itself),
+    GUEST(serves_the_runtimes_entry_points),
+    GUEST(serves_a_runtime_looked_up_in_a_handle),
+    GUEST(matches_whole_names_of_the_drivers_own),
+    GUEST(keeps_the_caller_of_RTLD_NEXT),
+    GUEST(keeps_the_caller_of_RTLD_DEFAULT),
+    GUEST(stays_in_when_dlsym_is_looked_up),
+    GUEST(keeps_dlerror),
+    GUEST(doors_without_a_driver_fail),
+    GUEST(survives_dlclose),
+    GUEST(may_be_opened_late),
+    GUEST(keeps_two_runtimes_apart),
+    GUEST(passes_nccl_on),
+    GUEST(makes_a_lone_communicator),
+    GUEST(passes_on_to_a_driver_that_calls_itself),
+    GUEST(looks_up_in_many_threads))

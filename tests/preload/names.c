@@ -1,6 +1,6 @@
 /*
- * libnames.so: functions whose names begin as the driver's do, or are the driver's. Whoever looks them up in this library's handle
- * means these.
+ * libnames.so: functions whose names begin as the driver's do, or are the driver's. Whoever looks them up in
+ * this library's handle means these.
  */
 int cudnnCreate(void);
 int cuMemAllocFoo(void);

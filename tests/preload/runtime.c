@@ -1,4 +1,4 @@
-/* Guests of the runtime API, linked to a shared libcudart: every call goes through the dynamic linker, to cudaMalloc@libcudart.so.13. */
+/* Guests of the runtime API, linked to a shared libcudart: every call goes through the dynamic linker. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
@@ -224,13 +224,13 @@ static void passes_everything_on(void)
 }
 
 GUEST_MAIN(
-    { "interposes_versioned_references", interposes_versioned_references },
-    { "serves_the_linkers_route", serves_the_linkers_route },
-    { "repeats_without_calling_the_driver", repeats_without_calling_the_driver },
-    { "answers_errors_as_cuda_does", answers_errors_as_cuda_does },
-    { "serves_threads_without_a_context", serves_threads_without_a_context },
-    { "serves_the_device_that_is_set", serves_the_device_that_is_set },
-    { "cuda_calls_at_exit", cuda_calls_at_exit },
-    { "uses_cuda", uses_cuda },
-    { "does_nothing", does_nothing },
-    { "passes_everything_on", passes_everything_on })
+    GUEST(interposes_versioned_references),
+    GUEST(serves_the_linkers_route),
+    GUEST(repeats_without_calling_the_driver),
+    GUEST(answers_errors_as_cuda_does),
+    GUEST(serves_threads_without_a_context),
+    GUEST(serves_the_device_that_is_set),
+    GUEST(cuda_calls_at_exit),
+    GUEST(uses_cuda),
+    GUEST(does_nothing),
+    GUEST(passes_everything_on))

@@ -1,5 +1,6 @@
 /*
- * libself.so: a library that looks up symbols by itself and for itself, as OpenMP runtimes and other interposers do.
+ * libself.so: a library that looks up symbols by itself and for itself, as OpenMP runtimes and other
+ * interposers do.
  */
 #ifndef SELF_H
 #define SELF_H
@@ -17,6 +18,7 @@ void *self_default(const char *name);
 int self_answer(void);
 
 /* Calls these in the library's destructor. */
-void self_free_in_destructor(CUresult (*free_function)(CUdeviceptr), CUresult (*alloc)(CUdeviceptr *, size_t));
+void self_free_in_destructor(CUresult (*free_function)(CUdeviceptr),
+                             CUresult (*alloc)(CUdeviceptr *, size_t));
 
 #endif

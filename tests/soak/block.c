@@ -192,7 +192,7 @@ bool block_alloc(struct worker *w, size_t size, int device) {
         atomic_fetch_add(&soak.ooms, 1);
         return false;
     }
-    if (b.ptr % (b.size < 256 ? 256 : 512) && b.served)
+    if (b.ptr % 256)
         soak_fail(w, &b, "an address that is not aligned");
     atomic_fetch_add(&soak.live[device], size);
     w->allocs++;
@@ -244,21 +244,19 @@ void block_free(struct worker *w, size_t index) {
 /* ---- between blocks ---- */
 
 void block_copy(struct worker *w, struct block *from, struct block *to) {
-    if (from == to || from->size > to->size || !block_reaches(to, from->device) || !block_reaches(from, to->device))
+    if (from == to || from->size > to->size || !block_reaches(to, from->device))
         return;
     struct stream *s = block_enter(w, to);
-    if (!block_reaches(from, s->device)) {
-        stream_leave(s);
-        return;
-    }
-    /* What is read by this stream has its home there from now on. */
-    block_move(w, from, s);
-    block_inspect(w, to);
-    if (to->size == from->size) {
-        to->word = from->word;
-        history_add(w, FILL, to, s->handle);
-    }
-    if (to->word == from->word)
+    if (block_reaches(from, s->device)) {
+        /* What this stream reads has its home there from now on. */
+        block_move(w, from, s);
+        block_inspect(w, to);
         MUST(w, to, cuMemcpyDtoDAsync(to->ptr, from->ptr, from->size, s->handle));
+        struct block copied = *to;
+        copied.size = from->size;
+        copied.word = from->word;
+        block_inspect(w, &copied);
+        block_fill(w, to);
+    }
     stream_leave(s);
 }

@@ -154,7 +154,7 @@ void block_move(struct worker *w, struct block *b, struct stream *to);
 void block_fill(struct worker *w, struct block *b);
 /* Queues the comparison with the block's word. */
 void block_inspect(struct worker *w, struct block *b);
-/* Queues a copy from one block to the other on the home of the second. */
+/* Copies one block over the beginning of another, on the home of the second, and has the copy inspected. */
 void block_copy(struct worker *w, struct block *from, struct block *to);
 /* Compares what has arrived; with `all`, waits for the rest. */
 void inspections_finish(struct worker *w, bool all);
@@ -174,6 +174,8 @@ void episode_alone(struct worker *w);
 /* A worker's thread: runs part of its quota. */
 void *worker_run(void *worker);
 void worker_release_all(struct worker *w);
+/* Leaves an operation of this name out, so that what a failure needs can be found out; false: there is none. */
+bool mix_without(const char *name);
 /* Proves the invariants of every pool. */
 void soak_check(const struct worker *w);
 
