@@ -10,6 +10,7 @@
 #include "doors_list.h"
 
 /* cuda.h gives these names to their newest variant by macro. Here a name is a symbol. */
+#undef cuCtxCreate
 #undef cuCtxDestroy
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
@@ -22,7 +23,10 @@
 #undef cuStreamWaitValue32
 #undef cuStreamWaitValue64
 
-/* Signatures that only the oldest variant has. */
+/* Signatures that only the older variants have. */
+typedef CUresult vp_ctx_create_v2(CUcontext *context, unsigned int flags, CUdevice device);
+typedef CUresult vp_ctx_create_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
+                                  CUdevice device);
 typedef CUresult vp_stream_begin_capture_v1(CUstream stream);
 typedef CUresult vp_graph_add_node_v1(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                       size_t count, CUgraphNodeParams *params);
@@ -79,6 +83,26 @@ static inline bool vp_door_enter(void)
 static inline void vp_door_leave(void)
 {
     vp_door_depth--;
+}
+
+/*
+ * A failed answer of the pool to a short way of the runtime, for the door to which the long way comes next: the pool is not asked twice, and the error
+ * still goes through the runtime. Of this thread; `size` 0: none.
+ */
+extern _Thread_local struct vp_door_told {
+    size_t size;
+    CUresult res;
+} vp_door_told __attribute__((tls_model("initial-exec")));
+
+/* Takes the answer kept for an allocation of `size` bytes, if there is one. */
+static inline bool vp_door_take_told(size_t size, CUresult *res)
+{
+    bool told = vp_door_told.size && vp_door_told.size == size;
+
+    if (told)
+        *res = vp_door_told.res;
+    vp_door_told.size = 0;
+    return told;
 }
 
 /* A call of the per-thread kind: there 0 is the calling thread's own default stream. */

@@ -19,7 +19,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
     CUresult res;
     bool ours = vp_door_enter();
 
-    if (!ours || !vp_api_alloc(ptr, size, &res)) {
+    if (!ours || (!vp_door_take_told(size, &res) && !vp_api_alloc(ptr, size, &res))) {
         res = VP_REAL(cuMemAlloc_v2)(ptr, size);
         if (passed_on(ours, VP_PASSED_cuMemAlloc, res))
             res = VP_REAL(cuMemAlloc_v2)(ptr, size);
@@ -61,7 +61,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
     CUresult res;
     bool ours = vp_door_enter();
 
-    if (!ours || !vp_api_alloc_async(ptr, size, NULL, stream, &res)) {
+    if (!ours || (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, NULL, stream, &res))) {
         res = VP_REAL(cuMemAllocAsync)(ptr, size, stream);
         if (passed_on(ours, VP_PASSED_cuMemAllocAsync, res))
             res = VP_REAL(cuMemAllocAsync)(ptr, size, stream);
@@ -81,7 +81,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t size, CUmemoryPool poo
     bool ours = vp_door_enter();
 
     /* Without a pool this is an error in CUDA, while NULL means the current pool to vp_api_alloc_async(). */
-    if (!ours || !pool || !vp_api_alloc_async(ptr, size, pool, stream, &res)) {
+    if (!ours || !pool ||
+        (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, pool, stream, &res))) {
         res = VP_REAL(cuMemAllocFromPoolAsync)(ptr, size, pool, stream);
         if (passed_on(ours, VP_PASSED_cuMemAllocFromPoolAsync, res))
             res = VP_REAL(cuMemAllocFromPoolAsync)(ptr, size, pool, stream);

@@ -54,6 +54,10 @@
     X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph)                                       \
     X(cuStreamEndCapture, cuStreamEndCapture)                                                              \
     X(cuStreamEndCapture_ptsz, cuStreamEndCapture)                                                         \
+    X(cuCtxCreate_v2, vp_ctx_create_v2)                                                                    \
+    X(cuCtxCreate_v3, vp_ctx_create_v3)                                                                    \
+    X(cuCtxCreate_v4, cuCtxCreate_v4)                                                                      \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                                  \
     X(cuCtxDestroy, cuCtxDestroy_v2)                                                                       \
     X(cuCtxDestroy_v2, cuCtxDestroy_v2)                                                                    \
     X(cuGreenCtxDestroy, cuGreenCtxDestroy)                                                                \

@@ -22,10 +22,14 @@ static bool allocates(const struct vp_runtime *runtime, void **ptr, size_t size)
     return ptr && size && runtime->context_is_current;
 }
 
-/* The end of a short way: leaves the door; on success the pointer goes out. */
-static bool short_way(bool served, CUresult res, CUdeviceptr found, void **ptr)
+/*
+ * The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for the
+ * long way that follows.
+ */
+static bool short_way(bool served, CUresult res, CUdeviceptr found, void **ptr, size_t size)
 {
     vp_door_leave();
+    vp_door_told = (struct vp_door_told){served && res != CUDA_SUCCESS ? size : 0, res};
     if (!served || res != CUDA_SUCCESS)
         return false;
     if (ptr)
@@ -39,7 +43,7 @@ static bool alloc(void **ptr, size_t size)
     CUresult res = CUDA_SUCCESS;
     bool served = vp_door_enter() && vp_api_alloc(&found, size, &res);
 
-    return short_way(served, res, found, ptr);
+    return short_way(served, res, found, ptr, size);
 }
 
 static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream stream)
@@ -48,7 +52,7 @@ static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream str
     CUresult res = CUDA_SUCCESS;
     bool served = vp_door_enter() && vp_api_alloc_async(&found, size, pool, stream, &res);
 
-    return short_way(served, res, found, ptr);
+    return short_way(served, res, found, ptr, size);
 }
 
 static bool free_async(void *ptr, CUstream stream)
@@ -56,7 +60,7 @@ static bool free_async(void *ptr, CUstream stream)
     CUresult res = CUDA_SUCCESS;
     bool served = vp_door_enter() && vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream, &res);
 
-    return short_way(served, res, 0, NULL);
+    return short_way(served, res, 0, NULL, 0);
 }
 
 cudaError_t cudaMalloc(void **ptr, size_t size)
@@ -78,7 +82,7 @@ cudaError_t cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t heig
         CUresult res = CUDA_SUCCESS;
         bool served = vp_door_enter() && vp_api_alloc_pitch(&found, pitch, width, height, element, &res);
 
-        if (short_way(served, res, found, ptr))
+        if (short_way(served, res, found, ptr, 0))
             return cudaSuccess;
     }
     return RUNTIME_REAL(runtime, cudaMallocPitch)(ptr, pitch, width, height);
@@ -90,7 +94,7 @@ cudaError_t cudaFree(void *ptr)
         CUresult res = CUDA_SUCCESS;
         bool served = vp_door_enter() && vp_api_free((CUdeviceptr)(uintptr_t)ptr, &res);
 
-        if (short_way(served, res, 0, NULL))
+        if (short_way(served, res, 0, NULL, 0))
             return cudaSuccess;
     }
     return RUNTIME_REAL(CALLERS_RUNTIME(), cudaFree)(ptr);

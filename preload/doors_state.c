@@ -129,6 +129,45 @@ CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
     return cuStreamEndCapture(vp_door_per_thread(stream), graph);
 }
 
+/* A context may run work, and so must be waited for by a cudaFree, before it ever allocates. */
+
+static CUresult created(bool ours, CUresult res, CUcontext *context, bool primary)
+{
+    if (ours && res == CUDA_SUCCESS)
+        vp_api_context_created(*context, primary);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    bool ours = vp_door_enter();
+
+    return created(ours, VP_REAL(cuCtxCreate_v2)(context, flags, device), context, false);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
+                        CUdevice device)
+{
+    bool ours = vp_door_enter();
+
+    return created(ours, VP_REAL(cuCtxCreate_v3)(context, params, count, flags, device), context, false);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device)
+{
+    bool ours = vp_door_enter();
+
+    return created(ours, VP_REAL(cuCtxCreate_v4)(context, params, flags, device), context, false);
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    bool ours = vp_door_enter();
+
+    return created(ours, VP_REAL(cuDevicePrimaryCtxRetain)(context, device), context, true);
+}
+
 CUresult cuCtxDestroy_v2(CUcontext context)
 {
     CUresult res;

@@ -42,6 +42,7 @@ static void *const doors[VP_DOOR_COUNT] = {
 };
 
 _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
+_Thread_local struct vp_door_told vp_door_told __attribute__((tls_model("initial-exec")));
 
 /*
  * dlopen's handle of the program's libcuda, never closed: our table points into it. NULL until vp_real is

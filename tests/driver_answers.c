@@ -1,7 +1,7 @@
 /*
- * Asks a CUDA driver a list of questions whose answers do not depend on the machine, one line each. Run on a GPU, it
- * makes driver_answers.txt; run on the simulated driver it must print the same. So the simulator refuses what the real
- * one refuses, and a doubt about either becomes a line here.
+ * Asks a CUDA driver a list of questions whose answers do not depend on the machine, one line each. Run on a
+ * GPU, it makes driver_answers.txt; run on the simulated driver it must print the same. So the simulator
+ * refuses what the real one refuses, and a doubt about either becomes a line here.
  */
 #include <cuda.h>
 #include <pthread.h>
@@ -199,7 +199,8 @@ static void native(void)
     NEED(cuStreamDestroy(s));
 }
 
-static void attributes_of(const char *name, CUdeviceptr p, size_t expected, CUdeviceptr range_start, size_t range_size)
+static void attributes_of(const char *name, CUdeviceptr p, size_t expected, CUdeviceptr range_start,
+                          size_t range_size)
 {
     CUcontext c = (CUcontext)1;
     CUmemoryPool pool = (CUmemoryPool)1;
@@ -709,8 +710,8 @@ static void primary(void)
     SAY(cuDevicePrimaryCtxRetain(&again, 99));
 }
 
-/* What a driver says at once about work on memory that is not there. Each in a process of its own: what it does not
- * notice at once ruins the context. */
+/* What a driver says at once about work on memory that is not there. Each in a process of its own: what it
+ * does not notice at once ruins the context. */
 static CUdeviceptr piece(int access)
 {
     CUmemAllocationProp prop = prop_of();

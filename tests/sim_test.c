@@ -1,5 +1,5 @@
-/* The simulated driver: that it is late, that it orders what CUDA orders and nothing else, that it refuses. What the
- * real driver answers call by call is in driver_answers.c. */
+/* The simulated driver: that it is late, that it orders what CUDA orders and nothing else, that it refuses.
+ * What the real driver answers call by call is in driver_answers.c. */
 #include "sim.h"
 
 #include <criterion/criterion.h>
@@ -56,7 +56,8 @@ static void drain(void)
 
 static CUmemGenericAllocationHandle create(size_t size)
 {
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemGenericAllocationHandle handle = 0;
     OK(cuMemCreate(&handle, size, &prop, 0));
     return handle;
@@ -64,7 +65,8 @@ static CUmemGenericAllocationHandle create(size_t size)
 
 static void allow(CUdeviceptr at, size_t size)
 {
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     OK(cuMemSetAccess(at, size, &access, 1));
 }
 
@@ -503,7 +505,8 @@ static CUresult allocate_async_elsewhere(void)
 
 Test(sim, what_a_capture_bears, .init = late)
 {
-    const CUstreamCaptureMode GLOBAL = CU_STREAM_CAPTURE_MODE_GLOBAL, LOCAL = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    const CUstreamCaptureMode GLOBAL = CU_STREAM_CAPTURE_MODE_GLOBAL,
+                              LOCAL = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                               RELAXED = CU_STREAM_CAPTURE_MODE_RELAXED;
     const struct {
         const char *name;
@@ -564,7 +567,8 @@ Test(sim, calls_can_be_made_to_fail)
 
 Test(sim, wrong_options_are_named_and_ignored)
 {
-    const char *wrong[] = {"capacity=lots", "granularity=3M", "devices=0", "lazy=101", "nothing=1", "backing", "fail=cuMemMap"};
+    const char *wrong[] = {"capacity=lots", "granularity=3M", "devices=0",    "lazy=101",
+                           "nothing=1",     "backing",        "fail=cuMemMap"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         cr_expect_lt(vp_sim_configure(wrong[i]), 0, "%s", wrong[i]);
     cr_expect_eq(vp_sim_configure("capacity=1G,lazy=0,,seed=7"), 0);
@@ -575,7 +579,8 @@ Test(sim, old_drivers_lack_young_functions)
     void *fn;
     CUdriverProcAddressQueryResult status;
     start("driver=12040");
-    IS(cuGetProcAddress("cuCtxRecordEvent", &fn, 13000, 0, &status), CUDA_ERROR_INVALID_VALUE, "younger than the driver");
+    IS(cuGetProcAddress("cuCtxRecordEvent", &fn, 13000, 0, &status), CUDA_ERROR_INVALID_VALUE,
+       "younger than the driver");
     OK(cuGetProcAddress("cuCtxRecordEvent", &fn, 12040, 0, &status));
     cr_expect_null(fn);
     cr_expect_eq(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
@@ -600,7 +605,9 @@ Test(sim, a_forked_child_has_no_driver, .init = late)
     pid_t child = fork();
     if (child == 0) {
         CUdeviceptr at;
-        _exit(cuMemAlloc(&at, 1) == CUDA_ERROR_NOT_INITIALIZED && cuInit(0) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+        _exit(cuMemAlloc(&at, 1) == CUDA_ERROR_NOT_INITIALIZED && cuInit(0) == CUDA_ERROR_NOT_INITIALIZED
+                  ? 0
+                  : 1);
     }
     waitpid(child, &status, 0);
     cr_expect_eq(status, 0);

@@ -57,8 +57,8 @@ static struct sim_context *context_new(int device, unsigned flags, bool primary,
     return context;
 }
 
-/* The context's streams, events and own allocations go; VMM memory and stream-ordered memory stay. The structure
- * stays too, marked, because other threads may have it on their stacks. */
+/* The context's streams, events and own allocations go; VMM memory and stream-ordered memory stay. The
+ * structure stays too, marked, because other threads may have it on their stacks. */
 static void context_end(struct sim_context *context)
 {
     sim_op_wait_put(sim_barrier_context(context));
@@ -96,8 +96,8 @@ void sim_contexts_reset(void)
 
 /* ---- primary contexts ---- */
 
-/* A primary context keeps its handle for good. After a reset it is as if destroyed, until somebody retains it again:
- * then every thread that had it current can go on. A reset leaves the count of references alone. */
+/* A primary context keeps its handle for good. After a reset it is as if destroyed, until somebody retains it
+ * again: then every thread that had it current can go on. A reset leaves the count of references alone. */
 static struct sim_context *primary_retain(CUdevice device)
 {
     struct sim_device *dev = &sim.devices[device];
@@ -163,7 +163,8 @@ SIM_API(SIM_SURE, 7000, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned i
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned int flags), (device, flags))
+SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned int flags),
+        (device, flags))
 {
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
@@ -235,7 +236,8 @@ static CUresult create(CUcontext *handle, unsigned flags, CUdevice device)
     return push(context);
 }
 
-SIM_API(0, 3020, cuCtxCreate_v2, (CUcontext *context, unsigned int flags, CUdevice device), (context, flags, device))
+SIM_API(0, 3020, cuCtxCreate_v2, (CUcontext *context, unsigned int flags, CUdevice device),
+        (context, flags, device))
 {
     return create(context, flags, device);
 }
@@ -250,7 +252,8 @@ SIM_API(0, 11040, cuCtxCreate_v3,
 }
 
 #if CUDA_VERSION >= 12050
-SIM_API(0, 12050, cuCtxCreate_v4, (CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device),
+SIM_API(0, 12050, cuCtxCreate_v4,
+        (CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device),
         (context, params, flags, device))
 {
     (void)params;
@@ -388,7 +391,8 @@ SIM_API(0, 13000, cuCtxSynchronize_v2, (CUcontext handle), (handle))
 
 /* ---- peers ---- */
 
-SIM_API(SIM_SURE, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), (can, device, peer))
+SIM_API(SIM_SURE, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer),
+        (can, device, peer))
 {
     if (!sim_device_ok(device) || !sim_device_ok(peer))
         return CUDA_ERROR_INVALID_DEVICE;
@@ -399,7 +403,8 @@ SIM_API(SIM_SURE, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdev
 }
 
 SIM_API(SIM_SURE, 8000, cuDeviceGetP2PAttribute,
-        (int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer), (value, attribute, device, peer))
+        (int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer),
+        (value, attribute, device, peer))
 {
     if (!sim_device_ok(device) || !sim_device_ok(peer))
         return CUDA_ERROR_INVALID_DEVICE;
@@ -445,8 +450,8 @@ static struct sim_context *green_of(CUgreenCtx handle)
     return handle ? sim_handle_get(SIM_GREEN, handle) : NULL;
 }
 
-SIM_API(SIM_SURE, 12040, cuDeviceGetDevResource, (CUdevice device, CUdevResource *resource, CUdevResourceType type),
-        (device, resource, type))
+SIM_API(SIM_SURE, 12040, cuDeviceGetDevResource,
+        (CUdevice device, CUdevResource *resource, CUdevResourceType type), (device, resource, type))
 {
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
@@ -484,8 +489,8 @@ SIM_API(SIM_SURE, 12040, cuDevSmResourceSplitByCount,
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 12040, cuDevResourceGenerateDesc, (CUdevResourceDesc *desc, CUdevResource *resources, unsigned int count),
-        (desc, resources, count))
+SIM_API(0, 12040, cuDevResourceGenerateDesc,
+        (CUdevResourceDesc *desc, CUdevResource *resources, unsigned int count), (desc, resources, count))
 {
     static char something;
     if (!desc || !resources || !count)
@@ -494,7 +499,8 @@ SIM_API(0, 12040, cuDevResourceGenerateDesc, (CUdevResourceDesc *desc, CUdevReso
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 12040, cuGreenCtxCreate, (CUgreenCtx *green, CUdevResourceDesc desc, CUdevice device, unsigned int flags),
+SIM_API(0, 12040, cuGreenCtxCreate,
+        (CUgreenCtx *green, CUdevResourceDesc desc, CUdevice device, unsigned int flags),
         (green, desc, device, flags))
 {
     if (!green || !desc || !sim_handle_get(SIM_DESC, desc) || flags != CU_GREEN_CTX_DEFAULT_STREAM)
@@ -530,7 +536,8 @@ SIM_API(SIM_SURE, 12040, cuCtxFromGreenCtx, (CUcontext *handle, CUgreenCtx green
 }
 
 #if CUDA_VERSION >= 12050
-SIM_API(0, 12050, cuGreenCtxStreamCreate, (CUstream *stream, CUgreenCtx green, unsigned int flags, int priority),
+SIM_API(0, 12050, cuGreenCtxStreamCreate,
+        (CUstream *stream, CUgreenCtx green, unsigned int flags, int priority),
         (stream, green, flags, priority))
 {
     struct sim_context *context = green_of(green);

@@ -15,15 +15,16 @@ static bool may(const struct sim_op *op, uintptr_t at, size_t bytes, bool write,
 {
     const char *fault = sim_access_fault(at, bytes, op->stream->context, write, copy, SIM_AT_RUN);
     if (fault)
-        sim_violation("work of stream %llu %s %zu bytes at %#lx: %s", (unsigned long long)op->stream->id, verb, bytes,
-                      (unsigned long)at, fault);
+        sim_violation("work of stream %llu %s %zu bytes at %#lx: %s", (unsigned long long)op->stream->id,
+                      verb, bytes, (unsigned long)at, fault);
     return !fault;
 }
 
 static void run_fill(const struct sim_op *op)
 {
     unsigned element = op->fill.element;
-    if (!may(op, op->fill.dst, span(op->fill.width * element, op->fill.height, op->fill.pitch), true, false, "fills"))
+    if (!may(op, op->fill.dst, span(op->fill.width * element, op->fill.height, op->fill.pitch), true, false,
+             "fills"))
         return;
     if (sim.options.ledger)
         return;
@@ -41,8 +42,10 @@ static void run_fill(const struct sim_op *op)
 static void run_copy(const struct sim_op *op)
 {
     size_t width = op->copy.width, height = op->copy.height;
-    if ((!op->copy.to_host && !may(op, op->copy.dst, span(width, height, op->copy.dst_pitch), true, true, "writes")) ||
-        (!op->copy.staged && !may(op, op->copy.src, span(width, height, op->copy.src_pitch), false, true, "reads")))
+    if ((!op->copy.to_host &&
+         !may(op, op->copy.dst, span(width, height, op->copy.dst_pitch), true, true, "writes")) ||
+        (!op->copy.staged &&
+         !may(op, op->copy.src, span(width, height, op->copy.src_pitch), false, true, "reads")))
         return;
     if (sim.options.ledger)
         return;
@@ -107,8 +110,8 @@ static CUresult finish(struct sim_stream *stream, struct sim_op *op, bool wait)
     return sim_op_wait_put(op);
 }
 
-static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned element, size_t width, size_t height,
-                     CUstream handle, enum wait wait)
+static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned element, size_t width,
+                     size_t height, CUstream handle, enum wait wait)
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
@@ -117,7 +120,8 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned ele
     if (!width || !height)
         return CUDA_SUCCESS;
     if (dst % element || (height > 1 && (pitch % element || pitch < width * element)) ||
-        sim_access_fault((uintptr_t)dst, span(width * element, height, pitch), stream->context, true, false, SIM_AT_CALL))
+        sim_access_fault((uintptr_t)dst, span(width * element, height, pitch), stream->context, true, false,
+                         SIM_AT_CALL))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_op *op = sim_op_new(SIM_OP_FILL);
     op->fill.dst = (uintptr_t)dst;
@@ -134,7 +138,8 @@ struct area {
     size_t pitch;
 };
 
-static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle, enum wait wait)
+static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle,
+                     enum wait wait)
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
@@ -145,8 +150,10 @@ static CUresult copy(struct area dst, struct area src, size_t width, size_t heig
     if (!dst.at || !src.at)
         return CUDA_ERROR_INVALID_VALUE;
     bool from_pageable = sim_is_pageable(src.at), to_pageable = sim_is_pageable(dst.at);
-    if ((!from_pageable && sim_access_fault(src.at, span(width, height, src.pitch), stream->context, false, true, SIM_AT_CALL)) ||
-        (!to_pageable && sim_access_fault(dst.at, span(width, height, dst.pitch), stream->context, true, true, SIM_AT_CALL)))
+    if ((!from_pageable && sim_access_fault(src.at, span(width, height, src.pitch), stream->context, false,
+                                            true, SIM_AT_CALL)) ||
+        (!to_pageable &&
+         sim_access_fault(dst.at, span(width, height, dst.pitch), stream->context, true, true, SIM_AT_CALL)))
         return CUDA_ERROR_INVALID_VALUE;
     bool device_only = wait == WAIT && !from_pageable && !to_pageable && sim.options.late_memset;
     struct sim_op *op = sim_op_new(SIM_OP_COPY);
@@ -175,27 +182,30 @@ static CUresult copy_1d(uintptr_t dst, uintptr_t src, size_t bytes, CUstream str
 
 /* ---- the exported family ---- */
 
-#define MEMSET_API(bits, element, type) \
-    SIM_STREAM_API(_ptds, 0, 3020, cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t count), (dst, value, count)) \
-    { \
-        return fill(dst, 0, value, element, count, 1, NULL, LATE); \
-    } \
-    SIM_STREAM_API(_ptsz, 0, 3020, cuMemsetD##bits##Async, (CUdeviceptr dst, type value, size_t count, CUstream stream), \
-                   (dst, value, count, stream)) \
-    { \
-        return fill(dst, 0, value, element, count, 1, stream, ASYNC); \
-    } \
-    SIM_STREAM_API(_ptds, 0, 3020, cuMemsetD2D##bits##_v2, \
-                   (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height), \
-                   (dst, pitch, value, width, height)) \
-    { \
-        return fill(dst, pitch, value, element, width, height, NULL, LATE); \
-    } \
-    SIM_STREAM_API(_ptsz, 0, 3020, cuMemsetD2D##bits##Async, \
-                   (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream), \
-                   (dst, pitch, value, width, height, stream)) \
-    { \
-        return fill(dst, pitch, value, element, width, height, stream, ASYNC); \
+#define MEMSET_API(bits, element, type)                                                                      \
+    SIM_STREAM_API(_ptds, 0, 3020, cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t count),        \
+                   (dst, value, count))                                                                      \
+    {                                                                                                        \
+        return fill(dst, 0, value, element, count, 1, NULL, LATE);                                           \
+    }                                                                                                        \
+    SIM_STREAM_API(_ptsz, 0, 3020, cuMemsetD##bits##Async,                                                   \
+                   (CUdeviceptr dst, type value, size_t count, CUstream stream),                             \
+                   (dst, value, count, stream))                                                              \
+    {                                                                                                        \
+        return fill(dst, 0, value, element, count, 1, stream, ASYNC);                                        \
+    }                                                                                                        \
+    SIM_STREAM_API(_ptds, 0, 3020, cuMemsetD2D##bits##_v2,                                                   \
+                   (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height),                 \
+                   (dst, pitch, value, width, height))                                                       \
+    {                                                                                                        \
+        return fill(dst, pitch, value, element, width, height, NULL, LATE);                                  \
+    }                                                                                                        \
+    SIM_STREAM_API(                                                                                          \
+        _ptsz, 0, 3020, cuMemsetD2D##bits##Async,                                                            \
+        (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream),           \
+        (dst, pitch, value, width, height, stream))                                                          \
+    {                                                                                                        \
+        return fill(dst, pitch, value, element, width, height, stream, ASYNC);                               \
     }
 
 MEMSET_API(8, 1, unsigned char)
@@ -238,8 +248,8 @@ SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpyPeerAsync,
 }
 
 /* Where a side of a 2D copy begins; arrays are not modelled. */
-static bool side(CUmemorytype type, CUdeviceptr device, const void *host, size_t x, size_t y, size_t pitch, size_t width,
-                 struct area *area)
+static bool side(CUmemorytype type, CUdeviceptr device, const void *host, size_t x, size_t y, size_t pitch,
+                 size_t width, struct area *area)
 {
     area->pitch = pitch ? pitch : width;
     area->at = (type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : (uintptr_t)device) + y * area->pitch + x;
@@ -251,8 +261,10 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, enum wait wait)
     struct area dst, src;
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!side(p->dstMemoryType, p->dstDevice, p->dstHost, p->dstXInBytes, p->dstY, p->dstPitch, p->WidthInBytes, &dst) ||
-        !side(p->srcMemoryType, p->srcDevice, p->srcHost, p->srcXInBytes, p->srcY, p->srcPitch, p->WidthInBytes, &src))
+    if (!side(p->dstMemoryType, p->dstDevice, p->dstHost, p->dstXInBytes, p->dstY, p->dstPitch,
+              p->WidthInBytes, &dst) ||
+        !side(p->srcMemoryType, p->srcDevice, p->srcHost, p->srcXInBytes, p->srcY, p->srcPitch,
+              p->WidthInBytes, &src))
         return CUDA_ERROR_NOT_SUPPORTED;
     if (p->Height > 1 && (dst.pitch < p->WidthInBytes || src.pitch < p->WidthInBytes))
         return CUDA_ERROR_INVALID_VALUE;
@@ -269,7 +281,8 @@ SIM_STREAM_API(_ptds, 0, 3020, cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *par
     return copy_2d(params, NULL, WAIT);
 }
 
-SIM_STREAM_API(_ptsz, 0, 3020, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *params, CUstream stream), (params, stream))
+SIM_STREAM_API(_ptsz, 0, 3020, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *params, CUstream stream),
+               (params, stream))
 {
     return copy_2d(params, stream, ASYNC);
 }

@@ -88,7 +88,8 @@ void sim_phys_give(int device, size_t bytes)
     sim.devices[device].used -= bytes;
 }
 
-/* The child of a fork has no driver, as with the real one; the lock may be held by a thread that it does not have. */
+/* The child of a fork has no driver, as with the real one; the lock may be held by a thread that it does not
+ * have. */
 static void after_fork(void)
 {
     pthread_mutex_init(&sim.lock, NULL);
@@ -139,7 +140,8 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result)
 {
     if (sim.options.trace) {
         int saved = errno;
-        fprintf(stderr, "[sim] %s%s = %d\n", entry->name, self.per_thread_call ? " (per thread)" : "", result);
+        fprintf(stderr, "[sim] %s%s = %d\n", entry->name, self.per_thread_call ? " (per thread)" : "",
+                result);
         errno = saved;
     }
     pthread_mutex_unlock(&sim.lock);

@@ -8,8 +8,8 @@
 
 #define MAX_DEVICES 64
 
-/* The version asked for. From 13 on the names cuCtxSynchronize and cuCtxGetDevice lead to forms with one more argument
- * that the header declares under names of their own. */
+/* The version asked for. From 13 on the names cuCtxSynchronize and cuCtxGetDevice lead to forms with one more
+ * argument that the header declares under names of their own. */
 #define API_VERSION 12000
 
 typedef CUresult (*resolver)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
@@ -48,11 +48,13 @@ static void load(void)
     CUresult (*get_version)(int *) = NULL;
     CUdriverProcAddressQueryResult status;
     int version = API_VERSION, driver_version = 0;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *fn = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW),
+         *fn = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
     if (!fn)
         return;
     memcpy(&resolve, &fn, sizeof(fn));
-    if (resolve("cuDriverGetVersion", &fn, 2020, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_SUCCESS && fn) {
+    if (resolve("cuDriverGetVersion", &fn, 2020, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_SUCCESS &&
+        fn) {
         memcpy(&get_version, &fn, sizeof(fn));
         if (get_version(&driver_version) == CUDA_SUCCESS && driver_version < version)
             version = driver_version;
@@ -143,15 +145,35 @@ static const struct {
     const char *name;
 } names[] = {
 #define NAME(code) {code, #code}
-    NAME(cudaSuccess), NAME(cudaErrorInvalidValue), NAME(cudaErrorMemoryAllocation), NAME(cudaErrorInitializationError),
-    NAME(cudaErrorCudartUnloading), NAME(cudaErrorInsufficientDriver), NAME(cudaErrorNoDevice),
-    NAME(cudaErrorInvalidDevice), NAME(cudaErrorDeviceUninitialized), NAME(cudaErrorInvalidResourceHandle),
-    NAME(cudaErrorIllegalState), NAME(cudaErrorSymbolNotFound), NAME(cudaErrorNotReady), NAME(cudaErrorIllegalAddress),
-    NAME(cudaErrorLaunchTimeout), NAME(cudaErrorPeerAccessAlreadyEnabled), NAME(cudaErrorPeerAccessNotEnabled),
-    NAME(cudaErrorContextIsDestroyed), NAME(cudaErrorNotPermitted), NAME(cudaErrorNotSupported),
-    NAME(cudaErrorStreamCaptureUnsupported), NAME(cudaErrorStreamCaptureInvalidated), NAME(cudaErrorStreamCaptureMerge),
-    NAME(cudaErrorStreamCaptureUnmatched), NAME(cudaErrorStreamCaptureUnjoined), NAME(cudaErrorStreamCaptureIsolation),
-    NAME(cudaErrorStreamCaptureImplicit), NAME(cudaErrorCapturedEvent), NAME(cudaErrorStreamCaptureWrongThread),
+    NAME(cudaSuccess),
+    NAME(cudaErrorInvalidValue),
+    NAME(cudaErrorMemoryAllocation),
+    NAME(cudaErrorInitializationError),
+    NAME(cudaErrorCudartUnloading),
+    NAME(cudaErrorInsufficientDriver),
+    NAME(cudaErrorNoDevice),
+    NAME(cudaErrorInvalidDevice),
+    NAME(cudaErrorDeviceUninitialized),
+    NAME(cudaErrorInvalidResourceHandle),
+    NAME(cudaErrorIllegalState),
+    NAME(cudaErrorSymbolNotFound),
+    NAME(cudaErrorNotReady),
+    NAME(cudaErrorIllegalAddress),
+    NAME(cudaErrorLaunchTimeout),
+    NAME(cudaErrorPeerAccessAlreadyEnabled),
+    NAME(cudaErrorPeerAccessNotEnabled),
+    NAME(cudaErrorContextIsDestroyed),
+    NAME(cudaErrorNotPermitted),
+    NAME(cudaErrorNotSupported),
+    NAME(cudaErrorStreamCaptureUnsupported),
+    NAME(cudaErrorStreamCaptureInvalidated),
+    NAME(cudaErrorStreamCaptureMerge),
+    NAME(cudaErrorStreamCaptureUnmatched),
+    NAME(cudaErrorStreamCaptureUnjoined),
+    NAME(cudaErrorStreamCaptureIsolation),
+    NAME(cudaErrorStreamCaptureImplicit),
+    NAME(cudaErrorCapturedEvent),
+    NAME(cudaErrorStreamCaptureWrongThread),
     NAME(cudaErrorUnknown),
 #undef NAME
 };
@@ -170,7 +192,8 @@ RT_EXPORT const char *CUDARTAPI cudaGetErrorString(cudaError_t error)
     pthread_once(&loaded, load);
     if (error == cudaErrorInsufficientDriver)
         return "CUDA driver version is insufficient for CUDA runtime version";
-    if (load_result == CUDA_SUCCESS && tables[RT_LEGACY].cuGetErrorString((CUresult)error, &text) == CUDA_SUCCESS)
+    if (load_result == CUDA_SUCCESS &&
+        tables[RT_LEGACY].cuGetErrorString((CUresult)error, &text) == CUDA_SUCCESS)
         return text;
     return "unrecognized error code";
 }
@@ -183,7 +206,8 @@ RT_EXPORT cudaError_t CUDARTAPI cudaDriverGetVersion(int *version)
     if (!version)
         return rt_leave(&tables[0], CUDA_ERROR_INVALID_VALUE);
     *version = 0;       /* no driver: zero, and success */
-    return load_result == CUDA_SUCCESS ? rt_leave(&tables[0], tables[0].cuDriverGetVersion(version)) : cudaSuccess;
+    return load_result == CUDA_SUCCESS ? rt_leave(&tables[0], tables[0].cuDriverGetVersion(version))
+                                       : cudaSuccess;
 }
 
 RT_EXPORT cudaError_t CUDARTAPI cudaRuntimeGetVersion(int *version)
@@ -195,13 +219,15 @@ RT_EXPORT cudaError_t CUDARTAPI cudaRuntimeGetVersion(int *version)
 }
 
 static CUresult entry_point(const struct rt_driver *d, const char *symbol, void **fn, unsigned version,
-                            unsigned long long flags, bool per_thread, enum cudaDriverEntryPointQueryResult *status)
+                            unsigned long long flags, bool per_thread,
+                            enum cudaDriverEntryPointQueryResult *status)
 {
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     if (!symbol || !fn)
         return CUDA_ERROR_INVALID_VALUE;
     if (flags == cudaEnableDefault)
-        flags = per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+        flags =
+            per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
     *fn = NULL;
     CUresult result = d->cuGetProcAddress(symbol, fn, (int)version, flags, &found);
     if (!status)
@@ -210,24 +236,28 @@ static CUresult entry_point(const struct rt_driver *d, const char *symbol, void 
     return result == CUDA_ERROR_NOT_FOUND ? CUDA_SUCCESS : result;
 }
 
-#define ENTRY_POINT(suffix, per_thread) \
-    RT_EXPORT cudaError_t CUDARTAPI cudaGetDriverEntryPoint##suffix( \
-        const char *symbol, void **fn, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status); \
-    RT_EXPORT cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion##suffix( \
-        const char *symbol, void **fn, unsigned int version, unsigned long long flags, \
-        enum cudaDriverEntryPointQueryResult *status); \
-    RT_EXPORT cudaError_t CUDARTAPI cudaGetDriverEntryPoint##suffix( \
-        const char *symbol, void **fn, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status) \
-    { \
-        const struct rt_driver *d = rt_enter_bare(); \
-        return rt_leave(d, d ? entry_point(d, symbol, fn, CUDA_VERSION, flags, per_thread, status) : CUDA_SUCCESS); \
-    } \
-    RT_EXPORT cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion##suffix( \
-        const char *symbol, void **fn, unsigned int version, unsigned long long flags, \
-        enum cudaDriverEntryPointQueryResult *status) \
-    { \
-        const struct rt_driver *d = rt_enter_bare(); \
-        return rt_leave(d, d ? entry_point(d, symbol, fn, version, flags, per_thread, status) : CUDA_SUCCESS); \
+#define ENTRY_POINT(suffix, per_thread)                                                                      \
+    RT_EXPORT cudaError_t CUDARTAPI cudaGetDriverEntryPoint##suffix(                                         \
+        const char *symbol, void **fn, unsigned long long flags,                                             \
+        enum cudaDriverEntryPointQueryResult *status);                                                       \
+    RT_EXPORT cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion##suffix(                                \
+        const char *symbol, void **fn, unsigned int version, unsigned long long flags,                       \
+        enum cudaDriverEntryPointQueryResult *status);                                                       \
+    RT_EXPORT cudaError_t CUDARTAPI cudaGetDriverEntryPoint##suffix(                                         \
+        const char *symbol, void **fn, unsigned long long flags,                                             \
+        enum cudaDriverEntryPointQueryResult *status)                                                        \
+    {                                                                                                        \
+        const struct rt_driver *d = rt_enter_bare();                                                         \
+        return rt_leave(d, d ? entry_point(d, symbol, fn, CUDA_VERSION, flags, per_thread, status)           \
+                             : CUDA_SUCCESS);                                                                \
+    }                                                                                                        \
+    RT_EXPORT cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion##suffix(                                \
+        const char *symbol, void **fn, unsigned int version, unsigned long long flags,                       \
+        enum cudaDriverEntryPointQueryResult *status)                                                        \
+    {                                                                                                        \
+        const struct rt_driver *d = rt_enter_bare();                                                         \
+        return rt_leave(d,                                                                                   \
+                        d ? entry_point(d, symbol, fn, version, flags, per_thread, status) : CUDA_SUCCESS);  \
     }
 
 ENTRY_POINT(, false)
@@ -297,7 +327,8 @@ RT_EXPORT cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char *id, int size, int de
 }
 
 RT_CALL(cudaDeviceSynchronize, (void), d->cuCtxSynchronize())
-RT_CALL(cudaDeviceGetStreamPriorityRange, (int *least, int *greatest), d->cuCtxGetStreamPriorityRange(least, greatest))
+RT_CALL(cudaDeviceGetStreamPriorityRange, (int *least, int *greatest),
+        d->cuCtxGetStreamPriorityRange(least, greatest))
 
 RT_EXPORT cudaError_t CUDARTAPI cudaDeviceReset(void)
 {
@@ -310,7 +341,8 @@ RT_EXPORT cudaError_t CUDARTAPI cudaDeviceReset(void)
     return rt_leave(d, d->cuDevicePrimaryCtxReset(device));
 }
 
-RT_CALL(cudaDeviceCanAccessPeer, (int *can, int device, int peer), d->cuDeviceCanAccessPeer(can, device, peer))
+RT_CALL(cudaDeviceCanAccessPeer, (int *can, int device, int peer),
+        d->cuDeviceCanAccessPeer(can, device, peer))
 RT_CALL(cudaDeviceGetP2PAttribute, (int *value, enum cudaDeviceP2PAttr which, int device, int peer),
         d->cuDeviceGetP2PAttribute(value, (CUdevice_P2PAttribute)which, device, peer))
 

@@ -19,7 +19,8 @@ static CUresult allocate(const struct rt_driver *d, void **out, size_t size)
     return result;
 }
 
-static CUresult allocate_pitch(const struct rt_driver *d, void **out, size_t *pitch, size_t width, size_t height)
+static CUresult allocate_pitch(const struct rt_driver *d, void **out, size_t *pitch, size_t width,
+                               size_t height)
 {
     if (!out || !pitch)
         return CUDA_ERROR_INVALID_VALUE;
@@ -30,7 +31,8 @@ static CUresult allocate_pitch(const struct rt_driver *d, void **out, size_t *pi
     return CUDA_SUCCESS;
 }
 
-static CUresult allocate_async(const struct rt_driver *d, void **out, size_t size, CUmemoryPool pool, CUstream stream)
+static CUresult allocate_async(const struct rt_driver *d, void **out, size_t size, CUmemoryPool pool,
+                               CUstream stream)
 {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
@@ -48,7 +50,8 @@ RT_CALL(cudaMallocPitch, (void **out, size_t *pitch, size_t width, size_t height
 RT_CALL(cudaFree, (void *at), at ? d->cuMemFree(DEVICE(at)) : CUDA_SUCCESS)
 RT_STREAM_CALL(_ptsz, cudaMallocAsync, (void **out, size_t size, cudaStream_t stream),
                allocate_async(d, out, size, NULL, stream))
-RT_STREAM_CALL(_ptsz, cudaMallocFromPoolAsync, (void **out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
+RT_STREAM_CALL(_ptsz, cudaMallocFromPoolAsync,
+               (void **out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
                pool ? allocate_async(d, out, size, pool, stream) : CUDA_ERROR_INVALID_VALUE)
 RT_STREAM_CALL(_ptsz, cudaFreeAsync, (void *at, cudaStream_t stream),
                at ? d->cuMemFreeAsync(DEVICE(at), stream) : CUDA_SUCCESS)
@@ -65,7 +68,8 @@ RT_CALL(cudaHostGetDevicePointer, (void **out, void *at, unsigned int flags),
         d->cuMemHostGetDevicePointer((CUdeviceptr *)out, at, flags))
 RT_CALL(cudaHostGetFlags, (unsigned int *flags, void *at), d->cuMemHostGetFlags(flags, at))
 
-RT_CALL(cudaIpcGetMemHandle, (cudaIpcMemHandle_t *out, void *at), d->cuIpcGetMemHandle((CUipcMemHandle *)out, DEVICE(at)))
+RT_CALL(cudaIpcGetMemHandle, (cudaIpcMemHandle_t *out, void *at),
+        d->cuIpcGetMemHandle((CUipcMemHandle *)out, DEVICE(at)))
 
 static CUresult ipc_open(const struct rt_driver *d, void **out, cudaIpcMemHandle_t handle, unsigned flags)
 {
@@ -74,17 +78,19 @@ static CUresult ipc_open(const struct rt_driver *d, void **out, cudaIpcMemHandle
     return d->cuIpcOpenMemHandle((CUdeviceptr *)out, copy, flags);
 }
 
-RT_CALL(cudaIpcOpenMemHandle, (void **out, cudaIpcMemHandle_t handle, unsigned int flags), ipc_open(d, out, handle, flags))
+RT_CALL(cudaIpcOpenMemHandle, (void **out, cudaIpcMemHandle_t handle, unsigned int flags),
+        ipc_open(d, out, handle, flags))
 RT_CALL(cudaIpcCloseMemHandle, (void *at), d->cuIpcCloseMemHandle(DEVICE(at)))
 
-static CUresult pointer_attributes(const struct rt_driver *d, struct cudaPointerAttributes *out, const void *at)
+static CUresult pointer_attributes(const struct rt_driver *d, struct cudaPointerAttributes *out,
+                                   const void *at)
 {
     unsigned type = 0, managed = 0;
     int ordinal = cudaInvalidDeviceId;
     void *device = NULL, *host = NULL;
-    CUpointer_attribute which[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-        CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER};
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                   CU_POINTER_ATTRIBUTE_HOST_POINTER};
     void *data[] = {&type, &managed, &ordinal, &device, &host};
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
@@ -100,11 +106,13 @@ static CUresult pointer_attributes(const struct rt_driver *d, struct cudaPointer
     return CUDA_SUCCESS;
 }
 
-RT_CALL(cudaPointerGetAttributes, (struct cudaPointerAttributes *out, const void *at), pointer_attributes(d, out, at))
+RT_CALL(cudaPointerGetAttributes, (struct cudaPointerAttributes *out, const void *at),
+        pointer_attributes(d, out, at))
 
 /* ---- pools: the structures of runtime and driver have one layout ---- */
 
-RT_CALL(cudaDeviceGetDefaultMemPool, (cudaMemPool_t *pool, int device), d->cuDeviceGetDefaultMemPool(pool, device))
+RT_CALL(cudaDeviceGetDefaultMemPool, (cudaMemPool_t *pool, int device),
+        d->cuDeviceGetDefaultMemPool(pool, device))
 RT_CALL(cudaDeviceGetMemPool, (cudaMemPool_t *pool, int device), d->cuDeviceGetMemPool(pool, device))
 RT_CALL(cudaDeviceSetMemPool, (int device, cudaMemPool_t pool), d->cuDeviceSetMemPool(device, pool))
 RT_CALL(cudaMemPoolCreate, (cudaMemPool_t *pool, const struct cudaMemPoolProps *props),
@@ -117,13 +125,14 @@ RT_CALL(cudaMemPoolSetAttribute, (cudaMemPool_t pool, enum cudaMemPoolAttr which
         d->cuMemPoolSetAttribute(pool, (CUmemPool_attribute)which, value))
 RT_CALL(cudaMemPoolSetAccess, (cudaMemPool_t pool, const struct cudaMemAccessDesc *map, size_t count),
         d->cuMemPoolSetAccess(pool, (const CUmemAccessDesc *)map, count))
-RT_CALL(cudaMemPoolGetAccess, (enum cudaMemAccessFlags *flags, cudaMemPool_t pool, struct cudaMemLocation *location),
+RT_CALL(cudaMemPoolGetAccess,
+        (enum cudaMemAccessFlags *flags, cudaMemPool_t pool, struct cudaMemLocation *location),
         d->cuMemPoolGetAccess((CUmemAccess_flags *)flags, pool, (CUmemLocation *)location))
 
 /* ---- copies and memsets: unified addressing makes the kind redundant ---- */
 
-static CUresult copy_2d(const struct rt_driver *d, void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
-                        size_t width, size_t height, cudaStream_t stream, int async)
+static CUresult copy_2d(const struct rt_driver *d, void *dst, size_t dst_pitch, const void *src,
+                        size_t src_pitch, size_t width, size_t height, cudaStream_t stream, int async)
 {
     CUDA_MEMCPY2D params = {
         .srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = DEVICE(src), .srcPitch = src_pitch,
@@ -148,8 +157,8 @@ RT_STREAM_CALL(_ptsz, cudaMemcpy2DAsync,
                 enum cudaMemcpyKind kind, cudaStream_t stream),
                KIND(kind, copy_2d(d, dst, dst_pitch, src, src_pitch, width, height, stream, 1)))
 
-static CUresult copy_peer(const struct rt_driver *d, void *dst, int dst_device, const void *src, int src_device, size_t size,
-                          cudaStream_t stream, int async)
+static CUresult copy_peer(const struct rt_driver *d, void *dst, int dst_device, const void *src,
+                          int src_device, size_t size, cudaStream_t stream, int async)
 {
     CUcontext to, from;
     CUresult result = rt_primary(d, dst_device, &to);
@@ -163,7 +172,8 @@ static CUresult copy_peer(const struct rt_driver *d, void *dst, int dst_device, 
 
 RT_CALL(cudaMemcpyPeer, (void *dst, int dst_device, const void *src, int src_device, size_t size),
         copy_peer(d, dst, dst_device, src, src_device, size, NULL, 0))
-RT_CALL(cudaMemcpyPeerAsync, (void *dst, int dst_device, const void *src, int src_device, size_t size, cudaStream_t stream),
+RT_CALL(cudaMemcpyPeerAsync,
+        (void *dst, int dst_device, const void *src, int src_device, size_t size, cudaStream_t stream),
         copy_peer(d, dst, dst_device, src, src_device, size, stream, 1))
 
 RT_STREAM_CALL(_ptds, cudaMemset, (void *at, int value, size_t size),
@@ -179,7 +189,8 @@ RT_STREAM_CALL(_ptsz, cudaMemset2DAsync,
 /* ---- streams ---- */
 
 RT_CALL(cudaStreamCreate, (cudaStream_t *stream), d->cuStreamCreate(stream, CU_STREAM_DEFAULT))
-RT_CALL(cudaStreamCreateWithFlags, (cudaStream_t *stream, unsigned int flags), d->cuStreamCreate(stream, flags))
+RT_CALL(cudaStreamCreateWithFlags, (cudaStream_t *stream, unsigned int flags),
+        d->cuStreamCreate(stream, flags))
 RT_CALL(cudaStreamCreateWithPriority, (cudaStream_t *stream, unsigned int flags, int priority),
         d->cuStreamCreateWithPriority(stream, flags, priority))
 RT_CALL(cudaStreamDestroy, (cudaStream_t stream), d->cuStreamDestroy(stream))
@@ -187,12 +198,16 @@ RT_STREAM_CALL(_ptsz, cudaStreamSynchronize, (cudaStream_t stream), d->cuStreamS
 RT_STREAM_CALL(_ptsz, cudaStreamQuery, (cudaStream_t stream), d->cuStreamQuery(stream))
 RT_STREAM_CALL(_ptsz, cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned int flags),
                d->cuStreamWaitEvent(stream, event, flags))
-RT_STREAM_CALL(_ptsz, cudaStreamGetId, (cudaStream_t stream, unsigned long long *id), d->cuStreamGetId(stream, id))
-RT_STREAM_CALL(_ptsz, cudaStreamGetFlags, (cudaStream_t stream, unsigned int *flags), d->cuStreamGetFlags(stream, flags))
-RT_STREAM_CALL(_ptsz, cudaStreamGetPriority, (cudaStream_t stream, int *priority), d->cuStreamGetPriority(stream, priority))
+RT_STREAM_CALL(_ptsz, cudaStreamGetId, (cudaStream_t stream, unsigned long long *id),
+               d->cuStreamGetId(stream, id))
+RT_STREAM_CALL(_ptsz, cudaStreamGetFlags, (cudaStream_t stream, unsigned int *flags),
+               d->cuStreamGetFlags(stream, flags))
+RT_STREAM_CALL(_ptsz, cudaStreamGetPriority, (cudaStream_t stream, int *priority),
+               d->cuStreamGetPriority(stream, priority))
 RT_STREAM_CALL(_ptsz, cudaStreamBeginCapture, (cudaStream_t stream, enum cudaStreamCaptureMode mode),
                d->cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode))
-RT_STREAM_CALL(_ptsz, cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t *graph), d->cuStreamEndCapture(stream, graph))
+RT_STREAM_CALL(_ptsz, cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t *graph),
+               d->cuStreamEndCapture(stream, graph))
 RT_STREAM_CALL(_ptsz, cudaStreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
                d->cuStreamIsCapturing(stream, (CUstreamCaptureStatus *)status))
 RT_STREAM_CALL(_ptsz, cudaStreamAddCallback,
@@ -208,7 +223,8 @@ RT_CALL(cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *mode),
 RT_CALL(cudaEventCreate, (cudaEvent_t *event), d->cuEventCreate(event, CU_EVENT_DEFAULT))
 RT_CALL(cudaEventCreateWithFlags, (cudaEvent_t *event, unsigned int flags), d->cuEventCreate(event, flags))
 RT_CALL(cudaEventDestroy, (cudaEvent_t event), d->cuEventDestroy(event))
-RT_STREAM_CALL(_ptsz, cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), d->cuEventRecord(event, stream))
+RT_STREAM_CALL(_ptsz, cudaEventRecord, (cudaEvent_t event, cudaStream_t stream),
+               d->cuEventRecord(event, stream))
 RT_CALL(cudaEventQuery, (cudaEvent_t event), d->cuEventQuery(event))
 RT_CALL(cudaEventSynchronize, (cudaEvent_t event), d->cuEventSynchronize(event))
 RT_CALL(cudaEventElapsedTime, (float *milliseconds, cudaEvent_t from, cudaEvent_t to),
@@ -220,7 +236,9 @@ RT_CALL(cudaGraphInstantiate, (cudaGraphExec_t *exec, cudaGraph_t graph, unsigne
         d->cuGraphInstantiate(exec, graph, flags))
 RT_CALL(cudaGraphInstantiateWithFlags, (cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags),
         d->cuGraphInstantiate(exec, graph, flags))
-RT_STREAM_CALL(_ptsz, cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream), d->cuGraphLaunch(exec, stream))
-RT_STREAM_CALL(_ptsz, cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), d->cuGraphUpload(exec, stream))
+RT_STREAM_CALL(_ptsz, cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream),
+               d->cuGraphLaunch(exec, stream))
+RT_STREAM_CALL(_ptsz, cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream),
+               d->cuGraphUpload(exec, stream))
 RT_CALL(cudaGraphExecDestroy, (cudaGraphExec_t exec), d->cuGraphExecDestroy(exec))
 RT_CALL(cudaGraphDestroy, (cudaGraph_t graph), d->cuGraphDestroy(graph))

@@ -5,8 +5,8 @@
 #include <string.h>
 
 /*
- * Two names that do not follow the rule "base name, then _vN". The header maps cuGraphInstantiate to the form with
- * flags, and so does the driver from CUDA 12 on.
+ * Two names that do not follow the rule "base name, then _vN". The header maps cuGraphInstantiate to the form
+ * with flags, and so does the driver from CUDA 12 on.
  */
 static const struct alias {
     const char *base, *symbol;
@@ -50,9 +50,11 @@ static CUdriverProcAddressQueryResult look_up(const char *symbol, int version, b
     return known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 }
 
-static CUresult get(const char *symbol, void **fn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+static CUresult get(const char *symbol, void **fn, int version, cuuint64_t flags,
+                    CUdriverProcAddressQueryResult *status)
 {
-    const cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    const cuuint64_t known =
+        CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     if (!symbol || !fn || version > sim.options.driver || (flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
     CUdriverProcAddressQueryResult found =
@@ -63,15 +65,16 @@ static CUresult get(const char *symbol, void **fn, int version, cuuint64_t flags
 }
 
 SIM_API(SIM_EARLY | SIM_SURE, 12000, cuGetProcAddress_v2,
-        (const char *symbol, void **fn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status),
+        (const char *symbol, void **fn, int version, cuuint64_t flags,
+         CUdriverProcAddressQueryResult *status),
         (symbol, fn, version, flags, status))
 {
     return get(symbol, fn, version, flags, status);
 }
 
 #undef cuGetProcAddress
-SIM_API(SIM_EARLY | SIM_SURE, 11030, cuGetProcAddress, (const char *symbol, void **fn, int version, cuuint64_t flags),
-        (symbol, fn, version, flags))
+SIM_API(SIM_EARLY | SIM_SURE, 11030, cuGetProcAddress,
+        (const char *symbol, void **fn, int version, cuuint64_t flags), (symbol, fn, version, flags))
 {
     CUdriverProcAddressQueryResult status;
     CUresult result = get(symbol, fn, version, flags, &status);
@@ -113,7 +116,8 @@ static const struct {
     ERROR(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled"),
     ERROR(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, "cannot set while device is active in this process"),
     ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
-    ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part or all of the requested memory range is already mapped"),
+    ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+          "part or all of the requested memory range is already mapped"),
     ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "pointer does not correspond to a registered memory region"),
     ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
@@ -123,9 +127,12 @@ static const struct {
     ERROR(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began"),
     ERROR(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"),
     ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream"),
-    ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "operation would make the legacy stream depend on a capturing blocking stream"),
-    ERROR(CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream"),
-    ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "attempt to terminate a thread-local capture sequence from another thread"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+          "operation would make the legacy stream depend on a capturing blocking stream"),
+    ERROR(CUDA_ERROR_CAPTURED_EVENT,
+          "operation not permitted on an event last recorded in a capturing stream"),
+    ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+          "attempt to terminate a thread-local capture sequence from another thread"),
     ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
 #undef ERROR
 };

@@ -41,7 +41,8 @@ SIM_API(0, 2000, cuEventCreate, (CUevent *handle, unsigned int flags), (handle, 
     if (!context)
         return why;
     unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-    if (!handle || (flags & ~known) || ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
+    if (!handle || (flags & ~known) ||
+        ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_event *event = calloc(1, sizeof(*event));
     if (!event)
@@ -121,7 +122,8 @@ SIM_API(0, 12050, cuCtxRecordEvent, (CUcontext handle, CUevent event), (handle, 
     return context ? sim_event_record_barrier(context, event) : why;
 }
 
-/* An event recorded in a capture stands for no work. Asking ends the capture; after that there is nothing to ask. */
+/* An event recorded in a capture stands for no work. Asking ends the capture; after that there is nothing to
+ * ask. */
 static CUresult ask_captured(const struct sim_event *event)
 {
     struct sim_capture *capture = sim_capture_find(event->capture);
@@ -177,12 +179,14 @@ static CUresult elapsed(float *milliseconds, CUevent from, CUevent to)
 }
 
 #undef cuEventElapsedTime
-SIM_API(SIM_SURE, 2000, cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to), (milliseconds, from, to))
+SIM_API(SIM_SURE, 2000, cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to),
+        (milliseconds, from, to))
 {
     return elapsed(milliseconds, from, to);
 }
 
-SIM_API(SIM_SURE, 12080, cuEventElapsedTime_v2, (float *milliseconds, CUevent from, CUevent to), (milliseconds, from, to))
+SIM_API(SIM_SURE, 12080, cuEventElapsedTime_v2, (float *milliseconds, CUevent from, CUevent to),
+        (milliseconds, from, to))
 {
     return elapsed(milliseconds, from, to);
 }

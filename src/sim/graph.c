@@ -1,8 +1,9 @@
 /*
  * Stream capture, and the graphs that come of it.
  *
- * A captured op becomes a node: an op whose dependencies are the nodes before it. A launch replays copies of all nodes,
- * in the order of capture, on the launching stream; that is one of the orders that the graph allows.
+ * A captured op becomes a node: an op whose dependencies are the nodes before it. A launch replays copies of
+ * all nodes, in the order of capture, on the launching stream; that is one of the orders that the graph
+ * allows.
  */
 #include "sim_private.h"
 
@@ -55,7 +56,8 @@ static bool belongs(const struct sim_stream *stream, const struct sim_context *c
     return stream->context == context || stream->context->parent == context;
 }
 
-static struct sim_stream *next_capturing(const struct sim_context *context, struct sim_context **at, struct sim_stream *after)
+static struct sim_stream *next_capturing(const struct sim_context *context, struct sim_context **at,
+                                         struct sim_stream *after)
 {
     struct sim_stream *stream = after ? LIST_NEXT(after, link) : NULL;
     struct sim_context *c = after ? *at : LIST_FIRST(&sim.contexts);
@@ -113,7 +115,8 @@ static void add_node(struct sim_graph *graph, struct sim_op *op)
 
 void sim_capture_append(struct sim_stream *stream, struct sim_op *op)
 {
-    /* Nodes never run, so "done" is no reason to leave a dependency out: sim_op_depend sees them all as open. */
+    /* Nodes never run, so "done" is no reason to leave a dependency out: sim_op_depend sees them all as open.
+     */
     op->stream = stream;
     sim_op_depend(op, stream->capture_tail);
     add_node(stream->capture->graph, op);
@@ -225,7 +228,8 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuStreamBeginCapture, (CUstream handle), (handle
     return begin(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-SIM_STREAM_API(_ptsz, 0, 10010, cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), (handle, mode))
+SIM_STREAM_API(_ptsz, 0, 10010, cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode),
+               (handle, mode))
 {
     return begin(handle, mode);
 }
@@ -376,7 +380,8 @@ SIM_API(0, 11040, cuGraphInstantiateWithFlags, (CUgraphExec *exec, CUgraph graph
 
 #if CUDA_VERSION >= 12000
 SIM_STREAM_API(_ptsz, 0, 12000, cuGraphInstantiateWithParams,
-               (CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params), (exec, graph, params))
+               (CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
+               (exec, graph, params))
 {
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
@@ -385,7 +390,8 @@ SIM_STREAM_API(_ptsz, 0, 12000, cuGraphInstantiateWithParams,
 }
 #endif
 
-SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle))
+SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle),
+               (handle, stream_handle))
 {
     struct sim_stream *stream;
     struct sim_exec *exec = handle ? sim_handle_get(SIM_EXEC, handle) : NULL;
@@ -417,7 +423,8 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream str
 SIM_STREAM_API(_ptsz, 0, 11010, cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream))
 {
     struct sim_stream *unused;
-    return handle && sim_handle_get(SIM_EXEC, handle) ? sim_stream_of(stream, &unused) : CUDA_ERROR_INVALID_VALUE;
+    return handle && sim_handle_get(SIM_EXEC, handle) ? sim_stream_of(stream, &unused)
+                                                      : CUDA_ERROR_INVALID_VALUE;
 }
 
 static void exec_free(void *item, void *arg)
@@ -455,7 +462,8 @@ SIM_API(SIM_SURE, 10000, cuGraphDestroy, (CUgraph handle), (handle))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 10000, cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count))
+SIM_API(SIM_SURE, 10000, cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count),
+        (handle, nodes, count))
 {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     if (!graph || !count)

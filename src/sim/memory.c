@@ -1,8 +1,9 @@
 /*
  * Native memory: device, managed and host allocations, and the question of who may touch what.
  *
- * Each block has address space of its own, a power of two in size. A freed block's space is kept, without memory, for
- * the next block of that size: so a late touch of freed memory is recognised instead of hitting the host's own memory.
+ * Each block has address space of its own, a power of two in size. A freed block's space is kept, without
+ * memory, for the next block of that size: so a late touch of freed memory is recognised instead of hitting
+ * the host's own memory.
  */
 #include "sim_private.h"
 
@@ -154,20 +155,21 @@ static const char *block_fault(const struct sim_block *block, const struct sim_c
     unsigned bit = 1u << context->device;
     if (block->kind == SIM_BLOCK_POOL && !copy && !(block->pool->access & bit))
         return "the pool gives this device no access";
-    if ((block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_GRAPH) && block->device != context->device &&
-        !copy && !(context->peers & (1u << block->device)))
+    if ((block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_GRAPH) &&
+        block->device != context->device && !copy && !(context->peers & (1u << block->device)))
         return "memory of a peer without peer access";
     return NULL;
 }
 
-static const char *mapping_fault(const struct sim_mapping *mapping, const struct sim_context *context, bool write)
+static const char *mapping_fault(const struct sim_mapping *mapping, const struct sim_context *context,
+                                 bool write)
 {
     unsigned allowed = write ? mapping->writable : mapping->readable;
     return allowed & (1u << context->device) ? NULL : "mapped, but this device has no access";
 }
 
-const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool copy,
-                             enum sim_when when)
+const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write,
+                             bool copy, enum sim_when when)
 {
     uintptr_t end = start + bytes;
     while (start < end) {
@@ -194,7 +196,8 @@ const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_con
 bool sim_access_known(uintptr_t address)
 {
     return sim_block_find(address) || sim_range_find(&sim.mappings, address, address + 1) ||
-           sim_range_find(&sim.reservations, address, address + 1) || sim_range_find(&sim.graves, address, address + 1);
+           sim_range_find(&sim.reservations, address, address + 1) ||
+           sim_range_find(&sim.graves, address, address + 1);
 }
 
 bool sim_is_pageable(uintptr_t address)
@@ -289,7 +292,8 @@ SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unuse
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 3020, cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *size, CUdeviceptr at), (base, size, at))
+SIM_API(SIM_SURE, 3020, cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *size, CUdeviceptr at),
+        (base, size, at))
 {
     CUresult why;
     if (!sim_current(&why))
@@ -385,7 +389,8 @@ SIM_API(SIM_SURE, 4000, cuMemHostUnregister, (void *at), (at))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 3020, cuMemHostGetDevicePointer_v2, (CUdeviceptr *out, void *at, unsigned int flags), (out, at, flags))
+SIM_API(SIM_SURE, 3020, cuMemHostGetDevicePointer_v2, (CUdeviceptr *out, void *at, unsigned int flags),
+        (out, at, flags))
 {
     struct sim_block *block = sim_block_find((uintptr_t)at);
     if (!out || flags || !block || on_device(block->kind))

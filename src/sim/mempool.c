@@ -1,6 +1,6 @@
 /*
- * Stream-ordered memory and its pools. A freed block keeps its memory in its pool until the pool is settled: at a
- * synchronise, what exceeds the release threshold goes back to the device.
+ * Stream-ordered memory and its pools. A freed block keeps its memory in its pool until the pool is settled:
+ * at a synchronise, what exceeds the release threshold goes back to the device.
  */
 #include "sim_private.h"
 
@@ -41,7 +41,8 @@ static struct sim_pool *pool_of(CUmemoryPool handle)
     return handle ? sim_handle_get(SIM_POOL, handle) : NULL;
 }
 
-/* A cached block is in no range tree and under no owner: sim_block_destroy undoes both, so it gets them back first. */
+/* A cached block is in no range tree and under no owner: sim_block_destroy undoes both, so it gets them back
+ * first. */
 static void cache_drop(struct sim_pool *pool, struct sim_block *block)
 {
     pool->reserved -= block->phys;
@@ -225,13 +226,15 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, 
     return CUDA_SUCCESS;
 }
 
-SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocAsync, (CUdeviceptr *out, size_t bytes, CUstream stream), (out, bytes, stream))
+SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocAsync, (CUdeviceptr *out, size_t bytes, CUstream stream),
+               (out, bytes, stream))
 {
     return allocate(out, bytes, NULL, stream);
 }
 
 SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocFromPoolAsync,
-               (CUdeviceptr *out, size_t bytes, CUmemoryPool handle, CUstream stream), (out, bytes, handle, stream))
+               (CUdeviceptr *out, size_t bytes, CUmemoryPool handle, CUstream stream),
+               (out, bytes, handle, stream))
 {
     struct sim_pool *pool = pool_of(handle);
     return pool ? allocate(out, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
@@ -372,7 +375,8 @@ SIM_API(SIM_SURE, 11020, cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_
     size_t size;
     struct sim_pool *pool = pool_of(handle);
     void *field = pool ? attribute_at(pool, which, &size) : NULL;
-    if (!field || !value || which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+    if (!field || !value || which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
+        which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
         return CUDA_ERROR_INVALID_VALUE;
     if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
         /* High-water marks can only be reset. */
@@ -404,13 +408,15 @@ SIM_API(SIM_SURE, 11020, cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAc
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11020, cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location),
-        (flags, handle, location))
+SIM_API(SIM_SURE, 11020, cuMemPoolGetAccess,
+        (CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location), (flags, handle, location))
 {
     struct sim_pool *pool = pool_of(handle);
-    if (!flags || !pool || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_ok(location->id))
+    if (!flags || !pool || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        !sim_device_ok(location->id))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = pool->access & (1u << location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    *flags = pool->access & (1u << location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -431,8 +437,8 @@ SIM_API(SIM_SURE, 13000, cuMemGetDefaultMemPool,
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 13000, cuMemGetMemPool, (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),
-        (pool, location, type))
+SIM_API(SIM_SURE, 13000, cuMemGetMemPool,
+        (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type), (pool, location, type))
 {
     if (!pool || !pool_place(location, type))
         return CUDA_ERROR_INVALID_VALUE;
@@ -440,8 +446,8 @@ SIM_API(SIM_SURE, 13000, cuMemGetMemPool, (CUmemoryPool *pool, CUmemLocation *lo
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle),
-        (location, type, handle))
+SIM_API(SIM_SURE, 13000, cuMemSetMemPool,
+        (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle), (location, type, handle))
 {
     struct sim_pool *pool = pool_of(handle);
     if (!pool || !pool_place(location, type) || pool->device != location->id)
@@ -454,7 +460,8 @@ SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation *location, CUmemAllocat
 /* ---- what the simulator does not share ---- */
 
 SIM_API(SIM_SURE, 11020, cuMemPoolExportToShareableHandle,
-        (void *out, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags), (out, pool, type, flags))
+        (void *out, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags),
+        (out, pool, type, flags))
 {
     (void)out, (void)pool, (void)type, (void)flags;
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -474,8 +481,8 @@ SIM_API(SIM_SURE, 11020, cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, C
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-SIM_API(SIM_SURE, 11020, cuMemPoolImportPointer, (CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data),
-        (out, pool, data))
+SIM_API(SIM_SURE, 11020, cuMemPoolImportPointer,
+        (CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data), (out, pool, data))
 {
     (void)out, (void)pool, (void)data;
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 
 /*
- * A handle looks like a pointer but is none: its kind, and its slot's number. Nobody can follow it, and a destroyed
- * one is recognised for as long as its slot is empty. The slot freed last is taken first, so a handle that comes back
- * as another object is the rule here, as it is (less often) with real pointers.
+ * A handle looks like a pointer but is none: its kind, and its slot's number. Nobody can follow it, and a
+ * destroyed one is recognised for as long as its slot is empty. The slot freed last is taken first, so a
+ * handle that comes back as another object is the rule here, as it is (less often) with real pointers.
  */
 #define HANDLE_BASE 0x5c0000000000u
 #define HANDLE_STRIDE 64u
@@ -53,7 +53,8 @@ void *sim_handle_new(enum sim_handle_kind kind, void *item)
 void *sim_handle_get(enum sim_handle_kind kind, const void *handle)
 {
     static const char *const names[SIM_HANDLE_KINDS] = {
-        "", "stream", "event", "context", "green context", "memory handle", "pool", "graph", "executable graph", "resource"};
+        "",      "stream",           "event",   "context", "green context", "memory handle", "pool",
+        "graph", "executable graph", "resource"};
     size_t slot;
     if (!slot_of(kind, handle, &slot))
         return NULL;
@@ -92,8 +93,8 @@ void sim_handle_reset(void)
     }
 }
 
-/* Two ranges are "equal" to the tree when they overlap. That is an order as long as all ranges in it are disjoint,
- * and it makes a look-up by any address inside a range an ordinary look-up. */
+/* Two ranges are "equal" to the tree when they overlap. That is an order as long as all ranges in it are
+ * disjoint, and it makes a look-up by any address inside a range an ordinary look-up. */
 static int compare(const void *a, const void *b)
 {
     const struct sim_range *x = a, *y = b;

@@ -170,8 +170,10 @@ static const char *parse_part(char *part)
             return parse_failure(value) ? NULL : "NAME:N or NAME:N+";
         case BYTES:
         case NUMBER:
-            if (parse_number(value, option->type, &number) && number >= option->min && number <= option->max &&
-                (option->offset != offsetof(struct sim_options, granularity) || (number & (number - 1)) == 0)) {
+            if (parse_number(value, option->type, &number) && number >= option->min &&
+                number <= option->max &&
+                (option->offset != offsetof(struct sim_options, granularity) ||
+                 (number & (number - 1)) == 0)) {
                 store(option, number);
                 return NULL;
             }
@@ -180,7 +182,8 @@ static const char *parse_part(char *part)
             return allowed;
         }
     }
-    return "one of backing, capacity, granularity, devices, driver, vmm, lazy, memset, timeout, seed, trace, fail";
+    return "one of backing, capacity, granularity, devices, driver, vmm, lazy, memset, timeout, seed, trace, "
+           "fail";
 }
 
 /* Without a text: the defaults. */
@@ -199,7 +202,8 @@ int sim_options_parse(const char *text, const char *source)
         snprintf(shown, sizeof(shown), "%s", part);
         const char *allowed = *part ? parse_part(part) : NULL;
         if (allowed) {
-            fprintf(stderr, "[sim] %s: '%s' is not understood; allowed: %s; the default is used\n", source, shown, allowed);
+            fprintf(stderr, "[sim] %s: '%s' is not understood; allowed: %s; the default is used\n", source,
+                    shown, allowed);
             result = -EINVAL;
         }
     }

@@ -107,7 +107,8 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 4000, cuPointerGetAttribute, (void *data, CUpointer_attribute which, CUdeviceptr at), (data, which, at))
+SIM_API(SIM_SURE, 4000, cuPointerGetAttribute, (void *data, CUpointer_attribute which, CUdeviceptr at),
+        (data, which, at))
 {
     return data ? attribute(data, which, at) : CUDA_ERROR_INVALID_VALUE;
 }
@@ -131,10 +132,11 @@ static size_t attribute_size(CUpointer_attribute which)
     }
 }
 
-/* Unlike the single form, unknown pointers and unanswerable attributes give zeroes and success; a range that does not
- * exist stays as the caller had it. */
+/* Unlike the single form, unknown pointers and unanswerable attributes give zeroes and success; a range that
+ * does not exist stays as the caller had it. */
 SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
-        (unsigned int count, CUpointer_attribute *which, void **data, CUdeviceptr at), (count, which, data, at))
+        (unsigned int count, CUpointer_attribute *which, void **data, CUdeviceptr at),
+        (count, which, data, at))
 {
     if (!count || !which || !data)
         return CUDA_ERROR_INVALID_VALUE;
@@ -181,16 +183,16 @@ SIM_API(SIM_SURE, 4010, cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr at)
     return CUDA_SUCCESS;
 }
 
-/* Handles are good in this process only, where opening one's own is refused by the real driver; the simulated one
- * answers with the address itself, so that the calls around it can be tested. */
+/* Handles are good in this process only, where opening one's own is refused by the real driver; the simulated
+ * one answers with the address itself, so that the calls around it can be tested. */
 SIM_API(0, 11000, cuIpcOpenMemHandle_v2, (CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags),
         (out, handle, flags))
 {
     struct ipc ipc;
     memcpy(&ipc, &handle, sizeof(ipc));
     const struct sim_block *block = sim_block_find((uintptr_t)ipc.at);
-    if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || memcmp(ipc.magic, ipc_magic, sizeof(ipc_magic)) != 0 ||
-        !block || block->id != ipc.id)
+    if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
+        memcmp(ipc.magic, ipc_magic, sizeof(ipc_magic)) != 0 || !block || block->id != ipc.id)
         return CUDA_ERROR_INVALID_VALUE;
     *out = ipc.at;
     return CUDA_SUCCESS;
@@ -242,7 +244,8 @@ SIM_API(0, 4010, cuIpcOpenEventHandle, (CUevent *out, CUipcEventHandle handle), 
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 10000, cuImportExternalMemory, (CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc), (out, desc))
+SIM_API(0, 10000, cuImportExternalMemory,
+        (CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc), (out, desc))
 {
     if (!out || !desc)
         return CUDA_ERROR_INVALID_VALUE;
@@ -255,8 +258,8 @@ SIM_API(SIM_SURE, 10000, cuDestroyExternalMemory, (CUexternalMemory memory), (me
     return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-SIM_API(0, 10000, cuImportExternalSemaphore, (CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc),
-        (out, desc))
+SIM_API(0, 10000, cuImportExternalSemaphore,
+        (CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc), (out, desc))
 {
     if (!out || !desc)
         return CUDA_ERROR_INVALID_VALUE;

@@ -1,10 +1,10 @@
 /*
  * Ops, the order between them, and when they run.
  *
- * An op may run when it heads its stream's queue, its dependencies are done and the stream is not held. Everything else
- * is built of that: an event's record is an op that others may depend on; an op on the legacy stream depends on the
- * last op of each blocking stream, and an op on a blocking stream on the last of the legacy one; a context barrier is
- * an op of no stream that depends on the last op of every stream.
+ * An op may run when it heads its stream's queue, its dependencies are done and the stream is not held.
+ * Everything else is built of that: an event's record is an op that others may depend on; an op on the legacy
+ * stream depends on the last op of each blocking stream, and an op on a blocking stream on the last of the
+ * legacy one; a context barrier is an op of no stream that depends on the last op of every stream.
  *
  * Dependencies always point to ops that were queued earlier, so following them ends.
  */
@@ -126,9 +126,9 @@ static void deactivate(struct sim_stream *stream)
 /* ---- host functions ---- */
 
 /*
- * Host functions run on a thread of their own, as with the real driver: the program's threads may hold the very locks
- * that its function takes. While one is queued the thread also moves the streams on, since the program may wait for
- * the function without calling the driver.
+ * Host functions run on a thread of their own, as with the real driver: the program's threads may hold the
+ * very locks that its function takes. While one is queued the thread also moves the streams on, since the
+ * program may wait for the function without calling the driver.
  */
 static struct sim_op *host_op;          /* the one that the thread shall run now; others wait their turn */
 static size_t host_queued;
@@ -285,7 +285,8 @@ static bool value_reached(const struct sim_op *op)
     case CU_STREAM_WAIT_VALUE_EQ: return have == want;
     case CU_STREAM_WAIT_VALUE_AND: return (have & want) != 0;
     case CU_STREAM_WAIT_VALUE_NOR: return ~(have | want) != 0;
-    default: return op->value.wide ? (int64_t)(have - want) >= 0 : (int32_t)((uint32_t)have - (uint32_t)want) >= 0;
+    default:
+        return op->value.wide ? (int64_t)(have - want) >= 0 : (int32_t)((uint32_t)have - (uint32_t)want) >= 0;
     }
 }
 
@@ -369,7 +370,9 @@ CUresult sim_op_wait(struct sim_op *op)
         if (!deadline) {
             deadline = now + (uint64_t)sim.options.timeout_ms * 1000000u;
         } else if (now > deadline) {
-            fprintf(stderr, "[sim] a wait gave up after %d ms: the work is held, or waits for a value that nobody writes\n",
+            fprintf(stderr,
+                    "[sim] a wait gave up after %d ms: the work is held, or waits for a value that nobody "
+                    "writes\n",
                     sim.options.timeout_ms);
             return CUDA_ERROR_LAUNCH_TIMEOUT;
         }

@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags, int priority)
+struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags,
+                                  int priority)
 {
     struct sim_stream *stream = calloc(1, sizeof(*stream));
     if (!stream)
@@ -84,7 +85,8 @@ CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream)
     return implicit_conflict(*stream);
 }
 
-/* A question about a stream's progress: a capturing stream has none, and asking is unsafe during other captures. */
+/* A question about a stream's progress: a capturing stream has none, and asking is unsafe during other
+ * captures. */
 static CUresult refuse_capturing(struct sim_stream *stream)
 {
     if (!stream->capture) {
@@ -172,7 +174,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12000, cuStreamGetId, (CUstream handle, unsigned
     return CUDA_SUCCESS;
 }
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context))
+SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontext *context),
+               (handle, context))
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
@@ -185,8 +188,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontex
 }
 
 #if CUDA_VERSION >= 12050
-SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green),
-               (handle, context, green))
+SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2,
+               (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green))
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
@@ -200,7 +203,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2, (CUstream handle, CUco
 }
 #endif
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device))
+SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUdevice *device),
+               (handle, device))
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
@@ -209,7 +213,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUde
     return result;
 }
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsigned int *flags), (handle, flags))
+SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsigned int *flags),
+               (handle, flags))
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
@@ -218,7 +223,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsign
     return result;
 }
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority))
+SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int *priority),
+               (handle, priority))
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
@@ -227,7 +233,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int
     return result;
 }
 
-SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn, void *arg), (handle, fn, arg))
+SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn, void *arg),
+               (handle, fn, arg))
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
@@ -264,7 +271,8 @@ SIM_STREAM_API(_ptsz, 0, 5000, cuStreamAddCallback,
 
 /* ---- stream memory operations ---- */
 
-static CUresult queue_value(CUstream handle, enum sim_op_kind kind, CUdeviceptr at, uint64_t value, unsigned flags, bool wide)
+static CUresult queue_value(CUstream handle, enum sim_op_kind kind, CUdeviceptr at, uint64_t value,
+                            unsigned flags, bool wide)
 {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
@@ -304,19 +312,23 @@ VALUE_API(cuStreamWaitValue64_v2, 11070, SIM_OP_WAIT_VALUE, cuuint64_t, true)
 VALUE_API(cuStreamWriteValue32_v2, 11070, SIM_OP_WRITE_VALUE, cuuint32_t, false)
 VALUE_API(cuStreamWriteValue64_v2, 11070, SIM_OP_WRITE_VALUE, cuuint64_t, true)
 
-static CUresult queue_batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params, unsigned flags)
+static CUresult queue_batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params,
+                            unsigned flags)
 {
     CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUstreamBatchMemOpParams *p = &params[i];
-        bool wide = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-        bool waits = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+        bool wide =
+            p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+        bool waits =
+            p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
         if (waits)
             result = queue_value(stream, SIM_OP_WAIT_VALUE, p->waitValue.address,
                                  wide ? p->waitValue.value64 : p->waitValue.value, p->waitValue.flags, wide);
         else if (wide || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32)
-            result = queue_value(stream, SIM_OP_WRITE_VALUE, p->writeValue.address,
-                                 wide ? p->writeValue.value64 : p->writeValue.value, p->writeValue.flags, wide);
+            result =
+                queue_value(stream, SIM_OP_WRITE_VALUE, p->writeValue.address,
+                            wide ? p->writeValue.value64 : p->writeValue.value, p->writeValue.flags, wide);
     }
     return result;
 }

@@ -1,8 +1,9 @@
 /*
  * Virtual memory management: reservations, physical handles, mappings.
  *
- * With the bytes backing a handle is a range of its device's memfd and a mapping is an mmap of it, so that two mappings
- * of one handle alias, and so that a touch before set-access or after unmap faults in the host process as well.
+ * With the bytes backing a handle is a range of its device's memfd and a mapping is an mmap of it, so that
+ * two mappings of one handle alias, and so that a touch before set-access or after unmap faults in the host
+ * process as well.
  */
 #include "sim_private.h"
 
@@ -13,7 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What a process can reserve in all. Under a sanitizer the host has less room; callers halve and try again. */
+/* What a process can reserve in all. Under a sanitizer the host has less room; callers halve and try again.
+ */
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
@@ -73,7 +75,8 @@ static void reservation_destroy(struct sim_reservation *reservation)
 SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemAddressFree, (CUdeviceptr at, size_t size), (at, size))
 {
     struct sim_reservation *reservation = sim_range_find(&sim.reservations, (uintptr_t)at, (uintptr_t)at + 1);
-    if (!reservation || reservation->range.start != at || reservation->range.end != at + size || reservation->maps)
+    if (!reservation || reservation->range.start != at || reservation->range.end != at + size ||
+        reservation->maps)
         return CUDA_ERROR_INVALID_VALUE;
     reservation_destroy(reservation);
     sim_cost(2000);
@@ -110,7 +113,8 @@ SIM_API(SIM_VMM, 10020, cuMemGetAllocationGranularity,
 }
 
 SIM_API(SIM_VMM, 10020, cuMemCreate,
-        (CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags),
+        (CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
+         unsigned long long flags),
         (out, size, prop, flags))
 {
     CUresult result = check_prop(prop);
@@ -195,7 +199,8 @@ SIM_API(SIM_VMM, 10020, cuMemGetAllocationPropertiesFromHandle,
 /* ---- mappings ---- */
 
 SIM_API(SIM_VMM, 10020, cuMemMap,
-        (CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle value, unsigned long long flags),
+        (CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle value,
+         unsigned long long flags),
         (at, size, offset, value, flags))
 {
     uintptr_t start = (uintptr_t)at, end = start + size;
@@ -212,7 +217,8 @@ SIM_API(SIM_VMM, 10020, cuMemMap,
         return CUDA_ERROR_OUT_OF_MEMORY;
     int memfd = sim.devices[handle->device].memfd;
     /* The host's own limit on mappings ends here as the device's lack of page tables would. */
-    if (memfd >= 0 && mmap((void *)start, size, PROT_NONE, MAP_SHARED | MAP_FIXED, memfd, handle->offset) == MAP_FAILED) {
+    if (memfd >= 0 &&
+        mmap((void *)start, size, PROT_NONE, MAP_SHARED | MAP_FIXED, memfd, handle->offset) == MAP_FAILED) {
         free(mapping);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -231,8 +237,8 @@ static void mapping_destroy(struct sim_mapping *mapping)
 {
     uintptr_t start = mapping->range.start, end = mapping->range.end;
     if (sim.devices[mapping->handle->device].memfd >= 0 &&
-        mmap((void *)start, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
-            MAP_FAILED)
+        mmap((void *)start, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+             -1, 0) == MAP_FAILED)
         perror("[sim] unmap");
     sim_range_remove(&sim.mappings, &mapping->range);
     mapping->reservation->maps--;
@@ -241,8 +247,8 @@ static void mapping_destroy(struct sim_mapping *mapping)
     free(mapping);
 }
 
-/* True when whole mappings cover exactly [start, end). The real cuMemUnmap cuts no mapping either, but passes over holes;
- * here a hole is refused, since an allocator that unmaps one has lost count of its mappings. */
+/* True when whole mappings cover exactly [start, end). The real cuMemUnmap cuts no mapping either, but passes
+ * over holes; here a hole is refused, since an allocator that unmaps one has lost count of its mappings. */
 static bool covered_exactly(uintptr_t start, uintptr_t end)
 {
     while (start < end) {
@@ -269,8 +275,8 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemUnmap, (CUdeviceptr at, size_t size), (a
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_VMM, 10020, cuMemSetAccess, (CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count),
-        (at, size, desc, count))
+SIM_API(SIM_VMM, 10020, cuMemSetAccess,
+        (CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count), (at, size, desc, count))
 {
     uintptr_t start = (uintptr_t)at, end = start + size;
     if (!size || !desc || !count || !covered_exactly(start, end))
@@ -293,9 +299,10 @@ SIM_API(SIM_VMM, 10020, cuMemSetAccess, (CUdeviceptr at, size_t size, const CUme
                 mapping->writable |= bit;
         }
         size_t bytes = mapping->range.end - start;
-        if (!sim.options.ledger &&
-            mprotect((void *)start, bytes,
-                     mapping->writable ? PROT_READ | PROT_WRITE : mapping->readable ? PROT_READ : PROT_NONE) < 0)
+        if (!sim.options.ledger && mprotect((void *)start, bytes,
+                                            mapping->writable   ? PROT_READ | PROT_WRITE
+                                            : mapping->readable ? PROT_READ
+                                                                : PROT_NONE) < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
         start = mapping->range.end;
         sim_cost(22000 + (uint64_t)((double)bytes / MIB * 40));
@@ -303,11 +310,12 @@ SIM_API(SIM_VMM, 10020, cuMemSetAccess, (CUdeviceptr at, size_t size, const CUme
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr at),
-        (flags, location, at))
+SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess,
+        (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr at), (flags, location, at))
 {
     struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
-    if (!flags || !location || !mapping || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_ok(location->id))
+    if (!flags || !location || !mapping || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        !sim_device_ok(location->id))
         return CUDA_ERROR_INVALID_VALUE;
     unsigned bit = 1u << location->id;
     *flags = mapping->writable & bit   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -319,7 +327,8 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess, (unsigned long long *flags, c
 /* ---- sharing ---- */
 
 SIM_API(SIM_VMM, 10020, cuMemExportToShareableHandle,
-        (void *out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type, unsigned long long flags),
+        (void *out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type,
+         unsigned long long flags),
         (out, value, type, flags))
 {
     struct sim_vmm_handle *handle = handle_of(value);
@@ -335,7 +344,8 @@ SIM_API(SIM_VMM, 10020, cuMemExportToShareableHandle,
 }
 
 SIM_API(SIM_VMM, 10020, cuMemImportFromShareableHandle,
-        (CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type), (out, os_handle, type))
+        (CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type),
+        (out, os_handle, type))
 {
     CUmemGenericAllocationHandle value;
     if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
