@@ -41,6 +41,7 @@ extern struct fixture {
     CUdeviceptr scratch;            /* native memory that queued work may write to */
     int waits;                      /* of the requests: VP_WAITS_EARLY at first */
     int awaits;                     /* host waits that were asked for */
+    bool lossy;                     /* a giving-back call was made to fail: what it was for may stay at the driver */
 } fx;
 
 /* Simulator, context, streams and lines. */

@@ -33,6 +33,8 @@ static const struct {
 
     { "a range once built is taken back without a call", MiB,
       "a+1 b+1 c+1 d+1 a- c- e+2 stitches=5 e- f+1 g+1 f- g- mark e+2 e- f+1 g+1 f- g- e+2 quiet" },
+    { "also when its chunks have been elsewhere since", MiB,
+      "a+1 w+1 c+1 x+1 g+1 y+1 a- c- e+2 e- g- h+3 h- p+1 q+1 p- r+2 r- q- mark s+3 quiet s@h" },
     { "a kept range with a live block inside is no range", MiB / 4, "a+16 a- b+4 c+2 d+4 b- d- e+16 e^c", MiB },
     { "the same with the first bytes free", MiB / 4, "z+1 a+4 a- b+1 c+1 b- e+4 e^c", MiB },
     { "a repeating program comes to rest", MiB,

@@ -1,1 +1,602 @@
+/*
+ * Who may have which bytes, and when: for each rule a program that goes wrong when the rule is broken. Owners fill their block when
+ * they get it and read it back just before they free it; streams are held so that a missing order shows as another's bytes.
+ */
 #include "fixture.h"
+
+#include "api/api_private.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Plenty of memory, so that nobody is forced to share; waits that can never end are given up after 300 ms. */
+static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,timeout=300";
+
+enum { SIZE = 2 << 20 };
+
+/* ---- owners ---- */
+
+struct owner {
+    CUdeviceptr ptr;
+    unsigned char mark;
+    unsigned char *seen;        /* pinned: what the last read found */
+};
+
+static struct owner owner_of(CUdeviceptr ptr, CUstream stream)
+{
+    static unsigned char marks;
+    struct owner o = { .ptr = ptr, .mark = ++marks };
+    cu_ok(cuMemAllocHost((void **)&o.seen, SIZE));
+    memset(o.seen, o.mark, SIZE);
+    cu_ok(cuMemsetD8Async(ptr, o.mark, SIZE, stream));
+    cu_ok(cuMemcpyDtoHAsync(o.seen, ptr, SIZE, stream));
+    return o;
+}
+
+/* A stream-ordered owner, and one by cudaMalloc whose work is on that stream. */
+static struct owner take(CUstream stream)
+{
+    return owner_of(door_take(SIZE, stream), stream);
+}
+
+static struct owner take_sync(CUstream stream)
+{
+    return owner_of(door_malloc(SIZE), stream);
+}
+
+static void give(const struct owner *o, CUstream stream)
+{
+    cu_ok(door_free_async(o->ptr, stream));
+    cr_assert(door_served);
+}
+
+static void give_sync(const struct owner *o)
+{
+    cu_ok(door_free(o->ptr));
+    cr_assert(door_served);
+}
+
+static bool apart(const struct owner *a, const struct owner *b)
+{
+    return a->ptr + SIZE <= b->ptr || b->ptr + SIZE <= a->ptr;
+}
+
+/* Its work is over; it has seen nothing but its own bytes. */
+static void check(const struct owner *o)
+{
+    for (size_t i = 0; i < SIZE; i++)
+        cr_assert_eq(o->seen[i], o->mark, "owner %d saw byte %d of another at %zu", o->mark, o->seen[i], i);
+}
+
+/* Runs all that may run beside the held streams, then the rest, and checks both. */
+static void duel(const struct owner *old, const struct owner *new, CUstream held)
+{
+    vp_sim_step(1000);
+    vp_sim_release(held);
+    cu_ok(cuCtxSynchronize());
+    check(old);
+    check(new);
+    door_close();
+}
+
+/* A stream held from now on. */
+static CUstream held_stream(unsigned flags)
+{
+    CUstream stream = door_stream(flags);
+    vp_sim_hold(stream);
+    return stream;
+}
+
+static unsigned long waits(void)
+{
+    return vp_sim_calls("cuStreamWaitEvent");
+}
+
+/* From the second stream that frees on, large frees have events of their own. */
+static void two_streams_free(CUstream one, CUstream two)
+{
+    cu_ok(door_free_async(door_take(512, one), one));
+    cu_ok(door_free_async(door_take(512, two), two));
+}
+
+/* ---- stream-ordered memory ---- */
+
+Test(rules, a_stream_waits_for_another_on_the_gpu)
+{
+    door_open(SIM);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    struct owner b = take(s);
+    cr_assert(b.ptr == a.ptr && waits() == 1, "early waits save memory");
+    duel(&a, &b, f);
+}
+
+/* F's memory has no event of its own; what F queued since waits for S. An event recorded now would come behind that. */
+Test(rules, a_wait_never_aims_at_a_late_event)
+{
+    door_open(SIM);
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    unsigned *flag;
+    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
+    *flag = 0;
+    struct owner a = take(f);
+    give(&a, f);
+    cu_ok(cuStreamWaitValue32(f, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    struct owner b = take(s);
+    cr_assert(apart(&a, &b) && waits() == 0);
+    cu_ok(cuStreamWriteValue32(s, (CUdeviceptr)flag, 1, 0));
+    duel(&a, &b, f);
+}
+
+/* With an event at the free itself the same program may share, and still ends. */
+Test(rules, a_wait_aims_at_the_free)
+{
+    door_open(SIM);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    unsigned *flag;
+    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
+    *flag = 0;
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    cu_ok(cuStreamWaitValue32(f, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    struct owner b = take(s);
+    cr_assert(b.ptr == a.ptr && waits() == 1);
+    cu_ok(cuStreamWriteValue32(s, (CUdeviceptr)flag, 1, 0));
+    duel(&a, &b, f);
+}
+
+/* Chunks of F's memory are joined elsewhere for S: what waits for the bytes goes with them. */
+Test(rules, conditions_travel_with_the_bytes)
+{
+    door_open("capacity=9M,granularity=64K,lazy=0,timeout=300");
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    CUdeviceptr wall = door_take(SIZE, s), c = door_take(SIZE, f);
+    door_take(SIZE, s);
+    give(&a, f);
+    cu_ok(door_free_async(c, f));
+    CUdeviceptr both = door_take(2 * SIZE, s);
+    cr_assert(both != a.ptr && both != c && wall && waits() > 0);
+    struct owner b = owner_of(both, s), d = owner_of(both + SIZE, s);
+    vp_sim_step(1000);
+    vp_sim_release(f);
+    cu_ok(cuCtxSynchronize());
+    check(&b);
+    check(&d);
+    duel(&a, &b, f);
+}
+
+/* ---- which stream ---- */
+
+/* Work of F that cannot run before `held` does, and goes on after F is destroyed. */
+static void chain(CUstream f, CUstream held)
+{
+    CUevent event;
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    cu_ok(cuMemsetD8Async(door_take(512, held), 0, 1, held));
+    cu_ok(cuEventRecord(event, held));
+    cu_ok(cuStreamWaitEvent(f, event, 0));
+    cu_ok(cuEventDestroy(event));
+}
+
+Test(rules, a_handle_given_out_again_is_another_stream)
+{
+    door_open(SIM);
+    CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
+    chain(f, g);
+    struct owner a = take(f);
+    give(&a, f);
+    door_stream_destroy(f);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cr_assert_eq(s, f);
+    struct owner b = take(s);
+    duel(&a, &b, g);
+}
+
+/* The open points of a destroyed stream are covered by an event, and nobody uses its handle. */
+Test(rules, a_destroyed_stream_leaves_an_event)
+{
+    door_open(SIM);
+    CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    chain(f, g);
+    struct owner a = take(f);
+    give(&a, f);
+    door_stream_destroy(f);
+    struct owner b = take_sync(s);
+    cr_assert(apart(&a, &b));
+    vp_sim_step(1000);
+    vp_sim_release(g);
+    cu_ok(cuCtxSynchronize());
+    CUdeviceptr c = door_malloc(SIZE);
+    cr_assert_eq(c, a.ptr, "and comes back when that is done");
+    duel(&a, &b, g);
+}
+
+/* A stream that captures does not tell its id, and may be destroyed all the same. */
+Test(rules, a_stream_destroyed_while_it_captures)
+{
+    door_open(SIM);
+    CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
+    chain(f, g);
+    struct owner a = take(f);
+    give(&a, f);
+    cu_ok(door_capture_begin(f, CU_STREAM_CAPTURE_MODE_RELAXED));
+    door_stream_destroy(f);
+    cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cr_assert_eq(s, f);
+    struct owner b = take(s);
+    duel(&a, &b, g);
+}
+
+static pthread_barrier_t step;
+static struct owner threads_owner;
+
+static void *free_on_own_default_stream(void *ctx)
+{
+    cu_ok(cuCtxSetCurrent(ctx));
+    vp_sim_hold(CU_STREAM_PER_THREAD);
+    threads_owner = take(CU_STREAM_PER_THREAD);
+    give(&threads_owner, CU_STREAM_PER_THREAD);
+    pthread_barrier_wait(&step);
+    pthread_barrier_wait(&step);
+    vp_sim_release(CU_STREAM_PER_THREAD);
+    cu_ok(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    return NULL;
+}
+
+Test(rules, a_per_thread_stream_is_another_in_each_thread)
+{
+    pthread_t thread;
+    CUcontext ctx = door_open(SIM);
+    pthread_barrier_init(&step, NULL, 2);
+    cr_assert(!pthread_create(&thread, NULL, free_on_own_default_stream, ctx));
+    pthread_barrier_wait(&step);
+    struct owner b = take(CU_STREAM_PER_THREAD), c = take_sync(CU_STREAM_PER_THREAD);
+    vp_sim_step(1000);
+    pthread_barrier_wait(&step);
+    pthread_join(thread, NULL);
+    cu_ok(cuCtxSynchronize());
+    check(&threads_owner);
+    check(&b);
+    check(&c);
+    door_close();
+}
+
+/* ---- cudaMalloc and cudaFree ---- */
+
+/* Memory of cudaMalloc may be used at once on any stream, one not yet born included. */
+Test(rules, cudamalloc_gives_nothing_that_is_pending)
+{
+    door_open(SIM);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    CUdeviceptr ptr = door_malloc(SIZE);
+    struct owner b = owner_of(ptr, door_stream(CU_STREAM_NON_BLOCKING));
+    duel(&a, &b, f);
+}
+
+static void *release_soon(void *stream)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    vp_sim_release(stream);
+    return NULL;
+}
+
+/* Also when there is no other memory: the host waits, no stream does. */
+Test(rules, cudamalloc_makes_no_stream_wait)
+{
+    pthread_t thread;
+    door_open("capacity=3M,granularity=64K,lazy=0");
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    cr_assert(!pthread_create(&thread, NULL, release_soon, f));
+    struct owner b = take_sync(s);
+    cr_assert(!apart(&a, &b));
+    pthread_join(thread, NULL);
+    cr_assert_eq(waits(), 0);
+    duel(&a, &b, f);
+}
+
+Test(rules, cudafree_covers_every_stream_and_does_not_stop_the_host)
+{
+    door_open(SIM);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    struct owner a = take_sync(f);
+    give_sync(&a);
+    struct owner b = take_sync(s), c = take(s);
+    vp_sim_step(1000);
+    check(&b);
+    check(&c);
+    duel(&a, &b, f);
+}
+
+/* The same on drivers that cannot record an event over a whole context, by streams of both kinds. */
+Test(rules, cudafree_covers_every_stream_of_old_drivers)
+{
+    door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,driver=12000");
+    cr_assert(!vp_state.drv.cuCtxRecordEvent);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int blocking = 0; blocking < 2; blocking++) {
+        CUstream f = held_stream(blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+        struct owner a = take_sync(f);
+        give_sync(&a);
+        struct owner b = take_sync(s);
+        duel(&a, &b, f);
+    }
+}
+
+/* A block of one context, used in another, freed in the first. */
+Test(rules, cudafree_covers_every_context_of_the_device)
+{
+    CUcontext one = door_open(SIM), two = door_context(0);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuCtxSetCurrent(one));
+    CUdeviceptr ptr = door_malloc(SIZE);
+    cu_ok(cuCtxSetCurrent(two));
+    struct owner a = owner_of(ptr, f);
+    cu_ok(cuCtxSetCurrent(one));
+    give_sync(&a);
+    struct owner b = take_sync(0);
+    vp_sim_step(1000);
+    vp_sim_release(f);
+    cu_ok(cuStreamSynchronize(f));
+    duel(&a, &b, f);
+}
+
+/* And of peers with access. */
+Test(rules, cudafree_covers_the_peers)
+{
+    CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2"), two = NULL;
+    cu_ok(cuDevicePrimaryCtxRetain(&two, 1));
+    vp_api_context_created(two, true);
+    CUdeviceptr ptr = door_malloc(SIZE);
+    cu_ok(cuCtxSetCurrent(two));
+    cu_ok(cuCtxEnablePeerAccess(one, 0));
+    vp_api_peer_enabled(one);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
+    struct owner a = owner_of(ptr, f);
+    cu_ok(cuCtxSetCurrent(one));
+    give_sync(&a);
+    struct owner b = take_sync(0);
+    vp_sim_step(1000);
+    vp_sim_release(f);
+    cu_ok(cuStreamSynchronize(f));
+    duel(&a, &b, f);
+}
+
+/* Stream-ordered: freed on a stream of one context, taken on a stream of another. */
+Test(rules, a_block_freed_in_one_context_is_taken_in_another)
+{
+    CUcontext one = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    door_context(0);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    cu_ok(cuCtxSetCurrent(one));
+    struct owner b = take(s);
+    vp_sim_step(1000);
+    vp_sim_release(f);
+    cu_ok(cuStreamSynchronize(f));
+    duel(&a, &b, f);
+}
+
+/* ---- captures ---- */
+
+static void still_capturing(CUstream stream)
+{
+    CUstreamCaptureStatus status;
+    cu_ok(cuStreamIsCapturing(stream, &status));
+    cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE, "the capture was destroyed");
+}
+
+static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                             CU_STREAM_CAPTURE_MODE_RELAXED };
+
+/* Everything that may be called beside a capture leaves it whole; what was freed meanwhile is not reused before its work is over. */
+Test(rules, a_capture_survives)
+{
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 6; i++) {
+        CUstream capture = door_stream(i % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+        CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
+        two_streams_free(s, f);
+        struct owner a = take_sync(f), c = take(f);
+        cu_ok(door_capture_begin(capture, modes[i / 2]));
+        give_sync(&a);
+        give(&c, f);
+        CUdeviceptr b = door_malloc(SIZE), d = door_take(SIZE, s);
+        vp_api_relieve();
+        CUdeviceptr e = door_malloc(3 * SIZE);
+        still_capturing(capture);
+        cr_assert(b + SIZE <= a.ptr || b >= a.ptr + SIZE);
+        cu_ok(door_capture_end(capture));
+        struct owner late = owner_of(d, s), now = owner_of(b, s);
+        vp_sim_step(1000);
+        vp_sim_release(f);
+        cu_ok(cuCtxSynchronize());
+        check(&c);
+        check(&late);
+        cu_ok(door_free(e));
+        cu_ok(door_free(b));
+        cu_ok(door_free(d));
+        duel(&a, &now, f);
+    }
+}
+
+/* What was freed during a capture comes back after it. */
+Test(rules, quarantine_ends_with_the_capture)
+{
+    door_open(SIM);
+    CUstream capture = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_malloc(SIZE);
+    cu_ok(door_capture_begin(capture, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cu_ok(door_free(a));
+    cr_assert_neq(door_malloc(SIZE), a);
+    cu_ok(door_capture_end(capture));
+    cr_assert_eq(door_malloc(SIZE), a);
+    door_close();
+}
+
+Test(rules, freeing_our_pointer_on_a_capturing_stream_leaves_it_live)
+{
+    struct vp_pool *pool;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    struct owner a = take(s);
+    cu_ok(cuStreamSynchronize(s));
+    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cr_assert_neq(door_free_async(a.ptr, s), CUDA_SUCCESS);
+    cr_assert(!door_served && vp_state_find(a.ptr, &pool));
+    door_capture_end(s);
+    struct owner b = take(s);
+    cr_assert(apart(&a, &b));
+    give(&a, s);
+    duel(&a, &b, s);
+}
+
+/* ---- no byte twice ---- */
+
+/* The old range of a chunk is wanted again while the chunk is live in a newer one. */
+Test(rules, a_live_chunk_is_not_taken_back)
+{
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    struct owner a = take(s);
+    CUdeviceptr wall = door_take(SIZE, s);
+    struct owner c = take(s);
+    door_take(SIZE, s);
+    give(&a, s);
+    give(&c, s);
+    CUdeviceptr both = door_take(2 * SIZE, s);
+    cr_assert(both > wall, "stitched of a and c");
+    cu_ok(cuMemsetD8Async(both, 77, 2 * SIZE, s));
+    struct owner d = take(s), e = take(s);
+    unsigned char *seen;
+    cu_ok(cuMemAllocHost((void **)&seen, 2 * SIZE));
+    cu_ok(cuMemcpyDtoH(seen, both, 2 * SIZE));
+    for (size_t i = 0; i < 2 * SIZE; i++)
+        cr_assert_eq(seen[i], 77, "byte %zu was written through another address", i);
+    duel(&d, &e, s);
+}
+
+/* An old mapping stays while work queued before the free may use it. */
+Test(rules, nothing_is_unmapped_under_queued_work)
+{
+    door_open(SIM);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    struct owner a = take(f);
+    CUdeviceptr wall = door_take(SIZE, s), c = door_take(SIZE, f);
+    give(&a, f);
+    cu_ok(door_free_async(c, f));
+    CUdeviceptr both = door_take(2 * SIZE, f);
+    cu_ok(door_free_async(both, f));
+    vp_api_relieve();
+    cr_assert_eq(vp_sim_violations(), 0);
+    struct owner b = owner_of(wall, s);
+    duel(&a, &b, f);
+}
+
+/* ---- what may hold a stream up ---- */
+
+Test(rules, coupled_processes_grow_before_they_wait)
+{
+    door_open(SIM);
+    vp_api_coupled("a test");
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    struct owner b = take(s);
+    cr_assert(apart(&a, &b) && waits() == 0);
+    duel(&a, &b, f);
+}
+
+Test(rules, coupled_processes_wait_when_growing_fails)
+{
+    door_open("capacity=3M,granularity=64K,lazy=0,timeout=300");
+    vp_api_coupled("a test");
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    struct owner b = take(s);
+    cr_assert(!apart(&a, &b) && waits() > 0);
+    duel(&a, &b, f);
+}
+
+static void until(void *flag)
+{
+    while (!atomic_load((atomic_bool *)flag))
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+/* F's host function waits for what the program does after S is done: were S behind F, that would be for ever. */
+Test(rules, nobody_waits_early_behind_a_host_function)
+{
+    static atomic_bool go;
+    door_open(SIM);
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    vp_api_host_function(f);
+    cu_ok(cuLaunchHostFunc(f, until, &go));
+    give(&a, f);
+    struct owner b = take(s);
+    cu_ok(cuStreamSynchronize(s));
+    atomic_store(&go, true);
+    cu_ok(cuStreamSynchronize(f));
+    duel(&a, &b, f);
+}
+
+Test(rules, a_pool_without_internal_dependencies_never_waits)
+{
+    pthread_t thread;
+    CUmemoryPool mempool;
+    CUresult res;
+    int no = 0;
+    door_open("capacity=3M,granularity=64K,lazy=0");
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    cu_ok(cuDeviceGetDefaultMemPool(&mempool, 0));
+    cr_assert(vp_api_pool_set_attribute(mempool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no, &res) && !res);
+    struct owner a = take(f);
+    give(&a, f);
+    cr_assert(!pthread_create(&thread, NULL, release_soon, f));
+    struct owner b = take(s);
+    pthread_join(thread, NULL);
+    cr_assert(!apart(&a, &b) && waits() == 0, "the host waited");
+    duel(&a, &b, f);
+}
+
+/* ---- errors ---- */
+
+Test(rules, a_query_that_fails_is_an_error_and_not_done)
+{
+    CUdeviceptr ptr = 0;
+    door_open(SIM);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    vp_sim_fail("cuEventQuery", -1, CUDA_ERROR_LAUNCH_FAILED);
+    cr_assert_eq(door_alloc(&ptr, SIZE), CUDA_ERROR_LAUNCH_FAILED);
+    cr_assert(door_served && !ptr);
+    vp_sim_fail("cuEventQuery", 0, CUDA_SUCCESS);
+    struct owner b = take_sync(s);
+    duel(&a, &b, f);
+}

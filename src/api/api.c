@@ -182,9 +182,26 @@ static bool hopeless(const struct vp_pool *pool, size_t size) {
     return size > free_bytes + pool->stats.held_bytes - pool->stats.live_bytes;
 }
 
+/*
+ * Waits without the lock for work that was queued before `serial`; true if something completed since, so that another try may succeed. False: nothing of it is
+ * left, or it takes too long.
+ */
+static bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
+    struct vp_lines *lines = &vp_state.lines;
+    while (vp_lines_waiting(lines, serial) && vp_clock_ns() - begin < PENDING_WAIT_NS) {
+        vp_leave();
+        pause_for(vp_clock_ns() - begin);
+        reenter();
+        vp_lines_poll(lines, false);
+        if (pool->moves != lines->moves)
+            return true;
+    }
+    return false;
+}
+
 /* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
 static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    uint64_t begin = 0;
+    uint64_t begin = 0, serial = 0;
     for (;;) {
         vp_state.lines.error = 0;
         int err = vp_pool_alloc(pool, req, out);
@@ -192,14 +209,15 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
             atomic_fetch_add(&vp_state.waits_host[pool->device], 1);
             req->impatient = !wait_event(req->await);
         } else if (err == -ENOMEM) {
-            uint64_t now = vp_clock_ns();
-            begin = begin ? begin : now;
-            if (now - begin > PENDING_WAIT_NS || hopeless(pool, req->size))
+            if (!begin) {
+                if (hopeless(pool, req->size))
+                    return err;
+                atomic_fetch_add(&vp_state.waits_host[pool->device], 1);
+                begin = vp_clock_ns();
+                serial = vp_state.lines.recorded;
+            }
+            if (!wait_pending(pool, serial, begin))
                 return err;
-            atomic_fetch_add(&vp_state.waits_host[pool->device], 1);
-            vp_leave();
-            pause_for(now - begin);
-            reenter();
         } else {
             return err;
         }
@@ -294,10 +312,10 @@ enum { BARRIER_WORTH = 1 << 20 };
 bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     struct vp_pool *pool;
     struct vp_region *r;
-    CUcontext now = NULL;
     if (!ptr || !vp_enter())
         return false;
-    if (!(r = vp_state_find(ptr, &pool)) || vp_state.drv.cuCtxGetCurrent(&now) || !now) {
+    /* As in CUDA, no context need be current. */
+    if (!(r = vp_state_find(ptr, &pool))) {
         vp_leave();
         return false;
     }

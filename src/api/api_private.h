@@ -37,7 +37,7 @@ struct vp_state {
     uint64_t peers[VP_DEVICES]; /* who may access the memory of this device */
     struct vp_mempool *current[VP_DEVICES]; /* the device's current pool; NULL: one that we do not serve */
     struct vp_list mempools;
-    struct vp_map capturing;    /* streams that began a capture, by id + 1 */
+    struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_uint_least64_t waits_host[VP_DEVICES];

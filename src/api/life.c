@@ -18,10 +18,22 @@ void vp_api_stream_created(CUstream stream) {
     vp_leave();
 }
 
-/* A capture of this stream is over. */
+/* A capture of the stream with this id is over. */
 static void capture_over(uint64_t id) {
     if (vp_map_take(&vp_state.capturing, id + 1))
         atomic_fetch_sub(&vp_state.lines.captures, 1);
+}
+
+/* The id of a stream that may be capturing, when the driver does not tell it. */
+static bool stream_id(CUstream stream, unsigned long long *id) {
+    const struct vp_map *map = &vp_state.capturing;
+    for (size_t i = 0; map->used && i <= map->mask; i++)
+        if (map->slots[i].key && map->slots[i].value == stream) {
+            *id = map->slots[i].key - 1;
+            return true;
+        }
+    /* To ask a capturing stream for its id would destroy the capture. */
+    return !vp_line_captures(&vp_state.lines, stream) && !vp_state.drv.cuStreamGetId(stream, id);
 }
 
 void vp_api_stream_destroying(CUstream stream) {
@@ -29,11 +41,12 @@ void vp_api_stream_destroying(CUstream stream) {
     /* The default streams are nobody's to destroy. */
     if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD || !vp_enter())
         return;
-    struct vp_line *line = vp_line_find(&vp_state.lines, stream);
-    if (!vp_state.drv.cuStreamGetId(stream, &id))
+    if (stream_id(stream, &id)) {
+        struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
+        if (line)
+            vp_line_destroying(&vp_state.lines, line);
         capture_over(id);
-    if (line)
-        vp_line_destroying(&vp_state.lines, line);
+    }
     vp_leave();
 }
 
@@ -52,9 +65,9 @@ void vp_api_capture_beginning(CUstream stream) {
     unsigned long long id;
     if (!vp_enter())
         return;
-    if (!vp_state.drv.cuStreamGetId(stream, &id) && !vp_map_get(&vp_state.capturing, id + 1) &&
+    if (!vp_line_captures(&vp_state.lines, stream) && !vp_state.drv.cuStreamGetId(stream, &id) && !vp_map_get(&vp_state.capturing, id + 1) &&
         !vp_map_reserve(&vp_state.capturing)) {
-        vp_map_set(&vp_state.capturing, id + 1, &vp_state);
+        vp_map_set(&vp_state.capturing, id + 1, stream);
         atomic_fetch_add(&vp_state.lines.captures, 1);
     }
     vp_leave();

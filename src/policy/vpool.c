@@ -268,6 +268,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if (vp_fit_refresh(pool) && (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
                                  take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err)))
         return err;
+    if (pool->lines->error)
+        return -EIO;
     if (may_wait && (take(pool, vp_fit_find(pool, req, waits), req, out, &err) ||
                      take(pool, vp_kept_find(pool, req, waits), req, out, &err)))
         return err;

@@ -15,15 +15,24 @@
         res_;                                                                                                                \
     })
 
-static int failure(CUresult res) {
-    return res == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+static int failure(struct vp_pool *pool, CUresult res) {
+    if (res == CUDA_ERROR_OUT_OF_MEMORY)
+        return -ENOMEM;
+    pool->lines->error = res;
+    return -EIO;
+}
+
+/* Some containers and virtual machines announce export and RDMA, and then refuse them. */
+static bool refused(CUresult res) {
+    return res == CUDA_ERROR_NOT_SUPPORTED || res == CUDA_ERROR_NOT_PERMITTED || res == CUDA_ERROR_INVALID_VALUE ||
+           res == CUDA_ERROR_INVALID_DEVICE;
 }
 
 /* ---- addresses ---- */
 
 static int reserve(struct vp_pool *pool, size_t size, CUdeviceptr *base) {
     CUresult res = CALL(pool, reserve, pool->drv->cuMemAddressReserve(base, size, pool->granularity, 0, 0));
-    return res ? failure(res) : 0;
+    return res ? failure(pool, res) : 0;
 }
 
 int vp_space_add(struct vp_pool *pool, enum vp_zone_name zone, size_t size) {
@@ -43,8 +52,8 @@ int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
     if (!chunk)
         return -ENOMEM;
     CUresult res = CALL(pool, create, pool->drv->cuMemCreate(&chunk->handle, size, &pool->prop, 0));
-    if (res && res != CUDA_ERROR_OUT_OF_MEMORY && (pool->prop.requestedHandleTypes || pool->prop.allocFlags.gpuDirectRDMACapable)) {
-        /* Some containers and virtual machines announce export and RDMA, and then refuse them. Plain memory from here on. */
+    if (refused(res) && (pool->prop.requestedHandleTypes || pool->prop.allocFlags.gpuDirectRDMACapable)) {
+        /* Plain memory from here on. */
         CUmemAllocationProp plain = pool->prop;
         plain.requestedHandleTypes = 0;
         plain.allocFlags.gpuDirectRDMACapable = 0;
@@ -54,7 +63,7 @@ int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
     }
     if (res) {
         vp_slab_free(&pool->chunk_slab, chunk);
-        return failure(res);
+        return failure(pool, res);
     }
     chunk->size = size;
     vp_list_init(&chunk->mappings);
@@ -93,7 +102,7 @@ static int set_access(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint6
             desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev },
                                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     CUresult res = CALL(pool, set_access, pool->drv->cuMemSetAccess(addr, size, desc, n));
-    return res ? failure(res) : 0;
+    return res ? failure(pool, res) : 0;
 }
 
 int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out) {
@@ -103,7 +112,7 @@ int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdev
     for (; !err && done < n; done++) {
         CUresult res = CALL(pool, map, pool->drv->cuMemMap(end, chunks[done]->size, 0, chunks[done]->handle, 0));
         if (res) {
-            err = failure(res);
+            err = failure(pool, res);
             break;
         }
         end += chunks[done]->size;
@@ -155,7 +164,7 @@ static int access_everywhere(struct vp_pool *pool, uint64_t devices, CUmemAccess
         vp_list_each(m, &chunk->mappings, of_chunk) {
             CUresult res = CALL(pool, set_access, pool->drv->cuMemSetAccess(m->addr, chunk->size, desc, n));
             if (res)
-                return failure(res);
+                return failure(pool, res);
         }
     return 0;
 }

@@ -104,10 +104,13 @@ void vp_pool_refile(struct vp_pool *pool) {
         refresh_index(pool, &pool->mixed[z]);
     vp_list_each(index, &pool->line_indexes, link)
         refresh_index(pool, index);
+    pool->moves = pool->lines->moves;
 }
 
 bool vp_fit_refresh(struct vp_pool *pool) {
-    bool moved = vp_lines_poll(pool->lines, true);
+    vp_lines_poll(pool->lines, true);
+    /* Another pool may have asked since, and moved our lines too. */
+    bool moved = pool->moves != pool->lines->moves;
     if (moved)
         vp_pool_refile(pool);
     return moved;

@@ -212,36 +212,45 @@ static bool line_nameable(const struct vp_lines *ls, const struct vp_line *line)
 }
 
 /*
- * Records the line's next event after everything that it has queued so far: on the stream, or where this thread cannot name the stream (another
- * thread's per-thread stream, a destroyed one), over the whole context. Fails while a capture forbids it; the points then stay open.
+ * Records the line's next event, after everything that it has queued so far: on its stream, or over the whole context where this thread cannot name
+ * the stream (another thread's per-thread stream, a destroyed one). Drivers without context barriers have the legacy stream for that, which covers all but the
+ * non-blocking ones. Fails while a capture forbids it; the points then stay open.
  */
 static int line_record(struct vp_lines *ls, struct vp_line *line) {
     struct vp_context *ctx = line->context;
-    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
-    bool by_stream = !ctx->ending && line_nameable(ls, line);
-    if (ctx->ending || (by_stream ? capturing && stream_captures(ls, line->stream) : capturing || !ls->barriers))
+    if (ctx->ending)
         return -EBUSY;
-    struct vp_event *ev = event_take(ls, ctx);
-    if (!ev)
-        return -ENOMEM;
-    uint64_t begin = vp_clock_ns();
-    CUresult res;
-    if (by_stream) {
-        /* 0, legacy and per-thread are names relative to the current context. */
-        bool entered = (uintptr_t)line->stream <= (uintptr_t)CU_STREAM_PER_THREAD && context_enter(ls, ctx);
-        res = ls->drv->cuEventRecord(ev->handle, line->stream);
-        context_leave(ls, entered);
-        ctx->stats.records++;
-    } else {
-        res = ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle);
-        ctx->stats.barriers++;
+    CUstream stream = line->stream;
+    bool over_context = false;
+    if (!line_nameable(ls, line)) {
+        if (!ls->barriers && line->kind == VP_LINE_STREAM && line->nonblocking)
+            return -EBUSY;
+        over_context = ls->barriers;
+        stream = CU_STREAM_LEGACY;
     }
-    ctx->stats.ns += vp_clock_ns() - begin;
-    if (res) {
-        event_recycle(ls, ev);
-        return -EIO;
+    /* Legacy and per-thread are names relative to the current context. */
+    bool entered = !over_context && (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD && context_enter(ls, ctx);
+    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
+    struct vp_event *ev = NULL;
+    int err = capturing && (over_context || stream_captures(ls, stream)) ? -EBUSY : 0;
+    if (!err && !(ev = event_take(ls, ctx)))
+        err = -ENOMEM;
+    if (!err) {
+        uint64_t begin = vp_clock_ns();
+        CUresult res = over_context ? ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle) : ls->drv->cuEventRecord(ev->handle, stream);
+        ctx->stats.ns += vp_clock_ns() - begin;
+        ctx->stats.barriers += over_context;
+        ctx->stats.records += !over_context;
+        err = res ? -EIO : 0;
+    }
+    context_leave(ls, entered);
+    if (err) {
+        if (ev)
+            event_recycle(ls, ev);
+        return err;
     }
     ev->seq = line->next++;
+    ev->serial = ++ls->recorded;
     line->open = false;
     vp_list_append(&line->events, &ev->link);
     line_pend(ls, line);
@@ -271,7 +280,23 @@ static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
         event_recycle(ls, ev);
     }
     line->context->stats.ns += vp_clock_ns() - begin;
+    ls->moves += line->met != before;
     return line->met != before;
+}
+
+bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial) {
+    const struct vp_line *line;
+    vp_list_each(line, &ls->pending, pending)
+        if (!vp_list_empty(&line->events) && vp_container_of(line->events.next, struct vp_event, link)->serial <= serial)
+            return true;
+    return false;
+}
+
+void vp_lines_settle(struct vp_lines *ls, uint64_t ns) {
+    uint64_t begin = vp_clock_ns();
+    do
+        vp_lines_poll(ls, true);
+    while (vp_lines_waiting(ls, ls->recorded) && vp_clock_ns() - begin < ns);
 }
 
 bool vp_lines_poll(struct vp_lines *ls, bool flush) {
@@ -290,11 +315,6 @@ bool vp_lines_poll(struct vp_lines *ls, bool flush) {
 }
 
 /* ---- streams ---- */
-
-struct vp_line *vp_line_find(struct vp_lines *ls, CUstream stream) {
-    unsigned long long id;
-    return ls->drv->cuStreamGetId(stream, &id) ? NULL : vp_map_get(&ls->by_id, id + 1);
-}
 
 /* Lines of streams that ended in a way nobody told us of (threads that exited) go when their context does. */
 int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
@@ -350,6 +370,7 @@ void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx) {
         line->gone = true;
         line->open = false;
         line->met = UINT64_MAX >> 1;
+        ls->moves++;
         line_quiet(ls, line);
     }
     vp_list_each_safe(ev, next_event, &ctx->spare, link) {
@@ -427,26 +448,15 @@ int vp_cond_free(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, bool 
     return 0;
 }
 
-/* Drivers before 12.5: the legacy stream covers the blocking and per-thread ones; each non-blocking one needs its own event. */
-static int barrier_by_streams(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, bool record) {
-    struct vp_line *line, *legacy = NULL;
-    bool entered = context_enter(ls, ctx);
-    int err = vp_line_get(ls, CU_STREAM_LEGACY, &legacy);
-    context_leave(ls, entered);
-    if (err == -ENOMEM)
-        return err;
-    if (!err)
-        err = vp_cond_free(ls, cond, legacy, record);
-    else
-        err = vp_cond_free(ls, cond, ctx->barrier, false);
-    vp_list_each(line, &ctx->lines, of_context)
-        if (!err && line->nonblocking && !line->gone)
-            err = vp_cond_free(ls, cond, line, record);
-    return err;
-}
-
+/* Without context barriers, the barrier line is the legacy stream; each non-blocking stream needs its own event beside it. */
 int vp_cond_barrier(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, bool record) {
-    return ls->barriers ? vp_cond_free(ls, cond, ctx->barrier, record) : barrier_by_streams(ls, cond, ctx, record);
+    struct vp_line *line;
+    int err = vp_cond_free(ls, cond, ctx->barrier, record);
+    if (!ls->barriers)
+        vp_list_each(line, &ctx->lines, of_context)
+            if (!err && line->nonblocking && !line->gone)
+                err = vp_cond_free(ls, cond, line, record);
+    return err;
 }
 
 int vp_cond_unite(struct vp_lines *ls, vp_cond *to, const vp_cond *from) {
@@ -566,8 +576,10 @@ int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line)
         context_leave(ls, entered);
         line->context->stats.ns += vp_clock_ns() - begin;
         line->context->stats.waits++;
-        if (res)
+        if (res) {
+            ls->error = res;
             return -EIO;
+        }
         line->seen[line->seen_at].id = p->line->id;
         line->seen[line->seen_at].seq = p->seq;
         line->seen_at = (line->seen_at + 1) % VP_SEEN;

@@ -38,7 +38,8 @@ typedef struct vp_point vp_cond;
 struct vp_event {
     struct vp_list link;        /* vp_line.events, oldest first, or vp_context.spare */
     CUevent handle;
-    uint64_t seq;
+    uint64_t seq;               /* on its line */
+    uint64_t serial;            /* among all events ever recorded */
     unsigned refs;              /* threads that wait for it outside the lock; the last one recycles it if it left its line */
     bool dropped;               /* left its line meanwhile */
     struct vp_context *context;
@@ -103,6 +104,8 @@ struct vp_lines {
     atomic_int captures;        /* captures that run now: while 0, nothing asks for them */
     bool barriers;              /* the driver has cuCtxRecordEvent */
     uint64_t barriers_made;
+    uint64_t recorded;          /* events recorded so far */
+    uint64_t moves;             /* how often some line's `met` moved */
     CUresult error;             /* the last answer of a query that was neither done nor not-ready; 0: none */
     void (*retire)(void *user, struct vp_line *line);   /* told before a line's memory is used again */
     void *retire_user;
@@ -127,8 +130,6 @@ void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx);
 
 /* The line of a stream handle, as the calling thread means it. -ENODEV: no context; -EBUSY: it captures; -ENOMEM. */
 int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out);
-/* The line of a stream that was seen before, else NULL. */
-struct vp_line *vp_line_find(struct vp_lines *ls, CUstream stream);
 /* True if the stream captures now. Asks the driver only while captures run. */
 bool vp_line_captures(struct vp_lines *ls, CUstream stream);
 /* A host function was queued on the line: it may hold up what is freed behind it. */
@@ -170,6 +171,11 @@ void vp_event_put(struct vp_lines *ls, struct vp_event *ev);
  * reports one.
  */
 bool vp_lines_poll(struct vp_lines *ls, bool flush);
+
+/* Is an event still pending that was recorded as number `serial` (of ls->recorded) or before? */
+bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial);
+/* Polls until nothing recorded is pending, at most for so long: on an idle device an event is done half a microsecond after it was recorded. */
+void vp_lines_settle(struct vp_lines *ls, uint64_t ns);
 
 /* The calling thread's capture mode, relaxed around our own driver calls; restore on every path. */
 CUstreamCaptureMode vp_capture_relax(const struct vp_lines *ls);

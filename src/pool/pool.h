@@ -170,6 +170,7 @@ struct vp_pool {
     uint64_t streams_seen;      /* distinct streams that freed here; from the second on frees record their own event */
     uint64_t first_stream;      /* id of the first */
     uint64_t age, serial, marks;
+    uint64_t moves;             /* lines->moves when the free regions were last filed anew */
 
     struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, index_slab, kept_slab;
     struct scratch {

@@ -1,6 +1,7 @@
 /*
- * A small CUDA runtime. It reaches the driver as the real, statically linked one does: dlopen("libcuda.so.1"),
- * dlsym("cuGetProcAddress_v2"), and everything else through that function, once for each kind of default stream.
+ * A small CUDA runtime. It reaches the driver as the real, statically linked one does:
+ * dlopen("libcuda.so.1"), dlsym("cuGetProcAddress_v2"), and everything else through that function, once for
+ * each kind of default stream.
  */
 #ifndef VPOOL_SIM_CUDART_PRIVATE_H
 #define VPOOL_SIM_CUDART_PRIVATE_H
@@ -10,30 +11,30 @@
 
 #define RT_EXPORT __attribute__((visibility("default")))
 
-/* Every driver function that the runtime uses, by base name. The header's macros turn these into the versioned names,
- * here and where they are used. */
+/* Every driver function that the runtime uses, by base name. The header's macros turn these into the
+ * versioned names, here and where they are used. */
 #define RT_DRIVER_FUNCTIONS(X) \
-    X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) \
-    X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDeviceGetUuid) \
-    X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer) X(cuDeviceGetP2PAttribute) \
-    X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxGetState) \
-    X(cuCtxGetCurrent) X(cuCtxSetCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuCtxGetStreamPriorityRange) \
-    X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess) \
-    X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemFree) X(cuMemGetInfo) X(cuMemAllocManaged) X(cuPointerGetAttributes) \
-    X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
-    X(cuMemHostAlloc) X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister) \
-    X(cuMemHostGetDevicePointer) X(cuMemHostGetFlags) X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) \
-    X(cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate) X(cuMemPoolDestroy) \
-    X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) X(cuMemPoolGetAccess) X(cuMemPoolSetAccess) \
-    X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpy2D) X(cuMemcpy2DAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync) \
-    X(cuMemsetD8) X(cuMemsetD8Async) X(cuMemsetD2D8) X(cuMemsetD2D8Async) \
-    X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery) X(cuStreamSynchronize) \
-    X(cuStreamWaitEvent) X(cuStreamGetId) X(cuStreamGetFlags) X(cuStreamGetPriority) X(cuStreamBeginCapture) \
-    X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuStreamAddCallback) X(cuLaunchHostFunc) \
-    X(cuThreadExchangeStreamCaptureMode) \
-    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime) \
-    X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphUpload) X(cuGraphExecDestroy) X(cuGraphDestroy) \
-    X(cuGetProcAddress)
+    X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) \
+    X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDeviceGetUuid) \
+    X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer) X(cuDeviceGetP2PAttribute) X(cuDevicePrimaryCtxRetain) \
+    X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxGetState) \
+    X(cuCtxGetCurrent) X(cuCtxSetCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) \
+    X(cuCtxGetStreamPriorityRange) X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess) X(cuMemAlloc) \
+    X(cuMemAllocPitch) X(cuMemFree) X(cuMemGetInfo) X(cuMemAllocManaged) X(cuPointerGetAttributes) \
+    X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemHostAlloc) X(cuMemAllocHost) \
+    X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) \
+    X(cuMemHostGetFlags) X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) \
+    X(cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate) \
+    X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) \
+    X(cuMemPoolGetAccess) X(cuMemPoolSetAccess) X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpy2D) \
+    X(cuMemcpy2DAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync) X(cuMemsetD8) X(cuMemsetD8Async) \
+    X(cuMemsetD2D8) X(cuMemsetD2D8Async) X(cuStreamCreate) X(cuStreamCreateWithPriority) \
+    X(cuStreamDestroy) X(cuStreamQuery) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetId) \
+    X(cuStreamGetFlags) X(cuStreamGetPriority) X(cuStreamBeginCapture) X(cuStreamEndCapture) \
+    X(cuStreamIsCapturing) X(cuStreamAddCallback) X(cuLaunchHostFunc) X(cuThreadExchangeStreamCaptureMode) \
+    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) \
+    X(cuEventElapsedTime) X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphUpload) X(cuGraphExecDestroy) \
+    X(cuGraphDestroy) X(cuGetProcAddress)
 
 struct rt_driver {
 #define X(fn) __typeof__(&fn) fn;
@@ -43,8 +44,8 @@ struct rt_driver {
 
 enum { RT_LEGACY, RT_PER_THREAD };
 
-/* The driver's functions with a context current, made if need be; NULL when that failed, with the reason kept for
- * rt_leave. `rt_enter_bare` asks for no context. */
+/* The driver's functions with a context current, made if need be; NULL when that failed, with the reason
+ * kept for rt_leave. `rt_enter_bare` asks for no context. */
 const struct rt_driver *rt_enter(int kind);
 const struct rt_driver *rt_enter_bare(void);
 /* Keeps an error as the thread's last one. */

@@ -1,30 +1,31 @@
 /*
  * The simulated CUDA driver: what a test may ask of it beyond CUDA's own calls.
  *
- * libcuda.so.1 of this folder implements enough of the CUDA driver API to run an allocator without a GPU. It refuses
- * what the real driver refuses and runs queued work late on purpose, so that a missing order shows as wrong data.
- * It is configured by one environment variable, read by the first cuInit, or by vp_sim_configure:
+ * libcuda.so.1 of this folder implements enough of the CUDA driver API to run an allocator without a GPU. It
+ * refuses what the real driver refuses and runs queued work late on purpose, so that a missing order shows as
+ * wrong data. One environment variable configures it, read by the first call; or vp_sim_configure does:
  *
  *     VPOOL_SIM="capacity=64M,granularity=64K,lazy=90,fail=cuMemMap:3"
  *
- *   backing=bytes|ledger  bytes (default): device pointers are host addresses and data is real. ledger: nothing lies
- *                         behind a pointer, copies and memsets do nothing, any capacity can be had.
+ *   backing=bytes|ledger  bytes: device pointers are host addresses, data is real (default). ledger: nothing
+ *                         lies behind a pointer, copies and memsets do nothing, any capacity can be had
  *   capacity=256M         physical memory of each device (suffixes K, M, G, T)
- *   granularity=2M        of cuMemCreate and of reservations, a power of two from 64K
+ *   granularity=2M        of handles and of reservations, a power of two from 64K
  *   devices=1             1 to 8
- *   driver=13000          what cuDriverGetVersion answers; entry points that are younger do not exist
+ *   driver=13000          what cuDriverGetVersion answers; younger entry points do not exist
  *   vmm=1                 0: a device without virtual memory management
  *   lazy=50               0: work runs at the next driver call; 100: hardly before somebody waits for it
- *   memset=wait|late      whether the plain memsets and device-to-device copies wait for their work (default), or
+ *   memset=wait|late      whether plain memsets and device-to-device copies wait for their work (default), or
  *                         return early as the real ones do
  *   timeout=5000          milliseconds after which a wait that nothing can satisfy gives up (LAUNCH_TIMEOUT)
  *   seed=1                of the order in which streams progress
- *   fail=NAME:N           the Nth call of NAME fails with OUT_OF_MEMORY; NAME:N+ from the Nth on; *:N the Nth of all
- *                         calls that may fail. May be given several times. NAME matches cuMemAlloc and cuMemAlloc_v2.
+ *   fail=NAME:N           the Nth call of NAME fails with OUT_OF_MEMORY; NAME:N+ from the Nth on; *:N the Nth
+ *                         of all calls that may fail (queries and what gives back are not among them).
+ *                         Can be given several times. cuMemAlloc names cuMemAlloc_v2 too
  *   trace=1               every call on stderr
  *
- * All functions here may be called from any thread, before cuInit too. Simulated time is the cost that the calls
- * would have on the machine of the measurements (one H200), and never a claim about this one.
+ * All functions here may be called from any thread, before cuInit too. Simulated time is the cost that the
+ * calls had on one H200, and never a claim about this machine.
  */
 #ifndef VPOOL_SIM_H
 #define VPOOL_SIM_H
@@ -38,23 +39,23 @@
 extern "C" {
 #endif
 
-/* Applies a string of the syntax above over the defaults. Best called before cuInit; 0, or -EINVAL when a part of it
- * was wrong (that part is reported on stderr and ignored). */
+/* Applies a string of the syntax above over the defaults. Best called before cuInit; 0, or -EINVAL when a
+ * part of it was wrong (that part is reported on stderr and ignored). */
 int vp_sim_configure(const char *text);
 
-/* Frees everything that lives in the simulator and forgets the configuration: the state of a library just loaded.
- * No other thread may be inside a driver call. */
+/* Frees everything that lives in the simulator and forgets the configuration: the state of a library just
+ * loaded. No other thread may be inside a driver call. */
 void vp_sim_reset(void);
 
 /* How often a driver function was called since the reset, failed calls included. NULL: all of them. */
 unsigned long vp_sim_calls(const char *name);
 
-/* Lets the nth call from now (1 is the next) of a function fail with the given result; NULL means any call that may
- * fail. A negative nth means that call and all later ones; 0 forgets every rule of that name. */
+/* Lets the nth call from now (1 is the next) of a function fail with the given result; NULL means any call
+ * that may fail. A negative nth means that call and all later ones; 0 forgets every rule of that name. */
 void vp_sim_fail(const char *name, long nth, CUresult result);
 
-/* Work queued on a held stream does not run. The handles 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean those of
- * the calling thread and its current context. */
+/* Work queued on a held stream does not run. The handles 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean
+ * those of the calling thread and its current context. */
 void vp_sim_hold(CUstream stream);
 void vp_sim_release(CUstream stream);
 
@@ -70,12 +71,13 @@ size_t vp_sim_used(int device);
 /* Physical bytes of VMM handles alone. */
 size_t vp_sim_used_vmm(int device);
 
-/* Lists what still lives (handles, mappings, reservations, allocations, streams, events, graphs) on a stream, which
- * may be NULL, and returns how many things that is. Contexts and pools are not counted. */
+/* Lists what still lives (handles, mappings, reservations, allocations, streams, events, graphs) on a
+ * stream, which may be NULL, and returns how many things that is. Contexts and pools are not counted. */
 size_t vp_sim_leaks(FILE *out);
 
-/* How often something was done that the real device would punish with a fault or with wrong data: queued work touched
- * memory that is not there, memory was taken away under queued work, a destroyed handle was used. Each is printed. */
+/* How often something was done that the real device would punish with a fault or with wrong data: queued
+ * work touched memory that is not there, memory was taken away under queued work, a destroyed handle was
+ * used. Each is printed. */
 unsigned long vp_sim_violations(void);
 
 /* Nanoseconds that all driver calls so far would have cost. */

@@ -1,12 +1,13 @@
 /*
  * What the files of the simulated driver share.
  *
- * The model in one paragraph. Every queued piece of GPU work is an *op*. An op may run when it is the first of its
- * stream's queue, when all ops that it depends on are done, and when nobody holds the stream. Streams, events, the
- * legacy stream's implicit order and context barriers are all expressed by these two rules. Nothing runs when it is
- * queued; ops run inside later driver calls, chosen at random among those that may.
+ * The model in one paragraph. Every queued piece of GPU work is an *op*. An op may run when it is the first
+ * of its stream's queue, when all ops that it depends on are done, and when nobody holds the stream. Streams,
+ * events, the legacy stream's implicit order and context barriers are all expressed by these rules. Nothing
+ * runs when it is queued; ops run inside later driver calls, chosen at random among those that may.
  *
- * One mutex guards everything. SIM_API takes it around each function body; what is named sim_* here expects it held.
+ * One mutex guards everything. SIM_API takes it around each function body; what is named sim_* here expects
+ * it held.
  */
 #ifndef VPOOL_SIM_PRIVATE_H
 #define VPOOL_SIM_PRIVATE_H
@@ -57,8 +58,8 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result);
         return sim_leave(&fn##_entry, outcome_); \
     }
 
-/* Defines an exported driver function. What follows is the body: it runs under the lock, after the calls that must
- * fail have failed. `fn` must be the exact exported name. */
+/* Defines an exported driver function. What follows is the body: it runs under the lock, after the calls
+ * that must fail have failed. `fn` must be the exact exported name. */
 #define SIM_API(flags, since, fn, params, args) \
     SIM_EXPORT CUresult CUDAAPI fn params; \
     static CUresult fn##_body params; \
@@ -93,7 +94,8 @@ bool sim_name_matches(const char *symbol, const char *name);
 
 /* ---- objects found by number or by address (object.c) ---- */
 
-/* Handles are slots of a table: the slot freed last is given out first, so that a destroyed handle soon comes back. */
+/* Handles are slots of a table: the slot freed last is given out first, so that a destroyed handle soon
+ * comes back. */
 struct sim_slots {
     void **items;
     size_t count, room;
@@ -101,8 +103,10 @@ struct sim_slots {
     size_t free_count;
 };
 
-enum sim_handle_kind { SIM_STREAM = 1, SIM_EVENT, SIM_CONTEXT, SIM_GREEN, SIM_HANDLE, SIM_POOL, SIM_GRAPH, SIM_EXEC, SIM_DESC };
-#define SIM_HANDLE_KINDS 10
+enum sim_handle_kind {
+    SIM_STREAM = 1, SIM_EVENT, SIM_CONTEXT, SIM_GREEN, SIM_HANDLE, SIM_POOL, SIM_GRAPH, SIM_EXEC, SIM_DESC,
+    SIM_HANDLE_KINDS
+};
 
 void *sim_handle_new(enum sim_handle_kind kind, void *item);
 /* NULL for a number that is no handle. One that was a handle and was destroyed counts as a violation. */
@@ -145,7 +149,8 @@ struct sim_device {
     struct sim_pool *default_pool, *pool;
 };
 
-/* A thread's view: the stack of contexts, and the capture mode. Forgotten when the generation is not the state's. */
+/* A thread's view: the stack of contexts, and the capture mode. Forgotten when the generation is not the
+ * state's. */
 struct sim_thread {
     unsigned long generation, id;
     struct sim_context *stack[32];
@@ -165,7 +170,7 @@ struct sim_state {
     unsigned long violations;
     struct sim_device devices[SIM_MAX_DEVICES];
     void *reservations, *mappings, *blocks;     /* roots of range trees */
-    void *graves;                               /* address space of freed blocks, kept for the next of its size */
+    void *graves;                   /* address space of freed blocks, kept for the next of its size */
     size_t reserved_bytes;
     LIST_HEAD(, sim_context) contexts;          /* sim_context.link; destroyed ones stay until the reset */
     LIST_HEAD(, sim_capture) captures;          /* sim_capture.link; running ones */
@@ -225,7 +230,12 @@ struct sim_op {
     bool mark;                      /* graphs: reached from the end */
     union {
         struct { uintptr_t dst; size_t pitch, width, height; uint32_t value; unsigned element; } fill;
-        struct { uintptr_t dst, src; size_t dst_pitch, src_pitch, width, height; void *staged; bool to_host; } copy;
+        struct {
+            uintptr_t dst, src;
+            size_t dst_pitch, src_pitch, width, height;
+            void *staged;           /* the source, where that was ordinary host memory */
+            bool to_host;
+        } copy;
         struct { CUhostFn fn; CUstreamCallback callback; CUstream handle; void *arg; } host;
         struct { uintptr_t at; uint64_t value; unsigned flags; bool wide; } value;
         struct sim_block *block;
@@ -237,14 +247,16 @@ struct sim_op *sim_op_get(struct sim_op *op);
 void sim_op_put(struct sim_op *op);
 bool sim_op_done(struct sim_op *op);
 void sim_op_depend(struct sim_op *op, struct sim_op *on);
-/* Appends an op to a stream, or to its capture; takes over the reference. Adds the order that the legacy stream
- * implies. */
+/* Appends an op to a stream, or to its capture; takes over the reference. Adds the order that the legacy
+ * stream implies. */
 void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op);
-/* An op of no stream that is done when everything now queued is: on one stream, in one context, on one device. */
+/* An op of no stream that is done when everything now queued is: on one stream, in one context, on one
+ * device. */
 struct sim_op *sim_barrier_stream(struct sim_stream *stream);
 struct sim_op *sim_barrier_context(struct sim_context *context);
 struct sim_op *sim_barrier_device(int device);
-/* Runs what the op depends on until it is done; LAUNCH_TIMEOUT when that never comes. The _put form drops a reference. */
+/* Runs what the op depends on until it is done; LAUNCH_TIMEOUT when that never comes. The _put form drops
+ * a reference. */
 CUresult sim_op_wait(struct sim_op *op);
 CUresult sim_op_wait_put(struct sim_op *op);
 /* Up to n ops at random; how many ran. */
@@ -294,7 +306,8 @@ struct sim_event {
 CUresult sim_stream_of(CUstream handle, struct sim_stream **stream);
 /* The same for a stream about to get work: refuses what a running capture forbids there. */
 CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream);
-struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags, int priority);
+struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags,
+                                  int priority);
 /* Its queued work still runs; the memory goes when the queue is empty. */
 void sim_stream_drop(struct sim_stream *stream);
 void sim_stream_free(struct sim_stream *stream);
@@ -359,7 +372,10 @@ struct sim_mapping {
     unsigned readable, writable;    /* by device, one bit each */
 };
 
-enum sim_block_kind { SIM_BLOCK_DEVICE, SIM_BLOCK_POOL, SIM_BLOCK_GRAPH, SIM_BLOCK_MANAGED, SIM_BLOCK_HOST, SIM_BLOCK_REGISTERED };
+enum sim_block_kind {
+    SIM_BLOCK_DEVICE, SIM_BLOCK_POOL, SIM_BLOCK_GRAPH, SIM_BLOCK_MANAGED,
+    SIM_BLOCK_HOST, SIM_BLOCK_REGISTERED,
+};
 
 struct sim_block {
     struct sim_range range;         /* as asked for */
@@ -395,12 +411,13 @@ CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, in
                        struct sim_block **block);
 void sim_block_destroy(struct sim_block *block);
 size_t sim_block_phys(size_t bytes);
-/* Why work of a context may not touch a range, or NULL when it may. A call refuses what is not there (SIM_AT_CALL); when
- * its work runs, the order matters as well: memory not yet born, or graph memory outside its life (SIM_AT_RUN). A copy
- * may go between devices without peer access, because the driver stages it. */
+/* Why work of a context may not touch a range, or NULL when it may. A call refuses what is not there
+ * (SIM_AT_CALL); when its work runs, the order matters as well: memory not yet born, or graph memory
+ * outside its life (SIM_AT_RUN). A copy may go between devices without peer access, because the driver
+ * stages it. */
 enum sim_when { SIM_AT_CALL, SIM_AT_RUN };
-const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool copy,
-                             enum sim_when when);
+const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write,
+                             bool copy, enum sim_when when);
 /* False for an address that no CUDA call made or registered. */
 bool sim_access_known(uintptr_t address);
 /* Host memory that CUDA does not know. */

@@ -194,6 +194,19 @@ static void host_function(struct worker *w) {
     stream_leave(s);
 }
 
+/* A program that repeats itself: the same sizes in the same order, and all of them freed. */
+static void repeat(struct worker *w) {
+    size_t before = w->count;
+    int device = (int)soak_random(w, (uint32_t)soak.devices);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < REPEATED && w->count < BLOCKS_MOST; i++)
+            if (atomic_load(&soak.live[device]) + w->repeated[i] > soak.capacity || !block_alloc(w, w->repeated[i], device))
+                break;
+        while (w->count > before)
+            block_free(w, w->count - 1);
+    }
+}
+
 static void release(struct worker *w) {
     block_free(w, soak_random(w, (uint32_t)w->count));
 }
@@ -218,6 +231,7 @@ static struct {
     { "misuse", misuse, 50, true },
     { "wait", wait, 90, true },
     { "host-function", host_function, 30, false },
+    { "repeat", repeat, 25, false },
     { "capture", episode_capture, 50, false },
     { "context", episode_context, 20, false },
 };
