@@ -170,6 +170,7 @@ static uint64_t measure(const struct script *s, const char *word)
         { "held=", now->held_bytes / s->unit },
         { "grown=", (now->held_bytes - s->mark.held_bytes) / s->unit },
         { "waits=", now->waits_gpu - s->mark.waits_gpu },
+        { "retaken=", now->reactivations - s->mark.reactivations },
         { "stitches=", now->stitches - s->mark.stitches },
         { "awaits=", (uint64_t)(fx.awaits - s->awaits) },
     };

@@ -71,7 +71,7 @@ uint64_t fx_calls(void);
  *   busy2 idle2   queues work on stream 2 that does not run; lets it run
  *   early late never   when streams may wait
  *   mark quiet    since the mark the pool has called the driver: not at all
- *   held=4        units of physical memory; and since the mark: grown= (units), waits=, awaits=, stitches= (numbers)
+ *   held=4        units of physical memory; and since the mark: grown= (units), waits=, awaits=, stitches=, retaken= (numbers)
  *   trim          gives back what is idle
  */
 void fx_script(const char *text, size_t unit);

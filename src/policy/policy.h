@@ -10,6 +10,8 @@ struct vp_policy {
     bool always_event;
     /* Free memory of different streams is kept apart even when all may use it. */
     bool by_stream;
+    /* Chunks that become wholly free go back to where they were first mapped. */
+    bool homes;
     /* There is no small zone. */
     bool one_zone;
     /* Pages mapped in advance and the like; NULL: nothing to do. 0 or a negative errno. */

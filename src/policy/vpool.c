@@ -2,7 +2,7 @@
  * vpool's own policy.
  *
  * A request takes the best fit among the free bytes that it may use at once. If there is none:
- *   1. a kept range of exactly its size, whose chunks are all wholly free: switched back, no driver call;
+ *   1. a kept range of its size, whose chunks are all wholly free: switched back, no driver call;
  *   2. the same two again after asking the driver what has completed;
  *   3. a best fit for which its stream may wait on the GPU (not where growing comes first);
  *   4. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
@@ -278,4 +278,4 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     return build(pool, req, may_wait ? waits : VP_USE_READY, out);
 }
 
-const struct vp_policy vp_policy_vpool = { .name = "vpool", .layout = layout, .alloc = alloc };
+const struct vp_policy vp_policy_vpool = { .name = "vpool", .homes = true, .layout = layout, .alloc = alloc };

@@ -131,19 +131,20 @@ static void check_chunks(struct walk *w) {
     const struct vp_mapping *m;
     size_t held = 0, mappings = 0;
     vp_list_each(c, &w->pool->chunks, link) {
-        bool found = false;
+        bool found = false, home = false;
         held += c->size;
         vp_list_each(m, &c->mappings, of_chunk) {
             mappings++;
             found |= m == c->current;
+            home |= m == c->home;
             if (m->chunk != c || vp_mapping_at(w->pool, m->addr) != m ||
                 vp_mapping_at(w->pool, m->addr + c->size - w->pool->granularity) != m)
                 breach(w, "the page table knows each mapping", NULL);
             else if (vp_region_at(w->pool, m->addr)->state == VP_HOLE)
                 breach(w, "nothing is mapped in a hole", NULL);
         }
-        if (!found)
-            breach(w, "a chunk has one current mapping", NULL);
+        if (!found || !home)
+            breach(w, "a chunk has one current mapping, and a home", NULL);
     }
     if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings)
         breach(w, "held bytes and mappings are counted", NULL);

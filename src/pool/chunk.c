@@ -143,6 +143,8 @@ int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
     set_pages(pool, m->addr, m->chunk->size, NULL);
     if (m->chunk->current == m)
         m->chunk->current = NULL;
+    if (m->chunk->home == m)
+        m->chunk->home = m->chunk->current;
     vp_list_remove(&m->of_chunk);
     vp_slab_free(&pool->mapping_slab, m);
     pool->mappings--;

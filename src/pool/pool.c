@@ -166,8 +166,11 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) 
     block->state = VP_FREE;
     block->index = NULL;
     /* A piece is kept spare for each live block: see vp_space_reserve() in the allocation. */
+    CUdeviceptr addr = block->addr, end = vp_region_end(block);
     vp_region_one_piece(pool, block, cond, ++pool->age);
     vp_region_join(pool, block);
+    if (pool->policy->homes)
+        vp_mapping_go_home(pool, addr, end);
     verify(pool);
 }
 

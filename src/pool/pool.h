@@ -87,6 +87,7 @@ struct vp_chunk {
     CUmemGenericAllocationHandle handle;
     size_t size;
     struct vp_mapping *current;
+    struct vp_mapping *home;    /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
     struct vp_list mappings;    /* of vp_mapping.of_chunk; owned */
     struct vp_list link;        /* vp_pool.chunks */
     uint64_t mark;              /* scratch of the harvest */

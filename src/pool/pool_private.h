@@ -105,9 +105,14 @@ void vp_mapping_switch(struct vp_pool *pool, struct vp_mapping *to);
 int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
 /* The smallest hole of a zone with room; if there is none, after reserving more addresses or else reaping all old mappings. 0, -ENOMEM. */
 int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, struct vp_region **hole);
-/* Unmaps zombie [addr, end), as far as the host has seen its conditions met. True if all of it is a hole now. */
-bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
-/* The same for every zombie. */
+/*
+ * Of the chunks that are current in [addr, end), those that are wholly free go back to their home. The layout of free memory then depends on what is live and no more on
+ * how it came about: a program that repeats itself meets the same layout again, makes the same choices, and finds every range that it needs built already.
+ */
+void vp_mapping_go_home(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* Unmaps zombie [addr, end), as far as the host has seen its conditions met; the homes of chunks only with `homes`. True if all of it is a hole now. */
+bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, bool homes);
+/* The same for every zombie, homes included. */
 void vp_stitch_reap_all(struct vp_pool *pool);
 /* Scratch memory of the pool: at least `bytes`, contents undefined; NULL when the system has no more. Valid until the next call. */
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes);
@@ -119,7 +124,7 @@ RB_PROTOTYPE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
 
 /* Remembers that [addr, addr+size) was built for a request of this size. */
 void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
-/* A kept range of exactly this size whose every byte is free or can be switched back; made free memory. Driver calls: none. */
+/* A kept range of this size, or not much larger, whose every byte is free or can be switched back; made free memory. Driver calls: none. */
 struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
 /* Forgets the ranges that touch [addr, end): it is about to be unmapped. */
 void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);

@@ -98,7 +98,7 @@ int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUde
                 vp_mapping_switch(pool, maps[i]);
                 continue;
             }
-            chunks[i]->current = maps[i];
+            chunks[i]->current = chunks[i]->home = maps[i];
             r = vp_region_carve(pool, maps[i]->addr, maps[i]->addr + chunks[i]->size);
             r->state = VP_FREE;
             vp_region_join(pool, r);
@@ -151,19 +151,33 @@ static int unmap(struct vp_pool *pool, struct vp_mapping *m) {
     return 0;
 }
 
+void vp_mapping_go_home(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    while (addr < end) {
+        const struct vp_mapping *m = vp_mapping_at(pool, addr);
+        struct vp_chunk *chunk = m->chunk;
+        addr = m->addr + chunk->size;
+        if (m == chunk->home || m != chunk->current)
+            continue;
+        const struct vp_region *r = vp_region_at(pool, m->addr);
+        /* Without memory for the metadata it stays where it is: that costs order, not correctness. */
+        if (r->state == VP_FREE && vp_region_end(r) >= addr && reserve_nodes(pool, &chunk, 1) == 0)
+            vp_mapping_switch(pool, chunk->home);
+    }
+}
+
 static bool mapping_over(const struct vp_pool *pool, const struct vp_mapping *m) {
     const struct vp_request anyone = { 0 };
     return vp_range_usable(vp_region_at(pool, m->addr), m->addr, m->addr + m->chunk->size, &anyone, VP_USE_READY);
 }
 
-bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, bool homes) {
     bool all = true;
     while (addr < end) {
         struct vp_mapping *m = vp_mapping_at(pool, addr);
         addr = m ? m->addr + m->chunk->size : addr + pool->granularity;
         if (!m)
             continue;
-        if (m->chunk->current == m || !mapping_over(pool, m) || unmap(pool, m) < 0)
+        if (m->chunk->current == m || (m->chunk->home == m && !homes) || !mapping_over(pool, m) || unmap(pool, m) < 0)
             all = false;
         else
             pool->stats.reaps++;
@@ -178,7 +192,7 @@ void vp_stitch_reap_all(struct vp_pool *pool) {
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r; r = next) {
             CUdeviceptr addr = r->addr, end = vp_region_end(r);
             if (r->state == VP_ZOMBIE) {
-                vp_stitch_reap(pool, addr, end);
+                vp_stitch_reap(pool, addr, end, true);
                 r = vp_region_at(pool, end - 1);
             }
             next = vp_region_next(r);
