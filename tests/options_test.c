@@ -200,7 +200,7 @@ Test(options, the_table_prints_in_all_its_forms)
 
     reported[0] = '\0';
     vp_options_print_help(keep_line, NULL);
-    cr_expect(says("  VPOOL_HANDLE (64K..1G; default 16M)\n"));
+    cr_expect(says("  VPOOL_HANDLE (64K..1G; default 8M)\n"));
     cr_expect(says("  VPOOL_STATS (1, FILE)\n"));
 
     reported[0] = '\0';
