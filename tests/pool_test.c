@@ -32,9 +32,7 @@ static const struct {
     { "a chosen chunk may be larger than what is short", 512 * KiB, "a+2 b+2 c+2 d+2 a- c- mark e+3 grown=0 held=8", MiB },
 
     { "a range once built is taken back without a call", MiB,
-      "a+1 b+1 c+1 d+1 a- c- e+2 stitches=5 e- f+1 g+1 f- g- mark e+2 e- f+1 g+1 f- g- e+2 quiet" },
-    { "also when its chunks have been elsewhere since", MiB,
-      "a+1 w+1 c+1 x+1 g+1 y+1 a- c- e+2 e- g- h+3 h- p+1 q+1 b+1 n+1 p- w- r+2 r- q- b- mark s+3 s@h quiet retaken=1" },
+      "a+1 w+1 c+1 x+1 a- c- e+2 e- mark f+2 f@e retaken=1 f- a+1 c+1 a- c- g+2 g@e retaken=2 quiet" },
     { "a kept range with a live block inside is no range", MiB / 4, "a+16 a- b+4 c+2 d+4 b- d- e+16 e^c", MiB },
     { "the same with the first bytes free", MiB / 4, "z+1 a+4 a- b+1 c+1 b- e+4 e^c", MiB },
     { "a repeating program comes to rest", MiB,

@@ -210,7 +210,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
             req->impatient = !wait_event(req->await);
         } else if (err == -ENOMEM) {
             if (!begin) {
-                if (hopeless(pool, req->size))
+                if (hopeless(pool, req->asked))
                     return err;
                 atomic_fetch_add(&vp_state.waits_host[pool->device], 1);
                 begin = vp_clock_ns();

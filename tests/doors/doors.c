@@ -4,6 +4,9 @@
 
 #include <dlfcn.h>
 
+/* The form that every driver has; today's cuda.h no longer declares it. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
+
 bool doors_direct = true;
 
 static void *lookup(const char *name, void *ctx) {
@@ -150,7 +153,7 @@ CUresult door_primary(CUcontext *ctx, CUdevice dev) {
 }
 
 CUresult door_context_create(CUcontext *ctx, CUdevice dev) {
-    CUresult res = cuCtxCreate_v4(ctx, NULL, 0, dev);
+    CUresult res = cuCtxCreate_v2(ctx, 0, dev);
     if (doors_direct && !res)
         vp_api_context_created(*ctx, false);
     return res;

@@ -45,9 +45,12 @@ struct seen {
     uint64_t stitches, reactivations, reaps, waits_gpu, waits_host, ooms, captures, contexts;
 };
 
+/* What the pools counted is missing while somebody holds their lock: whoever hangs must not hang this thread too. */
 static struct seen seen(void) {
     struct seen s = { .ooms = soak.ooms, .captures = soak.captures, .contexts = soak.contexts };
-    for (int d = 0; doors_direct && d < soak.devices; d++) {
+    if (!doors_direct || pthread_mutex_trylock(&vp_state.lock) != 0)
+        return s;
+    for (int d = 0; d < soak.devices; d++) {
         const struct vp_pool *pool = vp_state.pools[d];
         if (!pool)
             continue;
@@ -57,6 +60,7 @@ static struct seen seen(void) {
         s.waits_gpu += pool->stats.waits_gpu;
         s.waits_host += atomic_load(&vp_state.waits_host[d]);
     }
+    pthread_mutex_unlock(&vp_state.lock);
     return s;
 }
 

@@ -216,7 +216,7 @@ static void release(struct worker *w) {
 static struct {
     const char *name;
     void (*run)(struct worker *w);
-    unsigned weight;            /* of 10,000 */
+    unsigned weight;            /* relative to the others */
     bool needs_block;
 } mix[] = {
     { "alloc", allocate, 4200, false },
@@ -245,14 +245,21 @@ bool mix_without(const char *name) {
     return false;
 }
 
-static void step(struct worker *w) {
-    uint32_t dice = soak_random(w, 10000);
+static size_t draw(struct worker *w) {
+    uint32_t all = 0, dice;
     size_t i = 0;
-    while (i + 1 < sizeof mix / sizeof *mix && dice >= mix[i].weight)
-        dice -= mix[i++].weight;
+    for (size_t k = 0; k < sizeof mix / sizeof *mix; k++)
+        all += mix[k].weight;
+    for (dice = soak_random(w, all); dice >= mix[i].weight; i++)
+        dice -= mix[i].weight;
+    return i;
+}
+
+static void step(struct worker *w) {
+    size_t i = draw(w);
     pthread_rwlock_rdlock(&soak.world);
     inspections_finish(w, false);
-    if (mix[i].weight && (!mix[i].needs_block || w->count))
+    if (!mix[i].needs_block || w->count)
         mix[i].run(w);
     pthread_rwlock_unlock(&soak.world);
     if (w->ops % 4096 == 0)
