@@ -12,6 +12,8 @@ struct vp_policy {
     bool by_stream;
     /* Chunks that become wholly free go back to where they were first mapped. */
     bool homes;
+    /* Blocks are parked: see park.c. */
+    bool parks;
     /* There is no small zone. */
     bool one_zone;
     /* Pages mapped in advance and the like; NULL: nothing to do. 0 or a negative errno. */

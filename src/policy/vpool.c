@@ -278,4 +278,4 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     return build(pool, req, may_wait ? waits : VP_USE_READY, out);
 }
 
-const struct vp_policy vp_policy_vpool = { .name = "vpool", .homes = true, .layout = layout, .alloc = alloc };
+const struct vp_policy vp_policy_vpool = { .name = "vpool", .homes = true, .parks = true, .layout = layout, .alloc = alloc };

@@ -5,7 +5,7 @@ struct walk {
     const struct vp_pool *pool;
     FILE *out;
     bool ok;
-    size_t live, free_regions, holes;
+    size_t live, parked, free_regions, holes;
     uint64_t asked;
 };
 
@@ -53,7 +53,7 @@ static void check_region(struct walk *w, const struct vp_region *r) {
     const struct vp_region *prev = vp_region_prev(r);
     if (prev && vp_region_end(prev) != r->addr)
         breach(w, "regions partition the space", r);
-    if (prev && prev->state == r->state && r->state != VP_LIVE)
+    if (prev && prev->state == r->state && r->state < VP_LIVE)
         breach(w, "free, zombie and hole neighbours are united", r);
     if (!r->size || r->addr % VP_QUANTUM || r->size % VP_QUANTUM)
         breach(w, "regions are whole quanta and not empty", r);
@@ -69,6 +69,11 @@ static void check_region(struct walk *w, const struct vp_region *r) {
         w->asked += r->asked;
         if (vp_map_get(&w->pool->live, r->addr) != r || r->asked > r->size || !r->asked)
             breach(w, "a live block is found by its address and holds what was asked", r);
+        break;
+    case VP_PARKED:
+        w->parked++;
+        if (vp_map_get(&w->pool->live, r->addr) != r || !r->parked.line || !r->parked.line->id)
+            breach(w, "a parked block waits for its stream, and is found by its address", r);
         break;
     case VP_FREE:
         w->free_regions++;
@@ -164,7 +169,7 @@ bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
         check_tree(&w, index, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);
-    if (w.live != pool->live.used || w.asked != pool->stats.live_bytes)
+    if (w.live + w.parked != pool->live.used || w.asked != pool->stats.live_bytes)
         breach(&w, "live blocks and bytes are counted", NULL);
     return w.ok;
 }

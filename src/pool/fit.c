@@ -63,9 +63,8 @@ static struct vp_fit better(struct vp_fit a, struct vp_fit b) {
 struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     enum vp_zone_name zone = req->zone;
     struct vp_fit fit = index_find(&pool->met[zone], req, use, false, FOREIGN_LOOKS);
-    const struct vp_index *own = req->line ? req->line->user : NULL;
-    if (own && req->line->context->device == pool->device)
-        fit = better(fit, index_find((struct vp_index *)req->line->user + zone, req, use, false, FOREIGN_LOOKS));
+    if (req->line && req->line->share && req->line->context->device == pool->device)
+        fit = better(fit, index_find(&req->line->share->index[zone], req, use, false, FOREIGN_LOOKS));
     if (!fit.region || use != VP_USE_READY)
         fit = better(fit, index_find(&pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
     struct vp_index *index;
@@ -140,17 +139,21 @@ int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request
     struct vp_region *r = vp_region_carve(pool, fit.addr, fit.addr + req->size);
     vp_region_unfile(r);
     vp_region_clear_pieces(pool, r);
+    vp_fit_go_live(pool, r, req);
+    vp_map_set(&pool->live, r->addr, r);
+    *out = r;
+    return 0;
+}
+
+void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_request *req) {
     r->state = VP_LIVE;
     r->sync = !req->line;
     r->asked = req->asked;
     r->serial = ++pool->serial;
     r->context = req->context;
     r->owner = req->owner;
-    vp_map_set(&pool->live, r->addr, r);
     pool->stats.allocs++;
     pool->stats.live_bytes += req->asked;
     if (pool->stats.live_bytes > pool->stats.peak_live_bytes)
         pool->stats.peak_live_bytes = pool->stats.live_bytes;
-    *out = r;
-    return 0;
 }

@@ -211,6 +211,31 @@ static bool line_nameable(const struct vp_lines *ls, const struct vp_line *line)
     return !res && id + 1 == line->id;
 }
 
+/* Asks the line's events, oldest first, until one has not completed. */
+static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
+    uint64_t before = line->met, begin = vp_clock_ns();
+    while (!vp_list_empty(&line->events) && !line->context->ending) {
+        struct vp_event *ev = vp_container_of(line->events.next, struct vp_event, link);
+        ev->context->stats.queries++;
+        CUresult res = ls->drv->cuEventQuery(ev->handle);
+        if (res == CUDA_ERROR_NOT_READY)
+            break;
+        if (res) {
+            ls->error = res;
+            break;
+        }
+        line_met(line, ev->seq);
+        line->event_count--;
+        event_recycle(ls, ev);
+    }
+    line->context->stats.ns += vp_clock_ns() - begin;
+    ls->moves += line->met != before;
+    return line->met != before;
+}
+
+/* Events that a line may have pending before it asks whether some are done, though nobody wants to know: each costs the driver some memory. */
+enum { EVENTS_SPARE = 64 };
+
 /*
  * Records the line's next event, after everything that it has queued so far: on its stream, or over the whole context where this thread cannot name
  * the stream (another thread's per-thread stream, a destroyed one). Drivers without context barriers have the legacy stream for that, which covers all but the
@@ -254,6 +279,10 @@ static int line_record(struct vp_lines *ls, struct vp_line *line) {
     line->open = false;
     vp_list_append(&line->events, &ev->link);
     line_pend(ls, line);
+    if (++line->event_count > line->ask_at) {
+        line_poll(ls, line);
+        line->ask_at = 2 * line->event_count + EVENTS_SPARE;
+    }
     return 0;
 }
 
@@ -261,27 +290,6 @@ void vp_line_host_func(struct vp_line *line) {
     /* One not known to be over stays the mark: what was freed behind it may still hang on it. */
     if (!line->host_func || line->met >= line->host_func)
         line->host_func = line->next;
-}
-
-/* Asks the line's events, oldest first, until one has not completed. */
-static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
-    uint64_t before = line->met, begin = vp_clock_ns();
-    while (!vp_list_empty(&line->events) && !line->context->ending) {
-        struct vp_event *ev = vp_container_of(line->events.next, struct vp_event, link);
-        ev->context->stats.queries++;
-        CUresult res = ls->drv->cuEventQuery(ev->handle);
-        if (res == CUDA_ERROR_NOT_READY)
-            break;
-        if (res) {
-            ls->error = res;
-            break;
-        }
-        line_met(line, ev->seq);
-        event_recycle(ls, ev);
-    }
-    line->context->stats.ns += vp_clock_ns() - begin;
-    ls->moves += line->met != before;
-    return line->met != before;
 }
 
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial) {

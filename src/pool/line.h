@@ -62,6 +62,7 @@ struct vp_line {
     uint64_t met;               /* every point up to here was seen reached */
     uint64_t host_func;         /* points from here on may hang on a host function; 0: none was queued */
     struct vp_list events;      /* of vp_event.link: recorded, not yet seen completed */
+    size_t event_count, ask_at; /* how many these are, and how many make it ask some by itself */
     size_t refs;                /* points that name this line */
     struct {
         uint64_t id, seq;
@@ -70,7 +71,7 @@ struct vp_line {
     struct vp_context *context;
     struct vp_list of_context;  /* vp_context.lines */
     struct vp_list pending;     /* vp_lines.pending: has events or open points; or vp_lines.ended: is gone, and has neither */
-    void *user;                 /* the pool's free index of this line; NULL until it needs one */
+    struct vp_share *share;     /* what the pool of its device keeps for it; NULL until it frees there */
 };
 
 struct vp_line_stats {

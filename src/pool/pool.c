@@ -66,6 +66,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_list_init(&pool->spaces);
     vp_list_init(&pool->chunks);
     vp_list_init(&pool->line_indexes);
+    vp_list_init(&pool->parking);
     vp_list_init(&pool->kept_used);
     RB_INIT(&pool->kept);
     for (int z = 0; z < VP_ZONES; z++) {
@@ -77,7 +78,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_slab_init(&pool->piece_slab, sizeof(struct vp_piece));
     vp_slab_init(&pool->chunk_slab, sizeof(struct vp_chunk));
     vp_slab_init(&pool->mapping_slab, sizeof(struct vp_mapping));
-    vp_slab_init(&pool->index_slab, sizeof(struct vp_index) * VP_ZONES);
+    vp_slab_init(&pool->share_slab, sizeof(struct vp_share));
     vp_slab_init(&pool->kept_slab, sizeof(struct vp_kept));
     int err = reserve_first(pool);
     if (!err && policy->open)
@@ -108,14 +109,14 @@ void vp_pool_finish(struct vp_pool *pool, bool driver) {
     if (driver)
         give_back_all(pool);
     vp_list_each_safe(index, next_index, &pool->line_indexes, link)
-        index->line->user = NULL;
+        index->line->share = NULL;
     vp_list_each_safe(s, next, &pool->spaces, link)
         vp_space_free(pool, s);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
     vp_map_finish(&pool->live);
     struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                &pool->mapping_slab, &pool->index_slab, &pool->kept_slab };
+                                &pool->mapping_slab, &pool->share_slab, &pool->kept_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         vp_slab_finish(slabs[i]);
 }
@@ -128,6 +129,9 @@ static void verify(const struct vp_pool *pool) {
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     req->await = NULL;
     int err = pool->policy->layout(pool, req);
+    if (!err && (*out = vp_unpark(pool, req)))
+        return 0;
+    vp_park_flush(pool);
     if (!err)
         err = pool->policy->alloc(pool, req, out);
     if (err == -ENOMEM && !req->pressed) {
@@ -139,7 +143,8 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
 }
 
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr) {
-    return addr ? vp_map_get(&pool->live, addr) : NULL;
+    struct vp_region *r = addr ? vp_map_get(&pool->live, addr) : NULL;
+    return r && r->state == VP_LIVE ? r : NULL;
 }
 
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr) {
@@ -159,24 +164,30 @@ bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_
     return pool->policy->always_event || (pool->streams_seen > 1 && size >= EVENT_WORTH);
 }
 
-void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
-    vp_map_take(&pool->live, block->addr);
-    pool->stats.frees++;
-    pool->stats.live_bytes -= block->asked;
+void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
+    CUdeviceptr addr = block->addr, end = vp_region_end(block);
+    vp_map_take(&pool->live, addr);
     block->state = VP_FREE;
     block->index = NULL;
-    /* A piece is kept spare for each live block: see vp_space_reserve() in the allocation. */
-    CUdeviceptr addr = block->addr, end = vp_region_end(block);
     vp_region_one_piece(pool, block, cond, ++pool->age);
     vp_region_join(pool, block);
     if (pool->policy->homes)
         vp_mapping_go_home(pool, addr, end);
+}
+
+void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
+    pool->stats.frees++;
+    pool->stats.live_bytes -= block->asked;
+    struct vp_line *line = cond->line && !cond->next && cond->line->kind == VP_LINE_STREAM ? cond->line : NULL;
+    if (!line || !vp_park(pool, block, line, cond))
+        vp_region_release(pool, block, cond);
     verify(pool);
 }
 
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
     struct vp_space *s;
     struct vp_region *r;
+    vp_park_flush(pool);
     vp_list_each(s, &pool->spaces, link)
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
@@ -190,22 +201,22 @@ void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
 }
 
 void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line) {
-    struct vp_index *index = line->user;
-    (void)pool;
-    if (!index)
+    struct vp_share *share = line->share;
+    if (!share)
         return;
+    assert(!share->parked_count);
     for (int z = 0; z < VP_ZONES; z++) {
-        assert(RB_EMPTY(&index[z].tree));
-        vp_list_remove(&index[z].link);
+        assert(RB_EMPTY(&share->index[z].tree));
+        vp_list_remove(&share->index[z].link);
     }
-    vp_slab_free(&pool->index_slab, index);
-    line->user = NULL;
+    vp_slab_free(&pool->share_slab, share);
+    line->share = NULL;
 }
 
 size_t vp_pool_metadata(const struct vp_pool *pool) {
     size_t bytes = pool->live.slots ? (pool->live.mask + 1) * sizeof *pool->live.slots : 0;
     const struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                      &pool->mapping_slab, &pool->index_slab, &pool->kept_slab };
+                                      &pool->mapping_slab, &pool->share_slab, &pool->kept_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         bytes += slabs[i]->bytes;
     return bytes + pool->scratch.bytes;

@@ -6,7 +6,8 @@
  *   free    mapped, and reusable under a condition. Free neighbours are one region; its *pieces* say what each part waits for;
  *   zombie  an old mapping, whose chunks are current elsewhere now. Kept, since the range may be wanted again: to take it
  *           back costs no driver call once its chunks are wholly free;
- *   hole    not mapped.
+ *   hole    not mapped;
+ *   parked  freed, and for the moment kept as it is for the same stream to ask for the same size again (park.c).
  * A *chunk* is one physical handle. It may be mapped at many addresses, but in one of them only, its current mapping, may bytes be live or free.
  *
  * Two zones share a pool: one for small blocks, built of the smallest handles, and one for large. A small block that lives long
@@ -31,7 +32,7 @@ enum { VP_QUANTUM = 512 };
 
 enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONES };
 
-enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_LIVE };
+enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_LIVE, VP_PARKED };
 
 /* A stretch of a free or zombie region under one condition, up to `end`. */
 struct vp_piece {
@@ -63,6 +64,7 @@ struct vp_region {
             struct vp_context *context;
             void *owner;        /* the memory pool it counts for; not touched here */
         };
+        vp_cond parked;         /* parked: what the bytes wait for */
         struct vp_list holes;   /* hole: vp_space.holes */
     };
 };
@@ -75,6 +77,17 @@ struct vp_index {
     struct vp_line *line;       /* NULL: of met, and of mixed */
     enum vp_zone_name zone;
     struct vp_list link;        /* vp_pool.line_indexes (those of lines) */
+};
+
+/* Blocks parked for one stream: few, so that finding one is a glance. */
+enum { VP_PARKED_MOST = 8 };
+
+/* What a pool keeps for a line. Made when it first frees here. */
+struct vp_share {
+    struct vp_index index[VP_ZONES];
+    struct vp_region *parked[VP_PARKED_MOST]; /* oldest first */
+    unsigned parked_count;
+    struct vp_list parking;     /* vp_pool.parking: has parked blocks */
 };
 
 struct vp_mapping {
@@ -164,6 +177,7 @@ struct vp_pool {
     struct vp_map live;         /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list line_indexes;
+    struct vp_list parking;     /* of vp_share.parking */
     struct vp_kept_tree kept;
     struct vp_list kept_used;
     size_t kept_count;
@@ -173,7 +187,7 @@ struct vp_pool {
     uint64_t age, serial, marks;
     uint64_t moves;             /* lines->moves when the free regions were last filed anew */
 
-    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, index_slab, kept_slab;
+    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, share_slab, kept_slab;
     struct scratch {
         void *mem;
         size_t bytes;

@@ -165,22 +165,21 @@ static void pieces_tidy(struct vp_pool *pool, struct vp_region *r) {
 
 /* ---- filing: the index of a free region, the hole list ---- */
 
-static struct vp_index *line_index(struct vp_pool *pool, struct vp_line *line, enum vp_zone_name zone) {
+struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line) {
     if (line->context->device != pool->device)
         return NULL;
-    struct vp_index *index = line->user;
-    if (!index) {
-        if (!(index = vp_slab_alloc(&pool->index_slab)))
-            return NULL;
+    struct vp_share *share = line->share;
+    if (!share && (share = vp_slab_alloc(&pool->share_slab))) {
         for (int z = 0; z < VP_ZONES; z++) {
-            index[z].line = line;
-            index[z].zone = z;
-            RB_INIT(&index[z].tree);
-            vp_list_append(&pool->line_indexes, &index[z].link);
+            share->index[z].line = line;
+            share->index[z].zone = z;
+            RB_INIT(&share->index[z].tree);
+            vp_list_append(&pool->line_indexes, &share->index[z].link);
         }
-        line->user = index;
+        vp_list_init(&share->parking);
+        line->share = share;
     }
-    return &index[zone];
+    return share;
 }
 
 static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r) {
@@ -193,8 +192,10 @@ static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r
             return &pool->mixed[zone];
         only = p->cond.line;
     }
-    struct vp_index *index = only ? line_index(pool, only, zone) : &pool->met[zone];
-    return index ? index : &pool->mixed[zone];
+    if (!only)
+        return &pool->met[zone];
+    struct vp_share *share = vp_share_of(pool, only);
+    return share ? &share->index[zone] : &pool->mixed[zone];
 }
 
 void vp_region_unfile(struct vp_region *r) {
@@ -230,7 +231,7 @@ struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdev
         return r;
     if (at == vp_region_end(r))
         return vp_region_next(r);
-    assert(at > r->addr && at < vp_region_end(r) && r->state != VP_LIVE);
+    assert(at > r->addr && at < vp_region_end(r) && r->state < VP_LIVE);
     struct vp_region *right = vp_slab_alloc(&pool->region_slab);
     vp_region_unfile(r);
     right->addr = at;
@@ -278,7 +279,7 @@ static void absorb(struct vp_pool *pool, struct vp_region *left, struct vp_regio
 }
 
 static bool joinable(const struct vp_region *left, const struct vp_region *right) {
-    return left && right && left->state == right->state && left->state != VP_LIVE;
+    return left && right && left->state == right->state && left->state < VP_LIVE;
 }
 
 struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r) {

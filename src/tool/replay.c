@@ -414,6 +414,12 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     return status;
 }
 
+static void drop_suffix(char *name, const char *suffix) {
+    size_t n = strlen(name), m = strlen(suffix);
+    if (n > m && !strcmp(name + n - m, suffix))
+        name[n - m] = 0;
+}
+
 int vp_tool_replay(int argc, char **argv) {
     struct options o = { .policies = { &vp_policy_vpool }, .policy_count = 1, .repeat = 1, .capacity = "1T",
                          .handle = vp_options()->handle };
@@ -442,8 +448,8 @@ int vp_tool_replay(int argc, char **argv) {
         for (size_t p = 0; p < o.policy_count; p++) {
             char *name = strdup(argv[i]);
             struct result result = { .trace = name ? basename(name) : argv[i], .policy = o.policies[p]->name };
-            if (name && strchr(result.trace, '.'))
-                *strchr((char *)result.trace, '.') = 0;
+            if (name)
+                drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
             if (replay(&d, &o, o.policies[p], &trace, &result) < 0)
                 status = 1;
             else
