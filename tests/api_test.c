@@ -466,6 +466,23 @@ Test(api, a_context_that_did_not_end_goes_on)
     door_close();
 }
 
+/* What a stream freed, parked or not, outlives it and serves the next. */
+Test(api, streams_come_and_go)
+{
+    door_open(SIM);
+    for (int i = 0; i < 500; i++) {
+        CUstream s = door_stream(i % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+        CUdeviceptr large = door_take(4 * MiB, s), small = door_take(512, s);
+        cu_ok(cuMemsetD8Async(large, i, 4 * MiB, s));
+        cu_ok(door_free_async(large, s));
+        cu_ok(door_free_async(small, s));
+        door_stream_destroy(s);
+    }
+    cr_assert_leq(pool_of(0)->stats.held_bytes, 9 * MiB);
+    cr_assert_lt(vp_state.lines.line_slab.total, 2000);
+    door_close();
+}
+
 /* ---- captures ---- */
 
 Test(api, captures)

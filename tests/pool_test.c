@@ -32,7 +32,9 @@ static const struct {
     { "a chosen chunk may be larger than what is short", 512 * KiB, "a+2 b+2 c+2 d+2 a- c- mark e+3 grown=0 held=8", MiB },
 
     { "a range once built is taken back without a call", MiB,
-      "a+1 w+1 c+1 x+1 a- c- e+2 e- mark f+2 f@e retaken=1 f- a+1 c+1 a- c- g+2 g@e retaken=2 quiet" },
+      "a+1 w+1 c+1 x+1 a- c- e+2 e- a+1 a- mark f+2 f@e retaken=1 f- a+1 c+1 a- c- g+2 g@e retaken=2 quiet" },
+    { "what is parked for a stream is hidden from nobody", MiB, "a+4 b+4 c+1 a- b- S2 mark d+8 d@a quiet d- S0 e+8 e@a quiet" },
+    { "more than can be parked", MiB, "a+2 b+2 c+2 d+2 e+2 f+2 g+2 h+2 i+2 j+2 a- b- c- d- e- f- g- h- i- j- mark k+20 k@a quiet" },
     { "a kept range with a live block inside is no range", MiB / 4, "a+16 a- b+4 c+2 d+4 b- d- e+16 e^c", MiB },
     { "the same with the first bytes free", MiB / 4, "z+1 a+4 a- b+1 c+1 b- e+4 e^c", MiB },
     { "a repeating program comes to rest", MiB,
@@ -204,6 +206,27 @@ Test(pool, old_mappings_make_room_when_addresses_are_short)
         fx_free(block[3], 1);
     }
     vp_sim_fail("cuMemAddressReserve", 0, CUDA_SUCCESS);
+    fx_close();
+}
+
+/* But not those that queued work may still use: then there is no room. */
+Test(pool, short_addresses_do_not_unmap_under_queued_work)
+{
+    const struct vp_pool_config config = { .handle = MiB, .va = 16 * MiB };
+    CUdeviceptr none;
+    fx_open_pool(SIM, &vp_policy_vpool, &config);
+    vp_sim_fail("cuMemAddressReserve", -1, CUDA_ERROR_OUT_OF_MEMORY);
+    CUdeviceptr a = fx_alloc(MiB, 1), wall = fx_alloc(MiB, 1), c = fx_alloc(MiB, 1);
+    vp_sim_hold(fx.stream[1]);
+    cu_ok(cuMemsetD8Async(a, 7, MiB, fx.stream[1]));
+    fx_free(a, 1);
+    fx_free(c, 1);
+    cr_assert_gt(fx_alloc(2 * MiB, 1), wall, "joined from a and c, whose old mappings stay");
+    for (int i = 0; i < 20; i++)
+        if (fx_try(MiB, 1, &none))
+            break;
+    cr_assert_eq(fx.pool.stats.reaps, 0);
+    cr_assert_lt(fx.pool.stats.live_bytes, 16 * MiB);
     fx_close();
 }
 

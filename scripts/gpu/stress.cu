@@ -55,6 +55,19 @@ static __device__ struct wrong wrong_on_device;
 static struct wrong *wrong;
 static double deadline;
 
+/* Frees a block whose last work is still queued on `stream`. */
+static void free_behind(const struct block *b, cudaStream_t stream, bool by_stream)
+{
+    if (!b->async) {
+        CHECK(cudaFree(b->data)); /* of plain memory: it is the allocator's part to see to the work */
+    } else if (by_stream) {
+        CHECK(cudaFreeAsync(b->data, stream));
+    } else { /* of stream-ordered memory: cudaFree waits for nothing, and the work is the program's part */
+        CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaFree(b->data));
+    }
+}
+
 struct worker {
     struct random_numbers numbers;
     cudaStream_t streams[STREAMS];
@@ -171,14 +184,7 @@ struct worker {
         verify(&b);
         live -= b.bytes; /* before the call: the next owner may count it at once */
         frees++;
-        if (!b.async) {
-            CHECK(cudaFree(b.data)); /* with its work still queued */
-        } else if (numbers.chance(95)) {
-            CHECK(cudaFreeAsync(b.data, streams[b.stream]));
-        } else { /* for stream-ordered memory cudaFree waits for nothing: that is the program's part */
-            CHECK(cudaStreamSynchronize(streams[b.stream]));
-            CHECK(cudaFree(b.data));
-        }
+        free_behind(&b, streams[b.stream], numbers.chance(95));
     }
 
     void rewrite(size_t i)
@@ -324,8 +330,9 @@ int main(int argc, char **argv)
         CHECK(cudaEventSynchronize(p.event));
         CHECK(cudaEventDestroy(p.event));
         pattern_verify_on(0, p.block.data, p.block.bytes, p.block.pattern, wrong);
-        CHECK(cudaFree(p.block.data));
         live -= p.block.bytes;
+        frees++;
+        free_behind(&p.block, 0, true);
     }
     CHECK(cudaDeviceSynchronize());
     double seconds = now_s() - start;

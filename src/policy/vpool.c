@@ -188,11 +188,18 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 
 /* ---- build ---- */
 
+/*
+ * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block then lies in a small handle, of which
+ * little is pinned when the block behind it stays; and later requests find small handles to end in.
+ */
 static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
     size_t n = 0;
     int err = 0;
     while (bytes && !err) {
-        size_t size = bytes < largest ? bytes : largest;
+        size_t size = largest;
+        if (bytes <= largest)
+            for (size = pool->granularity; size * 2 <= bytes; size *= 2)
+                continue;
         err = vp_chunk_create(pool, size, &out[n]);
         if (!err) {
             n++;
