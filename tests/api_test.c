@@ -103,7 +103,8 @@ Test(api, nothing_is_served_before_it_is_open)
     CUdeviceptr ptr;
     CUresult res;
     size_t free_bytes = 5;
-    cr_assert(!vp_api_ready() && !vp_api_alloc(&ptr, 512, &res) && !vp_api_free(512, &res) && !vp_api_relieve());
+    cr_assert(!vp_api_ready() && !vp_api_alloc(&ptr, 512, &res) && !vp_api_free(512, &res) &&
+              !vp_api_relieve());
     vp_api_mem_info(&free_bytes);
     vp_api_exit();
     cr_assert_eq(free_bytes, 5);
@@ -195,11 +196,13 @@ Test(api, errors_are_those_of_the_call_that_failed)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int async = 0; async < 2; async++) {
             CUdeviceptr ptr = 1;
-            size_t size = (2 * i + (size_t)async + 1) * MiB, held = vp_state.pools[0] ? pool_of(0)->stats.held_bytes : 0;
+            size_t size = (2 * i + (size_t)async + 1) * MiB,
+                   held = vp_state.pools[0] ? pool_of(0)->stats.held_bytes : 0;
             vp_sim_fail(cases[i].call, -1, cases[i].injected);
             CUresult res = async ? door_alloc_async(&ptr, size, s) : door_alloc(&ptr, size);
             vp_sim_fail(cases[i].call, 0, CUDA_SUCCESS);
-            cr_assert(res == cases[i].injected && door_served, "%s %d: %d", cases[i].call, cases[i].injected, res);
+            cr_assert(res == cases[i].injected && door_served, "%s %d: %d", cases[i].call, cases[i].injected,
+                      res);
             cr_assert_eq(ptr, 1);
             cr_assert_eq(pool_of(0)->stats.held_bytes, held);
             cr_assert(vp_pool_check(pool_of(0), stderr));
@@ -332,7 +335,8 @@ Test(api, the_range_of_an_address_is_the_allocation)
     CUresult res = CUDA_ERROR_UNKNOWN;
     door_open(SIM);
     CUdeviceptr a = door_malloc(5 * MiB + 100), b = door_take(700, 0);
-    cr_assert(vp_api_address_range(&base, &size, a + 3 * MiB, &res) && !res && base == a && size == 5 * MiB + 100);
+    cr_assert(vp_api_address_range(&base, &size, a + 3 * MiB, &res) && !res && base == a &&
+              size == 5 * MiB + 100);
     cr_assert(vp_api_address_range(&base, NULL, b, &res) && base == b);
     cr_assert(vp_api_address_range(NULL, &size, b + 699, &res) && size == 700);
     cr_assert(!vp_api_address_range(NULL, NULL, b, &res));
@@ -369,7 +373,8 @@ Test(api, attributes_show_the_allocation)
     cr_assert_eq(id, attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a + MiB));
     cu_ok(door_free(a));
     cr_assert_eq(door_malloc(MiB + 1), a);
-    cr_assert_neq(attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a), id, "registration caches tell a reused address by it");
+    cr_assert_neq(attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a), id,
+                  "registration caches tell a reused address by it");
     door_close();
 }
 
@@ -383,7 +388,8 @@ Test(api, pitch)
     cr_assert_eq(pitch, 1024);
     cr_assert(vp_api_address_range(NULL, &size, ptr, &res) && size == 33 * 1024);
     pitch = 7;
-    cr_assert(vp_api_alloc_pitch(&ptr, &pitch, 1 * MiB, 1000, 16, &res) && res == CUDA_ERROR_OUT_OF_MEMORY && pitch == 7);
+    cr_assert(vp_api_alloc_pitch(&ptr, &pitch, 1 * MiB, 1000, 16, &res) && res == CUDA_ERROR_OUT_OF_MEMORY &&
+              pitch == 7);
     cr_assert(!vp_api_alloc_pitch(&ptr, &pitch, 1000, 33, 5, &res));
     cr_assert(!vp_api_alloc_pitch(&ptr, &pitch, 0, 33, 4, &res));
     cr_assert(!vp_api_alloc_pitch(&ptr, NULL, 1000, 33, 4, &res));

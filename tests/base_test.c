@@ -140,8 +140,9 @@ Test(map, replaces)
     vp_map_finish(&map);
 }
 
-/* Keys as the library has them: addresses a quantum apart, and numbers that count up. Each step of 20,000 sets or takes one of
- * 5,000, so that runs of colliding keys are opened and closed in every way; an array says what must be there. */
+/* Keys as the library has them: addresses a quantum apart, and numbers that count up. Each step of 20,000
+ * sets or takes one of 5,000, so that runs of colliding keys are opened and closed in every way; an array
+ * says what must be there. */
 Test(map, agrees_with_an_array)
 {
     enum { KEYS = 5000, STEPS = 20000 };

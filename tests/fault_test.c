@@ -1,6 +1,7 @@
 /*
- * Each driver call of a scripted run fails in turn: the error comes out as CUDA would give it, the pool is as before, live bytes
- * are intact, the same call succeeds when it is made again, and at the end nothing is left at the driver.
+ * Each driver call of a scripted run fails in turn: the error comes out as CUDA would give it, the pool is as
+ * before, live bytes are intact, the same call succeeds when it is made again, and at the end nothing is left
+ * at the driver.
  */
 #include "fixture.h"
 
@@ -10,18 +11,22 @@
 
 static const char SIM[] = "capacity=20M,granularity=1M,lazy=0,devices=2";
 
-/* Words: stream, block, + and KiB, or -. Chunks are joined, taken apart, joined otherwise, and taken back; one wait before
- * growing, one when growing has failed; trimming makes room; peers come and go; blocks of all kinds and sizes. */
+/* Words: stream, block, + and KiB, or -. Chunks are joined, taken apart, joined otherwise, and taken back;
+ * one wait before growing, one when growing has failed; trimming makes room; peers come and go; blocks of all
+ * kinds and sizes. */
 static const char program[] =
-    "1a+1024 1w+1024 1c+1024 1x+1024 1g+1024 1y+1024 1a- 1c- 1e+2048 1e- 1g- 1h+3072 1h- 1p+1024 1r+2048 1r- 1p- 1s+3072 "
+    "1a+1024 1w+1024 1c+1024 1x+1024 1g+1024 1y+1024 1a- 1c- 1e+2048 1e- 1g- 1h+3072 1h- "
+    "1p+1024 1r+2048 1r- 1p- 1s+3072 "
     "peer1 2b+1 2b- 1w- 1x- busy1 1s- 2t+3072 idle1 late 0c+2048 busy2 2t- 1u+8192 1v+7168 "
     "idle2 early 1u- 1v- trim peer0 0i+9216 0c- 2j+640 0i- 2j- 1y- trim 1a+4096 0b+100 0c+1200";
 
 /* Every call of the table, but for those that the driver answers only before a pool exists. */
 static const char *const calls[] = {
-    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap",
-    "cuMemRelease", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuStreamWaitEvent", "cuStreamGetId", "cuStreamGetCtx",
-    "cuStreamGetFlags", "cuThreadExchangeStreamCaptureMode", "cuCtxRecordEvent",
+    "cuCtxGetCurrent",  "cuCtxPushCurrent_v2", "cuMemAddressReserve", "cuMemCreate",
+    "cuMemMap",         "cuMemSetAccess",      "cuMemUnmap",          "cuMemRelease",
+    "cuEventCreate",    "cuEventRecord",       "cuEventQuery",        "cuStreamWaitEvent",
+    "cuStreamGetId",    "cuStreamGetCtx",      "cuStreamGetFlags",    "cuThreadExchangeStreamCaptureMode",
+    "cuCtxRecordEvent",
 };
 
 struct run {
@@ -36,10 +41,12 @@ struct run {
 
 static void describe(const struct run *run, const char *word, const char *what)
 {
-    cr_assert(false, "%s %lu of the run fails with %d: at '%s': %s", run->call, run->nth, run->error, word, what);
+    cr_assert(false, "%s %lu of the run fails with %d: at '%s': %s", run->call, run->nth, run->error, word,
+              what);
 }
 
-/* What CUDA would give: the call's own error. A question about the stream that fails is passed on to CUDA, which fails likewise. */
+/* What CUDA would give: the call's own error. A question about the stream that fails is passed on to CUDA,
+ * which fails likewise. */
 static bool as_cuda_would(const struct run *run, int err)
 {
     return err == -ENODEV || (run->error == CUDA_ERROR_OUT_OF_MEMORY && err == -ENOMEM) ||
@@ -124,7 +131,8 @@ static int do_word(struct run *run, const char *word)
     else if (!strncmp(word, "idle", 4))
         fx_idle(word[4] - '0');
     else
-        return word[2] == '+' ? alloc(run, block, strtoul(word + 3, NULL, 10) * KiB, stream) : release(run, block, stream);
+        return word[2] == '+' ? alloc(run, block, strtoul(word + 3, NULL, 10) * KiB, stream)
+                              : release(run, block, stream);
     return 0;
 }
 
@@ -134,7 +142,8 @@ static void go(struct run *run)
     while ((word = strsep(&rest, " ")) != NULL) {
         int err = do_word(run, word);
         check(run, word);
-        /* A free whose event was refused cannot be waited for by a stream: the doors then wait for the work itself. */
+        /* A free whose event was refused cannot be waited for by a stream: the doors then wait for the work
+         * itself. */
         if (err == -ENOMEM && run->call && !strncmp(run->call, "cuEvent", 7)) {
             fx_idle(1);
             fx_idle(2);
@@ -180,7 +189,8 @@ Test(fault, the_run_does_what_it_is_for)
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     go(&run);
     const struct vp_pool_stats *s = &fx.pool.stats;
-    cr_assert(s->stitches > 5 && s->reactivations > 0 && s->waits_gpu > 1 && s->calls.release > 5 && s->calls.unmap > 5,
+    cr_assert(s->stitches > 5 && s->reactivations > 0 && s->waits_gpu > 1 && s->calls.release > 5 &&
+                  s->calls.unmap > 5,
               "%d %d %d", (int)s->stitches, (int)s->reactivations, (int)s->waits_gpu);
     fx_close();
 }
@@ -208,8 +218,12 @@ Test(fault, each_call_otherwise)
 /* Opening a pool: all or nothing. */
 Test(fault, opening)
 {
-    const char *const at_first[] = { "cuMemGetAllocationGranularity", "cuDeviceGetAttribute", "cuMemAddressReserve", "cuMemCreate",
-                                     "cuMemMap", "cuMemSetAccess" };
+    const char *const at_first[] = { "cuMemGetAllocationGranularity",
+                                     "cuDeviceGetAttribute",
+                                     "cuMemAddressReserve",
+                                     "cuMemCreate",
+                                     "cuMemMap",
+                                     "cuMemSetAccess" };
     const struct vp_pool_config config = { .va = GiB, .pages = 4 };
     for (size_t i = 0; i < sizeof at_first / sizeof *at_first; i++)
         for (int nth = 1; nth <= 3; nth++) {
@@ -217,7 +231,8 @@ Test(fault, opening)
             vp_sim_fail(at_first[i], nth, CUDA_ERROR_OUT_OF_MEMORY);
             int err = vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, &vp_policy_vpmm, &config);
             vp_sim_fail(at_first[i], 0, CUDA_SUCCESS);
-            cr_assert(!err || err == -ENOMEM || err == -EOPNOTSUPP || err == -EIO, "%s: %d", at_first[i], err);
+            cr_assert(!err || err == -ENOMEM || err == -EOPNOTSUPP || err == -EIO, "%s: %d", at_first[i],
+                      err);
             if (err)
                 fx.pool.drv = NULL;
             fx_close();
@@ -228,7 +243,9 @@ Test(fault, opening)
 Test(fault, no_more_memory_from_some_point_on)
 {
     for (long nth = 1; nth <= 30; nth++) {
-        struct run run = { .call = "cuMemCreate", .nth = (unsigned long)nth, .error = CUDA_ERROR_OUT_OF_MEMORY };
+        struct run run = { .call = "cuMemCreate",
+                           .nth = (unsigned long)nth,
+                           .error = CUDA_ERROR_OUT_OF_MEMORY };
         int failed = 0;
         fx_open_pool(SIM, &vp_policy_vpool, NULL);
         vp_sim_fail("cuMemCreate", -nth, CUDA_ERROR_OUT_OF_MEMORY);

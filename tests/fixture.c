@@ -89,7 +89,10 @@ static struct vp_line *line_of(int stream)
 
 int fx_try(size_t size, int stream, CUdeviceptr *out)
 {
-    struct vp_request req = { .asked = size, .context = fx.context, .line = stream ? line_of(stream) : NULL, .waits = fx.waits };
+    struct vp_request req = { .asked = size,
+                              .context = fx.context,
+                              .line = stream ? line_of(stream) : NULL,
+                              .waits = fx.waits };
     struct vp_region *r;
     int err;
     while ((err = vp_pool_alloc(&fx.pool, &req, &r)) == -EAGAIN) {
@@ -202,7 +205,9 @@ static void run_block(struct script *s, const char *text, const char *word)
         return;
     }
     CUdeviceptr at = s->block[a].addr, of = s->block[b].addr, end = of + s->block[b].size;
-    bool right = word[1] == '@' ? at == of : word[1] == '>' ? at == end : at >= end || at + s->block[a].size <= of;
+    bool right = word[1] == '@'   ? at == of
+                 : word[1] == '>' ? at == end
+                                  : at >= end || at + s->block[a].size <= of;
     cr_assert(right, "'%s' of '%s': %#llx and [%#llx, %#llx)", word, text, at, of, end);
 }
 
@@ -217,7 +222,8 @@ static void run_word(struct script *s, const char *text, const char *word)
     else if (!strcmp(word, "mark"))
         s->calls = fx_calls(), s->mark = fx.pool.stats, s->awaits = fx.awaits;
     else if (!strcmp(word, "quiet"))
-        cr_assert(fx_calls() == s->calls, "'%s': %llu driver calls", text, (unsigned long long)(fx_calls() - s->calls));
+        cr_assert(fx_calls() == s->calls, "'%s': %llu driver calls", text,
+                  (unsigned long long)(fx_calls() - s->calls));
     else if (!strcmp(word, "trim"))
         vp_pool_trim(&fx.pool, 0);
     else if (!strncmp(word, "busy", 4))

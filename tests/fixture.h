@@ -1,6 +1,6 @@
 /*
- * What the unit tests of the pool stand on: the simulated driver, linked directly, and on it either a pool driven by
- * itself (fx_) or the calls that the doors make (door_).
+ * What the unit tests of the pool stand on: the simulated driver, linked directly, and on it either a pool
+ * driven by itself (fx_) or the calls that the doors make (door_).
  */
 #ifndef VP_TESTS_FIXTURE_H
 #define VP_TESTS_FIXTURE_H
@@ -37,11 +37,12 @@ extern struct fixture {
     struct vp_pool pool;
     CUcontext handle;               /* the primary context of device 0 */
     struct vp_context *context;
-    CUstream stream[FX_STREAMS];    /* non-blocking ones, from 1 on; 0 stands for no stream: cudaMalloc and cudaFree */
+    CUstream stream[FX_STREAMS];    /* non-blocking ones, from 1 on; 0 stands for no stream: cudaMalloc and
+                                       cudaFree */
     CUdeviceptr scratch;            /* native memory that queued work may write to */
     int waits;                      /* of the requests: VP_WAITS_EARLY at first */
     int awaits;                     /* host waits that were asked for */
-    bool lossy;                     /* a giving-back call was made to fail: what it was for may stay at the driver */
+    bool lossy; /* a giving-back call was made to fail: what it was for may stay at the driver */
 } fx;
 
 /* Simulator, context, streams and lines. */
@@ -51,7 +52,8 @@ void fx_open_pool(const char *sim, const struct vp_policy *policy, const struct 
 /* Proves the pool sound, gives everything back, and that nothing leaked and no queued work was wronged. */
 void fx_close(void);
 
-/* Stream 0: a synchronous call. fx_try returns the pool's errno; a host wait that could not succeed is given up at once. */
+/* Stream 0: a synchronous call. fx_try returns the pool's errno; a host wait that could not succeed is given
+ * up at once. */
 int fx_try(size_t size, int stream, CUdeviceptr *out);
 CUdeviceptr fx_alloc(size_t size, int stream);
 /* A synchronous free has a barrier of its own; a stream's as the pool wants it. */
@@ -71,14 +73,16 @@ uint64_t fx_calls(void);
  *   busy2 idle2   queues work on stream 2 that does not run; lets it run
  *   early late never   when streams may wait
  *   mark quiet    since the mark the pool has called the driver: not at all
- *   held=4        units of physical memory; and since the mark: grown= (units), waits=, awaits=, stitches=, retaken= (numbers)
+ *   held=4        units of physical memory; and since the mark: grown= (units),
+ *                 waits=, awaits=, stitches=, retaken= (numbers)
  *   trim          gives back what is idle
  */
 void fx_script(const char *text, size_t unit);
 
 /* ---- the doors' calls ---- */
 
-/* Simulator, primary context of device 0, and vp_api_open(). Options are environment variables, to be set before. */
+/* Simulator, primary context of device 0, and vp_api_open(). Options are environment variables, to be set
+ * before it. */
 CUcontext door_open(const char *sim);
 /* Every pool is sound and no queued work was wronged. */
 void door_close(void);

@@ -1,4 +1,5 @@
-/* Lines, points and conditions: what has to be over before memory changes hands, asked of the simulated driver. */
+/* Lines, points and conditions: what has to be over before memory changes hands, asked of the simulated
+ * driver. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -164,7 +165,8 @@ Test(line, the_union_of_a_line_is_its_later_point)
     cr_assert(vp_cond_same(&both, &first), "the same point twice is itself");
     cr_assert(!vp_cond_unite(&fx.lines, &both, &second));
     cr_assert(both.seq == second.seq && !both.next);
-    cr_assert(!vp_cond_waitable(&both, line(2), false), "for the bytes of the first, the second's event is late");
+    cr_assert(!vp_cond_waitable(&both, line(2), false),
+              "for the bytes of the first, the second's event is late");
     vp_cond_clear(&fx.lines, &both);
     cr_assert(!vp_cond_copy(&fx.lines, &both, &second));
     cr_assert(!vp_cond_unite(&fx.lines, &both, &first));
@@ -330,7 +332,8 @@ static void *free_on_own_stream(void *arg)
     return NULL;
 }
 
-/* CU_STREAM_PER_THREAD names another stream in each thread: an event recorded by it here would tell of this thread's work. */
+/* CU_STREAM_PER_THREAD names another stream in each thread: an event recorded by it here would tell of this
+ * thread's work. */
 Test(line, another_threads_default_stream_is_reached_by_a_barrier)
 {
     struct other o;
@@ -511,7 +514,8 @@ Test(line, a_contexts_end_meets_its_points)
     cu_ok(cuDevicePrimaryCtxRetain(&other, 1));
     struct vp_context *ctx = vp_context_get(&fx.lines, other);
     cu_ok(cuCtxPushCurrent(other));
-    vp_cond own = freed(line_of(0), true), late = freed(line_of(CU_STREAM_PER_THREAD), false), barrier = { 0 };
+    vp_cond own = freed(line_of(0), true), late = freed(line_of(CU_STREAM_PER_THREAD), false),
+            barrier = { 0 };
     cr_assert(!vp_cond_barrier(&fx.lines, &barrier, ctx, true));
     struct vp_event *held = vp_cond_event(&barrier);
     cu_ok(cuCtxPopCurrent(&again));

@@ -60,7 +60,8 @@ static void trim(CUmemoryPool pool, size_t keep)
 
 Test(mempool, attributes_of_the_default_pool)
 {
-    const CUmemPool_attribute flags[] = { CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+    const CUmemPool_attribute flags[] = { CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                                          CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
                                           CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES };
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
@@ -85,7 +86,8 @@ Test(mempool, accounts)
     cu_ok(door_free_async(a, 0));
     cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 700);
     cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 8 * MiB + 700);
-    cr_assert_eq(set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 5), CUDA_ERROR_INVALID_VALUE, "a mark can only be reset");
+    cr_assert_eq(set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 5), CUDA_ERROR_INVALID_VALUE,
+                 "a mark can only be reset");
     cr_assert(!set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
     cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 700);
     cu_ok(cuCtxSynchronize());
@@ -128,10 +130,12 @@ Test(mempool, pools_of_the_programs_own_share_the_devices_memory)
     cu_ok(cuDeviceSetMemPool(0, pool));
     vp_api_pool_set_current(0, pool);
     c = door_take(MiB, 0);
-    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MiB, "the current pool is the one that allocates");
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MiB,
+                 "the current pool is the one that allocates");
     pool_destroy(pool);
     door_take(4 * MiB, 0);
-    cr_assert_eq(get(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 6 * MiB, "and the default one again");
+    cr_assert_eq(get(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 6 * MiB,
+                 "and the default one again");
     cu_ok(door_free_async(c, 0));
     cr_assert(door_served, "a block outlives its pool");
     cu_ok(door_free_async(b, 0));
@@ -186,7 +190,8 @@ Test(mempool, another_devices_pool)
 
 Test(mempool, what_is_not_ours_goes_to_cuda)
 {
-    CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+    CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                             .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                              .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
     CUmemoryPool pool;
     CUdeviceptr ptr;
@@ -225,9 +230,11 @@ Test(mempool, access)
     CUmemAccessDesc desc = { .location = peer, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     CUdeviceptr a = door_take(MiB, 0);
     unsigned long long real = 0;
-    cr_assert(vp_api_pool_get_access(&flags, pool, &peer, &res) && !res && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert(vp_api_pool_get_access(&flags, pool, &peer, &res) && !res &&
+              flags == CU_MEM_ACCESS_FLAGS_PROT_NONE);
     cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res) && !res);
-    cr_assert(vp_api_pool_get_access(&flags, pool, &peer, &res) && !res && flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert(vp_api_pool_get_access(&flags, pool, &peer, &res) && !res &&
+              flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cu_ok(cuMemGetAccess(&real, &peer, a));
     cr_assert_eq(real, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     desc.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -235,7 +242,8 @@ Test(mempool, access)
     cu_ok(cuMemGetAccess(&real, &peer, a));
     cr_assert_eq(real, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     desc.location.id = 0;
-    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res) && res == CUDA_ERROR_INVALID_VALUE, "its own device cannot be shut out");
+    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res) && res == CUDA_ERROR_INVALID_VALUE,
+              "its own device cannot be shut out");
     desc.location.id = 99;
     desc.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res) && res != CUDA_SUCCESS);

@@ -62,7 +62,7 @@ Test(options, defaults)
     cr_expect(eq(int, options.log, VP_LOG_WARN));
     cr_expect(options.adopt);
     cr_expect(not(options.sync_free));
-    cr_expect(eq(u64, options.handle, 8 << 20));
+    cr_expect(eq(u64, options.handle, 256 << 20));
     cr_expect(eq(u64, options.va, 0));
     cr_expect(eq(str, options.stats, ""));
 }
@@ -120,11 +120,11 @@ Test(options, a_wrong_value_is_reported_and_the_default_used)
     for (size_t i = 0; i < COUNT(cases); i++) {
         char setting[64], expected[160];
         snprintf(setting, sizeof(setting), "VPOOL_HANDLE=%s", cases[i]);
-        snprintf(expected, sizeof(expected), "%s is not valid (allowed: 64K..1G); using 8M\n", setting);
+        snprintf(expected, sizeof(expected), "%s is not valid (allowed: 64K..1G); using 256M\n", setting);
         parse(setting);
         cr_expect(eq(int, reports, 1), "%s", setting);
         cr_expect(eq(str, reported, expected));
-        cr_expect(eq(u64, options.handle, 8 << 20));
+        cr_expect(eq(u64, options.handle, 256 << 20));
     }
     parse("VPOOL_POLICY=vmm");
     cr_expect(eq(str, reported,
@@ -200,7 +200,7 @@ Test(options, the_table_prints_in_all_its_forms)
 
     reported[0] = '\0';
     vp_options_print_help(keep_line, NULL);
-    cr_expect(says("  VPOOL_HANDLE (64K..1G; default 8M)\n"));
+    cr_expect(says("  VPOOL_HANDLE (64K..1G; default 256M)\n"));
     cr_expect(says("  VPOOL_STATS (1, FILE)\n"));
 
     reported[0] = '\0';

@@ -20,22 +20,28 @@ static const struct {
     { "best fit takes the lowest of equals", 64 * KiB, "a+4 b+1 c+4 d+1 c- a- e+4 e@a f+4 f@c" },
     { "neighbours unite, whatever the order", 64 * KiB,
       "a+4 b+4 c+4 d+1 a- c- b- mark e+12 e@a quiet e- a+4 b+4 c+4 a@e c- b- a- f+12 f@a quiet" },
-    { "a rest is split off at 512 bytes", 512, "a+512 b+128 a- mark c+383 c@a d+129 d>c quiet c- e+382 e@a d- f+130 f>e quiet" },
+    { "a rest is split off at 512 bytes", 512,
+      "a+512 b+128 a- mark c+383 c@a d+129 d>c quiet c- e+382 e@a d- f+130 f>e quiet" },
     { "odd sizes share pages at their edges", 512, "a+2049 b+2049 b>a held=4224 b- c+2047 c@b held=4224" },
     { "small blocks lie apart from large ones", KiB, "a+2048 b+1 c+2048 d+1 c>a d>b a^b held=4160" },
 
     { "wholly free chunks are stitched, nothing is created", MiB,
       "a+1 b+1 c+1 d+1 e+1 a- c- e- mark f+3 grown=0 stitches=1 f^b f^d held=5" },
     { "growth is what is short", MiB, "a+1 b+1 c+1 d+1 a- c- mark e+5 grown=3 held=7" },
-    { "growth begins in the free end before the hole", MiB, "a+4 b+1 b- mark c+3 c@b grown=2 held=7 stitches=1" },
+    { "growth begins in the free end before the hole", MiB,
+      "a+4 b+1 b- mark c+3 c@b grown=2 held=7 stitches=1" },
     { "a partly free chunk is not moved", 256 * KiB, "a+4 b+4 c+4 b- d+3 d@b e+12 e^a e^d e^c", MiB },
-    { "a chosen chunk may be larger than what is short", 512 * KiB, "a+2 b+2 c+2 d+2 a- c- mark e+3 grown=0 held=8", MiB },
+    { "a chosen chunk may be larger than what is short", 512 * KiB,
+      "a+2 b+2 c+2 d+2 a- c- mark e+3 grown=0 held=8", MiB },
 
     { "a range once built is taken back without a call", MiB,
       "a+1 w+1 c+1 x+1 a- c- e+2 e- a+1 a- mark f+2 f@e retaken=1 f- a+1 c+1 a- c- g+2 g@e retaken=2 quiet" },
-    { "what is parked for a stream is hidden from nobody", MiB, "a+4 b+4 c+1 a- b- S2 mark d+8 d@a quiet d- S0 e+8 e@a quiet" },
-    { "more than can be parked", MiB, "a+2 b+2 c+2 d+2 e+2 f+2 g+2 h+2 i+2 j+2 a- b- c- d- e- f- g- h- i- j- mark k+20 k@a quiet" },
-    { "a kept range with a live block inside is no range", MiB / 4, "a+16 a- b+4 c+2 d+4 b- d- e+16 e^c", MiB },
+    { "what is parked for a stream is hidden from nobody", MiB,
+      "a+4 b+4 c+1 a- b- S2 mark d+8 d@a quiet d- S0 e+8 e@a quiet" },
+    { "more than can be parked", MiB,
+      "a+2 b+2 c+2 d+2 e+2 f+2 g+2 h+2 i+2 j+2 a- b- c- d- e- f- g- h- i- j- mark k+20 k@a quiet" },
+    { "a kept range with a live block inside is no range", MiB / 4,
+      "a+16 a- b+4 c+2 d+4 b- d- e+16 e^c", MiB },
     { "the same with the first bytes free", MiB / 4, "z+1 a+4 a- b+1 c+1 b- e+4 e^c", MiB },
     { "a repeating program comes to rest", MiB,
       "a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- "
@@ -46,15 +52,20 @@ static const struct {
     { "memory in flight by a wait", MiB, "S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b@a grown=0 waits=1 idle1" },
     { "a second wait for the same point is not needed", MiB,
       "S2 z+1 z- S1 a+4 c+4 busy1 a- c- S2 mark b+4 d+4 grown=0 waits=2 b- e+4 waits=2 idle1" },
-    { "no wait where growing comes first", MiB, "late S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b^a grown=4 waits=0 idle1" },
-    { "the wait that comes late", MiB, "late S2 z+1 z- S1 a+40 busy1 a- S2 mark b+40 b@a grown=0 waits=1 idle1" },
+    { "no wait where growing comes first", MiB,
+      "late S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b^a grown=4 waits=0 idle1" },
+    { "the wait that comes late", MiB,
+      "late S2 z+1 z- S1 a+40 busy1 a- S2 mark b+40 b@a grown=0 waits=1 idle1" },
     { "never is never", MiB, "never S2 z+1 z- S1 a+40 busy1 a- S2 b!40 idle1 b+40" },
     { "pieces under different conditions stay apart", MiB,
-      "S2 z+1 z- S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- never S3 d+4 d^a d^b S1 e+2 e@a S2 f+2 f@b idle1 idle2" },
-    { "and unite when both are met", MiB, "never S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- idle1 idle2 S3 mark d+4 d@a quiet" },
+      "S2 z+1 z- S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- never S3 d+4 d^a d^b S1 e+2 e@a "
+      "S2 f+2 f@b idle1 idle2" },
+    { "and unite when both are met", MiB,
+      "never S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- idle1 idle2 S3 mark d+4 d@a quiet" },
 
     { "cudaMalloc takes met memory", MiB, "S0 a+4 a- mark b+4 b@a quiet" },
-    { "cudaMalloc grows rather than wait for a stream", MiB, "a+4 busy1 a- S0 mark b+4 b^a grown=4 waits=0 idle1" },
+    { "cudaMalloc grows rather than wait for a stream", MiB,
+      "a+4 busy1 a- S0 mark b+4 b^a grown=4 waits=0 idle1" },
     { "cudaMalloc waits on the host before it takes a third block", MiB,
       "a+8 S0 b+8 busy1 b- c+8 c- held=24 mark d+8 awaits=1 idle1" },
 };
@@ -63,7 +74,8 @@ Test(pool, layouts)
 {
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         cr_log_info("%s", layouts[i].name);
-        fx_open_pool(SIM, &vp_policy_vpool, &(struct vp_pool_config){ .handle = layouts[i].handle, .va = GiB });
+        fx_open_pool(SIM, &vp_policy_vpool,
+                     &(struct vp_pool_config){ .handle = layouts[i].handle, .va = GiB });
         fx_script(layouts[i].script, layouts[i].unit);
         fx_close();
     }
@@ -72,7 +84,8 @@ Test(pool, layouts)
 Test(pool, synchronous_blocks_are_aligned)
 {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
-    CUdeviceptr odd = fx_alloc(MiB + 512, 1), a = fx_alloc(MiB + 1, 0), b = fx_alloc(5 * KiB, 0), c = fx_alloc(MiB + 1, 1);
+    CUdeviceptr odd = fx_alloc(MiB + 512, 1), a = fx_alloc(MiB + 1, 0), b = fx_alloc(5 * KiB, 0),
+                c = fx_alloc(MiB + 1, 1);
     cr_assert_eq(a % (64 * KiB), 0);
     cr_assert(a >= odd + MiB + 64 * KiB || a < odd, "nobody else lies in its first page");
     cr_assert_eq(vp_pool_find(&fx.pool, a)->size, MiB + 64 * KiB, "and nobody else lies in its last page");
@@ -87,7 +100,8 @@ Test(pool, a_block_is_found_by_every_address_inside)
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     CUdeviceptr a = fx_alloc(3 * MiB, 1), b = fx_alloc(700, 1), c = fx_alloc(512, 1);
     struct vp_region *r = vp_pool_find(&fx.pool, a);
-    cr_assert(r && vp_pool_find_inside(&fx.pool, a) == r && vp_pool_find_inside(&fx.pool, a + 3 * MiB - 1) == r);
+    cr_assert(r && vp_pool_find_inside(&fx.pool, a) == r &&
+              vp_pool_find_inside(&fx.pool, a + 3 * MiB - 1) == r);
     cr_assert_eq(vp_pool_find_inside(&fx.pool, a + MiB), r);
     cr_assert_null(vp_pool_find(&fx.pool, a + 512));
     cr_assert_neq(vp_pool_find_inside(&fx.pool, a + 3 * MiB), r);
@@ -102,7 +116,8 @@ Test(pool, a_block_is_found_by_every_address_inside)
 
 /* ---- one current mapping ---- */
 
-/* A chunk with three mappings: bytes are live in one of them only, and what is written there is read there. */
+/* A chunk with three mappings: bytes are live in one of them only, and what is written there is read there.
+ */
 Test(pool, no_byte_is_live_at_two_addresses)
 {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
@@ -142,7 +157,8 @@ Test(pool, trim_gives_back_what_is_idle)
     fx_open_pool(SIM, &vp_policy_vpool, &config);
     CUdeviceptr a = fx_alloc(8 * MiB, 1), b = fx_alloc(MiB / 2, 1), c = fx_alloc(4 * MiB, 1);
     fx_free(a, 1);
-    cr_assert_eq(vp_pool_trim(&fx.pool, 10 * MiB), 2 * MiB + MiB / 2, "as CUDA does, no less is kept than was asked for");
+    cr_assert_eq(vp_pool_trim(&fx.pool, 10 * MiB), 2 * MiB + MiB / 2,
+                 "as CUDA does, no less is kept than was asked for");
     cr_assert_eq(vp_pool_trim(&fx.pool, 10 * MiB), 0);
     cr_assert_eq(vp_pool_trim(&fx.pool, 0), 5 * MiB + MiB / 2);
     cr_assert_eq(vp_sim_used_vmm(0), 4 * MiB + MiB / 2);
@@ -155,7 +171,8 @@ Test(pool, trim_gives_back_what_is_idle)
     fx_close();
 }
 
-/* The old mapping of a moved chunk must not go while work queued before the free may use it, nor the chunk itself. */
+/* The old mapping of a moved chunk must not go while work queued before the free may use it, nor the chunk
+ * itself. */
 Test(pool, nothing_is_unmapped_before_its_condition_is_met)
 {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
@@ -188,10 +205,11 @@ Test(pool, more_addresses_are_reserved_when_they_run_short)
     fx_close();
 }
 
-/* No reservation is to be had any more: old mappings make room, since each remap would else take new addresses for ever. */
+/* No reservation is to be had any more: old mappings make room, since each remap would else take new
+ * addresses for ever. */
 Test(pool, old_mappings_make_room_when_addresses_are_short)
 {
-    const struct vp_pool_config config = { .handle = MiB, .va = 128 * MiB };
+    const struct vp_pool_config config = { .handle = MiB, .va = 512 * MiB };
     CUdeviceptr block[8];
     fx_open_pool(SIM, &vp_policy_vpool, &config);
     vp_sim_fail("cuMemAddressReserve", -1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -249,7 +267,8 @@ static void wander(struct trail *trail, unsigned seed)
             fx_free(live[k], 1);
 }
 
-/* The same program in two processes, so to speak, has the same addresses, counted from the beginning of the pool. */
+/* The same program in two processes, so to speak, has the same addresses, counted from the beginning of the
+ * pool. */
 Test(pool, a_program_repeated_repeats_its_addresses)
 {
     static struct trail trail[2];
@@ -294,7 +313,8 @@ Test(pool, a_training_loop_comes_to_rest)
         step(9);
     uint64_t calls = fx_calls();
     step(9);
-    cr_assert_eq(fx_calls(), calls, "%llu calls in the fifth round", (unsigned long long)(fx_calls() - calls));
+    cr_assert_eq(fx_calls(), calls, "%llu calls in the fifth round",
+                 (unsigned long long)(fx_calls() - calls));
     fx_close();
 }
 
@@ -309,7 +329,8 @@ Test(pool, a_million_kilobytes_hold_a_gigabyte)
     for (int i = 0; i < BLOCKS; i++)
         block[i] = fx_alloc(KiB, 1);
     cr_assert_leq(fx.pool.stats.held_bytes, BLOCKS * KiB + 4 * MiB);
-    cr_assert_leq(vp_pool_metadata(&fx.pool), BLOCKS * 256, "%zu bytes of metadata", vp_pool_metadata(&fx.pool));
+    cr_assert_leq(vp_pool_metadata(&fx.pool), BLOCKS * 256, "%zu bytes of metadata",
+                  vp_pool_metadata(&fx.pool));
     for (int i = 0; i < BLOCKS; i += 2)
         fx_free(block[i], 1);
     for (int i = 0; i < BLOCKS; i += 2)
@@ -347,7 +368,8 @@ Test(pool, peers_reach_every_mapping_present_and_future)
         cr_assert_eq(access_of(c + at, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     }
     cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "old mappings too: they may be taken back");
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                 "old mappings too: they may be taken back");
     cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 2));
     cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     cr_assert_eq(access_of(wall, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);

@@ -1,6 +1,7 @@
 /*
- * Who may have which bytes, and when: for each rule a program that goes wrong when the rule is broken. Owners fill their block when
- * they get it and read it back just before they free it; streams are held so that a missing order shows as another's bytes.
+ * Who may have which bytes, and when: for each rule a program that goes wrong when the rule is broken. Owners
+ * fill their block when they get it and read it back just before they free it; streams are held so that a
+ * missing order shows as another's bytes.
  */
 #include "fixture.h"
 
@@ -124,7 +125,8 @@ Test(rules, a_stream_waits_for_another_on_the_gpu)
     duel(&a, &b, f);
 }
 
-/* F's memory has no event of its own; what F queued since waits for S. An event recorded now would come behind that. */
+/* F's memory has no event of its own; what F queued since waits for S. An event recorded now would come
+ * behind that. */
 Test(rules, a_wait_never_aims_at_a_late_event)
 {
     door_open(SIM);
@@ -404,10 +406,12 @@ static void still_capturing(CUstream stream)
     cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE, "the capture was destroyed");
 }
 
-static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
+                                             CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                              CU_STREAM_CAPTURE_MODE_RELAXED };
 
-/* Everything that may be called beside a capture leaves it whole; what was freed meanwhile is not reused before its work is over. */
+/* Everything that may be called beside a capture leaves it whole; what was freed meanwhile is not reused
+ * before its work is over. */
 Test(rules, a_capture_survives)
 {
     door_open(SIM);
@@ -546,7 +550,8 @@ static void until(void *flag)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }
 
-/* F's host function waits for what the program does after S is done: were S behind F, that would be for ever. */
+/* F's host function waits for what the program does after S is done: were S behind F, that would be for ever.
+ */
 Test(rules, nobody_waits_early_behind_a_host_function)
 {
     static atomic_bool go;
@@ -574,7 +579,9 @@ Test(rules, a_pool_without_internal_dependencies_never_waits)
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
     cu_ok(cuDeviceGetDefaultMemPool(&mempool, 0));
-    cr_assert(vp_api_pool_set_attribute(mempool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no, &res) && !res);
+    cr_assert(
+        vp_api_pool_set_attribute(mempool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no, &res) &&
+        !res);
     struct owner a = take(f);
     give(&a, f);
     cr_assert(!pthread_create(&thread, NULL, release_soon, f));

@@ -1,6 +1,6 @@
 /*
- * The published VPMM policy: the cases that a faithful implementation meets. Sizes are pages (64 KiB here); `pages` of them are
- * mapped in advance, and `held` counts those mapped.
+ * The published VPMM policy: the cases that a faithful implementation meets. Sizes are pages (64 KiB here);
+ * `pages` of them are mapped in advance, and `held` counts those mapped.
  */
 #include "fixture.h"
 
@@ -26,8 +26,10 @@ static const struct {
       "a+2 b+2 c+2 d+2 a- c- e+4 b- d- e- held=8" },
     { "neighbours unite in any order", 6,
       "a+2 b+2 c+2 b- a- d+4 d@a d- c- a+2 b+2 c+2 a- b- d+4 d@a d- c- a+2 b+2 c+2 a- c- b- d+6 d@a held=6" },
-    { "own memory first, by a remap", 6, "a+2 S2 b+2 S1 c+2 a- c- S2 b- S1 mark d+4 d^b grown=0 held=6 S2 e+2 e@b" },
-    { "three apart, then one page, then growth", 10, "a+2 b+2 c+2 d+2 e+2 a- c- e- f+5 held=10 g+1 held=10 h+1 held=11" },
+    { "own memory first, by a remap", 6,
+      "a+2 S2 b+2 S1 c+2 a- c- S2 b- S1 mark d+4 d^b grown=0 held=6 S2 e+2 e@b" },
+    { "three apart, then one page, then growth", 10,
+      "a+2 b+2 c+2 d+2 e+2 a- c- e- f+5 held=10 g+1 held=10 h+1 held=11" },
     { "growth by what is short alone", 6, "a+2 b+2 c+2 a- b- d+4 d@a d- c- e+7 held=7" },
     { "growth from nothing", 0, "a+2 held=2 a- b+4 held=4 b- c+2 d+2 held=4 c- e+4 held=6" },
     { "five freed out of order are one", 10,
@@ -59,7 +61,8 @@ Test(vpmm, a_full_reservation_is_followed_by_another)
     fx_close();
 }
 
-/* While two streams' frees are in flight a third takes the oldest that is large enough, by a wait on the GPU. */
+/* While two streams' frees are in flight a third takes the oldest that is large enough, by a wait on the GPU.
+ */
 Test(vpmm, the_oldest_in_flight_is_waited_for)
 {
     const struct vp_pool_config config = { .va = 256 * MiB, .pages = 8 };
@@ -139,7 +142,8 @@ static void *worker(void *arg)
     cu_ok(cuCtxSetCurrent(fx.handle));
     for (int i = 0; i < STEPS; i++) {
         bool small = rand_r(&seed) % 2;
-        size_t size = small ? (size_t)(1 + rand_r(&seed) % 100) * KiB : (size_t)(100 + rand_r(&seed) % 300) * MiB;
+        size_t size =
+            small ? (size_t)(1 + rand_r(&seed) % 100) * KiB : (size_t)(100 + rand_r(&seed) % 300) * MiB;
         pthread_mutex_lock(&lock);
         int err = fx_try(size, stream, &block[i].addr);
         cr_assert(err == (small ? -EOPNOTSUPP : 0));

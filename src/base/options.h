@@ -30,8 +30,8 @@
       "When a stream may wait for memory that another freed: before growing, when growing fails, or never.") \
     X(ENUM, log, "VPOOL_LOG", "warn", "quiet, warn, info, debug", \
       "Which messages go to stderr.") \
-    X(SIZE, handle, "VPOOL_HANDLE", "8M", "64K..1G", \
-      "Largest physical handle: large ones remap cheaply, small ones waste less where a block pins one.") \
+    X(SIZE, handle, "VPOOL_HANDLE", "256M", "64K..1G",                                                       \
+      "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less.")  \
     X(SIZE, va, "VPOOL_VA", "0", "0..64T", \
       "First reservation of addresses on each device; 0 is automatic: 4T, halved while the driver refuses.") \
     X(BOOL, check, "VPOOL_CHECK", "0", "0, 1", \

@@ -20,6 +20,13 @@ enum { SYNC_ALONE = 1 << 20, SYNC_PAGE = 64 << 10 };
 /* Below this a request goes to the small zone. PyTorch's own line between small and large lies here too. */
 enum { SMALL = 1 << 20 };
 
+/*
+ * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is pinned whole: so the handle grows with the
+ * request. One in 64 loses at most a hundredth of a block at its two ends, and remaps it in some 64 calls however large it is; below 8 MiB the calls become too
+ * many. Measured on recorded programs (scripts/bench prints the frontier).
+ */
+enum { HANDLE_SHARE = 64, HANDLE_LEAST = 8 << 20 };
+
 /* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier cudaFree: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };
 
@@ -210,6 +217,20 @@ static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, str
     return err;
 }
 
+/* The largest handle that is created for a request: a power of two of granules. */
+static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req) {
+    size_t size = pool->granularity, most = req->size / HANDLE_SHARE;
+    if (req->zone == VP_ZONE_SMALL)
+        return size;
+    if (most < HANDLE_LEAST)
+        most = HANDLE_LEAST;
+    if (most > pool->config.handle)
+        most = pool->config.handle;
+    while (size * 2 <= most)
+        size *= 2;
+    return size;
+}
+
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
     struct site site;
     int err = find_site(pool, req, use, &site);
@@ -230,8 +251,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     for (size_t i = 0; i < old; i++)
         chunks[i] = h.list[i].chunk;
     if (bytes < want)
-        err = create_chunks(pool, want - bytes, req->zone == VP_ZONE_SMALL ? pool->granularity : pool->config.handle,
-                            chunks + old, &fresh);
+        err = create_chunks(pool, want - bytes, handle_for(pool, req), chunks + old, &fresh);
     if (!err)
         err = vp_stitch_map(pool, chunks, old + fresh, site.hole);
     if (err) {

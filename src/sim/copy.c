@@ -34,8 +34,11 @@ static void run_fill(const struct sim_op *op)
             memset(row, (int)op->fill.value, op->fill.width);
             continue;
         }
-        for (size_t x = 0; x < op->fill.width; x++)
-            memcpy(row + x * element, &op->fill.value, element);
+        /* Each copy doubles what is filled: much faster than element by element. */
+        size_t bytes = op->fill.width * element;
+        memcpy(row, &op->fill.value, element);
+        for (size_t done = element; done < bytes; done *= 2)
+            memcpy(row + done, row, done < bytes - done ? done : bytes - done);
     }
 }
 

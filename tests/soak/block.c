@@ -129,12 +129,13 @@ void inspections_finish(struct worker *w, bool all) {
 static struct inspection *inspection_new(struct worker *w, size_t size) {
     size_t bytes = (size + 63) / 64 * 64;
     for (;;) {
-        size_t at = w->ring_head, padding = at + bytes > soak.ring ? soak.ring - at : 0;
+        bool wrap = w->ring_head + bytes > soak.ring;
+        size_t at = wrap ? 0 : w->ring_head, padding = wrap ? soak.ring - w->ring_head : 0;
         if (w->inspecting < INSPECTIONS && w->ring_used + padding + bytes <= soak.ring) {
             struct inspection *i = &w->inspections[(w->first_inspection + w->inspecting++) % INSPECTIONS];
-            i->at = padding ? 0 : at;
+            i->at = at;
             i->bytes = bytes + padding;
-            w->ring_head = i->at + bytes;
+            w->ring_head = at + bytes;
             w->ring_used += i->bytes;
             return i;
         }
