@@ -132,11 +132,10 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
-    bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemGetInfo_v2)(free_bytes, total);
+    CUresult res;
 
-    if (ours && res == CUDA_SUCCESS && free_bytes)
-        vp_api_mem_info(free_bytes);
+    if (!vp_door_enter() || !vp_api_mem_info(free_bytes, total, &res))
+        res = VP_REAL(cuMemGetInfo_v2)(free_bytes, total);
     vp_door_leave();
     return res;
 }

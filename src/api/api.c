@@ -322,7 +322,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     if (vp_options()->sync_free && !atomic_load(&vp_state.lines.captures)) {
         vp_leave();
         CUresult err = vp_state.drv.cuCtxSynchronize();
-        if (err) {
+        if (err && err != CUDA_ERROR_INVALID_CONTEXT) {
             *res = err;
             return true;
         }

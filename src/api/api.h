@@ -53,8 +53,11 @@ bool vp_api_relieve(void);
 /* Counts a call passed on. */
 void vp_api_passed(enum vp_passed call);
 
-/* cuMemGetInfo: call the real one first; adds what the pool of the current device could hand out again to `*free_bytes`. */
-void vp_api_mem_info(size_t *free_bytes);
+/*
+ * cuMemGetInfo: what the pool of the current device could hand out again counts as free. Either output may be NULL. Makes the real call itself, so that
+ * the pool stands still meanwhile.
+ */
+bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res);
 
 /* cuMemGetAddressRange: either output may be NULL. */
 bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUresult *res);

@@ -4,16 +4,25 @@
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
 static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62;
 
-void vp_api_mem_info(size_t *free_bytes) {
+bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
     CUdevice dev;
-    if (!free_bytes || !vp_enter())
-        return;
-    struct vp_pool *pool = NULL;
-    if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
-        pool = vp_state.pools[dev];
-    if (pool && pool->stats.held_bytes > pool->stats.live_bytes)
-        *free_bytes += pool->stats.held_bytes - pool->stats.live_bytes;
+    size_t unused = 0, all = 0;
+    if (!vp_enter())
+        return false;
+    *res = vp_state.drv.cuMemGetInfo_v2(&unused, &all);
+    if (*res == CUDA_SUCCESS) {
+        const struct vp_pool *pool = NULL;
+        if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
+            pool = vp_state.pools[dev];
+        if (pool)
+            unused += pool->stats.held_bytes - pool->stats.live_bytes;
+        if (free_bytes)
+            *free_bytes = unused < all ? unused : all;
+        if (total)
+            *total = all;
+    }
     vp_leave();
+    return true;
 }
 
 bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUresult *res) {

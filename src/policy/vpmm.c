@@ -132,11 +132,12 @@ static size_t usable_pages(struct vp_pool *pool, const struct vp_request *req, e
 /* Maps `fresh` new pages and then the harvested ones into a hole. */
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_fit *fit) {
     struct vp_region *hole;
+    /* The hole first: to find one may take idle pages away. */
+    int err = vp_stitch_hole(pool, VP_ZONE_LARGE, req->size, &hole);
+    CUdeviceptr addr = err ? 0 : hole->addr;
     size_t pages = req->size / pool->granularity, have = usable_pages(pool, req, use);
     size_t fresh = have < pages ? pages - have : 0, created = 0;
     struct harvest h = { .req = req, .use = use, .want = pages, .count = fresh };
-    int err = vp_stitch_hole(pool, VP_ZONE_LARGE, req->size, &hole);
-    CUdeviceptr addr = err ? 0 : hole->addr;
     if (err || !(h.chunks = vp_pool_scratch(pool, pages * sizeof *h.chunks)))
         return -ENOMEM;
     harvest(pool, &h, true);

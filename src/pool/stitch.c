@@ -129,6 +129,9 @@ int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, st
         want = vp_round_up(pool->config.va > least ? pool->config.va : least, pool->granularity);
     if (vp_space_add(pool, zone, want) < 0 && vp_space_add(pool, zone, least) < 0)
         vp_stitch_reap_all(pool);
+    /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they unite. */
+    if (!smallest_hole(pool, zone, size))
+        vp_pool_trim(pool, 0);
     return (*hole = smallest_hole(pool, zone, size)) ? 0 : -ENOMEM;
 }
 

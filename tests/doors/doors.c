@@ -60,10 +60,8 @@ CUresult door_free_async(CUdeviceptr ptr, CUstream stream) {
 }
 
 CUresult door_mem_info(size_t *free_bytes, size_t *total) {
-    CUresult res = cuMemGetInfo(free_bytes, total);
-    if (doors_direct && !res)
-        vp_api_mem_info(free_bytes);
-    return res;
+    CUresult res;
+    return doors_direct && vp_api_mem_info(free_bytes, total, &res) ? res : cuMemGetInfo(free_bytes, total);
 }
 
 CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
