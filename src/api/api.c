@@ -227,13 +227,16 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
 }
 
 /* What the door returns; false: the policy leaves it to CUDA. */
-static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, CUdeviceptr *out, CUresult *res) {
+static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, const struct vp_line *line, CUdeviceptr *out,
+                   CUresult *res) {
     if (err == -EOPNOTSUPP)
         return false;
     if (err == -ENOMEM)
         pool->stats.ooms++;
-    if (!err)
+    if (!err) {
         *out = r->addr;
+        vp_trace_event('a', r->serial, r->asked, line);
+    }
     *res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
     return true;
 }
@@ -250,7 +253,7 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
         struct vp_request req = { .asked = size, .context = ctx };
         struct vp_region *r = NULL;
         int err = allocate(pool, &req, &r);
-        served = answer(pool, err, r, out, res);
+        served = answer(pool, err, r, NULL, out, res);
     }
     vp_leave();
     return served;
@@ -293,14 +296,15 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
             int err = allocate(pool, &req, &r);
             if (!err)
                 vp_mempool_took(mp, size);
-            served = answer(pool, err, r, out, res);
+            served = answer(pool, err, r, line, out, res);
         }
     }
     vp_leave();
     return served;
 }
 
-static void release(struct vp_pool *pool, struct vp_region *r, vp_cond *cond) {
+static void release(struct vp_pool *pool, struct vp_region *r, const struct vp_line *line, vp_cond *cond) {
+    vp_trace_event('f', r->serial, 0, line);
     if (r->owner)
         vp_mempool_gave(r->owner, r->asked);
     vp_pool_free(pool, r, cond);
@@ -343,7 +347,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     if (err)
         vp_cond_clear(&vp_state.lines, &cond);
     else
-        release(pool, r, &cond);
+        release(pool, r, NULL, &cond);
     *res = vp_driver_result(err);
     vp_leave();
     return true;
@@ -361,7 +365,7 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
         vp_cond cond = { 0 };
         int err = vp_cond_free(&vp_state.lines, &cond, line, vp_pool_wants_event(pool, line, r->size));
         if (!err)
-            release(pool, r, &cond);
+            release(pool, r, line, &cond);
         *res = vp_driver_result(err);
         served = true;
     }

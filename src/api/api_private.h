@@ -63,7 +63,13 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle);
 void vp_mempool_took(struct vp_mempool *mp, size_t size);
 void vp_mempool_gave(struct vp_mempool *mp, size_t size);
 
-/* stats.c */
+/* stats.c. The pattern with each %p replaced by the process id; false if it does not fit. */
+bool vp_file_name(char *out, size_t room, const char *pattern);
 void vp_stats_write(void);
+
+/* trace.c: records `a` (allocated) or `f` (freed); `line` NULL for a synchronous call. */
+void vp_trace_event(char op, uint64_t id, size_t size, const struct vp_line *line);
+/* The file gets its true length; nothing is recorded any more. */
+void vp_trace_end(void);
 
 #endif

@@ -198,6 +198,8 @@ void vp_api_fork_child(void) {
 
 void vp_api_exit(void) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&said))
-        vp_stats_write();
+    if (atomic_flag_test_and_set(&said))
+        return;
+    vp_stats_write();
+    vp_trace_end();
 }

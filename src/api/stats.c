@@ -118,8 +118,7 @@ static void print_summary(void) {
             vp_log_print("passed on to CUDA: %s, %llu times", passed_names[i], (unsigned long long)atomic_load(&vp_state.passed[i]));
 }
 
-/* The pattern with each %p replaced by the process id; false if it does not fit. */
-static bool file_name(char *out, size_t room, const char *pattern) {
+bool vp_file_name(char *out, size_t room, const char *pattern) {
     size_t n = 0;
     for (; *pattern; pattern++) {
         char pid[16] = { *pattern };
@@ -137,7 +136,7 @@ static bool file_name(char *out, size_t room, const char *pattern) {
 
 static void write_file(const char *pattern) {
     char name[VP_OPTION_TEXT + 16];
-    if (!file_name(name, sizeof name, pattern)) {
+    if (!vp_file_name(name, sizeof name, pattern)) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return;
     }

@@ -349,6 +349,7 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     line->stream = stream ? stream : CU_STREAM_LEGACY;
     line->per_thread = stream == CU_STREAM_PER_THREAD;
     line->nonblocking = flags & CU_STREAM_NON_BLOCKING;
+    line->number = ++ls->streams_seen;
     vp_map_set(&ls->by_id, id + 1, line);
     *out = line;
     return 0;

@@ -53,6 +53,7 @@ enum { VP_SEEN = 8 };
 struct vp_line {
     enum vp_line_kind kind;
     uint64_t id;                /* cuStreamGetId + 1: unique in the process, never used again; top bit set for a barrier */
+    uint32_t number;            /* of this stream among all ever seen, from 1 */
     CUstream stream;
     bool per_thread;            /* only its own thread can name it */
     bool nonblocking;
@@ -105,6 +106,7 @@ struct vp_lines {
     atomic_int captures;        /* captures that run now: while 0, nothing asks for them */
     bool barriers;              /* the driver has cuCtxRecordEvent */
     uint64_t barriers_made;
+    uint32_t streams_seen;
     uint64_t recorded;          /* events recorded so far */
     uint64_t moves;             /* how often some line's `met` moved */
     CUresult error;             /* the last answer of a query that was neither done nor not-ready; 0: none */

@@ -170,12 +170,22 @@ static int rmm_line(struct reader *r, char *line) {
     return alloc && !size ? 0 : add(r, alloc, pointer, size, stream);
 }
 
+static bool is_zero(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (text[i])
+            return false;
+    return true;
+}
+
 static int read_lines(struct reader *r, FILE *file) {
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
     int err = 0;
     while (!err && (n = getline(&line, &room, file)) >= 0) {
+        /* The recorder of a process that was killed leaves zero bytes behind its last line. */
+        if (n && is_zero(line, (size_t)n))
+            break;
         bool ended = n && line[n - 1] == '\n';
         r->line++;
         while (n && (line[n - 1] == '\n' || line[n - 1] == '\r'))

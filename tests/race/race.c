@@ -14,6 +14,13 @@ void race_check(bool condition, const char *text, const char *file, int line) {
     abort();
 }
 
+void race_check_result(CUresult res, const char *text, const char *file, int line) {
+    if (!res)
+        return;
+    fprintf(stderr, "%s:%d: %s: returned %d\n", file, line, text, (int)res);
+    abort();
+}
+
 CUcontext race_context(void) {
     return context;
 }

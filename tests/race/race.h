@@ -11,11 +11,12 @@
 /* Ends the program unless the condition holds. */
 #define CHECK(condition) race_check(condition, #condition, __FILE__, __LINE__)
 /* Ends the program unless the CUDA call succeeds. */
-#define CU(call) CHECK((call) == CUDA_SUCCESS)
+#define CU(call) race_check_result(call, #call, __FILE__, __LINE__)
 
 enum { RACERS = 4 };
 
 void race_check(bool condition, const char *text, const char *file, int line);
+void race_check_result(CUresult res, const char *text, const char *file, int line);
 
 /* Configures the simulated driver, opens the api on it, and makes the primary context of device 0 current. */
 void race_open(const char *sim);
