@@ -17,7 +17,7 @@ static const char SIM[] = "capacity=20M,granularity=1M,lazy=0,devices=2";
 static const char program[] =
     "1a+1024 1w+1024 1c+1024 1x+1024 1g+1024 1y+1024 1a- 1c- 1e+2048 1e- 1g- 1h+3072 1h- "
     "1p+1024 1r+2048 1r- 1p- 1s+3072 "
-    "peer1 2b+1 2b- 1w- 1x- busy1 1s- 2t+3072 idle1 late 0c+2048 busy2 2t- 1u+8192 1v+7168 "
+    "peer1 2b+1024 2b- 1w- 1x- busy1 1s- 2t+3072 idle1 late 0c+2048 busy2 2t- 1u+8192 1v+7168 "
     "idle2 early 1u- 1v- trim peer0 0i+9216 0c- 2j+640 0i- 2j- 1y- trim 1a+4096 0b+100 0c+1200";
 
 /* Every call of the table, but for those that the driver answers only before a pool exists. */

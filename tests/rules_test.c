@@ -104,11 +104,11 @@ static unsigned long waits(void)
     return vp_sim_calls("cuStreamWaitEvent");
 }
 
-/* From the second stream that frees on, large frees have events of their own. */
+/* From the second stream that frees large blocks on, these have events of their own. */
 static void two_streams_free(CUstream one, CUstream two)
 {
-    cu_ok(door_free_async(door_take(512, one), one));
-    cu_ok(door_free_async(door_take(512, two), two));
+    cu_ok(door_free_async(door_take(MiB, one), one));
+    cu_ok(door_free_async(door_take(MiB, two), two));
 }
 
 /* ---- stream-ordered memory ---- */

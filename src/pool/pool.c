@@ -155,13 +155,15 @@ struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr ad
 }
 
 bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size) {
-    if (!pool->streams_seen) {
-        pool->streams_seen = 1;
+    if (pool->policy->always_event)
+        return true;
+    if (size < EVENT_WORTH)
+        return false;
+    if (!pool->first_stream)
         pool->first_stream = line->id;
-    } else if (pool->streams_seen == 1 && pool->first_stream != line->id) {
-        pool->streams_seen = 2;
-    }
-    return pool->policy->always_event || (pool->streams_seen > 1 && size >= EVENT_WORTH);
+    /* A stream that only ever frees small blocks wants no large ones. */
+    pool->several |= pool->first_stream != line->id;
+    return pool->several;
 }
 
 void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {

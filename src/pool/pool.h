@@ -182,8 +182,8 @@ struct vp_pool {
     struct vp_list kept_used;
     size_t kept_count;
     size_t mappings;            /* all of them, current or not */
-    uint64_t streams_seen;      /* distinct streams that freed here; from the second on frees record their own event */
-    uint64_t first_stream;      /* id of the first */
+    uint64_t first_stream;      /* id of the first stream that freed a block worth an event; 0: none yet */
+    bool several;               /* others have since: frees record their own event from now on */
     uint64_t age, serial, marks;
     uint64_t moves;             /* lines->moves when the free regions were last filed anew */
 
