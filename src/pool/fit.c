@@ -136,7 +136,8 @@ int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request
         err = vp_fit_wait(pool, fit.region, fit.addr, fit.addr + req->size, req);
     if (err)
         return err;
-    struct vp_region *r = vp_region_carve(pool, fit.addr, fit.addr + req->size);
+    struct vp_region *r = vp_region_cut(pool, fit.region, fit.addr);
+    vp_region_cut(pool, r, fit.addr + req->size);
     vp_region_unfile(r);
     vp_region_clear_pieces(pool, r);
     vp_fit_go_live(pool, r, req);

@@ -188,7 +188,7 @@ bool block_alloc(struct worker *w, size_t size, int device) {
     struct block b = { .size = size, .device = device, .served = !soak.pages_only || size >= soak.granularity };
     if (w->count == BLOCKS_MOST)
         return false;
-    if (!(soak_random(w, 100) < 40 ? alloc_sync(w, &b) : alloc_async(w, &b))) {
+    if (!(soak_random(w, 100) < soak.sync ? alloc_sync(w, &b) : alloc_async(w, &b))) {
         w->ooms++;
         atomic_fetch_add(&soak.ooms, 1);
         return false;
@@ -205,6 +205,27 @@ bool block_alloc(struct worker *w, size_t size, int device) {
     return true;
 }
 
+bool block_scratch(struct worker *w, struct block *b) {
+    struct stream *s = block_enter(w, b);
+    if (s->device != b->device) {
+        stream_leave(s);
+        return true;
+    }
+    CUresult res = door_alloc_async(&b->ptr, b->size, NULL, s->handle);
+    if (!res) {
+        history_add(w, ALLOC_ASYNC, b, s->handle);
+        block_fill(w, b);
+        history_add(w, FREE_ASYNC, b, s->handle);
+        MUST(w, b, door_free_async(b->ptr, s->handle));
+        w->allocs++;
+        atomic_fetch_add(&soak.allocs, 1);
+    } else if (res != CUDA_ERROR_OUT_OF_MEMORY) {
+        MUST(w, b, res);
+    }
+    stream_leave(s);
+    return !res;
+}
+
 void block_remove(struct worker *w, size_t index) {
     w->blocks[index] = w->blocks[--w->count];
 }
@@ -215,7 +236,7 @@ void block_free(struct worker *w, size_t index) {
     block_remove(w, index);
     struct stream *s = block_enter(w, &b);
     block_inspect(w, &b);
-    if (dice < 40) {
+    if (dice < soak.sync) {
         /* cudaFree: by any thread, with no order but that of the host. */
         stream_leave(s);
         if (soak_random(w, 2))
@@ -223,7 +244,7 @@ void block_free(struct worker *w, size_t index) {
         history_add(w, FREE, &b, NULL);
         MUST(w, &b, door_free(b.ptr));
     } else {
-        if (dice < 60) {
+        if (soak_random(w, 3) == 0) {
             stream_leave(s);
             s = stream_pick(w, b.device);
             if (block_reaches(&b, s->device))

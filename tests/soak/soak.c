@@ -18,6 +18,7 @@ struct soak soak = {
     .seed = 1,
     .check_every = 2000,
     .pressure = 100,
+    .sync = 40,
     .largest = 8 << 20,
     .ring = 32 << 20,
     .table_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -103,7 +104,7 @@ static const char *parse(int argc, char **argv) {
         { "streams", required_argument, NULL, 's' },  { "seed", required_argument, NULL, 'r' },
         { "seconds", required_argument, NULL, 'T' },  { "check-every", required_argument, NULL, 'c' },
         { "pressure", required_argument, NULL, 'p' }, { "largest", required_argument, NULL, 'l' },
-        { "expect", required_argument, NULL, 'e' },   { "without", required_argument, NULL, 'w' },  { "preload", no_argument, NULL, 'P' },
+        { "expect", required_argument, NULL, 'e' },   { "sync", required_argument, NULL, 'S' },     { "without", required_argument, NULL, 'w' },  { "preload", no_argument, NULL, 'P' },
         { NULL, 0, NULL, 0 },
     };
     const char *expected = NULL;
@@ -116,6 +117,7 @@ static const char *parse(int argc, char **argv) {
         case 'T': soak.seconds = (unsigned)number(optarg); break;
         case 'c': soak.check_every = (unsigned)number(optarg); break;
         case 'p': soak.pressure = (unsigned)number(optarg); break;
+        case 'S': soak.sync = (unsigned)number(optarg); break;
         case 'l': soak.largest = number(optarg); break;
         case 'e': expected = optarg; break;
         case 'w':
@@ -126,13 +128,13 @@ static const char *parse(int argc, char **argv) {
         case 'P': doors_direct = false; break;
         default:
             fprintf(stderr, "usage: soak [--ops N] [--threads N] [--streams N] [--seed N] [--seconds N] [--check-every N]\n"
-                            "            [--pressure PERCENT] [--largest BYTES] [--expect THING,...] [--without OPERATION]... [--preload]\n");
+                            "            [--pressure PERCENT] [--sync PERCENT] [--largest BYTES] [--expect THING,...] [--without OPERATION]... [--preload]\n");
             exit(2);
         }
-    if (soak.threads < 1 || soak.threads > THREADS_MOST || soak.streams < DEVICES_MOST || soak.streams > STREAMS_MOST ||
+    if (soak.threads < 1 || soak.threads > THREADS_MOST || soak.streams < 1 || soak.streams > STREAMS_MOST ||
         !soak.check_every || !soak.largest || soak.largest > soak.ring / 4) {
-        fprintf(stderr, "soak: 1 to %d threads, %d to %d streams, and no block above %zu bytes\n", THREADS_MOST, DEVICES_MOST,
-                STREAMS_MOST, soak.ring / 4);
+        fprintf(stderr, "soak: 1 to %d threads, 1 to %d streams, and no block above %zu bytes\n", THREADS_MOST, STREAMS_MOST,
+                soak.ring / 4);
         exit(2);
     }
     return expected;
@@ -142,6 +144,8 @@ static void open_devices(void) {
     size_t free_bytes;
     MUST(NULL, NULL, cuInit(0));
     MUST(NULL, NULL, cuDeviceGetCount(&soak.devices));
+    if (soak.streams < soak.devices)
+        soak.streams = soak.devices;
     for (int d = 0; d < soak.devices; d++) {
         MUST(NULL, NULL, door_primary(&soak.context[d], d));
         MUST(NULL, NULL, cuCtxSetCurrent(soak.context[d]));

@@ -88,7 +88,7 @@ struct worker {
 struct soak {
     int threads, streams, devices;
     uint64_t ops, seed;
-    unsigned seconds, check_every, pressure;
+    unsigned seconds, check_every, pressure, sync;      /* the last two in percent */
     size_t capacity, granularity, largest, ring;
     bool peers;                     /* the devices may access each other's memory */
     bool pages_only;                /* the policy serves whole pages, and leaves the rest to the driver */
@@ -160,6 +160,8 @@ void block_copy(struct worker *w, struct block *from, struct block *to);
 void inspections_finish(struct worker *w, bool all);
 /* Allocates in some way; false: out of memory. */
 bool block_alloc(struct worker *w, size_t size, int device);
+/* Allocates, fills and frees in the order of one stream, which is any one at first; false: out of memory. */
+bool block_scratch(struct worker *w, struct block *b);
 /* Frees in some way; the block leaves the worker. */
 void block_free(struct worker *w, size_t index);
 void block_remove(struct worker *w, size_t index);

@@ -207,6 +207,18 @@ static void repeat(struct worker *w) {
     }
 }
 
+/* Scratch memory of one stream: nobody looks at it, so that nothing holds its queue up, and its frees pile up there. */
+static void fleeting(struct worker *w) {
+    int device = (int)soak_random(w, (uint32_t)soak.devices);
+    struct block b = { .device = device };
+    for (uint32_t n = 1 + soak_random(w, 6); n; n--) {
+        b.size = random_size(w);
+        if (atomic_load(&soak.live[device]) + b.size > soak.capacity || !block_scratch(w, &b))
+            break;
+    }
+    stream_put(b.home);
+}
+
 static void release(struct worker *w) {
     block_free(w, soak_random(w, (uint32_t)w->count));
 }
@@ -221,6 +233,7 @@ static struct {
 } mix[] = {
     { "alloc", allocate, 4200, false },
     { "free", release, 2450, true },
+    { "fleeting", fleeting, 300, false },
     { "rewrite", rewrite, 800, true },
     { "copy", copy, 400, true },
     { "move", move, 700, true },
