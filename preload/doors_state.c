@@ -219,7 +219,7 @@ static bool primary_ended(CUdevice device)
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     CUresult res;
-    CUcontext context = vp_door_enter() ? vp_api_primary(device) : NULL;
+    CUcontext context = vp_door_enter() ? vp_api_primary(device, true) : NULL;
 
     if (context)
         vp_api_context_destroying(context);
@@ -238,7 +238,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     CUresult res;
-    CUcontext context = vp_door_enter() ? vp_api_primary(device) : NULL;
+    CUcontext context = vp_door_enter() ? vp_api_primary(device, false) : NULL;
 
     if (context)
         vp_api_context_destroying(context);

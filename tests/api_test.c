@@ -444,11 +444,11 @@ Test(api, a_reset_device_starts_again)
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     door_malloc(8 * MiB);
     cu_ok(door_free_async(door_take(MiB, s), s));
-    cr_assert_eq(vp_api_primary(0), ctx);
+    cr_assert_eq(vp_api_primary(0, false), ctx);
     vp_api_context_destroying(ctx);
     cu_ok(cuDevicePrimaryCtxReset(0));
     vp_api_context_destroyed(ctx, true);
-    cr_assert_null(vp_api_primary(0));
+    cr_assert_null(vp_api_primary(0, false));
     cu_ok(cuDevicePrimaryCtxRetain(&again, 0));
     cu_ok(cuCtxSetCurrent(again));
     vp_api_context_created(again, true);

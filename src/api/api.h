@@ -81,8 +81,11 @@ void vp_api_stream_destroying(CUstream stream);
 void vp_api_context_created(CUcontext ctx, bool primary);
 void vp_api_context_destroying(CUcontext ctx);
 void vp_api_context_destroyed(CUcontext ctx, bool ended);
-/* The primary context of a device if this library has seen it, else NULL (then there is nothing to tell). */
-CUcontext vp_api_primary(CUdevice dev);
+/*
+ * The primary context of a device if this library has seen it, else NULL (then there is nothing to tell). With `releasing`: and if the release that is
+ * about to be made may be its last; of the earlier ones nobody need be told.
+ */
+CUcontext vp_api_primary(CUdevice dev, bool releasing);
 
 /*
  * Captures. `beginning` before cuStreamBeginCapture* (from then on no barrier is taken), `began` after it with its success;

@@ -96,8 +96,10 @@ void vp_api_context_created(CUcontext handle, bool primary) {
     if (!handle || !vp_enter())
         return;
     struct vp_context *ctx = vp_context_get(&vp_state.lines, handle);
-    if (ctx)
+    if (ctx) {
         ctx->primary |= primary;
+        ctx->retains += primary;
+    }
     vp_leave();
 }
 
@@ -106,7 +108,7 @@ void vp_api_context_destroying(CUcontext handle) {
         return;
     struct vp_context *ctx = vp_map_get(&vp_state.lines.by_handle, (uintptr_t)handle);
     if (ctx)
-        vp_context_end(ctx);
+        vp_context_end(&vp_state.lines, ctx);
     while (ctx && ctx->waiters) {
         vp_leave();
         sched_yield();
@@ -119,9 +121,9 @@ void vp_api_context_destroying(CUcontext handle) {
 void vp_api_context_destroyed(CUcontext handle, bool ended) {
     if (!handle || !vp_enter())
         return;
-    struct vp_context *ctx = vp_map_get(&vp_state.lines.by_handle, (uintptr_t)handle);
+    struct vp_context *ctx = vp_context_ending(&vp_state.lines, handle);
     if (ctx && !ended)
-        vp_context_revive(ctx);
+        vp_context_revive(&vp_state.lines, ctx);
     if (ctx && ended) {
         vp_context_drop(&vp_state.lines, ctx);
         for (int dev = 0; dev < VP_DEVICES; dev++)
@@ -133,14 +135,18 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
     vp_leave();
 }
 
-CUcontext vp_api_primary(CUdevice dev) {
+CUcontext vp_api_primary(CUdevice dev, bool releasing) {
     CUcontext handle = NULL;
     struct vp_context *ctx;
     if (!vp_enter())
         return NULL;
     vp_list_each(ctx, &vp_state.lines.contexts, link)
-        if (!ctx->gone && ctx->device == dev && ctx->primary)
-            handle = ctx->handle;
+        if (!ctx->gone && !ctx->ending && ctx->device == dev && ctx->primary) {
+            if (!releasing || ctx->retains <= 1)
+                handle = ctx->handle;
+            if (releasing && ctx->retains)
+                ctx->retains--;
+        }
     vp_leave();
     return handle;
 }

@@ -75,12 +75,23 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     return ctx;
 }
 
-void vp_context_end(struct vp_context *ctx) {
+void vp_context_end(struct vp_lines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, true);
+    vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
 }
 
-void vp_context_revive(struct vp_context *ctx) {
+struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle) {
+    struct vp_context *ctx;
+    vp_list_each(ctx, &ls->contexts, link)
+        if (ctx->handle == handle && ctx->ending && !ctx->gone)
+            return ctx;
+    return NULL;
+}
+
+void vp_context_revive(struct vp_lines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, false);
+    if (!vp_map_get(&ls->by_handle, (uintptr_t)ctx->handle) && !vp_map_reserve(&ls->by_handle))
+        vp_map_set(&ls->by_handle, (uintptr_t)ctx->handle, ctx);
 }
 
 struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev) {
@@ -369,7 +380,8 @@ void vp_line_destroying(struct vp_lines *ls, struct vp_line *line) {
 void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx) {
     struct vp_line *line, *next_line;
     struct vp_event *ev, *next_event;
-    vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
+    if (vp_map_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
+        vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
     ctx->gone = true;
     vp_list_each_safe(line, next_line, &ctx->lines, of_context) {
         vp_list_each_safe(ev, next_event, &line->events, link)
@@ -527,14 +539,19 @@ bool vp_cond_settle(struct vp_lines *ls, vp_cond *cond) {
     return false;
 }
 
-/* Is `line` behind the point already: same stream, met, or waited for before? */
+/* Does work of `line` come after the point by itself: on the same stream, or with the point met? */
 static bool line_behind(const struct vp_line *line, const struct vp_point *p) {
-    if (p->line == line || point_met(p))
-        return true;
-    if (line)
-        for (unsigned i = 0; i < VP_SEEN; i++)
-            if (line->seen[i].id == p->line->id && line->seen[i].seq >= p->seq)
-                return true;
+    return p->line == line || point_met(p);
+}
+
+/*
+ * Did `line` wait for the point, or a later one, before? Saves a wait, and no more: what a request may use must not hang on a cache that forgets, nor on a late
+ * point that unites with a later one before the block is taken.
+ */
+static bool line_waited(const struct vp_line *line, const struct vp_point *p) {
+    for (unsigned i = 0; i < VP_SEEN; i++)
+        if (line->seen[i].id == p->line->id && line->seen[i].seq >= p->seq)
+            return true;
     return false;
 }
 
@@ -574,11 +591,11 @@ static struct vp_event *point_event(const struct vp_point *p) {
 
 int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line) {
     for (const struct vp_point *p = cond; p && p->line; p = p->next) {
-        if (line_behind(line, p))
+        if (line_behind(line, p) || line_waited(line, p))
             continue;
         struct vp_event *ev = point_event(p);
         if (!ev || !p->own)
-            return -EIO;
+            return -EBUSY;
         uint64_t begin = vp_clock_ns();
         bool entered = context_enter(ls, line->context);
         CUresult res = ls->drv->cuStreamWaitEvent(line->stream, ev->handle, 0);

@@ -88,6 +88,7 @@ struct vp_context {
     struct vp_list spare;       /* of vp_event.link; owned */
     struct vp_list link;        /* vp_lines.contexts */
     bool primary;               /* the device's primary context */
+    unsigned retains;           /* of a primary context: those that the doors saw, less the releases */
     bool gone;                  /* destroyed: all its work is over, its handles are dead */
     atomic_bool ending;         /* being destroyed: its handles are not to be used any more, its work may still run */
     unsigned waiters;           /* threads that ask one of its events outside the lock; they look at `ending` */
@@ -122,13 +123,18 @@ void vp_lines_finish(struct vp_lines *ls);
 struct vp_context *vp_context_current(struct vp_lines *ls);
 /* The context of that handle (which must be alive), or NULL. */
 struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle);
-/* Before a context is destroyed: from now on none of its handles is touched. The caller then waits, letting the lock go, until nobody is left in
- * `waiters`. `revive` undoes it if the context lives on. */
-void vp_context_end(struct vp_context *ctx);
-void vp_context_revive(struct vp_context *ctx);
+/*
+ * Before a context is destroyed: from now on none of its handles is touched, and its own is looked up no more, since the driver may give it to another
+ * context before we hear of the end. The caller then waits, letting the lock go, until nobody is left in `waiters`.
+ */
+void vp_context_end(struct vp_lines *ls, struct vp_context *ctx);
+/* The context that vp_context_end() was told of under this handle, the oldest first; NULL if there is none. */
+struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle);
+/* It lives on after all. */
+void vp_context_revive(struct vp_lines *ls, struct vp_context *ctx);
 /* The sum of what the contexts of a device counted. */
 struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev);
-/* A context's end: all its points count as met, its streams and events are forgotten. The struct stays valid as long as points name it. */
+/* The end of a context that was told of before: all its points count as met, its streams and events are forgotten. The struct stays valid as long as points name it. */
 void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx);
 
 /* The line of a stream handle, as the calling thread means it. -ENODEV: no context; -EBUSY: it captures; -ENOMEM. */
@@ -163,7 +169,7 @@ bool vp_cond_waitable(const vp_cond *cond, const struct vp_line *line, bool earl
 /* Could the host wait for it: each point met, or the own barrier of a cudaFree? */
 bool vp_cond_host_waitable(const vp_cond *cond);
 
-/* Makes `line` wait for every point that it is not behind already. 0 or -EIO. */
+/* Makes `line` wait for every point that it is not behind already. 0, -EBUSY (one is not its free's own: nothing may wait for it) or -EIO. */
 int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line);
 /* The event of the first unmet point of a waitable condition, held until vp_event_put(); NULL if all are met. */
 struct vp_event *vp_cond_event(const vp_cond *cond);

@@ -134,6 +134,11 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
     vp_park_flush(pool);
     if (!err)
         err = pool->policy->alloc(pool, req, out);
+    if (err == -EBUSY) {
+        /* What could be waited for when it was chosen no longer can: no waits this time. */
+        req->waits = VP_WAITS_NEVER;
+        err = pool->policy->alloc(pool, req, out);
+    }
     if (err == -ENOMEM && !req->pressed) {
         req->pressed = true;
         err = pool->policy->alloc(pool, req, out);

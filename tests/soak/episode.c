@@ -97,18 +97,22 @@ static void capture(struct worker *w, CUstreamCaptureMode mode, bool blocking) {
     soak_device(w, device);
     if (soak_random(w, 3) == 0)
         capture_memory(w, &c);
-    CUresult res = door_end_capture(c.stream, &c.graph);
+    /* A capturing stream may be destroyed, and its capture with it. */
+    bool abandoned = soak_random(w, 8) == 0;
+    CUresult res = abandoned ? door_stream_destroy(c.stream) : door_end_capture(c.stream, &c.graph);
     if (res)
         soak_fail(w, NULL, "the %s capture (mode %d) of a %sblocking stream was destroyed: %d", c.memory ? "allocating" : "plain",
                   (int)mode, blocking ? "" : "non-", (int)res);
     w->no_legacy = false;
     if (blocking)
         pthread_rwlock_unlock(&soak.legacy);
+    atomic_fetch_add(&soak.captures, 1);
+    if (abandoned)
+        return;
     launch(w, &c, device);
     soak_device(w, device);
     MUST(w, NULL, cuGraphDestroy(c.graph));
     MUST(w, NULL, door_stream_destroy(c.stream));
-    atomic_fetch_add(&soak.captures, 1);
 }
 
 void episode_capture(struct worker *w) {

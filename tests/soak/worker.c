@@ -1,6 +1,8 @@
 /* One thread's mix of operations. */
 #include "soak.h"
 
+#include "sim.h"
+
 #include <string.h>
 
 /* After so many operations a thread ends and another goes on in its place: its per-thread streams end with it. */
@@ -219,6 +221,14 @@ static void fleeting(struct worker *w) {
     stream_put(b.home);
 }
 
+/* One of the driver calls that only the pool makes will fail, whoever makes it: to the program this is at most out of memory. */
+static void fault(struct worker *w) {
+    static const char *const calls[] = { "cuMemCreate", "cuMemMap", "cuMemSetAccess" };
+    const char *call = calls[soak_random(w, sizeof calls / sizeof *calls)];
+    vp_sim_fail(call, 0, CUDA_SUCCESS);
+    vp_sim_fail(call, 1 + (long)soak_random(w, 4), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 static void release(struct worker *w) {
     block_free(w, soak_random(w, (uint32_t)w->count));
 }
@@ -244,6 +254,7 @@ static struct {
     { "misuse", misuse, 50, true },
     { "wait", wait, 90, true },
     { "host-function", host_function, 30, false },
+    { "fault", fault, 20, false },
     { "repeat", repeat, 25, false },
     { "capture", episode_capture, 50, false },
     { "context", episode_context, 20, false },
