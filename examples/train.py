@@ -153,7 +153,7 @@ def main():
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--heads", type=int, default=16)
-    parser.add_argument("--batch", type=int, default=16, help="sequences in a step")
+    parser.add_argument("--batch", type=int, default=32, help="sequences in a step")
     parser.add_argument("--seq-min", type=int, default=256, help="shortest sequence")
     parser.add_argument("--seq-max", type=int, default=1024, help="longest sequence")
     parser.add_argument("--steps", type=int, default=30)

@@ -235,11 +235,14 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
+    CUresult res;
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemPoolDestroy)(pool);
 
-    if (ours && res == CUDA_SUCCESS)
-        vp_api_pool_destroyed(pool);
+    if (ours)
+        vp_api_pool_destroying(pool);
+    res = VP_REAL(cuMemPoolDestroy)(pool);
+    if (ours)
+        vp_api_pool_destroyed(pool, res == CUDA_SUCCESS);
     vp_door_leave();
     return res;
 }

@@ -42,7 +42,8 @@ static CUmemoryPool pool_create(int dev)
 static void pool_destroy(CUmemoryPool pool)
 {
     cu_ok(cuMemPoolDestroy(pool));
-    vp_api_pool_destroyed(pool);
+    vp_api_pool_destroying(pool);
+    vp_api_pool_destroyed(pool, true);
 }
 
 static CUresult alloc_from(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream)

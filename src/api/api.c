@@ -184,17 +184,22 @@ static bool hopeless(const struct vp_pool *pool, size_t size) {
 
 /*
  * Waits without the lock for work that was queued before `serial`; true if something completed since, so that another try may succeed. False: nothing of it is
- * left, or it takes too long.
+ * left, or it takes too long. What was freed while captures run has no event yet, and is waited for as well.
  */
 static bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
     struct vp_lines *lines = &vp_state.lines;
-    while (vp_lines_waiting(lines, serial) && vp_clock_ns() - begin < PENDING_WAIT_NS) {
+    while (vp_clock_ns() - begin < PENDING_WAIT_NS) {
+        bool quarantine = atomic_load(&lines->captures) && vp_lines_open(lines);
+        if (!quarantine && !vp_lines_waiting(lines, serial))
+            return false;
         vp_leave();
         pause_for(vp_clock_ns() - begin);
         reenter();
-        vp_lines_poll(lines, false);
+        vp_lines_poll(lines, quarantine);
         if (pool->moves != lines->moves)
             return true;
+        if (quarantine)
+            serial = lines->recorded;
     }
     return false;
 }

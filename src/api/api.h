@@ -101,10 +101,11 @@ void vp_api_peer_disabled(CUcontext peer);
 
 /*
  * Memory pools. Call `created` after a successful cuMemPoolCreate: it answers whether the pool is ours to serve. For each of the others, false:
- * not a pool of ours. `set_current` after a successful cuDeviceSetMemPool.
+ * not a pool of ours. `destroying` before cuMemPoolDestroy, `destroyed` after it with its success. `set_current` after a successful cuDeviceSetMemPool.
  */
 bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props);
-void vp_api_pool_destroyed(CUmemoryPool pool);
+void vp_api_pool_destroying(CUmemoryPool pool);
+void vp_api_pool_destroyed(CUmemoryPool pool, bool ended);
 void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool);
 bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res);
 bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res);

@@ -16,6 +16,7 @@ struct vp_mempool {
     CUmemoryPool handle;
     CUdevice device;
     bool is_default;
+    bool ending;                /* being destroyed, or destroyed: the handle may be another pool's by now */
     bool dead;                  /* destroyed; stays while blocks count for it */
     size_t blocks;
     uint64_t used, used_high, reserved_high;

@@ -67,6 +67,9 @@ void vp_api_capture_beginning(CUstream stream) {
         return;
     if (!vp_line_captures(&vp_state.lines, stream) && !vp_state.drv.cuStreamGetId(stream, &id) && !vp_map_get(&vp_state.capturing, id + 1) &&
         !vp_map_reserve(&vp_state.capturing)) {
+        struct vp_line *line;
+        if (!vp_line_get(&vp_state.lines, stream, &line))
+            vp_line_capture(&vp_state.lines, line, true);
         vp_map_set(&vp_state.capturing, id + 1, stream);
         atomic_fetch_add(&vp_state.lines.captures, 1);
     }
@@ -85,8 +88,15 @@ void vp_api_capture_ended(CUstream stream) {
         return;
     /* A refused end (by the wrong thread, say) leaves the capture running. */
     bool over = vp_state.drv.cuStreamIsCapturing(stream, &status) || status == CU_STREAM_CAPTURE_STATUS_NONE;
-    if (over && !vp_state.drv.cuStreamGetId(stream, &id))
+    if (over && !vp_state.drv.cuStreamGetId(stream, &id)) {
+        struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
+        if (line)
+            vp_line_capture(&vp_state.lines, line, false);
         capture_over(id);
+        /* What was freed meanwhile can get its event now. */
+        if (!atomic_load(&vp_state.lines.captures))
+            vp_lines_poll(&vp_state.lines, true);
+    }
     vp_leave();
 }
 

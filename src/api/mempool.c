@@ -39,7 +39,7 @@ void vp_mempool_open_device(CUdevice dev) {
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
     struct vp_mempool *mp;
     vp_list_each(mp, &vp_state.mempools, link)
-        if (mp->handle == handle && !mp->dead)
+        if (mp->handle == handle && !mp->ending)
             return mp;
     return NULL;
 }
@@ -93,20 +93,36 @@ bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
     return ours;
 }
 
-void vp_api_pool_destroyed(CUmemoryPool pool) {
+void vp_api_pool_destroying(CUmemoryPool pool) {
     struct vp_mempool *mp = enter_with(pool);
     if (!mp)
         return;
-    /* CUDA makes the default pool current again if the current one is destroyed. */
-    if (vp_state.current[mp->device] == mp) {
-        CUmemoryPool def = NULL;
-        if (vp_state.drv.cuDeviceGetDefaultMemPool)
-            vp_state.drv.cuDeviceGetDefaultMemPool(&def, mp->device);
-        vp_state.current[mp->device] = vp_mempool_of(def);
+    mp->ending = true;
+    vp_leave();
+}
+
+void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
+    struct vp_mempool *mp, *ours = NULL;
+    if (!vp_enter())
+        return;
+    /* The oldest under this handle: a new pool may have it already. */
+    vp_list_each(mp, &vp_state.mempools, link)
+        if (!ours && mp->handle == pool && mp->ending && !mp->dead)
+            ours = mp;
+    if (ours && ended) {
+        /* CUDA makes the default pool current again if the current one is destroyed. */
+        if (vp_state.current[ours->device] == ours) {
+            CUmemoryPool def = NULL;
+            if (vp_state.drv.cuDeviceGetDefaultMemPool)
+                vp_state.drv.cuDeviceGetDefaultMemPool(&def, ours->device);
+            vp_state.current[ours->device] = vp_mempool_of(def);
+        }
+        ours->dead = true;
+        if (!ours->blocks)
+            mempool_free(ours);
+    } else if (ours) {
+        ours->ending = false;
     }
-    mp->dead = true;
-    if (!mp->blocks)
-        mempool_free(mp);
     vp_leave();
 }
 

@@ -311,6 +311,14 @@ bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial) {
     return false;
 }
 
+bool vp_lines_open(const struct vp_lines *ls) {
+    const struct vp_line *line;
+    vp_list_each(line, &ls->pending, pending)
+        if (line->open)
+            return true;
+    return false;
+}
+
 void vp_lines_settle(struct vp_lines *ls, uint64_t ns) {
     uint64_t begin = vp_clock_ns();
     do
@@ -364,6 +372,12 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     vp_map_set(&ls->by_id, id + 1, line);
     *out = line;
     return 0;
+}
+
+void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins) {
+    line->rest = 0;
+    if (begins && !ls->barriers && line_record(ls, line) == 0)
+        line->rest = line->next - 1;
 }
 
 void vp_line_destroying(struct vp_lines *ls, struct vp_line *line) {
@@ -469,6 +483,14 @@ int vp_cond_free(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, bool 
     return 0;
 }
 
+/* The point behind all real work of a stream that captures. */
+static int cond_at_rest(struct vp_lines *ls, vp_cond *cond, struct vp_line *line) {
+    int err = vp_slab_reserve(&ls->point_slab, 1);
+    if (!err)
+        cond_add(ls, cond, line, line->rest, false);
+    return err;
+}
+
 /* Without context barriers, the barrier line is the legacy stream; each non-blocking stream needs its own event beside it. */
 int vp_cond_barrier(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, bool record) {
     struct vp_line *line;
@@ -476,7 +498,7 @@ int vp_cond_barrier(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, 
     if (!ls->barriers)
         vp_list_each(line, &ctx->lines, of_context)
             if (!err && line->nonblocking && !line->gone)
-                err = vp_cond_free(ls, cond, line, record);
+                err = line->rest ? cond_at_rest(ls, cond, line) : vp_cond_free(ls, cond, line, record);
     return err;
 }
 

@@ -61,6 +61,7 @@ struct vp_line {
     bool open;                  /* some point has number `next`: no event covers it yet */
     uint64_t next;              /* the number that the next event gets */
     uint64_t met;               /* every point up to here was seen reached */
+    uint64_t rest;              /* while its stream captures: the number of an event behind all its real work; 0: none is known */
     uint64_t host_func;         /* points from here on may hang on a host function; 0: none was queued */
     struct vp_list events;      /* of vp_event.link: recorded, not yet seen completed */
     size_t event_count, ask_at; /* how many these are, and how many make it ask some by itself */
@@ -143,6 +144,11 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out);
 bool vp_line_captures(struct vp_lines *ls, CUstream stream);
 /* A host function was queued on the line: it may hold up what is freed behind it. */
 void vp_line_host_func(struct vp_line *line);
+/*
+ * A capture begins on the stream, or is over. Only drivers without context barriers need to know: there a non-blocking stream that captures can be given no event, and
+ * needs none, if it got one before.
+ */
+void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins);
 /* Before cuStreamDestroy: gives open points their event. */
 void vp_line_destroying(struct vp_lines *ls, struct vp_line *line);
 
@@ -183,6 +189,8 @@ bool vp_lines_poll(struct vp_lines *ls, bool flush);
 
 /* Is an event still pending that was recorded as number `serial` (of ls->recorded) or before? */
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial);
+/* Are there points that no event covers yet? */
+bool vp_lines_open(const struct vp_lines *ls);
 /* Polls until nothing recorded is pending, at most for so long: on an idle device an event is done half a microsecond after it was recorded. */
 void vp_lines_settle(struct vp_lines *ls, uint64_t ns);
 

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <string.h>
+#include <time.h>
 
 /* The form that every driver has; today's cuda.h no longer declares it. */
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
@@ -19,6 +20,13 @@ static void *lookup(const char *name, void *ctx) {
 
 int doors_open(void) {
     return doors_direct ? vp_api_open(lookup, NULL) : 0;
+}
+
+/* Other threads may do anything between a call of the driver and the library's being told of it: here they get the chance. */
+static void gap(void) {
+    static __thread unsigned calls;
+    if (doors_direct && ++calls % 5 == 0)
+        nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
 }
 
 /* A native call failed: is it worth a second try? */
@@ -79,15 +87,20 @@ CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev) {
     const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                    .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev } };
     CUresult res = cuMemPoolCreate(pool, &props);
+    gap();
     if (doors_direct && !res && !vp_api_pool_created(*pool, &props))
         vp_api_passed(VP_PASSED_cuMemPoolCreate);
     return res;
 }
 
 CUresult door_pool_destroy(CUmemoryPool pool) {
+    if (doors_direct)
+        vp_api_pool_destroying(pool);
+    gap();
     CUresult res = cuMemPoolDestroy(pool);
-    if (doors_direct && !res)
-        vp_api_pool_destroyed(pool);
+    gap();
+    if (doors_direct)
+        vp_api_pool_destroyed(pool, res == CUDA_SUCCESS);
     return res;
 }
 
@@ -112,6 +125,7 @@ CUresult door_pool_trim(CUmemoryPool pool, size_t keep) {
 
 CUresult door_stream_create(CUstream *stream, unsigned flags) {
     CUresult res = cuStreamCreate(stream, flags);
+    gap();
     if (doors_direct && !res)
         vp_api_stream_created(*stream);
     return res;
@@ -120,13 +134,16 @@ CUresult door_stream_create(CUstream *stream, unsigned flags) {
 CUresult door_stream_destroy(CUstream stream) {
     if (doors_direct)
         vp_api_stream_destroying(stream);
+    gap();
     return cuStreamDestroy(stream);
 }
 
 CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     if (doors_direct)
         vp_api_capture_beginning(stream);
+    gap();
     CUresult res = cuStreamBeginCapture(stream, mode);
+    gap();
     if (doors_direct)
         vp_api_capture_began(stream, res == CUDA_SUCCESS);
     return res;
@@ -134,6 +151,7 @@ CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
 
 CUresult door_end_capture(CUstream stream, CUgraph *graph) {
     CUresult res = cuStreamEndCapture(stream, graph);
+    gap();
     if (doors_direct)
         vp_api_capture_ended(stream);
     return res;
@@ -155,6 +173,7 @@ CUresult door_primary(CUcontext *ctx, CUdevice dev) {
 
 CUresult door_context_create(CUcontext *ctx, CUdevice dev) {
     CUresult res = cuCtxCreate_v2(ctx, 0, dev);
+    gap();
     if (doors_direct && !res)
         vp_api_context_created(*ctx, false);
     return res;
@@ -163,7 +182,9 @@ CUresult door_context_create(CUcontext *ctx, CUdevice dev) {
 CUresult door_context_destroy(CUcontext ctx) {
     if (doors_direct)
         vp_api_context_destroying(ctx);
+    gap();
     CUresult res = cuCtxDestroy(ctx);
+    gap();
     if (doors_direct)
         vp_api_context_destroyed(ctx, res == CUDA_SUCCESS);
     return res;
