@@ -16,6 +16,9 @@ static const uint64_t BARRIER_WAIT_NS = 2000000000;
 /* How long an allocation waits for pending work to free something before it reports out of memory. */
 static const uint64_t PENDING_WAIT_NS = 5000000000;
 
+/* How much of it may be waiting for captures to end, before which nothing freed meanwhile can be known to be over. Most take less; some programs capture all the time. */
+static const uint64_t QUARANTINE_WAIT_NS = 100000000;
+
 /* Initial-exec: the library is there from the start, and asks nothing of the dynamic linker later. */
 static __thread bool inside __attribute__((tls_model("initial-exec")));
 
@@ -189,7 +192,8 @@ static bool hopeless(const struct vp_pool *pool, size_t size) {
 static bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
     struct vp_lines *lines = &vp_state.lines;
     while (vp_clock_ns() - begin < PENDING_WAIT_NS) {
-        bool quarantine = atomic_load(&lines->captures) && vp_lines_open(lines);
+        bool quarantine = atomic_load(&lines->captures) && vp_lines_open(lines) &&
+                          vp_clock_ns() - begin < QUARANTINE_WAIT_NS;
         if (!quarantine && !vp_lines_waiting(lines, serial))
             return false;
         vp_leave();

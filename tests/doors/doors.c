@@ -12,32 +12,38 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev
 bool doors_direct = true;
 
 /* The simulated driver exports everything, whatever its version; a real one lacks what is younger than it. */
-static void *lookup(const char *name, void *ctx) {
+static void *lookup(const char *name, void *ctx)
+{
     int version = 0;
     cuDriverGetVersion(&version);
     return version < 12050 && !strcmp(name, "cuCtxRecordEvent") ? NULL : dlsym(RTLD_DEFAULT, name);
 }
 
-int doors_open(void) {
+int doors_open(void)
+{
     return doors_direct ? vp_api_open(lookup, NULL) : 0;
 }
 
-/* Other threads may do anything between a call of the driver and the library's being told of it: here they get the chance. */
-static void gap(void) {
+/* Other threads may do anything between a call of the driver and the library's being told of it: here they
+ * get the chance. */
+static void gap(void)
+{
     static __thread unsigned calls;
     if (doors_direct && ++calls % 5 == 0)
-        nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
 /* A native call failed: is it worth a second try? */
-static bool again(enum vp_passed call, CUresult res) {
+static bool again(enum vp_passed call, CUresult res)
+{
     if (!doors_direct)
         return false;
     vp_api_passed(call);
     return res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve();
 }
 
-CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
+CUresult door_alloc(CUdeviceptr *ptr, size_t size)
+{
     CUresult res;
     if (doors_direct && vp_api_alloc(ptr, size, &res))
         return res;
@@ -45,16 +51,19 @@ CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
     return again(VP_PASSED_cuMemAlloc, res) ? cuMemAlloc(ptr, size) : res;
 }
 
-CUresult door_free(CUdeviceptr ptr) {
+CUresult door_free(CUdeviceptr ptr)
+{
     CUresult res;
     return doors_direct && vp_api_free(ptr, &res) ? res : cuMemFree(ptr);
 }
 
-static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
+static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream)
+{
     return pool ? cuMemAllocFromPoolAsync(ptr, size, pool, stream) : cuMemAllocAsync(ptr, size, stream);
 }
 
-CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
+CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream)
+{
     CUresult res;
     if (doors_direct && vp_api_alloc_async(ptr, size, pool, stream, &res))
         return res;
@@ -62,30 +71,38 @@ CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUst
     return again(VP_PASSED_cuMemAllocAsync, res) ? native_alloc_async(ptr, size, pool, stream) : res;
 }
 
-CUresult door_free_async(CUdeviceptr ptr, CUstream stream) {
+CUresult door_free_async(CUdeviceptr ptr, CUstream stream)
+{
     CUresult res;
     return doors_direct && vp_api_free_async(ptr, stream, &res) ? res : cuMemFreeAsync(ptr, stream);
 }
 
-CUresult door_mem_info(size_t *free_bytes, size_t *total) {
+CUresult door_mem_info(size_t *free_bytes, size_t *total)
+{
     CUresult res;
     return doors_direct && vp_api_mem_info(free_bytes, total, &res) ? res : cuMemGetInfo(free_bytes, total);
 }
 
-CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
+CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
+{
     CUresult res;
-    return doors_direct && vp_api_address_range(base, size, ptr, &res) ? res : cuMemGetAddressRange(base, size, ptr);
+    return doors_direct && vp_api_address_range(base, size, ptr, &res)
+               ? res
+               : cuMemGetAddressRange(base, size, ptr);
 }
 
-CUresult door_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+CUresult door_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
     CUresult res;
-    return doors_direct && vp_api_pointer_attribute(data, attribute, ptr, &res) ? res
-                                                                                : cuPointerGetAttribute(data, attribute, ptr);
+    return doors_direct && vp_api_pointer_attribute(data, attribute, ptr, &res)
+               ? res
+               : cuPointerGetAttribute(data, attribute, ptr);
 }
 
-CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev) {
-    const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev } };
+CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev)
+{
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}};
     CUresult res = cuMemPoolCreate(pool, &props);
     gap();
     if (doors_direct && !res && !vp_api_pool_created(*pool, &props))
@@ -93,7 +110,8 @@ CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev) {
     return res;
 }
 
-CUresult door_pool_destroy(CUmemoryPool pool) {
+CUresult door_pool_destroy(CUmemoryPool pool)
+{
     if (doors_direct)
         vp_api_pool_destroying(pool);
     gap();
@@ -104,26 +122,30 @@ CUresult door_pool_destroy(CUmemoryPool pool) {
     return res;
 }
 
-CUresult door_pool_get(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+CUresult door_pool_get(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
     CUresult res;
     return doors_direct && vp_api_pool_get_attribute(pool, attribute, value, &res)
                ? res
                : cuMemPoolGetAttribute(pool, attribute, value);
 }
 
-CUresult door_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+CUresult door_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
     CUresult res;
     return doors_direct && vp_api_pool_set_attribute(pool, attribute, value, &res)
                ? res
                : cuMemPoolSetAttribute(pool, attribute, value);
 }
 
-CUresult door_pool_trim(CUmemoryPool pool, size_t keep) {
+CUresult door_pool_trim(CUmemoryPool pool, size_t keep)
+{
     CUresult res;
     return doors_direct && vp_api_pool_trim_to(pool, keep, &res) ? res : cuMemPoolTrimTo(pool, keep);
 }
 
-CUresult door_stream_create(CUstream *stream, unsigned flags) {
+CUresult door_stream_create(CUstream *stream, unsigned flags)
+{
     CUresult res = cuStreamCreate(stream, flags);
     gap();
     if (doors_direct && !res)
@@ -131,14 +153,16 @@ CUresult door_stream_create(CUstream *stream, unsigned flags) {
     return res;
 }
 
-CUresult door_stream_destroy(CUstream stream) {
+CUresult door_stream_destroy(CUstream stream)
+{
     if (doors_direct)
         vp_api_stream_destroying(stream);
     gap();
     return cuStreamDestroy(stream);
 }
 
-CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode)
+{
     if (doors_direct)
         vp_api_capture_beginning(stream);
     gap();
@@ -149,7 +173,8 @@ CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     return res;
 }
 
-CUresult door_end_capture(CUstream stream, CUgraph *graph) {
+CUresult door_end_capture(CUstream stream, CUgraph *graph)
+{
     CUresult res = cuStreamEndCapture(stream, graph);
     gap();
     if (doors_direct)
@@ -157,21 +182,24 @@ CUresult door_end_capture(CUstream stream, CUgraph *graph) {
     return res;
 }
 
-CUresult door_host_function(CUstream stream, CUhostFn function, void *arg) {
+CUresult door_host_function(CUstream stream, CUhostFn function, void *arg)
+{
     CUresult res = cuLaunchHostFunc(stream, function, arg);
     if (doors_direct && !res)
         vp_api_host_function(stream);
     return res;
 }
 
-CUresult door_primary(CUcontext *ctx, CUdevice dev) {
+CUresult door_primary(CUcontext *ctx, CUdevice dev)
+{
     CUresult res = cuDevicePrimaryCtxRetain(ctx, dev);
     if (doors_direct && !res)
         vp_api_context_created(*ctx, true);
     return res;
 }
 
-CUresult door_context_create(CUcontext *ctx, CUdevice dev) {
+CUresult door_context_create(CUcontext *ctx, CUdevice dev)
+{
     CUresult res = cuCtxCreate_v2(ctx, 0, dev);
     gap();
     if (doors_direct && !res)
@@ -179,7 +207,8 @@ CUresult door_context_create(CUcontext *ctx, CUdevice dev) {
     return res;
 }
 
-CUresult door_context_destroy(CUcontext ctx) {
+CUresult door_context_destroy(CUcontext ctx)
+{
     if (doors_direct)
         vp_api_context_destroying(ctx);
     gap();
@@ -190,7 +219,8 @@ CUresult door_context_destroy(CUcontext ctx) {
     return res;
 }
 
-CUresult door_enable_peer(CUcontext peer) {
+CUresult door_enable_peer(CUcontext peer)
+{
     CUresult res = cuCtxEnablePeerAccess(peer, 0);
     if (doors_direct && !res)
         vp_api_peer_enabled(peer);

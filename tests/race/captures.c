@@ -1,9 +1,11 @@
-/* Captures begin and end while other threads allocate and free: none may be destroyed, and none may see a block of the pool. */
+/* Captures begin and end while other threads allocate and free: none may be destroyed, and none may see a
+ * block of the pool. */
 #include "race.h"
 
 enum { ROUNDS = 200, SIZE = 100000 };
 
-static void capturer(void) {
+static void capturer(void)
+{
     CUdeviceptr target;
     CU(door_alloc(&target, SIZE));
     for (int i = 0; i < ROUNDS; i++) {
@@ -12,7 +14,8 @@ static void capturer(void) {
         CUgraphExec exec;
         CUdeviceptr aside;
         CU(door_stream_create(&stream, i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
-        CU(door_begin_capture(stream, i % 3 ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        CU(door_begin_capture(stream,
+                              i % 3 ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         CU(cuMemsetD8Async(target, 1, SIZE, stream));
         CU(door_alloc(&aside, SIZE));
         CU(door_free(aside));
@@ -30,7 +33,8 @@ static void capturer(void) {
     CU(door_free(target));
 }
 
-static void allocator(int index) {
+static void allocator(int index)
+{
     CUstream stream;
     CU(door_stream_create(&stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < 4 * ROUNDS; i++) {
@@ -46,14 +50,16 @@ static void allocator(int index) {
     CU(door_stream_destroy(stream));
 }
 
-static void racer(int index) {
+static void racer(int index)
+{
     if (index < 2)
         capturer();
     else
         allocator(index);
 }
 
-int main(void) {
+int main(void)
+{
     race_open("granularity=64K");
     race_run(racer);
     race_close();

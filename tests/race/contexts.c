@@ -1,12 +1,14 @@
 /*
- * Contexts are made and destroyed, with memory of both kinds in them, while a thread of the primary context allocates and frees. The handle
- * of a destroyed context comes back at once: the end of the old one must not be taken for that of the new one.
+ * Contexts are made and destroyed, with memory of both kinds in them, while a thread of the primary context
+ * allocates and frees. The handle of a destroyed context comes back at once: the end of the old one must not
+ * be taken for that of the new one.
  */
 #include "race.h"
 
 enum { ROUNDS = 500, SIZE = 300000, MAKERS = 3 };
 
-static void maker(void) {
+static void maker(void)
+{
     for (int i = 0; i < ROUNDS; i++) {
         CUcontext ctx;
         CUstream stream;
@@ -28,7 +30,8 @@ static void maker(void) {
     }
 }
 
-static void allocator(int index) {
+static void allocator(int index)
+{
     for (int i = 0; i < 4 * ROUNDS; i++) {
         CUdeviceptr ptr;
         size_t size = (size_t)1 << (10 + (i + index) % 12);
@@ -38,14 +41,16 @@ static void allocator(int index) {
     }
 }
 
-static void racer(int index) {
+static void racer(int index)
+{
     if (index < MAKERS)
         maker();
     else
         allocator(index);
 }
 
-int main(void) {
+int main(void)
+{
     race_open("granularity=64K");
     race_run(racer);
     race_close();

@@ -3,7 +3,8 @@
 
 #include "api/api.h"
 
-static void first_calls(int index) {
+static void first_calls(int index)
+{
     CUcontext ctx;
     CUdeviceptr ptr;
     (void)index;
@@ -17,7 +18,8 @@ static void first_calls(int index) {
     CU(door_free(ptr));
 }
 
-int main(void) {
+int main(void)
+{
     CHECK(!vp_sim_configure("granularity=64K"));
     race_run(first_calls);
     race_close();

@@ -1,6 +1,7 @@
 /*
- * What the race tests share. They are plain programs, since Criterion does not bear ThreadSanitizer; each does one thing from several
- * threads at once. ThreadSanitizer finds the races; without it the programs still find crashes, hangs and wrong answers.
+ * What the race tests share. They are plain programs, since Criterion does not bear ThreadSanitizer; each
+ * does one thing from several threads at once. ThreadSanitizer finds the races; without it the programs still
+ * find crashes, hangs and wrong answers.
  */
 #ifndef RACE_H
 #define RACE_H
@@ -22,7 +23,8 @@ void race_check_result(CUresult res, const char *text, const char *file, int lin
 void race_open(const char *sim);
 CUcontext race_context(void);
 
-/* Runs `racer(index)` in RACERS threads that set off together, each with the primary context current; returns when all have ended. */
+/* Runs `racer(index)` in RACERS threads that set off together, each with the primary context current; returns
+ * when all have ended. */
 void race_run(void (*racer)(int index));
 
 /* Proves every pool sound, and that no queued work was wronged. */

@@ -1,9 +1,11 @@
-/* Streams that come and go with work and frees queued on them, and each thread's own default stream, whose frees others find. */
+/* Streams that come and go with work and frees queued on them, and each thread's own default stream, whose
+ * frees others find. */
 #include "race.h"
 
 enum { ROUNDS = 250 };
 
-static void racer(int index) {
+static void racer(int index)
+{
     for (int i = 0; i < ROUNDS; i++) {
         CUstream own, other;
         CUdeviceptr ptr, big;
@@ -25,7 +27,8 @@ static void racer(int index) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     race_open("granularity=64K,capacity=64M,lazy=90");
     race_run(racer);
     /* Threads that have ended left frees on streams which nobody can name any more. */

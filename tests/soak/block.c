@@ -2,10 +2,10 @@
 #include "soak.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* Odd, so that each fill has a word of its own, and neighbours in time differ in every byte. */
-static uint32_t new_word(void) {
+/* Multiplied by an odd number, successive numbers differ in every byte, and none comes twice. */
+uint32_t block_new_word(void)
+{
     uint32_t word;
     do
         word = (atomic_fetch_add(&soak.next_word, 1) + 1) * 2654435761u;
@@ -13,19 +13,22 @@ static uint32_t new_word(void) {
     return word;
 }
 
-bool block_reaches(const struct block *b, int device) {
+bool block_reaches(const struct block *b, int device)
+{
     return b->device == device || (soak.peers && b->served);
 }
 
 /* ---- which stream ---- */
 
-static void set_home(struct block *b, struct stream *to) {
+static void set_home(struct block *b, struct stream *to)
+{
     stream_get(to);
     stream_put(b->home);
     b->home = to;
 }
 
-struct stream *block_enter(struct worker *w, struct block *b) {
+struct stream *block_enter(struct worker *w, struct block *b)
+{
     struct stream *s = b->home;
     CUevent behind = b->ready;
     if (s && stream_enter(w, s)) {
@@ -49,7 +52,8 @@ struct stream *block_enter(struct worker *w, struct block *b) {
     return s;
 }
 
-void block_move(struct worker *w, struct block *b, struct stream *to) {
+void block_move(struct worker *w, struct block *b, struct stream *to)
+{
     struct stream *from = b->home;
     if (from == to && !b->ready)
         return;
@@ -71,9 +75,10 @@ void block_move(struct worker *w, struct block *b, struct stream *to) {
 
 /* ---- data ---- */
 
-void block_fill(struct worker *w, struct block *b) {
+void block_fill(struct worker *w, struct block *b)
+{
     size_t words = b->size / 4, rest = b->size % 4;
-    b->word = new_word();
+    b->word = block_new_word();
     history_add(w, FILL, b, b->home->handle);
     if (words)
         MUST(w, b, cuMemsetD32Async(b->ptr, b->word, words, b->home->handle));
@@ -81,36 +86,40 @@ void block_fill(struct worker *w, struct block *b) {
         MUST(w, b, cuMemsetD8Async(b->ptr + 4 * words, (unsigned char)b->word, rest, b->home->handle));
 }
 
-static void compare(struct worker *w, const struct inspection *i) {
-    const unsigned char *bytes = (const unsigned char *)w->ring + i->at;
-    const uint32_t *words = (const uint32_t *)(const void *)bytes;
-    size_t n = i->block.size / 4, at = 0;
+/* Fails unless all bytes of the block's copy are as they should be. */
+static void compare(struct worker *w, const struct block *b, const void *copy)
+{
+    const unsigned char *bytes = copy;
+    const uint32_t *words = copy;
+    size_t n = b->size / 4, at = 0;
     uint32_t wrong = 0;
     for (size_t k = 0; k < n; k++)
-        wrong |= words[k] ^ i->block.word;
-    for (size_t k = 4 * n; k < i->block.size; k++)
-        wrong |= bytes[k] ^ (i->block.word & 255);
+        wrong |= words[k] ^ b->word;
+    for (size_t k = 4 * n; k < b->size; k++)
+        wrong |= bytes[k] ^ (b->word & 255);
     if (!wrong)
         return;
-    while (at < n && words[at] == i->block.word)
+    while (at < n && words[at] == b->word)
         at++;
     uint32_t found = at < n ? words[at] : bytes[4 * n];
-    history_print(&i->block, found);
-    soak_fail(w, &i->block, "byte %zu of %zu was overwritten: word %08x, not %08x", 4 * at, i->block.size, found, i->block.word);
+    history_print(b, found);
+    soak_fail(w, b, "byte %zu of %zu was overwritten: word %08x, not %08x", 4 * at, b->size, found, b->word);
 }
 
-static bool arrived(struct worker *w, struct inspection *i, bool wait) {
+static bool arrived(struct worker *w, struct inspection *i, bool wait)
+{
     CUresult res = wait ? cuEventSynchronize(i->copied) : cuEventQuery(i->copied);
     if (res == CUDA_ERROR_NOT_READY)
         return false;
     MUST(w, &i->block, res);
-    compare(w, i);
+    compare(w, &i->block, w->ring + i->at);
     MUST(w, &i->block, cuEventDestroy(i->copied));
     stream_put(i->block.home);
     return true;
 }
 
-static bool finish_first(struct worker *w, bool wait) {
+static bool finish_first(struct worker *w, bool wait)
+{
     struct inspection *i = &w->inspections[w->first_inspection];
     if (!w->inspecting || !arrived(w, i, wait))
         return false;
@@ -120,13 +129,15 @@ static bool finish_first(struct worker *w, bool wait) {
     return true;
 }
 
-void inspections_finish(struct worker *w, bool all) {
+void inspections_finish(struct worker *w, bool all)
+{
     while (finish_first(w, all))
         continue;
 }
 
 /* Room in the ring, made by waiting for the oldest if need be. */
-static struct inspection *inspection_new(struct worker *w, size_t size) {
+static struct inspection *inspection_new(struct worker *w, size_t size)
+{
     size_t bytes = (size + 63) / 64 * 64;
     for (;;) {
         bool wrap = w->ring_head + bytes > soak.ring;
@@ -143,7 +154,8 @@ static struct inspection *inspection_new(struct worker *w, size_t size) {
     }
 }
 
-void block_inspect(struct worker *w, struct block *b) {
+void block_inspect(struct worker *w, struct block *b)
+{
     if (!b->word)
         return;
     struct inspection *i = inspection_new(w, b->size);
@@ -154,9 +166,21 @@ void block_inspect(struct worker *w, struct block *b) {
     i->copied = stream_mark(w, b->home);
 }
 
+void block_inspect_now(struct worker *w, const struct block *b)
+{
+    void *copy = malloc(b->size);
+    if (!copy)
+        abort();
+    MUST(w, b, cuMemcpyDtoHAsync(copy, b->ptr, b->size, b->home->handle));
+    MUST(w, b, cuStreamSynchronize(b->home->handle));
+    compare(w, b, copy);
+    free(copy);
+}
+
 /* ---- allocation and release ---- */
 
-static bool alloc_sync(struct worker *w, struct block *b) {
+static bool alloc_sync(struct worker *w, struct block *b)
+{
     soak_device(w, b->device);
     CUresult res = door_alloc(&b->ptr, b->size);
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
@@ -166,7 +190,8 @@ static bool alloc_sync(struct worker *w, struct block *b) {
     return true;
 }
 
-static bool alloc_async(struct worker *w, struct block *b) {
+static bool alloc_async(struct worker *w, struct block *b)
+{
     struct stream *s = stream_pick(w, b->device);
     if (s->device != b->device && !b->served) {
         stream_leave(s);
@@ -184,19 +209,18 @@ static bool alloc_async(struct worker *w, struct block *b) {
     return !res;
 }
 
-bool block_alloc(struct worker *w, size_t size, int device) {
-    struct block b = { .size = size, .device = device, .served = !soak.pages_only || size >= soak.granularity };
+bool block_alloc(struct worker *w, size_t size, int device)
+{
+    struct block b = {.size = size, .device = device, .served = !soak.pages_only || size >= soak.granularity};
     if (w->count == BLOCKS_MOST)
         return false;
     if (!(soak_random(w, 100) < soak.sync ? alloc_sync(w, &b) : alloc_async(w, &b))) {
-        w->ooms++;
         atomic_fetch_add(&soak.ooms, 1);
         return false;
     }
     if (b.ptr % 256)
         soak_fail(w, &b, "an address that is not aligned");
     atomic_fetch_add(&soak.live[device], size);
-    w->allocs++;
     atomic_fetch_add(&soak.allocs, 1);
     struct stream *s = block_enter(w, &b);
     block_fill(w, &b);
@@ -205,7 +229,8 @@ bool block_alloc(struct worker *w, size_t size, int device) {
     return true;
 }
 
-bool block_scratch(struct worker *w, struct block *b) {
+bool block_scratch(struct worker *w, struct block *b)
+{
     struct stream *s = block_enter(w, b);
     if (s->device != b->device) {
         stream_leave(s);
@@ -217,8 +242,7 @@ bool block_scratch(struct worker *w, struct block *b) {
         block_fill(w, b);
         history_add(w, FREE_ASYNC, b, s->handle);
         MUST(w, b, door_free_async(b->ptr, s->handle));
-        w->allocs++;
-        atomic_fetch_add(&soak.allocs, 1);
+            atomic_fetch_add(&soak.allocs, 1);
     } else if (res != CUDA_ERROR_OUT_OF_MEMORY) {
         MUST(w, b, res);
     }
@@ -226,11 +250,13 @@ bool block_scratch(struct worker *w, struct block *b) {
     return !res;
 }
 
-void block_remove(struct worker *w, size_t index) {
+void block_remove(struct worker *w, size_t index)
+{
     w->blocks[index] = w->blocks[--w->count];
 }
 
-void block_free(struct worker *w, size_t index) {
+void block_free(struct worker *w, size_t index)
+{
     struct block b = w->blocks[index];
     uint32_t dice = soak_random(w, 100);
     block_remove(w, index);
@@ -259,13 +285,13 @@ void block_free(struct worker *w, size_t index) {
         stream_leave(s);
     }
     atomic_fetch_sub(&soak.live[b.device], b.size);
-    atomic_fetch_add(&soak.frees, 1);
     stream_put(b.home);
 }
 
 /* ---- between blocks ---- */
 
-void block_copy(struct worker *w, struct block *from, struct block *to) {
+void block_copy(struct worker *w, struct block *from, struct block *to)
+{
     if (from == to || from->size > to->size || !block_reaches(to, from->device))
         return;
     struct stream *s = block_enter(w, to);

@@ -1,4 +1,7 @@
-/* What takes several steps that belong together: captures and their graphs, contexts that come and go, work with the world stopped. */
+/*
+ * What takes several steps that belong together: captures and their graphs, contexts that come and go, work
+ * with the world stopped.
+ */
 #include "soak.h"
 
 enum { FILLS = 3 };
@@ -9,11 +12,12 @@ struct capture {
     CUgraph graph;
     size_t chosen[FILLS], count;
     uint32_t words[FILLS];
-    bool memory;                    /* the graph allocates memory of its own */
+    bool memory; /* the graph allocates memory of its own */
 };
 
 /* The blocks must be reached by the device of the stream, and no two may be the same. */
-static void choose(struct worker *w, struct capture *c) {
+static void choose(struct worker *w, struct capture *c)
+{
     for (int i = 0; i < FILLS && w->count; i++) {
         size_t at = soak_random(w, (uint32_t)w->count);
         bool good = w->blocks[at].device == w->device && w->blocks[at].size >= 4;
@@ -24,17 +28,21 @@ static void choose(struct worker *w, struct capture *c) {
     }
 }
 
-static void capture_fills(struct worker *w, struct capture *c) {
+static void capture_fills(struct worker *w, struct capture *c)
+{
     for (size_t i = 0; i < c->count; i++) {
         struct block copy = w->blocks[c->chosen[i]];
-        c->words[i] = (atomic_fetch_add(&soak.next_word, 1) + 1) * 2654435761u | 1;
-        MUST(w, &copy, cuMemsetD8Async(copy.ptr + copy.size / 4 * 4 - 4, (unsigned char)c->words[i], copy.size % 4 + 4, c->stream));
+        c->words[i] = block_new_word();
+        MUST(w, &copy,
+             cuMemsetD8Async(copy.ptr + copy.size / 4 * 4 - 4, (unsigned char)c->words[i], copy.size % 4 + 4,
+                             c->stream));
         MUST(w, &copy, cuMemsetD32Async(copy.ptr, c->words[i], copy.size / 4, c->stream));
     }
 }
 
 /* An allocation on a capturing stream is a node of the graph; a block of the pool is not freed there. */
-static void capture_memory(struct worker *w, struct capture *c) {
+static void capture_memory(struct worker *w, struct capture *c)
+{
     CUdeviceptr ptr = 0;
     CUresult res = door_alloc_async(&ptr, 4096 + soak_random(w, 65536), NULL, c->stream);
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
@@ -46,7 +54,8 @@ static void capture_memory(struct worker *w, struct capture *c) {
 }
 
 /* Ordinary calls of the thread while its stream captures. */
-static void meanwhile(struct worker *w) {
+static void meanwhile(struct worker *w)
+{
     size_t free_bytes, total, keep = w->count;
     MUST(w, NULL, door_mem_info(&free_bytes, &total));
     for (int i = 0; i < 4; i++) {
@@ -58,7 +67,8 @@ static void meanwhile(struct worker *w) {
         block_free(w, w->count - 1);
 }
 
-static void launch(struct worker *w, struct capture *c, int device) {
+static void launch(struct worker *w, struct capture *c, int device)
+{
     CUgraphExec exec;
     MUST(w, NULL, cuGraphInstantiateWithFlags(&exec, c->graph, 0));
     struct stream *s;
@@ -79,9 +89,10 @@ static void launch(struct worker *w, struct capture *c, int device) {
     MUST(w, NULL, cuGraphExecDestroy(exec));
 }
 
-/* While a blocking stream captures, work on the legacy stream would destroy the capture, as it would in CUDA. */
-static void capture(struct worker *w, CUstreamCaptureMode mode, bool blocking) {
-    struct capture c = { 0 };
+/* While a blocking stream captures, work on the legacy stream would destroy the capture. */
+static void capture(struct worker *w, CUstreamCaptureMode mode, bool blocking)
+{
+    struct capture c = {0};
     if (blocking && pthread_rwlock_trywrlock(&soak.legacy) != 0)
         return;
     w->no_legacy = blocking;
@@ -101,8 +112,8 @@ static void capture(struct worker *w, CUstreamCaptureMode mode, bool blocking) {
     bool abandoned = soak_random(w, 8) == 0;
     CUresult res = abandoned ? door_stream_destroy(c.stream) : door_end_capture(c.stream, &c.graph);
     if (res)
-        soak_fail(w, NULL, "the %s capture (mode %d) of a %sblocking stream was destroyed: %d", c.memory ? "allocating" : "plain",
-                  (int)mode, blocking ? "" : "non-", (int)res);
+        soak_fail(w, NULL, "the %s capture (mode %d) of a %sblocking stream was destroyed: %d",
+                  c.memory ? "allocating" : "plain", (int)mode, blocking ? "" : "non-", (int)res);
     w->no_legacy = false;
     if (blocking)
         pthread_rwlock_unlock(&soak.legacy);
@@ -115,16 +126,19 @@ static void capture(struct worker *w, CUstreamCaptureMode mode, bool blocking) {
     MUST(w, NULL, door_stream_destroy(c.stream));
 }
 
-void episode_capture(struct worker *w) {
-    capture(w, soak_random(w, 2) ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, soak_random(w, 3) == 0);
+void episode_capture(struct worker *w)
+{
+    capture(w, soak_random(w, 2) ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            soak_random(w, 3) == 0);
 }
 
-/* A context of its own: its synchronous blocks end with it, and its stream-ordered ones go over to the main context. */
-void episode_context(struct worker *w) {
+/* A context of its own: its synchronous blocks end with it, the stream-ordered ones stay. */
+void episode_context(struct worker *w)
+{
     enum { OWN = 4 };
     int device = (int)soak_random(w, (uint32_t)soak.devices);
     struct block dying[OWN], b;
-    size_t count = 0, lost = 0;
+    size_t count = 0, kept = 0;
     CUcontext ctx;
     CUstream stream;
     MUST(w, NULL, door_context_create(&ctx, device));
@@ -132,7 +146,7 @@ void episode_context(struct worker *w) {
     struct stream *home = stream_new(PLAIN, stream, device);
     for (int i = 0; i < OWN && w->count < BLOCKS_MOST; i++) {
         bool sync = soak_random(w, 2);
-        b = (struct block){ .size = 1 + soak_random(w, 1 << 20), .device = device, .home = home };
+        b = (struct block){.size = 1 + soak_random(w, 1 << 20), .device = device, .home = home};
         b.served = !soak.pages_only || b.size >= soak.granularity;
         if (!b.served && sync)
             continue;
@@ -147,15 +161,17 @@ void episode_context(struct worker *w) {
         } else {
             atomic_fetch_add(&soak.live[device], b.size);
             w->blocks[w->count++] = b;
-            lost++;
+            kept++;
         }
         atomic_fetch_add(&soak.allocs, 1);
     }
     /* The program's duty before it destroys a context whose memory it will go on using. */
     MUST(w, NULL, cuStreamSynchronize(stream));
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        block_inspect_now(w, &dying[i]);
         history_add(w, LOST, &dying[i], NULL);
-    for (size_t i = 0; i < lost; i++)
+    }
+    for (size_t i = 0; i < kept; i++)
         w->blocks[w->count - 1 - i].home = NULL;
     stream_put(home);
     MUST(w, NULL, door_context_destroy(ctx));
@@ -165,7 +181,8 @@ void episode_context(struct worker *w) {
 }
 
 /* What would disturb other threads: they stand still meanwhile. */
-void episode_alone(struct worker *w) {
+void episode_alone(struct worker *w)
+{
     pthread_rwlock_wrlock(&soak.world);
     if (soak_random(w, 2)) {
         capture(w, CU_STREAM_CAPTURE_MODE_GLOBAL, soak_random(w, 2));

@@ -29,7 +29,8 @@ struct soak soak = {
 /* No operation lasts as long as this many seconds, unless it hangs. */
 enum { HANG = 60, PROGRESS = 10 };
 
-void soak_check(const struct worker *w) {
+void soak_check(const struct worker *w)
+{
     if (vp_sim_violations())
         soak_fail(w, NULL, "the simulated device saw %lu violations", vp_sim_violations());
     if (!doors_direct || !vp_enter())
@@ -46,9 +47,11 @@ struct seen {
     uint64_t stitches, reactivations, reaps, waits_gpu, waits_host, ooms, captures, contexts;
 };
 
-/* What the pools counted is missing while somebody holds their lock: whoever hangs must not hang this thread too. */
-static struct seen seen(void) {
-    struct seen s = { .ooms = soak.ooms, .captures = soak.captures, .contexts = soak.contexts };
+/* What the pools counted is missing while somebody holds their lock: whoever hangs must not hang this thread
+ * too. */
+static struct seen seen(void)
+{
+    struct seen s = {.ooms = soak.ooms, .captures = soak.captures, .contexts = soak.contexts};
     if (!doors_direct || pthread_mutex_trylock(&vp_state.lock) != 0)
         return s;
     for (int d = 0; d < soak.devices; d++) {
@@ -66,14 +69,15 @@ static struct seen seen(void) {
 }
 
 /* `names`: comma-separated members of struct seen. */
-static void expect(const char *names, const struct seen *s) {
+static void expect(const char *names, const struct seen *s)
+{
     const struct {
         const char *name;
         uint64_t count;
     } all[] = {
-        { "stitches", s->stitches },     { "reactivations", s->reactivations }, { "reaps", s->reaps },
-        { "waits_gpu", s->waits_gpu },   { "waits_host", s->waits_host },       { "ooms", s->ooms },
-        { "captures", s->captures },     { "contexts", s->contexts },
+        {"stitches", s->stitches},   {"reactivations", s->reactivations}, {"reaps", s->reaps},
+        {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},       {"ooms", s->ooms},
+        {"captures", s->captures},   {"contexts", s->contexts},
     };
     char *copy = strdup(names), *rest = copy, *name;
     while ((name = strsep(&rest, ",")) != NULL) {
@@ -81,14 +85,16 @@ static void expect(const char *names, const struct seen *s) {
         while (i < n && strcmp(all[i].name, name))
             i++;
         if (i == n || !all[i].count)
-            soak_fail(NULL, NULL, i == n ? "--expect %s: no such thing" : "there were no %s in this run", name);
+            soak_fail(NULL, NULL, i == n ? "--expect %s: no such thing" : "there were no %s in this run",
+                      name);
     }
     free(copy);
 }
 
 /* ---- setting up ---- */
 
-static uint64_t number(const char *text) {
+static uint64_t number(const char *text)
+{
     char *end;
     unsigned long long n = strtoull(text, &end, 0);
     if (end == text || *end) {
@@ -98,49 +104,99 @@ static uint64_t number(const char *text) {
     return n;
 }
 
-static const char *parse(int argc, char **argv) {
+static const char usage[] =
+    "usage: soak [OPTION]...\n"
+    "  --ops N              operations in all (200000)\n"
+    "  --threads N          that share them (4)\n"
+    "  --streams N          plain ones in use at a time, beside the default streams (8)\n"
+    "  --seed N             of all that is random (1); VPOOL_SIM has a seed of its own\n"
+    "  --seconds N          end after that time, whatever is left to do\n"
+    "  --check-every N      prove the pools' invariants after so many operations (2000)\n"
+    "  --pressure PERCENT   how full the devices get (100 is more than full now and then)\n"
+    "  --sync PERCENT       of the allocations and frees that name no stream (40)\n"
+    "  --largest BYTES      block (8 MiB)\n"
+    "  --expect THING,...   fail unless the run has seen: stitches, reactivations, reaps, waits_gpu, "
+    "waits_host,\n"
+    "                       ooms, captures, contexts\n"
+    "  --without OPERATION  leave one out, to find out what a failure needs; may be given several times\n"
+    "  --preload            plain CUDA calls: for a run under LD_PRELOAD=libvpool.so\n";
+
+/* Returns what --expect named, or NULL. */
+static const char *parse(int argc, char **argv)
+{
+    /* clang-format off */
     static const struct option options[] = {
-        { "ops", required_argument, NULL, 'n' },      { "threads", required_argument, NULL, 't' },
-        { "streams", required_argument, NULL, 's' },  { "seed", required_argument, NULL, 'r' },
-        { "seconds", required_argument, NULL, 'T' },  { "check-every", required_argument, NULL, 'c' },
-        { "pressure", required_argument, NULL, 'p' }, { "largest", required_argument, NULL, 'l' },
-        { "expect", required_argument, NULL, 'e' },   { "sync", required_argument, NULL, 'S' },     { "without", required_argument, NULL, 'w' },  { "preload", no_argument, NULL, 'P' },
+        { "ops", required_argument, NULL, 'n' },
+        { "threads", required_argument, NULL, 't' },
+        { "streams", required_argument, NULL, 's' },
+        { "seed", required_argument, NULL, 'r' },
+        { "seconds", required_argument, NULL, 'T' },
+        { "check-every", required_argument, NULL, 'c' },
+        { "pressure", required_argument, NULL, 'p' },
+        { "sync", required_argument, NULL, 'S' },
+        { "largest", required_argument, NULL, 'l' },
+        { "expect", required_argument, NULL, 'e' },
+        { "without", required_argument, NULL, 'w' },
+        { "preload", no_argument, NULL, 'P' },
         { NULL, 0, NULL, 0 },
     };
+    /* clang-format on */
     const char *expected = NULL;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
-        case 'n': soak.ops = number(optarg); break;
-        case 't': soak.threads = (int)number(optarg); break;
-        case 's': soak.streams = (int)number(optarg); break;
-        case 'r': soak.seed = number(optarg); break;
-        case 'T': soak.seconds = (unsigned)number(optarg); break;
-        case 'c': soak.check_every = (unsigned)number(optarg); break;
-        case 'p': soak.pressure = (unsigned)number(optarg); break;
-        case 'S': soak.sync = (unsigned)number(optarg); break;
-        case 'l': soak.largest = number(optarg); break;
-        case 'e': expected = optarg; break;
+        case 'n':
+            soak.ops = number(optarg);
+            break;
+        case 't':
+            soak.threads = (int)number(optarg);
+            break;
+        case 's':
+            soak.streams = (int)number(optarg);
+            break;
+        case 'r':
+            soak.seed = number(optarg);
+            break;
+        case 'T':
+            soak.seconds = (unsigned)number(optarg);
+            break;
+        case 'c':
+            soak.check_every = (unsigned)number(optarg);
+            break;
+        case 'p':
+            soak.pressure = (unsigned)number(optarg);
+            break;
+        case 'S':
+            soak.sync = (unsigned)number(optarg);
+            break;
+        case 'l':
+            soak.largest = number(optarg);
+            break;
+        case 'e':
+            expected = optarg;
+            break;
         case 'w':
             if (mix_without(optarg))
                 break;
             fprintf(stderr, "soak: there is no operation '%s'\n", optarg);
             exit(2);
-        case 'P': doors_direct = false; break;
+        case 'P':
+            doors_direct = false;
+            break;
         default:
-            fprintf(stderr, "usage: soak [--ops N] [--threads N] [--streams N] [--seed N] [--seconds N] [--check-every N]\n"
-                            "            [--pressure PERCENT] [--sync PERCENT] [--largest BYTES] [--expect THING,...] [--without OPERATION]... [--preload]\n");
+            fputs(usage, stderr);
             exit(2);
         }
     if (soak.threads < 1 || soak.threads > THREADS_MOST || soak.streams < 1 || soak.streams > STREAMS_MOST ||
         !soak.check_every || !soak.largest || soak.largest > soak.ring / 4) {
-        fprintf(stderr, "soak: 1 to %d threads, 1 to %d streams, and no block above %zu bytes\n", THREADS_MOST, STREAMS_MOST,
-                soak.ring / 4);
+        fprintf(stderr, "soak: 1 to %d threads, 1 to %d streams, and no block above %zu bytes\n",
+                THREADS_MOST, STREAMS_MOST, soak.ring / 4);
         exit(2);
     }
     return expected;
 }
 
-static void open_devices(void) {
+static void open_devices(void)
+{
     size_t free_bytes;
     MUST(NULL, NULL, cuInit(0));
     MUST(NULL, NULL, cuDeviceGetCount(&soak.devices));
@@ -160,14 +216,16 @@ static void open_devices(void) {
             if (other != d)
                 MUST(NULL, NULL, door_enable_peer(soak.context[other]));
     }
-    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
-    MUST(NULL, NULL, cuMemGetAllocationGranularity(&soak.granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    MUST(NULL, NULL,
+         cuMemGetAllocationGranularity(&soak.granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     const char *policy = getenv("VPOOL_POLICY");
     soak.pages_only = policy && !strcmp(policy, "vpmm");
 }
 
-static void open_workers(void) {
+static void open_workers(void)
+{
     pthread_rwlockattr_t attr;
     /* Who wants the world to stand still must not wait for ever. */
     pthread_rwlockattr_init(&attr);
@@ -192,30 +250,35 @@ static void open_workers(void) {
 
 /* ---- running ---- */
 
-static double seconds_since(const struct timespec *begin) {
+static double seconds_since(const struct timespec *begin)
+{
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)(now.tv_sec - begin->tv_sec) + (double)(now.tv_nsec - begin->tv_nsec) / 1e9;
 }
 
-static void say(const char *when, double seconds) {
+static void say(const char *when, double seconds)
+{
     const struct seen s = seen();
     uint64_t done = atomic_load(&soak.done), live = 0, held = 0;
     for (int d = 0; d < soak.devices; d++) {
         live += atomic_load(&soak.live[d]);
         held += vp_sim_used(d);
     }
-    printf("soak: %s %.0f s, %llu operations (%.0f/s), live %llu MiB of %llu MiB held; stitched %llu, taken back %llu, reaped %llu; "
+    printf("soak: %s %.0f s, %llu operations (%.0f/s), live %llu MiB of %llu MiB held; stitched %llu, taken "
+           "back %llu, reaped %llu; "
            "waits %llu GPU, %llu host; %llu out of memory; %llu captures, %llu contexts, %llu streams\n",
-           when, seconds, (unsigned long long)done, (double)done / seconds, (unsigned long long)live >> 20, (unsigned long long)held >> 20,
-           (unsigned long long)s.stitches, (unsigned long long)s.reactivations, (unsigned long long)s.reaps,
-           (unsigned long long)s.waits_gpu, (unsigned long long)s.waits_host, (unsigned long long)s.ooms,
-           (unsigned long long)s.captures, (unsigned long long)s.contexts, (unsigned long long)soak.streams_made);
+           when, seconds, (unsigned long long)done, (double)done / seconds, (unsigned long long)live >> 20,
+           (unsigned long long)held >> 20, (unsigned long long)s.stitches,
+           (unsigned long long)s.reactivations, (unsigned long long)s.reaps, (unsigned long long)s.waits_gpu,
+           (unsigned long long)s.waits_host, (unsigned long long)s.ooms, (unsigned long long)s.captures,
+           (unsigned long long)s.contexts, (unsigned long long)soak.streams_made);
     fflush(stdout);
 }
 
 /* Looks on until the worker's thread ends. */
-static void watch(struct worker *w, const struct timespec *begin, double *said) {
+static void watch(struct worker *w, const struct timespec *begin, double *said)
+{
     static uint64_t last;
     static double moved;
     for (struct timespec until;;) {
@@ -231,7 +294,8 @@ static void watch(struct worker *w, const struct timespec *begin, double *said) 
             last = done;
             moved = now;
         } else if (now - moved > HANG) {
-            fprintf(stderr, "soak: FAILED (seed %llu): nothing has moved for %d s\n", (unsigned long long)soak.seed, HANG);
+            fprintf(stderr, "soak: FAILED (seed %llu): nothing has moved for %d s\n",
+                    (unsigned long long)soak.seed, HANG);
             abort();
         }
         if (now - *said >= PROGRESS) {
@@ -243,7 +307,8 @@ static void watch(struct worker *w, const struct timespec *begin, double *said) 
     }
 }
 
-static void run(const struct timespec *begin) {
+static void run(const struct timespec *begin)
+{
     double said = 0;
     bool more = true;
     for (int i = 0; i < soak.threads; i++)
@@ -270,7 +335,8 @@ static void run(const struct timespec *begin) {
 /* ---- the end ---- */
 
 /* Gives everything back; nothing may be left at the driver. */
-static void close_all(void) {
+static void close_all(void)
+{
     struct worker *first = &soak.workers[0];
     first->device = -1;
     for (int i = 0; i < soak.threads; i++)
@@ -289,9 +355,11 @@ static void close_all(void) {
         const struct vp_pool *pool = doors_direct ? vp_state.pools[d] : NULL;
         soak_device(first, d);
         if (pool && pool->stats.live_bytes)
-            soak_fail(NULL, NULL, "%llu bytes are left live on device %d", (unsigned long long)pool->stats.live_bytes, d);
+            soak_fail(NULL, NULL, "%llu bytes are left live on device %d",
+                      (unsigned long long)pool->stats.live_bytes, d);
         MUST(first, NULL, cuDeviceGetDefaultMemPool(&standard, d));
-        /* The first trim may find that some frees still lack their event: it records them, and a lazy device takes its time. */
+        /* The first trim may find that some frees still lack their event: it records them, and a lazy device
+         * takes its time. */
         for (int round = 0; round < 3 && vp_sim_used_vmm(d); round++) {
             MUST(first, NULL, door_pool_trim(soak.pool[d], 0));
             MUST(first, NULL, door_pool_trim(standard, 0));
@@ -308,7 +376,8 @@ static void close_all(void) {
     soak_check(NULL);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     struct timespec begin;
     const char *expected = parse(argc, argv);
     clock_gettime(CLOCK_MONOTONIC, &begin);
@@ -323,6 +392,7 @@ int main(int argc, char **argv) {
     const struct seen s = seen();
     if (expected)
         expect(expected, &s);
-    printf("soak: %llu operations, %llu allocations, checks clean\n", (unsigned long long)soak.done, (unsigned long long)soak.allocs);
+    printf("soak: %llu operations, %llu allocations, checks clean\n", (unsigned long long)soak.done,
+           (unsigned long long)soak.allocs);
     return 0;
 }

@@ -1,9 +1,11 @@
 /*
- * The soak: threads that allocate, use, hand over and free memory at random, as programs may, on the simulated driver; and a check of
- * every byte. Each block is filled with a word that no other block has; before it is freed a copy of it to the host is queued, in the
- * order of its streams, and compared later. Two owners of one byte thus show as a wrong word, which names the other owner.
+ * The soak: threads that allocate, use, hand over and free memory at random, as programs may, on the
+ * simulated driver; and a check of every byte. Each block is filled with a word that no other block has;
+ * before it is freed a copy of it to the host is queued, in the order of its streams, and compared later. Two
+ * owners of one byte thus show as a wrong word, which names the other owner.
  *
- * Locks, in this order: soak.world, soak.legacy, one stream's `use`; then the locks of those who are called.
+ * Locks, in this order: soak.world, one stream's `use` and soak.legacy in any order (who wants to write only
+ * tries), soak.table_lock or soak.shelf_lock; then those of what is called.
  */
 #ifndef SOAK_H
 #define SOAK_H
@@ -14,7 +16,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum { DEVICES_MOST = 8, THREADS_MOST = 64, STREAMS_MOST = 256, BLOCKS_MOST = 4096, SHELF = 64, REPEATED = 16 };
+enum {
+    DEVICES_MOST = 8,
+    THREADS_MOST = 64,
+    STREAMS_MOST = 256,
+    BLOCKS_MOST = 4096,
+    SHELF = 64,
+    REPEATED = 16
+};
 
 /* ---- streams (stream.c) ---- */
 
@@ -24,10 +33,10 @@ struct stream {
     enum stream_kind kind;
     CUstream handle;
     int device;
-    pthread_rwlock_t use;           /* read: to queue work; write: to destroy */
+    pthread_rwlock_t use; /* read: to queue work; write: to destroy */
     bool gone;
-    CUevent last;                   /* when gone: behind all of its work */
-    atomic_int refs;                /* the table, and the blocks at home here */
+    CUevent last;    /* when gone: behind all of its work */
+    atomic_int refs; /* the table, and the blocks at home here */
 };
 
 /* ---- blocks (block.c) ---- */
@@ -35,18 +44,18 @@ struct stream {
 struct block {
     CUdeviceptr ptr;
     size_t size;
-    uint32_t word;                  /* what each of its words holds; 0: nothing was written yet */
+    uint32_t word; /* what each of its words holds; 0: nothing was written yet */
     int device;
-    struct stream *home;            /* the stream behind whose work the block may be used */
-    CUevent ready;                  /* not NULL: handed over, and usable behind this event only */
-    bool served;                    /* by the pool; else by the driver itself */
+    struct stream *home; /* the stream behind whose work the block may be used */
+    CUevent ready;       /* not NULL: handed over, and usable behind this event only */
+    bool served;         /* by the pool; else by the driver itself */
 };
 
 /* A copy on its way to the host. */
 struct inspection {
     struct block block;
     CUevent copied;
-    size_t at, bytes;               /* in the ring; bytes with padding */
+    size_t at, bytes; /* in the ring; bytes with padding */
 };
 
 enum { INSPECTIONS = 64 };
@@ -59,7 +68,7 @@ struct record {
     uint64_t time;
     enum deed deed;
     struct block block;
-    unsigned long long stream;      /* its id; 0: none */
+    unsigned long long stream; /* its id; 0: none */
 };
 
 enum { HISTORY = 1 << 15 };
@@ -70,17 +79,17 @@ struct worker {
     int index;
     pthread_t thread;
     uint64_t random;
-    uint64_t ops, quota, allocs, ooms;
-    int device;                     /* whose primary context is current */
-    bool no_legacy;                 /* it holds soak.legacy: a blocking stream of its captures */
-    struct stream *own[DEVICES_MOST];       /* its per-thread default streams */
+    uint64_t ops, quota;
+    int device;                       /* whose primary context is current */
+    bool no_legacy;                   /* it holds soak.legacy: a blocking stream of its captures */
+    struct stream *own[DEVICES_MOST]; /* its per-thread default streams */
     struct block blocks[BLOCKS_MOST];
     size_t count;
-    char *ring;                     /* pinned memory for inspections */
+    char *ring; /* pinned memory for inspections */
     size_t ring_head, ring_used;
     struct inspection inspections[INSPECTIONS];
     unsigned first_inspection, inspecting;
-    size_t repeated[REPEATED];      /* sizes that come again and again */
+    size_t repeated[REPEATED]; /* sizes that come again and again */
     struct record *history;
     uint64_t recorded;
 };
@@ -88,25 +97,26 @@ struct worker {
 struct soak {
     int threads, streams, devices;
     uint64_t ops, seed;
-    unsigned seconds, check_every, pressure, sync;      /* the last two in percent */
+    unsigned seconds, check_every;
+    unsigned pressure, sync; /* percent */
     size_t capacity, granularity, largest, ring;
-    bool peers;                     /* the devices may access each other's memory */
-    bool pages_only;                /* the policy serves whole pages, and leaves the rest to the driver */
+    bool peers;      /* the devices may access each other's memory */
+    bool pages_only; /* the policy serves whole pages; the driver serves the rest */
 
     CUcontext context[DEVICES_MOST];
-    CUmemoryPool pool[DEVICES_MOST];        /* a second memory pool of each device */
+    CUmemoryPool pool[DEVICES_MOST]; /* a second memory pool of each device */
     atomic_size_t live[DEVICES_MOST];
     struct stream *legacy_stream[DEVICES_MOST];
     struct worker *workers;
-    atomic_uint_least64_t done, allocs, frees, ooms, captures, contexts, streams_made, clock;
+    atomic_uint_least64_t done, allocs, ooms, captures, contexts, streams_made, clock;
     atomic_uint next_word;
     atomic_bool stop;
 
-    pthread_rwlock_t world;         /* read: each operation; write: what nobody else may run beside */
-    pthread_rwlock_t legacy;        /* read: work on a legacy stream; write: a blocking stream captures */
+    pthread_rwlock_t world;  /* read: each operation; write: what nobody else may run beside */
+    pthread_rwlock_t legacy; /* read: work on a legacy stream; write: a blocking stream captures */
     pthread_mutex_t table_lock, shelf_lock;
     struct stream *table[STREAMS_MOST];
-    struct block shelf[SHELF];      /* blocks on their way from one thread to another */
+    struct block shelf[SHELF]; /* blocks on their way from one thread to another */
     size_t shelved;
 };
 
@@ -115,13 +125,9 @@ extern struct soak soak;
 /* Ends the program: says what went wrong, on which block (may be NULL), and what happened there before. */
 _Noreturn void soak_fail(const struct worker *w, const struct block *b, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* A call must have succeeded. */
-#define MUST(w, b, call)                                                                                                     \
-    do {                                                                                                                     \
-        CUresult must_ = (call);                                                                                             \
-        if (must_)                                                                                                           \
-            soak_fail(w, b, "%s returned %d", #call, (int)must_);                                                            \
-    } while (0)
+/* Fails unless the call succeeded. */
+#define MUST(w, b, call) soak_must(w, b, call, #call)
+void soak_must(const struct worker *w, const struct block *b, CUresult res, const char *call);
 
 void history_add(struct worker *w, enum deed deed, const struct block *b, CUstream stream);
 /* Prints what happened to the addresses of `b`, and to the block that `word` belongs to. */
@@ -154,7 +160,11 @@ void block_move(struct worker *w, struct block *b, struct stream *to);
 void block_fill(struct worker *w, struct block *b);
 /* Queues the comparison with the block's word. */
 void block_inspect(struct worker *w, struct block *b);
-/* Copies one block over the beginning of another, on the home of the second, and has the copy inspected. */
+/* The same at once, for a stream whose context is about to end. */
+void block_inspect_now(struct worker *w, const struct block *b);
+/* A word that no block has had. */
+uint32_t block_new_word(void);
+/* Copies a block over the beginning of another, on the home of that one, and has the copy inspected. */
 void block_copy(struct worker *w, struct block *from, struct block *to);
 /* Compares what has arrived; with `all`, waits for the rest. */
 void inspections_finish(struct worker *w, bool all);
@@ -176,7 +186,7 @@ void episode_alone(struct worker *w);
 /* A worker's thread: runs part of its quota. */
 void *worker_run(void *worker);
 void worker_release_all(struct worker *w);
-/* Leaves an operation of this name out, so that what a failure needs can be found out; false: there is none. */
+/* Leaves the operation of this name out; false: there is none. */
 bool mix_without(const char *name);
 /* Proves the invariants of every pool. */
 void soak_check(const struct worker *w);
