@@ -68,13 +68,13 @@ def empty_contexts(work):
 def workloads():
     """PyTorch programs like those that people run, by name."""
     return {
-        "training": python_example("train.py", "--side-stream", "--steps", "20"),
+        "training": python_example("train.py", "--side-stream", "--steps", "18"),
         "fine-tuning": python_example("finetune.py"),
         "generation": python_example("generate.py"),
     }
 
 
-def workload_rows(name, argv, turns=3):
+def workload_rows(name, argv, turns):
     """One of them under PyTorch's own allocators, then under ours. They take turns."""
     base = f"{name}, its cache"
     more = dict(context="torch", tolerance=1e-2, repeat=turns)

@@ -44,10 +44,10 @@ def words(name):
     return f"PyTorch {name}: speed / the better of its own", f"PyTorch {name}: peak / (live + context)"
 
 
-def measure(name, argv):
+def measure(name, argv, turns):
     def run(bench):
         context = bench.empty_contexts()["torch"]
-        rows = workload_rows(name, argv)
+        rows = workload_rows(name, argv, turns)
         run_rows(bench.device, rows, {}, bench.started)
         bases, ours = rows[:-1], rows[-1]
         goals = [speed_goal(words(name)[0], ours, bases),
@@ -59,6 +59,6 @@ def measure(name, argv):
     return run
 
 
-def probes():
-    return [Probe(f"PyTorch {name}", True, list(zip(words(name), (f">= {SPEED}", f"<= {MEMORY}"))), measure(name, argv))
+def probes(turns):
+    return [Probe(f"PyTorch {name}", True, list(zip(words(name), (f">= {SPEED}", f"<= {MEMORY}"))), measure(name, argv, turns))
             for name, argv in workloads().items()]

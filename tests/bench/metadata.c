@@ -5,9 +5,11 @@
  * usage: bench_metadata KIND N
  *   blocks     live blocks of 512 bytes
  *   mixed      live blocks of 512 bytes to 1 MiB, evenly over the orders of magnitude
- *   chunks     handles of 2 MiB with their one mapping each, 16 under each live block; VPOOL_HANDLE=2M must be set
- *   holed      2 N such handles, every other one under a live block of its own, the rest free
- *   remapped   the same, and then the N free ones mapped a second time, 16 under each live block
+ *   chunks     handles with their one mapping each, 16 under each live block
+ *   remapped   2 N handles with one mapping each, and half of them with another, side by side under blocks of 16
+ *   twice      the same, and the other half too
+ *
+ * Handles must be of 2 MiB: VPOOL_HANDLE=2M.
  */
 #include "bench.h"
 #include "check.h"
@@ -28,20 +30,23 @@ static void blocks(bench_stream stream, size_t n, bool mixed)
     }
 }
 
-static void chunks(bench_stream stream, size_t n)
+/* Handles under live blocks of 16. */
+static void chunks(bench_stream stream, bench_block *large, size_t n)
 {
     for (size_t i = 0; i < n; i += HANDLES_A_BLOCK)
-        gpu_alloc_on(stream, HANDLES_A_BLOCK * HANDLE);
+        large[i / HANDLES_A_BLOCK] = gpu_alloc_on(stream, HANDLES_A_BLOCK * HANDLE);
 }
 
-static void holes(bench_stream stream, size_t n)
+/* Of 2 N blocks of one handle, frees the even or the odd ones, which makes N handles that lie apart, has these stitched, and puts everything back. */
+static void remap(bench_stream stream, bench_block *small, bench_block *large, size_t n, int odd)
 {
-    bench_block *all = malloc(2 * n * sizeof *all);
-    for (size_t i = 0; i < 2 * n; i++)
-        all[i] = gpu_alloc_on(stream, HANDLE);
-    for (size_t i = 0; i < 2 * n; i += 2)
-        gpu_free_on(stream, all[i]);
-    free(all);
+    for (size_t i = (size_t)odd; i < 2 * n; i += 2)
+        gpu_free_on(stream, small[i]);
+    chunks(stream, large, n);
+    for (size_t i = 0; i < n; i += HANDLES_A_BLOCK)
+        gpu_free_on(stream, large[i / HANDLES_A_BLOCK]);
+    for (size_t i = (size_t)odd; i < 2 * n; i += 2)
+        small[i] = gpu_alloc_on(stream, HANDLE);
 }
 
 int main(int argc, char **argv)
@@ -50,21 +55,25 @@ int main(int argc, char **argv)
     size_t n = argc == 3 ? strtoul(argv[2], NULL, 10) : 0;
     gpu_open();
     bench_stream stream = gpu_stream_create();
+    bench_block *small = calloc(2 * n + 1, sizeof *small), *large = calloc(n + 1, sizeof *large);
     if (n && !strcmp(kind, "blocks")) {
         blocks(stream, n, false);
     } else if (n && !strcmp(kind, "mixed")) {
         blocks(stream, n, true);
     } else if (n && !strcmp(kind, "chunks")) {
-        chunks(stream, n);
-    } else if (n && !strcmp(kind, "holed")) {
-        holes(stream, n);
-    } else if (n && !strcmp(kind, "remapped")) {
-        holes(stream, n);
-        chunks(stream, n);
+        chunks(stream, large, n);
+    } else if (n && (!strcmp(kind, "remapped") || !strcmp(kind, "twice"))) {
+        for (size_t i = 0; i < 2 * n; i++)
+            small[i] = gpu_alloc_on(stream, HANDLE);
+        remap(stream, small, large, n, 0);
+        if (!strcmp(kind, "twice"))
+            remap(stream, small, large, n, 1);
     } else {
-        fprintf(stderr, "usage: bench_metadata blocks|mixed|chunks|holed|remapped N\n");
+        fprintf(stderr, "usage: bench_metadata blocks|mixed|chunks|remapped|twice N\n");
         return 2;
     }
     vp_api_exit();
+    free(small);
+    free(large);
     return 0;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* Synchronous pairs are fewer: bare ones take some 200 microseconds each. */
-enum { PAIRS = 2000, SYNCHRONOUS_PAIRS = 100, STREAMS = 4, LIVE = 65536, LIVE_PAIRS = 20000, PAGE = 2 << 20 };
+enum { PAIRS = 2000, SYNCHRONOUS_PAIRS = 100, STREAMS = 4, LIVE = 65536, LIVE_PAIRS = 10000, PAGE = 2 << 20 };
 
 struct sizes {
     const char *name;
