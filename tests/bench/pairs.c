@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* Synchronous pairs are fewer: bare ones take some 200 microseconds each. */
-enum { PAIRS = 2000, SYNCHRONOUS_PAIRS = 100, STREAMS = 4, LIVE = 65536, LIVE_PAIRS = 10000, PAGE = 2 << 20 };
+enum { PAIRS = 2000, SYNCHRONOUS_PAIRS = 100, STREAMS = 4, SPELL = 50, LIVE = 65536, LIVE_PAIRS = 10000, PAGE = 2 << 20 };
 
 struct sizes {
     const char *name;
@@ -30,7 +30,18 @@ static void same_stream(void *user, int count)
         gpu_free_on(p->streams[0], gpu_alloc_on(p->streams[0], p->bytes));
 }
 
-static void each_stream(void *user, int count)
+/* The same for a while, then on the next stream: all of them are in use. */
+static void several_streams(void *user, int count)
+{
+    const struct pairs *p = user;
+    for (int i = 0; i < count; i++) {
+        bench_stream stream = p->streams[i / SPELL % STREAMS];
+        gpu_free_on(stream, gpu_alloc_on(stream, p->bytes));
+    }
+}
+
+/* Each pair on another stream than the one before: what one leaves behind does not lie ready for the next. */
+static void streams_in_turn(void *user, int count)
 {
     const struct pairs *p = user;
     for (int i = 0; i < count; i++)
@@ -161,7 +172,8 @@ void bench_pairs(void)
 
     for (int s = 1; s < STREAMS; s++)
         p.streams[s] = gpu_stream_create();
-    measure("streams", each_stream, &p, PAIRS);
+    measure("streams", several_streams, &p, PAIRS);
+    measure("inturn", streams_in_turn, &p, PAIRS);
     measure_hand_over(&p);
 
     gpu_synchronize();
