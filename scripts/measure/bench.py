@@ -29,18 +29,24 @@ class Bench:
         self.runtime = runtime      # environment by which programs find libcudart.so
         self.started = started      # by time.monotonic()
         self.notes = []             # lines to print below the table
-        self._contexts = None
+        self._known = {}
 
     def program(self, name):
         return os.path.join(self.folder, "tests/bench", name)
 
+    def once(self, key, measure):
+        """What measure() returns; measured the first time, remembered after."""
+        if key not in self._known:
+            self._known[key] = measure()
+        return self._known[key]
+
     def empty_contexts(self):
-        """Bytes of the device that an empty context takes, of plain CUDA and of PyTorch: measured once."""
-        if self._contexts is None:
+        """Bytes of the device that an empty context takes, of plain CUDA and of PyTorch."""
+        def measure():
             rows = empty_contexts(os.path.join(self.folder, "gpu"))
             run_rows(self.device, rows, {}, self.started)
-            self._contexts = contexts_of(rows)
-        return self._contexts
+            return contexts_of(rows)
+        return self.once("empty contexts", measure)
 
 
 class Failed(Exception):

@@ -25,9 +25,17 @@ def listed(cases):
 
 # ---- in process
 
-def in_process(bench, *groups):
-    runs = [worked(bench.simulated.run([bench.program("bench_doors"), *groups])) for _ in range(TURNS)]
-    return medians([run.result for run in runs])
+# Cases that one process may run one after the other; the others need a pool that nobody has used before.
+TOGETHER = ("pair", "streams", "inturn")
+
+
+def company(group):
+    return TOGETHER if group in TOGETHER else (group,)
+
+
+def in_process(bench, group):
+    return bench.once(("in process", *company(group)), lambda: medians(
+        [worked(bench.simulated.run([bench.program("bench_doors"), *company(group)])).result for _ in range(TURNS)]))
 
 
 def limit(most, share=None):
@@ -40,7 +48,8 @@ def simulated_pair(what, group, most):
         if group == "handover":
             require_hand_overs(cases)
         worst = max(cases.values())
-        return [Goal(f"{what}, in process", f"{worst:.0f} ns ({listed(cases)})", limit(most), worst <= most if most else None)]
+        return [Goal(f"{what}, in process", f"{worst:.0f} ns ({listed(cases)})", limit(most),
+                     worst <= most if most else None)]
     return Probe(f"{group}, in process", False, [(f"{what}, in process", limit(most))], measure)
 
 
@@ -66,23 +75,24 @@ def too_few_cores():
     return f"not measured here: needs {THREADS} cores, has {cores}" if cores < THREADS else None
 
 
-def threads_goal(what, figures, bare=None):
+def threads_goal(what, figures, wanted, bare=None):
     ratios, texts = [], []
-    for size, one in cases_of({name: value for name, value in figures.items() if name.endswith("_1")}, "threads").items():
-        size = size.removesuffix("_1")
-        ratio = figures[f"threads_{size}_{THREADS}"] / one
-        ratios.append(ratio)
-        texts.append(f"{size} x {ratio:.1f}: {one / 1e6:.1f} to {figures[f'threads_{size}_{THREADS}'] / 1e6:.1f} M/s")
+    for name in [name for name in figures if name.endswith("_1")]:
+        several = name.removesuffix("1") + str(THREADS)
+        ratios.append(figures[several] / figures[name])
+        texts.append(f"{name.split('_')[1]} x {ratios[-1]:.1f}: "
+                     f"{figures[name] / 1e6:.1f} to {figures[several] / 1e6:.1f} M pairs/s")
         if bare:
-            texts[-1] += f", bare to {bare[f'threads_{size}_{THREADS}'] / 1e6:.1f}"
-    return Goal(what, "; ".join(texts), ">= x 4", min(ratios) >= 4)
+            texts[-1] += f", bare {bare[name] / 1e6:.1f} to {bare[several] / 1e6:.1f}"
+    return Goal(what, "; ".join(texts), wanted, min(ratios) >= 4 if wanted != limit(None) else None)
 
 
 def simulated_threads(bench):
+    """Without a goal: all calls of the simulated driver take one lock, which no allocator on top can outrun."""
     what = f"{THREADS} threads against 1, in process"
     if too_few_cores():
-        return [Goal(what, too_few_cores(), ">= x 4", None)]
-    return [threads_goal(what, in_process(bench, "threads"))]
+        return [Goal(what, too_few_cores(), limit(None), None)]
+    return [threads_goal(what, in_process(bench, "threads"), limit(None))]
 
 
 # ---- metadata
@@ -107,7 +117,7 @@ def metadata(bench):
     chunk = marginal(bench, "chunks", CHUNKS)
     again = (metadata_bytes(bench, "twice", REMAPPED) - metadata_bytes(bench, "remapped", REMAPPED)) / REMAPPED
     return [
-        Goal("metadata of a live block", f"{max(small, mixed):.0f} bytes (512-byte blocks {small:.0f}, mixed {mixed:.0f})",
+        Goal("metadata of a live block", f"{max(small, mixed):.0f} bytes (of 512 bytes: {small:.0f}; mixed: {mixed:.0f})",
              "<= 200 bytes", max(small, mixed) <= 200),
         # A chunk and a mapping may cost that much each.
         Goal("metadata of a chunk with its mapping", f"{chunk:.0f} bytes", "<= 128 bytes", chunk <= 128),
@@ -146,14 +156,16 @@ def recording(suffix):
 
 # ---- on a GPU
 
-def bare_and_vpool(bench, program, *groups):
+def bare_and_vpool(bench, program, group):
     """The medians of both, which take turns, and in taking the first."""
-    results = {False: [], True: []}
-    for turn in range(TURNS):
-        for preload in (False, True) if turn % 2 == 0 else (True, False):
-            run = worked(bench.device.run([bench.program(program), *groups], preload=preload, env=bench.runtime))
-            results[preload].append(run.result)
-    return medians(results[False]), medians(results[True])
+    def measure():
+        results = {False: [], True: []}
+        for turn in range(TURNS):
+            for preload in (False, True) if turn % 2 == 0 else (True, False):
+                run = bench.device.run([bench.program(program), *company(group)], preload=preload, env=bench.runtime)
+                results[preload].append(worked(run).result)
+        return medians(results[False]), medians(results[True])
+    return bench.once((program, *company(group)), measure)
 
 
 def device_pair(what, group, most, share=None):
@@ -181,7 +193,7 @@ def device_threads(bench):
     if too_few_cores():
         return [Goal(what, too_few_cores(), ">= x 4", None)]
     bare, vpool = bare_and_vpool(bench, "bench_runtime", "threads")
-    return [threads_goal(what, vpool, bare)]
+    return [threads_goal(what, vpool, ">= x 4", bare)]
 
 
 def driver_alone(bench):
@@ -204,8 +216,8 @@ def with_kernel(bench):
     bare, vpool = (statistics.median(run.result[case] for run in runs[preload]) for preload in (False, True))
     held = max(run.stats["peak_held_bytes"] for run in runs[True])
     return [
-        Goal("cudaMalloc + kernel + cudaFree, 64 MiB", f"x {bare / vpool:.1f} ({bare / 1e3:.1f} to {vpool / 1e3:.1f} us)",
-             ">= x 10", bare / vpool >= 10),
+        Goal("cudaMalloc + kernel + cudaFree, 64 MiB",
+             f"x {bare / vpool:.1f} ({bare / 1e3:.1f} to {vpool / 1e3:.1f} us)", ">= x 10", bare / vpool >= 10),
         Goal("  and held meanwhile, beyond native's one block", f"{(held - KERNEL_BLOCK) / MIB:.0f} MiB", "<= 64 MiB",
              held <= 2 * KERNEL_BLOCK),
     ]
@@ -220,7 +232,8 @@ def probes():
         simulated_pair(several, "streams", 350),
         simulated_pair(in_turn, "inturn", None),
         simulated_pair(crowd, "live64k", 400),
-        Probe("threads, in process", False, [(f"{THREADS} threads against 1, in process", ">= x 4")], simulated_threads),
+        Probe("threads, in process", False, [(f"{THREADS} threads against 1, in process", limit(None))],
+              simulated_threads),
         simulated_pair(hand_over, "handover", 1000),
         Probe("the simulator's calls", False, [], simulator_alone),
         Probe("metadata", False, [("metadata of a live block", "<= 200 bytes"),
@@ -232,7 +245,8 @@ def probes():
         device_pair(several, "streams", 350),
         device_pair(in_turn, "inturn", None),
         device_pair(crowd, "live64k", 400, 8),
-        Probe("threads, on the GPU", True, [(f"{THREADS} threads against 1, cudaMallocAsync", ">= x 4")], device_threads),
+        Probe("threads, on the GPU", True, [(f"{THREADS} threads against 1, cudaMallocAsync", ">= x 4")],
+              device_threads),
         device_pair(hand_over, "handover", 1000),
         Probe("the driver's calls", True, [], driver_alone),
         Probe("cudaMalloc with a kernel", True, [("cudaMalloc + kernel + cudaFree, 64 MiB", ">= x 10"),

@@ -60,5 +60,6 @@ def measure(name, argv, turns):
 
 
 def probes(turns):
-    return [Probe(f"PyTorch {name}", True, list(zip(words(name), (f">= {SPEED}", f"<= {MEMORY}"))), measure(name, argv, turns))
+    wanted = (f">= {SPEED}", f"<= {MEMORY}")
+    return [Probe(f"PyTorch {name}", True, list(zip(words(name), wanted)), measure(name, argv, turns))
             for name, argv in workloads().items()]

@@ -49,8 +49,9 @@ uint64_t bench_now_ns(void);
 uint64_t bench_random(uint64_t *state);
 
 /*
- * Runs `batch` several times, first to warm up and then for measuring. It makes `count` operations and is timed from
- * outside; the device is waited for between batches, which is not timed. Returns the median batch's nanoseconds an operation.
+ * Runs `batch` several times, first to warm up and then for measuring. It makes `count` operations and is
+ * timed from outside; the device is waited for between batches, which is not timed. Returns the nanoseconds
+ * that an operation took in the median batch.
  */
 double bench_batches(void (*batch)(void *user, int count), void *user, int count);
 

@@ -1,12 +1,12 @@
 /*
- * Takes N pieces of one kind and ends with all of them in use. What the library then needs to describe them stands in
- * its statistics (VPOOL_STATS=FILE); two runs with different N, and the difference is the price of a piece.
+ * Takes N pieces of one kind and ends with all of them in use. What the library then needs to describe them
+ * stands in its statistics (VPOOL_STATS=FILE); the difference of two runs is the price of a piece.
  *
  * usage: bench_metadata KIND N
  *   blocks     live blocks of 512 bytes
  *   mixed      live blocks of 512 bytes to 1 MiB, evenly over the orders of magnitude
  *   chunks     handles with their one mapping each, 16 under each live block
- *   remapped   2 N handles with one mapping each, and half of them with another, side by side under blocks of 16
+ *   remapped   2 N handles with one mapping each, and half of them with a second one, 16 side by side
  *   twice      the same, and the other half too
  *
  * Handles must be of 2 MiB: VPOOL_HANDLE=2M.
@@ -37,7 +37,8 @@ static void chunks(bench_stream stream, bench_block *large, size_t n)
         large[i / HANDLES_A_BLOCK] = gpu_alloc_on(stream, HANDLES_A_BLOCK * HANDLE);
 }
 
-/* Of 2 N blocks of one handle, frees the even or the odd ones, which makes N handles that lie apart, has these stitched, and puts everything back. */
+/* Of 2 N blocks of one handle, frees the even or the odd ones: N handles that lie apart. Has these mapped side
+ * by side, and puts everything back. */
 static void remap(bench_stream stream, bench_block *small, bench_block *large, size_t n, int odd)
 {
     for (size_t i = (size_t)odd; i < 2 * n; i += 2)

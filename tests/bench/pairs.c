@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 /* Synchronous pairs are fewer: bare ones take some 200 microseconds each. */
-enum { PAIRS = 2000, SYNCHRONOUS_PAIRS = 100, STREAMS = 4, SPELL = 50, LIVE = 65536, LIVE_PAIRS = 10000, PAGE = 2 << 20 };
+enum { PAIRS = 2000, SYNCHRONOUS_PAIRS = 100, STREAMS = 4, SPELL = 50, PAGE = 2 << 20 };
+enum { LIVE = 65536, LIVE_PAIRS = 10000 };
 
 struct sizes {
     const char *name;
