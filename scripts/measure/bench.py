@@ -34,6 +34,11 @@ class Bench:
     def program(self, name):
         return os.path.join(self.folder, "tests/bench", name)
 
+    def simulate(self, name, *arguments, env=None):
+        """Runs a benchmark on the simulated driver, whichever the loader would find otherwise."""
+        path = ":".join(filter(None, [os.path.join(self.folder, "sim"), os.environ.get("LD_LIBRARY_PATH")]))
+        return self.simulated.run([self.program(name), *arguments], env={"LD_LIBRARY_PATH": path} | (env or {}))
+
     def once(self, key, measure):
         """What measure() returns; measured the first time, remembered after."""
         if key not in self._known:

@@ -35,7 +35,7 @@ def company(group):
 
 def in_process(bench, group):
     return bench.once(("in process", *company(group)), lambda: medians(
-        [worked(bench.simulated.run([bench.program("bench_doors"), *company(group)])).result for _ in range(TURNS)]))
+        [worked(bench.simulate("bench_doors", *company(group))).result for _ in range(TURNS)]))
 
 
 def limit(most, share=None):
@@ -99,8 +99,7 @@ def simulated_threads(bench):
 
 def metadata_bytes(bench, kind, count):
     path = os.path.join(bench.simulated.work, "metadata.json")
-    run = bench.simulated.run([bench.program("bench_metadata"), kind, str(count)],
-                              env={"VPOOL_STATS": path, "VPOOL_HANDLE": "2M"})
+    run = bench.simulate("bench_metadata", kind, str(count), env={"VPOOL_STATS": path, "VPOOL_HANDLE": "2M"})
     if run.code:
         raise Failed(f"{run.command}: exit {run.code}\n{run.errors}")
     with open(path) as file:
@@ -117,7 +116,7 @@ def metadata(bench):
     chunk = marginal(bench, "chunks", CHUNKS)
     again = (metadata_bytes(bench, "twice", REMAPPED) - metadata_bytes(bench, "remapped", REMAPPED)) / REMAPPED
     return [
-        Goal("metadata of a live block", f"{max(small, mixed):.0f} bytes (of 512 bytes: {small:.0f}; mixed: {mixed:.0f})",
+        Goal("metadata of a live block", f"{max(small, mixed):.0f} bytes (small {small:.0f}, mixed {mixed:.0f})",
              "<= 200 bytes", max(small, mixed) <= 200),
         # A chunk and a mapping may cost that much each.
         Goal("metadata of a chunk with its mapping", f"{chunk:.0f} bytes", "<= 128 bytes", chunk <= 128),
@@ -143,7 +142,7 @@ def recording(suffix):
         plain, recorded = [], []
         for turn in range(2 * TURNS + 1):
             for into, env in ((plain, {}), (recorded, {"VPOOL_TRACE": path})):
-                run = worked(bench.simulated.run([bench.program("bench_doors"), "pair_64k"], env=env))
+                run = worked(bench.simulate("bench_doors", "pair_64k", env=env))
                 into.append(run.result["pair_64k"])
             if not was_recorded(path):
                 return [Goal(what, "not measured here: no such recording was made", "<= 100 ns", None)]
