@@ -107,12 +107,13 @@ static int release(struct run *run, int block, int stream)
     struct vp_line *line;
     int err = stream ? vp_line_get(&fx.lines, fx.stream[stream], &line) : 0;
     if (!err)
-        err = stream ? vp_cond_free(&fx.lines, &cond, line, vp_pool_wants_event(&fx.pool, line, r->size))
+        err = stream ? vp_pool_free_async(&fx.pool, r, line)
                      : vp_cond_barrier(&fx.lines, &cond, fx.context, r->asked >= MiB);
     if (err)
         return err;
     run->block[block].size = 0;
-    vp_pool_free(&fx.pool, r, &cond);
+    if (!stream)
+        vp_pool_free(&fx.pool, r, &cond);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include "api/api_private.h"
 
 #include "base/json.h"
+#include "pool/lane.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -156,6 +157,9 @@ void vp_stats_write(void) {
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 1;
     bool locked = pthread_mutex_timedlock(&vp_state.lock, &until) == 0;
+    for (int dev = 0; locked && dev < VP_DEVICES; dev++)
+        if (vp_state.pools[dev])
+            vp_lanes_flush(vp_state.pools[dev]);
     if (!strcmp(where, "1"))
         print_summary();
     else

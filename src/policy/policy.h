@@ -12,7 +12,7 @@ struct vp_policy {
     bool by_stream;
     /* Chunks that become wholly free go back to where they were first mapped. */
     bool homes;
-    /* Blocks are parked: see park.c. */
+    /* Blocks are parked: see lane.h. */
     bool parks;
     /* There is no small zone. */
     bool one_zone;

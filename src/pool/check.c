@@ -5,7 +5,7 @@ struct walk {
     const struct vp_pool *pool;
     FILE *out;
     bool ok;
-    size_t live, parked, free_regions, holes;
+    size_t live, free_regions, holes;
     uint64_t asked;
 };
 
@@ -69,11 +69,6 @@ static void check_region(struct walk *w, const struct vp_region *r) {
         w->asked += r->asked;
         if (vp_map_get(&w->pool->live, r->addr) != r || r->asked > r->size || !r->asked)
             breach(w, "a live block is found by its address and holds what was asked", r);
-        break;
-    case VP_PARKED:
-        w->parked++;
-        if (vp_map_get(&w->pool->live, r->addr) != r || !r->parked.line || !r->parked.line->id)
-            breach(w, "a parked block waits for its stream, and is found by its address", r);
         break;
     case VP_FREE:
         w->free_regions++;
@@ -169,7 +164,7 @@ bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
         check_tree(&w, index, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);
-    if (w.live + w.parked != pool->live.used || w.asked != pool->stats.live_bytes)
+    if (w.live != pool->live.used || w.asked != pool->stats.live_bytes)
         breach(&w, "live blocks and bytes are counted", NULL);
     return w.ok;
 }

@@ -153,6 +153,9 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
     r->serial = ++pool->serial;
     r->context = req->context;
     r->owner = req->owner;
+    r->lane = NULL;
+    if (pool->config.account && r->owner)
+        pool->config.account(r->owner, r->asked, true);
     pool->stats.allocs++;
     pool->stats.live_bytes += req->asked;
     if (pool->stats.live_bytes > pool->stats.peak_live_bytes)

@@ -194,7 +194,7 @@ static void sweep(struct vp_lines *ls) {
         if (line->refs)
             continue;
         if (ls->retire)
-            ls->retire(ls->retire_user, line);
+            ls->retire(ls->user, line);
         vp_list_remove(&line->pending);
         vp_list_remove(&line->of_context);
         line->id = 0;
@@ -381,6 +381,8 @@ void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins) {
 }
 
 void vp_line_destroying(struct vp_lines *ls, struct vp_line *line) {
+    if (ls->closing)
+        ls->closing(ls->user, line);
     CUstreamCaptureMode mode = vp_capture_relax(ls);
     if (line->open)
         line_record(ls, line);
@@ -398,6 +400,8 @@ void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx) {
         vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
     ctx->gone = true;
     vp_list_each_safe(line, next_line, &ctx->lines, of_context) {
+        if (ls->closing && !line->gone)
+            ls->closing(ls->user, line);
         vp_list_each_safe(ev, next_event, &line->events, link)
             event_recycle(ls, ev);
         if (line->kind == VP_LINE_STREAM && !line->gone)
@@ -481,6 +485,14 @@ int vp_cond_free(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, bool 
     line_pend(ls, line);
     cond_add(ls, cond, line, line->next, false);
     return 0;
+}
+
+void vp_cond_late(struct vp_lines *ls, vp_cond *cond, struct vp_line *line) {
+    if (line->context->gone)
+        return;
+    line->open = true;
+    line_pend(ls, line);
+    cond_add(ls, cond, line, line->next, false);
 }
 
 /* The point behind all real work of a stream that captures. */

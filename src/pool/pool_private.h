@@ -49,7 +49,7 @@ void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_cond *con
 void vp_region_refile(struct vp_pool *pool, struct vp_region *r);
 /* What the pool keeps for a line, made if need be; NULL for a line of another device, or when memory ran out. */
 struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line);
-/* A live block, or a parked one, becomes free memory under `cond` (whose points pass over). */
+/* A live block, in no lane, becomes free memory under `cond` (whose points pass over). */
 void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
 /* The piece that holds `addr`. */
 struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr);
@@ -99,15 +99,6 @@ int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request
 
 /* The region is live now, for this request. */
 void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_request *req);
-
-/* ---- park.c: the same size on the same stream again ---- */
-
-/* Parks a live block that `line` frees under `cond` (whose points pass over). False: it is to be freed for good. */
-bool vp_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond);
-/* The block of exactly this size that the request's stream parked last; NULL if there is none. */
-struct vp_region *vp_unpark(struct vp_pool *pool, const struct vp_request *req);
-/* Frees every parked block for good: before any other choice is made, so that parking changes none. */
-void vp_park_flush(struct vp_pool *pool);
 
 /* ---- stitch.c: new ranges out of chunks that lie apart ---- */
 

@@ -176,7 +176,6 @@ struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line) {
             RB_INIT(&share->index[z].tree);
             vp_list_append(&pool->line_indexes, &share->index[z].link);
         }
-        vp_list_init(&share->parking);
         line->share = share;
     }
     return share;

@@ -137,6 +137,10 @@ struct run {
     struct result *result;
 };
 
+static void closing(void *pool, struct vp_line *line) {
+    vp_pool_close_line(pool, line);
+}
+
 static void retire(void *pool, struct vp_line *line) {
     vp_pool_drop_line(pool, line);
 }
@@ -166,16 +170,14 @@ static int allocate(struct run *run, const struct vp_trace_event *e) {
 static int release(struct run *run, uint32_t block, uint32_t stream) {
     struct vp_region *r = run->blocks[block];
     struct vp_line *line;
-    vp_cond cond = { 0 };
     if (!r)
         return 0;
     int err = vp_line_get(&run->lines, run->streams[stream], &line);
     uint64_t begin = vp_clock_ns();
     if (!err)
-        err = vp_cond_free(&run->lines, &cond, line, vp_pool_wants_event(&run->pool, line, r->size));
+        err = vp_pool_free_async(&run->pool, r, line);
     if (err)
         return err;
-    vp_pool_free(&run->pool, r, &cond);
     sample(&run->result->free_ns, vp_clock_ns() - begin);
     run->blocks[block] = NULL;
     run->live--;
@@ -225,8 +227,9 @@ static int replay(struct driver *d, const struct options *o, const struct vp_pol
         fprintf(stderr, "vpool replay: the device has no pool: %s\n", strerror(-err));
         return err;
     }
+    run.lines.closing = closing;
     run.lines.retire = retire;
-    run.lines.retire_user = &run.pool;
+    run.lines.user = &run.pool;
     size_t most = trace->count * (size_t)o->repeat;
     run.streams = calloc(trace->streams, sizeof *run.streams);
     run.blocks = calloc(trace->blocks, sizeof *run.blocks);
@@ -241,7 +244,7 @@ static int replay(struct driver *d, const struct options *o, const struct vp_pol
         err = drive(&run, trace, o);
     if (err)
         fprintf(stderr, "vpool replay: %s: %s\n", result->trace, strerror(-err));
-    result->pool = run.pool.stats;
+    result->pool = vp_pool_stats(&run.pool);
     result->lines = vp_lines_stats(&run.lines, 0);
     result->driver_ns = d->cost_ns ? d->cost_ns() - cost : result->pool.driver_ns + result->lines.ns;
     result->metadata = vp_pool_metadata(&run.pool);

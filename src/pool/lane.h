@@ -1,0 +1,67 @@
+/*
+ * Lanes: the fast path. Most frees are followed by a request for the same size on the same stream. What a stream frees is
+ * therefore parked in its lane for a moment; taken from there, it costs neither a search nor a change of the regions, and
+ * the library's lock is not taken: a lane has its own, which in a well-behaved program only one thread ever wants.
+ *
+ * To the rest of the pool a parked block is live. Before a choice is made anywhere else, vp_lanes_flush() frees for good
+ * what all lanes hold, so that parking changes no choice, and hides no memory from anybody. Live bytes are therefore exact
+ * whenever the pool grows; in between they include what is parked.
+ *
+ * Who may touch what: of a block that a lane has once held (region.lane), the lane's lock guards whether it is live and its
+ * serial; everything else is as for other blocks. Order of locks: the library's, then a lane's. Under a lane's lock runs no
+ * driver call but cuStreamGetId.
+ */
+#ifndef VP_LANE_H
+#define VP_LANE_H
+
+#include "pool/pool.h"
+
+/* Blocks parked: few, so that finding one is a glance. Blocks remembered: so that a free needs no look-up that others lock. */
+enum { VP_LANE_PARKED = 8, VP_LANE_RECENT = 64 };
+
+struct vp_lane {
+    _Alignas(64) atomic_bool locked;
+    bool listed;                /* on vp_pool.busy_lanes; whoever lists it, flushes it */
+    unsigned count;             /* of parked */
+    uint64_t id;                /* of its line; 0: it has none */
+    struct vp_line *line;
+    struct vp_pool *pool;
+    struct vp_lane *next_busy;  /* vp_pool.busy_lanes */
+    struct vp_list link;        /* vp_pool.lanes or spare_lanes */
+    uint64_t serial, serial_end;    /* serials that may still be given, from the pool's */
+    uint64_t allocs, frees;     /* not yet counted by the pool */
+    struct {
+        struct vp_region *region;
+        vp_cond cond;           /* only if an event was recorded at the free; else a later one will do for others */
+    } parked[VP_LANE_PARKED];   /* oldest first */
+    struct vp_region *recent[VP_LANE_RECENT];   /* live ones that this lane gave out, by address; some are forgotten */
+};
+
+/* ---- without the library's lock; both answer false where the slow way must decide ---- */
+
+/*
+ * A block of exactly `asked` bytes for `owner` that the stream parked last. `stream` is looked at under the lane's lock: it must be the one that
+ * the lane belongs to, and no capture may run, or the answer is false.
+ */
+bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, CUdeviceptr *out);
+/* Parks a live block that the lane gave out. */
+bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr);
+
+/* ---- under the library's lock ---- */
+
+/* The lane of a line, made if need be; NULL: the policy has none, the line is of another device, or memory ran out. */
+struct vp_lane *vp_lane_of(struct vp_pool *pool, struct vp_line *line);
+/* Parks a live block that `line` frees. `cond`: its point, if the free recorded an event (then passed over), else NULL. False: free it for good. */
+bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond);
+/* A block as vp_lane_alloc() would find, whatever it waits for; NULL: none. */
+struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *req);
+/* Is the block live (and not parked)? If so, it leaves its lane: from here on the library's lock alone guards it. */
+bool vp_lane_recall(struct vp_region *block);
+/* Frees for good what all lanes hold, and counts what they did. */
+void vp_lanes_flush(struct vp_pool *pool);
+/* Returns when no call without the library's lock is under way that has not seen what was stored before. */
+void vp_lanes_pass(struct vp_pool *pool);
+/* The line ends (its stream can still be named): frees for good what it holds, and parks no more. */
+void vp_lane_close(struct vp_pool *pool, struct vp_line *line);
+
+#endif
