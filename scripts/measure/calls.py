@@ -198,7 +198,7 @@ def with_kernel(bench):
 
 
 def probes():
-    same, streams = "pair, same size and stream", "pair, 4 streams in turn"
+    same, streams = "pair, same size and stream", "pair, 4 streams in use"
     crowd, hand_over = "pair at 64k live blocks of random sizes", "hand-over between streams"
     return [
         simulated_pair(same, "pair", 150),

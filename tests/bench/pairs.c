@@ -30,11 +30,14 @@ static void same_stream(void *user, int count)
         gpu_free_on(p->streams[0], gpu_alloc_on(p->streams[0], p->bytes));
 }
 
+/* The streams take turns; each makes many pairs in its turn. */
 static void each_stream(void *user, int count)
 {
     const struct pairs *p = user;
-    for (int i = 0; i < count; i++)
-        gpu_free_on(p->streams[i % STREAMS], gpu_alloc_on(p->streams[i % STREAMS], p->bytes));
+    for (int i = 0; i < count; i++) {
+        bench_stream stream = p->streams[i * STREAMS / count];
+        gpu_free_on(stream, gpu_alloc_on(stream, p->bytes));
+    }
 }
 
 static void synchronous(void *user, int count)
