@@ -40,8 +40,6 @@
       "Verify the pool's invariants after each operation: very slow, for finding faults.") \
     X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
       "Pages that the vpmm policy maps in advance.") \
-    X(SIZE, vpmm_va, "VPOOL_VPMM_VA", "0", "0..64T", \
-      "Size of one address reservation of the vpmm policy; 0 is automatic.") \
     X(FOREIGN, sim, "VPOOL_SIM", "", "", \
       "Settings of the simulated driver.") \
     X(FOREIGN, cuda_headers, "VPOOL_CUDA_HEADERS", "", "auto, pypi, installed", \

@@ -76,10 +76,8 @@ static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct
 }
 
 static void harvest_index(struct vp_pool *pool, struct harvest *h, struct vp_index *index) {
-    struct vp_region *r;
-    RB_FOREACH(r, vp_region_tree, &index->tree)
-        if (r->size >= pool->granularity)
-            harvest_region(pool, h, r);
+    for (struct vp_region *r = vp_index_first(index, pool->granularity); r; r = vp_index_next(index, r))
+        harvest_region(pool, h, r);
 }
 
 static void harvest_all(struct vp_pool *pool, struct harvest *h) {

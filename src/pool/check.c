@@ -73,8 +73,7 @@ static void check_region(struct walk *w, const struct vp_region *r) {
     case VP_FREE:
         w->free_regions++;
         check_pieces(w, r);
-        if (!r->index || r->index->zone != r->space->zone ||
-            RB_FIND(vp_region_tree, &r->index->tree, (struct vp_region *)r) != r)
+        if (!r->index || r->index->zone != r->space->zone)
             breach(w, "a free region is filed", r);
         else
             for (const struct vp_piece *p = r->pieces; p; p = p->next)
@@ -92,13 +91,13 @@ static void check_region(struct walk *w, const struct vp_region *r) {
 }
 
 static void check_tree(struct walk *w, const struct vp_index *index, size_t *count) {
-    struct vp_region *r, *last = NULL;
-    RB_FOREACH(r, vp_region_tree, (struct vp_region_tree *)&index->tree) {
+    size_t last = 0;
+    for (const struct vp_region *r = vp_index_first(index, 0); r; r = vp_index_next(index, r)) {
         if (r->index != index || r->state != VP_FREE)
             breach(w, "an index holds free regions of its own", r);
-        if (last && vp_region_compare(last, r) >= 0)
+        if (r->size < last)
             breach(w, "an index is in order", r);
-        last = r;
+        last = r->size;
         ++*count;
     }
 }

@@ -114,8 +114,8 @@ bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const vo
 
 bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr) {
     lane_lock(lane);
-    struct vp_region *r = lane->count < VP_LANE_PARKED && names(lane, stream) ? forget(lane, addr) : NULL;
-    bool parked = r && !vp_pool_worth_event(lane->pool, r->size);
+    struct vp_region *r = lane->count < VP_LANE_PARKED ? forget(lane, addr) : NULL;
+    bool parked = r && !vp_pool_worth_event(lane->pool, r->size) && names(lane, stream);
     if (parked)
         push(lane, r);
     else if (r)

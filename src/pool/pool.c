@@ -71,11 +71,6 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_list_init(&pool->spare_lanes);
     vp_list_init(&pool->kept_used);
     RB_INIT(&pool->kept);
-    for (int z = 0; z < VP_ZONES; z++) {
-        pool->met[z].zone = pool->mixed[z].zone = z;
-        RB_INIT(&pool->met[z].tree);
-        RB_INIT(&pool->mixed[z].tree);
-    }
     vp_slab_init(&pool->region_slab, sizeof(struct vp_region));
     vp_slab_init(&pool->piece_slab, sizeof(struct vp_piece));
     vp_slab_init(&pool->chunk_slab, sizeof(struct vp_chunk));
@@ -83,7 +78,13 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_slab_init(&pool->share_slab, sizeof(struct vp_share));
     vp_slab_init(&pool->kept_slab, sizeof(struct vp_kept));
     vp_slab_init(&pool->lane_slab, sizeof(struct vp_lane));
-    int err = reserve_first(pool);
+    vp_slab_init(&pool->bins_slab, sizeof(struct vp_bins));
+    int err = 0;
+    for (int z = 0; z < VP_ZONES && !err; z++)
+        if (!(err = vp_index_init(pool, &pool->met[z], NULL, z)))
+            err = vp_index_init(pool, &pool->mixed[z], NULL, z);
+    if (!err)
+        err = reserve_first(pool);
     if (!err && policy->open)
         err = policy->open(pool);
     if (err)
@@ -119,7 +120,7 @@ void vp_pool_finish(struct vp_pool *pool, bool driver) {
         munmap(pool->scratch.mem, pool->scratch.bytes);
     vp_map_finish(&pool->live);
     struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab };
+                                &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab, &pool->bins_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         vp_slab_finish(slabs[i]);
 }
@@ -186,8 +187,9 @@ void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *c
     block->state = VP_FREE;
     block->index = NULL;
     vp_region_one_piece(pool, block, cond, ++pool->age);
-    vp_region_join(pool, block);
-    if (pool->policy->homes)
+    block = vp_region_join(pool, block);
+    /* A chunk may be wholly free now only if there is room for one. */
+    if (pool->policy->homes && block->size >= pool->granularity)
         vp_mapping_go_home(pool, addr, end);
 }
 
@@ -240,8 +242,7 @@ void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line) {
         return;
     assert(!share->lane);
     for (int z = 0; z < VP_ZONES; z++) {
-        assert(RB_EMPTY(&share->index[z].tree));
-        vp_list_remove(&share->index[z].link);
+        vp_index_finish(pool, &share->index[z]);
     }
     vp_slab_free(&pool->share_slab, share);
     line->share = NULL;
@@ -255,7 +256,7 @@ struct vp_pool_stats vp_pool_stats(struct vp_pool *pool) {
 size_t vp_pool_metadata(const struct vp_pool *pool) {
     size_t bytes = pool->live.slots ? (pool->live.mask + 1) * sizeof *pool->live.slots : 0;
     const struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                      &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab };
+                                      &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab, &pool->bins_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         bytes += slabs[i]->bytes;
     return bytes + pool->scratch.bytes;

@@ -56,7 +56,12 @@ struct vp_region {
         struct {                /* free and zombie */
             struct vp_piece *pieces;
             struct vp_index *index;
-            RB_ENTRY(vp_region) by_size;
+            union {
+                RB_ENTRY(vp_region) by_size;
+                struct {
+                    struct vp_region *next, *prev;
+                } in_bin;
+            };
         };
         struct {                /* live */
             size_t asked;       /* bytes the program asked for */
@@ -71,9 +76,20 @@ struct vp_region {
 
 RB_HEAD(vp_region_tree, vp_region);
 
-/* Free regions of one zone by size, then address: those that all may use, those of one line, and the mixed ones. */
+/* Small free regions: a bin for each size, the last freed first. */
+enum { VP_BINNED = 1 << 20, VP_BINS = VP_BINNED / VP_QUANTUM };
+
+struct vp_bins {
+    void *slab_link;            /* while it is spare; all else is zero then */
+    uint32_t words;             /* which of `some` are not 0 */
+    uint64_t some[VP_BINS / 64];    /* which bins hold regions */
+    struct vp_region *first[VP_BINS];
+};
+
+/* Free regions of one zone by size: those that all may use, those of one line, and the mixed ones. */
 struct vp_index {
-    struct vp_region_tree tree;
+    struct vp_region_tree tree; /* by size, then address; all of a zone without bins */
+    struct vp_bins *bins;       /* of the small zone: its regions below VP_BINNED; else NULL */
     struct vp_line *line;       /* NULL: of met, and of mixed */
     enum vp_zone_name zone;
     struct vp_list link;        /* vp_pool.line_indexes (those of lines) */
@@ -184,7 +200,7 @@ struct vp_pool {
     uint64_t age, serial, marks;
     uint64_t moves;             /* lines->moves when the free regions were last filed anew */
 
-    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, share_slab, kept_slab, lane_slab;
+    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, share_slab, kept_slab, lane_slab, bins_slab;
     struct scratch {
         void *mem;
         size_t bytes;

@@ -14,8 +14,19 @@ static inline CUdeviceptr vp_region_end(const struct vp_region *r) {
     return r->addr + r->size;
 }
 
+/* ---- index.c: free regions by size ---- */
+
 int vp_region_compare(const struct vp_region *a, const struct vp_region *b);
-RB_PROTOTYPE(vp_region_tree, vp_region, by_size, vp_region_compare)
+/* Fills in an empty index; the caller links it. 0 or -ENOMEM. */
+int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_line *line, enum vp_zone_name zone);
+/* Unlinks an empty index. */
+void vp_index_finish(struct vp_pool *pool, struct vp_index *index);
+void vp_index_add(struct vp_index *index, struct vp_region *r);
+/* Takes a region out of the index that it is in; its size must still be what it was. */
+void vp_index_remove(struct vp_region *r);
+/* The smallest region of at least `size` bytes, and the next larger (or equal) one; NULL: none. */
+struct vp_region *vp_index_first(const struct vp_index *index, size_t size);
+struct vp_region *vp_index_next(const struct vp_index *index, const struct vp_region *r);
 
 /* ---- space.c: regions and the addresses they partition ---- */
 
@@ -38,6 +49,8 @@ struct vp_region *vp_region_prev(const struct vp_region *r);
 struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at);
 /* The region that is exactly [addr, end), cut out of the one region that holds it. */
 struct vp_region *vp_region_carve(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* The same of a free region, to go live: it comes back in no index and without pieces. */
+struct vp_region *vp_region_take(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end);
 /* Unites `r` with neighbours of the same state (not live) and files it; returns the united region. */
 struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r);
 /* Takes a region out of the index or hole list it is filed in, so that its state may change. Pieces stay. */

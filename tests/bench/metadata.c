@@ -37,8 +37,8 @@ static void chunks(bench_stream stream, bench_block *large, size_t n)
         large[i / HANDLES_A_BLOCK] = gpu_alloc_on(stream, HANDLES_A_BLOCK * HANDLE);
 }
 
-/* Of 2 N blocks of one handle, frees the even or the odd ones, N handles that lie apart; has these mapped side
- * by side, and puts everything back. */
+/* Of 2 N blocks of one handle, frees the even or the odd ones, N handles that lie apart; has these mapped
+ * side by side, and puts everything back. */
 static void remap(bench_stream stream, bench_block *small, bench_block *large, size_t n, int odd)
 {
     for (size_t i = (size_t)odd; i < 2 * n; i += 2)
