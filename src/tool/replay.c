@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct vp_policy *const policies[] = { &vp_policy_vpool, &vp_policy_vpmm };
+static const struct vp_policy *const policies[] = { &vp_policy_vpool, &vp_policy_vpmm, &vp_policy_bfc, &vp_policy_es, &vp_policy_gmlake };
 
 enum { POLICIES = sizeof policies / sizeof *policies };
 
@@ -217,7 +217,10 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct opt
 static int replay(struct driver *d, const struct options *o, const struct vp_policy *policy, const struct vp_trace *trace,
                   struct result *result) {
     struct run run = { .driver = d, .result = result };
-    const struct vp_pool_config config = { .handle = o->handle };
+    const struct vp_pool_config config = { .handle = o->handle,
+                                           .split_most = vp_options()->bfc_max_split,
+                                           .stitch_least = vp_options()->gmlake_fragment,
+                                           .stitched_most = vp_options()->gmlake_stitched };
     int err = start_device(d);
     if (err)
         return err;
