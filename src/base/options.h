@@ -41,8 +41,6 @@
       "Verify the pool's invariants after each operation: very slow, for finding faults.") \
     X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
       "Pages that the vpmm policy maps in advance.") \
-    X(SIZE, vpmm_va, "VPOOL_VPMM_VA", "0", "0..64T", \
-      "Size of one address reservation of the vpmm policy; 0 is automatic.") \
     X(SIZE, bfc_max_split, "VPOOL_BFC_MAX_SPLIT", "0", "0..64T", \
       "Blocks from this size on are not split by the bfc policy (PyTorch's max_split_size); 0: all are.") \
     X(SIZE, gmlake_fragment, "VPOOL_GMLAKE_FRAGMENT", "512M", "0..64T", \

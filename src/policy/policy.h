@@ -32,6 +32,6 @@ struct vp_policy {
     int (*alloc)(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
 };
 
-extern const struct vp_policy vp_policy_vpool, vp_policy_vpmm, vp_policy_bfc, vp_policy_es, vp_policy_gmlake;
+extern const struct vp_policy vp_policy_vpool, vp_policy_vpmm, vp_policy_bfc, vp_policy_es, vp_policy_gmlake, vp_policy_native;
 
 #endif

@@ -20,7 +20,7 @@
 enum { VP_LANE_PARKED = 8, VP_LANE_RECENT = 64 };
 
 struct vp_lane {
-    _Alignas(64) atomic_bool locked;
+    atomic_bool locked;
     bool listed;                /* on vp_pool.busy_lanes; whoever lists it, flushes it */
     unsigned count;             /* of parked */
     uint64_t id;                /* of its line; 0: it has none */
@@ -35,6 +35,7 @@ struct vp_lane {
         vp_cond cond;           /* only if an event was recorded at the free; else a later one will do for others */
     } parked[VP_LANE_PARKED];   /* oldest first */
     struct vp_region *recent[VP_LANE_RECENT];   /* live ones that this lane gave out, by address; some are forgotten */
+    char apart[64];             /* from what another thread writes */
 };
 
 /* ---- without the library's lock; both answer false where the slow way must decide ---- */

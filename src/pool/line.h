@@ -78,7 +78,7 @@ struct vp_line {
 
 struct vp_line_stats {
     uint64_t records, barriers, queries, waits;     /* calls of cuEventRecord, cuCtxRecordEvent, cuEventQuery, cuStreamWaitEvent */
-    uint64_t ns;                                    /* spent in them */
+    uint64_t ns;                                    /* spent in them, by a sample */
 };
 
 struct vp_context {
@@ -110,6 +110,7 @@ struct vp_lines {
     uint64_t barriers_made;
     uint32_t streams_seen;
     uint64_t recorded;          /* events recorded so far */
+    uint64_t calls;             /* of those that are timed, one in some */
     uint64_t moves;             /* how often some line's `met` moved */
     CUresult error;             /* the last answer of a query that was neither done nor not-ready; 0: none */
     void (*closing)(void *user, struct vp_line *line);  /* told while a line's stream, or the end of its context, can still be named */
