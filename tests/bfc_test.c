@@ -22,6 +22,7 @@ static const struct {
     { "from 10 MiB on a segment is whole 2 MiB", 0, "a+20 held=20 b+21 held=44" },
     { "the smallest that fits", 0, "a+28 b+20 c+24 a- b- c- d+22 d@c held=72" },
     { "of equals the lowest", 0, "a+20 b+20 c+20 c- b- a- d+20 d@a e+20 e@b held=60" },
+    { "of small equals too", 0, "a+1 b+1 c+1 d+1 a- c- e+1 e@a held=4" },
     { "large blocks are split if more than 1 MiB is over", 0, "a+24 a- b+21 c+3 c>b held=24" },
     { "free neighbours unite", 0, "a+6 b+19 c+15 a- c- b- d+40 d@a held=40" },
     { "segments do not", 0, "a+20 b+20 a- b- c+40 c^a c^b held=80" },
@@ -64,6 +65,9 @@ Test(bfc, what_is_over)
     fx_open_pool(SIM, &vp_policy_bfc, &config);
     cr_assert_eq(taken(fx_alloc(1, 1)), 512);
     cr_assert_eq(taken(fx_alloc(513, 1)), 1024);
+    cr_assert_eq(taken(fx_alloc(MiB, 1)), MiB);
+    cr_assert_eq(taken(fx_alloc(MiB - 2048, 1)), MiB - 2048, "512 bytes over are a block");
+    cr_assert_eq(fx.pool.stats.held_bytes, 2 * MiB);
     cr_assert_eq(taken(fx_alloc(12 * MiB - 1, 1)), 12 * MiB);
     cr_assert_eq(taken(fx_alloc(11 * MiB, 1)), 12 * MiB, "1 MiB over stays with the block");
     cr_assert_eq(taken(fx_alloc(11 * MiB - 512, 1)), 11 * MiB - 512, "more does not");

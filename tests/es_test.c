@@ -28,6 +28,7 @@ static const struct {
     { "cudaMalloc waits for cudaFree", "S0 a+20 a- b+20 b@a held=40" },
     { "idle pages are given back one by one", "a+30 b+60 c+30 b- trim held=80 a- trim held=40 d+50 d@a held=120" },
     { "the lowest unmapped place is completed first", "a+40 b+40 c+40 d+40 a- c- trim held=80 e+30 e@a held=120 f+40 f@c" },
+    { "not through what is in flight", "a+40 b+40 c+40 a- trim busy2 S2 b- S1 d+80 d>c held=160 idle2 e+80 e@a held=200" },
     { "one that is too small is passed over", "a+40 b+40 a- trim held=40 c+41 c>b held=120 d+40 d@a" },
 };
 

@@ -41,6 +41,8 @@ static const struct {
       "c+4 retaken=2 stitches=1 held=8" },
     { "as long as they find room all stay", 0, 15 * CHUNK,
       "a+3 w+1 b+3 x+1 a- b- c+4 c- d+5 d- e+6 e- mark d+5 d- e+6 e- c+4 retaken=3 quiet held=8" },
+    { "the next one is, where that is in use", 0, 12 * CHUNK,
+      "a+3 w+1 b+3 x+1 e+3 y+1 f+3 z+1 a- b- c+4 e- f- d+5 d- g+6 g- mark d+5 retaken=0 stitches=1" },
     { "one in use stays", 0, 6 * CHUNK, "a+3 w+1 b+3 x+1 a- b- c+4 e+4 held=10 c- mark f+4 f@c retaken=1" },
 
     { "each stream has its own", 0, 0, "a+4 a- S2 b+4 b^a held=8 S1 c+4 c@a held=8" },

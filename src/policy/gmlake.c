@@ -127,11 +127,6 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if (req->zone == VP_ZONE_SMALL)
         return vp_bfc_alloc(pool, req, out);
     int err = find(pool, req, &run);
-    /* Many small pBlocks may wait for work that is over by now. */
-    if (!err && !run.region) {
-        bool moved = vp_fit_refresh(pool);
-        err = pool->lines->error ? -EIO : moved ? find(pool, req, &run) : 0;
-    }
     if (err)
         return err;
     if (!run.region) {

@@ -27,7 +27,7 @@ struct search {
     enum vp_rank rank;
     struct vp_run best;
     size_t best_rank;
-    bool held_up;               /* a region would do, if work on it were known to be over */
+    bool held_up;               /* some of the stream's memory waits for others' work that is not known to be over */
 };
 
 static size_t rank_of(const struct search *s, const struct vp_run *run) {
@@ -37,25 +37,25 @@ static size_t rank_of(const struct search *s, const struct vp_run *run) {
 }
 
 static void look_at(struct search *s, struct vp_region *r) {
-    bool room = false;
+    size_t usable = 0;
     if (vp_mapping_at(s->pool, r->addr)->chunk->stream != vp_owner_of(s->req))
         return;
     for (struct vp_run run = vp_owned_next(r, r->addr, s->req); run.region; run = vp_owned_next(r, run.end, s->req)) {
+        size_t rank = rank_of(s, &run);
+        usable += vp_run_size(&run);
         if (vp_run_size(&run) < s->req->size)
             continue;
-        size_t rank = rank_of(s, &run);
-        room = true;
         if (!s->best.region || rank < s->best_rank || (rank == s->best_rank && run.begin < s->best.begin)) {
             s->best = run;
             s->best_rank = rank;
         }
     }
-    s->held_up |= !room;
+    s->held_up |= usable < r->size;
 }
 
-/* `whole`: each region of the index is one run, so that the search ends where they become larger than the best. */
-static void search_index(struct search *s, const struct vp_index *index, bool whole) {
-    for (struct vp_region *r = vp_index_first(index, s->req->size); r; r = vp_index_next(index, r)) {
+/* Looks at regions of `least` bytes and more. `whole`: each region of the index is one run, so that the search ends where they become larger than the best. */
+static void search_index(struct search *s, const struct vp_index *index, size_t least, bool whole) {
+    for (struct vp_region *r = vp_index_first(index, least); r; r = vp_index_next(index, r)) {
         if (whole && s->best.region && r->size > s->best_rank)
             break;
         look_at(s, r);
@@ -65,14 +65,17 @@ static void search_index(struct search *s, const struct vp_index *index, bool wh
 static struct search search(const struct vp_pool *pool, const struct vp_request *req, enum vp_rank rank) {
     struct search s = { .pool = pool, .req = req, .rank = rank };
     const struct vp_index *index;
-    search_index(&s, &pool->met[req->zone], true);
+    search_index(&s, &pool->met[req->zone], req->size, true);
     if (req->line && req->line->share && req->line->context->device == pool->device)
-        search_index(&s, &req->line->share->index[req->zone], true);
-    search_index(&s, &pool->mixed[req->zone], false);
-    if (!s.best.region)
-        vp_list_each(index, &pool->line_indexes, link)
-            if (index->zone == req->zone && index->line != req->line)
-                search_index(&s, index, false);
+        search_index(&s, &req->line->share->index[req->zone], req->size, true);
+    search_index(&s, &pool->mixed[req->zone], req->size, false);
+    if (s.best.region)
+        return s;
+    /* All that is held up, small or large: together with its neighbours it might do. */
+    search_index(&s, &pool->mixed[req->zone], 0, false);
+    vp_list_each(index, &pool->line_indexes, link)
+        if (index->zone == req->zone && index->line != req->line)
+            search_index(&s, index, 0, false);
     return s;
 }
 

@@ -28,7 +28,7 @@ static inline size_t vp_run_size(const struct vp_run *run) {
 enum vp_rank { VP_RANK_SIZE, VP_RANK_ROOM };
 
 /*
- * Best fit among the runs of the request's own stream; of equals, the lowest. If something would fit but for work that is not known to be over, the driver is asked first. 0, with
+ * Best fit among the runs of the request's own stream; of equals, the lowest. If nothing fits and others' work on the stream's memory is not known to be over, the driver is asked first. 0, with
  * `run->region` NULL if nothing fits; -EAGAIN: the host should wait (see vp_pool_alloc); -EIO.
  */
 int vp_owned_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank, struct vp_run *run);
