@@ -10,6 +10,8 @@ static const char SIM[] = "backing=ledger,capacity=1G,granularity=2M";
 
 enum { HALF = 512 * 1024 };
 
+static const struct vp_pool_config automatic;
+
 static const struct {
     const char *name;
     const char *script;
@@ -24,11 +26,15 @@ static const struct {
     { "split to the last 512 bytes", "a+24 b+16 a- c+23 c@a d+1 held=44" },
     { "small and large never share", "a+6 b+1 b^a held=44" },
     { "each stream has its own segments", "a+20 a- S2 b+20 b^a held=80 S1 c+20 c@a S2 b- held=80" },
-    { "what another stream frees waits for it", "a+40 busy2 S2 a- S1 b+40 b>a held=80 idle2 c+40 c@a held=80" },
+    { "what another stream frees waits for it",
+      "a+40 busy2 S2 a- S1 b+40 b>a held=80 idle2 c+40 c@a held=80" },
     { "cudaMalloc waits for cudaFree", "S0 a+20 a- b+20 b@a held=40" },
-    { "idle pages are given back one by one", "a+30 b+60 c+30 b- trim held=80 a- trim held=40 d+50 d@a held=120" },
-    { "the lowest unmapped place is completed first", "a+40 b+40 c+40 d+40 a- c- trim held=80 e+30 e@a held=120 f+40 f@c" },
-    { "not through what is in flight", "a+40 b+40 c+40 a- trim busy2 S2 b- S1 d+80 d>c held=160 idle2 e+80 e@a held=200" },
+    { "idle pages are given back one by one",
+      "a+30 b+60 c+30 b- trim held=80 a- trim held=40 d+50 d@a held=120" },
+    { "the lowest unmapped place is completed first",
+      "a+40 b+40 c+40 d+40 a- c- trim held=80 e+30 e@a held=120 f+40 f@c" },
+    { "not through what is in flight",
+      "a+40 b+40 c+40 a- trim busy2 S2 b- S1 d+80 d>c held=160 idle2 e+80 e@a held=200" },
     { "one that is too small is passed over", "a+40 b+40 a- trim held=40 c+41 c>b held=120 d+40 d@a" },
 };
 
@@ -36,7 +42,7 @@ Test(es, cases)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_log_info("%s", cases[i].name);
-        fx_open_pool(SIM, &vp_policy_es, &(struct vp_pool_config){ .va = 0 });
+        fx_open_pool(SIM, &vp_policy_es, &automatic);
         fx_script(cases[i].script, HALF);
         fx_close();
     }
@@ -45,7 +51,7 @@ Test(es, cases)
 /* Where the caching allocator would leave 1 MiB with the block. */
 Test(es, blocks_are_as_large_as_asked)
 {
-    fx_open_pool(SIM, &vp_policy_es, &(struct vp_pool_config){ .va = 0 });
+    fx_open_pool(SIM, &vp_policy_es, &automatic);
     cr_assert_eq(vp_pool_find(&fx.pool, fx_alloc(20 * MiB - 512, 1))->size, 20 * MiB - 512);
     cr_assert_eq(vp_pool_find(&fx.pool, fx_alloc(1, 1))->size, 512);
     fx_close();
@@ -54,7 +60,7 @@ Test(es, blocks_are_as_large_as_asked)
 /* A range of addresses for each stream and kind of request: an eighth more than the device has. */
 Test(es, one_reservation_for_a_stream)
 {
-    fx_open_pool(SIM, &vp_policy_es, &(struct vp_pool_config){ .va = 0 });
+    fx_open_pool(SIM, &vp_policy_es, &automatic);
     cr_assert_eq(fx.pool.stats.calls.reserve, 0);
     fx_script("a+20 b+60 c+100", HALF);
     cr_assert_eq(fx.pool.stats.calls.reserve, 1);
@@ -76,7 +82,7 @@ Test(es, a_full_range_is_followed_by_another)
 /* 88 MiB, of which the simulator's own block takes one granule. */
 Test(es, free_pages_are_given_back_when_the_device_has_no_more)
 {
-    fx_open_pool("backing=ledger,capacity=88M,granularity=2M", &vp_policy_es, &(struct vp_pool_config){ .va = 0 });
+    fx_open_pool("backing=ledger,capacity=88M,granularity=2M", &vp_policy_es, &automatic);
     fx_script("a+40 b+40 c+40 a- c- S2 d+80 held=120 S1 e+40 e@a held=160 f!40 held=160", HALF);
     fx_close();
 }

@@ -7,7 +7,7 @@ static const char SIM[] = "backing=ledger,capacity=1G,granularity=64K,lazy=0";
 
 enum { CHUNK = 64 * 1024 };
 
-/* Requests from FRAGMENT chunks on are stitched, in the cases that say so; they are too large to share a segment. */
+/* Requests from so many chunks on are stitched, in the cases that say so; they are too large to share. */
 enum { FRAGMENT = 400 };
 
 static const struct {
@@ -23,11 +23,14 @@ static const struct {
     { "not one that is larger", 0, 0, "a+3 w+1 b+3 x+1 a- b- c+6 c- mark d+5 d^c retaken=0 held=8" },
     { "not while one of its pBlocks is in use", 0, 0,
       "a+2 w+1 b+2 x+1 a- b- c+4 c- e+2 e@a d+4 d^c held=8 e- d- f+4 f@c held=8" },
-    { "a pBlock of a stitched block is free when that is", 0, 0, "a+2 w+1 b+2 x+1 a- b- c+4 c- d+2 d@a e+2 e@b held=6" },
-    { "S2: the smallest larger pBlock is split", 0, 0, "a+8 w+1 b+4 x+1 a- b- c+3 c@b d+1 d>c e+7 e@a f+1 f>e held=14" },
+    { "a pBlock of a stitched block is free when that is", 0, 0,
+      "a+2 w+1 b+2 x+1 a- b- c+4 c- d+2 d@a e+2 e@b held=6" },
+    { "S2: the smallest larger pBlock is split", 0, 0,
+      "a+8 w+1 b+4 x+1 a- b- c+3 c@b d+1 d>c e+7 e@a f+1 f>e held=14" },
     { "S3: the largest first, the last is split", 0, 0,
       "a+2 w+1 b+3 x+1 c+4 y+1 a- b- c- mark d+6 held=12 stitches=1 e+2 e@a f+1 held=12 f^d f^e" },
-    { "S4: what is short is made and stitched", 0, 0, "a+2 w+1 a- b+5 b^a held=6 b- mark c+5 c@b quiet d+1 held=7" },
+    { "S4: what is short is made and stitched", 0, 0,
+      "a+2 w+1 a- b+5 b^a held=6 b- mark c+5 c@b quiet d+1 held=7" },
     { "S4: nothing is free", 0, 0, "a+5 held=5 b+3 held=8" },
     { "pBlocks that were split unite", 0, 0, "a+8 w+1 a- b+3 c+5 c>b b- c- mark d+8 d@a stitches=0 held=9" },
 

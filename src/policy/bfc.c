@@ -1,15 +1,21 @@
 /*
- * PyTorch's caching allocator (c10/cuda/CUDACachingAllocator), "best fit with coalescing", on our mechanisms. As published:
- *   - sizes are rounded up to 512 bytes; requests of at most 1 MiB are small, the others large, and the two never share memory;
- *   - memory is got in segments: 2 MiB for small requests, 20 MiB for large ones below 10 MiB, and for the rest their size rounded up to 2 MiB;
- *   - a request takes the best fit among the free blocks of its own stream; what is over becomes a free block of its own if it is at least 512 bytes
- *     (small), or more than 1 MiB (large);
+ * PyTorch's caching allocator (c10/cuda/CUDACachingAllocator), "best fit with coalescing", on our
+ * mechanisms. As published:
+ *   - sizes are rounded up to 512 bytes; requests of at most 1 MiB are small, the others large, and the two
+ *     never share memory;
+ *   - memory is got in segments: 2 MiB for small requests, 20 MiB for large ones below 10 MiB, and for the
+ *     rest their size rounded up to 2 MiB;
+ *   - a request takes the best fit among the free blocks of its own stream; what is over becomes a free
+ *     block of its own if it is at least 512 bytes (small), or more than 1 MiB (large);
  *   - free neighbours unite within their segment;
- *   - with a largest size to split (max_split_size), larger blocks stay whole: smaller requests do not get them, and larger requests only if less than 20 MiB are over;
- *   - if the device has no more, every segment that is wholly free is given back, and the request tried again.
+ *   - with a largest size to split (max_split_size), larger blocks stay whole: smaller requests do not get
+ *     them, and larger requests only if less than 20 MiB are over;
+ *   - if the device has no more, every segment that is wholly free is given back, and the request tried
+ *     again.
  *
- * A segment is one handle in a range of its own. Whereas the original is told by record_stream that other streams used a block, here a block freed on another stream waits for
- * it. Not modelled: rounding to powers of two and the collection of old blocks, both off unless asked for.
+ * A segment is one handle in a range of its own. Whereas the original is told by record_stream that other
+ * streams used a block, here a block freed on another stream waits for it. Not modelled: rounding to powers
+ * of two and the collection of old blocks, both off unless asked for.
  */
 #include "policy/bfc.h"
 
@@ -33,14 +39,18 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 }
 
 size_t vp_bfc_segment(const struct vp_pool *pool, size_t size) {
-    size_t segment = size <= VP_BFC_SMALL ? SMALL_SEGMENT : size < LARGE_SHARED ? LARGE_SEGMENT : vp_round_up(size, LARGE_ROUND);
+    size_t segment = vp_round_up(size, LARGE_ROUND);
+    if (size < LARGE_SHARED)
+        segment = size <= VP_BFC_SMALL ? SMALL_SEGMENT : LARGE_SEGMENT;
     return vp_round_up(segment, pool->granularity);
 }
 
 /* Of a run, the bytes that the request takes. */
 static size_t share(const struct vp_pool *pool, const struct vp_request *req, const struct vp_run *run) {
     size_t most = pool->config.split_most, over = vp_run_size(run) - req->size;
-    bool split = req->zone == VP_ZONE_SMALL ? over >= VP_QUANTUM : over > VP_BFC_SMALL && (!most || req->size < most);
+    bool split = over > VP_BFC_SMALL && (!most || req->size < most);
+    if (req->zone == VP_ZONE_SMALL)
+        split = over >= VP_QUANTUM;
     return split ? req->size : vp_run_size(run);
 }
 

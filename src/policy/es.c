@@ -1,11 +1,15 @@
 /*
- * PyTorch's expandable segments (expandable_segments:True of its caching allocator), on our mechanisms. As published:
- *   - each stream has one range of addresses for small requests (at most 1 MiB) and one for large ones, an eighth larger than the device's memory; pages of
- *     2 MiB in the one and of 20 MiB in the other are mapped as they are needed;
- *   - a request takes the best fit among the free blocks of its range, where a block that could grow into unmapped addresses counts as large as it could
- *     become; what is over, 512 bytes and more, stays free;
- *   - if nothing fits, the lowest place that has unmapped addresses and room is completed: a free block before it is used along with it;
- *   - if the device has no more, the pages that are wholly free are unmapped and given back, and the request tried again.
+ * PyTorch's expandable segments (expandable_segments:True of its caching allocator), on our mechanisms. As
+ * published:
+ *   - each stream has one range of addresses for small requests (at most 1 MiB) and one for large ones, an
+ *     eighth larger than the device's memory; pages of 2 MiB in the one and of 20 MiB in the other are
+ *     mapped as they are needed;
+ *   - a request takes the best fit among the free blocks of its range, where a block that could grow into
+ *     unmapped addresses counts as large as it could become; what is over, 512 bytes and more, stays free;
+ *   - if nothing fits, the lowest place that has unmapped addresses and room is completed: a free block
+ *     before it is used along with it;
+ *   - if the device has no more, the pages that are wholly free are unmapped and given back, and the
+ *     request tried again.
  */
 #include "policy/owned.h"
 
@@ -38,19 +42,22 @@ static int reserve(struct vp_pool *pool, const struct vp_request *req) {
         va = total + total / VA_OVER;
     }
     int err = vp_space_add(pool, req->zone, vp_round_up(va > req->size ? va : req->size, page));
+    /* The last of the list is the new one. */
     if (!err)
         vp_container_of(pool->spaces.prev, struct vp_space, link)->stream = vp_owner_of(req);
     return err;
 }
 
 /* Are the bytes from `at` on free and usable, or not mapped, as far as the request needs? */
-static bool room_at(const struct vp_space *s, const struct vp_region *r, CUdeviceptr at, const struct vp_request *req) {
+static bool room_at(const struct vp_space *s, const struct vp_region *r, CUdeviceptr at,
+                    const struct vp_request *req) {
     CUdeviceptr end = at + req->size;
     if (end > s->base + s->size)
         return false;
     for (; r && r->addr < end; r = vp_region_next(r)) {
-        CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
-        if (r->state != VP_HOLE && (r->state != VP_FREE || !vp_range_usable(r, r->addr > at ? r->addr : at, stop, req, VP_USE_READY)))
+        CUdeviceptr from = r->addr > at ? r->addr : at, to = vp_region_end(r) < end ? vp_region_end(r) : end;
+        bool usable = r->state == VP_FREE && vp_range_usable(r, from, to, req, VP_USE_READY);
+        if (!usable && r->state != VP_HOLE)
             return false;
     }
     return true;
@@ -69,7 +76,7 @@ static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req
             struct vp_region *before = vp_region_prev(r);
             struct vp_run last = { 0 };
             if (before && before->state == VP_FREE)
-                for (struct vp_run run = vp_owned_next(before, before->addr, req); run.region; run = vp_owned_next(before, run.end, req))
+                vp_owned_each(run, before, req)
                     last = run;
             if (last.region && last.end == r->addr && room_at(s, before, last.begin, req))
                 return last.begin;
@@ -80,7 +87,10 @@ static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req
     return 0;
 }
 
-/* Maps the pages that [at, at + size) still lacks. What is mapped when a page cannot be had stays free memory. */
+/*
+ * Maps the pages that [at, at + size) still lacks. What is mapped when a page cannot be had stays free
+ * memory.
+ */
 static int complete(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr at) {
     size_t page = page_size(pool, req->zone);
     for (CUdeviceptr end = at + req->size; at < end;) {

@@ -1,18 +1,21 @@
 /*
  * GMLake (Guo et al., ASPLOS 2024; arXiv 2401.08156), on our mechanisms. As published:
- *   - physical memory comes in chunks of one granule. A primitive block (pBlock) is a row of them at their first addresses, a stitched block (sBlock) a second
- *     row of addresses for chunks of several pBlocks. When an sBlock is freed, its chunks are free in their pBlocks again, and the sBlock is kept for the next request of its
- *     size. It can be had while every chunk of it is free;
+ *   - physical memory comes in chunks of one granule. A primitive block (pBlock) is a row of them at their
+ *     first addresses, a stitched block (sBlock) a second row of addresses for chunks of several pBlocks.
+ *     When an sBlock is freed, its chunks are free in their pBlocks again, and the sBlock is kept for the
+ *     next request of its size. It can be had while every chunk of it is free;
  *   - a request, rounded up to whole chunks, is served by the first of
  *       S1  a pBlock or an sBlock of exactly its size;
  *       S2  the smallest larger pBlock, which is split;
  *       S3  several pBlocks, the largest first, of which the last is split, stitched to an sBlock;
  *       S4  a new pBlock of what all free ones together are short of, stitched to them;
  *       S5  out of memory, after what is wholly free has been given back;
- *   - requests below the fragmentation limit are not stitched: in place of S3 and S4 they get a new pBlock, as large as PyTorch's segment would be;
+ *   - requests below the fragmentation limit are not stitched: in place of S3 and S4 they get a new pBlock,
+ *     as large as PyTorch's segment would be;
  *   - the sBlocks' addresses are limited: beyond, the least recently used are unmapped (StitchFree);
- *   - small requests, of at most 1 MiB, are left to PyTorch's caching allocator, from which the rest is derived too: a stream's memory is its own. (The paper draws that line
- *     at 2 MiB, the code that its authors published at 1 MiB.)
+ *   - small requests, of at most 1 MiB, are left to PyTorch's caching allocator, from which the rest is
+ *     derived too: a stream's memory is its own. (The paper draws that line at 2 MiB, the code that its
+ *     authors published at 1 MiB.)
  */
 #include "policy/bfc.h"
 
@@ -30,19 +33,25 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 
 /* ---- S3 and S4 ---- */
 
-/* The stream's free pBlocks, at most `room` of them, into `runs`; returns how many there are, and the sum of all in `*bytes`. */
-static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct vp_run *runs, size_t room, size_t *bytes) {
+/*
+ * The stream's free pBlocks, at most `room` of them, into `runs`; returns how many there are, and the sum
+ * of all in `*bytes`.
+ */
+static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct vp_run *runs, size_t room,
+                     size_t *bytes) {
     const struct vp_space *s;
     struct vp_region *r;
     size_t count = 0;
     *bytes = 0;
     vp_list_each(s, &pool->spaces, link)
         vp_list_each(r, &s->regions, va) {
-            if (s->zone != VP_ZONE_LARGE || r->state != VP_FREE || vp_mapping_at(pool, r->addr)->chunk->stream != vp_owner_of(req))
+            if (s->zone != VP_ZONE_LARGE || r->state != VP_FREE ||
+                vp_mapping_at(pool, r->addr)->chunk->stream != vp_owner_of(req))
                 continue;
-            for (struct vp_run run = vp_owned_next(r, r->addr, req); run.region; run = vp_owned_next(r, run.end, req), count++) {
+            vp_owned_each(run, r, req) {
                 if (count < room)
                     runs[count] = run;
+                count++;
                 *bytes += vp_run_size(&run);
             }
         }
@@ -50,7 +59,8 @@ static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct 
 }
 
 /* The first `n` chunks of the pBlocks, the largest first; of equals, the lowest. */
-static void choose(const struct vp_pool *pool, struct vp_run *runs, size_t count, struct vp_chunk **chunks, size_t n) {
+static void choose(const struct vp_pool *pool, struct vp_run *runs, size_t count, struct vp_chunk **chunks,
+                   size_t n) {
     for (size_t have = 0; have < n;) {
         struct vp_run *best = &runs[0];
         for (size_t i = 1; i < count; i++)
@@ -140,5 +150,6 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 }
 
 const struct vp_policy vp_policy_gmlake = {
-    .name = "gmlake", .never_event = true, .owned = true, .homes = true, .exact = true, .layout = layout, .alloc = alloc,
+    .name = "gmlake", .never_event = true, .owned = true, .homes = true, .exact = true,
+    .layout = layout, .alloc = alloc,
 };

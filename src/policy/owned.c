@@ -27,20 +27,20 @@ struct search {
     enum vp_rank rank;
     struct vp_run best;
     size_t best_rank;
-    bool held_up;               /* some of the stream's memory waits for others' work that is not known to be over */
+    bool held_up;               /* some of the stream's memory waits for work that is not known to be over */
 };
 
 static size_t rank_of(const struct search *s, const struct vp_run *run) {
-    const struct vp_region *next = run->end == vp_region_end(run->region) ? vp_region_next(run->region) : NULL;
-    bool grows = s->rank == VP_RANK_ROOM && next && next->state == VP_HOLE;
-    return vp_run_size(run) + (grows ? next->size : 0);
+    const struct vp_region *next = vp_region_next(run->region);
+    bool last = run->end == vp_region_end(run->region), grows = next && last && next->state == VP_HOLE;
+    return vp_run_size(run) + (grows && s->rank == VP_RANK_ROOM ? next->size : 0);
 }
 
 static void look_at(struct search *s, struct vp_region *r) {
     size_t usable = 0;
     if (vp_mapping_at(s->pool, r->addr)->chunk->stream != vp_owner_of(s->req))
         return;
-    for (struct vp_run run = vp_owned_next(r, r->addr, s->req); run.region; run = vp_owned_next(r, run.end, s->req)) {
+    vp_owned_each(run, r, s->req) {
         size_t rank = rank_of(s, &run);
         usable += vp_run_size(&run);
         if (vp_run_size(&run) < s->req->size)
@@ -53,7 +53,10 @@ static void look_at(struct search *s, struct vp_region *r) {
     s->held_up |= usable < r->size;
 }
 
-/* Looks at regions of `least` bytes and more. `whole`: each region of the index is one run, so that the search ends where they become larger than the best. */
+/*
+ * Looks at regions of `least` bytes and more. `whole`: each region of the index is one run, so that the
+ * search ends where they become larger than the best.
+ */
 static void search_index(struct search *s, const struct vp_index *index, size_t least, bool whole) {
     for (struct vp_region *r = vp_index_first(index, least); r; r = vp_index_next(index, r)) {
         if (whole && s->best.region && r->size > s->best_rank)
@@ -109,7 +112,8 @@ int vp_owned_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank
     return 0;
 }
 
-int vp_owned_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req, struct vp_region **out) {
+int vp_owned_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req,
+                  struct vp_region **out) {
     struct vp_request whole = *req;
     whole.size = size;
     return vp_fit_take(pool, (struct vp_fit){ run->region, run->begin }, &whole, out);
@@ -125,7 +129,8 @@ int vp_owned_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUd
     return err;
 }
 
-int vp_owned_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n, CUdeviceptr addr) {
+int vp_owned_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n,
+                 CUdeviceptr addr) {
     struct vp_chunk **chunks = vp_pool_scratch(pool, n * sizeof *chunks);
     size_t made = 0;
     int err = chunks ? 0 : -ENOMEM;

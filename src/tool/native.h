@@ -1,6 +1,7 @@
 /*
- * CUDA's own stream-ordered pool, for what a policy leaves to CUDA: all of it under `native`. On a real device alone. The simulated driver's pool takes a freed block again for exactly its
- * own size and for nothing else; what it would hold says nothing of what CUDA's does.
+ * CUDA's own stream-ordered pool, for what a policy leaves to CUDA: all of it under `native`. On a real
+ * device alone. The simulated driver's pool takes a freed block again for exactly its own size and for
+ * nothing else; what it would hold says nothing of what CUDA's does.
  */
 #ifndef VP_TOOL_NATIVE_H
 #define VP_TOOL_NATIVE_H
@@ -20,7 +21,10 @@ struct vp_native {
     CUresult (*trim)(CUmemoryPool, size_t);
 };
 
-/* Empties the default pool of device 0, whose driver library is `handle`, and lets it keep all that it will get. For blocks numbered below `blocks`. 0, -ENOMEM or -ENODEV. */
+/*
+ * Empties the default pool of device 0, whose driver library is `handle`, and lets it keep all that it will
+ * get. For blocks numbered below `blocks`. 0, -ENOMEM or -ENODEV.
+ */
 int vp_native_init(struct vp_native *n, void *handle, size_t blocks);
 void vp_native_finish(struct vp_native *n);
 
