@@ -68,6 +68,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
             vp_lines_init(&vp_state.lines, &vp_state.drv);
             vp_state.lines.closing = closing;
             vp_state.lines.retire = retire;
+            vp_state.fast = !*vp_options()->trace && !vp_options()->check;
             vp_list_init(&vp_state.mempools);
             vp_slab_init(&vp_state.mempool_slab, sizeof(struct vp_mempool));
             vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
@@ -95,11 +96,9 @@ static const struct vp_policy *chosen_policy(void) {
     }
 }
 
-struct vp_pool *vp_state_pool(CUdevice dev) {
+struct vp_pool *vp_state_open_pool(CUdevice dev) {
     if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
         return NULL;
-    if (vp_state.pools[dev])
-        return vp_state.pools[dev];
     const struct vp_options *o = vp_options();
     const struct vp_policy *policy = chosen_policy();
     const struct vp_pool_config config = {

@@ -31,6 +31,7 @@ struct vp_state {
     pthread_mutex_t lock;
     atomic_int phase;           /* enum vp_phase */
     atomic_bool coupled;
+    bool fast;                  /* the fast path may serve: no recorder wants every event, no check runs after each */
     struct vp_driver drv;
     struct vp_lines lines;
     struct vp_pool *pools[VP_DEVICES];
@@ -57,8 +58,13 @@ extern __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibil
 bool vp_enter(void);
 void vp_leave(void);
 
-/* The pool of a device, opened at first use; NULL: the device's memory is not served. */
-struct vp_pool *vp_state_pool(CUdevice dev);
+/* Opens the pool of a device; NULL: the device's memory is not served. */
+struct vp_pool *vp_state_open_pool(CUdevice dev);
+/* The pool of a device, opened at first use. */
+static inline struct vp_pool *vp_state_pool(CUdevice dev) {
+    struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;
+    return pool ? pool : vp_state_open_pool(dev);
+}
 /* The pool and live region that begins at `ptr`, or that holds it. */
 struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool);
 struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool);

@@ -57,10 +57,7 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
 
 void vp_fast_know(CUstream stream, CUmemoryPool handle, const struct vp_line *line, const struct vp_mempool *mp) {
     struct shortcut *s = shortcut_of(stream);
-    struct vp_lane *lane = line->share ? line->share->lane : NULL;
-    /* A recorder wants every event in order, and a checked pool is checked after each. */
-    if (*vp_options()->trace || vp_options()->check)
-        return;
+    struct vp_lane *lane = vp_state.fast && line->share ? line->share->lane : NULL;
     if (s->stream != stream || s->lane != lane)
         *s = (struct shortcut){ .stream = stream, .lane = lane };
     if (mp) {

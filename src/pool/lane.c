@@ -26,29 +26,31 @@ static void lane_unlock(struct vp_lane *lane) {
 
 /* ---- blocks that it gave out ---- */
 
-static struct vp_region **recent_at(struct vp_lane *lane, CUdeviceptr addr, unsigned way) {
+static struct vp_lane_block *recent_at(struct vp_lane *lane, CUdeviceptr addr, unsigned way) {
     size_t hash = (size_t)(addr / VP_QUANTUM * UINT64_C(0x9e3779b97f4a7c15) >> 32);
     return &lane->recent[(hash + way) % VP_LANE_RECENT];
 }
 
-static void remember(struct vp_lane *lane, struct vp_region *r) {
-    for (unsigned way = 0; way < WAYS; way++)
-        if (!*recent_at(lane, r->addr, way)) {
-            *recent_at(lane, r->addr, way) = r;
-            return;
-        }
-    *recent_at(lane, r->addr, 0) = r;
+static void remember(struct vp_lane *lane, const struct vp_lane_block *block) {
+    struct vp_lane_block *at = NULL;
+    for (unsigned way = 0; way < WAYS && (!at || at->region); way++)
+        at = recent_at(lane, block->addr, way);
+    if (at->region)
+        at->region->serial = at->serial;
+    *at = *block;
 }
 
-static struct vp_region *forget(struct vp_lane *lane, CUdeviceptr addr) {
+/* True if the lane remembers a live block at that address: it comes out. */
+static bool forget(struct vp_lane *lane, CUdeviceptr addr, struct vp_lane_block *out) {
     for (unsigned way = 0; way < WAYS; way++) {
-        struct vp_region **at = recent_at(lane, addr, way), *r = *at;
-        if (r && r->addr == addr) {
-            *at = NULL;
-            return r;
+        struct vp_lane_block *at = recent_at(lane, addr, way);
+        if (at->region && at->addr == addr) {
+            *out = *at;
+            at->region = NULL;
+            return true;
         }
     }
-    return NULL;
+    return false;
 }
 
 /* ---- parked blocks ---- */
@@ -63,31 +65,46 @@ static void list(struct vp_lane *lane) {
     while (!atomic_compare_exchange_weak(&lane->pool->busy_lanes, &first, lane));
 }
 
-static void push(struct vp_lane *lane, struct vp_region *r) {
-    lane->parked[lane->count].region = r;
+static void push(struct vp_lane *lane, const struct vp_lane_block *block) {
+    lane->parked[lane->count].block = *block;
     lane->parked[lane->count].cond = (vp_cond){ 0 };
     lane->count++;
     lane->frees++;
+    lane->in_vain++;
     list(lane);
 }
 
-static struct vp_region *take_out(struct vp_lane *lane, unsigned i) {
-    struct vp_region *r = lane->parked[i].region;
+static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
+    struct vp_lane_block block = lane->parked[i].block;
     lane->count--;
     for (; i < lane->count; i++)
         lane->parked[i] = lane->parked[i + 1];
-    return r;
+    return block;
 }
 
 /* The block of that size that was parked last: its place, or `count`. */
 static unsigned find(const struct vp_lane *lane, size_t asked, const void *owner) {
     for (unsigned i = lane->count; i-- > 0;)
-        if (lane->parked[i].region->asked == asked && lane->parked[i].region->owner == owner)
+        if (lane->parked[i].block.asked == asked && lane->parked[i].block.owner == owner)
             return i;
     return lane->count;
 }
 
+/* Takes a parked block into use again. */
+static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t serial) {
+    struct vp_lane_block block = take_out(lane, i);
+    block.serial = serial;
+    lane->allocs++;
+    lane->calm++;
+    lane->in_vain = 0;
+    remember(lane, &block);
+    return block;
+}
+
 /* ---- the fast path ---- */
+
+/* So many requests in a row must have been served from the lane before it counts as calm. */
+enum { CALM = 64 };
 
 /* A capture that begins raises the count and then passes every lane: whoever finds 0 here is done before the stream captures, and may ask for its id. */
 static bool names(const struct vp_lane *lane, CUstream stream) {
@@ -101,25 +118,24 @@ bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const vo
     lane_lock(lane);
     unsigned i = lane->count && lane->serial < lane->serial_end ? find(lane, asked, owner) : lane->count;
     bool found = i < lane->count && !lane->parked[i].cond.line && names(lane, stream);
-    if (found) {
-        struct vp_region *r = take_out(lane, i);
-        r->serial = ++lane->serial;
-        lane->allocs++;
-        remember(lane, r);
-        *out = r->addr;
-    }
+    if (found)
+        *out = give_out(lane, i, ++lane->serial).addr;
     lane_unlock(lane);
     return found;
 }
 
 bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr) {
+    struct vp_lane_block block;
     lane_lock(lane);
-    struct vp_region *r = lane->count < VP_LANE_PARKED ? forget(lane, addr) : NULL;
-    bool parked = r && !vp_pool_worth_event(lane->pool, r->size) && names(lane, stream);
-    if (parked)
-        push(lane, r);
-    else if (r)
-        remember(lane, r);
+    bool known = lane->count < VP_LANE_PARKED && forget(lane, addr, &block), parked = false;
+    if (known) {
+        bool event = block.large && lane->calm < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
+        parked = !event && names(lane, stream);
+        if (parked)
+            push(lane, &block);
+        else
+            remember(lane, &block);
+    }
     lane_unlock(lane);
     return parked;
 }
@@ -159,18 +175,37 @@ static void settle(struct vp_pool *pool, struct vp_line *line, struct vp_region 
     vp_region_release(pool, r, cond);
 }
 
+/* Where so many blocks were parked for nothing, sizes hardly repeat, and only one block in some is parked to see whether they do by now. */
+enum { VAIN = 64, VAIN_TRIES = 8 };
+
+bool vp_lane_calm(const struct vp_line *line) {
+    struct vp_lane *lane = line->share ? line->share->lane : NULL;
+    if (!lane)
+        return false;
+    lane_lock(lane);
+    bool calm = lane->calm >= CALM;
+    lane_unlock(lane);
+    return calm;
+}
+
 bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond) {
     struct vp_lane *lane = block->sync ? NULL : vp_lane_of(pool, line);
+    struct vp_lane_block fresh = { .addr = block->addr, .region = block, .asked = block->asked, .owner = block->owner,
+                                   .large = vp_pool_large(block->size) };
     struct vp_region *oldest = NULL;
     vp_cond its;
     if (!lane)
         return false;
     lane_lock(lane);
+    if (lane->in_vain >= VAIN && ++lane->in_vain % VAIN_TRIES) {
+        lane_unlock(lane);
+        return false;
+    }
     if (lane->count == VP_LANE_PARKED) {
         its = lane->parked[0].cond;
-        oldest = take_out(lane, 0);
+        oldest = take_out(lane, 0).region;
     }
-    push(lane, block);
+    push(lane, &fresh);
     block->lane = lane;
     if (cond) {
         lane->parked[lane->count - 1].cond = *cond;
@@ -197,10 +232,8 @@ struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *
     unsigned i = find(lane, req->asked, req->owner);
     if (i < lane->count) {
         cond = lane->parked[i].cond;
-        r = take_out(lane, i);
-        r->serial = ++pool->serial;
-        lane->allocs++;
-        remember(lane, r);
+        r = give_out(lane, i, ++pool->serial).region;
+        r->serial = pool->serial;
     }
     lane_unlock(lane);
     if (r)
@@ -210,12 +243,13 @@ struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *
 
 bool vp_lane_recall(struct vp_region *block) {
     struct vp_lane *lane = block->lane;
+    struct vp_lane_block known;
     bool parked = false;
     lane_lock(lane);
     for (unsigned i = 0; i < lane->count; i++)
-        parked |= lane->parked[i].region == block;
-    if (!parked)
-        forget(lane, block->addr);
+        parked |= lane->parked[i].block.region == block;
+    if (!parked && forget(lane, block->addr, &known))
+        block->serial = known.serial;
     lane_unlock(lane);
     if (!parked)
         block->lane = NULL;
@@ -229,10 +263,10 @@ static void flush(struct vp_pool *pool, struct vp_lane *lane, bool close) {
     unsigned n = lane->count;
     struct vp_line *line = lane->line;
     for (unsigned i = 0; i < n; i++) {
-        regions[i] = lane->parked[i].region;
+        regions[i] = lane->parked[i].block.region;
         conds[i] = lane->parked[i].cond;
     }
-    lane->count = 0;
+    lane->count = lane->calm = 0;
     if (close)
         lane->id = 0;
     pool->stats.allocs += lane->allocs;
@@ -272,9 +306,12 @@ void vp_lane_close(struct vp_pool *pool, struct vp_line *line) {
     flush(pool, lane, true);
     lane_lock(lane);
     /* What it gave out lives on, and is no more its business. */
-    for (size_t i = 0; i < VP_LANE_RECENT; i++)
-        if (lane->recent[i])
-            lane->recent[i]->lane = NULL, lane->recent[i] = NULL;
+    for (struct vp_lane_block *b = lane->recent; b < lane->recent + VP_LANE_RECENT; b++)
+        if (b->region) {
+            b->region->serial = b->serial;
+            b->region->lane = NULL;
+            b->region = NULL;
+        }
     lane->line = NULL;
     lane_unlock(lane);
     vp_list_remove(&lane->link);

@@ -7,9 +7,14 @@
  * what all lanes hold, so that parking changes no choice, and hides no memory from anybody. Live bytes are therefore exact
  * whenever the pool grows; in between they include what is parked.
  *
- * Who may touch what: of a block that a lane has once held (region.lane), the lane's lock guards whether it is live and its
- * serial; everything else is as for other blocks. Order of locks: the library's, then a lane's. Under a lane's lock runs no
- * driver call but cuStreamGetId.
+ * Who may touch what: of a block that a lane has once held (region.lane), the lane's lock guards whether it is live; the
+ * rest is as for other blocks. The fast path does not even look at the region: neighbouring regions lie side by side in
+ * memory, and another thread's block may be the neighbour. Order of locks: the library's, then a lane's. Under a lane's lock
+ * runs no driver call but cuStreamGetId.
+ *
+ * A free that others might wait for records an event (see vp_pool_worth_event), which is dear, and the dearer the more
+ * threads do it. A lane that serves request after request while nobody else asks for what it holds is *calm*, and parks
+ * without one; should somebody ask after all, then for what is parked at that moment a later event must do.
  */
 #ifndef VP_LANE_H
 #define VP_LANE_H
@@ -17,7 +22,17 @@
 #include "pool/pool.h"
 
 /* Blocks parked: few, so that finding one is a glance. Blocks remembered: so that a free needs no look-up that others lock. */
-enum { VP_LANE_PARKED = 8, VP_LANE_RECENT = 64 };
+enum { VP_LANE_PARKED = 8, VP_LANE_RECENT = 32 };
+
+/* A block, as the fast path knows it. */
+struct vp_lane_block {
+    CUdeviceptr addr;
+    struct vp_region *region;   /* NULL: an empty place */
+    size_t asked;
+    const void *owner;
+    uint64_t serial;            /* of its present allocation; newer than the region's */
+    bool large;                 /* its free is worth an event, if others may want it */
+};
 
 struct vp_lane {
     atomic_bool locked;
@@ -30,11 +45,13 @@ struct vp_lane {
     struct vp_list link;        /* vp_pool.lanes or spare_lanes */
     uint64_t serial, serial_end;    /* serials that may still be given, from the pool's */
     uint64_t allocs, frees;     /* not yet counted by the pool */
+    unsigned calm;              /* requests served since somebody else wanted what it held */
+    unsigned in_vain;           /* blocks parked since a request was served */
     struct {
-        struct vp_region *region;
+        struct vp_lane_block block;
         vp_cond cond;           /* only if an event was recorded at the free; else a later one will do for others */
     } parked[VP_LANE_PARKED];   /* oldest first */
-    struct vp_region *recent[VP_LANE_RECENT];   /* live ones that this lane gave out, by address; some are forgotten */
+    struct vp_lane_block recent[VP_LANE_RECENT];    /* live ones that this lane gave out, by address; some are forgotten */
     char apart[64];             /* from what another thread writes */
 };
 
@@ -52,6 +69,8 @@ bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr);
 
 /* The lane of a line, made if need be; NULL: the policy has none, the line is of another device, or memory ran out. */
 struct vp_lane *vp_lane_of(struct vp_pool *pool, struct vp_line *line);
+/* Is the line's lane calm? */
+bool vp_lane_calm(const struct vp_line *line);
 /* Parks a live block that `line` frees. `cond`: its point, if the free recorded an event (then passed over), else NULL. False: free it for good. */
 bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond);
 /* A block as vp_lane_alloc() would find, whatever it waits for; NULL: none. */

@@ -24,6 +24,18 @@ void vp_lines_finish(struct vp_lines *ls) {
     vp_map_finish(&ls->by_handle);
 }
 
+/* While no capture runs, and none can begin before the caller lets the lock go, there is nothing to relax. */
+enum { NOT_RELAXED = -1 };
+
+static int relax(const struct vp_lines *ls) {
+    return atomic_load_explicit(&ls->captures, memory_order_acquire) ? (int)vp_capture_relax(ls) : NOT_RELAXED;
+}
+
+static void restore(const struct vp_lines *ls, int mode) {
+    if (mode != NOT_RELAXED)
+        vp_capture_restore(ls, (CUstreamCaptureMode)mode);
+}
+
 CUstreamCaptureMode vp_capture_relax(const struct vp_lines *ls) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     ls->drv->cuThreadExchangeStreamCaptureMode(&mode);
@@ -343,7 +355,7 @@ void vp_lines_settle(struct vp_lines *ls, uint64_t ns) {
 bool vp_lines_poll(struct vp_lines *ls, bool flush) {
     bool moved = false;
     struct vp_line *line, *tmp;
-    CUstreamCaptureMode mode = vp_capture_relax(ls);
+    int mode = relax(ls);
     sweep(ls);
     vp_list_each_safe(line, tmp, &ls->pending, pending) {
         if (flush && line->open)
@@ -351,7 +363,7 @@ bool vp_lines_poll(struct vp_lines *ls, bool flush) {
         moved |= line_poll(ls, line);
         line_quiet(ls, line);
     }
-    vp_capture_restore(ls, mode);
+    restore(ls, mode);
     return moved;
 }
 
@@ -397,10 +409,10 @@ void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins) {
 void vp_line_destroying(struct vp_lines *ls, struct vp_line *line) {
     if (ls->closing)
         ls->closing(ls->user, line);
-    CUstreamCaptureMode mode = vp_capture_relax(ls);
+    int mode = relax(ls);
     if (line->open)
         line_record(ls, line);
-    vp_capture_restore(ls, mode);
+    restore(ls, mode);
     vp_map_take(&ls->by_id, line->id);
     line->gone = true;
     sweep(ls);
@@ -487,9 +499,9 @@ int vp_cond_free(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, bool 
     if (vp_slab_reserve(&ls->point_slab, 1) < 0)
         return -ENOMEM;
     if (record) {
-        CUstreamCaptureMode mode = vp_capture_relax(ls);
+        int mode = relax(ls);
         int err = line_record(ls, line);
-        vp_capture_restore(ls, mode);
+        restore(ls, mode);
         if (!err) {
             cond_add(ls, cond, line, line->next - 1, true);
             return 0;

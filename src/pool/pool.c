@@ -162,8 +162,12 @@ struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr ad
     return r && r->state == VP_LIVE && (!r->lane || vp_lane_recall(r)) ? r : NULL;
 }
 
+bool vp_pool_large(size_t size) {
+    return size >= EVENT_WORTH;
+}
+
 bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
-    return size >= EVENT_WORTH && atomic_load_explicit(&pool->several, memory_order_relaxed);
+    return vp_pool_large(size) && atomic_load_explicit(&pool->several, memory_order_relaxed);
 }
 
 bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size) {
@@ -203,7 +207,7 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) 
 }
 
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_line *line) {
-    bool record = vp_pool_wants_event(pool, line, block->size);
+    bool record = vp_pool_wants_event(pool, line, block->size) && !vp_lane_calm(line);
     vp_cond cond = { 0 };
     if (block->lane)
         vp_lane_recall(block);

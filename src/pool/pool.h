@@ -251,6 +251,8 @@ struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr ad
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
 /* Frees a live region on a stream: its lane parks it, or it becomes free memory behind what the stream has queued. 0, or -ENOMEM with nothing changed. */
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_line *line);
+/* Is a block of so many bytes worth an event at its free, if others may want it? */
+bool vp_pool_large(size_t size);
 /* Should a free of so many bytes record its own event now: may others want them, and are they worth it? Callable without the lock. */
 bool vp_pool_worth_event(const struct vp_pool *pool, size_t size);
 /* Notes that `line` frees here; then the same, for this policy. */
