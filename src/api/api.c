@@ -88,6 +88,9 @@ bool vp_api_ready(void) {
 static const struct vp_policy *chosen_policy(void) {
     switch (vp_options()->policy) {
     case VP_POLICY_VPMM: return &vp_policy_vpmm;
+    case VP_POLICY_BFC: return &vp_policy_bfc;
+    case VP_POLICY_ES: return &vp_policy_es;
+    case VP_POLICY_GMLAKE: return &vp_policy_gmlake;
     case VP_POLICY_NATIVE: return NULL;
     default: return &vp_policy_vpool;
     }
@@ -99,7 +102,8 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
     const struct vp_options *o = vp_options();
     const struct vp_policy *policy = chosen_policy();
     const struct vp_pool_config config = {
-        .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check, .account = vp_mempool_account
+        .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check, .account = vp_mempool_account,
+        .split_most = o->bfc_max_split, .stitch_least = o->gmlake_fragment, .stitched_most = o->gmlake_stitched,
     };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
     int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.lines, dev, policy, &config) : -ENOENT;

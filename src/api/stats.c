@@ -33,7 +33,8 @@ static double efficiency(const struct vp_pool_stats *s) {
 }
 
 static const char *policy_name(void) {
-    static const char *const names[] = { [VP_POLICY_VPOOL] = "vpool", [VP_POLICY_VPMM] = "vpmm", [VP_POLICY_NATIVE] = "native" };
+    static const char *const names[] = { [VP_POLICY_VPOOL] = "vpool", [VP_POLICY_VPMM] = "vpmm",     [VP_POLICY_BFC] = "bfc",
+                                         [VP_POLICY_ES] = "es",       [VP_POLICY_GMLAKE] = "gmlake", [VP_POLICY_NATIVE] = "native" };
     return names[vp_options()->policy];
 }
 

@@ -1,5 +1,5 @@
 /* The invariants, each with its name. Walks everything; for tests, debug runs and dumps. */
-#include "pool/pool_private.h"
+#include "policy/policy.h"
 
 struct walk {
     const struct vp_pool *pool;
@@ -36,6 +36,7 @@ static void check_pieces(struct walk *w, const struct vp_region *r) {
 static void check_mapped(struct walk *w, const struct vp_region *r) {
     const size_t g = w->pool->granularity;
     bool zombie = r->state == VP_ZOMBIE, hole = r->state == VP_HOLE;
+    const struct vp_mapping *first = vp_space_page(w->pool, r->space, r->addr)->mapping;
     for (CUdeviceptr at = r->addr / g * g; at < vp_region_end(r); at += g) {
         if (hole && at == r->addr + HOLE_EDGE * g && r->size > 2 * HOLE_EDGE * g)
             at = vp_region_end(r) - HOLE_EDGE * g;
@@ -44,6 +45,8 @@ static void check_mapped(struct walk *w, const struct vp_region *r) {
             breach(w, hole ? "a hole has no mapping" : "live, free and zombie bytes are mapped", r);
         else if (m && (m->chunk->current == m) == zombie)
             breach(w, zombie ? "a zombie is no current mapping" : "live and free bytes lie in the current mapping of their chunk", r);
+        else if (m && w->pool->policy->owned && first && m->chunk->stream != first->chunk->stream)
+            breach(w, "a region's chunks serve one stream", r);
     }
     if ((zombie || hole) && (r->addr % g || r->size % g))
         breach(w, "holes and zombies are whole granules", r);

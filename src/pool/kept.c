@@ -3,7 +3,7 @@
  * old mappings: if every chunk in it is wholly free, the chunks are switched back to it, and the driver is not asked at all. What VPMM calls zombies and GMLake
  * stitched blocks is this one thing.
  */
-#include "pool/pool_private.h"
+#include "policy/policy.h"
 
 /* Ranges that are tried before a new one is built, and how much larger than the request they may be (1/OVER of it: what is over stays where it is,
  * and slowly growing requests then find a range). Measured on recorded programs: fewer tries build more ranges, more tries cost time at each request. */
@@ -83,6 +83,8 @@ static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr 
 
 static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_request *req, enum vp_usable use) {
     CUdeviceptr end = k->addr + req->size;
+    if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
+        return false;
     if (k->addr % req->align || !range_available(pool, k->addr, end, req, use))
         return false;
     for (CUdeviceptr at = k->addr; at < end;) {
@@ -101,7 +103,7 @@ static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_r
 struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_kept key = { .size = req->size };
     struct vp_kept *k = RB_NFIND(vp_kept_tree, &pool->kept, &key);
-    size_t most = key.size + key.size / OVER;
+    size_t most = key.size + (pool->policy->exact ? 0 : key.size / OVER);
     for (int i = 0; i < TRIES && k && k->size <= most; i++, k = RB_NEXT(vp_kept_tree, &pool->kept, k))
         if (try(pool, k, req, use)) {
             kept_touch(pool, k);
@@ -133,5 +135,24 @@ void vp_kept_limit(struct vp_pool *pool) {
         CUdeviceptr addr = k->addr, end = k->addr + k->size;
         kept_remove(pool, k);
         vp_stitch_reap(pool, addr, end, false);
+    }
+}
+
+void vp_kept_shrink(struct vp_pool *pool, size_t most) {
+    const struct vp_kept *k;
+    size_t bytes = 0;
+    vp_list_each(k, &pool->kept_used, used)
+        bytes += k->size;
+    if (bytes > most)
+        vp_fit_refresh(pool);
+    /* What is in use counts as used just now, and so does what waits for work to end. */
+    for (size_t tries = pool->kept_count; tries > 0 && bytes > most; tries--) {
+        struct vp_kept *oldest = vp_container_of(pool->kept_used.next, struct vp_kept, used);
+        CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
+        size_t before = pool->kept_count;
+        kept_touch(pool, oldest);
+        vp_stitch_reap(pool, addr, end, false);
+        if (pool->kept_count < before)
+            bytes -= end - addr;
     }
 }

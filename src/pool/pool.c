@@ -83,7 +83,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     for (int z = 0; z < VP_ZONES && !err; z++)
         if (!(err = vp_index_init(pool, &pool->met[z], NULL, z)))
             err = vp_index_init(pool, &pool->mixed[z], NULL, z);
-    if (!err)
+    if (!err && !policy->own_spaces)
         err = reserve_first(pool);
     if (!err && policy->open)
         err = policy->open(pool);
@@ -133,11 +133,12 @@ static void verify(const struct vp_pool *pool) {
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     req->await = NULL;
     int err = pool->policy->layout(pool, req);
-    if (!err && (*out = vp_lane_unpark(pool, req)))
+    if (err)
+        return err;
+    if ((*out = vp_lane_unpark(pool, req)))
         return 0;
     vp_lanes_flush(pool);
-    if (!err)
-        err = pool->policy->alloc(pool, req, out);
+    err = pool->policy->alloc(pool, req, out);
     if (err == -EBUSY) {
         /* What could be waited for when it was chosen no longer can: no waits this time. */
         req->waits = VP_WAITS_NEVER;
@@ -170,8 +171,8 @@ bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
 }
 
 bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size) {
-    if (pool->policy->always_event)
-        return true;
+    if (pool->policy->always_event || pool->policy->never_event)
+        return pool->policy->always_event;
     if (size < EVENT_WORTH)
         return false;
     if (!pool->first_stream)

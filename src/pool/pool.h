@@ -115,6 +115,7 @@ struct vp_chunk {
     struct vp_list mappings;    /* of vp_mapping.of_chunk; owned */
     struct vp_list link;        /* vp_pool.chunks */
     uint64_t mark;              /* scratch of the harvest */
+    uint64_t stream;            /* id of the line whose requests it serves, where the policy keeps them apart; 0: cudaMalloc's */
 };
 
 struct vp_page {
@@ -127,6 +128,7 @@ struct vp_space {
     CUdeviceptr base;
     size_t size;
     enum vp_zone_name zone;
+    uint64_t stream;            /* as that of a chunk: of a space that the policy reserved for one stream */
     bool reserved;              /* base is that of a reservation of `reserved_size` bytes, given back by finish */
     size_t reserved_size;
     struct vp_list regions;     /* of vp_region.va; owned */
@@ -168,6 +170,9 @@ struct vp_pool_config {
     size_t handle;              /* largest handle that is created, bytes */
     size_t va;                  /* first reservation, bytes; 0: automatic */
     size_t pages;               /* granules to map in advance (vpmm) */
+    size_t split_most;          /* blocks from this size on are not split (bfc); 0: all are */
+    size_t stitch_least;        /* smaller requests are not stitched (gmlake) */
+    size_t stitched_most;       /* bytes of addresses that stitched blocks may take (gmlake); 0: any number */
     bool check;                 /* walk the invariants after each operation */
     void (*account)(void *owner, size_t asked, bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
 };

@@ -150,5 +150,7 @@ struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, e
 void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
 /* Reaps the least recently used ranges while there are too many old mappings. */
 void vp_kept_limit(struct vp_pool *pool);
+/* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of addresses together. */
+void vp_kept_shrink(struct vp_pool *pool, size_t most);
 
 #endif
