@@ -51,6 +51,9 @@ static uint64_t reserved(const struct vp_mempool *mp) {
 }
 
 static void note_peaks(struct vp_mempool *mp) {
+    /* What is parked counts as used: a peak must not. */
+    if (mp->used > mp->used_high)
+        vp_lanes_flush(vp_state.pools[mp->device]);
     if (mp->used > mp->used_high)
         mp->used_high = mp->used;
     if (reserved(mp) > mp->reserved_high)

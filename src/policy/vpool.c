@@ -11,6 +11,7 @@
  * If the device has no more, waits that were to come after growing are due, and 3 and 5 are tried with them.
  */
 #include "policy/policy.h"
+#include "pool/lane.h"
 
 #include <errno.h>
 
@@ -287,8 +288,11 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     int err = 0;
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
     bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
-    if (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
-        take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err))
+    if (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err))
+        return err;
+    if (vp_lanes_flush(pool) && take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err))
+        return err;
+    if (take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err))
         return err;
     if (vp_fit_refresh(pool) && (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
                                  take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err)))

@@ -104,7 +104,7 @@ static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t 
 /* ---- the fast path ---- */
 
 /* So many requests in a row must have been served from the lane before it counts as calm. */
-enum { CALM = 64 };
+enum { CALM = 16 };
 
 /* A capture that begins raises the count and then passes every lane: whoever finds 0 here is done before the stream captures, and may ask for its id. */
 static bool names(const struct vp_lane *lane, CUstream stream) {
@@ -277,10 +277,16 @@ static void flush(struct vp_pool *pool, struct vp_lane *lane, bool close) {
         settle(pool, line, regions[i], &conds[i]);
 }
 
-void vp_lanes_flush(struct vp_pool *pool) {
+void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line) {
+    struct vp_share *share = line->context->device == pool->device ? line->share : NULL;
+    if (share && share->lane)
+        flush(pool, share->lane, false);
+}
+
+bool vp_lanes_flush(struct vp_pool *pool) {
     struct vp_lane *lane, *next;
     if (!atomic_load_explicit(&pool->busy_lanes, memory_order_relaxed))
-        return;
+        return false;
     for (lane = atomic_exchange(&pool->busy_lanes, NULL); lane; lane = next) {
         next = lane->next_busy;
         lane_lock(lane);
@@ -288,6 +294,7 @@ void vp_lanes_flush(struct vp_pool *pool) {
         lane_unlock(lane);
         flush(pool, lane, false);
     }
+    return true;
 }
 
 void vp_lanes_pass(struct vp_pool *pool) {

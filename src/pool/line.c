@@ -248,19 +248,25 @@ static bool line_nameable(const struct vp_lines *ls, const struct vp_line *line)
     return !res && id + 1 == line->id;
 }
 
-/* Asks the line's events, oldest first, until one has not completed. */
+static bool event_done(struct vp_lines *ls, struct vp_event *ev) {
+    ev->context->stats.queries++;
+    CUresult res = ls->drv->cuEventQuery(ev->handle);
+    if (res && res != CUDA_ERROR_NOT_READY)
+        ls->error = res;
+    return res == CUDA_SUCCESS;
+}
+
+/* Asks the line's events, oldest first, until one has not completed. Where the oldest has, often all have: the newest tells. */
 static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
     uint64_t before = line->met, begin = timer_begin(ls);
+    bool all = false;
     while (!vp_list_empty(&line->events) && !line->context->ending) {
         struct vp_event *ev = vp_container_of(line->events.next, struct vp_event, link);
-        ev->context->stats.queries++;
-        CUresult res = ls->drv->cuEventQuery(ev->handle);
-        if (res == CUDA_ERROR_NOT_READY)
+        struct vp_event *newest = vp_container_of(line->events.prev, struct vp_event, link);
+        if (!all && !event_done(ls, ev))
             break;
-        if (res) {
-            ls->error = res;
-            break;
-        }
+        if (!all && line->met == before && newest != ev)
+            all = event_done(ls, newest);
         line_met(line, ev->seq);
         line->event_count--;
         event_recycle(ls, ev);

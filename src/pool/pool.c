@@ -137,7 +137,8 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
         return err;
     if ((*out = vp_lane_unpark(pool, req)))
         return 0;
-    vp_lanes_flush(pool);
+    if (req->line)
+        vp_lane_flush(pool, req->line);
     err = pool->policy->alloc(pool, req, out);
     if (err == -EBUSY) {
         /* What could be waited for when it was chosen no longer can: no waits this time. */
