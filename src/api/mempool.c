@@ -51,11 +51,7 @@ static uint64_t reserved(const struct vp_mempool *mp) {
 }
 
 static void note_peaks(struct vp_mempool *mp) {
-    /* What is parked counts as used: a peak must not. */
-    if (mp->used > mp->used_high)
-        vp_lanes_flush(vp_state.pools[mp->device]);
-    if (mp->used > mp->used_high)
-        mp->used_high = mp->used;
+    vp_pool_note_peak(mp->used, &mp->used_high, vp_state.pools[mp->device], mp);
     if (reserved(mp) > mp->reserved_high)
         mp->reserved_high = reserved(mp);
 }
@@ -133,7 +129,7 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
                 vp_state.drv.cuDeviceGetDefaultMemPool(&def, ours->device);
             vp_state.current[ours->device] = vp_mempool_of(def);
         }
-        vp_lanes_flush(vp_state.pools[ours->device]);
+        vp_lanes_flush(vp_state.pools[ours->device], true);
         ours->dead = true;
         if (!ours->blocks)
             mempool_free(ours);
@@ -158,7 +154,7 @@ bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     if (!mp)
         return false;
     bool served = true;
-    vp_lanes_flush(vp_state.pools[mp->device]);
+    vp_lanes_flush(vp_state.pools[mp->device], true);
     switch (attr) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: *(int *)value = mp->reuse_events; break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: *(int *)value = mp->reuse_opportunistic; break;
@@ -182,7 +178,7 @@ bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
         return false;
     bool served = true;
     *res = CUDA_SUCCESS;
-    vp_lanes_flush(vp_state.pools[mp->device]);
+    vp_lanes_flush(vp_state.pools[mp->device], true);
     switch (attr) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: mp->reuse_events = *(int *)value != 0; break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: mp->reuse_opportunistic = *(int *)value != 0; break;

@@ -290,7 +290,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
     if (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err))
         return err;
-    if (vp_lanes_flush(pool) && take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err))
+    if (vp_lanes_flush(pool, req->pressed) && take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err))
         return err;
     if (take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err))
         return err;

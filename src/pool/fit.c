@@ -1,5 +1,4 @@
 /* Which free bytes may a request use, and which of them should it get: best fit, under the conditions of the pieces. */
-#include "pool/lane.h"
 #include "pool/pool_private.h"
 
 #include <errno.h>
@@ -151,13 +150,9 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
     r->context = req->context;
     r->owner = req->owner;
     r->lane = NULL;
-    /* What is parked counts as live: a peak must not. */
-    if (pool->stats.live_bytes + req->asked > pool->stats.peak_live_bytes)
-        vp_lanes_flush(pool);
     if (pool->config.account && r->owner)
         pool->config.account(r->owner, r->asked, true);
     pool->stats.allocs++;
     pool->stats.live_bytes += req->asked;
-    if (pool->stats.live_bytes > pool->stats.peak_live_bytes)
-        pool->stats.peak_live_bytes = pool->stats.live_bytes;
+    vp_pool_note_peak(pool->stats.live_bytes, &pool->stats.peak_live_bytes, pool, NULL);
 }

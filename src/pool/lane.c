@@ -10,6 +10,9 @@ enum { SERIALS = 4096 };
 /* Places at which a remembered block may lie, from the one of its address on. */
 enum { WAYS = 4 };
 
+/* So many requests in a row must have been served from the lane before it counts as calm. */
+enum { CALM = 16 };
+
 /* ---- its lock: held for some ten nanoseconds ---- */
 
 enum { SPINS = 100 };
@@ -102,9 +105,6 @@ static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t 
 }
 
 /* ---- the fast path ---- */
-
-/* So many requests in a row must have been served from the lane before it counts as calm. */
-enum { CALM = 16 };
 
 /* A capture that begins raises the count and then passes every lane: whoever finds 0 here is done before the stream captures, and may ask for its id. */
 static bool names(const struct vp_lane *lane, CUstream stream) {
@@ -283,18 +283,52 @@ void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line) {
         flush(pool, share->lane, false);
 }
 
-bool vp_lanes_flush(struct vp_pool *pool) {
+/* What calm lanes may keep together: what rounding to a few handles costs anyway. */
+enum { CALM_BYTES = 32 << 20 };
+
+/* May the lane, whose lock is held, keep what it holds? Then it counts as kept. */
+static bool keeps(const struct vp_lane *lane, size_t *kept) {
+    size_t bytes = *kept;
+    for (unsigned i = 0; i < lane->count; i++)
+        bytes += lane->parked[i].block.asked;
+    if (lane->calm < CALM || bytes > CALM_BYTES)
+        return false;
+    *kept = bytes;
+    return true;
+}
+
+bool vp_lanes_flush(struct vp_pool *pool, bool all) {
     struct vp_lane *lane, *next;
+    size_t kept = 0;
+    bool any = false;
     if (!atomic_load_explicit(&pool->busy_lanes, memory_order_relaxed))
         return false;
     for (lane = atomic_exchange(&pool->busy_lanes, NULL); lane; lane = next) {
         next = lane->next_busy;
         lane_lock(lane);
+        bool keep = !all && keeps(lane, &kept);
         lane->listed = false;
+        if (keep)
+            list(lane);
         lane_unlock(lane);
-        flush(pool, lane, false);
+        if (!keep) {
+            flush(pool, lane, false);
+            any = true;
+        }
     }
-    return true;
+    return any;
+}
+
+uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner) {
+    uint64_t bytes = 0;
+    for (struct vp_lane *lane = atomic_load(&pool->busy_lanes); lane; lane = lane->next_busy) {
+        lane_lock(lane);
+        for (unsigned i = 0; i < lane->count; i++)
+            if (!owner || lane->parked[i].block.owner == owner)
+                bytes += lane->parked[i].block.asked;
+        lane_unlock(lane);
+    }
+    return bytes;
 }
 
 void vp_lanes_pass(struct vp_pool *pool) {

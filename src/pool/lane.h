@@ -4,9 +4,10 @@
  * the library's lock is not taken: a lane has its own, which in a well-behaved program only one thread ever wants.
  *
  * To the rest of the pool a parked block is live. Before a request is served otherwise, its own lane is flushed: what it
- * holds becomes free memory for good. If there is no free memory to be had at once, all lanes are, before anything else is
- * tried: parking hides no memory from anybody, and yet threads that each repeat themselves leave each other in peace. Live
- * bytes are exact whenever a peak of them is noted (all lanes are flushed for that); in between they include what is parked.
+ * holds becomes free memory for good. If there is no free memory to be had at once, the other lanes are, before anything
+ * else is tried; but calm ones (see below) may keep a little until memory is really short, so that threads which each
+ * repeat themselves do not rob each other for ever of a few blocks too few for all. Live bytes are exact whenever a peak of
+ * them is noted; in between they include what is parked.
  *
  * Who may touch what: of a block that a lane has once held (region.lane), the lane's lock guards whether it is live; the
  * rest is as for other blocks. The fast path does not even look at the region: neighbouring regions lie side by side in
@@ -78,9 +79,12 @@ bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line 
 struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *req);
 /* Is the block live (and not parked)? If so, it leaves its lane: from here on the library's lock alone guards it. */
 bool vp_lane_recall(struct vp_region *block);
-/* Frees for good what the line's lane holds; what all lanes hold (false: nothing could be), and counts what they did. */
+/* Frees for good what the line's lane holds. */
 void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line);
-bool vp_lanes_flush(struct vp_pool *pool);
+/* The same for all lanes, and counts what they did. Not `all`: calm ones keep what they hold, 32 MiB together. False: nothing was held. */
+bool vp_lanes_flush(struct vp_pool *pool, bool all);
+/* Bytes that lanes hold for an owner (NULL: for all), as asked for. */
+uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner);
 /* Returns when no call without the library's lock is under way that has not seen what was stored before. */
 void vp_lanes_pass(struct vp_pool *pool);
 /* The line ends (its stream can still be named): frees for good what it holds, and parks no more. */

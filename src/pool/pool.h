@@ -270,6 +270,8 @@ void vp_pool_refile(struct vp_pool *pool);
 void vp_pool_close_line(struct vp_pool *pool, struct vp_line *line);
 void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line);
 
+/* Raises `*peak` to `now` bytes, counted for an owner (NULL: for all), less those that are parked. */
+void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const void *owner);
 /* The counts, with what the fast path has done. */
 struct vp_pool_stats vp_pool_stats(struct vp_pool *pool);
 

@@ -229,7 +229,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     struct vp_chunk *chunk, *tmp;
     if (before <= keep)
         return 0;
-    vp_lanes_flush(pool);
+    vp_lanes_flush(pool, true);
     vp_lines_settle(pool->lines, SETTLE_NS);
     vp_fit_refresh(pool);
     vp_list_each_safe(chunk, tmp, &pool->chunks, link) {
