@@ -13,6 +13,8 @@
 #include "policy/policy.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#define K(n,d) ({ static int v_ = -1; if (v_ < 0) v_ = getenv(n) ? atoi(getenv(n)) : (d); v_; })
 
 /* Synchronous blocks of this size and more share no 64 KiB page with others: NICs and DMA-BUF register whole pages. */
 enum { SYNC_ALONE = 1 << 20, SYNC_PAGE = 64 << 10 };
@@ -250,6 +252,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     struct vp_chunk **chunks = (struct vp_chunk **)(h.list + h.room);
     for (size_t i = 0; i < old; i++)
         chunks[i] = h.list[i].chunk;
+    if (bytes < want && getenv("VPD")) { extern void vp_debug_waste(struct vp_pool *); fprintf(stderr, "G req %.2f want %.2f short %.2f zone %d: ", req->size/1048576., want/1048576., (want-bytes)/1048576., req->zone); vp_debug_waste(pool); }
     if (bytes < want)
         err = create_chunks(pool, want - bytes, handle_for(pool, req), chunks + old, &fresh);
     if (!err)
@@ -259,6 +262,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
             vp_chunk_destroy(pool, chunks[old + --fresh]);
         return err;
     }
+    if (getenv("VPB")) fprintf(stderr, "B %lu zone %d line %d size %zu want %zu old %zu fresh %zu site %d\n", pool->stats.allocs, req->zone, req->line ? req->line->number : 0, req->size, want, old, fresh, site.begin != site.hole);
     vp_kept_add(pool, site.begin, req->size);
     vp_kept_limit(pool);
     return vp_fit_take(pool, (struct vp_fit){ vp_region_at(pool, site.begin), site.begin }, req, out);
@@ -285,20 +289,39 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req) {
     return req->await ? -EAGAIN : 0;
 }
 
+static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out, int *err) {
+    struct vp_fit fit = { NULL, 0 };
+    bool seats = req->zone == VP_ZONE_LARGE && K("SEATS", 1);
+    if (seats || !K("SEATS", 1)) {
+      if (!K("SEATS",1)) fit = vp_fit_find(pool, req, use);
+      if (!fit.region && take(pool, vp_kept_find(pool, req, use, true), req, out, err))
+        return true;
+    }
+    if (!fit.region)
+        fit = vp_fit_find(pool, req, use);
+    if (fit.region && seats)
+        vp_kept_add(pool, fit.addr, req->size);
+    if (take(pool, fit, req, out, err))
+        return true;
+    if (!seats)
+        return take(pool, vp_kept_find(pool, req, use, true), req, out, err) || take(pool, vp_kept_find(pool, req, use, false), req, out, err);
+    fit = vp_kept_find(pool, req, use, false);
+    if (fit.region && seats)
+        vp_kept_add(pool, fit.addr, req->size);
+    return take(pool, fit, req, out, err);
+}
+
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     int err = 0;
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
     bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
-    if (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
-        take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err))
+    if (reuse(pool, req, VP_USE_READY, out, &err))
         return err;
-    if (vp_fit_refresh(pool) && (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
-                                 take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err)))
+    if (vp_fit_refresh(pool) && reuse(pool, req, VP_USE_READY, out, &err))
         return err;
     if (pool->lines->error)
         return -EIO;
-    if (may_wait && (take(pool, vp_fit_find(pool, req, waits), req, out, &err) ||
-                     take(pool, vp_kept_find(pool, req, waits), req, out, &err)))
+    if (may_wait && reuse(pool, req, waits, out, &err))
         return err;
     if ((err = host_wait(pool, req)) < 0)
         return err;

@@ -4,6 +4,8 @@
  * stitched blocks is this one thing.
  */
 #include "pool/pool_private.h"
+#include <stdlib.h>
+#define K(n,d) ({ static int v_ = -1; if (v_ < 0) v_ = getenv(n) ? atoi(getenv(n)) : (d); v_; })
 
 /* Ranges that are tried before a new one is built, and how much larger than the request they may be (1/OVER of it: what is over stays where it is,
  * and slowly growing requests then find a range). Measured on recorded programs: fewer tries build more ranges, more tries cost time at each request. */
@@ -16,7 +18,7 @@ enum { MAPPINGS_PER_CHUNK = 8, MAPPINGS_FLOOR = 4096, KEPT_MOST = 16384 };
 int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b) {
     if (a->size != b->size)
         return a->size < b->size ? -1 : 1;
-    return a->addr < b->addr ? -1 : a->addr > b->addr;
+    return a->serial < b->serial ? -1 : a->serial > b->serial;
 }
 RB_GENERATE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
 
@@ -26,26 +28,25 @@ static void kept_touch(struct vp_pool *pool, struct vp_kept *k) {
 }
 
 static void kept_remove(struct vp_pool *pool, struct vp_kept *k) {
-    RB_REMOVE(vp_kept_tree, &pool->kept, k);
+    RB_REMOVE(vp_kept_tree, &pool->kept[k->zone], k);
     vp_list_remove(&k->used);
     vp_slab_free(&pool->kept_slab, k);
     pool->kept_count--;
 }
 
 void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
-    struct vp_kept key = { .addr = addr, .size = size };
-    struct vp_kept *k = RB_FIND(vp_kept_tree, &pool->kept, &key);
-    if (!k) {
-        /* To forget a range for want of memory costs time later, nothing else. */
-        if (!(k = vp_slab_alloc(&pool->kept_slab)))
-            return;
-        k->addr = addr;
-        k->size = size;
-        vp_list_init(&k->used);
-        RB_INSERT(vp_kept_tree, &pool->kept, k);
-        pool->kept_count++;
-    }
-    kept_touch(pool, k);
+    struct vp_kept *k = vp_slab_alloc(&pool->kept_slab);
+    if (!k)
+        return;
+    k->addr = addr;
+    k->size = size;
+    k->zone = vp_space_of(pool, addr)->zone;
+    k->serial = ++pool->kept_serial;
+    vp_list_init(&k->used);
+    RB_INSERT(vp_kept_tree, &pool->kept[k->zone], k);
+    vp_list_append(&pool->kept_used, &k->used);
+    if (++pool->kept_count > (size_t)K("KM", 16384))
+        kept_remove(pool, vp_container_of(pool->kept_used.next, struct vp_kept, used));
 }
 
 /* Can all of [addr, end) be made free memory by switching alone? */
@@ -98,11 +99,11 @@ static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_r
     return true;
 }
 
-struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_kept key = { .size = req->size };
-    struct vp_kept *k = RB_NFIND(vp_kept_tree, &pool->kept, &key);
-    size_t most = key.size + key.size / OVER;
-    for (int i = 0; i < TRIES && k && k->size <= most; i++, k = RB_NEXT(vp_kept_tree, &pool->kept, k))
+struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, bool exact) {
+    struct vp_kept key = { .size = exact ? req->size : req->size + 1 };
+    struct vp_kept *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key);
+    size_t most = exact ? req->size : req->size + req->size / OVER;
+    for (int i = 0; i < (exact ? K("TE",1024) : TRIES) && k && k->size <= most; i++, k = RB_NEXT(vp_kept_tree, &pool->kept[k->zone], k))
         if (try(pool, k, req, use)) {
             kept_touch(pool, k);
             pool->stats.reactivations++;
@@ -121,14 +122,14 @@ void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
 void vp_kept_limit(struct vp_pool *pool) {
     size_t chunks = 0, most;
     struct vp_chunk *c;
-    if (pool->mappings <= MAPPINGS_FLOOR && pool->kept_count <= KEPT_MOST)
+    if (pool->mappings <= MAPPINGS_FLOOR && true)
         return;
     vp_list_each(c, &pool->chunks, link)
         chunks++;
     most = chunks * MAPPINGS_PER_CHUNK;
     if (most < MAPPINGS_FLOOR)
         most = MAPPINGS_FLOOR;
-    while ((pool->mappings > most || pool->kept_count > KEPT_MOST) && !vp_list_empty(&pool->kept_used)) {
+    while (pool->mappings > most && !vp_list_empty(&pool->kept_used)) {
         struct vp_kept *k = vp_container_of(pool->kept_used.next, struct vp_kept, used);
         CUdeviceptr addr = k->addr, end = k->addr + k->size;
         kept_remove(pool, k);

@@ -68,10 +68,10 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_list_init(&pool->line_indexes);
     vp_list_init(&pool->parking);
     vp_list_init(&pool->kept_used);
-    RB_INIT(&pool->kept);
     for (int z = 0; z < VP_ZONES; z++) {
         pool->met[z].zone = pool->mixed[z].zone = z;
         RB_INIT(&pool->met[z].tree);
+        RB_INIT(&pool->kept[z]);
         RB_INIT(&pool->mixed[z].tree);
     }
     vp_slab_init(&pool->region_slab, sizeof(struct vp_region));

@@ -128,6 +128,8 @@ struct vp_space {
 struct vp_kept {
     CUdeviceptr addr;
     size_t size;
+    enum vp_zone_name zone;
+    uint64_t serial;
     RB_ENTRY(vp_kept) by_size;
     struct vp_list used;        /* vp_pool.kept_used, least recent first */
 };
@@ -178,9 +180,10 @@ struct vp_pool {
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list line_indexes;
     struct vp_list parking;     /* of vp_share.parking */
-    struct vp_kept_tree kept;
+    struct vp_kept_tree kept[VP_ZONES];
     struct vp_list kept_used;
     size_t kept_count;
+    uint64_t kept_serial;
     size_t mappings;            /* all of them, current or not */
     uint64_t first_stream;      /* id of the first stream that freed a block worth an event; 0: none yet */
     bool several;               /* others have since: frees record their own event from now on */

@@ -141,7 +141,7 @@ RB_PROTOTYPE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
 /* Remembers that [addr, addr+size) was built for a request of this size. */
 void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
 /* A kept range of this size, or not much larger, whose every byte is free or can be switched back; made free memory. Driver calls: none. */
-struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, bool exact);
 /* Forgets the ranges that touch [addr, end): it is about to be unmapped. */
 void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
 /* Reaps the least recently used ranges while there are too many old mappings. */
