@@ -1,20 +1,21 @@
 /*
  * vpool's own policy.
  *
- * A request takes the best fit among the free bytes that it may use at once. If there is none:
- *   1. a kept range of its size, whose chunks are all wholly free: switched back, no driver call;
- *   2. the same two again after asking the driver what has completed;
- *   3. a best fit for which its stream may wait on the GPU (not where growing comes first);
- *   4. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
- *   5. a new range: the usable end of the free region before a hole, wholly free chunks remapped behind it, and fresh chunks for what
+ * A large request goes to
+ *   1. the place that served its size before (kept.c). Its stream waits on the GPU for that where it may, since a program that repeats itself must not get another
+ *      place, and then others after it, because the GPU was a little slower this time;
+ *   2. the best fit among the free bytes that it may use at once, or the beginning of a somewhat larger place that can be switched back;
+ *   3. the same after asking the driver what has completed;
+ *   4. the same for which its stream may wait on the GPU (not where growing comes first);
+ *   5. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
+ *   6. a new range: the usable end of the free region before a hole, wholly free chunks remapped behind it, and fresh chunks for what
  *      is then still short. Nothing is created while enough wholly free, usable chunks lie about.
- * If the device has no more, waits that were to come after growing are due, and 3 and 5 are tried with them.
+ * If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with them. A small request takes its best fit
+ * first: the small zone has chunks of one size only, each as good as the other.
  */
 #include "policy/policy.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#define K(n,d) ({ static int v_ = -1; if (v_ < 0) v_ = getenv(n) ? atoi(getenv(n)) : (d); v_; })
 
 /* Synchronous blocks of this size and more share no 64 KiB page with others: NICs and DMA-BUF register whole pages. */
 enum { SYNC_ALONE = 1 << 20, SYNC_PAGE = 64 << 10 };
@@ -24,10 +25,12 @@ enum { SMALL = 1 << 20 };
 
 /*
  * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is pinned whole: so the handle grows with the
- * request. One in 64 loses at most a hundredth of a block at its two ends, and remaps it in some 64 calls however large it is; below 8 MiB the calls become too
- * many. Measured on recorded programs (scripts/bench prints the frontier).
+ * request. One in HANDLE_SHARE remaps it in some 128 calls however large it is; 64 saves a quarter of the calls of long sequences, and wastes half as much again.
+ * Below HANDLE_LEAST the calls become too many. While more than one in WASTE_MUCH of the bytes held is free beside blocks, in chunks that they pin,
+ * handles of HANDLE_FINE are made instead: that takes a third off the waste of programs that fragment most, and costs the others nothing.
+ * Measured on recorded programs (scripts/bench prints the frontier).
  */
-enum { HANDLE_SHARE = 64, HANDLE_LEAST = 8 << 20 };
+enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_FINE = 4 << 20, WASTE_MUCH = 128 };
 
 /* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier cudaFree: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };
@@ -51,9 +54,9 @@ struct candidate {
 };
 
 struct harvest {
-    struct candidate *list;
-    size_t count, room;
-    size_t bytes;
+    struct candidate *list;     /* room for every chunk of the pool */
+    size_t count;
+    size_t pinned;              /* free bytes in chunks that are not wholly free */
     const struct vp_request *req;
     enum vp_usable use;
     CUdeviceptr skip, skip_end; /* the part of a region that stays where it is */
@@ -62,16 +65,15 @@ struct harvest {
 static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct vp_region *r) {
     size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed ? pool->granularity : SIZE_MAX;
     CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->granularity);
+    h->pinned += r->size;
     while (at < vp_region_end(r)) {
-        struct vp_mapping *m = vp_mapping_at(pool, at);
-        CUdeviceptr end = m->addr + m->chunk->size;
-        bool skipped = m->addr < h->skip_end && end > h->skip;
-        if (m->addr == at && end <= vp_region_end(r) && m->chunk->size <= largest && !skipped &&
-            vp_range_usable(r, at, end, h->req, h->use)) {
-            if (h->count < h->room)
-                h->list[h->count] = (struct candidate){ m->chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY) };
-            h->count++;
-            h->bytes += m->chunk->size;
+        struct vp_chunk *chunk = vp_mapping_at(pool, at)->chunk;
+        CUdeviceptr begin = chunk->current->addr, end = begin + chunk->size;
+        if (begin == at && end <= vp_region_end(r)) {
+            bool skipped = begin < h->skip_end && end > h->skip;
+            h->pinned -= chunk->size;
+            if (!skipped && chunk->size <= largest && vp_range_usable(r, at, end, h->req, h->use))
+                h->list[h->count++] = (struct candidate){ chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY) };
         }
         at = end;
     }
@@ -80,13 +82,11 @@ static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct
 static void harvest_index(struct vp_pool *pool, struct harvest *h, struct vp_index *index) {
     struct vp_region *r;
     RB_FOREACH(r, vp_region_tree, &index->tree)
-        if (r->size >= pool->granularity)
-            harvest_region(pool, h, r);
+        harvest_region(pool, h, r);
 }
 
 static void harvest_all(struct vp_pool *pool, struct harvest *h) {
     struct vp_index *index;
-    h->count = h->bytes = 0;
     for (int z = 0; z < VP_ZONES; z++) {
         harvest_index(pool, h, &pool->met[z]);
         harvest_index(pool, h, &pool->mixed[z]);
@@ -198,8 +198,8 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 /* ---- build ---- */
 
 /*
- * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block then lies in a small handle, of which
- * little is pinned when the block behind it stays; and later requests find small handles to end in.
+ * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two, down to the smallest even where it comes out even. The end of a
+ * block then lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small handles to end in.
  */
 static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
     size_t n = 0;
@@ -207,7 +207,7 @@ static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, str
     while (bytes && !err) {
         size_t size = largest;
         if (bytes <= largest)
-            for (size = pool->granularity; size * 2 <= bytes; size *= 2)
+            for (size = pool->granularity; size * 2 < bytes; size *= 2)
                 continue;
         err = vp_chunk_create(pool, size, &out[n]);
         if (!err) {
@@ -220,12 +220,14 @@ static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, str
 }
 
 /* The largest handle that is created for a request: a power of two of granules. */
-static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req) {
+static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req, size_t pinned) {
     size_t size = pool->granularity, most = req->size / HANDLE_SHARE;
     if (req->zone == VP_ZONE_SMALL)
         return size;
     if (most < HANDLE_LEAST)
         most = HANDLE_LEAST;
+    if (pinned > pool->stats.held_bytes / WASTE_MUCH)
+        most = HANDLE_FINE;
     if (most > pool->config.handle)
         most = pool->config.handle;
     while (size * 2 <= most)
@@ -239,22 +241,19 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     if (err)
         return err;
     size_t want = vp_round_up(req->size - (site.hole - site.begin), pool->granularity);
+    size_t fresh_most = want / pool->granularity + 1, chunks_most = pool->chunk_count + fresh_most;
     struct harvest h = { .req = req, .use = use, .skip = site.begin, .skip_end = site.hole };
-    harvest_all(pool, &h);
-    size_t fresh_most = want / pool->granularity + 1;
-    h.room = h.count;
-    h.list = vp_pool_scratch(pool, h.room * sizeof *h.list + (h.room + fresh_most) * sizeof(struct vp_chunk *));
+    h.list = vp_pool_scratch(pool, pool->chunk_count * sizeof *h.list + chunks_most * sizeof(struct vp_chunk *));
     if (!h.list)
         return -ENOMEM;
     harvest_all(pool, &h);
     sort(h.list, h.count);
     size_t bytes, old = choose(h.list, h.count, want, &bytes), fresh = 0;
-    struct vp_chunk **chunks = (struct vp_chunk **)(h.list + h.room);
+    struct vp_chunk **chunks = (struct vp_chunk **)(h.list + pool->chunk_count);
     for (size_t i = 0; i < old; i++)
         chunks[i] = h.list[i].chunk;
-    if (bytes < want && getenv("VPD")) { extern void vp_debug_waste(struct vp_pool *); fprintf(stderr, "G req %.2f want %.2f short %.2f zone %d: ", req->size/1048576., want/1048576., (want-bytes)/1048576., req->zone); vp_debug_waste(pool); }
     if (bytes < want)
-        err = create_chunks(pool, want - bytes, handle_for(pool, req), chunks + old, &fresh);
+        err = create_chunks(pool, want - bytes, handle_for(pool, req, h.pinned), chunks + old, &fresh);
     if (!err)
         err = vp_stitch_map(pool, chunks, old + fresh, site.hole);
     if (err) {
@@ -262,7 +261,6 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
             vp_chunk_destroy(pool, chunks[old + --fresh]);
         return err;
     }
-    if (getenv("VPB")) fprintf(stderr, "B %lu zone %d line %d size %zu want %zu old %zu fresh %zu site %d\n", pool->stats.allocs, req->zone, req->line ? req->line->number : 0, req->size, want, old, fresh, site.begin != site.hole);
     vp_kept_add(pool, site.begin, req->size);
     vp_kept_limit(pool);
     return vp_fit_take(pool, (struct vp_fit){ vp_region_at(pool, site.begin), site.begin }, req, out);
@@ -274,6 +272,21 @@ static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_reques
     if (!fit.region)
         return false;
     *err = vp_fit_take(pool, fit, req, out);
+    return true;
+}
+
+/* Takes what is there: true if there was something, with the outcome in `*err`. */
+static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out, int *err) {
+    if (req->zone == VP_ZONE_SMALL)
+        return take(pool, vp_fit_find(pool, req, use), req, out, err) ||
+               take(pool, vp_kept_find(pool, req, use), req, out, err) ||
+               take(pool, vp_kept_find_larger(pool, req, use), req, out, err);
+    if (take(pool, vp_kept_find(pool, req, use), req, out, err))
+        return true;
+    if (!take(pool, vp_fit_find(pool, req, use), req, out, err) && !take(pool, vp_kept_find_larger(pool, req, use), req, out, err))
+        return false;
+    if (!*err)
+        vp_kept_add(pool, (*out)->addr, req->size);
     return true;
 }
 
@@ -289,32 +302,12 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req) {
     return req->await ? -EAGAIN : 0;
 }
 
-static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out, int *err) {
-    struct vp_fit fit = { NULL, 0 };
-    bool seats = req->zone == VP_ZONE_LARGE && K("SEATS", 1);
-    if (seats || !K("SEATS", 1)) {
-      if (!K("SEATS",1)) fit = vp_fit_find(pool, req, use);
-      if (!fit.region && take(pool, vp_kept_find(pool, req, use, true), req, out, err))
-        return true;
-    }
-    if (!fit.region)
-        fit = vp_fit_find(pool, req, use);
-    if (fit.region && seats)
-        vp_kept_add(pool, fit.addr, req->size);
-    if (take(pool, fit, req, out, err))
-        return true;
-    if (!seats)
-        return take(pool, vp_kept_find(pool, req, use, true), req, out, err) || take(pool, vp_kept_find(pool, req, use, false), req, out, err);
-    fit = vp_kept_find(pool, req, use, false);
-    if (fit.region && seats)
-        vp_kept_add(pool, fit.addr, req->size);
-    return take(pool, fit, req, out, err);
-}
-
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     int err = 0;
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
     bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
+    if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_kept_find(pool, req, waits), req, out, &err))
+        return err;
     if (reuse(pool, req, VP_USE_READY, out, &err))
         return err;
     if (vp_fit_refresh(pool) && reuse(pool, req, VP_USE_READY, out, &err))

@@ -68,6 +68,7 @@ int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
     chunk->size = size;
     vp_list_init(&chunk->mappings);
     vp_list_append(&pool->chunks, &chunk->link);
+    pool->chunk_count++;
     pool->stats.held_bytes += size;
     if (pool->stats.held_bytes > pool->stats.peak_held_bytes)
         pool->stats.peak_held_bytes = pool->stats.held_bytes;
@@ -80,6 +81,7 @@ void vp_chunk_destroy(struct vp_pool *pool, struct vp_chunk *chunk) {
     CALL(pool, release, pool->drv->cuMemRelease(chunk->handle));
     pool->stats.held_bytes -= chunk->size;
     vp_list_remove(&chunk->link);
+    pool->chunk_count--;
     vp_slab_free(&pool->chunk_slab, chunk);
 }
 
@@ -187,36 +189,4 @@ int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers) {
     }
     pool->peers = peers;
     return 0;
-}
-#include <stdlib.h>
-void vp_debug_waste(struct vp_pool *pool);
-void vp_debug_waste(struct vp_pool *pool) {
-    struct vp_chunk *c;
-    size_t whole[2] = {0}, nwhole[2] = {0}, npart[2] = {0}, part[2] = {0}, livebytes = 0, asked = 0, hist[64] = {0}, histn[64] = {0}, parked = 0;
-    struct vp_space *s; struct vp_region *r;
-    vp_list_each(s, &pool->spaces, link)
-        vp_list_each(r, &s->regions, va) {
-            if (r->state == VP_LIVE) livebytes += r->size, asked += r->asked;
-            if (r->state == VP_PARKED) parked += r->size;
-        }
-    vp_list_each(c, &pool->chunks, link) {
-        if (!c->current) continue;
-        CUdeviceptr a = c->current->addr, e = a + c->size;
-        size_t fr = 0; int z = vp_space_of(pool, a)->zone;
-        for (r = vp_region_at(pool, a); r && r->addr < e; r = vp_region_next(r))
-            if (r->state == VP_FREE) { CUdeviceptr b = r->addr > a ? r->addr : a, f = vp_region_end(r) < e ? vp_region_end(r) : e; fr += f - b; }
-        if (fr == c->size) whole[z] += fr, nwhole[z]++;
-        else { part[z] += fr; npart[z]++; if (z) { int k = 63 - __builtin_clzl(c->size); hist[k] += fr; histn[k]++; } }
-    }
-    fprintf(stderr, "held %.1f live %.1f round %.1f parked %.1f | small: whole %zu %.1f part %zu %.1f | large: whole %zu %.1f part %zu %.1f |",
-        pool->stats.held_bytes/1048576., asked/1048576., (livebytes-asked)/1048576., parked/1048576., nwhole[0], whole[0]/1048576., npart[0], part[0]/1048576., nwhole[1], whole[1]/1048576., npart[1], part[1]/1048576.);
-    if (getenv("VPF")) vp_list_each(s, &pool->spaces, link) vp_list_each(r, &s->regions, va) if (r->state == VP_FREE) {
-        struct vp_region *p = vp_region_prev(r), *n = vp_region_next(r);
-        #define ST(x) ((x) ? "HFZLP"[(x)->state] : '-')
-        #define SZ(x) ((x) ? (x)->state == VP_LIVE ? (x)->asked/1048576. : (x)->size/1048576. : 0.)
-        struct vp_mapping *m = vp_mapping_at(pool, r->addr);
-        fprintf(stderr, "F %.3f pieces %d | prev %c %.3f next %c %.3f | chunk %.0f at +%.3f age %lu\n", r->size/1048576., r->pieces->next != 0, ST(p), SZ(p), ST(n), SZ(n), m->chunk->size/1048576., (r->addr - m->addr)/1048576., r->pieces->age);
-    }
-    for (int k = 0; k < 64; k++) if (histn[k]) fprintf(stderr, " %luM:%zu/%.1f", 1ul<<(k-20), histn[k], hist[k]/1048576.);
-    fprintf(stderr, "\n");
 }

@@ -1,19 +1,27 @@
 /*
- * Ranges worth keeping. A program that repeats itself asks again for the sizes that it asked for. The range once stitched for a size is still there, as
- * old mappings: if every chunk in it is wholly free, the chunks are switched back to it, and the driver is not asked at all. What VPMM calls zombies and GMLake
- * stitched blocks is this one thing.
+ * Places worth keeping. A program that repeats itself asks again for the sizes that it asked for, in the same order. Each place where a request was served is
+ * remembered by its size: if all of its bytes are free there, or in chunks that can be switched back, the request is served there again, and the
+ * driver is not asked. What VPMM calls zombies and GMLake stitched blocks is a part of this.
+ *
+ * Of several places of one size the *oldest* that is available is taken, and before any other choice. That makes a program which repeats itself from a state that it was in
+ * before (everything freed, say, or the end of a training step) repeat its addresses: at the n-th request the same bytes are live as the last time, so the places
+ * that are older than the one taken then are unavailable now as they were then, that one is available, and what was made later is not looked at. From the second
+ * round on nothing is built, nothing grows, and no more is held than the first round needed.
  */
 #include "pool/pool_private.h"
-#include <stdlib.h>
-#define K(n,d) ({ static int v_ = -1; if (v_ < 0) v_ = getenv(n) ? atoi(getenv(n)) : (d); v_; })
 
-/* Ranges that are tried before a new one is built, and how much larger than the request they may be (1/OVER of it: what is over stays where it is,
- * and slowly growing requests then find a range). Measured on recorded programs: fewer tries build more ranges, more tries cost time at each request. */
-enum { TRIES = 64, OVER = 2 };
+/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has; most tries end at a first look at the address. */
+enum { TRIES = 512 };
 
-/* Old mappings for each chunk, on the average, and a floor for small pools: more make repeating programs with long periods converge, and cost the
- * driver's bookkeeping (some hundred bytes each). */
-enum { MAPPINGS_PER_CHUNK = 8, MAPPINGS_FLOOR = 4096, KEPT_MOST = 16384 };
+/* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is over stays where it is, and slowly growing
+ * requests then find a range). Measured on recorded programs: fewer tries build more ranges, more tries cost time at each request that finds no fit. */
+enum { TRIES_LARGER = 64, OVER = 2 };
+
+/*
+ * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and cost the driver's bookkeeping (some
+ * hundred bytes each). Decoding with a growing cache needs some ten a chunk to come round. The places themselves are hints of 96 bytes.
+ */
+enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096, KEPT_MOST = 16384 };
 
 int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b) {
     if (a->size != b->size)
@@ -34,19 +42,24 @@ static void kept_remove(struct vp_pool *pool, struct vp_kept *k) {
     pool->kept_count--;
 }
 
+/* Forgets the least recently used place, and reaps what is mapped there and current elsewhere. */
+static void kept_reap(struct vp_pool *pool) {
+    struct vp_kept *k = vp_container_of(pool->kept_used.next, struct vp_kept, used);
+    CUdeviceptr addr = k->addr, end = k->addr + k->size;
+    kept_remove(pool, k);
+    vp_stitch_reap(pool, addr, end, false);
+}
+
 void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_kept *k = vp_slab_alloc(&pool->kept_slab);
+    /* To forget a place for want of memory costs time later, nothing else. */
     if (!k)
         return;
-    k->addr = addr;
-    k->size = size;
-    k->zone = vp_space_of(pool, addr)->zone;
-    k->serial = ++pool->kept_serial;
-    vp_list_init(&k->used);
+    *k = (struct vp_kept){ .addr = addr, .size = size, .serial = ++pool->kept_serial, .zone = vp_space_of(pool, addr)->zone };
     RB_INSERT(vp_kept_tree, &pool->kept[k->zone], k);
     vp_list_append(&pool->kept_used, &k->used);
-    if (++pool->kept_count > (size_t)K("KM", 16384))
-        kept_remove(pool, vp_container_of(pool->kept_used.next, struct vp_kept, used));
+    if (++pool->kept_count > KEPT_MOST)
+        kept_reap(pool);
 }
 
 /* Can all of [addr, end) be made free memory by switching alone? */
@@ -99,40 +112,36 @@ static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_r
     return true;
 }
 
-struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, bool exact) {
-    struct vp_kept key = { .size = exact ? req->size : req->size + 1 };
-    struct vp_kept *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key);
-    size_t most = exact ? req->size : req->size + req->size / OVER;
-    for (int i = 0; i < (exact ? K("TE",1024) : TRIES) && k && k->size <= most; i++, k = RB_NEXT(vp_kept_tree, &pool->kept[k->zone], k))
-        if (try(pool, k, req, use)) {
+/* The first place that will do among those from `k` on that have at most `most` bytes. A place whose addresses were given up meanwhile is a hint that no longer holds. */
+static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, int tries, const struct vp_request *req,
+                          enum vp_usable use) {
+    for (struct vp_kept *next; tries-- > 0 && k && k->size <= most; k = next) {
+        next = RB_NEXT(vp_kept_tree, &pool->kept[req->zone], k);
+        if (vp_region_at(pool, k->addr)->state == VP_HOLE) {
+            kept_remove(pool, k);
+        } else if (try(pool, k, req, use)) {
             kept_touch(pool, k);
             pool->stats.reactivations++;
             return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
         }
+    }
     return (struct vp_fit){ NULL, 0 };
 }
 
-void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    struct vp_kept *k, *tmp;
-    vp_list_each_safe(k, tmp, &pool->kept_used, used)
-        if (k->addr < end && k->addr + k->size > addr)
-            kept_remove(pool, k);
+struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_kept key = { .size = req->size };
+    return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size, TRIES, req, use);
+}
+
+struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_kept key = { .size = req->size + 1 };
+    return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size + req->size / OVER, TRIES_LARGER, req, use);
 }
 
 void vp_kept_limit(struct vp_pool *pool) {
-    size_t chunks = 0, most;
-    struct vp_chunk *c;
-    if (pool->mappings <= MAPPINGS_FLOOR && true)
-        return;
-    vp_list_each(c, &pool->chunks, link)
-        chunks++;
-    most = chunks * MAPPINGS_PER_CHUNK;
+    size_t most = pool->chunk_count * MAPPINGS_PER_CHUNK;
     if (most < MAPPINGS_FLOOR)
         most = MAPPINGS_FLOOR;
-    while (pool->mappings > most && !vp_list_empty(&pool->kept_used)) {
-        struct vp_kept *k = vp_container_of(pool->kept_used.next, struct vp_kept, used);
-        CUdeviceptr addr = k->addr, end = k->addr + k->size;
-        kept_remove(pool, k);
-        vp_stitch_reap(pool, addr, end, false);
-    }
+    while (pool->mappings > most && !vp_list_empty(&pool->kept_used))
+        kept_reap(pool);
 }

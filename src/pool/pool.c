@@ -70,8 +70,8 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_list_init(&pool->kept_used);
     for (int z = 0; z < VP_ZONES; z++) {
         pool->met[z].zone = pool->mixed[z].zone = z;
-        RB_INIT(&pool->met[z].tree);
         RB_INIT(&pool->kept[z]);
+        RB_INIT(&pool->met[z].tree);
         RB_INIT(&pool->mixed[z].tree);
     }
     vp_slab_init(&pool->region_slab, sizeof(struct vp_region));
