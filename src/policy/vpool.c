@@ -30,7 +30,7 @@ enum { SMALL = 1 << 20 };
  * handles of HANDLE_FINE are made instead: that takes a third off the waste of programs that fragment most, and costs the others nothing.
  * Measured on recorded programs (scripts/bench prints the frontier).
  */
-enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_FINE = 4 << 20, WASTE_MUCH = 128 };
+enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_FINE = 4 << 20, WASTE_MUCH = 100 };
 
 /* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier cudaFree: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };

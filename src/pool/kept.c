@@ -97,6 +97,7 @@ static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr 
 
 static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_request *req, enum vp_usable use) {
     CUdeviceptr end = k->addr + req->size;
+    bool switched = false;
     if (k->addr % req->align || !range_available(pool, k->addr, end, req, use))
         return false;
     for (CUdeviceptr at = k->addr; at < end;) {
@@ -106,9 +107,11 @@ static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_r
             if (vp_space_reserve(pool, 64) < 0)
                 return false;
             vp_mapping_switch(pool, m);
+            switched = true;
         }
         at = m->addr + m->chunk->size;
     }
+    pool->stats.reactivations += switched;
     return true;
 }
 
@@ -121,7 +124,6 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, 
             kept_remove(pool, k);
         } else if (try(pool, k, req, use)) {
             kept_touch(pool, k);
-            pool->stats.reactivations++;
             return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
         }
     }
