@@ -25,12 +25,14 @@ enum { SMALL = 1 << 20 };
 
 /*
  * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is pinned whole: so the handle grows with the
- * request. One in HANDLE_SHARE remaps it in some 128 calls however large it is; 64 saves a quarter of the calls of long sequences, and wastes half as much again.
- * Below HANDLE_LEAST the calls become too many. While more than one in WASTE_MUCH of the bytes held is free beside blocks, in chunks that they pin,
- * handles of HANDLE_FINE are made instead: that takes a third off the waste of programs that fragment most, and costs the others nothing.
- * Measured on recorded programs (scripts/bench prints the frontier).
+ * request. One in 256 remaps it in some 256 calls however large it is; 64 saves a third of the calls where sequences are long, and wastes twice as much. Below 8 MiB the
+ * calls become too many: 4 MiB doubles them, and wastes no less where blocks of one size decide. Measured on recorded programs (scripts/bench prints the frontier).
  */
-enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_FINE = 4 << 20, WASTE_MUCH = 100 };
+enum { HANDLE_SHARE = 256, HANDLE_LEAST = 8 << 20 };
+
+/* Fresh bytes from which on a range ends in small handles even where it comes out even, in largest handles: at fewer, a program that grows step by step would end up with
+ * small ones only. */
+enum { ENDS_FROM = 4 };
 
 /* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier cudaFree: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };
@@ -56,7 +58,6 @@ struct candidate {
 struct harvest {
     struct candidate *list;     /* room for every chunk of the pool */
     size_t count;
-    size_t pinned;              /* free bytes in chunks that are not wholly free */
     const struct vp_request *req;
     enum vp_usable use;
     CUdeviceptr skip, skip_end; /* the part of a region that stays where it is */
@@ -65,16 +66,13 @@ struct harvest {
 static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct vp_region *r) {
     size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed ? pool->granularity : SIZE_MAX;
     CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->granularity);
-    h->pinned += r->size;
     while (at < vp_region_end(r)) {
         struct vp_chunk *chunk = vp_mapping_at(pool, at)->chunk;
         CUdeviceptr begin = chunk->current->addr, end = begin + chunk->size;
-        if (begin == at && end <= vp_region_end(r)) {
-            bool skipped = begin < h->skip_end && end > h->skip;
-            h->pinned -= chunk->size;
-            if (!skipped && chunk->size <= largest && vp_range_usable(r, at, end, h->req, h->use))
-                h->list[h->count++] = (struct candidate){ chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY) };
-        }
+        bool skipped = begin < h->skip_end && end > h->skip;
+        if (begin == at && end <= vp_region_end(r) && chunk->size <= largest && !skipped &&
+            vp_range_usable(r, at, end, h->req, h->use))
+            h->list[h->count++] = (struct candidate){ chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY) };
         at = end;
     }
 }
@@ -82,7 +80,8 @@ static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct
 static void harvest_index(struct vp_pool *pool, struct harvest *h, struct vp_index *index) {
     struct vp_region *r;
     RB_FOREACH(r, vp_region_tree, &index->tree)
-        harvest_region(pool, h, r);
+        if (r->size >= pool->granularity)
+            harvest_region(pool, h, r);
 }
 
 static void harvest_all(struct vp_pool *pool, struct harvest *h) {
@@ -198,16 +197,16 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 /* ---- build ---- */
 
 /*
- * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two, down to the smallest even where it comes out even. The end of a
- * block then lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small handles to end in.
+ * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block then lies in a small handle, of which little is
+ * pinned when the block behind it stays; and later ranges find small handles to end in.
  */
 static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
-    size_t n = 0;
+    size_t n = 0, spared = bytes >= ENDS_FROM * largest ? pool->granularity : 0;
     int err = 0;
     while (bytes && !err) {
         size_t size = largest;
         if (bytes <= largest)
-            for (size = pool->granularity; size * 2 < bytes; size *= 2)
+            for (size = pool->granularity; size * 2 + spared <= bytes; size *= 2)
                 continue;
         err = vp_chunk_create(pool, size, &out[n]);
         if (!err) {
@@ -220,14 +219,12 @@ static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, str
 }
 
 /* The largest handle that is created for a request: a power of two of granules. */
-static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req, size_t pinned) {
+static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req) {
     size_t size = pool->granularity, most = req->size / HANDLE_SHARE;
     if (req->zone == VP_ZONE_SMALL)
         return size;
     if (most < HANDLE_LEAST)
         most = HANDLE_LEAST;
-    if (pinned > pool->stats.held_bytes / WASTE_MUCH)
-        most = HANDLE_FINE;
     if (most > pool->config.handle)
         most = pool->config.handle;
     while (size * 2 <= most)
@@ -253,7 +250,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     for (size_t i = 0; i < old; i++)
         chunks[i] = h.list[i].chunk;
     if (bytes < want)
-        err = create_chunks(pool, want - bytes, handle_for(pool, req, h.pinned), chunks + old, &fresh);
+        err = create_chunks(pool, want - bytes, handle_for(pool, req), chunks + old, &fresh);
     if (!err)
         err = vp_stitch_map(pool, chunks, old + fresh, site.hole);
     if (err) {

@@ -62,35 +62,35 @@ void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
         kept_reap(pool);
 }
 
+/* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its pages. */
+static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr addr, const struct vp_region **last) {
+    if (!*last || addr - (*last)->addr >= (*last)->size)
+        *last = vp_region_at(pool, addr);
+    return *last;
+}
+
 /* Can all of [addr, end) be made free memory by switching alone? */
 static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
     uint64_t mark = ++pool->marks;
-    const struct vp_mapping *last = NULL;
+    const struct vp_region *last = NULL;
     size_t pieces = 0;
     for (CUdeviceptr at = addr; at < end;) {
-        const struct vp_region *r = vp_region_at(pool, at);
-        CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
-        if (r->state == VP_FREE) {
-            if (!vp_range_usable(r, at, stop, req, use))
-                return false;
-        } else if (r->state != VP_ZOMBIE) {
+        const struct vp_mapping *m = vp_mapping_at(pool, at);
+        if (!m || m->chunk->mark == mark)
+            return false;   /* not mapped any more; or in the range twice, and two of its addresses would be live */
+        m->chunk->mark = mark;
+        /* Of the current mapping the part in the range must be free, of another the whole chunk, wherever it is current. */
+        bool here = m->chunk->current == m;
+        CUdeviceptr begin = here ? at : m->chunk->current->addr, stop = m->chunk->current->addr + m->chunk->size;
+        if (here && stop > end)
+            stop = end;
+        const struct vp_region *r = region_near(pool, begin, &last);
+        if (r->state != VP_FREE || vp_region_end(r) < stop || !vp_range_usable(r, begin, stop, req, use))
             return false;
-        }
-        /* A region may end inside a chunk, and the next one then begins in the same mapping. */
-        for (CUdeviceptr next; at < stop; at = next < stop ? next : stop) {
-            struct vp_mapping *m = vp_mapping_at(pool, at);
-            next = m->addr + m->chunk->size;
-            if (m == last)
-                continue;
-            /* A chunk that lies in the range twice would make two of its addresses live. */
-            if (m->chunk->mark == mark || (r->state == VP_ZOMBIE && !vp_chunk_usable(pool, m->chunk, req, use)))
-                return false;
-            m->chunk->mark = mark;
-            last = m;
-            pieces += 4;
-        }
-        for (const struct vp_piece *p = r->pieces; p; p = p->next)
+        for (const struct vp_piece *p = vp_piece_at(r, begin); p; p = p->end < stop ? p->next : NULL)
             pieces++;
+        pieces += 4;
+        at = m->addr + m->chunk->size;
     }
     return vp_space_reserve(pool, 2 * pieces + 64) == 0;
 }
@@ -120,7 +120,7 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, 
                           enum vp_usable use) {
     for (struct vp_kept *next; tries-- > 0 && k && k->size <= most; k = next) {
         next = RB_NEXT(vp_kept_tree, &pool->kept[req->zone], k);
-        if (vp_region_at(pool, k->addr)->state == VP_HOLE) {
+        if (!vp_mapping_at(pool, k->addr)) {
             kept_remove(pool, k);
         } else if (try(pool, k, req, use)) {
             kept_touch(pool, k);
