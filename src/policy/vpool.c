@@ -2,8 +2,8 @@
  * vpool's own policy.
  *
  * A large request goes to
- *   1. the place that served its size before (kept.c). Its stream waits on the GPU for that where it may, since a program that repeats itself must not get another
- *      place, and then others after it, because the GPU was a little slower this time;
+ *   1. the place that served its size before (kept.c). Its stream waits on the GPU for that where it may: a program that repeats
+ *      itself must not get another place, and then others after it, because the GPU was a little slower this time;
  *   2. the best fit among the free bytes that it may use at once, or the beginning of a somewhat larger place that can be switched back;
  *   3. the same after asking the driver what has completed;
  *   4. the same for which its stream may wait on the GPU (not where growing comes first);
@@ -24,15 +24,16 @@ enum { SYNC_ALONE = 1 << 20, SYNC_PAGE = 64 << 10 };
 enum { SMALL = 1 << 20 };
 
 /*
- * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is pinned whole: so the handle grows with the
- * request. One in 256 remaps it in some 256 calls however large it is; 64 saves a third of the calls where sequences are long, and wastes twice as much. Below 8 MiB the
- * calls become too many: 4 MiB doubles them, and wastes no less where blocks of one size decide. Measured on recorded programs (scripts/bench prints the frontier).
+ * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is pinned
+ * whole: so the handle grows with the request. With one in 256 it is remapped in some 256 calls however large it is; one in 64
+ * saves up to half of the calls where blocks are large, and wastes twice as much. Below 8 MiB the calls become too many: 4 MiB
+ * doubles them. Measured on recorded programs (scripts/bench prints the frontier).
  */
 enum { HANDLE_SHARE = 256, HANDLE_LEAST = 8 << 20 };
 
-/* Fresh bytes from which on a range ends in small handles even where it comes out even, in largest handles: at fewer, a program that grows step by step would end up with
- * small ones only. */
-enum { ENDS_FROM = 4 };
+/* Fresh bytes, in largest handles, from which on a range ends in small handles even where large ones come out even. Lower, and a
+ * program that grows step by step ends up with small handles only. */
+enum { ENDS_FROM = 3 };
 
 /* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier cudaFree: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };
@@ -197,8 +198,8 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 /* ---- build ---- */
 
 /*
- * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block then lies in a small handle, of which little is
- * pinned when the block behind it stays; and later ranges find small handles to end in.
+ * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block then
+ * lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small handles to end in.
  */
 static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
     size_t n = 0, spared = bytes >= ENDS_FROM * largest ? pool->granularity : 0;

@@ -1,25 +1,30 @@
 /*
- * Places worth keeping. A program that repeats itself asks again for the sizes that it asked for, in the same order. Each place where a request was served is
- * remembered by its size: if all of its bytes are free there, or in chunks that can be switched back, the request is served there again, and the
- * driver is not asked. What VPMM calls zombies and GMLake stitched blocks is a part of this.
+ * Places worth keeping. A program that repeats itself asks again for the sizes that it asked for, in the same order. Each place
+ * where a request was served is remembered by its size: if all of its bytes are free there, or in chunks that can be switched
+ * back, the request is served there again, and the driver is not asked. What VPMM calls zombies and GMLake stitched blocks is a
+ * part of this.
  *
- * Of several places of one size the *oldest* that is available is taken, and before any other choice. That makes a program which repeats itself from a state that it was in
- * before (everything freed, say, or the end of a training step) repeat its addresses: at the n-th request the same bytes are live as the last time, so the places
- * that are older than the one taken then are unavailable now as they were then, that one is available, and what was made later is not looked at. From the second
- * round on nothing is built, nothing grows, and no more is held than the first round needed.
+ * Of several places of one size the *oldest* that is available is taken, and before any other choice. A program that repeats
+ * itself from a state that it was in before (everything freed, say, or the end of a training step) then repeats its addresses:
+ * at its n-th request the same bytes are live as the last time, so the places older than the one taken then are unavailable as
+ * they were then, that one is available, and what was made later is not looked at. From the second round on nothing is built,
+ * and no more is held than the first round needed. What escapes this: conditions that no wait is allowed for, and blocks that
+ * the parking hands out.
  */
 #include "pool/pool_private.h"
 
-/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has; most tries end at a first look at the address. */
+/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are too few. */
 enum { TRIES = 512 };
 
-/* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is over stays where it is, and slowly growing
- * requests then find a range). Measured on recorded programs: fewer tries build more ranges, more tries cost time at each request that finds no fit. */
+/* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is over
+ * stays where it is, and slowly growing requests then find a range). Measured on recorded programs: fewer tries build more
+ * ranges, more tries cost time at each request that finds no fit. */
 enum { TRIES_LARGER = 64, OVER = 2 };
 
 /*
- * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and cost the driver's bookkeeping (some
- * hundred bytes each). Decoding with a growing cache needs some ten a chunk to come round. The places themselves are hints of 96 bytes.
+ * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and
+ * cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a chunk to come round:
+ * with 8, half of its driver time went into building again what had been reaped. Places are hints of some 80 bytes each.
  */
 enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096, KEPT_MOST = 16384 };
 
@@ -115,7 +120,8 @@ static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_r
     return true;
 }
 
-/* The first place that will do among those from `k` on that have at most `most` bytes. A place whose addresses were given up meanwhile is a hint that no longer holds. */
+/* The first place that will do among those from `k` on that have at most `most` bytes. One whose addresses were given up meanwhile
+ * is forgotten. */
 static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, int tries, const struct vp_request *req,
                           enum vp_usable use) {
     for (struct vp_kept *next; tries-- > 0 && k && k->size <= most; k = next) {
