@@ -304,18 +304,19 @@ static void muddle(unsigned seed)
         fx_free(live[n], stream[n]);
 }
 
-/* However late the work completes and whatever grew in the first round: the second takes the same places. */
+/* However late the work completes and whatever grew in the first round: the second takes the same places. Not so with parking, where a
+ * calm lane spares the events that others could wait for. */
 Test(pool, the_second_round_is_the_first)
 {
+    struct vp_policy policy = vp_policy_vpool;
+    policy.parks = false;
     for (unsigned seed = 1; seed <= 5; seed++) {
-        fx_open_pool("capacity=128M,granularity=64K,lazy=90", &vp_policy_vpool, NULL);
-        /* Both streams are known from the start, and a block of another size first: nothing parked is taken. */
+        fx_open_pool("capacity=128M,granularity=64K,lazy=90", &policy, NULL);
+        /* Both streams are known from the start, so that each free has its event. */
         fx_free(fx_alloc(2 * MiB, 1), 1);
         fx_free(fx_alloc(2 * MiB, 2), 2);
-        fx_free(fx_alloc(3 * MiB, 1), 1);
         muddle(seed);
         uint64_t calls = fx_calls(), held = fx.pool.stats.held_bytes;
-        fx_free(fx_alloc(3 * MiB, 1), 1);
         muddle(seed);
         cr_expect_eq(fx_calls(), calls, "seed %u: %llu calls in the second round", seed,
                      (unsigned long long)(fx_calls() - calls));

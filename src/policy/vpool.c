@@ -14,6 +14,7 @@
  * first: the small zone has chunks of one size only, each as good as the other.
  */
 #include "policy/policy.h"
+#include "pool/lane.h"
 
 #include <errno.h>
 
@@ -79,10 +80,8 @@ static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct
 }
 
 static void harvest_index(struct vp_pool *pool, struct harvest *h, struct vp_index *index) {
-    struct vp_region *r;
-    RB_FOREACH(r, vp_region_tree, &index->tree)
-        if (r->size >= pool->granularity)
-            harvest_region(pool, h, r);
+    for (struct vp_region *r = vp_index_first(index, pool->granularity); r; r = vp_index_next(index, r))
+        harvest_region(pool, h, r);
 }
 
 static void harvest_all(struct vp_pool *pool, struct harvest *h) {
@@ -277,6 +276,7 @@ static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_reques
 static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out, int *err) {
     if (req->zone == VP_ZONE_SMALL)
         return take(pool, vp_fit_find(pool, req, use), req, out, err) ||
+               (vp_lanes_flush(pool) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
                take(pool, vp_kept_find(pool, req, use), req, out, err) ||
                take(pool, vp_kept_find_larger(pool, req, use), req, out, err);
     if (take(pool, vp_kept_find(pool, req, use), req, out, err))
@@ -304,6 +304,9 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     int err = 0;
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
     bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
+    /* What lanes hold is free memory too: which place is the oldest must not hang on who parked what. */
+    if (req->zone == VP_ZONE_LARGE)
+        vp_lanes_flush(pool);
     if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_kept_find(pool, req, waits), req, out, &err))
         return err;
     if (reuse(pool, req, VP_USE_READY, out, &err))

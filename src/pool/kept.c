@@ -11,7 +11,7 @@
  * and no more is held than the first round needed. What escapes this: conditions that no wait is allowed for, and blocks that
  * the parking hands out.
  */
-#include "pool/pool_private.h"
+#include "policy/policy.h"
 
 /* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are too few. */
 enum { TRIES = 512 };
@@ -103,6 +103,8 @@ static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr 
 static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_request *req, enum vp_usable use) {
     CUdeviceptr end = k->addr + req->size;
     bool switched = false;
+    if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
+        return false;
     if (k->addr % req->align || !range_available(pool, k->addr, end, req, use))
         return false;
     for (CUdeviceptr at = k->addr; at < end;) {
@@ -152,4 +154,23 @@ void vp_kept_limit(struct vp_pool *pool) {
         most = MAPPINGS_FLOOR;
     while (pool->mappings > most && !vp_list_empty(&pool->kept_used))
         kept_reap(pool);
+}
+
+void vp_kept_shrink(struct vp_pool *pool, size_t most) {
+    const struct vp_kept *k;
+    size_t bytes = 0;
+    vp_list_each(k, &pool->kept_used, used)
+        bytes += k->size;
+    if (bytes > most)
+        vp_fit_refresh(pool);
+    /* What is in use counts as used just now, and so does what waits for work to end. */
+    for (size_t tries = pool->kept_count; tries > 0 && bytes > most; tries--) {
+        struct vp_kept *oldest = vp_container_of(pool->kept_used.next, struct vp_kept, used);
+        CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
+        kept_touch(pool, oldest);
+        if (vp_stitch_reap(pool, addr, end, false)) {
+            kept_remove(pool, oldest);
+            bytes -= end - addr;
+        }
+    }
 }

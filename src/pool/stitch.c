@@ -2,6 +2,7 @@
  * Remapping: a contiguous range is built of chunks that lie apart. The chunks get a second mapping in a hole; their old one turns zombie, and stays
  * until its addresses or its entry in the driver are needed elsewhere.
  */
+#include "pool/lane.h"
 #include "pool/pool_private.h"
 
 #include <errno.h>
@@ -227,7 +228,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     struct vp_chunk *chunk, *tmp;
     if (before <= keep)
         return 0;
-    vp_park_flush(pool);
+    vp_lanes_flush(pool);
     vp_lines_settle(pool->lines, SETTLE_NS);
     vp_fit_refresh(pool);
     vp_list_each_safe(chunk, tmp, &pool->chunks, link) {
