@@ -150,6 +150,6 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 }
 
 const struct vp_policy vp_policy_gmlake = {
-    .name = "gmlake", .never_event = true, .owned = true, .homes = true, .exact = true,
+    .name = "gmlake", .never_event = true, .owned = true, .homes = true,
     .layout = layout, .alloc = alloc,
 };

@@ -22,8 +22,6 @@ struct vp_policy {
     bool owned;
     /* It reserves its addresses itself. */
     bool own_spaces;
-    /* A kept range serves requests of exactly its size. */
-    bool exact;
     /* Pages mapped in advance and the like; NULL: nothing to do. 0 or a negative errno. */
     int (*open)(struct vp_pool *pool);
     /* Fills in size, align and zone. 0; -EOPNOTSUPP: not for this policy, CUDA shall serve it; -ENOMEM: larger than anything. */

@@ -68,6 +68,7 @@ int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
     chunk->size = size;
     vp_list_init(&chunk->mappings);
     vp_list_append(&pool->chunks, &chunk->link);
+    pool->chunk_count++;
     pool->stats.held_bytes += size;
     if (pool->stats.held_bytes > pool->stats.peak_held_bytes)
         pool->stats.peak_held_bytes = pool->stats.held_bytes;
@@ -80,6 +81,7 @@ void vp_chunk_destroy(struct vp_pool *pool, struct vp_chunk *chunk) {
     CALL(pool, release, pool->drv->cuMemRelease(chunk->handle));
     pool->stats.held_bytes -= chunk->size;
     vp_list_remove(&chunk->link);
+    pool->chunk_count--;
     vp_slab_free(&pool->chunk_slab, chunk);
 }
 

@@ -98,7 +98,7 @@ static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t 
     struct vp_lane_block block = take_out(lane, i);
     block.serial = serial;
     lane->allocs++;
-    lane->calm++;
+    lane->calm += block.large;
     lane->in_vain = 0;
     remember(lane, &block);
     return block;

@@ -15,7 +15,7 @@
  * runs no driver call but cuStreamGetId.
  *
  * A free that others might wait for records an event (see vp_pool_worth_event), which is dear, and the dearer the more
- * threads do it. A lane that serves request after request while nobody else asks for what it holds is *calm*, and parks
+ * threads do it. A lane that serves one such block after another while nobody else asks for what it holds is *calm*, and parks
  * without one; should somebody ask after all, then for what is parked at that moment a later event must do.
  */
 #ifndef VP_LANE_H
@@ -47,7 +47,7 @@ struct vp_lane {
     struct vp_list link;        /* vp_pool.lanes or spare_lanes */
     uint64_t serial, serial_end;    /* serials that may still be given, from the pool's */
     uint64_t allocs, frees;     /* not yet counted by the pool */
-    unsigned calm;              /* requests served since somebody else wanted what it held */
+    unsigned calm;              /* requests for large blocks served since somebody else wanted what it held */
     unsigned in_vain;           /* blocks parked since a request was served */
     struct {
         struct vp_lane_block block;

@@ -70,7 +70,8 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_list_init(&pool->lanes);
     vp_list_init(&pool->spare_lanes);
     vp_list_init(&pool->kept_used);
-    RB_INIT(&pool->kept);
+    for (int z = 0; z < VP_ZONES; z++)
+        RB_INIT(&pool->kept[z]);
     vp_slab_init(&pool->region_slab, sizeof(struct vp_region));
     vp_slab_init(&pool->piece_slab, sizeof(struct vp_piece));
     vp_slab_init(&pool->chunk_slab, sizeof(struct vp_chunk));

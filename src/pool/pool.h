@@ -137,10 +137,12 @@ struct vp_space {
     struct vp_list link;        /* vp_pool.spaces */
 };
 
-/* A range that was once built for a request of exactly `size` bytes; see pool_kept.c. */
+/* A place that once served a request of exactly `size` bytes; see kept.c. */
 struct vp_kept {
     CUdeviceptr addr;
     size_t size;
+    uint64_t serial;            /* in order of making */
+    enum vp_zone_name zone;
     RB_ENTRY(vp_kept) by_size;
     struct vp_list used;        /* vp_pool.kept_used, least recent first */
 };
@@ -196,9 +198,11 @@ struct vp_pool {
     struct vp_list line_indexes;
     struct vp_list lanes, spare_lanes;          /* of vp_lane.link; never given back, since other threads may still look at one */
     _Atomic(struct vp_lane *) busy_lanes;       /* those that may hold blocks, linked by next_busy */
-    struct vp_kept_tree kept;
+    struct vp_kept_tree kept[VP_ZONES];
     struct vp_list kept_used;
     size_t kept_count;
+    uint64_t kept_serial;
+    size_t chunk_count;
     size_t mappings;            /* all of them, current or not */
     uint64_t first_stream;      /* id of the first stream that freed a block worth an event; 0: none yet */
     atomic_bool several;        /* others have since: frees record their own event from now on */

@@ -137,18 +137,18 @@ void vp_stitch_reap_all(struct vp_pool *pool);
 /* Scratch memory of the pool: at least `bytes`, contents undefined; NULL when the system has no more. Valid until the next call. */
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes);
 
-/* ---- kept.c: ranges worth keeping ---- */
+/* ---- kept.c: places that served a request before ---- */
 
 int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b);
 RB_PROTOTYPE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
 
-/* Remembers that [addr, addr+size) was built for a request of this size. */
+/* Remembers that a request of this size was served at `addr`. Not to be called for a place that is remembered already. */
 void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
-/* A kept range of this size, or not much larger, whose every byte is free or can be switched back; made free memory. Driver calls: none. */
+/* The oldest place of exactly this size whose every byte is free or can be switched back; made free memory. Driver calls: none. */
 struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
-/* Forgets the ranges that touch [addr, end): it is about to be unmapped. */
-void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
-/* Reaps the least recently used ranges while there are too many old mappings. */
+/* The same among places that are somewhat larger than the request: at the beginning of one. */
+struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+/* Reaps the least recently used places while there are too many old mappings. */
 void vp_kept_limit(struct vp_pool *pool);
 /* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of addresses together. */
 void vp_kept_shrink(struct vp_pool *pool, size_t most);

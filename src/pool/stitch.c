@@ -145,7 +145,6 @@ static int unmap(struct vp_pool *pool, struct vp_mapping *m) {
         err = vp_chunk_unmap(pool, m);
     if (err)
         return err;
-    vp_kept_forget(pool, addr, addr + size);
     struct vp_region *r = vp_region_carve(pool, addr, addr + size);
     vp_region_unfile(r);
     vp_region_clear_pieces(pool, r);
