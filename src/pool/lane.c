@@ -10,8 +10,9 @@ enum { SERIALS = 4096 };
 /* Places at which a remembered block may lie, from the one of its address on. */
 enum { WAYS = 4 };
 
-/* So many requests in a row must have been served from the lane before it counts as calm. */
-enum { CALM = 16 };
+/* So many requests in a row must have been served from the lane before it may keep what it holds, and before it is calm. Measured
+ * on recorded programs: with fewer, phases that only look calm cost memory. */
+enum { KEEPS = 16, CALM = 256 };
 
 /* ---- its lock: held for some ten nanoseconds ---- */
 
@@ -283,15 +284,15 @@ void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line) {
         flush(pool, share->lane, false);
 }
 
-/* What calm lanes may keep together: what rounding to a few handles costs anyway. */
-enum { CALM_BYTES = 32 << 20 };
+/* What lanes may keep together: what rounding to a few handles costs anyway. */
+enum { KEPT_BYTES = 32 << 20 };
 
 /* May the lane, whose lock is held, keep what it holds? Then it counts as kept. */
 static bool keeps(const struct vp_lane *lane, size_t *kept) {
     size_t bytes = *kept;
     for (unsigned i = 0; i < lane->count; i++)
         bytes += lane->parked[i].block.asked;
-    if (lane->calm < CALM || bytes > CALM_BYTES)
+    if (lane->calm < KEEPS || bytes > KEPT_BYTES)
         return false;
     *kept = bytes;
     return true;

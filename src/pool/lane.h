@@ -5,7 +5,7 @@
  *
  * To the rest of the pool a parked block is live. Before a request is served otherwise, its own lane is flushed: what it
  * holds becomes free memory for good. If there is no free memory to be had at once, the other lanes are, before anything
- * else is tried; but calm ones (see below) may keep a little until memory is really short, so that threads which each
+ * else is tried; but those that serve their stream well may keep a little until memory is really short, so that threads which each
  * repeat themselves do not rob each other for ever of a few blocks too few for all. Live bytes are exact whenever a peak of
  * them is noted; in between they include what is parked.
  *
@@ -81,7 +81,7 @@ struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *
 bool vp_lane_recall(struct vp_region *block);
 /* Frees for good what the line's lane holds. */
 void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line);
-/* The same for all lanes, and counts what they did. Not `all`: calm ones keep what they hold, 32 MiB together. False: nothing was held. */
+/* The same for all lanes, and counts what they did. Not `all`: those that serve their stream well keep what they hold, 32 MiB together. False: nothing was held. */
 bool vp_lanes_flush(struct vp_pool *pool, bool all);
 /* Bytes that lanes hold for an owner (NULL: for all), as asked for. */
 uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner);
