@@ -90,9 +90,8 @@ static void harvest_all(struct vp_pool *pool, struct harvest *h) {
         harvest_index(pool, h, &pool->met[z]);
         harvest_index(pool, h, &pool->mixed[z]);
     }
-    if (h->req->line)
-        vp_list_each(index, &pool->line_indexes, link)
-            harvest_index(pool, h, index);
+    vp_list_each(index, &pool->line_indexes, link)
+        harvest_index(pool, h, index);
 }
 
 /* Those that need no wait first. Large chunks first: a handle costs the same whatever its size. Then those whose region is of least use otherwise; then the lowest, so that
