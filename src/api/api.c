@@ -244,7 +244,7 @@ static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, con
         pool->stats.ooms++;
     if (!err) {
         *out = r->addr;
-        vp_trace_event('a', r->serial, r->asked, line);
+        vp_trace_event('a', pool, r, line);
     }
     *res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
     return true;
@@ -313,7 +313,7 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
 }
 
 static void release(struct vp_pool *pool, struct vp_region *r, const struct vp_line *line, vp_cond *cond) {
-    vp_trace_event('f', r->serial, 0, line);
+    vp_trace_event('f', pool, r, line);
     if (r->owner)
         vp_mempool_gave(r->owner, r->asked);
     vp_pool_free(pool, r, cond);
