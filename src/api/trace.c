@@ -20,13 +20,13 @@ static struct {
 } trace;
 
 static void begin(void) {
-    static const char header[] = "op,id,size,stream,us\n";
+    static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
     char name[VP_OPTION_TEXT + 16];
     trace.tried = true;
     if (!*vp_options()->trace)
         return;
     int err = vp_file_name(name, sizeof name, vp_options()->trace) ? vp_journal_open(&trace.file, name) : -ENAMETOOLONG;
-    if (!err && !(err = vp_journal_append(&trace.file, header, sizeof header - 1))) {
+    if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
         trace.owner = getpid();
         trace.begin = vp_clock_ns();
@@ -38,16 +38,29 @@ static void begin(void) {
     vp_log(VP_LOG_WARN, "VPOOL_TRACE: %s: %s; nothing is recorded", name, why);
 }
 
-static char *put_number(char *at, uint64_t n, char behind) {
-    char digits[20];
-    size_t count = 0;
-    do
-        digits[count++] = (char)('0' + n % 10);
-    while (n /= 10);
-    while (count)
-        *at++ = digits[--count];
-    *at++ = behind;
-    return at;
+static inline unsigned count_digits(uint64_t n) {
+    static const uint64_t powers[] = {
+        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000, 1000000000000,
+        10000000000000, 100000000000000, 1000000000000000, 10000000000000000, 100000000000000000, 1000000000000000000,
+        10000000000000000000u,
+    };
+    /* The logarithm by ten from that by two: 1233 / 4096 is about log10(2). */
+    unsigned guess = (unsigned)(64 - __builtin_clzll(n | 1)) * 1233 >> 12;
+    return guess + 1 - (n < powers[guess]) + !n;
+}
+
+static inline char *put_number(char *at, uint64_t n, char behind) {
+    static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
+                                "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+    char *end = at + count_digits(n), *digit = end;
+    for (; n >= 100; n /= 100)
+        memcpy(digit -= 2, pairs + n % 100 * 2, 2);
+    if (n >= 10)
+        memcpy(digit - 2, pairs + n * 2, 2);
+    else
+        digit[-1] = (char)('0' + n);
+    *end = behind;
+    return end + 1;
 }
 
 /* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */

@@ -25,19 +25,30 @@ static uint64_t load64(const uint8_t *at) {
     return n;
 }
 
-uint32_t vp_crc32(uint32_t crc, const void *data, size_t n) {
+static inline uint32_t eight_more(uint32_t crc, uint64_t bytes) {
+    uint64_t v = bytes ^ crc;
+    return crc_table[7][v & 255] ^ crc_table[6][v >> 8 & 255] ^ crc_table[5][v >> 16 & 255] ^ crc_table[4][v >> 24 & 255] ^
+           crc_table[3][v >> 32 & 255] ^ crc_table[2][v >> 40 & 255] ^ crc_table[1][v >> 48 & 255] ^ crc_table[0][v >> 56];
+}
+
+/* The same for the first `n` of eight bytes, 0 to 7. Zero bytes in front of a text change nothing in a register of zero: with its register put
+ * into its first four bytes, a text may have as many in front of it as make it eight. */
+static inline uint32_t few_more(uint32_t crc, uint64_t bytes, size_t n) {
+    return eight_more(0, (bytes ^ crc) << (63 - 8 * n) << 1) ^ (uint32_t)((uint64_t)crc >> 8 * n);
+}
+
+struct vp_crc32 vp_crc32(struct vp_crc32 crc, const void *data, size_t n) {
     const uint8_t *at = data;
     if (!crc_table[0][1])
         make_crc_table();
-    crc = ~crc;
-    for (; n >= 8; n -= 8, at += 8) {
-        uint64_t v = load64(at) ^ crc;
-        crc = crc_table[7][v & 255] ^ crc_table[6][v >> 8 & 255] ^ crc_table[5][v >> 16 & 255] ^ crc_table[4][v >> 24 & 255] ^
-              crc_table[3][v >> 32 & 255] ^ crc_table[2][v >> 40 & 255] ^ crc_table[1][v >> 48 & 255] ^ crc_table[0][v >> 56];
+    uint64_t bytes = load64(at);
+    uint32_t a = few_more(~crc.a, bytes, n % 8), b = few_more(~crc.b, bytes, n % 8);
+    for (at += n % 8, n /= 8; n--; at += 8) {
+        bytes = load64(at);
+        a = eight_more(a, bytes);
+        b = eight_more(b, bytes);
     }
-    while (n--)
-        crc = crc >> 8 ^ crc_table[0][(crc ^ *at++) & 255];
-    return ~crc;
+    return (struct vp_crc32){ ~a, ~b };
 }
 
 /* ---- symbols ---- */
@@ -46,6 +57,9 @@ enum { END_OF_BLOCK = 256, LITERALS = 286, DISTANCES = 30, LONGEST_CODE = 15 };
 
 /* A match shorter than six digits takes more bits than the digits. */
 enum { SHORTEST_MATCH = 6, LONGEST_MATCH = 258, FARTHEST_MATCH = 32768, HASH_BITS = 12 };
+
+/* To make codes takes as long as to compress some kilobytes; texts of one kind change slowly. */
+enum { TEXTS_A_CODE = 8 };
 
 struct code {
     uint16_t bits;              /* the first bit to be written is the lowest */
@@ -60,10 +74,9 @@ struct symbol {
 struct vp_deflate {
     struct symbol length_symbols[LONGEST_MATCH + 1];
     uint16_t last[1 << HASH_BITS];          /* where these characters stood last */
-    uint32_t tokens[VP_DEFLATE_MOST + 1];   /* a literal, or length << 16 | distance - 1 */
     uint32_t literal_count[LITERALS], distance_count[DISTANCES];
     struct code literal[LITERALS], distance[DISTANCES];
-    size_t extra_bits;
+    unsigned texts;             /* since the codes were made */
 };
 
 size_t vp_deflate_size(void) {
@@ -91,62 +104,9 @@ static void make_length_symbols(struct vp_deflate *d) {
     d->length_symbols[LONGEST_MATCH].symbol = LITERALS - 1;
 }
 
-/* ---- matches ---- */
-
-/* How many bytes are alike, of at most `most`; `differ` is how the first eight do. Most matches end within sixteen: those take no branch. */
-static inline size_t match_length(const uint8_t *here, const uint8_t *before, uint64_t differ, size_t most) {
-    uint64_t more = load64(here + 8) ^ load64(before + 8);
-    size_t length = differ ? (size_t)__builtin_ctzll(differ) / 8 : 8 + (size_t)__builtin_ctzll(more | UINT64_C(1) << 63) / 8;
-    if (!(differ | more)) {
-        for (length = 16; length + 8 <= most && !more; length += 8)
-            more = load64(here + length) ^ load64(before + length);
-        if (more)
-            length -= 8 - (size_t)__builtin_ctzll(more) / 8;
-        else
-            while (length < most && here[length] == before[length])
-                length++;
-    }
-    return length < most ? length : most;
-}
-
-/* Looks for a match only where a word or number begins: half the time, and few are missed. */
-static size_t find_matches(struct vp_deflate *d, const uint8_t *text, size_t n) {
-    size_t count = 0, i = 0;
-    memset(d->last, 0, sizeof d->last);
-    memset(d->literal_count, 0, sizeof d->literal_count);
-    memset(d->distance_count, 0, sizeof d->distance_count);
-    d->extra_bits = 0;
-    while (i < n) {
-        uint64_t here = load64(text + i);
-        unsigned hash = (unsigned)((here << 16) * 0x9e3779b97f4a7c15u >> (64 - HASH_BITS));
-        size_t before = d->last[hash], most = n - i < LONGEST_MATCH ? n - i : LONGEST_MATCH;
-        uint64_t differ = here ^ load64(text + before);
-        d->last[hash] = (uint16_t)i;
-        if (differ << 16 || before >= i || i - before > FARTHEST_MATCH || most < SHORTEST_MATCH) {
-            do {
-                d->literal_count[text[i]]++;
-                d->tokens[count++] = text[i++];
-            } while (i < n && text[i - 1] >= '0');
-            continue;
-        }
-        unsigned length = (unsigned)match_length(text + i, text + before, differ, most), distance = (unsigned)(i - before) - 1;
-        unsigned extra = extra_bits(distance, 1);
-        d->literal_count[d->length_symbols[length].symbol]++;
-        d->distance_count[symbol_of(distance, 1, extra)]++;
-        d->extra_bits += d->length_symbols[length].extra_bits + extra;
-        d->tokens[count++] = length << 16 | distance;
-        i += length;
-    }
-    d->literal_count[END_OF_BLOCK] = 1;
-    /* A code of fewer than two symbols is a special case to every reader. */
-    d->distance_count[0]++;
-    d->distance_count[1]++;
-    return count;
-}
-
 /* ---- Huffman codes ---- */
 
-/* The depth of each used symbol in the tree that joins the two rarest again and again. False: deeper than a code may be. */
+/* The depth of each symbol in the tree that joins the two rarest again and again. False: deeper than a code may be. */
 static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
     uint32_t weight[2 * LITERALS];
     uint16_t leaf[LITERALS], parent[2 * LITERALS];
@@ -242,23 +202,84 @@ static void put_codes(struct bits *b, const struct vp_deflate *d) {
     }
 }
 
-static inline void put_match(struct bits *b, const struct vp_deflate *d, unsigned length, unsigned distance) {
-    struct symbol l = d->length_symbols[length];
-    unsigned extra = extra_bits(distance, 1);
-    struct code far = d->distance[symbol_of(distance, 1, extra)];
-    put(b, d->literal[l.symbol].bits, d->literal[l.symbol].length);
-    put(b, l.extra, l.extra_bits);
-    put(b, far.bits, far.length);
-    put(b, distance & ((1u << extra) - 1), extra);
+/* ---- matches ---- */
+
+/* How many bytes are alike, of at most `most`; `differ` is how the first eight do. Most matches end within sixteen: those take no branch. */
+static inline size_t match_length(const uint8_t *here, const uint8_t *before, uint64_t differ, size_t most) {
+    uint64_t more = load64(here + 8) ^ load64(before + 8);
+    size_t length = differ ? (size_t)__builtin_ctzll(differ) / 8 : 8 + (size_t)__builtin_ctzll(more | UINT64_C(1) << 63) / 8;
+    if (!(differ | more)) {
+        for (length = 16; length + 8 <= most && !more; length += 8)
+            more = load64(here + length) ^ load64(before + length);
+        if (more)
+            length -= 8 - (size_t)__builtin_ctzll(more) / 8;
+        else
+            while (length < most && here[length] == before[length])
+                length++;
+    }
+    return length < most ? length : most;
 }
 
-static size_t bits_of(const struct vp_deflate *d) {
-    size_t bits = d->extra_bits;
+static inline void put_literal(struct bits *b, struct vp_deflate *d, unsigned symbol) {
+    d->literal_count[symbol]++;
+    put(b, d->literal[symbol].bits, d->literal[symbol].length);
+}
+
+static inline void put_match(struct bits *b, struct vp_deflate *d, size_t length, unsigned distance) {
+    struct symbol l = d->length_symbols[length];
+    unsigned extra = extra_bits(distance - 1, 1), symbol = symbol_of(distance - 1, 1, extra);
+    put_literal(b, d, l.symbol);
+    put(b, l.extra, l.extra_bits);
+    d->distance_count[symbol]++;
+    put(b, d->distance[symbol].bits, d->distance[symbol].length);
+    put(b, (distance - 1) & ((1u << extra) - 1), extra);
+}
+
+/* One pass: finds matches, writes them in the codes that there are, and counts what codes would have been better. Looks for a match only where
+ * a word or number begins: half the time, and few are missed. The length, or 0 if it came to more than that of the text. */
+static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n) {
+    struct bits b = { .at = out };
+    size_t i = 0;
+    memset(d->last, 0, sizeof d->last);
+    put_codes(&b, d);
+    while (i < n) {
+        uint64_t here = load64(text + i);
+        unsigned hash = (unsigned)((here << 16) * 0x9e3779b97f4a7c15u >> (64 - HASH_BITS));
+        size_t before = d->last[hash], most = n - i < LONGEST_MATCH ? n - i : LONGEST_MATCH;
+        uint64_t differ = here ^ load64(text + before);
+        d->last[hash] = (uint16_t)i;
+        if (differ << 16 || before >= i || i - before > FARTHEST_MATCH || most < SHORTEST_MATCH) {
+            do {
+                put_literal(&b, d, text[i++]);
+                if (b.count > 64 - LONGEST_CODE)
+                    flush(&b);
+            } while (text[i - 1] >= '0' && i < n && (size_t)(b.at - out) <= n);
+            flush(&b);
+        } else {
+            size_t length = match_length(text + i, text + before, differ, most);
+            put_match(&b, d, length, (unsigned)(i - before));
+            flush(&b);
+            i += length;
+        }
+        if ((size_t)(b.at - out) > n)
+            return 0;
+    }
+    put_literal(&b, d, END_OF_BLOCK);
+    flush(&b);
+    return (size_t)(b.at - out) + (b.count != 0);
+}
+
+/* Makes codes from the counts, for the texts to come. Each symbol gets one, as those texts may have others. */
+static void learn(struct vp_deflate *d) {
+    d->texts = 0;
     for (int i = 0; i < LITERALS; i++)
-        bits += (size_t)d->literal_count[i] * d->literal[i].length;
+        d->literal_count[i] += 1;
     for (int i = 0; i < DISTANCES; i++)
-        bits += (size_t)d->distance_count[i] * d->distance[i].length;
-    return bits;
+        d->distance_count[i] += 1;
+    make_codes(d->literal_count, LITERALS, d->literal);
+    make_codes(d->distance_count, DISTANCES, d->distance);
+    memset(d->literal_count, 0, sizeof d->literal_count);
+    memset(d->distance_count, 0, sizeof d->distance_count);
 }
 
 static size_t store(uint8_t *out, const uint8_t *text, size_t n) {
@@ -269,30 +290,14 @@ static size_t store(uint8_t *out, const uint8_t *text, size_t n) {
 }
 
 size_t vp_deflate(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n) {
-    if (!d->length_symbols[3].symbol)
+    if (!d->length_symbols[LONGEST_MATCH].symbol) {
         make_length_symbols(d);
-    size_t count = find_matches(d, text, n);
-    make_codes(d->literal_count, LITERALS, d->literal);
-    make_codes(d->distance_count, DISTANCES, d->distance);
-    /* A flattened tree has changed counts, which only makes this estimate coarser. */
-    if (bits_of(d) / 8 + 200 > n)
-        return store(out, text, n);
-    struct bits b = { .at = out };
-    put_codes(&b, d);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t token = d->tokens[i];
-        if (token >> 16) {
-            flush(&b);
-            put_match(&b, d, token >> 16, token & 0xffff);
-            flush(&b);
-        } else {
-            put(&b, d->literal[token].bits, d->literal[token].length);
-            if (b.count > 64 - 8 - LONGEST_CODE)
-                flush(&b);
-        }
+        learn(d);
+        compress(d, out, text, n);
+        learn(d);
     }
-    flush(&b);
-    put(&b, d->literal[END_OF_BLOCK].bits, d->literal[END_OF_BLOCK].length);
-    flush(&b);
-    return (size_t)(b.at - out) + (b.count != 0);
+    size_t size = compress(d, out, text, n);
+    if (++d->texts == TEXTS_A_CODE)
+        learn(d);
+    return size && size < n ? size : store(out, text, n);
 }

@@ -1,7 +1,7 @@
 /*
  * What of gzip a writer needs: CRC-32, and one compressed deflate block. Not thread-safe; allocates nothing.
  *
- * For short texts of few different characters: one look at one earlier place for each match (LZ77), Huffman codes made for each text.
+ * For many short texts of one kind: one look at one earlier place for each match (LZ77), in Huffman codes that fitted the texts before.
  * RFC 1951 and 1952 describe the format.
  */
 #ifndef VP_GZIP_H
@@ -13,8 +13,13 @@
 /* The longest text, and how much longer than its text a stream may be at worst. */
 enum { VP_DEFLATE_MOST = 65535, VP_DEFLATE_EXTRA = 512 };
 
-/* The CRC of what came before (0 at the beginning) and `n` bytes more. */
-uint32_t vp_crc32(uint32_t crc, const void *data, size_t n);
+/* Two CRCs, each that of what came before (0 at the beginning), and of the same `n` bytes more: to reckon both takes hardly longer than one.
+ * `data` must have 8 readable bytes behind its end. */
+struct vp_crc32 {
+    uint32_t a, b;
+};
+
+struct vp_crc32 vp_crc32(struct vp_crc32 crc, const void *data, size_t n);
 
 struct vp_deflate;
 

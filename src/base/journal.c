@@ -54,6 +54,7 @@ enum { EMPTY_BODY = sizeof empty_body };
 
 struct vp_journal_work {
     size_t n;
+    uint32_t crc;
     uint8_t text[SINGLES + 2 * VP_JOURNAL_LINE];    /* that of the single lines: without their frames it is shorter */
     uint8_t packed[SINGLES + 2 * VP_JOURNAL_LINE + VP_DEFLATE_EXTRA];
     _Alignas(64) uint8_t deflate[];
@@ -88,10 +89,17 @@ static inline size_t farthest(size_t at) {
     return (body + EMPTY_BODY) / PAGE * PAGE - EMPTY_BODY - (at + HEAD);
 }
 
-static inline uint8_t *put_trailer(uint8_t *at, const void *text, size_t n) {
-    const uint32_t trailer[] = { vp_crc32(0, text, n), (uint32_t)n };
+static inline uint8_t *put_trailer(uint8_t *at, uint32_t crc, size_t n) {
+    const uint32_t trailer[] = { crc, (uint32_t)n };
     memcpy(at, trailer, TRAILER);
     return at + TRAILER;
+}
+
+/* Copies a little more than `n` bytes: pieces of a fixed length take no call. */
+static inline void copy_line(uint8_t *to, const char *line, size_t n) {
+    enum { PIECE = 32 };
+    for (size_t i = 0; i < n; i += PIECE)
+        memcpy(to + i, line + i, PIECE);
 }
 
 static int grow_packed(struct vp_journal *j, off_t from, off_t to) {
@@ -120,7 +128,7 @@ static void pack(struct vp_journal *j) {
     uint8_t *first = j->window + j->first, *last = j->window + j->end;
     memset(w->text + w->n, 0, 16);
     size_t n = vp_deflate((struct vp_deflate *)w->deflate, w->packed, w->text, w->n);
-    n = (size_t)(put_trailer(w->packed + n, w->text, w->n) - w->packed);
+    n = (size_t)(put_trailer(w->packed + n, w->crc, w->n) - w->packed);
 
     memcpy(last + HEAD, w->packed, n);
     put_head(last + HEAD + n, farthest(j->end + HEAD + n));
@@ -132,6 +140,7 @@ static void pack(struct vp_journal *j) {
     put_head(j->window + j->end, farthest(j->end));
     show(first, 0);
     w->n = 0;
+    w->crc = 0;
 }
 
 static void append_packed(struct vp_journal *j, const char *line, size_t n) {
@@ -139,13 +148,15 @@ static void append_packed(struct vp_journal *j, const char *line, size_t n) {
     uint8_t *head = j->window + j->end, *at = head + HEAD;
     const uint8_t stored[STORED] = { 1, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n, (uint8_t)(~n >> 8) };
     memcpy(at, stored, STORED);
-    memcpy(at + STORED, line, n);
-    at = put_trailer(at + STORED + n, line, n);
+    const struct vp_crc32 crc = vp_crc32((struct vp_crc32){ 0, w->crc }, line, n);
+    copy_line(at + STORED, line, n);
+    at = put_trailer(at + STORED + n, crc.a, n);
     j->end = (size_t)(at - j->window);
     put_head(at, farthest(j->end));
     show(head, 0);
-    memcpy(w->text + w->n, line, n);
+    copy_line(w->text + w->n, line, n);
     w->n += n;
+    w->crc = crc.b;
 }
 
 /* ---- plain ---- */

@@ -30,7 +30,7 @@ struct vp_journal {
  * file. Nothing is left open then. */
 int vp_journal_open(struct vp_journal *j, const char *path);
 
-/* Appends a line of 1 to VP_JOURNAL_LINE bytes, the last of which is '\n'. 0 or a negative errno: the file cannot grow any more.
+/* Appends a line of 1 to VP_JOURNAL_LINE bytes, the last of which is '\n', out of a buffer of VP_JOURNAL_LINE bytes. 0 or a negative errno: the file cannot grow any more.
  * It is closed then, and whole, with this line. */
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n);
 
