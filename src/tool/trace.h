@@ -1,7 +1,8 @@
 /*
  * Recorded allocation traces. Two formats are read, told apart by their header line, gzipped or plain:
  *   op,id,size,stream,us                           ours: `a` allocates, `f` frees; `us` since the first event
- *   Thread,Time,Action,Pointer,Size,Stream         RMM's CSV log; failed allocations are passed over
+ *   Thread,Time,Action,Pointer,Size,Stream         RMM's CSV log; failed allocations and those of no bytes are passed over
+ * Whatever is not as it should be is an error: a trace is read whole or not at all.
  */
 #ifndef VP_TRACE_H
 #define VP_TRACE_H
