@@ -2,7 +2,8 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-/* The journal is compiled in, so that the file can be looked at right before and right after each store that shows something. */
+/* The journal is compiled in, so that the file can be looked at right before and right after each store that
+ * shows something. */
 #include <stdatomic.h>
 static void look(void);
 #undef atomic_signal_fence
@@ -56,8 +57,8 @@ static FILE *open_text(bool packed)
     return packed ? popen(command, "r") : fopen(path, "r");
 }
 
-/* How many lines the file has; each must be right, and there must be nothing else. A plain file may end in zeros (behind a line of which
- * only the first byte is missing). */
+/* How many lines the file has; each must be right, and there must be nothing else. A plain file may end in
+ * zeros (behind a line of which only the first byte is missing). */
 static uint64_t count_lines(bool packed)
 {
     char line[VP_JOURNAL_LINE], wanted[VP_JOURNAL_LINE];
@@ -143,7 +144,8 @@ Test(journal, long_lines)
     cr_assert(zero(pclose(file)));
 }
 
-/* Each state that a kill between two appearances could leave: of the first lines, and of those around two compressions. */
+/* Each state that a kill between two appearances could leave: of the first lines, and of those around two
+ * compressions. */
 Test(journal, each_state_is_whole)
 {
     char line[VP_JOURNAL_LINE];
@@ -164,7 +166,8 @@ Test(journal, each_state_is_whole)
     cr_assert(gt(u64, looking.looks, 50));
 }
 
-/* The writer appends as fast as it can, so that most kills meet it inside an append, and many while it compresses. */
+/* The writer appends as fast as it can, so that most kills meet it inside an append, and many while it
+ * compresses. */
 static void survives_kills(bool packed, int kills)
 {
     volatile uint64_t *done = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

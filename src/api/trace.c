@@ -1,5 +1,6 @@
 /*
- * Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads. Called under the lock.
+ * Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads.
+ * Called under the lock.
  *
  * A program that is killed keeps what it recorded: see base/journal.h.
  */
@@ -25,7 +26,9 @@ static void begin(void) {
     trace.tried = true;
     if (!*vp_options()->trace)
         return;
-    int err = vp_file_name(name, sizeof name, vp_options()->trace) ? vp_journal_open(&trace.file, name) : -ENAMETOOLONG;
+    int err = -ENAMETOOLONG;
+    if (vp_file_name(name, sizeof name, vp_options()->trace))
+        err = vp_journal_open(&trace.file, name);
     if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
         trace.owner = getpid();
@@ -40,9 +43,9 @@ static void begin(void) {
 
 static inline unsigned count_digits(uint64_t n) {
     static const uint64_t powers[] = {
-        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000, 1000000000000,
-        10000000000000, 100000000000000, 1000000000000000, 10000000000000000, 100000000000000000, 1000000000000000000,
-        10000000000000000000u,
+        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000,
+        1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000,
+        100000000000000000, 1000000000000000000, 10000000000000000000u,
     };
     /* The logarithm by ten from that by two: 1233 / 4096 is about log10(2). */
     unsigned guess = (unsigned)(64 - __builtin_clzll(n | 1)) * 1233 >> 12;
@@ -50,8 +53,10 @@ static inline unsigned count_digits(uint64_t n) {
 }
 
 static inline char *put_number(char *at, uint64_t n, char behind) {
-    static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
-                                "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
+                                "25262728293031323334353637383940414243444546474849"
+                                "50515253545556575859606162636465666768697071727374"
+                                "75767778798081828384858687888990919293949596979899";
     char *end = at + count_digits(n), *digit = end;
     for (; n >= 100; n /= 100)
         memcpy(digit -= 2, pairs + n % 100 * 2, 2);
@@ -64,7 +69,8 @@ static inline char *put_number(char *at, uint64_t n, char behind) {
 }
 
 /* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
-void vp_trace_event(char op, const struct vp_pool *pool, const struct vp_region *r, const struct vp_line *line) {
+void vp_trace_event(char op, const struct vp_pool *pool, const struct vp_region *r,
+                    const struct vp_line *line) {
     char text[VP_JOURNAL_LINE], *at = text;
     if (!trace.tried)
         begin();
@@ -79,11 +85,13 @@ void vp_trace_event(char op, const struct vp_pool *pool, const struct vp_region 
     int err = vp_journal_append(&trace.file, text, (size_t)(at - text));
     if (err) {
         trace.on = false;
-        vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, what is in it is whole", strerror(-err));
+        vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, what is in it is whole",
+               strerror(-err));
     }
 }
 
-/* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed process would leave it. */
+/* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed
+ * process would leave it. */
 void vp_trace_end(void) {
     struct timespec until;
     if (!trace.on || trace.owner != getpid())

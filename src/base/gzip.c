@@ -27,12 +27,14 @@ static uint64_t load64(const uint8_t *at) {
 
 static inline uint32_t eight_more(uint32_t crc, uint64_t bytes) {
     uint64_t v = bytes ^ crc;
-    return crc_table[7][v & 255] ^ crc_table[6][v >> 8 & 255] ^ crc_table[5][v >> 16 & 255] ^ crc_table[4][v >> 24 & 255] ^
-           crc_table[3][v >> 32 & 255] ^ crc_table[2][v >> 40 & 255] ^ crc_table[1][v >> 48 & 255] ^ crc_table[0][v >> 56];
+    return crc_table[7][v & 255] ^ crc_table[6][v >> 8 & 255] ^ crc_table[5][v >> 16 & 255] ^
+           crc_table[4][v >> 24 & 255] ^ crc_table[3][v >> 32 & 255] ^ crc_table[2][v >> 40 & 255] ^
+           crc_table[1][v >> 48 & 255] ^ crc_table[0][v >> 56];
 }
 
-/* The same for the first `n` of eight bytes, 0 to 7. Zero bytes in front of a text change nothing in a register of zero: with its register put
- * into its first four bytes, a text may have as many in front of it as make it eight. */
+/* The same for the first `n` of eight bytes, 0 to 7. Zero bytes in front of a text change nothing in a
+ * register of zero: with its register put into its first four bytes, a text may have as many in front of it
+ * as make it eight. */
 static inline uint32_t few_more(uint32_t crc, uint64_t bytes, size_t n) {
     return eight_more(0, (bytes ^ crc) << (63 - 8 * n) << 1) ^ (uint32_t)((uint64_t)crc >> 8 * n);
 }
@@ -83,7 +85,8 @@ size_t vp_deflate_size(void) {
     return sizeof(struct vp_deflate);
 }
 
-/* Lengths and distances alike are told as a power of two with the `kept` bits below it, which the symbol counts, and extra bits. */
+/* Lengths and distances alike are told as a power of two with the `kept` bits below it, which the symbol
+ * counts, and extra bits. */
 static inline unsigned extra_bits(unsigned n, unsigned kept) {
     return n < 2u << kept ? 0 : 31 - (unsigned)__builtin_clz(n) - kept;
 }
@@ -106,7 +109,8 @@ static void make_length_symbols(struct vp_deflate *d) {
 
 /* ---- Huffman codes ---- */
 
-/* The depth of each symbol in the tree that joins the two rarest again and again. False: deeper than a code may be. */
+/* The depth of each symbol in the tree that joins the two rarest again and again. False: deeper than a code
+ * may be. */
 static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
     uint32_t weight[2 * LITERALS];
     uint16_t leaf[LITERALS], parent[2 * LITERALS];
@@ -126,7 +130,8 @@ static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
     while (nodes < 2 * leaves - 1) {
         uint32_t sum = 0;
         for (int i = 0; i < 2; i++) {
-            bool is_leaf = next_leaf < leaves && (next_joint == nodes || weight[next_leaf] <= weight[next_joint]);
+            bool is_leaf = next_leaf < leaves &&
+                           (next_joint == nodes || weight[next_leaf] <= weight[next_joint]);
             size_t taken = is_leaf ? next_leaf++ : next_joint++;
             parent[taken] = (uint16_t)nodes;
             sum += weight[taken];
@@ -146,7 +151,8 @@ static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
 
 static void make_codes(uint32_t *count, size_t symbols, struct code *code) {
     uint8_t depth[LITERALS];
-    uint16_t next[LONGEST_CODE + 2] = { 0 };    /* next[n]: how many codes of n - 1 bits; then the next code of n bits */
+    /* next[n]: how many codes of n - 1 bits there are; then the next code of n bits. */
+    uint16_t next[LONGEST_CODE + 2] = { 0 };
     /* A flatter tree, when the rare are too rare. */
     while (!find_depths(count, symbols, depth))
         for (size_t s = 0; s < symbols; s++)
@@ -184,8 +190,9 @@ static inline void flush(struct bits *b) {
     b->count &= 7;
 }
 
-/* The codes are told by their lengths, four bits each. The code for those lengths, which comes first, is as plain as can be: all 16 of them
- * are as long, and the abbreviations for runs are not used. 170 bytes in all. */
+/* The codes are told by their lengths, four bits each. The code for those lengths, which comes first, is as
+ * plain as can be: all 16 of them are as long, and the abbreviations for runs are not used. 170 bytes in all.
+ * */
 static void put_codes(struct bits *b, const struct vp_deflate *d) {
     put(b, 1 | 2 << 1, 3);                      /* the last block; codes of its own */
     put(b, LITERALS - 257, 5);
@@ -204,10 +211,12 @@ static void put_codes(struct bits *b, const struct vp_deflate *d) {
 
 /* ---- matches ---- */
 
-/* How many bytes are alike, of at most `most`; `differ` is how the first eight do. Most matches end within sixteen: those take no branch. */
+/* How many bytes are alike, of at most `most`; `differ` is how the first eight do. Most matches end within
+ * sixteen: those take no branch. */
 static inline size_t match_length(const uint8_t *here, const uint8_t *before, uint64_t differ, size_t most) {
     uint64_t more = load64(here + 8) ^ load64(before + 8);
-    size_t length = differ ? (size_t)__builtin_ctzll(differ) / 8 : 8 + (size_t)__builtin_ctzll(more | UINT64_C(1) << 63) / 8;
+    size_t length = differ ? (size_t)__builtin_ctzll(differ) / 8
+                           : 8 + (size_t)__builtin_ctzll(more | UINT64_C(1) << 63) / 8;
     if (!(differ | more)) {
         for (length = 16; length + 8 <= most && !more; length += 8)
             more = load64(here + length) ^ load64(before + length);
@@ -235,8 +244,9 @@ static inline void put_match(struct bits *b, struct vp_deflate *d, size_t length
     put(b, (distance - 1) & ((1u << extra) - 1), extra);
 }
 
-/* One pass: finds matches, writes them in the codes that there are, and counts what codes would have been better. Looks for a match only where
- * a word or number begins: half the time, and few are missed. The length, or 0 if it came to more than that of the text. */
+/* One pass: finds matches, writes them in the codes that there are, and counts what codes would have been
+ * better. Looks for a match only where a word or number begins: half the time, and few are missed. The
+ * length, or 0 if it came to more than that of the text. */
 static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n) {
     struct bits b = { .at = out };
     size_t i = 0;
@@ -269,7 +279,8 @@ static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, 
     return (size_t)(b.at - out) + (b.count != 0);
 }
 
-/* Makes codes from the counts, for the texts to come. Each symbol gets one, as those texts may have others. */
+/* Makes codes from the counts, for the texts to come. Each symbol gets one, as those texts may have others.
+ * */
 static void learn(struct vp_deflate *d) {
     d->texts = 0;
     for (int i = 0; i < LITERALS; i++)

@@ -1,27 +1,30 @@
 /*
- * The file is mapped, so what is stored in it stays there when the process ends; what takes care is that each line appears by one store.
+ * The file is mapped, so what is stored in it stays there when the process ends; what takes care is that each
+ * line appears by one store.
  *
- * Plain: behind the text there are zero bytes, which a reader takes for the end. A line is written from its second byte on; its first byte is
- * stored last.
+ * Plain: behind the text there are zero bytes, which a reader takes for the end. A line is written from its
+ * second byte on; its first byte is stored last.
  *
- * Packed: a gzip file is a sequence of members, and the header of a member may hold an "extra field" of up to 64 KiB that every reader skips.
- * The file always ends in an empty member with a long extra field. In there, unseen, the next line is made ready as a member of its own
- * with the next empty member behind it; then the length of the extra field is set to 0, by one store of two bytes:
+ * Packed: a gzip file is a sequence of members, and the header of a member may hold an "extra field" of up to
+ * 64 KiB that every reader skips. The file always ends in an empty member with a long extra field. In there,
+ * unseen, the next line is made ready as a member of its own with the next empty member behind it; then the
+ * length of the extra field is set to 0, by one store of two bytes:
  *
  *     ...| head, extra: [..................................................] empty |      before
  *     ...| head, extra: [] line | head, extra: [...........................] empty |      after
  *
- * Once there are some 48 KiB of such members, their text is compressed. The result is made ready at the end in the same way, and shown by
- * making the first head's extra field so long that it hides all the single lines; then it is copied to where they were, and shown there:
+ * Once there are some 48 KiB of such members, their text is compressed. The result is made ready at the end
+ * in the same way, and shown by making the first head's extra field so long that it hides all the single
+ * lines; then it is copied to where they were, and shown there:
  *
  *     | head [] line | head [] line | head [] line | head [.......................] empty |
- *     | head [] line | head [] line | head [] line | head [ packed | head [........] empty |    packed text is ready
- *     | head [....................................head ] packed | head [...........] empty |    ... and shown
- *     | head [ packed | head [....................................................] empty |    a copy is ready
- *     | head [] packed | head [...................................................] empty |    ... and shown
+ *     | head [] line | head [] line | head [] line | head [ packed | head [........] empty |   packed is ready
+ *     | head [....................................head ] packed | head [...........] empty |   ... and shown
+ *     | head [ packed | head [....................................................] empty |   a copy is ready
+ *     | head [] packed | head [...................................................] empty |   ... and shown
  *
- * An extra field reaches as far as an empty member's body. For that the file grows by pages each of which is an empty member, and so is valid
- * after each page.
+ * An extra field reaches as far as an empty member's body. For that the file grows by pages each of which is
+ * an empty member, and so is valid after each page.
  */
 #include "base/journal.h"
 
@@ -37,12 +40,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The file grows by a step at a time. Two steps are mapped, for what crosses from one to the next. A killed process leaves up to two steps
- * of nothing behind its text; a plain step takes some fifty thousand events, a packed one as many. */
+/* The file grows by a step at a time. Two steps are mapped, for what crosses from one to the next. A killed
+ * process leaves up to two steps of nothing behind its text; a plain step takes some forty thousand events, a
+ * packed one as many. */
 enum { PLAIN_STEP = 1 << 20, PACKED_STEP = 256 << 10 };
 
-/* So many bytes of single lines are compressed together. Hidden by one extra field they must leave room in it for an intact page behind what
- * was made ready (49152 + 4096 + 300 < 65535); more compress better, by little. */
+/* So many bytes of single lines are compressed together. Hidden by one extra field they must leave room in it
+ * for an intact page behind what was made ready (49152 + 4096 + 300 < 65535); more compress better, by
+ * little. */
 enum { SINGLES = 48 << 10 };
 
 enum { PAGE = 4096, HEAD = 12, EXTRA_MOST = 65535, STORED = 5, TRAILER = 8 };
@@ -55,7 +60,8 @@ enum { EMPTY_BODY = sizeof empty_body };
 struct vp_journal_work {
     size_t n;
     uint32_t crc;
-    uint8_t text[SINGLES + 2 * VP_JOURNAL_LINE];    /* that of the single lines: without their frames it is shorter */
+    /* That of the single lines: it is shorter, without their frames. */
+    uint8_t text[SINGLES + 2 * VP_JOURNAL_LINE];
     uint8_t packed[SINGLES + 2 * VP_JOURNAL_LINE + VP_DEFLATE_EXTRA];
     _Alignas(64) uint8_t deflate[];
 };
@@ -70,7 +76,8 @@ struct __attribute__((packed)) extra_length {
     uint16_t bytes;
 };
 
-/* What was stored before is in place when this store is: the kernel ends a process between two instructions. */
+/* What was stored before is in place when this store is: the kernel ends a process between two instructions.
+ * */
 static inline void show(uint8_t *head, size_t extra) {
     atomic_signal_fence(memory_order_seq_cst);
     ((volatile struct extra_length *)(head + HEAD - 2))->bytes = (uint16_t)extra;
@@ -110,8 +117,8 @@ static int grow_packed(struct vp_journal *j, off_t from, off_t to) {
     for (size_t i = 0; i < PACKED_STEP / PAGE; i++)
         pages[i] = (struct iovec){ .iov_base = page, .iov_len = PAGE };
     while (from < to) {
-        size_t count = (size_t)(to - from) / PAGE;
-        ssize_t n = pwritev(j->fd, pages, (int)(count < PACKED_STEP / PAGE ? count : PACKED_STEP / PAGE), from);
+        size_t count = (size_t)(to - from) / PAGE, most = PACKED_STEP / PAGE;
+        ssize_t n = pwritev(j->fd, pages, (int)(count < most ? count : most), from);
         if (n < 0 && errno == EINTR)
             continue;
         int err = n < 0 ? -errno : n < PAGE ? -ENOSPC : 0;
@@ -171,7 +178,8 @@ static void append_plain(struct vp_journal *j, const char *line, size_t n) {
 
 /* ---- both ---- */
 
-/* The file reaches to two steps behind `base`, with room on the disk, and they are mapped. On failure the old window stays. */
+/* The file reaches to two steps behind `base`, with room on the disk, and they are mapped. On failure the old
+ * window stays. */
 static int map_window(struct vp_journal *j, off_t from, off_t base) {
     off_t to = base + 2 * (off_t)step_of(j);
     struct rlimit limit;
@@ -202,7 +210,8 @@ static int open_alone(const char *path) {
         err = -errno;
     else if (!S_ISREG(about.st_mode))
         err = -ENODEV;
-    /* To make a file shorter that another process has mapped would end that process. Some file systems have no locks. */
+    /* To make a file shorter that another process has mapped would end that process. Some file systems have
+     * no locks. */
     else if (fcntl(fd, F_SETLK, &lock) < 0 && (errno == EACCES || errno == EAGAIN))
         err = -EBUSY;
     else if (ftruncate(fd, 0) < 0)
@@ -212,8 +221,12 @@ static int open_alone(const char *path) {
     return err ? err : fd;
 }
 
+static size_t work_size(void) {
+    return sizeof(struct vp_journal_work) + vp_deflate_size();
+}
+
 static void *get_work(void) {
-    void *mem = mmap(NULL, sizeof(struct vp_journal_work) + vp_deflate_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *mem = mmap(NULL, work_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return mem == MAP_FAILED ? NULL : mem;
 }
 
@@ -222,7 +235,7 @@ static int let_go(struct vp_journal *j) {
     if (j->window)
         munmap(j->window, 2 * step_of(j));
     if (j->work)
-        munmap(j->work, sizeof(struct vp_journal_work) + vp_deflate_size());
+        munmap(j->work, work_size());
     if (close(j->fd) < 0 && !err)
         err = -errno;
     *j = (struct vp_journal){ .fd = -1 };

@@ -157,7 +157,9 @@ static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_
         return -ENOMEM;
     if (!alloc)
         vp_map_take(&r->live, id + 1);
-    t->events[t->count++] = (struct vp_trace_event){ .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0 };
+    t->events[t->count++] = (struct vp_trace_event){
+        .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0,
+    };
     return 0;
 }
 
@@ -204,7 +206,8 @@ static bool is_zero(const char *text, size_t n) {
     return true;
 }
 
-/* The recorder of a process that was killed leaves zero bytes behind its last line, at most one line of which has lost but its first byte. */
+/* The recorder of a process that was killed leaves zero bytes behind its last line, at most one line of which
+ * has lost but its first byte. */
 static int read_padding(struct reader *r, FILE *file, char **line, size_t *room, ssize_t n) {
     if (!is_zero(*line, (size_t)n) && (n = getline(line, room, file)) >= 0 && !is_zero(*line, (size_t)n))
         return fault(r, "more text behind zero bytes");
@@ -254,7 +257,8 @@ int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_
         return -EIO;
     }
     err = read_lines(&r, s.file);
-    /* A damaged archive, or a missing gzip, may show as a bad line first: the cause is what is to be named. */
+    /* A damaged archive, or a missing gzip, may show as a bad line first: the cause is what is to be named.
+     * */
     const char *cause = source_close(&s);
     if (cause) {
         err = -EIO;
