@@ -9,18 +9,12 @@ change all the time: the case where a caching allocator holds much more memory t
 
 The same --seed gives the same numbers, whatever the allocator.
 """
-import argparse
-import json
-import os
 import random
-import statistics
-import time
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts; deterministic results need it
+import report
 
 import torch
 import torch.nn.functional as F
-import torch.utils.deterministic
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -97,16 +91,13 @@ class Batches:
 
 def train(options):
     device = torch.device("cuda")
-    torch.manual_seed(options.seed)
     with device:
         model = GPT(options.layers, options.width, options.heads, options.seq_max)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     batches = Batches(options, device)
+    losses = []
 
-    tokens_of, seconds_of, losses = [], [], []
-    torch.cuda.synchronize()
-    for step in range(options.steps):
-        start = time.perf_counter()
+    def step(_):
         tokens = batches.next()
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = model(tokens)
@@ -114,64 +105,24 @@ def train(options):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
-        torch.cuda.synchronize()
-        seconds_of.append(time.perf_counter() - start)
         length = tokens.shape[1] - 1
-        tokens_of.append(tokens.shape[0] * length)
-        print(f"step {step:3}  length {length:5}  loss {losses[-1]:8.4f}  {1e3 * seconds_of[-1]:8.1f} ms", flush=True)
+        return tokens.shape[0] * length, f"length {length:5}  loss {losses[-1]:8.4f}"
 
-    with torch.no_grad():
-        checksum = sum(parameter.double().abs().sum().item() for parameter in model.parameters())
-    late = options.steps // 2
-    return {
-        "backend": ask(torch.cuda.get_allocator_backend),
-        "first_ms": 1e3 * seconds_of[0],
-        "late_ms": 1e3 * statistics.median(seconds_of[late:]),
-        "tokens_per_s": sum(tokens_of[late:]) / sum(seconds_of[late:]),
-        "final_loss": losses[-1],
-        "checksum": checksum,
-        "peak_live_bytes": ask(torch.cuda.max_memory_allocated),
-        "peak_reserved_bytes": ask(torch.cuda.max_memory_reserved),
-        "step_ms": [round(1e3 * seconds, 2) for seconds in seconds_of],
-    }
+    figures = report.run(step, options.steps)
+    return figures | {"final_loss": losses[-1], "checksum": report.checksum(model.parameters())}
 
 
-def ask(question):
-    """PyTorch's own figures: not every allocator backend has all of them, and without its cache they read 0."""
-    try:
-        return question() or None
-    except Exception:
-        return None
-
-
-def gib(size):
-    return "unknown" if size is None else f"{size / 2**30:.2f} GiB"
-
-
-def main():
-    parser = argparse.ArgumentParser(description="Trains a small GPT on made-up text, and reports time and memory.")
+def add_options(parser):
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--batch", type=int, default=32, help="sequences in a step")
     parser.add_argument("--seq-min", type=int, default=256, help="shortest sequence")
     parser.add_argument("--seq-max", type=int, default=1024, help="longest sequence")
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--side-stream", action="store_true", help="fetch the next inputs on a second stream")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    options = parser.parse_args()
-
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it would hide memory with two owners
-
-    result = train(options)
-    print(f"first step {result['first_ms']:.1f} ms, late step {result['late_ms']:.1f} ms, "
-          f"{result['tokens_per_s']:.0f} tokens/s; alive at most {gib(result['peak_live_bytes'])}, "
-          f"reserved by PyTorch {gib(result['peak_reserved_bytes'])}")
-    if options.json:
-        print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main()
+    chosen = report.options("Trains a small GPT on made-up text, and reports time and memory.", 30, add_options)
+    report.deterministic(chosen.seed)
+    report.show(train(chosen), chosen.json)

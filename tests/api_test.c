@@ -69,7 +69,7 @@ Test(api, a_second_free_and_an_interior_one_are_errors)
     cr_assert_eq(door_free(a), CUDA_ERROR_INVALID_VALUE);
     cu_ok(door_free_async(b, s));
     cr_assert_neq(door_free_async(b, s), CUDA_SUCCESS);
-    cr_assert_eq(pool_of(0)->stats.frees, 2);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).frees, 2);
     door_close();
 }
 
@@ -81,7 +81,7 @@ Test(api, either_free_will_do)
     CUdeviceptr a = door_malloc(MiB), b = door_take(MiB, s);
     cr_assert(door_free_async(a, s) == CUDA_SUCCESS && door_served);
     cr_assert(door_free(b) == CUDA_SUCCESS && door_served);
-    cr_assert_eq(pool_of(0)->stats.live_bytes, 0);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0);
     door_close();
 }
 
@@ -93,7 +93,7 @@ Test(api, without_a_context_cuda_answers)
     cu_ok(cuCtxSetCurrent(NULL));
     cr_assert(door_alloc(&ptr, 512) == CUDA_ERROR_INVALID_CONTEXT && !door_served);
     cr_assert(door_alloc_async(&ptr, 512, 0) == CUDA_ERROR_INVALID_CONTEXT && !door_served);
-    cr_assert_eq(pool_of(0)->stats.live_bytes, MiB);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, MiB);
     cr_assert(vp_pool_find(pool_of(0), ours));
     door_close();
 }
@@ -197,14 +197,14 @@ Test(api, errors_are_those_of_the_call_that_failed)
         for (int async = 0; async < 2; async++) {
             CUdeviceptr ptr = 1;
             size_t size = (2 * i + (size_t)async + 1) * MiB,
-                   held = vp_state.pools[0] ? pool_of(0)->stats.held_bytes : 0;
+                   held = vp_state.pools[0] ? vp_pool_stats(pool_of(0)).held_bytes : 0;
             vp_sim_fail(cases[i].call, -1, cases[i].injected);
             CUresult res = async ? door_alloc_async(&ptr, size, s) : door_alloc(&ptr, size);
             vp_sim_fail(cases[i].call, 0, CUDA_SUCCESS);
             cr_assert(res == cases[i].injected && door_served, "%s %d: %d", cases[i].call, cases[i].injected,
                       res);
             cr_assert_eq(ptr, 1);
-            cr_assert_eq(pool_of(0)->stats.held_bytes, held);
+            cr_assert_eq(vp_pool_stats(pool_of(0)).held_bytes, held);
             cr_assert(vp_pool_check(pool_of(0), stderr));
             cu_ok(door_free(door_malloc(size)));
             cu_ok(cuCtxSynchronize());
@@ -238,7 +238,7 @@ Test(api, impossible_sizes_are_refused_at_once)
         cr_assert(door_alloc_async(&ptr, sizes[i], s) == CUDA_ERROR_OUT_OF_MEMORY && door_served);
     }
     cr_assert_lt(seconds() - begin, 1);
-    cr_assert_eq(pool_of(0)->stats.ooms, 8);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).ooms, 8);
     vp_sim_release(s);
     door_close();
 }
@@ -409,8 +409,8 @@ Test(api, the_pool_is_that_of_the_streams_device)
     CUdeviceptr a = door_malloc(MiB);
     cu_ok(cuCtxSetCurrent(first));
     CUdeviceptr b = door_malloc(2 * MiB), c = door_take(4 * MiB, there);
-    cr_assert_eq(pool_of(1)->stats.live_bytes, 5 * MiB);
-    cr_assert_eq(pool_of(0)->stats.live_bytes, 2 * MiB);
+    cr_assert_eq(vp_pool_stats(pool_of(1)).live_bytes, 5 * MiB);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 2 * MiB);
     cu_ok(cuMemsetD8Async(c, 1, 4 * MiB, there));
     cu_ok(door_free(a));
     cr_assert(door_served, "freed while another device is current");
@@ -429,7 +429,7 @@ Test(api, a_context_takes_its_synchronous_blocks_with_it)
     cu_ok(cuCtxSetCurrent(first));
     CUdeviceptr other = door_malloc(MiB);
     door_context_destroy(second);
-    cr_assert_eq(pool_of(0)->stats.live_bytes, 3 * MiB, "what is stream-ordered lives on");
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 3 * MiB, "what is stream-ordered lives on");
     cr_assert_neq(door_free(mine), CUDA_SUCCESS);
     cr_assert_eq(door_malloc(3 * MiB), mine, "and may be had again at once");
     cu_ok(door_free(async));
@@ -452,7 +452,7 @@ Test(api, a_reset_device_starts_again)
     cu_ok(cuDevicePrimaryCtxRetain(&again, 0));
     cu_ok(cuCtxSetCurrent(again));
     vp_api_context_created(again, true);
-    cr_assert_eq(pool_of(0)->stats.live_bytes, 0);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0);
     CUdeviceptr ptr = door_malloc(8 * MiB);
     cr_assert_eq(vp_sim_used_vmm(0), 9 * MiB, "idle memory outlives the context");
     cu_ok(cuMemsetD8(ptr, 1, 8 * MiB));
@@ -466,7 +466,7 @@ Test(api, a_context_that_did_not_end_goes_on)
     CUdeviceptr ptr = door_malloc(MiB);
     vp_api_context_destroying(ctx);
     vp_api_context_destroyed(ctx, false);
-    cr_assert_eq(pool_of(0)->stats.live_bytes, MiB);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, MiB);
     cu_ok(door_free(ptr));
     cr_assert(door_served);
     door_close();
@@ -484,7 +484,7 @@ Test(api, streams_come_and_go)
         cu_ok(door_free_async(small, s));
         door_stream_destroy(s);
     }
-    cr_assert_leq(pool_of(0)->stats.held_bytes, 9 * MiB);
+    cr_assert_leq(vp_pool_stats(pool_of(0)).held_bytes, 9 * MiB);
     cr_assert_lt(vp_state.lines.line_slab.total, 2000);
     door_close();
 }
@@ -537,7 +537,7 @@ Test(api, sync_free_waits_for_the_device)
     vp_sim_hold(s);
     cu_ok(cuMemsetD8Async(a, 1, MiB, s));
     cr_assert_neq(door_free(a), CUDA_SUCCESS, "the device does not come to an end here");
-    cr_assert_eq(pool_of(0)->stats.live_bytes, MiB);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, MiB);
     vp_sim_release(s);
     cu_ok(door_free(a));
     cr_assert_eq(vp_sim_pending(), 0);

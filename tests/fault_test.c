@@ -11,6 +11,10 @@
 
 static const char SIM[] = "capacity=20M,granularity=1M,lazy=0,devices=2";
 
+/* What fails, on which device: vpool's own policy on a small one, but where a test says otherwise. */
+static const struct vp_policy *policy = &vp_policy_vpool;
+static const char *sim = SIM;
+
 /* Words: stream, block, + and KiB, or -. Chunks are joined, taken apart, joined otherwise, and taken back;
  * one wait before growing, one when growing has failed; trimming makes room; peers come and go; blocks of all
  * kinds and sizes. */
@@ -107,12 +111,13 @@ static int release(struct run *run, int block, int stream)
     struct vp_line *line;
     int err = stream ? vp_line_get(&fx.lines, fx.stream[stream], &line) : 0;
     if (!err)
-        err = stream ? vp_cond_free(&fx.lines, &cond, line, vp_pool_wants_event(&fx.pool, line, r->size))
+        err = stream ? vp_pool_free_async(&fx.pool, r, line)
                      : vp_cond_barrier(&fx.lines, &cond, fx.context, r->asked >= MiB);
     if (err)
         return err;
     run->block[block].size = 0;
-    vp_pool_free(&fx.pool, r, &cond);
+    if (!stream)
+        vp_pool_free(&fx.pool, r, &cond);
     return 0;
 }
 
@@ -161,7 +166,7 @@ static void go(struct run *run)
 static void run_with(const char *call, unsigned long nth, CUresult error)
 {
     struct run run = { .call = call, .nth = nth, .error = error };
-    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    fx_open_pool(sim, policy, NULL);
     fx.lossy = call && (!strcmp(call, "cuMemUnmap") || !strcmp(call, "cuMemRelease"));
     if (call)
         vp_sim_fail(call, (long)nth, error);
@@ -175,7 +180,7 @@ static void run_with(const char *call, unsigned long nth, CUresult error)
 static unsigned long times(const char *call)
 {
     struct run run = { 0 };
-    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    fx_open_pool(sim, policy, NULL);
     unsigned long before = vp_sim_calls(call);
     go(&run);
     unsigned long made = vp_sim_calls(call) - before;
@@ -213,6 +218,17 @@ Test(fault, each_call_out_of_memory)
 Test(fault, each_call_otherwise)
 {
     fail_each(CUDA_ERROR_LAUNCH_FAILED);
+}
+
+/* PyTorch's segments and pages are too large for the small device. */
+Test(fault, each_call_of_the_published_policies)
+{
+    const struct vp_policy *const published[] = { &vp_policy_bfc, &vp_policy_es, &vp_policy_gmlake };
+    sim = "capacity=200M,granularity=1M,lazy=0,devices=2";
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        policy = published[i];
+        fail_each(CUDA_ERROR_OUT_OF_MEMORY);
+    }
 }
 
 /* Opening a pool: all or nothing. */

@@ -28,6 +28,11 @@ void fx_driver(struct vp_driver *drv)
 
 /* ---- a pool by itself ---- */
 
+static void closing(void *pool, struct vp_line *line)
+{
+    vp_pool_close_line(pool, line);
+}
+
 static void retire(void *pool, struct vp_line *line)
 {
     vp_pool_drop_line(pool, line);
@@ -54,8 +59,9 @@ void fx_open_pool(const char *sim, const struct vp_policy *policy, const struct 
 {
     const struct vp_pool_config plain = { .handle = MiB, .va = GiB };
     fx_open(sim);
+    fx.lines.closing = closing;
     fx.lines.retire = retire;
-    fx.lines.retire_user = &fx.pool;
+    fx.lines.user = &fx.pool;
     cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, policy, config ? config : &plain));
 }
 
@@ -118,13 +124,12 @@ void fx_free(CUdeviceptr addr, int stream)
     struct vp_region *r = vp_pool_find(&fx.pool, addr);
     vp_cond cond = { 0 };
     cr_assert(r, "%#llx is no block", addr);
-    if (!stream) {
-        cr_assert(!vp_cond_barrier(&fx.lines, &cond, fx.context, true));
+    if (stream) {
+        cr_assert(!vp_pool_free_async(&fx.pool, r, line_of(stream)));
     } else {
-        struct vp_line *line = line_of(stream);
-        cr_assert(!vp_cond_free(&fx.lines, &cond, line, vp_pool_wants_event(&fx.pool, line, r->size)));
+        cr_assert(!vp_cond_barrier(&fx.lines, &cond, fx.context, true));
+        vp_pool_free(&fx.pool, r, &cond);
     }
-    vp_pool_free(&fx.pool, r, &cond);
 }
 
 void fx_busy(int stream)

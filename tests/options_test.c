@@ -128,7 +128,7 @@ Test(options, a_wrong_value_is_reported_and_the_default_used)
     }
     parse("VPOOL_POLICY=vmm");
     cr_expect(eq(str, reported,
-                 "VPOOL_POLICY=vmm is not valid (allowed: vpool, vpmm, native); using vpool\n"));
+                 "VPOOL_POLICY=vmm is not valid (allowed: vpool, vpmm, bfc, es, gmlake, native); using vpool\n"));
     parse("VPOOL_ADOPT=2");
     cr_expect(eq(str, reported, "VPOOL_ADOPT=2 is not valid (allowed: 0, 1); using 1\n"));
     cr_expect(options.adopt);

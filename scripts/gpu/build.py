@@ -39,7 +39,7 @@ def call(argv, limit=300):
 
 
 def library(build):
-    """libvpool.so and the examples, in the build folder."""
+    """libvpool.so, the tool, the examples and the benchmarks, in the build folder."""
     if not os.path.exists(os.path.join(build, "build.ninja")):
         call(["meson", "setup", build, ROOT, "--buildtype=release", "-Dtests=disabled"])
     call(["meson", "compile", "-C", build])
@@ -93,12 +93,13 @@ def linkable(folder, into):
     return links
 
 
-def programs(into, architecture):
-    """The test programs; returns what went wrong, by program."""
+def programs(into, architecture, names=None):
+    """The test programs, or those named; returns what went wrong, by program."""
     os.makedirs(into, exist_ok=True)
     problems = {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        started = {pool.submit(compile_one, into, architecture, *program): program[0] for program in PROGRAMS}
+        started = {pool.submit(compile_one, into, architecture, *program): program[0]
+                   for program in PROGRAMS if names is None or program[0] in names}
         for future, name in started.items():
             try:
                 future.result()
@@ -108,4 +109,4 @@ def programs(into, architecture):
 
 
 if __name__ == "__main__":
-    sys.exit("run scripts/gpu-check")
+    sys.exit("run scripts/gpu-check or scripts/bench")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from build import HERE, ROOT
+from table import Goal
 
 WARM_UP = 6  # training steps at the start that say nothing about speed
 
@@ -50,9 +51,41 @@ class Row:
         return self.best(lambda run: run.live, max)
 
 
+def script(name, *arguments):
+    return [sys.executable, os.path.join(HERE, name), *arguments]
+
+
+def python_example(name, *arguments):
+    return [sys.executable, os.path.join(ROOT, "examples", name), "--json", *arguments]
+
+
+def empty_contexts(work):
+    """What a context takes before a program has done anything: see contexts_of()."""
+    return [Row("empty context", [os.path.join(work, "context")], table=False),
+            Row("empty torch context", script("torch_context.py"), table=False)]
+
+
+def workloads():
+    """PyTorch programs like those that people run, by name."""
+    return {
+        "training": python_example("train.py", "--side-stream", "--steps", "18"),
+        "fine-tuning": python_example("finetune.py"),
+        "generation": python_example("generate.py"),
+    }
+
+
+def workload_rows(name, argv, turns):
+    """One of them under PyTorch's own allocators, then under ours. They take turns."""
+    base = f"{name}, its cache"
+    more = dict(context="torch", tolerance=1e-2, repeat=turns)
+    return [Row(base, argv, **more),
+            Row(f"{name}, expandable", argv, like=base,
+                env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **more),
+            Row(f"{name}, vpool", argv, like=base, preload=True, **more)]
+
+
 def all_rows(work, runtime_folder, quick):
     """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so."""
-    python = sys.executable
     build = os.path.dirname(work)
 
     def compiled(name, *arguments):
@@ -61,18 +94,12 @@ def all_rows(work, runtime_folder, quick):
     def example(name, *arguments):
         return [os.path.join(build, "examples", name), *arguments, "--json"]
 
-    def script(name, *arguments):
-        return [python, os.path.join(HERE, name), *arguments]
-
-    rows = []
+    rows = empty_contexts(work)
 
     def both(name, argv, env=None, bare_env=None, **more):
         """A row bare, and one under libvpool.so that must do the same."""
         rows.append(Row(name + ", bare", argv, env=(env or {}) | (bare_env or {}), **more))
         rows.append(Row(name + ", vpool", argv, preload=True, env=env or {}, like=name + ", bare", **more))
-
-    rows.append(Row("empty context", compiled("context"), table=False))
-    rows.append(Row("empty torch context", script("torch_context.py"), table=False))
 
     # Programs of CUDA C, by each way to the runtime.
     folders = [folder for folder in (runtime_folder, os.environ.get("LD_LIBRARY_PATH")) if folder]
@@ -85,8 +112,7 @@ def all_rows(work, runtime_folder, quick):
     both("driver-API example", example("train_driver", *scale), env=found)
 
     # PyTorch. Its own allocator and ours take turns, so that neither has the better moment.
-    train = [python, os.path.join(ROOT, "examples/train.py"), "--json", "--side-stream"]
-    train += ["--steps", "12" if quick else "30"]
+    train = python_example("train.py", "--side-stream", "--steps", "12" if quick else "30")
     turns = 1 if quick else 6
     torch = dict(context="torch", tolerance=1e-2)
     base = "PyTorch, its cache"
@@ -174,12 +200,14 @@ def verdict(row, rows):
 
 # ---- what the project promises
 
-@dataclass
-class Goal:
-    name: str
-    figure: str
-    goal: str
-    holds: bool | None  # None: the rows it needs were not run
+def contexts_of(rows):
+    """Bytes of the device that an empty context takes, of plain CUDA and of PyTorch."""
+    row = {row.name: row for row in rows}
+    cuda, empty = row["empty context"].peak, row["empty torch context"]
+    torch = empty.peak
+    if torch is not None:
+        torch -= int(empty.figure("peak_reserved_bytes") or 0)
+    return {"cuda": cuda, "torch": cuda if torch is None else torch}
 
 
 def speed(row, base):

@@ -1,10 +1,11 @@
-"""Runs one program, bare or under libvpool.so, and gathers what is to be known about the run."""
+"""Runs programs, bare or under libvpool.so, and gathers what is to be known about each run."""
 import glob
 import json
 import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 
@@ -103,6 +104,41 @@ class Runner:
                        f"---- vpool\n{json.dumps(run.stats)}\n")
         self.log.flush()
         return run
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def turns(rows):
+    """Each row as often as it says. Neighbours that repeat take turns, and in taking the first: what grows slower or
+    faster with time is shared out evenly."""
+    i = 0
+    while i < len(rows):
+        group = [rows[i]]
+        while rows[i].repeat > 1 and i + len(group) < len(rows) and rows[i + len(group)].repeat == rows[i].repeat:
+            group.append(rows[i + len(group)])
+        for turn in range(rows[i].repeat):
+            yield from reversed(group) if turn % 2 else group
+        i += len(group)
+
+
+def run_rows(runner, rows, problems, started):
+    for row in turns(rows):
+        program = os.path.basename(row.argv[0])
+        if program in problems or not os.path.exists(row.argv[0]):
+            row.skipped = "NOT BUILT"
+            continue
+        if runner.time_left() < 5:
+            row.skipped = "no time left"
+            continue
+        run = runner.run(row.argv, preload=row.preload, env=row.env)
+        row.runs.append(run)
+        say(f"[{time.monotonic() - started:6.1f} s] {row.name:32} {run.seconds:6.1f} s"
+            f"{'' if run.worked else '  FAILED'}")
+        if not run.worked:
+            say(f"    {run.command}\n    exit {run.code}; the end of what it said:\n" +
+                "\n".join("    | " + line for line in run.errors.splitlines()))
 
 
 def read_text(path):

@@ -19,26 +19,32 @@ static const uint64_t PENDING_WAIT_NS = 5000000000;
 /* How much of it may be waiting for captures to end, before which nothing freed meanwhile can be known to be over. Most take less; some programs capture all the time. */
 static const uint64_t QUARANTINE_WAIT_NS = 100000000;
 
-/* Initial-exec: the library is there from the start, and asks nothing of the dynamic linker later. */
-static __thread bool inside __attribute__((tls_model("initial-exec")));
+__thread bool vp_inside __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 bool vp_enter(void) {
-    if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || inside)
+    if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_inside)
         return false;
     pthread_mutex_lock(&vp_state.lock);
-    inside = true;
+    vp_inside = true;
     return true;
 }
 
 void vp_leave(void) {
-    inside = false;
+    vp_inside = false;
     pthread_mutex_unlock(&vp_state.lock);
 }
 
 /* After a vp_leave() of the same call. */
 static void reenter(void) {
     pthread_mutex_lock(&vp_state.lock);
-    inside = true;
+    vp_inside = true;
+}
+
+static void closing(void *user, struct vp_line *line) {
+    struct vp_pool *pool = vp_state.pools[line->context->device];
+    (void)user;
+    if (pool)
+        vp_pool_close_line(pool, line);
 }
 
 static void retire(void *user, struct vp_line *line) {
@@ -60,7 +66,9 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
         if (!err) {
             vp_lines_init(&vp_state.lines, &vp_state.drv);
+            vp_state.lines.closing = closing;
             vp_state.lines.retire = retire;
+            vp_state.fast = !*vp_options()->trace && !vp_options()->check;
             vp_list_init(&vp_state.mempools);
             vp_slab_init(&vp_state.mempool_slab, sizeof(struct vp_mempool));
             vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
@@ -80,19 +88,23 @@ bool vp_api_ready(void) {
 static const struct vp_policy *chosen_policy(void) {
     switch (vp_options()->policy) {
     case VP_POLICY_VPMM: return &vp_policy_vpmm;
+    case VP_POLICY_BFC: return &vp_policy_bfc;
+    case VP_POLICY_ES: return &vp_policy_es;
+    case VP_POLICY_GMLAKE: return &vp_policy_gmlake;
     case VP_POLICY_NATIVE: return NULL;
     default: return &vp_policy_vpool;
     }
 }
 
-struct vp_pool *vp_state_pool(CUdevice dev) {
+struct vp_pool *vp_state_open_pool(CUdevice dev) {
     if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
         return NULL;
-    if (vp_state.pools[dev])
-        return vp_state.pools[dev];
     const struct vp_options *o = vp_options();
     const struct vp_policy *policy = chosen_policy();
-    const struct vp_pool_config config = { .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check };
+    const struct vp_pool_config config = {
+        .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check, .account = vp_mempool_account,
+        .split_most = o->bfc_max_split, .stitch_least = o->gmlake_fragment, .stitched_most = o->gmlake_stitched,
+    };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
     int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.lines, dev, policy, &config) : -ENOENT;
     if (err) {
@@ -244,7 +256,7 @@ static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, con
         pool->stats.ooms++;
     if (!err) {
         *out = r->addr;
-        vp_trace_event('a', pool, r, line);
+        vp_trace_event('a', pool->device, r->serial, r->asked, line);
     }
     *res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
     return true;
@@ -294,7 +306,13 @@ static int stream_waits(const struct vp_mempool *mp) {
 bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream, CUresult *res) {
     bool served = false;
     struct vp_line *line;
-    if (!out || !size || !vp_enter())
+    if (!out || !size)
+        return false;
+    if (vp_fast_alloc(out, size, handle, stream)) {
+        *res = CUDA_SUCCESS;
+        return true;
+    }
+    if (!vp_enter())
         return false;
     if (!vp_line_get(&vp_state.lines, stream, &line) && vp_state_pool(line->context->device)) {
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[line->context->device];
@@ -303,20 +321,12 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
             struct vp_request req = { .asked = size, .line = line, .context = line->context, .owner = mp, .waits = stream_waits(mp) };
             struct vp_region *r = NULL;
             int err = allocate(pool, &req, &r);
-            if (!err)
-                vp_mempool_took(mp, size);
             served = answer(pool, err, r, line, out, res);
+            vp_fast_know(stream, handle, line, mp);
         }
     }
     vp_leave();
     return served;
-}
-
-static void release(struct vp_pool *pool, struct vp_region *r, const struct vp_line *line, vp_cond *cond) {
-    vp_trace_event('f', pool, r, line);
-    if (r->owner)
-        vp_mempool_gave(r->owner, r->asked);
-    vp_pool_free(pool, r, cond);
 }
 
 /* Below this a cudaFree shares the barrier of a later one: its bytes come back a little later. */
@@ -353,10 +363,12 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     vp_list_each(ctx, &vp_state.lines.contexts, link)
         if (!err && !ctx->gone && devices >> ctx->device & 1)
             err = vp_cond_barrier(&vp_state.lines, &cond, ctx, r->asked >= BARRIER_WORTH);
-    if (err)
+    if (err) {
         vp_cond_clear(&vp_state.lines, &cond);
-    else
-        release(pool, r, NULL, &cond);
+    } else {
+        vp_trace_event('f', pool->device, r->serial, 0, NULL);
+        vp_pool_free(pool, r, &cond);
+    }
     *res = vp_driver_result(err);
     vp_leave();
     return true;
@@ -367,14 +379,21 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
     struct vp_region *r;
     struct vp_line *line;
     bool served = false;
-    if (!ptr || !vp_enter())
+    if (!ptr)
+        return false;
+    if (vp_fast_free(ptr, stream)) {
+        *res = CUDA_SUCCESS;
+        return true;
+    }
+    if (!vp_enter())
         return false;
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
     if ((r = vp_state_find(ptr, &pool)) && !vp_line_get(&vp_state.lines, stream, &line)) {
-        vp_cond cond = { 0 };
-        int err = vp_cond_free(&vp_state.lines, &cond, line, vp_pool_wants_event(pool, line, r->size));
+        uint64_t serial = r->serial;
+        int err = vp_pool_free_async(pool, r, line);
         if (!err)
-            release(pool, r, line, &cond);
+            vp_trace_event('f', pool->device, serial, 0, line);
+        vp_fast_know(stream, NULL, line, NULL);
         *res = vp_driver_result(err);
         served = true;
     }

@@ -31,12 +31,14 @@ struct vp_state {
     pthread_mutex_t lock;
     atomic_int phase;           /* enum vp_phase */
     atomic_bool coupled;
+    bool fast;                  /* the fast path may serve: no recorder wants every event, no check runs after each */
     struct vp_driver drv;
     struct vp_lines lines;
     struct vp_pool *pools[VP_DEVICES];
     bool refused[VP_DEVICES];   /* the device cannot: said once, passed on */
     uint64_t peers[VP_DEVICES]; /* who may access the memory of this device */
     struct vp_mempool *current[VP_DEVICES]; /* the device's current pool; NULL: one that we do not serve */
+    atomic_uint_least64_t mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools;
     struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab;
@@ -48,12 +50,21 @@ enum vp_phase { VP_CLOSED, VP_OPEN, VP_REFUSED };
 
 extern struct vp_state vp_state;
 
+/* True while this thread is inside: what it meets under a driver call of ours is passed on. Initial-exec: the library is there from the start, and asks nothing of the
+ * dynamic linker later. */
+extern __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
 /* Takes the lock. False: not open, or this thread is inside already (a tool's callback under a driver call of ours): pass the call on. */
 bool vp_enter(void);
 void vp_leave(void);
 
-/* The pool of a device, opened at first use; NULL: the device's memory is not served. */
-struct vp_pool *vp_state_pool(CUdevice dev);
+/* Opens the pool of a device; NULL: the device's memory is not served. */
+struct vp_pool *vp_state_open_pool(CUdevice dev);
+/* The pool of a device, opened at first use. */
+static inline struct vp_pool *vp_state_pool(CUdevice dev) {
+    struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;
+    return pool ? pool : vp_state_open_pool(dev);
+}
 /* The pool and live region that begins at `ptr`, or that holds it. */
 struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool);
 struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool);
@@ -61,15 +72,19 @@ struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool);
 /* mempool.c. Registers the default pool of a device; accounts for a block. */
 void vp_mempool_open_device(CUdevice dev);
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle);
-void vp_mempool_took(struct vp_mempool *mp, size_t size);
-void vp_mempool_gave(struct vp_mempool *mp, size_t size);
+void vp_mempool_account(void *mempool, size_t size, bool taken);
+
+/* fast.c: what needs no lock of the library. As the calls of api.h; false: the slow way decides. `know` tells it what that found out. */
+bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
+bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
+void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_line *line, const struct vp_mempool *mp);
 
 /* stats.c. The pattern with each %p replaced by the process id; false if it does not fit. */
 bool vp_file_name(char *out, size_t room, const char *pattern);
 void vp_stats_write(void);
 
 /* trace.c: records `a` (allocated) or `f` (freed); `line` NULL for a synchronous call. */
-void vp_trace_event(char op, const struct vp_pool *pool, const struct vp_region *r, const struct vp_line *line);
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, const struct vp_line *line);
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
 

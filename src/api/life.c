@@ -1,6 +1,8 @@
 /* What happens to streams, contexts, captures, peers and the process; and what outsiders may do to us. */
 #include "api/api_private.h"
 
+#include "pool/lane.h"
+
 #include <sched.h>
 
 /* ---- streams ---- */
@@ -72,6 +74,9 @@ void vp_api_capture_beginning(CUstream stream) {
             vp_line_capture(&vp_state.lines, line, true);
         vp_map_set(&vp_state.capturing, id + 1, stream);
         atomic_fetch_add(&vp_state.lines.captures, 1);
+        for (int dev = 0; dev < VP_DEVICES; dev++)
+            if (vp_state.pools[dev])
+                vp_lanes_pass(vp_state.pools[dev]);
     }
     vp_leave();
 }

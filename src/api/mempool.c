@@ -4,6 +4,8 @@
  */
 #include "api/api_private.h"
 
+#include "pool/lane.h"
+
 #include <errno.h>
 
 static struct vp_mempool *mempool_new(CUmemoryPool handle, CUdevice dev) {
@@ -48,20 +50,29 @@ static uint64_t reserved(const struct vp_mempool *mp) {
     return mp->is_default ? vp_state.pools[mp->device]->stats.held_bytes : mp->used;
 }
 
-void vp_mempool_took(struct vp_mempool *mp, size_t size) {
-    mp->blocks++;
-    mp->used += size;
-    if (mp->used > mp->used_high)
-        mp->used_high = mp->used;
+static void note_peaks(struct vp_mempool *mp) {
+    vp_pool_note_peak(mp->used, &mp->used_high, vp_state.pools[mp->device], mp);
     if (reserved(mp) > mp->reserved_high)
         mp->reserved_high = reserved(mp);
 }
 
-void vp_mempool_gave(struct vp_mempool *mp, size_t size) {
-    mp->blocks--;
-    mp->used -= size;
-    if (mp->dead && !mp->blocks)
-        mempool_free(mp);
+void vp_mempool_account(void *mempool, size_t size, bool taken) {
+    struct vp_mempool *mp = mempool;
+    if (taken) {
+        mp->blocks++;
+        mp->used += size;
+        note_peaks(mp);
+    } else {
+        mp->blocks--;
+        mp->used -= size;
+        if (mp->dead && !mp->blocks)
+            mempool_free(mp);
+    }
+}
+
+/* Handles may mean other pools from now on. */
+static void changed(void) {
+    atomic_fetch_add_explicit(&vp_state.mempools_changed, 1, memory_order_release);
 }
 
 /* Looks a pool up with the lock held; NULL with the lock free. The pool's device is opened if the handle may be its default. */
@@ -98,6 +109,7 @@ void vp_api_pool_destroying(CUmemoryPool pool) {
     if (!mp)
         return;
     mp->ending = true;
+    changed();
     vp_leave();
 }
 
@@ -117,12 +129,14 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
                 vp_state.drv.cuDeviceGetDefaultMemPool(&def, ours->device);
             vp_state.current[ours->device] = vp_mempool_of(def);
         }
+        vp_lanes_flush(vp_state.pools[ours->device], true);
         ours->dead = true;
         if (!ours->blocks)
             mempool_free(ours);
     } else if (ours) {
         ours->ending = false;
     }
+    changed();
     vp_leave();
 }
 
@@ -131,6 +145,7 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
         return;
     if (vp_state_pool(dev))
         vp_state.current[dev] = vp_mempool_of(pool);
+    changed();
     vp_leave();
 }
 
@@ -139,6 +154,7 @@ bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     if (!mp)
         return false;
     bool served = true;
+    vp_lanes_flush(vp_state.pools[mp->device], true);
     switch (attr) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: *(int *)value = mp->reuse_events; break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: *(int *)value = mp->reuse_opportunistic; break;
@@ -162,6 +178,7 @@ bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
         return false;
     bool served = true;
     *res = CUDA_SUCCESS;
+    vp_lanes_flush(vp_state.pools[mp->device], true);
     switch (attr) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: mp->reuse_events = *(int *)value != 0; break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: mp->reuse_opportunistic = *(int *)value != 0; break;

@@ -21,21 +21,21 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats)
         return -EINVAL;
     if (!vp_enter())
         return -ENODEV;
-    const struct vp_pool *pool = vp_state.pools[device];
+    struct vp_pool *pool = vp_state.pools[device];
     if (pool) {
-        const struct vp_pool_stats *s = &pool->stats;
+        const struct vp_pool_stats s = vp_pool_stats(pool);
         const struct vpool_stats now = {
             .size = stats->size,
-            .allocs = s->allocs,
-            .frees = s->frees,
-            .live_bytes = s->live_bytes,
-            .peak_live_bytes = s->peak_live_bytes,
-            .held_bytes = s->held_bytes,
-            .peak_held_bytes = s->peak_held_bytes,
-            .ooms = s->ooms,
-            .waits_gpu = s->waits_gpu,
+            .allocs = s.allocs,
+            .frees = s.frees,
+            .live_bytes = s.live_bytes,
+            .peak_live_bytes = s.peak_live_bytes,
+            .held_bytes = s.held_bytes,
+            .peak_held_bytes = s.peak_held_bytes,
+            .ooms = s.ooms,
+            .waits_gpu = s.waits_gpu,
             .waits_host = atomic_load(&vp_state.waits_host[device]),
-            .driver_ns = s->driver_ns + vp_lines_stats(&vp_state.lines, device).ns,
+            .driver_ns = s.driver_ns + vp_lines_stats(&vp_state.lines, device).ns,
         };
         size_t known = stats->size < sizeof now ? stats->size : sizeof now;
         memset(stats, 0, stats->size);

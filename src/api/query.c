@@ -11,11 +11,13 @@ bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
         return false;
     *res = vp_state.drv.cuMemGetInfo_v2(&unused, &all);
     if (*res == CUDA_SUCCESS) {
-        const struct vp_pool *pool = NULL;
+        struct vp_pool *pool = NULL;
         if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
             pool = vp_state.pools[dev];
-        if (pool)
-            unused += pool->stats.held_bytes - pool->stats.live_bytes;
+        if (pool) {
+            const struct vp_pool_stats s = vp_pool_stats(pool);
+            unused += s.held_bytes - s.live_bytes;
+        }
         if (free_bytes)
             *free_bytes = unused < all ? unused : all;
         if (total)

@@ -2,6 +2,7 @@
 #include "api/api_private.h"
 
 #include "base/json.h"
+#include "pool/lane.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,8 @@ static double efficiency(const struct vp_pool_stats *s) {
 }
 
 static const char *policy_name(void) {
-    static const char *const names[] = { [VP_POLICY_VPOOL] = "vpool", [VP_POLICY_VPMM] = "vpmm", [VP_POLICY_NATIVE] = "native" };
+    static const char *const names[] = { [VP_POLICY_VPOOL] = "vpool", [VP_POLICY_VPMM] = "vpmm",     [VP_POLICY_BFC] = "bfc",
+                                         [VP_POLICY_ES] = "es",       [VP_POLICY_GMLAKE] = "gmlake", [VP_POLICY_NATIVE] = "native" };
     return names[vp_options()->policy];
 }
 
@@ -156,6 +158,9 @@ void vp_stats_write(void) {
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 1;
     bool locked = pthread_mutex_timedlock(&vp_state.lock, &until) == 0;
+    for (int dev = 0; locked && dev < VP_DEVICES; dev++)
+        if (vp_state.pools[dev])
+            vp_lanes_flush(vp_state.pools[dev], true);
     if (!strcmp(where, "1"))
         print_summary();
     else

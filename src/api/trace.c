@@ -69,8 +69,7 @@ static inline char *put_number(char *at, uint64_t n, char behind) {
 }
 
 /* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
-void vp_trace_event(char op, const struct vp_pool *pool, const struct vp_region *r,
-                    const struct vp_line *line) {
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, const struct vp_line *line) {
     char text[VP_JOURNAL_LINE], *at = text;
     if (!trace.tried)
         begin();
@@ -78,8 +77,8 @@ void vp_trace_event(char op, const struct vp_pool *pool, const struct vp_region 
         return;
     *at++ = op;
     *at++ = ',';
-    at = put_number(at, (uint64_t)pool->device << 48 | r->serial, ',');
-    at = put_number(at, op == 'a' ? r->asked : 0, ',');
+    at = put_number(at, (uint64_t)device << 48 | serial, ',');
+    at = put_number(at, size, ',');
     at = put_number(at, line ? line->number : 0, ',');
     at = put_number(at, (vp_clock_ns() - trace.begin) / 1000, '\n');
     int err = vp_journal_append(&trace.file, text, (size_t)(at - text));

@@ -18,8 +18,9 @@
  *   STRING   anything
  *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it */
 #define VP_OPTIONS(X) \
-    X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, native", \
-      "Who decides which bytes an allocation gets: vpool, the published VPMM, or CUDA (counted only).") \
+    X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, native", \
+      "Who decides which bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its " \
+      "expandable segments (es), GMLake; or CUDA (counted only).") \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).") \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
@@ -40,15 +41,26 @@
       "Verify the pool's invariants after each operation: very slow, for finding faults.") \
     X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
       "Pages that the vpmm policy maps in advance.") \
-    X(SIZE, vpmm_va, "VPOOL_VPMM_VA", "0", "0..64T", \
-      "Size of one address reservation of the vpmm policy; 0 is automatic.") \
+    X(SIZE, bfc_max_split, "VPOOL_BFC_MAX_SPLIT", "0", "0..64T", \
+      "Blocks from this size on are not split by the bfc policy (PyTorch's max_split_size); 0: all are.") \
+    X(SIZE, gmlake_fragment, "VPOOL_GMLAKE_FRAGMENT", "512M", "0..64T", \
+      "Smaller requests are not stitched by the gmlake policy (GMLake's fragLimit).") \
+    X(SIZE, gmlake_stitched, "VPOOL_GMLAKE_STITCHED", "1000G", "0..64T", \
+      "Bytes of addresses that stitched blocks of the gmlake policy may take (its autoGC); 0: any number.") \
     X(FOREIGN, sim, "VPOOL_SIM", "", "", \
       "Settings of the simulated driver.") \
     X(FOREIGN, cuda_headers, "VPOOL_CUDA_HEADERS", "", "auto, pypi, installed", \
       "Where the build takes CUDA's headers from.")
 
 /* The choices of the ENUM options, in the order of the table. Those of VPOOL_LOG are enum vp_log_level. */
-enum vp_policy_choice { VP_POLICY_VPOOL, VP_POLICY_VPMM, VP_POLICY_NATIVE };
+enum vp_policy_choice {
+    VP_POLICY_VPOOL,
+    VP_POLICY_VPMM,
+    VP_POLICY_BFC,
+    VP_POLICY_ES,
+    VP_POLICY_GMLAKE,
+    VP_POLICY_NATIVE
+};
 enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER };
 
 /* Strings are copied: some programs write over the memory that their environment came in (setproctitle). */

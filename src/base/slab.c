@@ -50,13 +50,18 @@ int vp_slab_reserve(struct vp_slab *s, size_t n) {
     return 0;
 }
 
-void *vp_slab_alloc(struct vp_slab *s) {
+void *vp_slab_alloc_raw(struct vp_slab *s) {
     if (!s->free && grow(s) < 0)
         return NULL;
     void **object = s->free;
     s->free = *object;
     s->spare--;
-    return memset(object, 0, s->size);
+    return object;
+}
+
+void *vp_slab_alloc(struct vp_slab *s) {
+    void *object = vp_slab_alloc_raw(s);
+    return object ? memset(object, 0, s->size) : NULL;
 }
 
 void vp_slab_free(struct vp_slab *s, void *object) {

@@ -26,6 +26,8 @@ int vp_slab_reserve(struct vp_slab *s, size_t n);
 
 /* A zeroed object, or NULL if the system has no memory left; never NULL within a reservation. */
 void *vp_slab_alloc(struct vp_slab *s);
+/* The same as its last owner left it (at first: zeroed), but for the first word. */
+void *vp_slab_alloc_raw(struct vp_slab *s);
 void vp_slab_free(struct vp_slab *s, void *object);
 
 #endif

@@ -8,14 +8,20 @@ struct vp_policy {
     const char *name;
     /* Every free records an event of its own, even while one stream alone uses the pool. */
     bool always_event;
+    /* No free records one: no stream ever waits for another's, and what must be known is asked of later events. */
+    bool never_event;
     /* Free memory of different streams is kept apart even when all may use it. */
     bool by_stream;
     /* Chunks that become wholly free go back to where they were first mapped. */
     bool homes;
-    /* Blocks are parked: see park.c. */
+    /* Blocks are parked: see lane.h. */
     bool parks;
     /* There is no small zone. */
     bool one_zone;
+    /* A chunk serves only the stream that it was created for: see owned.h. Regions hold chunks of one stream. */
+    bool owned;
+    /* It reserves its addresses itself. */
+    bool own_spaces;
     /* Pages mapped in advance and the like; NULL: nothing to do. 0 or a negative errno. */
     int (*open)(struct vp_pool *pool);
     /* Fills in size, align and zone. 0; -EOPNOTSUPP: not for this policy, CUDA shall serve it; -ENOMEM: larger than anything. */
@@ -24,6 +30,6 @@ struct vp_policy {
     int (*alloc)(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
 };
 
-extern const struct vp_policy vp_policy_vpool, vp_policy_vpmm;
+extern const struct vp_policy vp_policy_vpool, vp_policy_vpmm, vp_policy_bfc, vp_policy_es, vp_policy_gmlake, vp_policy_native;
 
 #endif

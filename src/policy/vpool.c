@@ -1,16 +1,20 @@
 /*
  * vpool's own policy.
  *
- * A request takes the best fit among the free bytes that it may use at once. If there is none:
- *   1. a kept range of its size, whose chunks are all wholly free: switched back, no driver call;
- *   2. the same two again after asking the driver what has completed;
- *   3. a best fit for which its stream may wait on the GPU (not where growing comes first);
- *   4. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
- *   5. a new range: the usable end of the free region before a hole, wholly free chunks remapped behind it, and fresh chunks for what
+ * A large request goes to
+ *   1. the place that served its size before (kept.c). Its stream waits on the GPU for that where it may: a program that repeats
+ *      itself must not get another place, and then others after it, because the GPU was a little slower this time;
+ *   2. the best fit among the free bytes that it may use at once, or the beginning of a somewhat larger place that can be switched back;
+ *   3. the same after asking the driver what has completed;
+ *   4. the same for which its stream may wait on the GPU (not where growing comes first);
+ *   5. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
+ *   6. a new range: the usable end of the free region before a hole, wholly free chunks remapped behind it, and fresh chunks for what
  *      is then still short. Nothing is created while enough wholly free, usable chunks lie about.
- * If the device has no more, waits that were to come after growing are due, and 3 and 5 are tried with them.
+ * If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with them. A small request takes its best fit
+ * first: the small zone has chunks of one size only, each as good as the other.
  */
 #include "policy/policy.h"
+#include "pool/lane.h"
 
 #include <errno.h>
 
@@ -21,11 +25,16 @@ enum { SYNC_ALONE = 1 << 20, SYNC_PAGE = 64 << 10 };
 enum { SMALL = 1 << 20 };
 
 /*
- * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is pinned whole: so the handle grows with the
- * request. One in 64 loses at most a hundredth of a block at its two ends, and remaps it in some 64 calls however large it is; below 8 MiB the calls become too
- * many. Measured on recorded programs (scripts/bench prints the frontier).
+ * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is pinned
+ * whole: so the handle grows with the request. With one in 256 it is remapped in some 256 calls however large it is; one in 64
+ * saves up to half of the calls where blocks are large, and wastes twice as much. Below 8 MiB the calls become too many: 4 MiB
+ * doubles them. Measured on recorded programs (scripts/bench prints the frontier).
  */
-enum { HANDLE_SHARE = 64, HANDLE_LEAST = 8 << 20 };
+enum { HANDLE_SHARE = 256, HANDLE_LEAST = 8 << 20 };
+
+/* Fresh bytes, in largest handles, from which on a range ends in small handles even where large ones come out even. Lower, and a
+ * program that grows step by step ends up with small handles only. */
+enum { ENDS_FROM = 3 };
 
 /* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier cudaFree: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };
@@ -49,9 +58,8 @@ struct candidate {
 };
 
 struct harvest {
-    struct candidate *list;
-    size_t count, room;
-    size_t bytes;
+    struct candidate *list;     /* room for every chunk of the pool */
+    size_t count;
     const struct vp_request *req;
     enum vp_usable use;
     CUdeviceptr skip, skip_end; /* the part of a region that stays where it is */
@@ -61,37 +69,29 @@ static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct
     size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed ? pool->granularity : SIZE_MAX;
     CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->granularity);
     while (at < vp_region_end(r)) {
-        struct vp_mapping *m = vp_mapping_at(pool, at);
-        CUdeviceptr end = m->addr + m->chunk->size;
-        bool skipped = m->addr < h->skip_end && end > h->skip;
-        if (m->addr == at && end <= vp_region_end(r) && m->chunk->size <= largest && !skipped &&
-            vp_range_usable(r, at, end, h->req, h->use)) {
-            if (h->count < h->room)
-                h->list[h->count] = (struct candidate){ m->chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY) };
-            h->count++;
-            h->bytes += m->chunk->size;
-        }
+        struct vp_chunk *chunk = vp_mapping_at(pool, at)->chunk;
+        CUdeviceptr begin = chunk->current->addr, end = begin + chunk->size;
+        bool skipped = begin < h->skip_end && end > h->skip;
+        if (begin == at && end <= vp_region_end(r) && chunk->size <= largest && !skipped &&
+            vp_range_usable(r, at, end, h->req, h->use))
+            h->list[h->count++] = (struct candidate){ chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY) };
         at = end;
     }
 }
 
 static void harvest_index(struct vp_pool *pool, struct harvest *h, struct vp_index *index) {
-    struct vp_region *r;
-    RB_FOREACH(r, vp_region_tree, &index->tree)
-        if (r->size >= pool->granularity)
-            harvest_region(pool, h, r);
+    for (struct vp_region *r = vp_index_first(index, pool->granularity); r; r = vp_index_next(index, r))
+        harvest_region(pool, h, r);
 }
 
 static void harvest_all(struct vp_pool *pool, struct harvest *h) {
     struct vp_index *index;
-    h->count = h->bytes = 0;
     for (int z = 0; z < VP_ZONES; z++) {
         harvest_index(pool, h, &pool->met[z]);
         harvest_index(pool, h, &pool->mixed[z]);
     }
-    if (h->req->line)
-        vp_list_each(index, &pool->line_indexes, link)
-            harvest_index(pool, h, index);
+    vp_list_each(index, &pool->line_indexes, link)
+        harvest_index(pool, h, index);
 }
 
 /* Those that need no wait first. Large chunks first: a handle costs the same whatever its size. Then those whose region is of least use otherwise; then the lowest, so that
@@ -196,16 +196,16 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 /* ---- build ---- */
 
 /*
- * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block then lies in a small handle, of which
- * little is pinned when the block behind it stays; and later requests find small handles to end in.
+ * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block then
+ * lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small handles to end in.
  */
 static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
-    size_t n = 0;
+    size_t n = 0, spared = bytes >= ENDS_FROM * largest ? pool->granularity : 0;
     int err = 0;
     while (bytes && !err) {
         size_t size = largest;
         if (bytes <= largest)
-            for (size = pool->granularity; size * 2 <= bytes; size *= 2)
+            for (size = pool->granularity; size * 2 + spared <= bytes; size *= 2)
                 continue;
         err = vp_chunk_create(pool, size, &out[n]);
         if (!err) {
@@ -237,17 +237,15 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     if (err)
         return err;
     size_t want = vp_round_up(req->size - (site.hole - site.begin), pool->granularity);
+    size_t fresh_most = want / pool->granularity + 1, chunks_most = pool->chunk_count + fresh_most;
     struct harvest h = { .req = req, .use = use, .skip = site.begin, .skip_end = site.hole };
-    harvest_all(pool, &h);
-    size_t fresh_most = want / pool->granularity + 1;
-    h.room = h.count;
-    h.list = vp_pool_scratch(pool, h.room * sizeof *h.list + (h.room + fresh_most) * sizeof(struct vp_chunk *));
+    h.list = vp_pool_scratch(pool, pool->chunk_count * sizeof *h.list + chunks_most * sizeof(struct vp_chunk *));
     if (!h.list)
         return -ENOMEM;
     harvest_all(pool, &h);
     sort(h.list, h.count);
     size_t bytes, old = choose(h.list, h.count, want, &bytes), fresh = 0;
-    struct vp_chunk **chunks = (struct vp_chunk **)(h.list + h.room);
+    struct vp_chunk **chunks = (struct vp_chunk **)(h.list + pool->chunk_count);
     for (size_t i = 0; i < old; i++)
         chunks[i] = h.list[i].chunk;
     if (bytes < want)
@@ -273,6 +271,22 @@ static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_reques
     return true;
 }
 
+/* Takes what is there: true if there was something, with the outcome in `*err`. */
+static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out, int *err) {
+    if (req->zone == VP_ZONE_SMALL)
+        return take(pool, vp_fit_find(pool, req, use), req, out, err) ||
+               (vp_lanes_flush(pool, req->pressed) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
+               take(pool, vp_kept_find(pool, req, use), req, out, err) ||
+               take(pool, vp_kept_find_larger(pool, req, use), req, out, err);
+    if (take(pool, vp_kept_find(pool, req, use), req, out, err))
+        return true;
+    if (!take(pool, vp_fit_find(pool, req, use), req, out, err) && !take(pool, vp_kept_find_larger(pool, req, use), req, out, err))
+        return false;
+    if (!*err)
+        vp_kept_add(pool, (*out)->addr, req->size);
+    return true;
+}
+
 /* cudaMalloc: is a host wait due? Native CUDA would have waited in cudaFree; one block more than it would hold is what not waiting may cost. */
 static int host_wait(struct vp_pool *pool, struct vp_request *req) {
     const vp_cond *cond;
@@ -289,16 +303,19 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     int err = 0;
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
     bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
-    if (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
-        take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err))
+    /* Which place is the oldest must not hang on who parked what. A small request need not disturb other streams while there
+     * is room: see reuse(). */
+    if (req->zone == VP_ZONE_LARGE)
+        vp_lanes_flush(pool, req->pressed);
+    if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_kept_find(pool, req, waits), req, out, &err))
         return err;
-    if (vp_fit_refresh(pool) && (take(pool, vp_fit_find(pool, req, VP_USE_READY), req, out, &err) ||
-                                 take(pool, vp_kept_find(pool, req, VP_USE_READY), req, out, &err)))
+    if (reuse(pool, req, VP_USE_READY, out, &err))
+        return err;
+    if (vp_fit_refresh(pool) && reuse(pool, req, VP_USE_READY, out, &err))
         return err;
     if (pool->lines->error)
         return -EIO;
-    if (may_wait && (take(pool, vp_fit_find(pool, req, waits), req, out, &err) ||
-                     take(pool, vp_kept_find(pool, req, waits), req, out, &err)))
+    if (may_wait && reuse(pool, req, waits, out, &err))
         return err;
     if ((err = host_wait(pool, req)) < 0)
         return err;

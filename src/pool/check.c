@@ -1,11 +1,11 @@
 /* The invariants, each with its name. Walks everything; for tests, debug runs and dumps. */
-#include "pool/pool_private.h"
+#include "policy/policy.h"
 
 struct walk {
     const struct vp_pool *pool;
     FILE *out;
     bool ok;
-    size_t live, parked, free_regions, holes;
+    size_t live, free_regions, holes;
     uint64_t asked;
 };
 
@@ -36,6 +36,7 @@ static void check_pieces(struct walk *w, const struct vp_region *r) {
 static void check_mapped(struct walk *w, const struct vp_region *r) {
     const size_t g = w->pool->granularity;
     bool zombie = r->state == VP_ZOMBIE, hole = r->state == VP_HOLE;
+    const struct vp_mapping *first = vp_space_page(w->pool, r->space, r->addr)->mapping;
     for (CUdeviceptr at = r->addr / g * g; at < vp_region_end(r); at += g) {
         if (hole && at == r->addr + HOLE_EDGE * g && r->size > 2 * HOLE_EDGE * g)
             at = vp_region_end(r) - HOLE_EDGE * g;
@@ -44,6 +45,8 @@ static void check_mapped(struct walk *w, const struct vp_region *r) {
             breach(w, hole ? "a hole has no mapping" : "live, free and zombie bytes are mapped", r);
         else if (m && (m->chunk->current == m) == zombie)
             breach(w, zombie ? "a zombie is no current mapping" : "live and free bytes lie in the current mapping of their chunk", r);
+        else if (m && w->pool->policy->owned && first && m->chunk->stream != first->chunk->stream)
+            breach(w, "a region's chunks serve one stream", r);
     }
     if ((zombie || hole) && (r->addr % g || r->size % g))
         breach(w, "holes and zombies are whole granules", r);
@@ -70,16 +73,10 @@ static void check_region(struct walk *w, const struct vp_region *r) {
         if (vp_map_get(&w->pool->live, r->addr) != r || r->asked > r->size || !r->asked)
             breach(w, "a live block is found by its address and holds what was asked", r);
         break;
-    case VP_PARKED:
-        w->parked++;
-        if (vp_map_get(&w->pool->live, r->addr) != r || !r->parked.line || !r->parked.line->id)
-            breach(w, "a parked block waits for its stream, and is found by its address", r);
-        break;
     case VP_FREE:
         w->free_regions++;
         check_pieces(w, r);
-        if (!r->index || r->index->zone != r->space->zone ||
-            RB_FIND(vp_region_tree, &r->index->tree, (struct vp_region *)r) != r)
+        if (!r->index || r->index->zone != r->space->zone)
             breach(w, "a free region is filed", r);
         else
             for (const struct vp_piece *p = r->pieces; p; p = p->next)
@@ -97,13 +94,13 @@ static void check_region(struct walk *w, const struct vp_region *r) {
 }
 
 static void check_tree(struct walk *w, const struct vp_index *index, size_t *count) {
-    struct vp_region *r, *last = NULL;
-    RB_FOREACH(r, vp_region_tree, (struct vp_region_tree *)&index->tree) {
+    size_t last = 0;
+    for (const struct vp_region *r = vp_index_first(index, 0); r; r = vp_index_next(index, r)) {
         if (r->index != index || r->state != VP_FREE)
             breach(w, "an index holds free regions of its own", r);
-        if (last && vp_region_compare(last, r) >= 0)
+        if (r->size < last)
             breach(w, "an index is in order", r);
-        last = r;
+        last = r->size;
         ++*count;
     }
 }
@@ -134,10 +131,11 @@ static void check_spaces(struct walk *w) {
 static void check_chunks(struct walk *w) {
     const struct vp_chunk *c;
     const struct vp_mapping *m;
-    size_t held = 0, mappings = 0;
+    size_t held = 0, mappings = 0, away = 0;
     vp_list_each(c, &w->pool->chunks, link) {
         bool found = false, home = false;
         held += c->size;
+        away += c->current != c->home;
         vp_list_each(m, &c->mappings, of_chunk) {
             mappings++;
             found |= m == c->current;
@@ -151,8 +149,8 @@ static void check_chunks(struct walk *w) {
         if (!found || !home)
             breach(w, "a chunk has one current mapping, and a home", NULL);
     }
-    if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings)
-        breach(w, "held bytes and mappings are counted", NULL);
+    if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings || away != w->pool->away)
+        breach(w, "held bytes, mappings and chunks away from home are counted", NULL);
 }
 
 bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
@@ -169,7 +167,7 @@ bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
         check_tree(&w, index, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);
-    if (w.live + w.parked != pool->live.used || w.asked != pool->stats.live_bytes)
+    if (w.live != pool->live.used || w.asked != pool->stats.live_bytes)
         breach(&w, "live blocks and bytes are counted", NULL);
     return w.ok;
 }

@@ -68,6 +68,7 @@ int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
     chunk->size = size;
     vp_list_init(&chunk->mappings);
     vp_list_append(&pool->chunks, &chunk->link);
+    pool->chunk_count++;
     pool->stats.held_bytes += size;
     if (pool->stats.held_bytes > pool->stats.peak_held_bytes)
         pool->stats.peak_held_bytes = pool->stats.held_bytes;
@@ -80,6 +81,7 @@ void vp_chunk_destroy(struct vp_pool *pool, struct vp_chunk *chunk) {
     CALL(pool, release, pool->drv->cuMemRelease(chunk->handle));
     pool->stats.held_bytes -= chunk->size;
     vp_list_remove(&chunk->link);
+    pool->chunk_count--;
     vp_slab_free(&pool->chunk_slab, chunk);
 }
 
@@ -141,10 +143,12 @@ int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
     if (CALL(pool, unmap, pool->drv->cuMemUnmap(m->addr, m->chunk->size)))
         return -EIO;
     set_pages(pool, m->addr, m->chunk->size, NULL);
+    pool->away -= m->chunk->current != m->chunk->home;
     if (m->chunk->current == m)
         m->chunk->current = NULL;
     if (m->chunk->home == m)
         m->chunk->home = m->chunk->current;
+    pool->away += m->chunk->current != m->chunk->home;
     vp_list_remove(&m->of_chunk);
     vp_slab_free(&pool->mapping_slab, m);
     pool->mappings--;

@@ -44,9 +44,7 @@ static CUdeviceptr first_run(const struct vp_region *r, const struct vp_request 
 
 /* Best fit within one index, looking at no more than `looks` regions. */
 static struct vp_fit index_find(struct vp_index *index, const struct vp_request *req, enum vp_usable use, bool host, int looks) {
-    struct vp_region least = { .size = req->size };
-    for (struct vp_region *r = RB_NFIND(vp_region_tree, &index->tree, &least); r && looks-- > 0;
-         r = RB_NEXT(vp_region_tree, &index->tree, r)) {
+    for (struct vp_region *r = vp_index_first(index, req->size); r && looks-- > 0; r = vp_index_next(index, r)) {
         CUdeviceptr addr = first_run(r, req, use, host);
         if (addr)
             return (struct vp_fit){ r, addr };
@@ -67,8 +65,9 @@ struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, en
         fit = better(fit, index_find(&req->line->share->index[zone], req, use, false, FOREIGN_LOOKS));
     if (!fit.region || use != VP_USE_READY)
         fit = better(fit, index_find(&pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
+    /* A region that waits for one line may have a part that waits for nothing. */
     struct vp_index *index;
-    if (!fit.region && req->line)
+    if (!fit.region)
         vp_list_each(index, &pool->line_indexes, link)
             if (index->zone == zone && index->line != req->line)
                 fit = better(fit, index_find(index, req, use, false, FOREIGN_LOOKS));
@@ -92,9 +91,10 @@ struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, co
 }
 
 static void refresh_index(struct vp_pool *pool, struct vp_index *index) {
-    struct vp_region *r, *next;
-    RB_FOREACH_SAFE(r, vp_region_tree, &index->tree, next)
+    for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
+        next = vp_index_next(index, r);
         vp_region_refile(pool, r);
+    }
 }
 
 void vp_pool_refile(struct vp_pool *pool) {
@@ -136,10 +136,7 @@ int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request
         err = vp_fit_wait(pool, fit.region, fit.addr, fit.addr + req->size, req);
     if (err)
         return err;
-    struct vp_region *r = vp_region_cut(pool, fit.region, fit.addr);
-    vp_region_cut(pool, r, fit.addr + req->size);
-    vp_region_unfile(r);
-    vp_region_clear_pieces(pool, r);
+    struct vp_region *r = vp_region_take(pool, fit.region, fit.addr, fit.addr + req->size);
     vp_fit_go_live(pool, r, req);
     vp_map_set(&pool->live, r->addr, r);
     *out = r;
@@ -153,8 +150,10 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
     r->serial = ++pool->serial;
     r->context = req->context;
     r->owner = req->owner;
+    r->lane = NULL;
+    if (pool->config.account && r->owner)
+        pool->config.account(r->owner, r->asked, true);
     pool->stats.allocs++;
     pool->stats.live_bytes += req->asked;
-    if (pool->stats.live_bytes > pool->stats.peak_live_bytes)
-        pool->stats.peak_live_bytes = pool->stats.live_bytes;
+    vp_pool_note_peak(pool->stats.live_bytes, &pool->stats.peak_live_bytes, pool, NULL);
 }

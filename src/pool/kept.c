@@ -1,22 +1,37 @@
 /*
- * Ranges worth keeping. A program that repeats itself asks again for the sizes that it asked for. The range once stitched for a size is still there, as
- * old mappings: if every chunk in it is wholly free, the chunks are switched back to it, and the driver is not asked at all. What VPMM calls zombies and GMLake
- * stitched blocks is this one thing.
+ * Places worth keeping. A program that repeats itself asks again for the sizes that it asked for, in the same order. Each place
+ * where a request was served is remembered by its size: if all of its bytes are free there, or in chunks that can be switched
+ * back, the request is served there again, and the driver is not asked. What VPMM calls zombies and GMLake stitched blocks is a
+ * part of this.
+ *
+ * Of several places of one size the *oldest* that is available is taken, and before any other choice. A program that repeats
+ * itself from a state that it was in before (everything freed, say, or the end of a training step) then repeats its addresses:
+ * at its n-th request the same bytes are live as the last time, so the places older than the one taken then are unavailable as
+ * they were then, that one is available, and what was made later is not looked at. From the second round on nothing is built,
+ * and no more is held than the first round needed. What escapes this: conditions that no wait is allowed for, and blocks that
+ * the parking hands out.
  */
-#include "pool/pool_private.h"
+#include "policy/policy.h"
 
-/* Ranges that are tried before a new one is built, and how much larger than the request they may be (1/OVER of it: what is over stays where it is,
- * and slowly growing requests then find a range). Measured on recorded programs: fewer tries build more ranges, more tries cost time at each request. */
-enum { TRIES = 64, OVER = 2 };
+/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are too few. */
+enum { TRIES = 512 };
 
-/* Old mappings for each chunk, on the average, and a floor for small pools: more make repeating programs with long periods converge, and cost the
- * driver's bookkeeping (some hundred bytes each). */
-enum { MAPPINGS_PER_CHUNK = 8, MAPPINGS_FLOOR = 4096, KEPT_MOST = 16384 };
+/* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is over
+ * stays where it is, and slowly growing requests then find a range). Measured on recorded programs: fewer tries build more
+ * ranges, more tries cost time at each request that finds no fit. */
+enum { TRIES_LARGER = 64, OVER = 2 };
+
+/*
+ * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and
+ * cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a chunk to come round:
+ * with 8, half of its driver time went into building again what had been reaped. Places are hints of some 80 bytes each.
+ */
+enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096, KEPT_MOST = 16384 };
 
 int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b) {
     if (a->size != b->size)
         return a->size < b->size ? -1 : 1;
-    return a->addr < b->addr ? -1 : a->addr > b->addr;
+    return a->serial < b->serial ? -1 : a->serial > b->serial;
 }
 RB_GENERATE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
 
@@ -26,63 +41,70 @@ static void kept_touch(struct vp_pool *pool, struct vp_kept *k) {
 }
 
 static void kept_remove(struct vp_pool *pool, struct vp_kept *k) {
-    RB_REMOVE(vp_kept_tree, &pool->kept, k);
+    RB_REMOVE(vp_kept_tree, &pool->kept[k->zone], k);
     vp_list_remove(&k->used);
     vp_slab_free(&pool->kept_slab, k);
     pool->kept_count--;
 }
 
+/* Forgets the least recently used place, and reaps what is mapped there and current elsewhere. */
+static void kept_reap(struct vp_pool *pool) {
+    struct vp_kept *k = vp_container_of(pool->kept_used.next, struct vp_kept, used);
+    CUdeviceptr addr = k->addr, end = k->addr + k->size;
+    kept_remove(pool, k);
+    vp_stitch_reap(pool, addr, end, false);
+}
+
 void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
-    struct vp_kept key = { .addr = addr, .size = size };
-    struct vp_kept *k = RB_FIND(vp_kept_tree, &pool->kept, &key);
-    if (!k) {
-        /* To forget a range for want of memory costs time later, nothing else. */
-        if (!(k = vp_slab_alloc(&pool->kept_slab)))
-            return;
-        k->addr = addr;
-        k->size = size;
-        vp_list_init(&k->used);
-        RB_INSERT(vp_kept_tree, &pool->kept, k);
-        pool->kept_count++;
-    }
-    kept_touch(pool, k);
+    struct vp_kept *k = vp_slab_alloc(&pool->kept_slab);
+    /* To forget a place for want of memory costs time later, nothing else. */
+    if (!k)
+        return;
+    *k = (struct vp_kept){ .addr = addr, .size = size, .serial = ++pool->kept_serial, .zone = vp_space_of(pool, addr)->zone };
+    RB_INSERT(vp_kept_tree, &pool->kept[k->zone], k);
+    vp_list_append(&pool->kept_used, &k->used);
+    if (++pool->kept_count > KEPT_MOST)
+        kept_reap(pool);
+}
+
+/* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its pages. */
+static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr addr, const struct vp_region **last) {
+    if (!*last || addr - (*last)->addr >= (*last)->size)
+        *last = vp_region_at(pool, addr);
+    return *last;
 }
 
 /* Can all of [addr, end) be made free memory by switching alone? */
 static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
     uint64_t mark = ++pool->marks;
-    const struct vp_mapping *last = NULL;
+    const struct vp_region *last = NULL;
     size_t pieces = 0;
     for (CUdeviceptr at = addr; at < end;) {
-        const struct vp_region *r = vp_region_at(pool, at);
-        CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
-        if (r->state == VP_FREE) {
-            if (!vp_range_usable(r, at, stop, req, use))
-                return false;
-        } else if (r->state != VP_ZOMBIE) {
+        const struct vp_mapping *m = vp_mapping_at(pool, at);
+        if (!m || m->chunk->mark == mark)
+            return false;   /* not mapped any more; or in the range twice, and two of its addresses would be live */
+        m->chunk->mark = mark;
+        /* Of the current mapping the part in the range must be free, of another the whole chunk, wherever it is current. */
+        bool here = m->chunk->current == m;
+        CUdeviceptr begin = here ? at : m->chunk->current->addr, stop = m->chunk->current->addr + m->chunk->size;
+        if (here && stop > end)
+            stop = end;
+        const struct vp_region *r = region_near(pool, begin, &last);
+        if (r->state != VP_FREE || vp_region_end(r) < stop || !vp_range_usable(r, begin, stop, req, use))
             return false;
-        }
-        /* A region may end inside a chunk, and the next one then begins in the same mapping. */
-        for (CUdeviceptr next; at < stop; at = next < stop ? next : stop) {
-            struct vp_mapping *m = vp_mapping_at(pool, at);
-            next = m->addr + m->chunk->size;
-            if (m == last)
-                continue;
-            /* A chunk that lies in the range twice would make two of its addresses live. */
-            if (m->chunk->mark == mark || (r->state == VP_ZOMBIE && !vp_chunk_usable(pool, m->chunk, req, use)))
-                return false;
-            m->chunk->mark = mark;
-            last = m;
-            pieces += 4;
-        }
-        for (const struct vp_piece *p = r->pieces; p; p = p->next)
+        for (const struct vp_piece *p = vp_piece_at(r, begin); p; p = p->end < stop ? p->next : NULL)
             pieces++;
+        pieces += 4;
+        at = m->addr + m->chunk->size;
     }
     return vp_space_reserve(pool, 2 * pieces + 64) == 0;
 }
 
 static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_request *req, enum vp_usable use) {
     CUdeviceptr end = k->addr + req->size;
+    bool switched = false;
+    if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
+        return false;
     if (k->addr % req->align || !range_available(pool, k->addr, end, req, use))
         return false;
     for (CUdeviceptr at = k->addr; at < end;) {
@@ -92,46 +114,63 @@ static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_r
             if (vp_space_reserve(pool, 64) < 0)
                 return false;
             vp_mapping_switch(pool, m);
+            switched = true;
         }
         at = m->addr + m->chunk->size;
     }
+    pool->stats.reactivations += switched;
     return true;
+}
+
+/* The first place that will do among those from `k` on that have at most `most` bytes. One whose addresses were given up meanwhile
+ * is forgotten. */
+static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, int tries, const struct vp_request *req,
+                          enum vp_usable use) {
+    for (struct vp_kept *next; tries-- > 0 && k && k->size <= most; k = next) {
+        next = RB_NEXT(vp_kept_tree, &pool->kept[req->zone], k);
+        if (!vp_mapping_at(pool, k->addr)) {
+            kept_remove(pool, k);
+        } else if (try(pool, k, req, use)) {
+            kept_touch(pool, k);
+            return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
+        }
+    }
+    return (struct vp_fit){ NULL, 0 };
 }
 
 struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_kept key = { .size = req->size };
-    struct vp_kept *k = RB_NFIND(vp_kept_tree, &pool->kept, &key);
-    size_t most = key.size + key.size / OVER;
-    for (int i = 0; i < TRIES && k && k->size <= most; i++, k = RB_NEXT(vp_kept_tree, &pool->kept, k))
-        if (try(pool, k, req, use)) {
-            kept_touch(pool, k);
-            pool->stats.reactivations++;
-            return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
-        }
-    return (struct vp_fit){ NULL, 0 };
+    return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size, TRIES, req, use);
 }
 
-void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    struct vp_kept *k, *tmp;
-    vp_list_each_safe(k, tmp, &pool->kept_used, used)
-        if (k->addr < end && k->addr + k->size > addr)
-            kept_remove(pool, k);
+struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_kept key = { .size = req->size + 1 };
+    return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size + req->size / OVER, TRIES_LARGER, req, use);
 }
 
 void vp_kept_limit(struct vp_pool *pool) {
-    size_t chunks = 0, most;
-    struct vp_chunk *c;
-    if (pool->mappings <= MAPPINGS_FLOOR && pool->kept_count <= KEPT_MOST)
-        return;
-    vp_list_each(c, &pool->chunks, link)
-        chunks++;
-    most = chunks * MAPPINGS_PER_CHUNK;
+    size_t most = pool->chunk_count * MAPPINGS_PER_CHUNK;
     if (most < MAPPINGS_FLOOR)
         most = MAPPINGS_FLOOR;
-    while ((pool->mappings > most || pool->kept_count > KEPT_MOST) && !vp_list_empty(&pool->kept_used)) {
-        struct vp_kept *k = vp_container_of(pool->kept_used.next, struct vp_kept, used);
-        CUdeviceptr addr = k->addr, end = k->addr + k->size;
-        kept_remove(pool, k);
-        vp_stitch_reap(pool, addr, end, false);
+    while (pool->mappings > most && !vp_list_empty(&pool->kept_used))
+        kept_reap(pool);
+}
+
+void vp_kept_shrink(struct vp_pool *pool, size_t most) {
+    const struct vp_kept *k;
+    size_t bytes = 0;
+    vp_list_each(k, &pool->kept_used, used)
+        bytes += k->size;
+    if (bytes > most)
+        vp_fit_refresh(pool);
+    /* What is in use counts as used just now, and so does what waits for work to end. */
+    for (size_t tries = pool->kept_count; tries > 0 && bytes > most; tries--) {
+        struct vp_kept *oldest = vp_container_of(pool->kept_used.next, struct vp_kept, used);
+        CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
+        kept_touch(pool, oldest);
+        if (vp_stitch_reap(pool, addr, end, false)) {
+            kept_remove(pool, oldest);
+            bytes -= end - addr;
+        }
     }
 }

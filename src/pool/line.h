@@ -78,7 +78,7 @@ struct vp_line {
 
 struct vp_line_stats {
     uint64_t records, barriers, queries, waits;     /* calls of cuEventRecord, cuCtxRecordEvent, cuEventQuery, cuStreamWaitEvent */
-    uint64_t ns;                                    /* spent in them */
+    uint64_t ns;                                    /* spent in them, by a sample */
 };
 
 struct vp_context {
@@ -110,10 +110,12 @@ struct vp_lines {
     uint64_t barriers_made;
     uint32_t streams_seen;
     uint64_t recorded;          /* events recorded so far */
+    uint64_t calls;             /* of those that are timed, one in some */
     uint64_t moves;             /* how often some line's `met` moved */
     CUresult error;             /* the last answer of a query that was neither done nor not-ready; 0: none */
+    void (*closing)(void *user, struct vp_line *line);  /* told while a line's stream, or the end of its context, can still be named */
     void (*retire)(void *user, struct vp_line *line);   /* told before a line's memory is used again */
-    void *retire_user;
+    void *user;
 };
 
 void vp_lines_init(struct vp_lines *ls, const struct vp_driver *drv);
@@ -157,6 +159,8 @@ void vp_line_destroying(struct vp_lines *ls, struct vp_line *line);
  * where that is not to be had, or without `record`, a later event must do. Returns 0, or -ENOMEM with nothing changed.
  */
 int vp_cond_free(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, bool record);
+/* The point of a free that happened on `line` earlier, with no event of its own, as the (empty) condition: met if the line's context is gone. */
+void vp_cond_late(struct vp_lines *ls, vp_cond *cond, struct vp_line *line);
 /* The same for a free that promises the end of all work of a context so far (cudaFree). */
 int vp_cond_barrier(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, bool record);
 

@@ -1,4 +1,5 @@
 #include "policy/policy.h"
+#include "pool/lane.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -66,21 +67,25 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_list_init(&pool->spaces);
     vp_list_init(&pool->chunks);
     vp_list_init(&pool->line_indexes);
-    vp_list_init(&pool->parking);
+    vp_list_init(&pool->lanes);
+    vp_list_init(&pool->spare_lanes);
     vp_list_init(&pool->kept_used);
-    RB_INIT(&pool->kept);
-    for (int z = 0; z < VP_ZONES; z++) {
-        pool->met[z].zone = pool->mixed[z].zone = z;
-        RB_INIT(&pool->met[z].tree);
-        RB_INIT(&pool->mixed[z].tree);
-    }
+    for (int z = 0; z < VP_ZONES; z++)
+        RB_INIT(&pool->kept[z]);
     vp_slab_init(&pool->region_slab, sizeof(struct vp_region));
     vp_slab_init(&pool->piece_slab, sizeof(struct vp_piece));
     vp_slab_init(&pool->chunk_slab, sizeof(struct vp_chunk));
     vp_slab_init(&pool->mapping_slab, sizeof(struct vp_mapping));
     vp_slab_init(&pool->share_slab, sizeof(struct vp_share));
     vp_slab_init(&pool->kept_slab, sizeof(struct vp_kept));
-    int err = reserve_first(pool);
+    vp_slab_init(&pool->lane_slab, sizeof(struct vp_lane));
+    vp_slab_init(&pool->bins_slab, sizeof(struct vp_bins));
+    int err = 0;
+    for (int z = 0; z < VP_ZONES && !err; z++)
+        if (!(err = vp_index_init(pool, &pool->met[z], NULL, z)))
+            err = vp_index_init(pool, &pool->mixed[z], NULL, z);
+    if (!err && !policy->own_spaces)
+        err = reserve_first(pool);
     if (!err && policy->open)
         err = policy->open(pool);
     if (err)
@@ -116,7 +121,7 @@ void vp_pool_finish(struct vp_pool *pool, bool driver) {
         munmap(pool->scratch.mem, pool->scratch.bytes);
     vp_map_finish(&pool->live);
     struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                &pool->mapping_slab, &pool->share_slab, &pool->kept_slab };
+                                &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab, &pool->bins_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         vp_slab_finish(slabs[i]);
 }
@@ -129,11 +134,13 @@ static void verify(const struct vp_pool *pool) {
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     req->await = NULL;
     int err = pool->policy->layout(pool, req);
-    if (!err && (*out = vp_unpark(pool, req)))
+    if (err)
+        return err;
+    if ((*out = vp_lane_unpark(pool, req)))
         return 0;
-    vp_park_flush(pool);
-    if (!err)
-        err = pool->policy->alloc(pool, req, out);
+    if (req->line)
+        vp_lane_flush(pool, req->line);
+    err = pool->policy->alloc(pool, req, out);
     if (err == -EBUSY) {
         /* What could be waited for when it was chosen no longer can: no waits this time. */
         req->waits = VP_WAITS_NEVER;
@@ -149,52 +156,77 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
 
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_region *r = addr ? vp_map_get(&pool->live, addr) : NULL;
-    return r && r->state == VP_LIVE ? r : NULL;
+    return r && (!r->lane || vp_lane_recall(r)) ? r : NULL;
 }
 
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr) {
-    struct vp_region *r = vp_pool_find(pool, addr);
-    if (!r && vp_mapping_at(pool, addr))
-        r = vp_region_at(pool, addr);
-    return r && r->state == VP_LIVE ? r : NULL;
+    struct vp_region *r = vp_mapping_at(pool, addr) ? vp_region_at(pool, addr) : NULL;
+    return r && r->state == VP_LIVE && (!r->lane || vp_lane_recall(r)) ? r : NULL;
+}
+
+bool vp_pool_large(size_t size) {
+    return size >= EVENT_WORTH;
+}
+
+bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
+    return vp_pool_large(size) && atomic_load_explicit(&pool->several, memory_order_relaxed);
 }
 
 bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size) {
-    if (pool->policy->always_event)
-        return true;
+    if (pool->policy->always_event || pool->policy->never_event)
+        return pool->policy->always_event;
     if (size < EVENT_WORTH)
         return false;
     if (!pool->first_stream)
         pool->first_stream = line->id;
     /* A stream that only ever frees small blocks wants no large ones. */
-    pool->several |= pool->first_stream != line->id;
-    return pool->several;
+    if (pool->first_stream != line->id)
+        atomic_store_explicit(&pool->several, true, memory_order_relaxed);
+    return vp_pool_worth_event(pool, size);
 }
 
 void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
     CUdeviceptr addr = block->addr, end = vp_region_end(block);
+    pool->stats.live_bytes -= block->asked;
+    if (pool->config.account && block->owner)
+        pool->config.account(block->owner, block->asked, false);
     vp_map_take(&pool->live, addr);
     block->state = VP_FREE;
     block->index = NULL;
     vp_region_one_piece(pool, block, cond, ++pool->age);
-    vp_region_join(pool, block);
-    if (pool->policy->homes)
+    block = vp_region_join(pool, block);
+    /* A chunk may be wholly free now only if there is room for one. */
+    if (pool->policy->homes && block->size >= pool->granularity)
         vp_mapping_go_home(pool, addr, end);
 }
 
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
+    if (block->lane)
+        vp_lane_recall(block);
     pool->stats.frees++;
-    pool->stats.live_bytes -= block->asked;
-    struct vp_line *line = cond->line && !cond->next && cond->line->kind == VP_LINE_STREAM ? cond->line : NULL;
-    if (!line || !vp_park(pool, block, line, cond))
-        vp_region_release(pool, block, cond);
+    vp_region_release(pool, block, cond);
     verify(pool);
+}
+
+int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_line *line) {
+    bool record = vp_pool_wants_event(pool, line, block->size) && !vp_lane_calm(line);
+    vp_cond cond = { 0 };
+    if (block->lane)
+        vp_lane_recall(block);
+    if (!record && vp_lane_park(pool, block, line, NULL)) {
+        verify(pool);
+        return 0;
+    }
+    int err = vp_cond_free(pool->lines, &cond, line, record);
+    if (!err && !vp_lane_park(pool, block, line, &cond))
+        vp_pool_free(pool, block, &cond);
+    return err;
 }
 
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
     struct vp_space *s;
     struct vp_region *r;
-    vp_park_flush(pool);
+    vp_lanes_flush(pool, true);
     vp_list_each(s, &pool->spaces, link)
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
@@ -207,23 +239,39 @@ void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
         }
 }
 
+void vp_pool_close_line(struct vp_pool *pool, struct vp_line *line) {
+    vp_lane_close(pool, line);
+}
+
 void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line) {
     struct vp_share *share = line->share;
     if (!share)
         return;
-    assert(!share->parked_count);
+    assert(!share->lane);
     for (int z = 0; z < VP_ZONES; z++) {
-        assert(RB_EMPTY(&share->index[z].tree));
-        vp_list_remove(&share->index[z].link);
+        vp_index_finish(pool, &share->index[z]);
     }
     vp_slab_free(&pool->share_slab, share);
     line->share = NULL;
 }
 
+void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const void *owner) {
+    if (now <= *peak)
+        return;
+    now -= vp_lanes_parked(pool, owner);
+    if (now > *peak)
+        *peak = now;
+}
+
+struct vp_pool_stats vp_pool_stats(struct vp_pool *pool) {
+    vp_lanes_flush(pool, true);
+    return pool->stats;
+}
+
 size_t vp_pool_metadata(const struct vp_pool *pool) {
     size_t bytes = pool->live.slots ? (pool->live.mask + 1) * sizeof *pool->live.slots : 0;
     const struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                      &pool->mapping_slab, &pool->share_slab, &pool->kept_slab };
+                                      &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab, &pool->bins_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         bytes += slabs[i]->bytes;
     return bytes + pool->scratch.bytes;

@@ -6,14 +6,14 @@
  *   free    mapped, and reusable under a condition. Free neighbours are one region; its *pieces* say what each part waits for;
  *   zombie  an old mapping, whose chunks are current elsewhere now. Kept, since the range may be wanted again: to take it
  *           back costs no driver call once its chunks are wholly free;
- *   hole    not mapped;
- *   parked  freed, and for the moment kept as it is for the same stream to ask for the same size again (park.c).
+ *   hole    not mapped.
  * A *chunk* is one physical handle. It may be mapped at many addresses, but in one of them only, its current mapping, may bytes be live or free.
  *
  * Two zones share a pool: one for small blocks, built of the smallest handles, and one for large. A small block that lives long
  * then never pins a large handle.
  *
- * A policy (policy.h) decides who gets which bytes by the mechanisms declared here. Nothing here locks: the caller does.
+ * A policy (policy.h) decides who gets which bytes by the mechanisms declared here. Nothing here locks: the caller does. Beside it runs
+ * the fast path, on blocks that it keeps for one stream (lane.h).
  */
 #ifndef VP_POOL_H
 #define VP_POOL_H
@@ -32,7 +32,7 @@ enum { VP_QUANTUM = 512 };
 
 enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONES };
 
-enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_LIVE, VP_PARKED };
+enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_LIVE };
 
 /* A stretch of a free or zombie region under one condition, up to `end`. */
 struct vp_piece {
@@ -56,38 +56,49 @@ struct vp_region {
         struct {                /* free and zombie */
             struct vp_piece *pieces;
             struct vp_index *index;
-            RB_ENTRY(vp_region) by_size;
+            union {
+                RB_ENTRY(vp_region) by_size;
+                struct {
+                    struct vp_region *next, *prev;
+                } in_bin;
+            };
         };
         struct {                /* live */
             size_t asked;       /* bytes the program asked for */
             uint64_t serial;    /* unique for each allocation */
             struct vp_context *context;
             void *owner;        /* the memory pool it counts for; not touched here */
+            struct vp_lane *lane;   /* that may hold it, or has; NULL: the library's lock alone guards it */
         };
-        vp_cond parked;         /* parked: what the bytes wait for */
         struct vp_list holes;   /* hole: vp_space.holes */
     };
 };
 
 RB_HEAD(vp_region_tree, vp_region);
 
-/* Free regions of one zone by size, then address: those that all may use, those of one line, and the mixed ones. */
+/* Small free regions: a bin for each size, the last freed first. */
+enum { VP_BINNED = 1 << 20, VP_BINS = VP_BINNED / VP_QUANTUM };
+
+struct vp_bins {
+    void *slab_link;            /* while it is spare; all else is zero then */
+    uint32_t words;             /* which of `some` are not 0 */
+    uint64_t some[VP_BINS / 64];    /* which bins hold regions */
+    struct vp_region *first[VP_BINS];
+};
+
+/* Free regions of one zone by size: those that all may use, those of one line, and the mixed ones. */
 struct vp_index {
-    struct vp_region_tree tree;
+    struct vp_region_tree tree; /* by size, then address; all of a zone without bins */
+    struct vp_bins *bins;       /* of the small zone: its regions below VP_BINNED; else NULL */
     struct vp_line *line;       /* NULL: of met, and of mixed */
     enum vp_zone_name zone;
     struct vp_list link;        /* vp_pool.line_indexes (those of lines) */
 };
 
-/* Blocks parked for one stream: few, so that finding one is a glance. */
-enum { VP_PARKED_MOST = 8 };
-
 /* What a pool keeps for a line. Made when it first frees here. */
 struct vp_share {
     struct vp_index index[VP_ZONES];
-    struct vp_region *parked[VP_PARKED_MOST]; /* oldest first */
-    unsigned parked_count;
-    struct vp_list parking;     /* vp_pool.parking: has parked blocks */
+    struct vp_lane *lane;       /* NULL until it first parks a block */
 };
 
 struct vp_mapping {
@@ -104,6 +115,7 @@ struct vp_chunk {
     struct vp_list mappings;    /* of vp_mapping.of_chunk; owned */
     struct vp_list link;        /* vp_pool.chunks */
     uint64_t mark;              /* scratch of the harvest */
+    uint64_t stream;            /* id of the line whose requests it serves, where the policy keeps them apart; 0: cudaMalloc's */
 };
 
 struct vp_page {
@@ -116,6 +128,7 @@ struct vp_space {
     CUdeviceptr base;
     size_t size;
     enum vp_zone_name zone;
+    uint64_t stream;            /* as that of a chunk: of a space that the policy reserved for one stream */
     bool reserved;              /* base is that of a reservation of `reserved_size` bytes, given back by finish */
     size_t reserved_size;
     struct vp_list regions;     /* of vp_region.va; owned */
@@ -124,10 +137,12 @@ struct vp_space {
     struct vp_list link;        /* vp_pool.spaces */
 };
 
-/* A range that was once built for a request of exactly `size` bytes; see pool_kept.c. */
+/* A place that once served a request of exactly `size` bytes; see kept.c. */
 struct vp_kept {
     CUdeviceptr addr;
     size_t size;
+    uint64_t serial;            /* in order of making */
+    enum vp_zone_name zone;
     RB_ENTRY(vp_kept) by_size;
     struct vp_list used;        /* vp_pool.kept_used, least recent first */
 };
@@ -157,7 +172,11 @@ struct vp_pool_config {
     size_t handle;              /* largest handle that is created, bytes */
     size_t va;                  /* first reservation, bytes; 0: automatic */
     size_t pages;               /* granules to map in advance (vpmm) */
+    size_t split_most;          /* blocks from this size on are not split (bfc); 0: all are */
+    size_t stitch_least;        /* smaller requests are not stitched (gmlake) */
+    size_t stitched_most;       /* bytes of addresses that stitched blocks may take (gmlake); 0: any number */
     bool check;                 /* walk the invariants after each operation */
+    void (*account)(void *owner, size_t asked, bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
 };
 
 struct vp_policy;
@@ -177,17 +196,21 @@ struct vp_pool {
     struct vp_map live;         /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list line_indexes;
-    struct vp_list parking;     /* of vp_share.parking */
-    struct vp_kept_tree kept;
+    struct vp_list lanes, spare_lanes;          /* of vp_lane.link; never given back, since other threads may still look at one */
+    _Atomic(struct vp_lane *) busy_lanes;       /* those that may hold blocks, linked by next_busy */
+    struct vp_kept_tree kept[VP_ZONES];
     struct vp_list kept_used;
     size_t kept_count;
+    uint64_t kept_serial;
+    size_t chunk_count;
+    size_t away;                /* chunks whose current mapping is not their home */
     size_t mappings;            /* all of them, current or not */
     uint64_t first_stream;      /* id of the first stream that freed a block worth an event; 0: none yet */
-    bool several;               /* others have since: frees record their own event from now on */
+    atomic_bool several;        /* others have since: frees record their own event from now on */
     uint64_t age, serial, marks;
     uint64_t moves;             /* lines->moves when the free regions were last filed anew */
 
-    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, share_slab, kept_slab;
+    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, share_slab, kept_slab, lane_slab, bins_slab;
     struct scratch {
         void *mem;
         size_t bytes;
@@ -225,13 +248,19 @@ struct vp_request {
  */
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
 
-/* The live region that begins at `addr`, or NULL; and the one that holds `addr`. */
+/* The live region that begins at `addr`, or NULL; and the one that holds `addr`. It leaves its lane: the fast path sees it no more. */
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr);
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr);
 
 /* Frees a live region under a condition (built by vp_cond_free or vp_cond_barrier), whose points pass to the pool. Never fails. */
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
-/* Notes that `line` frees here; true if this free should record its own event: others may want the bytes, and they are worth it. */
+/* Frees a live region on a stream: its lane parks it, or it becomes free memory behind what the stream has queued. 0, or -ENOMEM with nothing changed. */
+int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_line *line);
+/* Is a block of so many bytes worth an event at its free, if others may want it? */
+bool vp_pool_large(size_t size);
+/* Should a free of so many bytes record its own event now: may others want them, and are they worth it? Callable without the lock. */
+bool vp_pool_worth_event(const struct vp_pool *pool, size_t size);
+/* Notes that `line` frees here; then the same, for this policy. */
 bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size);
 
 /* Gives idle chunks back to the device until at most `keep` bytes are held or nothing idle is left. Returns the bytes given back. */
@@ -242,8 +271,14 @@ int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers);
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx);
 /* Some points were met by other means than a request's own poll (another pool asked, a context ended): files the free regions anew. */
 void vp_pool_refile(struct vp_pool *pool);
-/* A line's memory is about to be used again. */
+/* A line ends, or its memory is about to be used again: what struct vp_lines has callbacks for. */
+void vp_pool_close_line(struct vp_pool *pool, struct vp_line *line);
 void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line);
+
+/* Raises `*peak` to `now` bytes, counted for an owner (NULL: for all), less those that are parked. */
+void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const void *owner);
+/* The counts, with what the fast path has done. */
+struct vp_pool_stats vp_pool_stats(struct vp_pool *pool);
 
 /* Proves the invariants; on a breach says which one, on `out` if not NULL, and returns false. */
 bool vp_pool_check(const struct vp_pool *pool, FILE *out);

@@ -14,8 +14,19 @@ static inline CUdeviceptr vp_region_end(const struct vp_region *r) {
     return r->addr + r->size;
 }
 
+/* ---- index.c: free regions by size ---- */
+
 int vp_region_compare(const struct vp_region *a, const struct vp_region *b);
-RB_PROTOTYPE(vp_region_tree, vp_region, by_size, vp_region_compare)
+/* Fills in an empty index; the caller links it. 0 or -ENOMEM. */
+int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_line *line, enum vp_zone_name zone);
+/* Unlinks an empty index. */
+void vp_index_finish(struct vp_pool *pool, struct vp_index *index);
+void vp_index_add(struct vp_index *index, struct vp_region *r);
+/* Takes a region out of the index that it is in; its size must still be what it was. */
+void vp_index_remove(struct vp_region *r);
+/* The smallest region of at least `size` bytes, and the next larger (or equal) one; NULL: none. */
+struct vp_region *vp_index_first(const struct vp_index *index, size_t size);
+struct vp_region *vp_index_next(const struct vp_index *index, const struct vp_region *r);
 
 /* ---- space.c: regions and the addresses they partition ---- */
 
@@ -38,6 +49,8 @@ struct vp_region *vp_region_prev(const struct vp_region *r);
 struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at);
 /* The region that is exactly [addr, end), cut out of the one region that holds it. */
 struct vp_region *vp_region_carve(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* The same of a free region, to go live: it comes back in no index and without pieces. */
+struct vp_region *vp_region_take(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end);
 /* Unites `r` with neighbours of the same state (not live) and files it; returns the united region. */
 struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r);
 /* Takes a region out of the index or hole list it is filed in, so that its state may change. Pieces stay. */
@@ -49,7 +62,7 @@ void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_cond *con
 void vp_region_refile(struct vp_pool *pool, struct vp_region *r);
 /* What the pool keeps for a line, made if need be; NULL for a line of another device, or when memory ran out. */
 struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line);
-/* A live block, or a parked one, becomes free memory under `cond` (whose points pass over). */
+/* A live block, in no lane, becomes free memory under `cond` (whose points pass over). */
 void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
 /* The piece that holds `addr`. */
 struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr);
@@ -100,15 +113,6 @@ int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request
 /* The region is live now, for this request. */
 void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_request *req);
 
-/* ---- park.c: the same size on the same stream again ---- */
-
-/* Parks a live block that `line` frees under `cond` (whose points pass over). False: it is to be freed for good. */
-bool vp_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond);
-/* The block of exactly this size that the request's stream parked last; NULL if there is none. */
-struct vp_region *vp_unpark(struct vp_pool *pool, const struct vp_request *req);
-/* Frees every parked block for good: before any other choice is made, so that parking changes none. */
-void vp_park_flush(struct vp_pool *pool);
-
 /* ---- stitch.c: new ranges out of chunks that lie apart ---- */
 
 /* Is the chunk wholly free, and all of it usable? */
@@ -133,18 +137,20 @@ void vp_stitch_reap_all(struct vp_pool *pool);
 /* Scratch memory of the pool: at least `bytes`, contents undefined; NULL when the system has no more. Valid until the next call. */
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes);
 
-/* ---- kept.c: ranges worth keeping ---- */
+/* ---- kept.c: places that served a request before ---- */
 
 int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b);
 RB_PROTOTYPE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
 
-/* Remembers that [addr, addr+size) was built for a request of this size. */
+/* Remembers that a request of this size was served at `addr`. Not to be called for a place that is remembered already. */
 void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
-/* A kept range of this size, or not much larger, whose every byte is free or can be switched back; made free memory. Driver calls: none. */
+/* The oldest place of exactly this size whose every byte is free or can be switched back; made free memory. Driver calls: none. */
 struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
-/* Forgets the ranges that touch [addr, end): it is about to be unmapped. */
-void vp_kept_forget(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
-/* Reaps the least recently used ranges while there are too many old mappings. */
+/* The same among places that are somewhat larger than the request: at the beginning of one. */
+struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+/* Reaps the least recently used places while there are too many old mappings. */
 void vp_kept_limit(struct vp_pool *pool);
+/* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of addresses together. */
+void vp_kept_shrink(struct vp_pool *pool, size_t most);
 
 #endif

@@ -7,13 +7,6 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-int vp_region_compare(const struct vp_region *a, const struct vp_region *b) {
-    if (a->size != b->size)
-        return a->size < b->size ? -1 : 1;
-    return a->addr < b->addr ? -1 : a->addr > b->addr;
-}
-RB_GENERATE(vp_region_tree, vp_region, by_size, vp_region_compare)
-
 /* Points for the chains of any sensible number of pieces that one operation copies: one span of the slab. */
 enum { SPARE_POINTS = 4096 };
 
@@ -169,17 +162,18 @@ struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line) {
     if (line->context->device != pool->device)
         return NULL;
     struct vp_share *share = line->share;
-    if (!share && (share = vp_slab_alloc(&pool->share_slab))) {
-        for (int z = 0; z < VP_ZONES; z++) {
-            share->index[z].line = line;
-            share->index[z].zone = z;
-            RB_INIT(&share->index[z].tree);
-            vp_list_append(&pool->line_indexes, &share->index[z].link);
+    if (share || !(share = vp_slab_alloc(&pool->share_slab)))
+        return share;
+    for (int z = 0; z < VP_ZONES; z++)
+        if (vp_index_init(pool, &share->index[z], line, z) < 0) {
+            while (z-- > 0)
+                vp_index_finish(pool, &share->index[z]);
+            vp_slab_free(&pool->share_slab, share);
+            return NULL;
         }
-        vp_list_init(&share->parking);
-        line->share = share;
-    }
-    return share;
+    for (int z = 0; z < VP_ZONES; z++)
+        vp_list_append(&pool->line_indexes, &share->index[z].link);
+    return line->share = share;
 }
 
 static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r) {
@@ -200,8 +194,7 @@ static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r
 
 void vp_region_unfile(struct vp_region *r) {
     if (r->state == VP_FREE && r->index) {
-        RB_REMOVE(vp_region_tree, &r->index->tree, r);
-        r->index = NULL;
+        vp_index_remove(r);
     } else if (r->state == VP_HOLE) {
         vp_list_remove(&r->holes);
     }
@@ -209,8 +202,7 @@ void vp_region_unfile(struct vp_region *r) {
 
 static void region_file(struct vp_pool *pool, struct vp_region *r) {
     if (r->state == VP_FREE) {
-        r->index = classify(pool, r);
-        RB_INSERT(vp_region_tree, &r->index->tree, r);
+        vp_index_add(classify(pool, r), r);
     } else if (r->state == VP_HOLE) {
         vp_list_append(&r->space->holes, &r->holes);
     }
@@ -226,20 +218,26 @@ void vp_region_refile(struct vp_pool *pool, struct vp_region *r) {
 
 /* ---- cut and join ---- */
 
-struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at) {
-    if (at == r->addr)
-        return r;
-    if (at == vp_region_end(r))
-        return vp_region_next(r);
-    assert(at > r->addr && at < vp_region_end(r) && r->state < VP_LIVE);
+/* Splits an unfiled region; the right part has no pieces yet. */
+static struct vp_region *split(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at) {
     struct vp_region *right = vp_slab_alloc(&pool->region_slab);
-    vp_region_unfile(r);
     right->addr = at;
     right->size = vp_region_end(r) - at;
     right->state = r->state;
     right->space = r->space;
     r->size = at - r->addr;
     region_enter(pool, right, &r->va);
+    return right;
+}
+
+struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at) {
+    if (at == r->addr)
+        return r;
+    if (at == vp_region_end(r))
+        return vp_region_next(r);
+    assert(at > r->addr && at < vp_region_end(r) && r->state < VP_LIVE);
+    vp_region_unfile(r);
+    struct vp_region *right = split(pool, r, at);
     if (r->state == VP_FREE || r->state == VP_ZOMBIE) {
         struct vp_piece *p = vp_piece_at(r, at - 1);
         if (p->end == at) {
@@ -256,6 +254,24 @@ struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdev
     region_file(pool, r);
     region_file(pool, right);
     return right;
+}
+
+struct vp_region *vp_region_take(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end) {
+    r = vp_region_cut(pool, r, addr);
+    vp_region_unfile(r);
+    if (end < vp_region_end(r)) {
+        struct vp_region *right = split(pool, r, end);
+        while (r->pieces->end <= end) {
+            struct vp_piece *p = r->pieces;
+            r->pieces = p->next;
+            piece_free(pool, p);
+        }
+        right->pieces = r->pieces;
+        r->pieces = NULL;
+        region_file(pool, right);
+    }
+    vp_region_clear_pieces(pool, r);
+    return r;
 }
 
 struct vp_region *vp_region_carve(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {

@@ -2,6 +2,7 @@
  * Remapping: a contiguous range is built of chunks that lie apart. The chunks get a second mapping in a hole; their old one turns zombie, and stays
  * until its addresses or its entry in the driver are needed elsewhere.
  */
+#include "pool/lane.h"
 #include "pool/pool_private.h"
 
 #include <errno.h>
@@ -53,7 +54,9 @@ void vp_mapping_switch(struct vp_pool *pool, struct vp_mapping *to) {
     here->state = VP_FREE;
     here->pieces = pieces;
     here->index = NULL;
+    pool->away -= chunk->current != chunk->home;
     chunk->current = to;
+    pool->away += chunk->current != chunk->home;
     vp_region_join(pool, from);
     vp_region_join(pool, here);
 }
@@ -144,7 +147,6 @@ static int unmap(struct vp_pool *pool, struct vp_mapping *m) {
         err = vp_chunk_unmap(pool, m);
     if (err)
         return err;
-    vp_kept_forget(pool, addr, addr + size);
     struct vp_region *r = vp_region_carve(pool, addr, addr + size);
     vp_region_unfile(r);
     vp_region_clear_pieces(pool, r);
@@ -155,7 +157,7 @@ static int unmap(struct vp_pool *pool, struct vp_mapping *m) {
 }
 
 void vp_mapping_go_home(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    while (addr < end) {
+    while (addr < end && pool->away) {
         const struct vp_mapping *m = vp_mapping_at(pool, addr);
         struct vp_chunk *chunk = m->chunk;
         addr = m->addr + chunk->size;
@@ -228,7 +230,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     struct vp_chunk *chunk, *tmp;
     if (before <= keep)
         return 0;
-    vp_park_flush(pool);
+    vp_lanes_flush(pool, true);
     vp_lines_settle(pool->lines, SETTLE_NS);
     vp_fit_refresh(pool);
     vp_list_each_safe(chunk, tmp, &pool->chunks, link) {

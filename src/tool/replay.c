@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/options.h"
 #include "policy/policy.h"
+#include "tool/native.h"
 #include "tool/tool.h"
 #include "tool/trace.h"
 
@@ -20,7 +21,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct vp_policy *const policies[] = { &vp_policy_vpool, &vp_policy_vpmm };
+static const struct vp_policy *const policies[] = {
+    &vp_policy_vpool, &vp_policy_vpmm, &vp_policy_bfc, &vp_policy_es, &vp_policy_gmlake, &vp_policy_native,
+};
 
 enum { POLICIES = sizeof policies / sizeof *policies };
 
@@ -133,9 +136,14 @@ struct run {
     struct vp_pool pool;
     CUstream *streams;
     struct vp_region **blocks;
-    size_t live;
+    struct vp_native native;    /* of a GPU */
+    size_t live, peak_live_bytes;   /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
     struct result *result;
 };
+
+static void closing(void *pool, struct vp_line *line) {
+    vp_pool_close_line(pool, line);
+}
 
 static void retire(void *pool, struct vp_line *line) {
     vp_pool_drop_line(pool, line);
@@ -149,11 +157,16 @@ static int allocate(struct run *run, const struct vp_trace_event *e) {
     struct vp_request req = { .asked = e->size, .line = line, .context = line->context, .waits = VP_WAITS_EARLY };
     uint64_t begin = vp_clock_ns();
     err = vp_pool_alloc(&run->pool, &req, &run->blocks[e->block]);
-    sample(&run->result->malloc_ns, vp_clock_ns() - begin);
     if (err == -EOPNOTSUPP) {
         run->result->passed_on++;
-        return 0;
+        if (!run->native.pool)
+            return 0;
+        err = vp_native_alloc(&run->native, e->block, e->size, run->streams[e->stream]);
     }
+    sample(&run->result->malloc_ns, vp_clock_ns() - begin);
+    size_t live = run->native.live_bytes + run->pool.stats.live_bytes;
+    if (run->native.live_bytes && live > run->peak_live_bytes)
+        run->peak_live_bytes = live;
     if (err == -ENOMEM) {
         run->pool.stats.ooms++;
         return 0;
@@ -166,16 +179,18 @@ static int allocate(struct run *run, const struct vp_trace_event *e) {
 static int release(struct run *run, uint32_t block, uint32_t stream) {
     struct vp_region *r = run->blocks[block];
     struct vp_line *line;
-    vp_cond cond = { 0 };
-    if (!r)
-        return 0;
-    int err = vp_line_get(&run->lines, run->streams[stream], &line);
     uint64_t begin = vp_clock_ns();
-    if (!err)
-        err = vp_cond_free(&run->lines, &cond, line, vp_pool_wants_event(&run->pool, line, r->size));
+    int err = 0;
+    if (!vp_native_free(&run->native, block, run->streams[stream], &err)) {
+        if (!r)
+            return 0;
+        err = vp_line_get(&run->lines, run->streams[stream], &line);
+        begin = vp_clock_ns();
+        if (!err)
+            err = vp_pool_free_async(&run->pool, r, line);
+    }
     if (err)
         return err;
-    vp_pool_free(&run->pool, r, &cond);
     sample(&run->result->free_ns, vp_clock_ns() - begin);
     run->blocks[block] = NULL;
     run->live--;
@@ -233,7 +248,10 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct opt
 static int replay(struct driver *d, const struct options *o, const struct vp_policy *policy, const struct vp_trace *trace,
                   struct result *result) {
     struct run run = { .driver = d, .result = result };
-    const struct vp_pool_config config = { .handle = o->handle };
+    const struct vp_pool_config config = { .handle = o->handle,
+                                           .split_most = vp_options()->bfc_max_split,
+                                           .stitch_least = vp_options()->gmlake_fragment,
+                                           .stitched_most = vp_options()->gmlake_stitched };
     int err = start_device(d);
     if (err)
         return err;
@@ -243,8 +261,9 @@ static int replay(struct driver *d, const struct options *o, const struct vp_pol
         fprintf(stderr, "vpool replay: the device has no pool: %s\n", strerror(-err));
         return err;
     }
+    run.lines.closing = closing;
     run.lines.retire = retire;
-    run.lines.retire_user = &run.pool;
+    run.lines.user = &run.pool;
     size_t most = trace->count * (size_t)o->repeat;
     run.streams = calloc(trace->streams, sizeof *run.streams);
     run.blocks = calloc(trace->blocks, sizeof *run.blocks);
@@ -255,14 +274,21 @@ static int replay(struct driver *d, const struct options *o, const struct vp_pol
     for (uint32_t s = 0; s < trace->streams && !err; s++)
         if (d->stream_create(&run.streams[s], CU_STREAM_NON_BLOCKING))
             err = -EIO;
+    if (!err && o->gpu)
+        err = vp_native_init(&run.native, d->handle, trace->blocks);
     if (!err)
         err = drive(&run, trace, o);
     if (err)
         fprintf(stderr, "vpool replay: %s: %s\n", result->trace, strerror(-err));
-    result->pool = run.pool.stats;
+    result->pool = vp_pool_stats(&run.pool);
+    if (run.peak_live_bytes > result->pool.peak_live_bytes)
+        result->pool.peak_live_bytes = run.peak_live_bytes;
+    /* The sum of two peaks: too much by little where a policy shares the work with CUDA. */
+    result->pool.peak_held_bytes += vp_native_peak(&run.native);
     result->lines = vp_lines_stats(&run.lines, 0);
-    result->driver_ns = d->cost_ns ? d->cost_ns() - cost : result->pool.driver_ns + result->lines.ns;
+    result->driver_ns = d->cost_ns ? d->cost_ns() - cost : result->pool.driver_ns + result->lines.ns + run.native.ns;
     result->metadata = vp_pool_metadata(&run.pool);
+    vp_native_finish(&run.native);
     vp_pool_finish(&run.pool, true);
     vp_lines_finish(&run.lines);
     for (uint32_t s = 0; run.streams && s < trace->streams; s++)
@@ -355,17 +381,37 @@ static void print_row(struct result *r) {
            (unsigned long long)r->lines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
 }
 
+/* A row without figures. */
+static void print_unknown(const struct options *o, const struct result *r) {
+    static const char why[] = "CUDA's own pool is not simulated: --gpu measures it";
+    struct vp_json j;
+    char buffer[4096];
+    if (!o->json) {
+        printf("%-18s %-8s %s\n", r->trace, r->policy, why);
+        return;
+    }
+    fflush(stdout);
+    vp_json_init(&j, 1, buffer, sizeof buffer);
+    vp_json_begin_object(&j, NULL);
+    vp_json_string(&j, "trace", r->trace);
+    vp_json_string(&j, "policy", r->policy);
+    vp_json_string(&j, "unknown", why);
+    vp_json_end_object(&j);
+    vp_json_finish(&j);
+}
+
 /* ---- arguments ---- */
 
 static void help(void) {
     puts("usage: vpool replay [OPTION…] TRACE…\n\n"
          "Drives the pool with recorded allocations and prints what they took, a row for each trace and policy.\n"
          "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
-         "plain or gzipped. scripts/snapshot-to-trace makes one of a memory snapshot of PyTorch.\n");
-    printf("  --policy P[,P…]   who decides which bytes an allocation gets:");
-    for (size_t i = 0; i < POLICIES; i++)
-        printf("%s %s", i ? "," : "", policies[i]->name);
-    puts(" (default: vpool)\n"
+         "plain or gzipped. scripts/snapshot-to-trace makes one of a memory snapshot of PyTorch.\n\n"
+         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, native (default: vpool); their parameters are the\n"
+         "                    environment variables of `vpool options`. native is CUDA's own pool, with the\n"
+         "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"
+         "                    pool takes a block again for exactly its own size and nothing else. What vpmm\n"
+         "                    leaves to CUDA is served and counted with --gpu, too, and else left out\n"
          "  --sim             on the simulated driver (default): driver time is modelled\n"
          "  --gpu             on this machine's GPU: driver time is measured\n"
          "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
@@ -476,7 +522,9 @@ int vp_tool_replay(int argc, char **argv) {
             struct result result = { .trace = name ? basename(name) : argv[i], .policy = o.policies[p]->name };
             if (name)
                 drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
-            if (replay(&d, &o, o.policies[p], &trace, &result) < 0)
+            if (o.policies[p] == &vp_policy_native && !o.gpu)
+                print_unknown(&o, &result);
+            else if (replay(&d, &o, o.policies[p], &trace, &result) < 0)
                 status = 1;
             else
                 (o.json ? print_json : print_row)(&result);

@@ -352,11 +352,11 @@ static void close_all(void)
     soak_check(NULL);
     for (int d = 0; d < soak.devices; d++) {
         CUmemoryPool standard;
-        const struct vp_pool *pool = doors_direct ? vp_state.pools[d] : NULL;
+        struct vp_pool *pool = doors_direct ? vp_state.pools[d] : NULL;
+        uint64_t live = pool ? vp_pool_stats(pool).live_bytes : 0;
         soak_device(first, d);
-        if (pool && pool->stats.live_bytes)
-            soak_fail(NULL, NULL, "%llu bytes are left live on device %d",
-                      (unsigned long long)pool->stats.live_bytes, d);
+        if (live)
+            soak_fail(NULL, NULL, "%llu bytes are left live on device %d", (unsigned long long)live, d);
         MUST(first, NULL, cuDeviceGetDefaultMemPool(&standard, d));
         /* The first trim may find that some frees still lack their event: it records them, and a lazy device
          * takes its time. */

@@ -1,0 +1,79 @@
+"""What the PyTorch examples share: their common options, the timed loop over steps, and the report.
+
+Import it before torch: it sets what cuBLAS reads when it starts.
+"""
+import argparse
+import json
+import os
+import statistics
+import time
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic results need it
+
+import torch
+import torch.utils.deterministic
+
+
+def options(description, steps, add):
+    """The command line; `add` puts the example's own options into the parser."""
+    parser = argparse.ArgumentParser(description=description)
+    add(parser)
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    return parser.parse_args()
+
+
+def deterministic(seed):
+    """The same seed gives the same numbers, whatever the allocator."""
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it would hide memory with two owners
+
+
+def run(step, steps):
+    """Calls step(number), which answers how many tokens it dealt with and what to print of them. Returns the figures."""
+    tokens_of, seconds_of = [], []
+    torch.cuda.synchronize()
+    for number in range(steps):
+        start = time.perf_counter()
+        tokens, text = step(number)
+        torch.cuda.synchronize()
+        seconds_of.append(time.perf_counter() - start)
+        tokens_of.append(tokens)
+        print(f"step {number:3}  {text}  {1e3 * seconds_of[-1]:8.1f} ms", flush=True)
+    late = steps // 2
+    return {
+        "backend": ask(torch.cuda.get_allocator_backend),
+        "first_ms": 1e3 * seconds_of[0],
+        "late_ms": 1e3 * statistics.median(seconds_of[late:]),
+        "tokens_per_s": sum(tokens_of[late:]) / sum(seconds_of[late:]),
+        "peak_live_bytes": ask(torch.cuda.max_memory_allocated),
+        "peak_reserved_bytes": ask(torch.cuda.max_memory_reserved),
+        "step_ms": [round(1e3 * seconds, 2) for seconds in seconds_of],
+    }
+
+
+def ask(question):
+    """PyTorch's own figures: not every allocator backend has all of them, and without its cache they read 0."""
+    try:
+        return question() or None
+    except Exception:
+        return None
+
+
+def checksum(parameters):
+    with torch.no_grad():
+        return sum(parameter.double().abs().sum().item() for parameter in parameters)
+
+
+def gib(size):
+    return "unknown" if size is None else f"{size / 2**30:.2f} GiB"
+
+
+def show(figures, as_json):
+    print(f"first step {figures['first_ms']:.1f} ms, late step {figures['late_ms']:.1f} ms, "
+          f"{figures['tokens_per_s']:.0f} tokens/s; alive at most {gib(figures['peak_live_bytes'])}, "
+          f"reserved by PyTorch {gib(figures['peak_reserved_bytes'])}")
+    if as_json:
+        print(json.dumps(figures))

@@ -1,0 +1,15 @@
+/*
+ * Everything is left to CUDA. In the library that means no pool at all; this is for the replay, which asks
+ * every policy the same.
+ */
+#include "policy/policy.h"
+
+#include <errno.h>
+
+static int layout(struct vp_pool *pool, struct vp_request *req) {
+    return -EOPNOTSUPP;
+}
+
+const struct vp_policy vp_policy_native = {
+    .name = "native", .never_event = true, .own_spaces = true, .layout = layout,
+};

@@ -1,0 +1,362 @@
+#include "pool/lane.h"
+
+#include "policy/policy.h"
+
+#include <sched.h>
+
+/* Serials handed to a lane at a time. */
+enum { SERIALS = 4096 };
+
+/* Places at which a remembered block may lie, from the one of its address on. */
+enum { WAYS = 4 };
+
+/* So many requests in a row must have been served from the lane before it may keep what it holds, and before it is calm. Measured
+ * on recorded programs: with fewer, phases that only look calm cost memory. */
+enum { KEEPS = 16, CALM = 256 };
+
+/* ---- its lock: held for some ten nanoseconds ---- */
+
+enum { SPINS = 100 };
+
+static void lane_lock(struct vp_lane *lane) {
+    for (unsigned n = 0; atomic_exchange_explicit(&lane->locked, true, memory_order_acquire); n++)
+        if (n >= SPINS)
+            sched_yield();
+}
+
+static void lane_unlock(struct vp_lane *lane) {
+    atomic_store_explicit(&lane->locked, false, memory_order_release);
+}
+
+/* ---- blocks that it gave out ---- */
+
+static struct vp_lane_block *recent_at(struct vp_lane *lane, CUdeviceptr addr, unsigned way) {
+    size_t hash = (size_t)(addr / VP_QUANTUM * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+    return &lane->recent[(hash + way) % VP_LANE_RECENT];
+}
+
+static void remember(struct vp_lane *lane, const struct vp_lane_block *block) {
+    struct vp_lane_block *at = NULL;
+    for (unsigned way = 0; way < WAYS && (!at || at->region); way++)
+        at = recent_at(lane, block->addr, way);
+    if (at->region)
+        at->region->serial = at->serial;
+    *at = *block;
+}
+
+/* True if the lane remembers a live block at that address: it comes out. */
+static bool forget(struct vp_lane *lane, CUdeviceptr addr, struct vp_lane_block *out) {
+    for (unsigned way = 0; way < WAYS; way++) {
+        struct vp_lane_block *at = recent_at(lane, addr, way);
+        if (at->region && at->addr == addr) {
+            *out = *at;
+            at->region = NULL;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- parked blocks ---- */
+
+static void list(struct vp_lane *lane) {
+    struct vp_lane *first = atomic_load_explicit(&lane->pool->busy_lanes, memory_order_relaxed);
+    if (lane->listed)
+        return;
+    lane->listed = true;
+    do
+        lane->next_busy = first;
+    while (!atomic_compare_exchange_weak(&lane->pool->busy_lanes, &first, lane));
+}
+
+static void push(struct vp_lane *lane, const struct vp_lane_block *block) {
+    lane->parked[lane->count].block = *block;
+    lane->parked[lane->count].cond = (vp_cond){ 0 };
+    lane->count++;
+    lane->frees++;
+    lane->in_vain++;
+    list(lane);
+}
+
+static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
+    struct vp_lane_block block = lane->parked[i].block;
+    lane->count--;
+    for (; i < lane->count; i++)
+        lane->parked[i] = lane->parked[i + 1];
+    return block;
+}
+
+/* The block of that size that was parked last: its place, or `count`. */
+static unsigned find(const struct vp_lane *lane, size_t asked, const void *owner) {
+    for (unsigned i = lane->count; i-- > 0;)
+        if (lane->parked[i].block.asked == asked && lane->parked[i].block.owner == owner)
+            return i;
+    return lane->count;
+}
+
+/* Takes a parked block into use again. */
+static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t serial) {
+    struct vp_lane_block block = take_out(lane, i);
+    block.serial = serial;
+    lane->allocs++;
+    lane->calm += block.large;
+    lane->in_vain = 0;
+    remember(lane, &block);
+    return block;
+}
+
+/* ---- the fast path ---- */
+
+/* A capture that begins raises the count and then passes every lane: whoever finds 0 here is done before the stream captures, and may ask for its id. */
+static bool names(const struct vp_lane *lane, CUstream stream) {
+    const struct vp_lines *lines = lane->pool->lines;
+    unsigned long long id;
+    return !atomic_load_explicit(&lines->captures, memory_order_acquire) && !lines->drv->cuStreamGetId(stream, &id) &&
+           id + 1 == lane->id;
+}
+
+bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, CUdeviceptr *out) {
+    lane_lock(lane);
+    unsigned i = lane->count && lane->serial < lane->serial_end ? find(lane, asked, owner) : lane->count;
+    bool found = i < lane->count && !lane->parked[i].cond.line && names(lane, stream);
+    if (found)
+        *out = give_out(lane, i, ++lane->serial).addr;
+    lane_unlock(lane);
+    return found;
+}
+
+bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr) {
+    struct vp_lane_block block;
+    lane_lock(lane);
+    bool known = lane->count < VP_LANE_PARKED && forget(lane, addr, &block), parked = false;
+    if (known) {
+        bool event = block.large && lane->calm < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
+        parked = !event && names(lane, stream);
+        if (parked)
+            push(lane, &block);
+        else
+            remember(lane, &block);
+    }
+    lane_unlock(lane);
+    return parked;
+}
+
+/* ---- under the library's lock ---- */
+
+static struct vp_lane *lane_new(struct vp_pool *pool, struct vp_line *line) {
+    struct vp_lane *lane;
+    if (vp_list_empty(&pool->spare_lanes)) {
+        if (!(lane = vp_slab_alloc(&pool->lane_slab)))
+            return NULL;
+        lane->pool = pool;
+    } else {
+        lane = vp_container_of(pool->spare_lanes.next, struct vp_lane, link);
+        vp_list_remove(&lane->link);
+    }
+    vp_list_append(&pool->lanes, &lane->link);
+    lane_lock(lane);
+    lane->id = line->id;
+    lane->line = line;
+    lane_unlock(lane);
+    return lane;
+}
+
+struct vp_lane *vp_lane_of(struct vp_pool *pool, struct vp_line *line) {
+    struct vp_share *share = pool->policy->parks && !line->gone ? vp_share_of(pool, line) : NULL;
+    if (share && !share->lane)
+        share->lane = lane_new(pool, line);
+    return share ? share->lane : NULL;
+}
+
+/* What has left a lane becomes free memory: under the event of its free, or else under one yet to be recorded. */
+static void settle(struct vp_pool *pool, struct vp_line *line, struct vp_region *r, vp_cond *cond) {
+    r->lane = NULL;
+    if (!cond->line)
+        vp_cond_late(pool->lines, cond, line);
+    vp_region_release(pool, r, cond);
+}
+
+/* Where so many blocks were parked for nothing, sizes hardly repeat, and only one block in some is parked to see whether they do by now. */
+enum { VAIN = 64, VAIN_TRIES = 8 };
+
+bool vp_lane_calm(const struct vp_line *line) {
+    struct vp_lane *lane = line->share ? line->share->lane : NULL;
+    if (!lane)
+        return false;
+    lane_lock(lane);
+    bool calm = lane->calm >= CALM;
+    lane_unlock(lane);
+    return calm;
+}
+
+bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond) {
+    struct vp_lane *lane = block->sync ? NULL : vp_lane_of(pool, line);
+    struct vp_lane_block fresh = { .addr = block->addr, .region = block, .asked = block->asked, .owner = block->owner,
+                                   .large = vp_pool_large(block->size) };
+    struct vp_region *oldest = NULL;
+    vp_cond its;
+    if (!lane)
+        return false;
+    lane_lock(lane);
+    if (lane->in_vain >= VAIN && ++lane->in_vain % VAIN_TRIES) {
+        lane_unlock(lane);
+        return false;
+    }
+    if (lane->count == VP_LANE_PARKED) {
+        its = lane->parked[0].cond;
+        oldest = take_out(lane, 0).region;
+    }
+    push(lane, &fresh);
+    block->lane = lane;
+    if (cond) {
+        lane->parked[lane->count - 1].cond = *cond;
+        *cond = (vp_cond){ 0 };
+    }
+    if (lane->serial == lane->serial_end) {
+        lane->serial = pool->serial;
+        lane->serial_end = pool->serial += SERIALS;
+    }
+    lane_unlock(lane);
+    if (oldest)
+        settle(pool, line, oldest, &its);
+    return true;
+}
+
+struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_share *share = req->line && req->line->context->device == pool->device ? req->line->share : NULL;
+    struct vp_lane *lane = share ? share->lane : NULL;
+    struct vp_region *r = NULL;
+    vp_cond cond;
+    if (!lane)
+        return NULL;
+    lane_lock(lane);
+    unsigned i = find(lane, req->asked, req->owner);
+    if (i < lane->count) {
+        cond = lane->parked[i].cond;
+        r = give_out(lane, i, ++pool->serial).region;
+        r->serial = pool->serial;
+    }
+    lane_unlock(lane);
+    if (r)
+        vp_cond_clear(pool->lines, &cond);
+    return r;
+}
+
+bool vp_lane_recall(struct vp_region *block) {
+    struct vp_lane *lane = block->lane;
+    struct vp_lane_block known;
+    bool parked = false;
+    lane_lock(lane);
+    for (unsigned i = 0; i < lane->count; i++)
+        parked |= lane->parked[i].block.region == block;
+    if (!parked && forget(lane, block->addr, &known))
+        block->serial = known.serial;
+    lane_unlock(lane);
+    if (!parked)
+        block->lane = NULL;
+    return !parked;
+}
+
+static void flush(struct vp_pool *pool, struct vp_lane *lane, bool close) {
+    struct vp_region *regions[VP_LANE_PARKED];
+    vp_cond conds[VP_LANE_PARKED];
+    lane_lock(lane);
+    unsigned n = lane->count;
+    struct vp_line *line = lane->line;
+    for (unsigned i = 0; i < n; i++) {
+        regions[i] = lane->parked[i].block.region;
+        conds[i] = lane->parked[i].cond;
+    }
+    lane->count = lane->calm = 0;
+    if (close)
+        lane->id = 0;
+    pool->stats.allocs += lane->allocs;
+    pool->stats.frees += lane->frees;
+    lane->allocs = lane->frees = 0;
+    lane_unlock(lane);
+    for (unsigned i = 0; i < n; i++)
+        settle(pool, line, regions[i], &conds[i]);
+}
+
+void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line) {
+    struct vp_share *share = line->context->device == pool->device ? line->share : NULL;
+    if (share && share->lane)
+        flush(pool, share->lane, false);
+}
+
+/* What lanes may keep together: what rounding to a few handles costs anyway. */
+enum { KEPT_BYTES = 32 << 20 };
+
+/* May the lane, whose lock is held, keep what it holds? Then it counts as kept. */
+static bool keeps(const struct vp_lane *lane, size_t *kept) {
+    size_t bytes = *kept;
+    for (unsigned i = 0; i < lane->count; i++)
+        bytes += lane->parked[i].block.asked;
+    if (lane->calm < KEEPS || bytes > KEPT_BYTES)
+        return false;
+    *kept = bytes;
+    return true;
+}
+
+bool vp_lanes_flush(struct vp_pool *pool, bool all) {
+    struct vp_lane *lane, *next;
+    size_t kept = 0;
+    bool any = false;
+    if (!atomic_load_explicit(&pool->busy_lanes, memory_order_relaxed))
+        return false;
+    for (lane = atomic_exchange(&pool->busy_lanes, NULL); lane; lane = next) {
+        next = lane->next_busy;
+        lane_lock(lane);
+        bool keep = !all && keeps(lane, &kept);
+        lane->listed = false;
+        if (keep)
+            list(lane);
+        lane_unlock(lane);
+        if (!keep) {
+            flush(pool, lane, false);
+            any = true;
+        }
+    }
+    return any;
+}
+
+uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner) {
+    uint64_t bytes = 0;
+    for (struct vp_lane *lane = atomic_load(&pool->busy_lanes); lane; lane = lane->next_busy) {
+        lane_lock(lane);
+        for (unsigned i = 0; i < lane->count; i++)
+            if (!owner || lane->parked[i].block.owner == owner)
+                bytes += lane->parked[i].block.asked;
+        lane_unlock(lane);
+    }
+    return bytes;
+}
+
+void vp_lanes_pass(struct vp_pool *pool) {
+    struct vp_lane *lane;
+    vp_list_each(lane, &pool->lanes, link) {
+        lane_lock(lane);
+        lane_unlock(lane);
+    }
+}
+
+void vp_lane_close(struct vp_pool *pool, struct vp_line *line) {
+    struct vp_share *share = line->context->device == pool->device ? line->share : NULL;
+    struct vp_lane *lane = share ? share->lane : NULL;
+    if (!lane)
+        return;
+    flush(pool, lane, true);
+    lane_lock(lane);
+    /* What it gave out lives on, and is no more its business. */
+    for (struct vp_lane_block *b = lane->recent; b < lane->recent + VP_LANE_RECENT; b++)
+        if (b->region) {
+            b->region->serial = b->serial;
+            b->region->lane = NULL;
+            b->region = NULL;
+        }
+    lane->line = NULL;
+    lane_unlock(lane);
+    vp_list_remove(&lane->link);
+    vp_list_append(&pool->spare_lanes, &lane->link);
+    share->lane = NULL;
+}
