@@ -68,7 +68,8 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
             vp_lines_init(&vp_state.lines, &vp_state.drv);
             vp_state.lines.closing = closing;
             vp_state.lines.retire = retire;
-            vp_state.fast = !*vp_options()->trace && !vp_options()->check;
+            vp_state.fast = !vp_options()->check;
+            vp_state.recording = *vp_options()->trace;
             vp_list_init(&vp_state.mempools);
             vp_slab_init(&vp_state.mempool_slab, sizeof(struct vp_mempool));
             vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
@@ -256,7 +257,7 @@ static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, con
         pool->stats.ooms++;
     if (!err) {
         *out = r->addr;
-        vp_trace_event('a', pool->device, r->serial, r->asked, line);
+        vp_trace_event('a', pool->device, r->serial, r->asked, line ? line->number : 0);
     }
     *res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
     return true;
@@ -366,7 +367,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     if (err) {
         vp_cond_clear(&vp_state.lines, &cond);
     } else {
-        vp_trace_event('f', pool->device, r->serial, 0, NULL);
+        vp_trace_event('f', pool->device, r->serial, 0, 0);
         vp_pool_free(pool, r, &cond);
     }
     *res = vp_driver_result(err);
@@ -392,7 +393,7 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
         uint64_t serial = r->serial;
         int err = vp_pool_free_async(pool, r, line);
         if (!err)
-            vp_trace_event('f', pool->device, serial, 0, line);
+            vp_trace_event('f', pool->device, serial, 0, line->number);
         vp_fast_know(stream, NULL, line, NULL);
         *res = vp_driver_result(err);
         served = true;

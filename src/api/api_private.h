@@ -31,7 +31,8 @@ struct vp_state {
     pthread_mutex_t lock;
     atomic_int phase;           /* enum vp_phase */
     atomic_bool coupled;
-    bool fast;                  /* the fast path may serve: no recorder wants every event, no check runs after each */
+    bool fast;                  /* the fast path may serve: no check runs after each operation */
+    bool recording;             /* each event goes to the recorder */
     struct vp_driver drv;
     struct vp_lines lines;
     struct vp_pool *pools[VP_DEVICES];
@@ -83,8 +84,8 @@ void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_line *line
 bool vp_file_name(char *out, size_t room, const char *pattern);
 void vp_stats_write(void);
 
-/* trace.c: records `a` (allocated) or `f` (freed); `line` NULL for a synchronous call. */
-void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, const struct vp_line *line);
+/* trace.c: records `a` (allocated) or `f` (freed); `stream` is a line's number, 0 for a synchronous call. Needs no lock. */
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
 

@@ -115,27 +115,26 @@ static bool names(const struct vp_lane *lane, CUstream stream) {
            id + 1 == lane->id;
 }
 
-bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, CUdeviceptr *out) {
+bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, struct vp_lane_block *out) {
     lane_lock(lane);
     unsigned i = lane->count && lane->serial < lane->serial_end ? find(lane, asked, owner) : lane->count;
     bool found = i < lane->count && !lane->parked[i].cond.line && names(lane, stream);
     if (found)
-        *out = give_out(lane, i, ++lane->serial).addr;
+        *out = give_out(lane, i, ++lane->serial);
     lane_unlock(lane);
     return found;
 }
 
-bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr) {
-    struct vp_lane_block block;
+bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out) {
     lane_lock(lane);
-    bool known = lane->count < VP_LANE_PARKED && forget(lane, addr, &block), parked = false;
+    bool known = lane->count < VP_LANE_PARKED && forget(lane, addr, out), parked = false;
     if (known) {
-        bool event = block.large && lane->calm < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
+        bool event = out->large && lane->calm < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
         parked = !event && names(lane, stream);
         if (parked)
-            push(lane, &block);
+            push(lane, out);
         else
-            remember(lane, &block);
+            remember(lane, out);
     }
     lane_unlock(lane);
     return parked;
@@ -157,6 +156,7 @@ static struct vp_lane *lane_new(struct vp_pool *pool, struct vp_line *line) {
     lane_lock(lane);
     lane->id = line->id;
     lane->line = line;
+    atomic_store_explicit(&lane->number, line->number, memory_order_relaxed);
     lane_unlock(lane);
     return lane;
 }

@@ -42,6 +42,7 @@ struct vp_lane {
     unsigned count;             /* of parked */
     uint64_t id;                /* of its line; 0: it has none */
     struct vp_line *line;
+    atomic_uint_least32_t number;   /* of its line */
     struct vp_pool *pool;
     struct vp_lane *next_busy;  /* vp_pool.busy_lanes */
     struct vp_list link;        /* vp_pool.lanes or spare_lanes */
@@ -61,11 +62,11 @@ struct vp_lane {
 
 /*
  * A block of exactly `asked` bytes for `owner` that the stream parked last. `stream` is looked at under the lane's lock: it must be the one that
- * the lane belongs to, and no capture may run, or the answer is false.
+ * the lane belongs to, and no capture may run, or the answer is false. `out` is what the lane knows of the block.
  */
-bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, CUdeviceptr *out);
+bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, struct vp_lane_block *out);
 /* Parks a live block that the lane gave out. */
-bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr);
+bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out);
 
 /* ---- under the library's lock ---- */
 
