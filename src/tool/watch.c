@@ -88,7 +88,7 @@ static void choose(struct view *v, int step) {
 static void line(FILE *out, char *text, unsigned columns, bool strong) {
     if (strlen(text) > columns)
         text[columns] = 0;
-    fprintf(out, "%s%s%s\033[K\r\n", strong ? "\033[7m" : "", text, strong ? "\033[m" : "");
+    fprintf(out, "%s%s%s\033[K\n", strong ? "\033[7m" : "", text, strong ? "\033[m" : "");
 }
 
 static void draw(const struct view *v) {
