@@ -64,6 +64,8 @@ static const struct {
       "never S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- idle1 idle2 S3 mark d+4 d@a quiet" },
 
     { "cudaMalloc takes met memory", MiB, "S0 a+4 a- mark b+4 b@a quiet" },
+    { "cudaMalloc takes met bytes beside some that wait", MiB,
+      "a+4 b+4 a- S0 c+4 c@a c- S1 busy1 b- S0 mark d+2 d@a grown=0 waits=0 idle1" },
     { "cudaMalloc grows rather than wait for a stream", MiB,
       "a+4 busy1 a- S0 mark b+4 b^a grown=4 waits=0 idle1" },
     { "cudaMalloc waits on the host before it takes a third block", MiB,

@@ -259,7 +259,7 @@ static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, con
         pool->stats.ooms++;
     if (!err) {
         *out = r->addr;
-        vp_trace_event('a', r->serial, r->asked, line);
+        vp_trace_event('a', pool->device, r->serial, r->asked, line);
     }
     *res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
     return true;
@@ -372,7 +372,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     if (err) {
         vp_cond_clear(&vp_state.lines, &cond);
     } else {
-        vp_trace_event('f', r->serial, 0, NULL);
+        vp_trace_event('f', pool->device, r->serial, 0, NULL);
         vp_pool_free(pool, r, &cond);
     }
     *res = vp_driver_result(err);
@@ -399,7 +399,7 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
         uint64_t serial = r->serial;
         int err = vp_pool_free_async(pool, r, line);
         if (!err)
-            vp_trace_event('f', serial, 0, line);
+            vp_trace_event('f', pool->device, serial, 0, line);
         vp_fast_know(stream, NULL, line, NULL);
         *res = vp_driver_result(err);
         served = true;

@@ -96,7 +96,7 @@ bool vp_file_name(char *out, size_t room, const char *pattern);
 void vp_stats_write(void);
 
 /* trace.c: records `a` (allocated) or `f` (freed); `line` NULL for a synchronous call. */
-void vp_trace_event(char op, uint64_t id, size_t size, const struct vp_line *line);
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, const struct vp_line *line);
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
 

@@ -1,104 +1,109 @@
 /*
- * Recording: every allocation and free that is served, as a line of the trace format that `vpool replay` reads.
+ * Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads.
+ * Called under the lock.
  *
- * Lines are written into a mapped window of the file, so that what was recorded is in the file even if the process is killed; the file is then longer
- * than its text by some zero bytes, which the reader passes over. Called under the lock.
+ * A program that is killed keeps what it recorded: see base/journal.h.
  */
 #include "api/api_private.h"
 
 #include "base/clock.h"
+#include "base/journal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-/* The file grows by a step at a time; two steps are mapped, so that a line may cross from one to the next. A step takes some hundred thousand events. */
-enum { STEP = 4 << 20 };
-
 static struct {
-    int fd;
+    struct vp_journal file;
     bool tried, on;
-    char *window;               /* 2 * STEP bytes of the file, from `base` on */
-    size_t used;
-    off_t base;
+    pid_t owner;                /* a child that was forked has the mapping too, and must leave it alone */
     uint64_t begin;
 } trace;
 
-static void stop(const char *why) {
-    vp_log(VP_LOG_WARN, "VPOOL_TRACE: %s: %s; recording stops", why, strerror(errno));
-    trace.on = false;
-}
-
-static bool map_window(void) {
-    void *mem = MAP_FAILED;
-    if (!ftruncate(trace.fd, trace.base + 2 * STEP))
-        mem = mmap(NULL, 2 * STEP, PROT_READ | PROT_WRITE, MAP_SHARED, trace.fd, trace.base);
-    trace.window = mem == MAP_FAILED ? NULL : mem;
-    return trace.window != NULL;
-}
-
 static void begin(void) {
-    static const char header[] = "op,id,size,stream,us\n";
+    static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
     char name[VP_OPTION_TEXT + 16];
     trace.tried = true;
     if (!*vp_options()->trace)
         return;
-    trace.begin = vp_clock_ns();
-    if (!vp_file_name(name, sizeof name, vp_options()->trace)) {
-        errno = ENAMETOOLONG;
-        stop("the file name");
-    } else if ((trace.fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) < 0 || !map_window()) {
-        stop(name);
-    } else {
+    int err = -ENAMETOOLONG;
+    if (vp_file_name(name, sizeof name, vp_options()->trace))
+        err = vp_journal_open(&trace.file, name);
+    if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
-        memcpy(trace.window, header, sizeof header - 1);
-        trace.used = sizeof header - 1;
+        trace.owner = getpid();
+        trace.begin = vp_clock_ns();
+        return;
     }
+    const char *why = err == -EBUSY    ? "another process records to it (%p in a name is the process id)"
+                      : err == -ENODEV ? "it is no regular file"
+                                       : strerror(-err);
+    vp_log(VP_LOG_WARN, "VPOOL_TRACE: %s: %s; nothing is recorded", name, why);
 }
 
-static char *number(char *at, uint64_t n, char behind) {
-    char digits[20];
-    size_t count = 0;
-    do
-        digits[count++] = (char)('0' + n % 10);
-    while (n /= 10);
-    while (count)
-        *at++ = digits[--count];
-    *at++ = behind;
-    return at;
+static inline unsigned count_digits(uint64_t n) {
+    static const uint64_t powers[] = {
+        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000,
+        1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000,
+        100000000000000000, 1000000000000000000, 10000000000000000000u,
+    };
+    /* The logarithm by ten from that by two: 1233 / 4096 is about log10(2). */
+    unsigned guess = (unsigned)(64 - __builtin_clzll(n | 1)) * 1233 >> 12;
+    return guess + 1 - (n < powers[guess]) + !n;
 }
 
-void vp_trace_event(char op, uint64_t id, size_t size, const struct vp_line *line) {
+static inline char *put_number(char *at, uint64_t n, char behind) {
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
+                                "25262728293031323334353637383940414243444546474849"
+                                "50515253545556575859606162636465666768697071727374"
+                                "75767778798081828384858687888990919293949596979899";
+    char *end = at + count_digits(n), *digit = end;
+    for (; n >= 100; n /= 100)
+        memcpy(digit -= 2, pairs + n % 100 * 2, 2);
+    if (n >= 10)
+        memcpy(digit - 2, pairs + n * 2, 2);
+    else
+        digit[-1] = (char)('0' + n);
+    *end = behind;
+    return end + 1;
+}
+
+/* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, const struct vp_line *line) {
+    char text[VP_JOURNAL_LINE], *at = text;
     if (!trace.tried)
         begin();
     if (!trace.on)
         return;
-    if (trace.used >= STEP) {
-        munmap(trace.window, 2 * STEP);
-        trace.base += STEP;
-        trace.used -= STEP;
-        if (!map_window()) {
-            stop("the file cannot grow");
-            return;
-        }
-    }
-    char *at = trace.window + trace.used;
     *at++ = op;
     *at++ = ',';
-    at = number(at, id, ',');
-    at = number(at, size, ',');
-    at = number(at, line ? line->number : 0, ',');
-    at = number(at, (vp_clock_ns() - trace.begin) / 1000, '\n');
-    trace.used = (size_t)(at - trace.window);
+    at = put_number(at, (uint64_t)device << 48 | serial, ',');
+    at = put_number(at, size, ',');
+    at = put_number(at, line ? line->number : 0, ',');
+    at = put_number(at, (vp_clock_ns() - trace.begin) / 1000, '\n');
+    int err = vp_journal_append(&trace.file, text, (size_t)(at - text));
+    if (err) {
+        trace.on = false;
+        vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, what is in it is whole",
+               strerror(-err));
+    }
 }
 
+/* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed
+ * process would leave it. */
 void vp_trace_end(void) {
-    if (!trace.on)
+    struct timespec until;
+    if (!trace.on || trace.owner != getpid())
         return;
-    trace.on = false;
-    munmap(trace.window, 2 * STEP);
-    if (ftruncate(trace.fd, trace.base + (off_t)trace.used) < 0 || close(trace.fd) < 0)
-        stop("the file cannot be closed");
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    if (pthread_mutex_timedlock(&vp_state.lock, &until))
+        return;
+    if (trace.on) {
+        trace.on = false;
+        int err = vp_journal_close(&trace.file);
+        if (err)
+            vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot be closed: %s", strerror(-err));
+    }
+    pthread_mutex_unlock(&vp_state.lock);
 }

@@ -23,8 +23,8 @@
       "expandable segments (es), GMLake; or CUDA (counted only).") \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).") \
-    X(STRING, trace, "VPOOL_TRACE", "", "FILE", \
-      "Records every allocation and free served to a file (%p in it is the process id) that vpool replay reads.") \
+    X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
+      "Records each allocation and free served, for vpool replay (%p in the name is the process id).") \
     X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \
       "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.") \
     X(BOOL, adopt, "VPOOL_ADOPT", "1", "0, 1", \

@@ -131,10 +131,11 @@ static void check_spaces(struct walk *w) {
 static void check_chunks(struct walk *w) {
     const struct vp_chunk *c;
     const struct vp_mapping *m;
-    size_t held = 0, mappings = 0;
+    size_t held = 0, mappings = 0, away = 0;
     vp_list_each(c, &w->pool->chunks, link) {
         bool found = false, home = false;
         held += c->size;
+        away += c->current != c->home;
         vp_list_each(m, &c->mappings, of_chunk) {
             mappings++;
             found |= m == c->current;
@@ -148,8 +149,8 @@ static void check_chunks(struct walk *w) {
         if (!found || !home)
             breach(w, "a chunk has one current mapping, and a home", NULL);
     }
-    if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings)
-        breach(w, "held bytes and mappings are counted", NULL);
+    if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings || away != w->pool->away)
+        breach(w, "held bytes, mappings and chunks away from home are counted", NULL);
 }
 
 bool vp_pool_check(const struct vp_pool *pool, FILE *out) {

@@ -143,10 +143,12 @@ int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
     if (CALL(pool, unmap, pool->drv->cuMemUnmap(m->addr, m->chunk->size)))
         return -EIO;
     set_pages(pool, m->addr, m->chunk->size, NULL);
+    pool->away -= m->chunk->current != m->chunk->home;
     if (m->chunk->current == m)
         m->chunk->current = NULL;
     if (m->chunk->home == m)
         m->chunk->home = m->chunk->current;
+    pool->away += m->chunk->current != m->chunk->home;
     vp_list_remove(&m->of_chunk);
     vp_slab_free(&pool->mapping_slab, m);
     pool->mappings--;

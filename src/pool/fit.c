@@ -65,8 +65,9 @@ struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, en
         fit = better(fit, index_find(&req->line->share->index[zone], req, use, false, FOREIGN_LOOKS));
     if (!fit.region || use != VP_USE_READY)
         fit = better(fit, index_find(&pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
+    /* A region that waits for one line may have a part that waits for nothing. */
     struct vp_index *index;
-    if (!fit.region && req->line)
+    if (!fit.region)
         vp_list_each(index, &pool->line_indexes, link)
             if (index->zone == zone && index->line != req->line)
                 fit = better(fit, index_find(index, req, use, false, FOREIGN_LOOKS));

@@ -195,6 +195,7 @@ void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *c
     block->index = NULL;
     vp_region_one_piece(pool, block, cond, ++pool->age);
     block = vp_region_join(pool, block);
+    vp_region_coarsen(pool, block);
     /* A chunk may be wholly free now only if there is room for one. */
     if (pool->policy->homes && block->size >= pool->granularity)
         vp_mapping_go_home(pool, addr, end);

@@ -203,6 +203,7 @@ struct vp_pool {
     size_t kept_count;
     uint64_t kept_serial;
     size_t chunk_count;
+    size_t away;                /* chunks whose current mapping is not their home */
     size_t mappings;            /* all of them, current or not */
     uint64_t first_stream;      /* id of the first stream that freed a block worth an event; 0: none yet */
     atomic_bool several;        /* others have since: frees record their own event from now on */

@@ -60,6 +60,11 @@ void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r);
 void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_cond *cond, uint64_t age);
 /* Drops met points; unites equal neighbours; refiles a free region whose class changed. */
 void vp_region_refile(struct vp_pool *pool, struct vp_region *r);
+/*
+ * Lets slivers that wait for nothing, between bytes that do, wait with them: they are of little use, and a thousand of them make every look at the region dear.
+ * Not between the choice of bytes and their taking.
+ */
+void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r);
 /* What the pool keeps for a line, made if need be; NULL for a line of another device, or when memory ran out. */
 struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line);
 /* A live block, in no lane, becomes free memory under `cond` (whose points pass over). */

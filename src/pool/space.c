@@ -134,25 +134,58 @@ static bool both_late(const vp_cond *a, const vp_cond *b) {
     return a->line && a->line == b->line && !a->own && !b->own && !a->next && !b->next;
 }
 
-/* Unites neighbouring pieces that differ in nothing that matters to the policy. The age is that of the oldest. */
+/* Makes the conditions of neighbours the same if they differ in nothing that matters: then true. */
+static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
+    bool late = both_late(&p->cond, &q->cond);
+    if (late && q->cond.seq > p->cond.seq)
+        p->cond.seq = q->cond.seq;
+    return late || vp_cond_same(&p->cond, &q->cond);
+}
+
+/* Unites a piece with the next one, under its own condition. The age is that of the older. */
+static void piece_absorb(struct vp_pool *pool, struct vp_piece *p) {
+    struct vp_piece *q = p->next;
+    if (q->age < p->age)
+        p->age = q->age;
+    p->end = q->end;
+    p->next = q->next;
+    piece_free(pool, q);
+}
+
+/* Unites neighbouring pieces that differ in nothing that matters to the policy. */
 static void pieces_tidy(struct vp_pool *pool, struct vp_region *r) {
     for (struct vp_piece *p = r->pieces; p; p = p->next)
         vp_cond_settle(pool->lines, &p->cond);
     for (struct vp_piece *p = r->pieces; p->next;) {
+        bool apart = pool->policy->by_stream && p->stream != p->next->stream;
+        if (apart || !conds_agree(p, p->next))
+            p = p->next;
+        else
+            piece_absorb(pool, p);
+    }
+}
+
+/* How much smaller than its neighbour a sliver is. */
+enum { SLIVER_SHARE = 16 };
+
+void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
+    CUdeviceptr begin = r->addr;
+    if (pool->policy->by_stream)
+        return;
+    for (struct vp_piece *p = r->pieces; p->next;) {
         struct vp_piece *q = p->next;
-        bool late = both_late(&p->cond, &q->cond);
-        bool apart = pool->policy->by_stream && p->stream != q->stream;
-        if (apart || (!late && !vp_cond_same(&p->cond, &q->cond))) {
+        size_t size_p = p->end - begin, size_q = q->end - p->end;
+        if (!p->cond.line && q->cond.line && size_p <= size_q / SLIVER_SHARE) {
+            p->cond = q->cond;
+            p->stream = q->stream;
+            q->cond = (vp_cond){ 0 };
+            piece_absorb(pool, p);
+        } else if (p->cond.line && !q->cond.line && size_q <= size_p / SLIVER_SHARE) {
+            piece_absorb(pool, p);
+        } else {
+            begin = p->end;
             p = q;
-            continue;
         }
-        if (late && q->cond.seq > p->cond.seq)
-            p->cond.seq = q->cond.seq;
-        if (q->age < p->age)
-            p->age = q->age;
-        p->end = q->end;
-        p->next = q->next;
-        piece_free(pool, q);
     }
 }
 

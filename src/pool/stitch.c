@@ -54,7 +54,9 @@ void vp_mapping_switch(struct vp_pool *pool, struct vp_mapping *to) {
     here->state = VP_FREE;
     here->pieces = pieces;
     here->index = NULL;
+    pool->away -= chunk->current != chunk->home;
     chunk->current = to;
+    pool->away += chunk->current != chunk->home;
     vp_region_join(pool, from);
     vp_region_join(pool, here);
 }
@@ -155,7 +157,7 @@ static int unmap(struct vp_pool *pool, struct vp_mapping *m) {
 }
 
 void vp_mapping_go_home(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    while (addr < end) {
+    while (addr < end && pool->away) {
         const struct vp_mapping *m = vp_mapping_at(pool, addr);
         struct vp_chunk *chunk = m->chunk;
         addr = m->addr + chunk->size;

@@ -30,8 +30,8 @@ enum { POLICIES = sizeof policies / sizeof *policies };
 /* The part of a run whose driver calls are counted as late. */
 enum { LATE_SHARE = 3 };
 
-/* A progress line on a terminal every so many events. */
-enum { PROGRESS_EVERY = 65536 };
+/* How often the line on a terminal is written anew, and after how many events the clock is looked at for that. */
+enum { PROGRESS_NS = 200000000, PROGRESS_EVENTS = 256 };
 
 struct options {
     const struct vp_policy *policies[POLICIES];
@@ -201,27 +201,45 @@ static uint64_t remap_calls(const struct vp_pool_stats *s) {
     return s->calls.create + s->calls.map + s->calls.set_access + s->calls.unmap + s->calls.release;
 }
 
+/* A line on a terminal that is written over and over, and gone at the end. A short replay shows none. */
+struct progress {
+    bool on, shown;
+    uint64_t next;
+};
+
+static void progress_show(struct progress *p, const struct result *r, size_t done, size_t total) {
+    uint64_t now = p->on && done % PROGRESS_EVENTS == 0 ? vp_clock_ns() : 0;
+    if (now <= p->next)
+        return;
+    fprintf(stderr, "\r%.40s, %s: %zu of %zu events, %zu %%", r->trace, r->policy, done, total, done * 100 / total);
+    p->next = now + PROGRESS_NS;
+    p->shown = true;
+}
+
+static void progress_end(const struct progress *p) {
+    if (p->shown)
+        fputs("\r\033[K", stderr);
+}
+
 static int drive(struct run *run, const struct vp_trace *trace, const struct options *o) {
     size_t total = trace->count * (size_t)o->repeat, done = 0, late_from = total - total / LATE_SHARE;
     uint64_t early_calls = 0;
     uint32_t *stream_of = calloc(trace->blocks, sizeof *stream_of);
-    bool progress = isatty(2);
+    struct progress progress = { .on = isatty(STDERR_FILENO), .next = vp_clock_ns() + PROGRESS_NS };
     int err = stream_of ? 0 : -ENOMEM;
     for (long round = 0; round < o->repeat && !err; round++) {
         for (size_t i = 0; i < trace->count && !err; i++, done++) {
             const struct vp_trace_event *e = &trace->events[i];
             if (done == late_from)
                 early_calls = remap_calls(&run->pool.stats);
-            if (progress && done % PROGRESS_EVERY == 0)
-                fprintf(stderr, "\r%s %s %3zu %%\r", run->result->policy, run->result->trace, done * 100 / total);
+            progress_show(&progress, run->result, done, total);
             err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
             stream_of[e->block] = e->stream;
         }
         for (uint32_t b = 0; b < trace->blocks && !err; b++)
             err = release(run, b, stream_of[b]);
     }
-    if (progress)
-        fprintf(stderr, "\r%*s\r", 78, "");
+    progress_end(&progress);
     run->result->late_calls = remap_calls(&run->pool.stats) - early_calls;
     free(stream_of);
     return err;
@@ -386,7 +404,9 @@ static void print_unknown(const struct options *o, const struct result *r) {
 
 static void help(void) {
     puts("usage: vpool replay [OPTION…] TRACE…\n\n"
-         "Drives the pool with recorded allocations (op,id,size,stream,us or RMM's log; .gz too).\n\n"
+         "Drives the pool with recorded allocations and prints what they took, a row for each trace and policy.\n"
+         "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
+         "plain or gzipped. scripts/snapshot-to-trace makes one of a memory snapshot of PyTorch.\n\n"
          "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, native (default: vpool); their parameters are the\n"
          "                    environment variables of `vpool options`. native is CUDA's own pool, with the\n"
          "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"
@@ -394,10 +414,13 @@ static void help(void) {
          "                    leaves to CUDA is served and counted with --gpu, too, and else left out\n"
          "  --sim             on the simulated driver (default): driver time is modelled\n"
          "  --gpu             on this machine's GPU: driver time is measured\n"
-         "  --capacity SIZE   memory of the simulated device (default 1T)\n"
-         "  --handle SIZE     largest physical handle, bytes (default as VPOOL_HANDLE)\n"
-         "  --repeat N        replay each trace N times in one pool (default 1)\n"
-         "  --json            one JSON object a trace and policy, instead of a table");
+         "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
+         "  --handle SIZE     largest physical handle, in bytes or with K, M or G behind (default: VPOOL_HANDLE)\n"
+         "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1); late counts the last third\n"
+         "  --json            one JSON object for each trace and policy, instead of the table\n"
+         "  --help            this text\n\n"
+         "Sizes in the table are peaks; calls are those that create, map, set access, unmap or release.\n"
+         "Exit status: 0, 1 if a trace could not be read or replayed (the others are), 2 for wrong usage.");
 }
 
 static int parse_policies(struct options *o, char *list) {

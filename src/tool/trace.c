@@ -2,13 +2,16 @@
 
 #include "base/map.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,40 +43,60 @@ struct source {
     pid_t gzip;                 /* 0: plain */
 };
 
-static int source_open(struct source *s, const char *path) {
-    unsigned char magic[2];
-    int fd = open(path, O_RDONLY | O_CLOEXEC), ends[2];
-    if (fd < 0)
-        return -errno;
-    bool packed = pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
-    s->gzip = 0;
-    if (packed) {
-        if (pipe2(ends, O_CLOEXEC) < 0 || (s->gzip = fork()) < 0) {
-            int err = -errno;
-            close(fd);
-            return err;
-        }
-        if (!s->gzip) {
-            dup2(fd, 0);
-            dup2(ends[1], 1);
-            execlp("gzip", "gzip", "-dcq", (char *)NULL);
-            _exit(127);
-        }
-        close(ends[1]);
-        close(fd);
-        fd = ends[0];
-    }
-    s->file = fdopen(fd, "r");
-    return s->file ? 0 : -ENOMEM;
+static void exec_gzip(int from, int to) {
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(from, 0);
+    dup2(to, 1);
+    dup2(null, 2);
+    /* Whoever started us may have ignored it; gzip must end when nobody reads any more. */
+    signal(SIGPIPE, SIG_DFL);
+    execlp("gzip", "gzip", "-dc", (char *)NULL);
+    _exit(127);
 }
 
-/* 0, or -EIO if reading failed or the archive was cut off or damaged. */
-static int source_close(struct source *s, bool whole) {
-    int status = 0, err = ferror(s->file) ? -EIO : 0;
+static int source_open(struct source *s, const char *path) {
+    unsigned char magic[2];
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), ends[2], err = 0;
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &about) < 0 || S_ISDIR(about.st_mode))
+        err = -EISDIR;
+    s->gzip = 0;
+    if (!err && pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
+        if (pipe2(ends, O_CLOEXEC) < 0) {
+            err = -errno;
+        } else if ((s->gzip = fork()) < 0) {
+            err = -errno;
+            close(ends[0]);
+            close(ends[1]);
+        } else {
+            if (!s->gzip)
+                exec_gzip(fd, ends[1]);
+            close(ends[1]);
+            close(fd);
+            fd = ends[0];
+        }
+    }
+    s->file = err ? NULL : fdopen(fd, "r");
+    if (!s->file)
+        close(fd);
+    return s->file ? 0 : err ? err : -ENOMEM;
+}
+
+/* What was wrong with the file as such, or NULL. */
+static const char *source_close(struct source *s) {
+    int status = 0;
+    const char *fault = ferror(s->file) ? "cannot be read" : NULL;
     fclose(s->file);
-    if (s->gzip && (waitpid(s->gzip, &status, 0) < 0 || (whole && (!WIFEXITED(status) || WEXITSTATUS(status)))))
-        err = -EIO;
-    return err;
+    if (!s->gzip || fault)
+        return fault;
+    if (waitpid(s->gzip, &status, 0) < 0)
+        return "cannot be read";
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return "is compressed, and there is no gzip program to read it with";
+    /* By a signal it ends if the reader has seen enough. */
+    return WIFEXITED(status) && WEXITSTATUS(status) ? "the gzip archive is damaged or cut off" : NULL;
 }
 
 /* ---- fields ---- */
@@ -82,7 +105,13 @@ static bool number(const char *text, int base, uint64_t *out) {
     char *end;
     errno = 0;
     *out = strtoull(text, &end, base);
-    return *text && *text != '-' && *text != ' ' && !*end && !errno;
+    return isxdigit((unsigned char)*text) && !*end && !errno;
+}
+
+/* As the versions of RMM print them: 0x7f00, 7f00, and what printf makes of NULL. */
+static bool pointer(const char *text, uint64_t *out) {
+    *out = 0;
+    return !strcmp(text, "(nil)") || number(text, 16, out);
 }
 
 /* Splits at commas in place; the number of fields, at most `most`. */
@@ -128,7 +157,9 @@ static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_
         return -ENOMEM;
     if (!alloc)
         vp_map_take(&r->live, id + 1);
-    t->events[t->count++] = (struct vp_trace_event){ .alloc = alloc, .block = block, .stream = s, .size = size };
+    t->events[t->count++] = (struct vp_trace_event){
+        .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0,
+    };
     return 0;
 }
 
@@ -144,7 +175,7 @@ static int our_line(struct reader *r, char *line) {
         return fault(r, "'%.40s' is no id", f[1]);
     if (!number(f[2], 10, &size) || (alloc && !size))
         return fault(r, "'%.40s' is no size", f[2]);
-    if (!number(f[3], 10, &stream))
+    if (!number(f[3], 10, &stream) || stream == UINT64_MAX)
         return fault(r, "'%.40s' is no stream", f[3]);
     if (!number(f[4], 10, &us))
         return fault(r, "'%.40s' is no time", f[4]);
@@ -153,21 +184,19 @@ static int our_line(struct reader *r, char *line) {
 
 static int rmm_line(struct reader *r, char *line) {
     char *f[6];
-    uint64_t pointer, size, stream;
+    uint64_t address, size, stream;
     if (split(line, f, 6) != 6)
         return fault(r, "expected Thread,Time,Action,Pointer,Size,Stream");
-    bool alloc = !strcmp(f[2], "allocate");
-    if (!strcmp(f[2], "allocate failure"))
-        return 0;
-    if (!alloc && strcmp(f[2], "free"))
-        return fault(r, "unknown action '%.20s': allocate or free", f[2]);
-    if (!number(f[3], 16, &pointer))
+    bool alloc = !strcmp(f[2], "allocate"), failed = !strcmp(f[2], "allocate failure");
+    if (!alloc && !failed && strcmp(f[2], "free") && strcmp(f[2], "deallocate"))
+        return fault(r, "unknown action '%.20s': allocate, free or allocate failure", f[2]);
+    if (!pointer(f[3], &address) || address == UINT64_MAX)
         return fault(r, "'%.40s' is no pointer", f[3]);
     if (!number(f[4], 10, &size))
         return fault(r, "'%.40s' is no size", f[4]);
-    if (!number(f[5], 16, &stream))
+    if (!pointer(f[5], &stream) || stream == UINT64_MAX)
         return fault(r, "'%.40s' is no stream", f[5]);
-    return alloc && !size ? 0 : add(r, alloc, pointer, size, stream);
+    return failed || !size ? 0 : add(r, alloc, address, size, stream);
 }
 
 static bool is_zero(const char *text, size_t n) {
@@ -177,17 +206,27 @@ static bool is_zero(const char *text, size_t n) {
     return true;
 }
 
+/* The recorder of a process that was killed leaves zero bytes behind its last line, at most one line of which
+ * has lost but its first byte. */
+static int read_padding(struct reader *r, FILE *file, char **line, size_t *room, ssize_t n) {
+    if (!is_zero(*line, (size_t)n) && (n = getline(line, room, file)) >= 0 && !is_zero(*line, (size_t)n))
+        return fault(r, "more text behind zero bytes");
+    return 0;
+}
+
 static int read_lines(struct reader *r, FILE *file) {
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
     int err = 0;
     while (!err && (n = getline(&line, &room, file)) >= 0) {
-        /* The recorder of a process that was killed leaves zero bytes behind its last line. */
-        if (n && is_zero(line, (size_t)n))
-            break;
-        bool ended = n && line[n - 1] == '\n';
         r->line++;
+        if (!*line) {
+            r->line--;
+            err = read_padding(r, file, &line, &room, n);
+            break;
+        }
+        bool ended = n && line[n - 1] == '\n';
         while (n && (line[n - 1] == '\n' || line[n - 1] == '\r'))
             line[--n] = 0;
         if (r->line == 1) {
@@ -196,6 +235,8 @@ static int read_lines(struct reader *r, FILE *file) {
                 err = fault(r, "no header of a trace: op,id,size,stream,us or Thread,Time,Action,Pointer,Size,Stream");
         } else if (!ended) {
             err = fault(r, "the last line is cut off");
+        } else if (strlen(line) != (size_t)n) {
+            err = fault(r, "a zero byte");
         } else if (n) {
             err = r->rmm ? rmm_line(r, line) : our_line(r, line);
         }
@@ -216,14 +257,12 @@ int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_
         return -EIO;
     }
     err = read_lines(&r, s.file);
-    int end = source_close(&s, !err);
-    /* A damaged archive shows as a cut-off line first; the archive is what is to be named. */
-    if (s.gzip && !err && end) {
-        err = end;
-        snprintf(message, room, "%s:%zu: the archive is damaged or cut off", path, r.line);
-    } else if (!err && end) {
-        err = end;
-        snprintf(message, room, "%s: cannot be read", path);
+    /* A damaged archive, or a missing gzip, may show as a bad line first: the cause is what is to be named.
+     * */
+    const char *cause = source_close(&s);
+    if (cause) {
+        err = -EIO;
+        snprintf(message, room, "%s:%zu: %s", path, r.line, cause);
     } else if (err == -ENOMEM) {
         snprintf(message, room, "%s: out of memory", path);
     }

@@ -1,7 +1,8 @@
 /*
  * Recorded allocation traces. Two formats are read, told apart by their header line, gzipped or plain:
  *   op,id,size,stream,us                           ours: `a` allocates, `f` frees; `us` since the first event
- *   Thread,Time,Action,Pointer,Size,Stream         RMM's CSV log; failed allocations are passed over
+ *   Thread,Time,Action,Pointer,Size,Stream         RMM's CSV log; failures and what has no bytes are passed over
+ * Whatever is not as it should be is an error: a trace is read whole or not at all.
  */
 #ifndef VP_TRACE_H
 #define VP_TRACE_H
@@ -24,7 +25,8 @@ struct vp_trace {
 };
 
 /*
- * Reads a whole file. 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in `message`; nothing is kept then.
+ * Reads a whole file. 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in
+ * `message`; nothing is kept then.
  */
 int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room);
 void vp_trace_finish(struct vp_trace *trace);

@@ -1,0 +1,314 @@
+#include "base/gzip.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* ---- CRC-32, eight bytes at a step ---- */
+
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int bit = 0; bit < 8; bit++)
+            c = c >> 1 ^ (c & 1 ? 0xedb88320 : 0);
+        crc_table[0][i] = c;
+    }
+    for (int t = 1; t < 8; t++)
+        for (int i = 0; i < 256; i++)
+            crc_table[t][i] = crc_table[t - 1][i] >> 8 ^ crc_table[0][crc_table[t - 1][i] & 255];
+}
+
+static uint64_t load64(const uint8_t *at) {
+    uint64_t n;
+    memcpy(&n, at, sizeof n);
+    return n;
+}
+
+static inline uint32_t eight_more(uint32_t crc, uint64_t bytes) {
+    uint64_t v = bytes ^ crc;
+    return crc_table[7][v & 255] ^ crc_table[6][v >> 8 & 255] ^ crc_table[5][v >> 16 & 255] ^
+           crc_table[4][v >> 24 & 255] ^ crc_table[3][v >> 32 & 255] ^ crc_table[2][v >> 40 & 255] ^
+           crc_table[1][v >> 48 & 255] ^ crc_table[0][v >> 56];
+}
+
+/* The same for the first `n` of eight bytes, 0 to 7. Zero bytes in front of a text change nothing in a
+ * register of zero: with its register put into its first four bytes, a text may have as many in front of it
+ * as make it eight. */
+static inline uint32_t few_more(uint32_t crc, uint64_t bytes, size_t n) {
+    return eight_more(0, (bytes ^ crc) << (63 - 8 * n) << 1) ^ (uint32_t)((uint64_t)crc >> 8 * n);
+}
+
+struct vp_crc32 vp_crc32(struct vp_crc32 crc, const void *data, size_t n) {
+    const uint8_t *at = data;
+    if (!crc_table[0][1])
+        make_crc_table();
+    uint64_t bytes = load64(at);
+    uint32_t a = few_more(~crc.a, bytes, n % 8), b = few_more(~crc.b, bytes, n % 8);
+    for (at += n % 8, n /= 8; n--; at += 8) {
+        bytes = load64(at);
+        a = eight_more(a, bytes);
+        b = eight_more(b, bytes);
+    }
+    return (struct vp_crc32){ ~a, ~b };
+}
+
+/* ---- symbols ---- */
+
+enum { END_OF_BLOCK = 256, LITERALS = 286, DISTANCES = 30, LONGEST_CODE = 15 };
+
+/* A match shorter than six digits takes more bits than the digits. */
+enum { SHORTEST_MATCH = 6, LONGEST_MATCH = 258, FARTHEST_MATCH = 32768, HASH_BITS = 12 };
+
+/* To make codes takes as long as to compress some kilobytes; texts of one kind change slowly. */
+enum { TEXTS_A_CODE = 8 };
+
+struct code {
+    uint16_t bits;              /* the first bit to be written is the lowest */
+    uint8_t length;
+};
+
+struct symbol {
+    uint16_t symbol;
+    uint8_t extra_bits, extra;
+};
+
+struct vp_deflate {
+    struct symbol length_symbols[LONGEST_MATCH + 1];
+    uint16_t last[1 << HASH_BITS];          /* where these characters stood last */
+    uint32_t literal_count[LITERALS], distance_count[DISTANCES];
+    struct code literal[LITERALS], distance[DISTANCES];
+    unsigned texts;             /* since the codes were made */
+};
+
+size_t vp_deflate_size(void) {
+    return sizeof(struct vp_deflate);
+}
+
+/* Lengths and distances alike are told as a power of two with the `kept` bits below it, which the symbol
+ * counts, and extra bits. */
+static inline unsigned extra_bits(unsigned n, unsigned kept) {
+    return n < 2u << kept ? 0 : 31 - (unsigned)__builtin_clz(n) - kept;
+}
+
+static inline unsigned symbol_of(unsigned n, unsigned kept, unsigned extra) {
+    return (extra << kept) + (n >> extra);
+}
+
+static void make_length_symbols(struct vp_deflate *d) {
+    for (unsigned length = 3; length < LONGEST_MATCH; length++) {
+        unsigned n = length - 3, extra = extra_bits(n, 2);
+        d->length_symbols[length] = (struct symbol){
+            .symbol = (uint16_t)(END_OF_BLOCK + 1 + symbol_of(n, 2, extra)),
+            .extra_bits = (uint8_t)extra,
+            .extra = (uint8_t)(n & ((1u << extra) - 1)),
+        };
+    }
+    d->length_symbols[LONGEST_MATCH].symbol = LITERALS - 1;
+}
+
+/* ---- Huffman codes ---- */
+
+/* The depth of each symbol in the tree that joins the two rarest again and again. False: deeper than a code
+ * may be. */
+static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
+    uint32_t weight[2 * LITERALS];
+    uint16_t leaf[LITERALS], parent[2 * LITERALS];
+    size_t leaves = 0;
+    for (size_t s = 0; s < symbols; s++) {
+        if (!count[s])
+            continue;
+        size_t at = leaves++;
+        for (; at && count[leaf[at - 1]] > count[s]; at--)
+            leaf[at] = leaf[at - 1];
+        leaf[at] = (uint16_t)s;
+    }
+    for (size_t i = 0; i < leaves; i++)
+        weight[i] = count[leaf[i]];
+    /* The joints come out in order of weight, too: the rarest two are at the heads of two queues. */
+    size_t next_leaf = 0, next_joint = leaves, nodes = leaves;
+    while (nodes < 2 * leaves - 1) {
+        uint32_t sum = 0;
+        for (int i = 0; i < 2; i++) {
+            bool is_leaf = next_leaf < leaves &&
+                           (next_joint == nodes || weight[next_leaf] <= weight[next_joint]);
+            size_t taken = is_leaf ? next_leaf++ : next_joint++;
+            parent[taken] = (uint16_t)nodes;
+            sum += weight[taken];
+        }
+        weight[nodes++] = sum;
+    }
+    uint8_t depths[2 * LITERALS];
+    depths[nodes - 1] = 0;
+    for (size_t i = nodes - 1; i-- > 0;)
+        if ((depths[i] = (uint8_t)(depths[parent[i]] + 1)) > LONGEST_CODE)
+            return false;
+    memset(depth, 0, symbols);
+    for (size_t i = 0; i < leaves; i++)
+        depth[leaf[i]] = depths[i];
+    return true;
+}
+
+static void make_codes(uint32_t *count, size_t symbols, struct code *code) {
+    uint8_t depth[LITERALS];
+    /* next[n]: how many codes of n - 1 bits there are; then the next code of n bits. */
+    uint16_t next[LONGEST_CODE + 2] = { 0 };
+    /* A flatter tree, when the rare are too rare. */
+    while (!find_depths(count, symbols, depth))
+        for (size_t s = 0; s < symbols; s++)
+            count[s] = count[s] ? count[s] / 2 + 1 : 0;
+    for (size_t s = 0; s < symbols; s++)
+        if (depth[s])
+            next[depth[s] + 1]++;
+    for (int bits = 1; bits <= LONGEST_CODE; bits++)
+        next[bits] = (uint16_t)((next[bits - 1] + next[bits]) << 1);
+    for (size_t s = 0; s < symbols; s++) {
+        unsigned value = depth[s] ? next[depth[s]]++ : 0u, reversed = 0;
+        for (int bit = 0; bit < depth[s]; bit++)
+            reversed |= (value >> bit & 1) << (depth[s] - 1 - bit);
+        code[s] = (struct code){ .bits = (uint16_t)reversed, .length = depth[s] };
+    }
+}
+
+/* ---- bits ---- */
+
+struct bits {
+    uint8_t *at;
+    uint64_t held;
+    unsigned count;             /* of held; under 8 after a flush */
+};
+
+static inline void put(struct bits *b, uint64_t value, unsigned count) {
+    b->held |= value << b->count;
+    b->count += count;
+}
+
+static inline void flush(struct bits *b) {
+    memcpy(b->at, &b->held, 8);
+    b->at += b->count / 8;
+    b->held >>= b->count & ~7u;
+    b->count &= 7;
+}
+
+/* The codes are told by their lengths, four bits each. The code for those lengths, which comes first, is as
+ * plain as can be: all 16 of them are as long, and the abbreviations for runs are not used. 170 bytes in all.
+ * */
+static void put_codes(struct bits *b, const struct vp_deflate *d) {
+    put(b, 1 | 2 << 1, 3);                      /* the last block; codes of its own */
+    put(b, LITERALS - 257, 5);
+    put(b, DISTANCES - 1, 5);
+    put(b, 19 - 4, 4);
+    for (int i = 0; i < 19; i++) {
+        put(b, i < 3 ? 0 : 4, 3);               /* the first three are the abbreviations */
+        flush(b);
+    }
+    for (int i = 0; i < LITERALS + DISTANCES; i++) {
+        unsigned n = i < LITERALS ? d->literal[i].length : d->distance[i - LITERALS].length;
+        put(b, (n & 1) << 3 | (n & 2) << 1 | (n & 4) >> 1 | n >> 3, 4);
+        flush(b);
+    }
+}
+
+/* ---- matches ---- */
+
+/* How many bytes are alike, of at most `most`; `differ` is how the first eight do. Most matches end within
+ * sixteen: those take no branch. */
+static inline size_t match_length(const uint8_t *here, const uint8_t *before, uint64_t differ, size_t most) {
+    uint64_t more = load64(here + 8) ^ load64(before + 8);
+    size_t length = differ ? (size_t)__builtin_ctzll(differ) / 8
+                           : 8 + (size_t)__builtin_ctzll(more | UINT64_C(1) << 63) / 8;
+    if (!(differ | more)) {
+        for (length = 16; length + 8 <= most && !more; length += 8)
+            more = load64(here + length) ^ load64(before + length);
+        if (more)
+            length -= 8 - (size_t)__builtin_ctzll(more) / 8;
+        else
+            while (length < most && here[length] == before[length])
+                length++;
+    }
+    return length < most ? length : most;
+}
+
+static inline void put_literal(struct bits *b, struct vp_deflate *d, unsigned symbol) {
+    d->literal_count[symbol]++;
+    put(b, d->literal[symbol].bits, d->literal[symbol].length);
+}
+
+static inline void put_match(struct bits *b, struct vp_deflate *d, size_t length, unsigned distance) {
+    struct symbol l = d->length_symbols[length];
+    unsigned extra = extra_bits(distance - 1, 1), symbol = symbol_of(distance - 1, 1, extra);
+    put_literal(b, d, l.symbol);
+    put(b, l.extra, l.extra_bits);
+    d->distance_count[symbol]++;
+    put(b, d->distance[symbol].bits, d->distance[symbol].length);
+    put(b, (distance - 1) & ((1u << extra) - 1), extra);
+}
+
+/* One pass: finds matches, writes them in the codes that there are, and counts what codes would have been
+ * better. Looks for a match only where a word or number begins: half the time, and few are missed. The
+ * length, or 0 if it came to more than that of the text. */
+static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n) {
+    struct bits b = { .at = out };
+    size_t i = 0;
+    memset(d->last, 0, sizeof d->last);
+    put_codes(&b, d);
+    while (i < n) {
+        uint64_t here = load64(text + i);
+        unsigned hash = (unsigned)((here << 16) * 0x9e3779b97f4a7c15u >> (64 - HASH_BITS));
+        size_t before = d->last[hash], most = n - i < LONGEST_MATCH ? n - i : LONGEST_MATCH;
+        uint64_t differ = here ^ load64(text + before);
+        d->last[hash] = (uint16_t)i;
+        if (differ << 16 || before >= i || i - before > FARTHEST_MATCH || most < SHORTEST_MATCH) {
+            do {
+                put_literal(&b, d, text[i++]);
+                if (b.count > 64 - LONGEST_CODE)
+                    flush(&b);
+            } while (text[i - 1] >= '0' && i < n && (size_t)(b.at - out) <= n);
+            flush(&b);
+        } else {
+            size_t length = match_length(text + i, text + before, differ, most);
+            put_match(&b, d, length, (unsigned)(i - before));
+            flush(&b);
+            i += length;
+        }
+        if ((size_t)(b.at - out) > n)
+            return 0;
+    }
+    put_literal(&b, d, END_OF_BLOCK);
+    flush(&b);
+    return (size_t)(b.at - out) + (b.count != 0);
+}
+
+/* Makes codes from the counts, for the texts to come. Each symbol gets one, as those texts may have others.
+ * */
+static void learn(struct vp_deflate *d) {
+    d->texts = 0;
+    for (int i = 0; i < LITERALS; i++)
+        d->literal_count[i] += 1;
+    for (int i = 0; i < DISTANCES; i++)
+        d->distance_count[i] += 1;
+    make_codes(d->literal_count, LITERALS, d->literal);
+    make_codes(d->distance_count, DISTANCES, d->distance);
+    memset(d->literal_count, 0, sizeof d->literal_count);
+    memset(d->distance_count, 0, sizeof d->distance_count);
+}
+
+static size_t store(uint8_t *out, const uint8_t *text, size_t n) {
+    const uint8_t head[] = { 1, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n, (uint8_t)(~n >> 8) };
+    memcpy(out, head, sizeof head);
+    memcpy(out + sizeof head, text, n);
+    return sizeof head + n;
+}
+
+size_t vp_deflate(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n) {
+    if (!d->length_symbols[LONGEST_MATCH].symbol) {
+        make_length_symbols(d);
+        learn(d);
+        compress(d, out, text, n);
+        learn(d);
+    }
+    size_t size = compress(d, out, text, n);
+    if (++d->texts == TEXTS_A_CODE)
+        learn(d);
+    return size && size < n ? size : store(out, text, n);
+}

@@ -1,0 +1,34 @@
+/*
+ * What of gzip a writer needs: CRC-32, and one compressed deflate block. Not thread-safe; allocates nothing.
+ *
+ * For many short texts of one kind: one look at one earlier place for each match (LZ77), in Huffman codes
+ * that fitted the texts before. RFC 1951 and 1952 describe the format.
+ */
+#ifndef VP_GZIP_H
+#define VP_GZIP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The longest text, and how much longer than its text a stream may be at worst. */
+enum { VP_DEFLATE_MOST = 65535, VP_DEFLATE_EXTRA = 512 };
+
+/* Two CRCs, each that of what came before (0 at the beginning), and of the same `n` bytes more: to reckon
+ * both takes hardly longer than one. `data` must have 8 readable bytes behind its end. */
+struct vp_crc32 {
+    uint32_t a, b;
+};
+
+struct vp_crc32 vp_crc32(struct vp_crc32 crc, const void *data, size_t n);
+
+struct vp_deflate;
+
+/* Bytes of memory that a `struct vp_deflate` takes; the caller provides it, zeroed, and need not clean up. */
+size_t vp_deflate_size(void);
+
+/* Writes a whole deflate stream of `n` bytes of text, at most VP_DEFLATE_MOST, and returns its length: at
+ * most n + VP_DEFLATE_EXTRA, which `out` must have room for. `text` must have 16 readable bytes behind its
+ * end. */
+size_t vp_deflate(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n);
+
+#endif
