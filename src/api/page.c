@@ -9,6 +9,7 @@
 #include "api/api_private.h"
 #include "pool/lane.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,14 +23,54 @@
 static char page_name[64];
 static struct vp_pool *pools[VP_PAGE_DEVICES];
 
-/* A page of our name: of a dead process, or of the program that was here before an exec. But with a shared /dev/shm, another container may have a process of our id. */
-static bool stale(void) {
-    struct vp_shared_page left;
-    int fd = open(page_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, &left, sizeof left);
+/* ---- files ---- */
+
+int vp_page_owner(const char *name) {
+    unsigned uid;
+    int pid, end = 0;
+    bool named = sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) == 2 && !name[end];
+    return named && uid == geteuid() && pid > 0 ? pid : 0;
+}
+
+/* False: it is no page, or has not been finished. */
+static bool read_page(int folder, const char *name, struct vp_shared_page *out) {
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, sizeof *out);
     if (fd >= 0)
         close(fd);
-    return n != sizeof left || left.namespace == vp_process_namespace();
+    return n == sizeof *out && out->magic == VP_PAGE_MAGIC;
+}
+
+static bool abandoned(int folder, const char *name, int pid) {
+    struct vp_shared_page page;
+    struct vp_process now;
+    bool there = vp_process_read(pid, &now);
+    if (!read_page(folder, name, &page))
+        return !there;
+    /* With a shared /dev/shm, other containers have processes of these ids. */
+    return page.namespace == vp_process_namespace() && (!there || !vp_process_same(&now, &page.process));
+}
+
+void vp_page_sweep(void) {
+    _Alignas(struct dirent64) char entries[2048];
+    int folder = open(VP_PAGE_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ssize_t n;
+    while (folder >= 0 && (n = getdents64(folder, entries, sizeof entries)) > 0)
+        for (ssize_t at = 0; at < n;) {
+            const struct dirent64 *entry = (const void *)(entries + at);
+            int pid = vp_page_owner(entry->d_name);
+            if (pid && abandoned(folder, entry->d_name, pid))
+                unlinkat(folder, entry->d_name, 0);
+            at += entry->d_reclen;
+        }
+    if (folder >= 0)
+        close(folder);
+}
+
+/* Is the page of our own name that of the program that was here before an exec (or nothing at all), and not another container's? */
+static bool stale(void) {
+    struct vp_shared_page left;
+    return !read_page(AT_FDCWD, page_name, &left) || left.namespace == vp_process_namespace();
 }
 
 /* The file, at its full size, every byte of it there: a store must not find out that /dev/shm is full. */
@@ -62,7 +103,9 @@ static void create_page(void) {
     if (tried || !vp_options()->page)
         return;
     tried = true;
-    int kept_errno = errno, fd = create_file();
+    int kept_errno = errno;
+    vp_page_sweep();
+    int fd = create_file();
     struct vp_shared_page *page = fd < 0 ? MAP_FAILED : mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0) {
         close(fd);
@@ -86,6 +129,8 @@ static void create_page(void) {
     }
     errno = kept_errno;
 }
+
+/* ---- what is published ---- */
 
 void vp_page_open_device(struct vp_pool *pool) {
     create_page();

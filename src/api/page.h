@@ -1,6 +1,6 @@
 /*
  * The page that each process under the library publishes, for `vpool top` to read: VP_PAGE_FOLDER/vpool-UID-PID, one file of
- * VP_PAGE_SIZE bytes, mode 0600, from the opening of its first pool until it exits. What a killed process leaves is swept by the reader.
+ * VP_PAGE_SIZE bytes, mode 0600, from the opening of its first pool until it exits. What a killed process leaves is swept by readers, and by whoever publishes next.
  *
  * The process writes whenever it leaves the library's lock, under it. So what lanes serve meanwhile is not yet counted, and counts as live what
  * they hold; a reader that wants to know raises `asked`, and the next writer counts the lanes too.
@@ -68,6 +68,11 @@ struct vp_shared_page {
     atomic_uint_least32_t devices;      /* used ones of those below */
     struct vp_page_device device[VP_PAGE_DEVICES];
 };
+
+/* The process whose page a file of that name in VP_PAGE_FOLDER is, if it is one of this user's; else 0. */
+int vp_page_owner(const char *name);
+/* Removes the pages of this user that no one will write again: their process is gone, or another program now. Allocates nothing. */
+void vp_page_sweep(void);
 
 _Static_assert(sizeof(struct vp_shared_page) <= VP_PAGE_SIZE, "a page");
 

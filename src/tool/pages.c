@@ -42,15 +42,6 @@ static void read_command(struct vp_watched *w, uint32_t pid) {
     copy_text(w->command, sizeof w->command, text + skip, (size_t)n - skip);
 }
 
-/* A page that no one will write again, at `pid`'s name: gone with its process, or left half made. */
-static bool abandoned(const struct vp_shared_page *page, int pid) {
-    struct vp_process now;
-    bool there = vp_process_read(pid, &now);
-    if (!page || atomic_load_explicit(&page->magic, memory_order_acquire) != VP_PAGE_MAGIC)
-        return !there;
-    return page->namespace == vp_process_namespace() && (!there || !vp_process_same(&now, &page->process));
-}
-
 /* Maps the page of a file; NULL: it is none that we can read. */
 static struct vp_shared_page *map(const char *file) {
     struct stat st;
@@ -91,7 +82,7 @@ static const struct vp_row *row_before(const struct vp_sample *before, const str
     return NULL;
 }
 
-static int add_process(struct vp_sample *s, const struct vp_sample *before, const char *file, struct vp_shared_page *page) {
+static int add_process(struct vp_sample *s, const struct vp_sample *before, struct vp_shared_page *page) {
     uint32_t devices = atomic_load(&page->devices);
     devices = devices < VP_PAGE_DEVICES ? devices : VP_PAGE_DEVICES;
     struct vp_watched *processes = reallocarray(s->processes, s->process_count + 1, sizeof *processes);
@@ -104,7 +95,6 @@ static int add_process(struct vp_sample *s, const struct vp_sample *before, cons
         return -ENOMEM;
     struct vp_watched *w = &processes[s->process_count];
     *w = (struct vp_watched){ .page = page };
-    snprintf(w->file, sizeof w->file, "%s", file);
     copy_text(w->program, sizeof w->program, page->program, sizeof page->program);
     copy_text(w->policy, sizeof w->policy, page->policy, sizeof page->policy);
     copy_text(w->release, sizeof w->release, page->release, sizeof page->release);
@@ -133,28 +123,23 @@ static bool wanted(int pid, const int *pids, unsigned count) {
 }
 
 int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids, unsigned pid_count) {
-    char prefix[32], file[96];
-    int err = 0, pid, end;
+    char file[96];
+    int err = 0;
     struct vp_sample s = { .ns = vp_clock_ns() };
+    vp_page_sweep();
     DIR *folder = opendir(VP_PAGE_FOLDER);
     if (!folder)
         return -errno;
-    snprintf(prefix, sizeof prefix, "vpool-%u-", (unsigned)geteuid());
     for (struct dirent *entry; !err && (entry = readdir(folder));) {
-        const char *rest = entry->d_name + strlen(prefix);
-        if (strncmp(entry->d_name, prefix, strlen(prefix)) || sscanf(rest, "%d%n", &pid, &end) != 1 || rest[end] || pid <= 0 ||
-            !wanted(pid, pids, pid_count) || strlen(entry->d_name) > 60)
+        int pid = vp_page_owner(entry->d_name);
+        if (!pid || !wanted(pid, pids, pid_count))
             continue;
         snprintf(file, sizeof file, VP_PAGE_FOLDER "/%.60s", entry->d_name);
         struct vp_shared_page *page = map(file);
-        bool kept = false;
-        if (abandoned(page, pid)) {
-            unlink(file);
-        } else if (page && readable(page)) {
-            err = add_process(&s, before, file, page);
-            kept = !err;
-        }
-        if (page && !kept)
+        bool shown = page && readable(page);
+        if (shown)
+            err = add_process(&s, before, page);
+        if (page && (!shown || err))
             munmap(page, VP_PAGE_SIZE);
     }
     closedir(folder);

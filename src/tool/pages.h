@@ -15,7 +15,6 @@ struct vp_row {
 };
 
 struct vp_watched {
-    char file[96];
     struct vp_shared_page *page;    /* mapped; its texts are copied below, without control characters */
     char program[VP_PAGE_TEXT], policy[VP_PAGE_TEXT], release[VP_PAGE_TEXT];
     char command[256];          /* the command line, as far as it fits */

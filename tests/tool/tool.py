@@ -214,6 +214,14 @@ def a_page_is_not_taken_for_anothers():
         assert top(guest.pid) is None and not os.path.exists(page(guest.pid))
 
 
+def the_next_program_sweeps():
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as dead:
+        dead.process.kill()
+        dead.process.wait()
+        with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+            assert not os.path.exists(page(dead.pid)) and os.path.exists(page(guest.pid))
+
+
 def half_made_pages_are_swept():
     child = subprocess.Popen(["true"])
     child.wait()
@@ -528,7 +536,7 @@ TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
             run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
-            half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
+            the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_refuses_wrong_arguments],
     "doctor": [doctor_finds_all_well, doctor_misses_the_driver, doctor_knows_what_a_device_lacks, doctor_reads_the_environment,
                doctor_tells_what_a_program_did, doctor_tells_what_was_not_served, doctor_sees_obstacles, doctor_cleans_up,
