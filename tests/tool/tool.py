@@ -208,6 +208,14 @@ def a_page_is_not_taken_for_anothers():
         shown = [p["pid"] for p in json.loads(vpool("top", "--json")[1])["processes"]]
         assert shown.count(guest.pid) == 1, shown
         assert not os.path.exists(page(os.getpid()))
+        # The same, by the time alone at which the process began.
+        with open(page(guest.pid), "rb") as file, open("/proc/self/stat") as stat:
+            content = bytearray(file.read())
+            content[32:40] = struct.pack("Q", int(stat.read().split()[27]))
+        with open(page(os.getpid()), "wb") as file:
+            file.write(content)
+        vpool("top", "--once")
+        assert not os.path.exists(page(os.getpid()))
     with Guest("open", "alloc=5", "exec", last="alloc=5") as guest:
         assert until(lambda: b"sleep" in open(f"/proc/{guest.pid}/cmdline", "rb").read())
         assert os.path.exists(page(guest.pid))
