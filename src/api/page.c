@@ -1,8 +1,9 @@
 /*
  * The process's shared page: see page.h. All under the library's lock.
  *
- * It must never be felt: nothing on the fast path, no clock, no allocation, a score of stores on the slow one; and where it cannot be had (no
- * /dev/shm, a full one, a page of another container's process with our id), there is none, and the program does as before.
+ * It must never be felt: nothing on the fast path, no clock, no allocation, a score of stores on the slow
+ * one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
+ * id), there is none, and the program does as before.
  */
 #include "api/page.h"
 
@@ -67,7 +68,8 @@ void vp_page_sweep(void) {
         close(folder);
 }
 
-/* Is the page of our own name that of the program that was here before an exec (or nothing at all), and not another container's? */
+/* Is the page of our own name that of the program that was here before an exec (or nothing at all), and not
+ * another container's? */
 static bool stale(void) {
     struct vp_shared_page left;
     return !read_page(AT_FDCWD, page_name, &left) || left.namespace == vp_process_namespace();
@@ -106,7 +108,8 @@ static void create_page(void) {
     int kept_errno = errno;
     vp_page_sweep();
     int fd = create_file();
-    struct vp_shared_page *page = fd < 0 ? MAP_FAILED : mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct vp_shared_page *page =
+        fd < 0 ? MAP_FAILED : mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0) {
         close(fd);
         if (page == MAP_FAILED)
@@ -144,7 +147,8 @@ void vp_page_open_device(struct vp_pool *pool) {
     atomic_store(&page->devices, n + 1);
 }
 
-/* Whoever sees one of these stores sees the odd number before it: each is a release, which costs nothing on x86. */
+/* Whoever sees one of these stores sees the odd number before it: each is a release, which costs nothing on
+ * x86. */
 static void store_figures(struct vp_page_device *out, const struct vp_page_figures *now) {
     uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);

@@ -7,7 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Fields of /proc/PID/stat, counted as proc(5) does. The state is the first behind the program's name, which may hold anything. */
+/* Fields of /proc/PID/stat, counted as proc(5) does. The state is the first behind the program's name, which
+ * may hold anything. */
 enum { STATE = 3, START = 22, STACK = 28 };
 
 bool vp_process_read(int pid, struct vp_process *out) {

@@ -1,4 +1,5 @@
-/* Which process is it? A process id alone does not say: ids come back, and a program may put another in its own place. */
+/* Which process is it? A process id alone does not say: ids come back, and a program may put another in its
+ * own place. */
 #ifndef VP_BASE_PROCESS_H
 #define VP_BASE_PROCESS_H
 
@@ -6,11 +7,12 @@
 #include <stdint.h>
 
 struct vp_process {
-    uint64_t start;             /* when it began, in clock ticks since boot */
-    uint64_t stack;             /* where its stack begins, another for each exec; 0: not told to us */
+    uint64_t start; /* when it began, in clock ticks since boot */
+    uint64_t stack; /* where its stack begins, another for each exec; 0: not told to us */
 };
 
-/* Reads both from /proc, without allocating. `pid` 0: this process. False: there is no such process (a dead one that nobody waited for is none). */
+/* Reads both from /proc, without allocating. `pid` 0: this process. False: there is no such process (a dead
+ * one that nobody waited for is none). */
 bool vp_process_read(int pid, struct vp_process *out);
 
 /* The same process, and the same program in it, as far as both tell? */

@@ -1,8 +1,9 @@
 /*
  * vpool doctor: is everything there that the library needs, and does a program get its memory from it?
  *
- * Nothing is taken for granted: driver and library are tried out in processes of their own (probe.c), and what a program did it is asked for itself,
- * by VPOOL_STATS. A line begins with `ok`, with `--` where there is something to know, or with `!!` where there is something to do.
+ * Nothing is taken for granted: driver and library are tried out in processes of their own (probe.c), and
+ * what a program did it is asked for itself, by VPOOL_STATS. A line begins with `ok`, with `--` where there
+ * is something to know, or with `!!` where there is something to do.
  */
 #include "base/options.h"
 #include "base/process.h"
@@ -46,7 +47,7 @@ static void say(enum mark mark, const char *format, ...) {
 
 /* ---- processes of our own ---- */
 
-static char folder[64];         /* for what they write */
+static char folder[64]; /* for what they write */
 
 static const char *in_folder(const char *name) {
     static char path[sizeof folder + 256];
@@ -80,14 +81,16 @@ static void remove_folder(void) {
 /* How long a driver may take. The first use of a cold one takes some seconds. */
 enum { PROBE_SECONDS = 60 };
 
-/* Runs a probe, with libvpool.so if `library`; what it printed, to be freed. *stopped: why it did not come to its end, or "". */
+/* Runs a probe, with libvpool.so if `library`; what it printed, to be freed. *stopped: why it did not come to
+ * its end, or "". */
 static char *run_probe(const char *which, const char *library, char stopped[64]) {
     *stopped = 0;
     fflush(stdout);
     pid_t pid = fork();
     if (!pid) {
         char self[PATH_MAX] = "";
-        int out = open(in_folder("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600), err = open(in_folder("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        int out = open(in_folder("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+            err = open(in_folder("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
         dup2(out, STDOUT_FILENO);
         dup2(err, STDERR_FILENO);
         if (library) {
@@ -135,27 +138,32 @@ static void say_device(char *line) {
     for (size_t i = 0; i < sizeof abilities / sizeof *abilities && (word = strsep(&rest, " ")); i++) {
         bool lacking = !strncmp(word, "no-", 3);
         char *list = lacking ? lacks : has;
-        snprintf(list + strlen(list), sizeof has - strlen(list), "%s%s", *list ? ", " : "", abilities[i].meaning);
+        snprintf(list + strlen(list), sizeof has - strlen(list), "%s%s", *list ? ", " : "",
+                 abilities[i].meaning);
         if (lacking && abilities[i].without > mark)
             mark = abilities[i].without;
     }
-    say(mark, "device %d, %s, %.1f GiB: %s%s%s%s%s", number, rest ? rest : "?", (double)bytes / (1 << 30), *has ? "has " : "",
-        has, *lacks ? (*has ? "; lacks " : "lacks ") : "", lacks,
+    say(mark, "device %d, %s, %.1f GiB: %s%s%s%s%s", number, rest ? rest : "?", (double)bytes / (1 << 30),
+        *has ? "has " : "", has, *lacks ? (*has ? "; lacks " : "lacks ") : "", lacks,
         mark == WRONG ? ": its memory is left to CUDA; only newer devices and drivers can be served" : "");
 }
 
 static void say_failure(char *line) {
     int code = atoi(line);
-    const char *advice = code == CUDA_ERROR_NO_DEVICE ? "is there a GPU, does CUDA_VISIBLE_DEVICES name it, was the container given it (--gpus all)?"
-                         : code == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || code == CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
-                             ? "the kernel's driver and libcuda.so.1 are of different versions: reboot, or take the container's compat folder out of the path"
-                             : "nvidia-smi and the kernel's log may say more";
+    const char *advice =
+        code == CUDA_ERROR_NO_DEVICE
+            ? "is there a GPU, does CUDA_VISIBLE_DEVICES name it, was the container given it (--gpus all)?"
+        : code == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || code == CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
+            ? "the kernel's driver and libcuda.so.1 are of different versions: reboot, or take the "
+              "container's compat folder out of the path"
+            : "nvidia-smi and the kernel's log may say more";
     say(WRONG, "the driver: %s; %s", line + strcspn(line, " ") + 1, advice);
 }
 
 static void say_version(int version) {
     if (version < 12000)
-        say(WRONG, "driver API %d.%d is too old: before 12.0 everything is left to CUDA; update the driver", version / 1000, version % 1000 / 10);
+        say(WRONG, "driver API %d.%d is too old: before 12.0 everything is left to CUDA; update the driver",
+            version / 1000, version % 1000 / 10);
     else
         say(OK, "driver API %d.%d%s", version / 1000, version % 1000 / 10,
             version < 12050 ? " (from 12.5 on, cudaFree takes one event for all streams)" : "");
@@ -170,7 +178,9 @@ static bool check_driver(void) {
         if (*value)
             *value++ = 0;
         if (!strcmp(line, "missing"))
-            say(WRONG, "no driver: %s; install NVIDIA's, start the container with GPUs, or try vpool doctor --sim", value);
+            say(WRONG,
+                "no driver: %s; install NVIDIA's, start the container with GPUs, or try vpool doctor --sim",
+                value);
         else if (!strcmp(line, "file"))
             say(OK, "driver %s", value);
         else if (!strcmp(line, "version"))
@@ -207,13 +217,14 @@ static void check_environment(void) {
     if (!options.adopt)
         say(NOTE, "VPOOL_ADOPT=0: frameworks keep their own caches on top");
     if (options.sync_free)
-        say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain CUDA is");
+        say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain "
+                  "CUDA is");
     const char *list = getenv("LD_PRELOAD");
     if (vp_launch_preloaded())
         say(OK, "LD_PRELOAD names libvpool.so: %s", list);
     else
-        say(NOTE, "LD_PRELOAD does not name libvpool.so here: vpool run sets it for one program%s%s", list && *list ? "; it is now " : "",
-            list && *list ? list : "");
+        say(NOTE, "LD_PRELOAD does not name libvpool.so here: vpool run sets it for one program%s%s",
+            list && *list ? "; it is now " : "", list && *list ? list : "");
 }
 
 /* ---- the library ---- */
@@ -231,7 +242,8 @@ static void take_value(void *context, const char *path, const char *value) {
     const char *last = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
     unsigned long long number = strtoull(value, NULL, 10);
     if (!strncmp(path, "doors.", 6)) {
-        snprintf(s->doors + strlen(s->doors), sizeof s->doors - strlen(s->doors), "%s%s", *s->doors ? ", " : "", value);
+        snprintf(s->doors + strlen(s->doors), sizeof s->doors - strlen(s->doors), "%s%s",
+                 *s->doors ? ", " : "", value);
     } else if (!strncmp(path, "passed_on.", 10) && s->passed_count < 16) {
         snprintf(s->passed_names[s->passed_count], sizeof s->passed_names[0], "%s", last);
         s->passed[s->passed_count++] = number;
@@ -303,7 +315,8 @@ static void check_library(const char *library, bool driver) {
     else
         say(OK, "a program under libvpool.so allocates from the pool, by %s", stats.doors);
     if (stats.allocs && ipc)
-        say(NOTE, "legacy IPC of pooled memory (cudaIpcGetMemHandle, torch.multiprocessing) is refused; VPOOL_POLICY=native leaves a program that needs it as it was");
+        say(NOTE, "legacy IPC of pooled memory (cudaIpcGetMemHandle, torch.multiprocessing) is refused; "
+                  "VPOOL_POLICY=native leaves a program that needs it as it was");
     else if (stats.allocs)
         say(OK, "legacy IPC of pooled memory");
 }
@@ -314,10 +327,13 @@ static const char *reason(const char *call) {
     static const struct {
         const char *call, *reason;
     } reasons[] = {
-        { "cuMemAlloc", "no context, a device without virtual memory management, or a size that the policy leaves to CUDA" },
+        { "cuMemAlloc", "no context, a device without virtual memory management, or a size that the policy "
+                        "leaves to CUDA" },
         { "cuMemAllocPitch", "as for cuMemAlloc" },
-        { "cuMemAllocAsync", "the stream captures (the call becomes a node of its graph), or the device's pool was exchanged for a foreign one" },
-        { "cuMemAllocFromPoolAsync", "the stream captures, or the pool is one that we do not serve (made for export, or not on a device)" },
+        { "cuMemAllocAsync", "the stream captures (the call becomes a node of its graph), or the device's "
+                             "pool was exchanged for a foreign one" },
+        { "cuMemAllocFromPoolAsync", "the stream captures, or the pool is one that we do not serve (made for "
+                                     "export, or not on a device)" },
         { "cuMemPoolCreate", "a pool made for export, or not on a device, stays CUDA's" },
         { "cuMemFree", "the pointer was not ours" },
         { "cuMemFreeAsync", "the pointer was not ours, or the stream captures" },
@@ -331,13 +347,20 @@ static const char *reason(const char *call) {
 static void say_process(const char *pid, bool main, const struct stats *s) {
     const char *which = main ? "the program" : "its child";
     if (s->allocs)
-        say(OK, "%s (process %s) was served %llu allocations on %u device%s, by %s; peak live %.1f MiB, held %.1f MiB", which, pid, s->allocs,
-            s->devices, s->devices == 1 ? "" : "s", s->doors, (double)s->peak_live / (1 << 20), (double)s->peak_held / (1 << 20));
+        say(OK,
+            "%s (process %s) was served %llu allocations on %u device%s, by %s; peak live %.1f MiB, held "
+            "%.1f MiB",
+            which, pid, s->allocs, s->devices, s->devices == 1 ? "" : "s", s->doors,
+            (double)s->peak_live / (1 << 20), (double)s->peak_held / (1 << 20));
     else
-        say(WRONG, "%s (process %s) used CUDA and was served nothing: its allocator maps memory itself (PyTorch's expandable segments, JAX's default), "
-            "or all it asked for went on to CUDA", which, pid);
+        say(WRONG,
+            "%s (process %s) used CUDA and was served nothing: its allocator maps memory itself (PyTorch's "
+            "expandable segments, JAX's default), "
+            "or all it asked for went on to CUDA",
+            which, pid);
     for (unsigned i = 0; i < s->passed_count; i++)
-        say(NOTE, "process %s: %s went on to CUDA %llu times: %s", pid, s->passed_names[i], s->passed[i], reason(s->passed_names[i]));
+        say(NOTE, "process %s: %s went on to CUDA %llu times: %s", pid, s->passed_names[i], s->passed[i],
+            reason(s->passed_names[i]));
 }
 
 /* Is libvpool.so mapped in the process? */
@@ -392,7 +415,8 @@ static void check_program(char **argv, const char *library) {
         return;
     }
     if (WIFSIGNALED(status))
-        say(WRONG, "the program was ended by signal %d (%s); what it did is not known", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        say(WRONG, "the program was ended by signal %d (%s); what it did is not known", WTERMSIG(status),
+            strsignal(WTERMSIG(status)));
     else
         say(WEXITSTATUS(status) ? NOTE : OK, "the program ended with exit status %d", WEXITSTATUS(status));
     snprintf(own, sizeof own, "%d.json", (int)pid);
@@ -410,25 +434,32 @@ static void check_program(char **argv, const char *library) {
     if (entries)
         closedir(entries);
     if (!processes && !obstacle && !WIFSIGNALED(status))
-        say(WRONG, seen ? "libvpool.so was in the program, but no process used CUDA through it to its end (vpool help why-not)"
-                        : "libvpool.so was not seen in the program, and no process used CUDA through it (vpool help why-not)");
+        say(WRONG, seen ? "libvpool.so was in the program, but no process used CUDA through it to its end "
+                          "(vpool help why-not)"
+                        : "libvpool.so was not seen in the program, and no process used CUDA through it "
+                          "(vpool help why-not)");
 }
 
 /* ---- the command ---- */
 
 static void help(void) {
     puts("usage: vpool doctor [--sim[=SIZE]] [--] [PROGRAM [ARGUMENT…]]\n\n"
-         "Tries out the driver and the library on this machine. With a program, runs it under libvpool.so and tells by which\n"
-         "calls it came, what was served, what went on to CUDA and why; its child processes too.\n\n"
+         "Tries out the driver and the library on this machine. With a program, runs it\n"
+         "under libvpool.so and tells by which calls it came, what was served, what went\n"
+         "on to CUDA and why; its child processes too.\n\n"
          "  --sim[=SIZE]   on the simulated driver, as vpool run has it\n"
          "  --help\n\n"
-         "A line begins with ok, with -- where there is something to know, or with !! where there is something to do. The exit\n"
-         "status is 1 if there is any of those, else 0.");
+         "A line begins with ok, with -- where there is something to know, or with !!\n"
+         "where there is something to do. The exit status is 1 if there is any of those,\n"
+         "else 0.");
 }
 
 int vp_tool_doctor(int argc, char **argv) {
     static const struct option long_options[] = {
-        { "sim", optional_argument, NULL, 's' }, { "probe", required_argument, NULL, 'p' }, { "help", no_argument, NULL, 'h' }, { 0 },
+        { "sim", optional_argument, NULL, 's' },
+        { "probe", required_argument, NULL, 'p' },
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
     };
     char library[PATH_MAX], sim_folder[PATH_MAX];
     const char *capacity = NULL;
@@ -447,7 +478,8 @@ int vp_tool_doctor(int argc, char **argv) {
         }
     }
     if (capacity && !vp_launch_is_size(capacity))
-        return vp_tool_usage("doctor", "'%s' is no size: a number, perhaps with K, M, G or T behind", capacity);
+        return vp_tool_usage("doctor", "'%s' is no size: a number, perhaps with K, M, G or T behind",
+                             capacity);
     snprintf(folder, sizeof folder, "/tmp/vpool-doctor-XXXXXX");
     if (!mkdtemp(folder)) {
         fprintf(stderr, "vpool doctor: /tmp: %s\n", strerror(errno));
@@ -456,7 +488,8 @@ int vp_tool_doctor(int argc, char **argv) {
     if (sim && vp_launch_sim(sim_folder))
         vp_launch_simulate(sim_folder, capacity);
     else if (sim)
-        say(WRONG, "the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool", VP_PREFIX, VP_LIBDIR);
+        say(WRONG, "the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool", VP_PREFIX,
+            VP_LIBDIR);
     bool driver = check_driver();
     check_environment();
     bool found = vp_launch_library(library);

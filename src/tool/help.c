@@ -68,8 +68,8 @@ int vp_tool_help(int argc, char **argv) {
         puts("usage: vpool help [TOPIC | COMMAND]\n"
              "       vpool help --man vpool|libvpool\n"
              "       vpool help --completion\n\n"
-             "Explains a topic; without one, lists all. The last two print the manual pages and what bash needs to complete\n"
-             "the command's words.");
+             "Explains a topic; without one, lists all. The last two print the manual pages\n"
+             "and what bash needs to complete the command's words.");
         return 0;
     }
     if (argc == 1) {
@@ -80,7 +80,8 @@ int vp_tool_help(int argc, char **argv) {
         vp_completion();
         return 0;
     }
-    if (!strcmp(argv[1], "--man") && argc == 3 && (!strcmp(argv[2], "vpool") || !strcmp(argv[2], "libvpool"))) {
+    if (!strcmp(argv[1], "--man") && argc == 3 &&
+        (!strcmp(argv[2], "vpool") || !strcmp(argv[2], "libvpool"))) {
         (*argv[2] == 'v' ? vp_man_vpool : vp_man_libvpool)();
         return 0;
     }

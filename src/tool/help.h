@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* A topic. Its text is paragraphs with empty lines between; lines that begin with two spaces stay as they are. */
+/* A topic. Its text is paragraphs with empty lines between; lines that begin with two spaces stay as they
+ * are. */
 struct vp_help_topic {
     const char *name, *title, *text;
 };

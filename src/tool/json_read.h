@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* One value that is no object or array, with the path to it ("devices.0.allocs"); of strings, the text. Both valid during the call only. */
+/* One value that is no object or array, with the path to it ("devices.0.allocs"); of strings, the text. Both
+ * valid during the call only. */
 typedef void vp_json_value_fn(void *context, const char *path, const char *value);
 
 /* Calls `value` for each in order. False: not JSON, or too deep; what came before has been told. */

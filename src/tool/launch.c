@@ -24,7 +24,8 @@ static bool find(char folder[PATH_MAX], const char *const places[], const char *
     *slash = 0;
     for (; *places; places++) {
         bool absolute = **places == '/';
-        int length = snprintf(path, sizeof path, "%s%s%s/%s", absolute ? "" : self, absolute ? "" : "/", *places, file);
+        int length = snprintf(path, sizeof path, "%s%s%s/%s", absolute ? "" : self, absolute ? "" : "/",
+                              *places, file);
         if (length < 0 || length >= PATH_MAX || access(path, R_OK) || !realpath(path, folder))
             continue;
         /* The file itself may be a link elsewhere; its folder counts, as named here. */
@@ -42,7 +43,8 @@ bool vp_launch_library(char path[PATH_MAX]) {
 }
 
 bool vp_launch_sim(char folder[PATH_MAX]) {
-    static const char *const places[] = { "sim", "../" VP_LIBDIR "/vpool", VP_PREFIX "/" VP_LIBDIR "/vpool", NULL };
+    static const char *const places[] = { "sim", "../" VP_LIBDIR "/vpool", VP_PREFIX "/" VP_LIBDIR "/vpool",
+                                          NULL };
     return find(folder, places, DRIVER);
 }
 
@@ -66,7 +68,8 @@ bool vp_launch_preloaded(void) {
     const char *list = getenv("LD_PRELOAD");
     for (const char *at = list; at && *at; at += strcspn(at, ": "), at += strspn(at, ": ")) {
         size_t length = strcspn(at, ": "), wanted = strlen(LIBRARY);
-        if (length >= wanted && !memcmp(at + length - wanted, LIBRARY, wanted) && (length == wanted || at[length - wanted - 1] == '/'))
+        if (length >= wanted && !memcmp(at + length - wanted, LIBRARY, wanted) &&
+            (length == wanted || at[length - wanted - 1] == '/'))
             return true;
     }
     return false;
@@ -106,7 +109,9 @@ static bool find_program(const char *name, char path[PATH_MAX]) {
         return snprintf(path, PATH_MAX, "%s", name) < PATH_MAX && !access(path, X_OK);
     for (const char *at = list ? list : "/bin:/usr/bin"; *at; at += *at == ':') {
         size_t length = strcspn(at, ":");
-        if (snprintf(path, PATH_MAX, "%.*s/%s", length ? (int)length : 1, length ? at : ".", name) < PATH_MAX && !access(path, X_OK))
+        if (snprintf(path, PATH_MAX, "%.*s/%s", length ? (int)length : 1, length ? at : ".", name) <
+                PATH_MAX &&
+            !access(path, X_OK))
             return true;
         at += length;
     }
@@ -122,7 +127,8 @@ static const char *obstacle_in_elf(int fd, const unsigned char *head, size_t n) 
         return "is built for another word size than the library";
     for (int i = 0; i < elf->e_phnum; i++) {
         Elf64_Phdr program;
-        if (pread(fd, &program, sizeof program, (off_t)(elf->e_phoff + (size_t)i * elf->e_phentsize)) != sizeof program)
+        if (pread(fd, &program, sizeof program, (off_t)(elf->e_phoff + (size_t)i * elf->e_phentsize)) !=
+            sizeof program)
             return NULL;
         if (program.p_type == PT_INTERP)
             return NULL;
@@ -137,7 +143,8 @@ static const char *obstacle_in_file(const char *path, int depth) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
     if (n > 0 && !fstat(fd, &st) &&
-        (((st.st_mode & S_ISUID) && st.st_uid != getuid()) || ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
+        (((st.st_mode & S_ISUID) && st.st_uid != getuid()) ||
+         ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
         why = "runs with raised privileges and ignores LD_PRELOAD";
     else if (n > SELFMAG && !memcmp(head, ELFMAG, SELFMAG))
         why = obstacle_in_elf(fd, head, (size_t)n);

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* libvpool.so, and the folder of the simulated libcuda.so.1: beside this command, as a build leaves them, or where they were installed. False, with nothing
- * written: not found. */
+/* libvpool.so, and the folder of the simulated libcuda.so.1: beside this command, as a build leaves them, or
+ * where they were installed. False, with nothing written: not found. */
 bool vp_launch_library(char path[PATH_MAX]);
 bool vp_launch_sim(char folder[PATH_MAX]);
 
@@ -20,10 +20,12 @@ void vp_launch_simulate(const char *folder, const char *capacity);
 /* Is that a size that VPOOL_SIM takes: a number, perhaps with K, M, G or T behind? */
 bool vp_launch_is_size(const char *text);
 
-/* Why a program, found as execvp() does, will not load the library: a constant, or NULL where nothing speaks against it. */
+/* Why a program, found as execvp() does, will not load the library: a constant, or NULL where nothing speaks
+ * against it. */
 const char *vp_launch_obstacle(const char *program);
 
-/* Becomes the program. Returns only if that fails: the exit status, as a shell's (127: not found, else 126), after a message of `command`. */
+/* Becomes the program. Returns only if that fails: the exit status, as a shell's (127: not found, else 126),
+ * after a message of `command`. */
 int vp_launch_exec(const char *command, char **argv);
 
 #endif

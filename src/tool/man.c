@@ -11,7 +11,8 @@
 static const struct setting {
     const char *kind, *field, *variable, *fallback, *allowed, *sentence;
 } settings[] = {
-#define SETTING(kind, field, variable, fallback, allowed, sentence) { #kind, #field, variable, fallback, allowed, sentence },
+#define SETTING(kind, field, variable, fallback, allowed, sentence)                                          \
+    { #kind, #field, variable, fallback, allowed, sentence },
     VP_OPTIONS(SETTING)
 #undef SETTING
 };
@@ -20,7 +21,8 @@ enum { SETTINGS = sizeof settings / sizeof *settings };
 
 /* ---- mdoc ---- */
 
-/* Text that roff leaves as it is, up to `length` bytes. In running text a sentence begins a line, so that roff sees where the one before ends. */
+/* Text that roff leaves as it is, up to `length` bytes. In running text a sentence begins a line, so that
+ * roff sees where the one before ends. */
 static void put(const char *text, size_t length, bool running) {
     if (length && (*text == '.' || *text == '\''))
         fputs("\\&", stdout);
@@ -82,9 +84,10 @@ static void head(const char *name, const char *title, int section, const char *w
 
 void vp_man_vpool(void) {
     head("vpool", "VPOOL", 1, "run programs under libvpool.so and see what their memory does");
-    puts(".Sh SYNOPSIS\n.Nm vpool\n.Ar command\n.Op Ar argument ...\n.Sh DESCRIPTION\n"
-         "The command beside\n.Xr libvpool 7 ,\na GPU memory allocator that is preloaded into CUDA programs.\n"
-         "The library does not need it.");
+    puts(
+        ".Sh SYNOPSIS\n.Nm vpool\n.Ar command\n.Op Ar argument ...\n.Sh DESCRIPTION\n"
+        "The command beside\n.Xr libvpool 7 ,\na GPU memory allocator that is preloaded into CUDA programs.\n"
+        "The library does not need it.");
     for (size_t i = 0; i < vp_tool_command_count; i++) {
         char *text = vp_help_of_command(i);
         printf(".Ss vpool %s\n", vp_tool_commands[i].name);
@@ -92,9 +95,11 @@ void vp_man_vpool(void) {
             put_text(text, true);
         free(text);
     }
-    puts(".Sh FILES\n.Bl -tag -width Ds\n.It Pa /dev/shm/vpool-UID-PID\nwhat a process under the library publishes for\n.Ic vpool top\n.El\n"
+    puts(".Sh FILES\n.Bl -tag -width Ds\n.It Pa /dev/shm/vpool-UID-PID\nwhat a process under the library "
+         "publishes for\n.Ic vpool top\n.El\n"
          ".Sh EXIT STATUS\n0; 1 after a failure; 2 after wrong arguments.\n"
-         ".Ic vpool run\nends as its program does, with 127 if that is not found and 126 if it cannot be run.\n"
+         ".Ic vpool run\nends as its program does, with 127 if that is not found and 126 if it cannot be "
+         "run.\n"
          ".Ic vpool doctor\nends with 1 if there is something to do.\n"
          ".Sh SEE ALSO\n.Xr libvpool 7");
 }
@@ -103,7 +108,8 @@ void vp_man_libvpool(void) {
     head("libvpool", "LIBVPOOL", 7, "GPU memory from one pool, for programs as they are");
     puts(".Sh SYNOPSIS\n.Ev LD_PRELOAD Ns = Ns Pa libvpool.so\n.Ar program\n.Sh DESCRIPTION\n"
          "Loaded into a program, the library takes the place of CUDA's allocator behind\n"
-         ".Fn cudaMalloc ,\n.Fn cudaMallocAsync\nand their driver calls, and serves them from one pool of virtual memory on each device.\n"
+         ".Fn cudaMalloc ,\n.Fn cudaMallocAsync\nand their driver calls, and serves them from one pool of "
+         "virtual memory on each device.\n"
          "When free memory lies in pieces, it maps the pieces side by side into one range;\n"
          "when memory is freed on one stream and wanted on another, it knows from when on that is safe.\n"
          "It needs nothing but libc, and finds the program's own CUDA at run time.\n"
@@ -137,7 +143,8 @@ static void put_options(const char *text) {
         const char *before = at > text ? at - 1 : "\n";
         bool again = false;
         for (const char *old = text; length > 2 && old < at && !again; old++)
-            again = !strncmp(old, at, length) && !strchr("abcdefghijklmnopqrstuvwxyz0123456789-", old[length]);
+            again =
+                !strncmp(old, at, length) && !strchr("abcdefghijklmnopqrstuvwxyz0123456789-", old[length]);
         if (length > 2 && !again && strchr(" \n[|", *before))
             printf(" %.*s", (int)length, at);
         at += length;
@@ -152,7 +159,8 @@ static void put_words(const char *list) {
 }
 
 void vp_completion(void) {
-    puts("# Completion of the words of vpool, for bash; for zsh after `autoload -U bashcompinit && bashcompinit`.\n"
+    puts("# Completion of the words of vpool, for bash; for zsh after `autoload -U bashcompinit && "
+         "bashcompinit`.\n"
          "# Printed by `vpool help --completion`.\n"
          "_vpool()\n{\n"
          "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} options= i\n"
@@ -168,7 +176,8 @@ void vp_completion(void) {
          "    # Behind the program's name, the words are the program's.\n"
          "    if [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then\n"
          "        for ((i = 2; i < COMP_CWORD; i++)); do\n"
-         "            [[ ${COMP_WORDS[i]} == -* || ${COMP_WORDS[i]} == '=' || ${COMP_WORDS[i - 1]} == '=' ]] || return\n"
+         "            [[ ${COMP_WORDS[i]} == -* || ${COMP_WORDS[i]} == '=' || ${COMP_WORDS[i - 1]} == '=' ]] "
+         "|| return\n"
          "        done\n"
          "    fi\n"
          "    case ${COMP_WORDS[1]} in");
@@ -181,7 +190,8 @@ void vp_completion(void) {
     }
     puts("    esac\n    case $before in");
     for (size_t i = 0; i < SETTINGS; i++) {
-        if (!strcmp(settings[i].kind, "FOREIGN") || !strchr(settings[i].allowed, ',') || strstr(settings[i].allowed, "FILE"))
+        if (!strcmp(settings[i].kind, "FOREIGN") || !strchr(settings[i].allowed, ',') ||
+            strstr(settings[i].allowed, "FILE"))
             continue;
         printf("    --");
         for (const char *c = settings[i].field; *c; c++)

@@ -48,15 +48,17 @@ static struct vp_shared_page *map(const char *file) {
     int fd = open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return NULL;
-    bool good = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size >= VP_PAGE_SIZE;
+    bool good =
+        !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size >= VP_PAGE_SIZE;
     void *page = good ? mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     return page == MAP_FAILED ? NULL : page;
 }
 
 static bool readable(const struct vp_shared_page *page) {
-    return atomic_load_explicit(&page->magic, memory_order_acquire) == VP_PAGE_MAGIC && page->version == VP_PAGE_VERSION &&
-           page->size >= VP_PAGE_SIZE && page->namespace == vp_process_namespace();
+    return atomic_load_explicit(&page->magic, memory_order_acquire) == VP_PAGE_MAGIC &&
+           page->version == VP_PAGE_VERSION && page->size >= VP_PAGE_SIZE &&
+           page->namespace == vp_process_namespace();
 }
 
 /* The figures of one moment, unless the writer is so busy that a hundred tries meet it writing. */
@@ -72,11 +74,13 @@ static void read_figures(struct vp_page_device *device, struct vp_page_figures *
     } while ((before != after || before & 1) && ++tries < 100);
 }
 
-static const struct vp_row *row_before(const struct vp_sample *before, const struct vp_watched *w, uint64_t device) {
+static const struct vp_row *row_before(const struct vp_sample *before, const struct vp_watched *w,
+                                       uint64_t device) {
     for (unsigned i = 0; before && i < before->row_count; i++) {
         const struct vp_row *row = &before->rows[i];
         const struct vp_shared_page *page = before->processes[row->process].page;
-        if (row->device == device && page->pid == w->page->pid && vp_process_same(&page->process, &w->page->process))
+        if (row->device == device && page->pid == w->page->pid &&
+            vp_process_same(&page->process, &w->page->process))
             return row;
     }
     return NULL;
@@ -101,7 +105,10 @@ static int add_process(struct vp_sample *s, const struct vp_sample *before, stru
     read_command(w, page->pid);
     for (uint32_t i = 0; i < devices; i++) {
         struct vp_row *row = &rows[s->row_count++];
-        *row = (struct vp_row){ .device = page->device[i].device, .process = s->process_count, .allocs_per_s = -1, .driver_calls_per_s = -1 };
+        *row = (struct vp_row){ .device = page->device[i].device,
+                                .process = s->process_count,
+                                .allocs_per_s = -1,
+                                .driver_calls_per_s = -1 };
         read_figures(&page->device[i], &row->now);
         const struct vp_row *then = row_before(before, w, row->device);
         double seconds = then ? (double)(s->ns - before->ns) / 1e9 : 0;
@@ -122,7 +129,8 @@ static bool wanted(int pid, const int *pids, unsigned count) {
     return count == 0;
 }
 
-int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids, unsigned pid_count) {
+int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids,
+                   unsigned pid_count) {
     char file[96];
     int err = 0;
     struct vp_sample s = { .ns = vp_clock_ns() };

@@ -77,7 +77,8 @@ int vp_probe_driver(void) {
         printf("device %d %zu", i, bytes);
         for (size_t k = 0; k < sizeof abilities / sizeof *abilities; k++) {
             int has = 0;
-            printf(" %s%s", !attribute(&has, abilities[k].attribute, device) && has ? "" : "no-", abilities[k].name);
+            printf(" %s%s", !attribute(&has, abilities[k].attribute, device) && has ? "" : "no-",
+                   abilities[k].name);
         }
         printf(" %s\n", text);
     }

@@ -1,8 +1,9 @@
 /*
  * vpool run: a program under the library.
  *
- * The command becomes the program: its id, its terminal, its signals and its exit status are the program's own, and there is nothing left that could
- * stand between. What is printed at the end, the library prints, in the program.
+ * The command becomes the program: its id, its terminal, its signals and its exit status are the program's
+ * own, and there is nothing left that could stand between. What is printed at the end, the library prints, in
+ * the program.
  */
 #include "base/options.h"
 #include "tool/launch.h"
@@ -44,17 +45,20 @@ static bool stands_alone(const struct setting *s) {
 
 static void help(void) {
     puts("usage: vpool run [OPTION…] [--] PROGRAM [ARGUMENT…]\n\n"
-         "Runs a program under libvpool.so, and prints at its end what the library did. Everything else is as without:\n"
-         "the exit status and the signals are the program's own.\n\n"
-         "  --sim[=SIZE]       on the simulated driver, whose device has SIZE bytes (K, M, G or T may stand behind)\n"
-         "  --quiet            no summary at the end\n"
+         "Runs a program under libvpool.so, and prints at its end what the library did.\n"
+         "Everything else is as without: the process id, the exit status and the signals\n"
+         "are the program's own.\n\n"
+         "  --sim[=SIZE]   on the simulated driver, whose device has SIZE bytes (K, M, G or\n"
+         "                 T may stand behind)\n"
+         "  --quiet        no summary at the end\n"
          "  --help\n\n"
-         "The library's options, each of which sets the variable of its name (see vpool options):\n");
+         "The library's options, each of which sets the variable of its name:\n");
     for (size_t i = 0; i < SETTINGS; i++) {
         if (settings[i].kind == FOREIGN)
             continue;
         bool alone = stands_alone(&settings[i]);
-        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", settings[i].allowed, alone ? "]" : "", settings[i].sentence);
+        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", settings[i].allowed,
+               alone ? "]" : "", settings[i].sentence);
     }
 }
 
@@ -92,7 +96,9 @@ int vp_tool_run(int argc, char **argv) {
     char library[PATH_MAX], folder[PATH_MAX];
     for (size_t i = 0; i < SETTINGS; i++)
         options[i] = (struct option){ settings[i].kind == FOREIGN ? "help" : option_name(i),
-                                      settings[i].kind == FOREIGN ? no_argument : stands_alone(&settings[i]) ? optional_argument : required_argument,
+                                      settings[i].kind == FOREIGN  ? no_argument
+                                      : stands_alone(&settings[i]) ? optional_argument
+                                                                   : required_argument,
                                       NULL, settings[i].kind == FOREIGN ? HELP : (int)i };
     opterr = 0;
     optind = 0;
@@ -119,16 +125,21 @@ int vp_tool_run(int argc, char **argv) {
     if (optind == argc)
         return vp_tool_usage("run", "no program given");
     if (!vp_launch_library(library)) {
-        fprintf(stderr, "vpool run: libvpool.so is neither beside this command nor in %s/%s\n", VP_PREFIX, VP_LIBDIR);
+        fprintf(stderr, "vpool run: libvpool.so is neither beside this command nor in %s/%s\n", VP_PREFIX,
+                VP_LIBDIR);
         return 1;
     }
     if (!vp_launch_preload(library)) {
-        fprintf(stderr, "vpool run: %s: LD_PRELOAD cannot hold a path with a space or a colon; move it\n", library);
+        fprintf(stderr, "vpool run: %s: LD_PRELOAD cannot hold a path with a space or a colon; move it\n",
+                library);
         return 1;
     }
     if (sim) {
         if (!vp_launch_sim(folder)) {
-            fprintf(stderr, "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n", VP_PREFIX, VP_LIBDIR);
+            fprintf(
+                stderr,
+                "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n",
+                VP_PREFIX, VP_LIBDIR);
             return 1;
         }
         vp_launch_simulate(folder, capacity);

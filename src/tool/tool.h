@@ -1,4 +1,5 @@
-/* The subcommands of `vpool`. Each takes its own arguments (argv[0] is its name) and returns the exit status: 0, 1 for a failure, 2 for wrong usage. */
+/* The subcommands of `vpool`. Each takes its own arguments (argv[0] is its name) and returns the exit status:
+ * 0, 1 for a failure, 2 for wrong usage. */
 #ifndef VP_TOOL_H
 #define VP_TOOL_H
 

@@ -1,4 +1,5 @@
-/* vpool top: what the pools of this user's processes hold. This file is the table, JSON and Prometheus's text; watch.c is the terminal. */
+/* vpool top: what the pools of this user's processes hold. This file is the table, JSON and Prometheus's
+ * text; watch.c is the terminal. */
 #include "tool/top.h"
 
 #include "base/json.h"
@@ -15,8 +16,9 @@
 /* ---- the table ---- */
 
 const struct vp_top_order vp_top_orders[] = {
-    { 'l', "live" },  { 'h', "held" },  { 'f', "free" },          { 'e', "efficiency" }, { 'a', "allocations" },
-    { 'c', "calls" }, { 'w', "waits" }, { 'p', "process id" }, { 0 },
+    { 'l', "live" },       { 'h', "held" },        { 'f', "free" },
+    { 'e', "efficiency" }, { 'a', "allocations" }, { 'c', "calls" },
+    { 'w', "waits" },      { 'p', "process id" },  { 0 },
 };
 
 bool vp_top_is_order(char key) {
@@ -56,7 +58,8 @@ static int compare(const void *a, const void *b, void *context) {
 
 void vp_top_sort(struct vp_sample *sample, char key) {
     if (sample->row_count)
-        qsort_r(sample->rows, sample->row_count, sizeof *sample->rows, compare, &(struct sorting){ sample, key });
+        qsort_r(sample->rows, sample->row_count, sizeof *sample->rows, compare,
+                &(struct sorting){ sample, key });
 }
 
 static const char *human(char text[16], double bytes) {
@@ -74,17 +77,20 @@ static const char *rate(char text[16], double per_s) {
 }
 
 void vp_top_head(FILE *out) {
-    fprintf(out, "%8s %3s %8s %8s %8s %5s %9s %8s %8s %4s %-7s %s", "PID", "DEV", "LIVE", "HELD", "FREE", "EFF%", "ALLOC/S", "CALLS/S", "WAITS", "OOM",
-            "POLICY", "COMMAND");
+    fprintf(out, "%8s %3s %8s %8s %8s %5s %9s %8s %8s %4s %-7s %s", "PID", "DEV", "LIVE", "HELD", "FREE",
+            "EFF%", "ALLOC/S", "CALLS/S", "WAITS", "OOM", "POLICY", "COMMAND");
 }
 
 void vp_top_row(FILE *out, const struct vp_sample *s, const struct vp_row *row) {
     const struct vp_watched *w = &s->processes[row->process];
     char live[16], held[16], spare[16], allocs[16], calls[16];
-    fprintf(out, "%8u %3llu %8s %8s %8s %5.1f %9s %8s %8llu %4llu %-7s %s", w->page->pid, (unsigned long long)row->device,
-            human(live, (double)row->now.live_bytes), human(held, (double)row->now.held_bytes), human(spare, (double)vp_row_free(row)),
-            100 * vp_row_efficiency(row), rate(allocs, row->allocs_per_s), rate(calls, row->driver_calls_per_s),
-            (unsigned long long)(row->now.waits_gpu + row->now.waits_host), (unsigned long long)row->now.ooms, w->policy, w->command);
+    fprintf(out, "%8u %3llu %8s %8s %8s %5.1f %9s %8s %8llu %4llu %-7s %s", w->page->pid,
+            (unsigned long long)row->device, human(live, (double)row->now.live_bytes),
+            human(held, (double)row->now.held_bytes), human(spare, (double)vp_row_free(row)),
+            100 * vp_row_efficiency(row), rate(allocs, row->allocs_per_s),
+            rate(calls, row->driver_calls_per_s),
+            (unsigned long long)(row->now.waits_gpu + row->now.waits_host), (unsigned long long)row->now.ooms,
+            w->policy, w->command);
 }
 
 void vp_top_totals(FILE *out, const struct vp_sample *s) {
@@ -94,8 +100,9 @@ void vp_top_totals(FILE *out, const struct vp_sample *s) {
         lives += s->rows[i].now.live_bytes;
         helds += s->rows[i].now.held_bytes;
     }
-    fprintf(out, "%u process%s: %s live, %s held, %s free", s->process_count, s->process_count == 1 ? "" : "es",
-            human(live, (double)lives), human(held, (double)helds), human(spare, helds > lives ? (double)(helds - lives) : 0));
+    fprintf(out, "%u process%s: %s live, %s held, %s free", s->process_count,
+            s->process_count == 1 ? "" : "es", human(live, (double)lives), human(held, (double)helds),
+            human(spare, helds > lives ? (double)(helds - lives) : 0));
 }
 
 static void print_plain(const struct vp_sample *s) {
@@ -176,16 +183,20 @@ static void labels(FILE *out, const struct vp_watched *w) {
 static void print_metrics(FILE *out, const struct vp_sample *s) {
     enum { gauge, counter };
     static const char *const types[] = { "gauge", "counter" }, *const suffixes[] = { "", "_total" };
-#define METRIC(field, kind, meaning)                                                                                         \
-    fprintf(out, "# HELP vpool_%s%s %s\n# TYPE vpool_%s%s %s\n", #field, suffixes[kind], meaning, #field, suffixes[kind], types[kind]); \
-    for (unsigned i = 0; i < s->row_count; i++) {                                                                            \
-        fprintf(out, "vpool_%s%s", #field, suffixes[kind]);                                                                  \
-        labels(out, &s->processes[s->rows[i].process]);                                                                      \
-        fprintf(out, ",device=\"%llu\"} %llu\n", (unsigned long long)s->rows[i].device, (unsigned long long)s->rows[i].now.field); \
+#define METRIC(field, kind, meaning)                                                                         \
+    fprintf(out, "# HELP vpool_%s%s %s\n# TYPE vpool_%s%s %s\n", #field, suffixes[kind], meaning, #field,    \
+            suffixes[kind], types[kind]);                                                                    \
+    for (unsigned i = 0; i < s->row_count; i++) {                                                            \
+        fprintf(out, "vpool_%s%s", #field, suffixes[kind]);                                                  \
+        labels(out, &s->processes[s->rows[i].process]);                                                      \
+        fprintf(out, ",device=\"%llu\"} %llu\n", (unsigned long long)s->rows[i].device,                      \
+                (unsigned long long)s->rows[i].now.field);                                                   \
     }
     VP_PAGE_FIGURES(METRIC)
 #undef METRIC
-    fprintf(out, "# HELP vpool_passed_on_total Calls that went on to CUDA.\n# TYPE vpool_passed_on_total counter\n");
+    fprintf(
+        out,
+        "# HELP vpool_passed_on_total Calls that went on to CUDA.\n# TYPE vpool_passed_on_total counter\n");
     for (unsigned p = 0; p < s->process_count; p++) {
         fprintf(out, "vpool_passed_on_total");
         labels(out, &s->processes[p]);
@@ -216,25 +227,31 @@ static int write_metrics(const char *file, const struct vp_sample *s) {
 
 static void help(void) {
     puts("usage: vpool top [OPTION…] [PID…]\n\n"
-         "Shows, for every process of yours under libvpool.so and each of its devices, what is live, what the pool holds and\n"
-         "has free, how many allocations it serves and how many calls it makes to the driver, and where it waited.\n"
-         "On a terminal the table is shown anew until q; else it is printed once.\n\n"
-         "  -d SECONDS              from one look to the next (default 1; 0.1 where the table is printed once)\n"
-         "  --sort KEY              the column to begin with, by its key (default h)\n"
-         "  --once                  print the table once\n"
-         "  --json                  print all figures as JSON, once\n"
-         "  --prometheus[=FILE]     print them as Prometheus reads them, or write FILE in one step; with -d, again and again\n"
+         "Shows, for every process of yours under libvpool.so and each of its devices,\n"
+         "what is live, what the pool holds and has free, how many allocations it serves\n"
+         "and how many calls it makes to the driver, and how often it waited. On a\n"
+         "terminal the table is shown anew until q; else it is printed once.\n\n"
+         "  -d SECONDS           from one look to the next (default 1; 0.1 where the table\n"
+         "                       is printed once)\n"
+         "  --sort KEY           the column to begin with, by its key (default h)\n"
+         "  --once               print the table once\n"
+         "  --json               print all figures as JSON, once\n"
+         "  --prometheus[=FILE]  print them as Prometheus reads them, or write FILE in one\n"
+         "                       step; with -d again and again\n"
          "  --help\n\n"
-         "Keys: arrows choose a process; d makes it write a dump, t makes it give idle memory back to the device (both as soon as\n"
-         "it allocates or frees next); q ends. The table is sorted by l live, h held, f free, e efficiency, a allocations, c calls,\n"
-         "w waits, p process id.\n\n"
-         "FREE is held and not live; EFF% is the peak of what was live by the peak of what was held. What a process did on its fast\n"
-         "path since it last left it is not yet counted: at most some thousand allocations for each stream. Processes under\n"
-         "VPOOL_PAGE=0 or VPOOL_POLICY=native, of other users and in other containers are not seen.");
+         "Keys: arrows choose a process; d makes it write a dump, t makes it give idle\n"
+         "memory back to the device when it allocates or frees next; q ends. The table is\n"
+         "sorted by l live, h held, f free, e efficiency, a allocations, c calls, w waits,\n"
+         "p process id.\n\n"
+         "FREE is held and not live; EFF% is the peak of what was live by the peak of what\n"
+         "was held. What a stream's fast path did since the process last left it is not\n"
+         "yet counted: at most some thousand allocations. Not seen are processes under\n"
+         "VPOOL_PAGE=0 or VPOOL_POLICY=native, of other users and in other containers.");
 }
 
 static int pause_for(double seconds) {
-    return nanosleep(&(struct timespec){ (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) }, NULL);
+    return nanosleep(&(struct timespec){ (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) },
+                     NULL);
 }
 
 /* Two looks, for the rates. */
@@ -253,8 +270,12 @@ static int look(struct vp_sample *s, const struct vp_top_options *o) {
 int vp_tool_top(int argc, char **argv) {
     enum { ONCE = 256, JSON, PROMETHEUS, SORT, HELP };
     static const struct option long_options[] = {
-        { "once", no_argument, NULL, ONCE },   { "json", no_argument, NULL, JSON }, { "prometheus", optional_argument, NULL, PROMETHEUS },
-        { "sort", required_argument, NULL, SORT }, { "help", no_argument, NULL, HELP }, { 0 },
+        { "once", no_argument, NULL, ONCE },
+        { "json", no_argument, NULL, JSON },
+        { "prometheus", optional_argument, NULL, PROMETHEUS },
+        { "sort", required_argument, NULL, SORT },
+        { "help", no_argument, NULL, HELP },
+        { 0 },
     };
     struct vp_top_options o = { .order = 'h' };
     int how = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? 0 : ONCE, *pids = NULL, status;
@@ -317,7 +338,9 @@ int vp_tool_top(int argc, char **argv) {
                 print_metrics(stdout, &s);
         } while (again && !status && !(s.process_count ? 0 : pause_for(o.seconds)));
         if (!status && o.pid_count && !s.process_count) {
-            fprintf(stderr, "vpool top: no such process of yours is under libvpool.so, or it has not allocated yet\n");
+            fprintf(
+                stderr,
+                "vpool top: no such process of yours is under libvpool.so, or it has not allocated yet\n");
             status = 1;
         }
         vp_sample_drop(&s);

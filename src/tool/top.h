@@ -27,7 +27,7 @@ void vp_top_totals(FILE *out, const struct vp_sample *sample);
 struct vp_top_options {
     const int *pids;
     unsigned pid_count;
-    double seconds;             /* from one sample to the next */
+    double seconds; /* from one sample to the next */
     char order;
 };
 

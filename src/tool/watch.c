@@ -1,8 +1,9 @@
 /*
  * vpool top on a terminal: the table, shown anew at intervals, and keys.
  *
- * Plain ANSI, on the terminal's second screen: the picture is drawn over the old one, each line cleared behind its end, in one write, so that nothing
- * flickers. Whatever ends the command, a signal or q, the terminal is as it was.
+ * Plain ANSI, on the terminal's second screen: the picture is drawn over the old one, each line cleared
+ * behind its end, in one write, so that nothing flickers. Whatever ends the command, a signal or q, the
+ * terminal is as it was.
  */
 #include "tool/top.h"
 
@@ -24,7 +25,7 @@
 static const double FIRST_SECONDS = 0.2;
 
 static struct termios terminal_before;
-static volatile sig_atomic_t caught;    /* a signal that ends or stops us; 0: none */
+static volatile sig_atomic_t caught; /* a signal that ends or stops us; 0: none */
 
 static void on_signal(int number) {
     if (number != SIGWINCH)
@@ -63,14 +64,15 @@ struct view {
     const struct vp_top_options *options;
     struct vp_sample sample;
     char order;
-    uint32_t pid;               /* of the row chosen, with its device; 0: none */
+    uint32_t pid; /* of the row chosen, with its device; 0: none */
     uint64_t device;
     char message[160];
 };
 
 static unsigned chosen_row(const struct view *v) {
     for (unsigned i = 0; i < v->sample.row_count; i++)
-        if (v->sample.processes[v->sample.rows[i].process].page->pid == v->pid && v->sample.rows[i].device == v->device)
+        if (v->sample.processes[v->sample.rows[i].process].page->pid == v->pid &&
+            v->sample.rows[i].device == v->device)
             return i;
     return v->sample.row_count;
 }
@@ -79,7 +81,10 @@ static void choose(struct view *v, int step) {
     unsigned n = v->sample.row_count, at = chosen_row(v);
     if (!n)
         return;
-    at = at == n ? (step > 0 ? 0 : n - 1) : (unsigned)((int)at + step < 0 ? 0 : (int)at + step >= (int)n ? (int)n - 1 : (int)at + step);
+    at = at == n ? (step > 0 ? 0 : n - 1)
+                 : (unsigned)((int)at + step < 0         ? 0
+                              : (int)at + step >= (int)n ? (int)n - 1
+                                                         : (int)at + step);
     v->pid = v->sample.processes[v->sample.rows[at].process].page->pid;
     v->device = v->sample.rows[at].device;
 }
@@ -103,18 +108,21 @@ static void draw(const struct view *v) {
     const struct vp_top_order *order = vp_top_orders;
     while (order->key && order->key != v->order)
         order++;
-#define LINE(strong, ...)                                                                                                    \
-    do {                                                                                                                     \
-        words = fmemopen(text, sizeof text, "w");                                                                            \
-        if (words) {                                                                                                         \
-            __VA_ARGS__;                                                                                                     \
-            fclose(words);                                                                                                   \
-            line(out, text, columns, strong);                                                                                \
-        }                                                                                                                    \
+#define LINE(strong, ...)                                                                                    \
+    do {                                                                                                     \
+        words = fmemopen(text, sizeof text, "w");                                                            \
+        if (words) {                                                                                         \
+            __VA_ARGS__;                                                                                     \
+            fclose(words);                                                                                   \
+            line(out, text, columns, strong);                                                                \
+        }                                                                                                    \
     } while (0)
     fputs("\033[H", out);
-    LINE(false, fputs("vpool top: ", words); vp_top_totals(words, &v->sample); fprintf(words, "; by %s", order->name));
-    LINE(false, fputs(*v->message ? v->message : "arrows choose, d dump, t trim, q quit; sort by l h f e a c w p", words));
+    LINE(false, fputs("vpool top: ", words); vp_top_totals(words, &v->sample);
+         fprintf(words, "; by %s", order->name));
+    LINE(false,
+         fputs(*v->message ? v->message : "arrows choose, d dump, t trim, q quit; sort by l h f e a c w p",
+               words));
     LINE(true, vp_top_head(words));
     unsigned room = rows > 4 ? rows - 4 : 0, chosen = chosen_row(v);
     unsigned first = chosen < v->sample.row_count && chosen >= room ? chosen + 1 - room : 0;
@@ -158,8 +166,10 @@ static void dump(struct view *v) {
     if (!page)
         return;
     if (!page->dump_signal)
-        snprintf(v->message, sizeof v->message, "process %u takes no dumps; start it with VPOOL_DUMP=signal", page->pid);
-    else if (!vp_process_read((int)page->pid, &now) || !vp_process_same(&now, &page->process) || kill((pid_t)page->pid, (int)page->dump_signal))
+        snprintf(v->message, sizeof v->message, "process %u takes no dumps; start it with VPOOL_DUMP=signal",
+                 page->pid);
+    else if (!vp_process_read((int)page->pid, &now) || !vp_process_same(&now, &page->process) ||
+             kill((pid_t)page->pid, (int)page->dump_signal))
         snprintf(v->message, sizeof v->message, "process %u is gone", page->pid);
     else
         snprintf(v->message, sizeof v->message, "process %u was asked for a dump", page->pid);
@@ -170,7 +180,8 @@ static void trim(struct view *v) {
     if (!page)
         return;
     atomic_fetch_add(&page->trims_asked, 1);
-    snprintf(v->message, sizeof v->message, "process %u gives idle memory back when it allocates or frees next", page->pid);
+    snprintf(v->message, sizeof v->message,
+             "process %u gives idle memory back when it allocates or frees next", page->pid);
 }
 
 /* False: that is all. */

@@ -7,13 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(call)                                          \
-    do {                                                     \
-        CUresult res = (call);                               \
-        if (res) {                                           \
-            fprintf(stderr, "%s: %d\n", #call, (int)res);    \
-            exit(99);                                        \
-        }                                                    \
+#define CHECK(call)                                                                                          \
+    do {                                                                                                     \
+        CUresult res = (call);                                                                               \
+        if (res) {                                                                                           \
+            fprintf(stderr, "%s: %d\n", #call, (int)res);                                                    \
+            exit(99);                                                                                        \
+        }                                                                                                    \
     } while (0)
 
 enum { MIB = 1 << 20 };
