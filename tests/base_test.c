@@ -68,11 +68,11 @@ Test(slab, objects_are_zeroed_and_apart)
     static char *object[OBJECTS];
     struct vp_slab slab;
     vp_slab_init(&slab, 40);
-    cr_assert_eq(slab.size, 48, "sizes are multiples of 16");
+    cr_assert_eq(slab.size, 40, "sizes are multiples of 8");
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < OBJECTS; i++) {
             object[i] = vp_slab_alloc(&slab);
-            cr_assert(object[i] && (uintptr_t)object[i] % 16 == 0);
+            cr_assert(object[i] && (uintptr_t)object[i] % 8 == 0);
             for (int byte = 0; byte < 40; byte++)
                 cr_assert(!object[i][byte]);
             memset(object[i], 1 + i % 100, 40);

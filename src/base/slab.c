@@ -9,7 +9,7 @@
 enum { SPAN = 256 * 1024, SPAN_HEADER = 64 };
 
 void vp_slab_init(struct vp_slab *s, size_t object_size) {
-    *s = (struct vp_slab){ .size = (object_size + 15) & ~(size_t)15 };
+    *s = (struct vp_slab){ .size = (object_size + 7) & ~(size_t)7 };
 }
 
 void vp_slab_finish(struct vp_slab *s) {

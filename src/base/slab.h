@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 struct vp_slab {
-    size_t size;            /* bytes an object, a multiple of 16 */
+    size_t size;            /* bytes an object, a multiple of 8 */
     size_t spare;           /* objects on the free list */
     size_t total;           /* objects ever carved */
     size_t bytes;           /* taken from the system */

@@ -239,16 +239,20 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
         return err;
     size_t want = vp_round_up(req->size - (site.hole - site.begin), pool->granularity);
     size_t fresh_most = want / pool->granularity + 1, chunks_most = pool->chunk_count + fresh_most;
+    size_t list_bytes = pool->chunk_count * sizeof(struct candidate), chunk_bytes = chunks_most * sizeof(struct vp_chunk *);
     struct harvest h = { .req = req, .use = use, .skip = site.begin, .skip_end = site.hole };
-    h.list = vp_pool_scratch(pool, pool->chunk_count * sizeof *h.list + chunks_most * sizeof(struct vp_chunk *));
+    h.list = vp_pool_scratch(pool, list_bytes > chunk_bytes ? list_bytes : chunk_bytes);
     if (!h.list)
         return -ENOMEM;
     harvest_all(pool, &h);
     sort(h.list, h.count);
     size_t bytes, old = choose(h.list, h.count, want, &bytes), fresh = 0;
-    struct vp_chunk **chunks = (struct vp_chunk **)(h.list + pool->chunk_count);
-    for (size_t i = 0; i < old; i++)
-        chunks[i] = h.list[i].chunk;
+    /* The chosen chunks move up to the front of the same memory, each over what was read before. */
+    struct vp_chunk **chunks = (struct vp_chunk **)h.list;
+    for (size_t i = 0; i < old; i++) {
+        struct vp_chunk *chunk = h.list[i].chunk;
+        chunks[i] = chunk;
+    }
     if (bytes < want)
         err = create_chunks(pool, want - bytes, handle_for(pool, req), chunks + old, &fresh);
     if (!err)

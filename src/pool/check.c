@@ -136,7 +136,7 @@ static void check_chunks(struct walk *w) {
         bool found = false, home = false;
         held += c->size;
         away += c->current != c->home;
-        vp_list_each(m, &c->mappings, of_chunk) {
+        for (m = c->mappings; m; m = m->next) {
             mappings++;
             found |= m == c->current;
             home |= m == c->home;

@@ -66,7 +66,6 @@ int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
         return failure(pool, res);
     }
     chunk->size = size;
-    vp_list_init(&chunk->mappings);
     vp_list_append(&pool->chunks, &chunk->link);
     pool->chunk_count++;
     pool->stats.held_bytes += size;
@@ -77,7 +76,7 @@ int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
 }
 
 void vp_chunk_destroy(struct vp_pool *pool, struct vp_chunk *chunk) {
-    assert(vp_list_empty(&chunk->mappings));
+    assert(!chunk->mappings);
     CALL(pool, release, pool->drv->cuMemRelease(chunk->handle));
     pool->stats.held_bytes -= chunk->size;
     vp_list_remove(&chunk->link);
@@ -130,7 +129,8 @@ int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdev
     for (size_t i = 0; i < n; i++) {
         struct vp_mapping *m = vp_slab_alloc(&pool->mapping_slab);
         *m = (struct vp_mapping){ .addr = end, .chunk = chunks[i] };
-        vp_list_append(&chunks[i]->mappings, &m->of_chunk);
+        m->next = chunks[i]->mappings;
+        chunks[i]->mappings = m;
         set_pages(pool, end, chunks[i]->size, m);
         end += chunks[i]->size;
         out[i] = m;
@@ -149,7 +149,10 @@ int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
     if (m->chunk->home == m)
         m->chunk->home = m->chunk->current;
     pool->away += m->chunk->current != m->chunk->home;
-    vp_list_remove(&m->of_chunk);
+    struct vp_mapping **link = &m->chunk->mappings;
+    while (*link != m)
+        link = &(*link)->next;
+    *link = m->next;
     vp_slab_free(&pool->mapping_slab, m);
     pool->mappings--;
     return 0;
@@ -167,7 +170,7 @@ static int access_everywhere(struct vp_pool *pool, uint64_t devices, CUmemAccess
         if (devices >> dev & 1)
             desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
     vp_list_each(chunk, &pool->chunks, link)
-        vp_list_each(m, &chunk->mappings, of_chunk) {
+        for (m = chunk->mappings; m; m = m->next) {
             CUresult res = CALL(pool, set_access, pool->drv->cuMemSetAccess(m->addr, chunk->size, desc, n));
             if (res)
                 return failure(pool, res);

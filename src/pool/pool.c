@@ -98,9 +98,11 @@ static void give_back_all(struct vp_pool *pool) {
     struct vp_mapping *m, *next_m;
     struct vp_space *s;
     vp_list_each_safe(chunk, next, &pool->chunks, link) {
-        vp_list_each_safe(m, next_m, &chunk->mappings, of_chunk)
+        for (m = chunk->mappings; m; m = next_m) {
+            next_m = m->next;
             vp_chunk_unmap(pool, m);
-        if (vp_list_empty(&chunk->mappings))
+        }
+        if (!chunk->mappings)
             vp_chunk_destroy(pool, chunk);
     }
     vp_list_each(s, &pool->spaces, link)

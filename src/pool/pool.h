@@ -104,7 +104,7 @@ struct vp_share {
 struct vp_mapping {
     CUdeviceptr addr;
     struct vp_chunk *chunk;
-    struct vp_list of_chunk;    /* vp_chunk.mappings */
+    struct vp_mapping *next;    /* of its chunk */
 };
 
 struct vp_chunk {
@@ -112,7 +112,7 @@ struct vp_chunk {
     size_t size;
     struct vp_mapping *current;
     struct vp_mapping *home;    /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
-    struct vp_list mappings;    /* of vp_mapping.of_chunk; owned */
+    struct vp_mapping *mappings;    /* by vp_mapping.next; owned */
     struct vp_list link;        /* vp_pool.chunks */
     uint64_t mark;              /* scratch of the harvest */
     uint64_t stream;            /* id of the line whose requests it serves, where the policy keeps them apart; 0: cudaMalloc's */

@@ -10,7 +10,7 @@
 
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes) {
     if (bytes > pool->scratch.bytes) {
-        size_t want = vp_round_up(bytes * 2, 65536);
+        size_t want = vp_round_up(bytes + bytes / 8, 65536);
         void *mem = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (mem == MAP_FAILED)
             return NULL;
@@ -207,15 +207,17 @@ void vp_stitch_reap_all(struct vp_pool *pool) {
 /* Gives one idle chunk back; false if something still uses it, or may. */
 static bool chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk) {
     const struct vp_request anyone = { 0 };
-    struct vp_mapping *m, *tmp;
+    struct vp_mapping *m, *next;
     if (!vp_chunk_usable(pool, chunk, &anyone, VP_USE_READY))
         return false;
-    vp_list_each(m, &chunk->mappings, of_chunk)
+    for (m = chunk->mappings; m; m = m->next)
         if (!mapping_over(pool, m))
             return false;
-    vp_list_each_safe(m, tmp, &chunk->mappings, of_chunk)
+    for (m = chunk->mappings; m; m = next) {
+        next = m->next;
         if (m != chunk->current && unmap(pool, m) < 0)
             return false;
+    }
     if (unmap(pool, chunk->current) < 0)
         return false;
     vp_chunk_destroy(pool, chunk);
