@@ -30,6 +30,8 @@ bool vp_enter(void) {
 }
 
 void vp_leave(void) {
+    if (vp_state.page)
+        vp_page_publish();
     vp_inside = false;
     pthread_mutex_unlock(&vp_state.lock);
 }
@@ -119,6 +121,7 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
     vp_pool_set_peers(pool, vp_state.peers[dev]);
     vp_state.pools[dev] = pool;
     vp_mempool_open_device(dev);
+    vp_page_open_device(pool);
     return pool;
 }
 
@@ -269,6 +272,7 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
     bool served = false;
     if (!out || !size || !vp_enter())
         return false;
+    vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
     struct vp_context *ctx = vp_context_current(&vp_state.lines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
     if (pool) {
@@ -315,6 +319,7 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
     }
     if (!vp_enter())
         return false;
+    vp_state.doors |= 1u << (handle ? VP_PASSED_cuMemAllocFromPoolAsync : VP_PASSED_cuMemAllocAsync);
     if (!vp_line_get(&vp_state.lines, stream, &line) && vp_state_pool(line->context->device)) {
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[line->context->device];
         struct vp_pool *pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
@@ -338,6 +343,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     struct vp_region *r;
     if (!ptr || !vp_enter())
         return false;
+    vp_state.doors |= 1u << VP_PASSED_cuMemFree;
     /* As in CUDA, no context need be current. */
     if (!(r = vp_state_find(ptr, &pool))) {
         vp_leave();
@@ -388,6 +394,7 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
     }
     if (!vp_enter())
         return false;
+    vp_state.doors |= 1u << VP_PASSED_cuMemFreeAsync;
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
     if ((r = vp_state_find(ptr, &pool)) && !vp_line_get(&vp_state.lines, stream, &line)) {
         uint64_t serial = r->serial;

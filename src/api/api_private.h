@@ -3,6 +3,7 @@
 #define VP_API_PRIVATE_H
 
 #include "api/api.h"
+#include "api/page.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "policy/policy.h"
@@ -43,8 +44,10 @@ struct vp_state {
     struct vp_list mempools;
     struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab;
+    struct vp_shared_page *page;    /* what this process publishes (page.h); NULL: nothing */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_uint_least64_t waits_host[VP_DEVICES];
+    unsigned doors;             /* one bit for each enum vp_passed: calls of that kind have come here */
 };
 
 enum vp_phase { VP_CLOSED, VP_OPEN, VP_REFUSED };
@@ -80,7 +83,16 @@ bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream st
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
 void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_line *line, const struct vp_mempool *mp);
 
-/* stats.c. The pattern with each %p replaced by the process id; false if it does not fit. */
+/* page.c. The pool gets a place in the page, which is made for the first one; what has changed is published; a forked child has no page yet; the
+ * process ends. */
+void vp_page_open_device(struct vp_pool *pool);
+void vp_page_publish(void);
+void vp_page_leave_to_parent(void);
+void vp_page_remove(void);
+
+/* stats.c. The policy in force, by its name in VPOOL_POLICY. */
+const char *vp_policy_name(void);
+/* The pattern with each %p replaced by the process id; false if it does not fit. */
 bool vp_file_name(char *out, size_t room, const char *pattern);
 void vp_stats_write(void);
 

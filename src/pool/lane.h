@@ -84,6 +84,8 @@ bool vp_lane_recall(struct vp_region *block);
 void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line);
 /* The same for all lanes, and counts what they did. Not `all`: those that serve their stream well keep what they hold, 32 MiB together. False: nothing was held. */
 bool vp_lanes_flush(struct vp_pool *pool, bool all);
+/* Counts what the lanes did and flushes nothing. Returns the bytes that they hold, as asked for. */
+uint64_t vp_lanes_count(struct vp_pool *pool);
 /* Bytes that lanes hold for an owner (NULL: for all), as asked for. */
 uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner);
 /* Returns when no call without the library's lock is under way that has not seen what was stored before. */
