@@ -25,6 +25,11 @@ struct vp_mempool {
     struct vp_list link;        /* vp_state.mempools */
 };
 
+/* Physical memory of a device that others in the process have made themselves. */
+struct vp_others {
+    uint64_t handles, bytes, peak_bytes;
+};
+
 struct vp_state {
     /* Guards everything below that is not atomic. Never held while a host wait runs. Driver calls are made under it; the driver
      * calls us back under none of its locks, but a tool's callback may: see vp_enter(). */
@@ -42,6 +47,9 @@ struct vp_state {
     struct vp_list mempools;
     struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab;
+    struct vp_others others[VP_DEVICES];
+    struct vp_map other_handles;    /* struct vp_other by handle: others.c */
+    struct vp_slab other_slab;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_uint_least64_t waits_host[VP_DEVICES];
 };
