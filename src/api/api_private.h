@@ -87,6 +87,14 @@ bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream st
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
 void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_line *line, const struct vp_mempool *mp);
 
+/* pressure.c: VPOOL_LIMIT of a device in bytes, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM says so; gives back what was idle
+ * since the last call (with the lock held). */
+size_t vp_pressure_limit(CUdevice dev);
+void vp_pressure_start(void);
+void vp_pressure_tick(void);
+/* The process ends: from here on nothing is given back by time. */
+void vp_pressure_stop(void);
+
 /* stats.c. The pattern with each %p replaced by the process id; false if it does not fit. */
 bool vp_file_name(char *out, size_t room, const char *pattern);
 void vp_stats_write(void);

@@ -17,6 +17,11 @@ bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
         if (pool) {
             const struct vp_pool_stats s = vp_pool_stats(pool);
             unused += s.held_bytes - s.live_bytes;
+            /* Under a limit the device is as small as that: programs that take a part of it stay within. */
+            if (pool->config.limit && all > pool->config.limit)
+                all = pool->config.limit;
+            if (unused > all - (s.live_bytes < all ? s.live_bytes : all))
+                unused = all - (s.live_bytes < all ? s.live_bytes : all);
         }
         if (free_bytes)
             *free_bytes = unused < all ? unused : all;

@@ -326,6 +326,22 @@ static void others_memory(void)
     CHECK_OK(cuMemFree(ptr));
 }
 
+/* Memory of the host is asked for where no context is current: there is no device to ask after (HAMi-core #169, #187). */
+static void host_memory_without_a_context(void)
+{
+    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = { .type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0 } };
+    CUmemGenericAllocationHandle handle = 0;
+    size_t free_bytes, total;
+
+    SHOW(cuInit(0));
+    SHOW(cuMemGetInfo(&free_bytes, &total));
+    SHOW(cuMemGetInfo(NULL, NULL));
+    SHOW(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+    SHOW(cuMemRelease(handle));
+    SHOW(cuMemCreate(&handle, 2 * MIB, NULL, 0));
+}
+
 /* Whoever runs out of memory in this process gets what the pool keeps idle. */
 static void others_failures_are_retried(void)
 {
@@ -380,6 +396,7 @@ GUEST_MAIN(
     GUEST(captures_are_left_to_cuda),
     GUEST(imports_physical_memory),
     GUEST(others_memory),
+    GUEST(host_memory_without_a_context),
     GUEST(others_failures_are_retried),
     GUEST(survives_a_reset),
     GUEST(fork_before_cuda_is_used),
