@@ -1,6 +1,6 @@
 /*
- * What CUDA tells about our memory must be what it tells about its own: each attribute of a block of the pool beside
- * that of a native block made by the same call. Also memory that others make themselves, which is only counted.
+ * What CUDA tells about our memory must be what it tells about its own: each attribute of a block of the pool
+ * beside that of a native block made by the same call. Also memory that others make, which is only counted.
  */
 #include "fixture.h"
 
@@ -86,7 +86,8 @@ Test(query, what_is_not_announced_is_refused)
     cu_ok(ask(&ipc, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ours));
     cr_assert_eq(ipc, 0);
     cr_assert_eq(cuIpcGetMemHandle(&handle, ours), CUDA_ERROR_INVALID_VALUE);
-    cr_assert_eq(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours), CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert_eq(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours),
+                 CUDA_ERROR_NOT_SUPPORTED);
     cu_ok(door_free(ours));
     door_close();
 }

@@ -30,6 +30,8 @@ bool vp_enter(void) {
 }
 
 void vp_leave(void) {
+    if (vp_state.page)
+        vp_page_publish();
     vp_inside = false;
     pthread_mutex_unlock(&vp_state.lock);
 }
@@ -68,7 +70,8 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
             vp_lines_init(&vp_state.lines, &vp_state.drv);
             vp_state.lines.closing = closing;
             vp_state.lines.retire = retire;
-            vp_state.fast = !*vp_options()->trace && !vp_options()->check;
+            vp_state.fast = !vp_options()->check;
+            vp_state.recording = *vp_options()->trace;
             vp_list_init(&vp_state.mempools);
             vp_slab_init(&vp_state.mempool_slab, sizeof(struct vp_mempool));
             vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
@@ -119,6 +122,7 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
     vp_state.pools[dev] = pool;
     vp_pressure_start();
     vp_mempool_open_device(dev);
+    vp_page_open_device(pool);
     return pool;
 }
 
@@ -260,7 +264,7 @@ static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, con
         pool->stats.ooms++;
     if (!err) {
         *out = r->addr;
-        vp_trace_event('a', pool->device, r->serial, r->asked, line);
+        vp_trace_event('a', pool->device, r->serial, r->asked, line ? line->number : 0);
     }
     *res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
     return true;
@@ -272,6 +276,7 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
     bool served = false;
     if (!out || !size || !vp_enter())
         return false;
+    vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
     struct vp_context *ctx = vp_context_current(&vp_state.lines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
     if (pool) {
@@ -318,6 +323,7 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
     }
     if (!vp_enter())
         return false;
+    vp_state.doors |= 1u << (handle ? VP_PASSED_cuMemAllocFromPoolAsync : VP_PASSED_cuMemAllocAsync);
     if (!vp_line_get(&vp_state.lines, stream, &line) && vp_state_pool(line->context->device)) {
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[line->context->device];
         struct vp_pool *pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
@@ -341,6 +347,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     struct vp_region *r;
     if (!ptr || !vp_enter())
         return false;
+    vp_state.doors |= 1u << VP_PASSED_cuMemFree;
     /* As in CUDA, no context need be current. */
     if (!(r = vp_state_find(ptr, &pool))) {
         vp_leave();
@@ -370,7 +377,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     if (err) {
         vp_cond_clear(&vp_state.lines, &cond);
     } else {
-        vp_trace_event('f', pool->device, r->serial, 0, NULL);
+        vp_trace_event('f', pool->device, r->serial, 0, 0);
         vp_pool_free(pool, r, &cond);
     }
     *res = vp_driver_result(err);
@@ -391,12 +398,13 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
     }
     if (!vp_enter())
         return false;
+    vp_state.doors |= 1u << VP_PASSED_cuMemFreeAsync;
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
     if ((r = vp_state_find(ptr, &pool)) && !vp_line_get(&vp_state.lines, stream, &line)) {
         uint64_t serial = r->serial;
         int err = vp_pool_free_async(pool, r, line);
         if (!err)
-            vp_trace_event('f', pool->device, serial, 0, line);
+            vp_trace_event('f', pool->device, serial, 0, line->number);
         vp_fast_know(stream, NULL, line, NULL);
         *res = vp_driver_result(err);
         served = true;

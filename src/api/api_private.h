@@ -3,6 +3,7 @@
 #define VP_API_PRIVATE_H
 
 #include "api/api.h"
+#include "api/page.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "policy/policy.h"
@@ -36,7 +37,8 @@ struct vp_state {
     pthread_mutex_t lock;
     atomic_int phase;           /* enum vp_phase */
     atomic_bool coupled;
-    bool fast;                  /* the fast path may serve: no recorder wants every event, no check runs after each */
+    bool fast;                  /* the fast path may serve: no check runs after each operation */
+    bool recording;             /* each event goes to the recorder */
     struct vp_driver drv;
     struct vp_lines lines;
     struct vp_pool *pools[VP_DEVICES];
@@ -50,8 +52,10 @@ struct vp_state {
     struct vp_others others[VP_DEVICES];
     struct vp_map other_handles;    /* struct vp_other by handle: others.c */
     struct vp_slab other_slab;
+    struct vp_shared_page *page;    /* what this process publishes (page.h); NULL: nothing */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_uint_least64_t waits_host[VP_DEVICES];
+    unsigned doors;             /* one bit for each enum vp_passed: calls of that kind have come here */
 };
 
 enum vp_phase { VP_CLOSED, VP_OPEN, VP_REFUSED };
@@ -95,12 +99,21 @@ void vp_pressure_tick(void);
 /* The process ends: from here on nothing is given back by time. */
 void vp_pressure_stop(void);
 
-/* stats.c. The pattern with each %p replaced by the process id; false if it does not fit. */
+/* page.c. The pool gets a place in the page, which is made for the first one; what has changed is published; a forked child has no page yet; the
+ * process ends. */
+void vp_page_open_device(struct vp_pool *pool);
+void vp_page_publish(void);
+void vp_page_leave_to_parent(void);
+void vp_page_remove(void);
+
+/* stats.c. The policy in force, by its name in VPOOL_POLICY. */
+const char *vp_policy_name(void);
+/* The pattern with each %p replaced by the process id; false if it does not fit. */
 bool vp_file_name(char *out, size_t room, const char *pattern);
 void vp_stats_write(void);
 
-/* trace.c: records `a` (allocated) or `f` (freed); `line` NULL for a synchronous call. */
-void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, const struct vp_line *line);
+/* trace.c: records `a` (allocated) or `f` (freed); `stream` is a line's number, 0 for a synchronous call. Needs no lock. */
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
 

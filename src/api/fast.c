@@ -33,15 +33,26 @@ static struct vp_lane *lane_of(const struct shortcut *s, CUstream stream) {
     return s->lane;
 }
 
+static void record(const struct vp_lane *lane, char op, const struct vp_lane_block *block) {
+    if (vp_state.recording)
+        vp_trace_event(op, lane->pool->device, block->serial, op == 'a' ? block->asked : 0,
+                       atomic_load_explicit(&lane->number, memory_order_relaxed));
+}
+
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {
     const struct shortcut *s = shortcut_of(stream);
     struct vp_lane *lane = lane_of(s, stream);
     if (!lane || !s->mp || s->handle != handle ||
         s->changed != atomic_load_explicit(&vp_state.mempools_changed, memory_order_acquire))
         return false;
+    struct vp_lane_block block;
     vp_inside = true;
-    bool served = vp_lane_alloc(lane, stream, size, s->mp, out);
+    bool served = vp_lane_alloc(lane, stream, size, s->mp, &block);
     vp_inside = false;
+    if (served) {
+        *out = block.addr;
+        record(lane, 'a', &block);
+    }
     return served;
 }
 
@@ -49,9 +60,12 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     struct vp_lane *lane = lane_of(shortcut_of(stream), stream);
     if (!lane)
         return false;
+    struct vp_lane_block block;
     vp_inside = true;
-    bool served = vp_lane_free(lane, stream, ptr);
+    bool served = vp_lane_free(lane, stream, ptr, &block);
     vp_inside = false;
+    if (served)
+        record(lane, 'f', &block);
     return served;
 }
 

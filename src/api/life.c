@@ -211,6 +211,7 @@ void vp_api_fork_parent(void) {
 void vp_api_fork_child(void) {
     bool used = false;
     pthread_mutex_init(&vp_state.lock, NULL);
+    vp_page_leave_to_parent();
     for (int dev = 0; dev < VP_DEVICES; dev++)
         used |= vp_state.pools[dev] != NULL;
     if (used)
@@ -222,6 +223,7 @@ void vp_api_exit(void) {
     if (atomic_flag_test_and_set(&said))
         return;
     vp_pressure_stop();
+    vp_page_remove();
     vp_stats_write();
     vp_trace_end();
 }

@@ -32,7 +32,7 @@ static double efficiency(const struct vp_pool_stats *s) {
     return s->peak_held_bytes ? (double)s->peak_live_bytes / (double)s->peak_held_bytes : 1.0;
 }
 
-static const char *policy_name(void) {
+const char *vp_policy_name(void) {
     static const char *const names[] = { [VP_POLICY_VPOOL] = "vpool", [VP_POLICY_VPMM] = "vpmm",     [VP_POLICY_BFC] = "bfc",
                                          [VP_POLICY_ES] = "es",       [VP_POLICY_GMLAKE] = "gmlake", [VP_POLICY_NATIVE] = "native" };
     return names[vp_options()->policy];
@@ -91,7 +91,7 @@ static int write_json(int fd) {
     vp_json_begin_object(&j, NULL);
     vp_json_string(&j, "version", VP_VERSION);
     vp_json_u64(&j, "pid", (uint64_t)getpid());
-    vp_json_string(&j, "policy", policy_name());
+    vp_json_string(&j, "policy", vp_policy_name());
     vp_json_begin_array(&j, "devices");
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.pools[dev])
@@ -101,6 +101,11 @@ static int write_json(int fd) {
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)
             json_others(&j, dev);
+    vp_json_end_array(&j);
+    vp_json_begin_array(&j, "doors");
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        if (vp_state.doors >> i & 1)
+            vp_json_string(&j, NULL, passed_names[i]);
     vp_json_end_array(&j);
     vp_json_begin_object(&j, "passed_on");
     for (int i = 0; i < VP_PASSED_COUNT; i++)
@@ -112,7 +117,7 @@ static int write_json(int fd) {
 }
 
 static void print_summary(void) {
-    vp_log_print("%s, process %d, policy %s", VP_VERSION, (int)getpid(), policy_name());
+    vp_log_print("%s, process %d, policy %s", VP_VERSION, (int)getpid(), vp_policy_name());
     for (int dev = 0; dev < VP_DEVICES; dev++) {
         if (!vp_state.pools[dev])
             continue;

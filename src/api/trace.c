@@ -1,6 +1,6 @@
 /*
  * Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads.
- * Called under the lock.
+ * It has a lock of its own, the last that anybody takes: the fast path comes here without the library's.
  *
  * A program that is killed keeps what it recorded: see base/journal.h.
  */
@@ -14,11 +14,12 @@
 #include <unistd.h>
 
 static struct {
+    pthread_mutex_t lock;       /* guards the others */
     struct vp_journal file;
     bool tried, on;
-    pid_t owner;                /* a child that was forked has the mapping too, and must leave it alone */
+    atomic_int owner;           /* process; a child that was forked has the mapping too, and must leave it alone */
     uint64_t begin;
-} trace;
+} trace = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void begin(void) {
     static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
@@ -31,7 +32,7 @@ static void begin(void) {
         err = vp_journal_open(&trace.file, name);
     if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
-        trace.owner = getpid();
+        atomic_store(&trace.owner, getpid());
         trace.begin = vp_clock_ns();
         return;
     }
@@ -69,17 +70,22 @@ static inline char *put_number(char *at, uint64_t n, char behind) {
 }
 
 /* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
-void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, const struct vp_line *line) {
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
     char text[VP_JOURNAL_LINE], *at = text;
+    if (!vp_state.recording)
+        return;
+    pthread_mutex_lock(&trace.lock);
     if (!trace.tried)
         begin();
-    if (!trace.on)
+    if (!trace.on) {
+        pthread_mutex_unlock(&trace.lock);
         return;
+    }
     *at++ = op;
     *at++ = ',';
     at = put_number(at, (uint64_t)device << 48 | serial, ',');
     at = put_number(at, size, ',');
-    at = put_number(at, line ? line->number : 0, ',');
+    at = put_number(at, stream, ',');
     at = put_number(at, (vp_clock_ns() - trace.begin) / 1000, '\n');
     int err = vp_journal_append(&trace.file, text, (size_t)(at - text));
     if (err) {
@@ -87,17 +93,18 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, cons
         vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, what is in it is whole",
                strerror(-err));
     }
+    pthread_mutex_unlock(&trace.lock);
 }
 
 /* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed
  * process would leave it. */
 void vp_trace_end(void) {
     struct timespec until;
-    if (!trace.on || trace.owner != getpid())
+    if (atomic_load(&trace.owner) != getpid())
         return;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 1;
-    if (pthread_mutex_timedlock(&vp_state.lock, &until))
+    if (pthread_mutex_timedlock(&trace.lock, &until))
         return;
     if (trace.on) {
         trace.on = false;
@@ -105,5 +112,5 @@ void vp_trace_end(void) {
         if (err)
             vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot be closed: %s", strerror(-err));
     }
-    pthread_mutex_unlock(&vp_state.lock);
+    pthread_mutex_unlock(&trace.lock);
 }

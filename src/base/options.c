@@ -12,7 +12,15 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum option_kind { OPTION_BOOL, OPTION_INT, OPTION_SIZE, OPTION_SHARE, OPTION_ENUM, OPTION_STRING, OPTION_FOREIGN };
+enum option_kind {
+    OPTION_BOOL,
+    OPTION_INT,
+    OPTION_SIZE,
+    OPTION_SHARE,
+    OPTION_ENUM,
+    OPTION_STRING,
+    OPTION_FOREIGN
+};
 
 struct option {
     enum option_kind kind;

@@ -26,6 +26,8 @@
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).") \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
       "Records each allocation and free served, for vpool replay (%p in the name is the process id).") \
+    X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \
+      "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.") \
     X(BOOL, adopt, "VPOOL_ADOPT", "1", "0, 1", \
       "Set the variables by which PyTorch, JAX and TensorFlow hand their allocations over to CUDA.") \
     X(BOOL, sync_free, "VPOOL_SYNC_FREE", "0", "0, 1", \

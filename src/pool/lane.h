@@ -42,6 +42,7 @@ struct vp_lane {
     unsigned count;             /* of parked */
     uint64_t id;                /* of its line; 0: it has none */
     struct vp_line *line;
+    atomic_uint_least32_t number;   /* of its line */
     struct vp_pool *pool;
     struct vp_lane *next_busy;  /* vp_pool.busy_lanes */
     struct vp_list link;        /* vp_pool.lanes or spare_lanes */
@@ -61,11 +62,11 @@ struct vp_lane {
 
 /*
  * A block of exactly `asked` bytes for `owner` that the stream parked last. `stream` is looked at under the lane's lock: it must be the one that
- * the lane belongs to, and no capture may run, or the answer is false.
+ * the lane belongs to, and no capture may run, or the answer is false. `out` is what the lane knows of the block.
  */
-bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, CUdeviceptr *out);
+bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, struct vp_lane_block *out);
 /* Parks a live block that the lane gave out. */
-bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr);
+bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out);
 
 /* ---- under the library's lock ---- */
 
@@ -83,6 +84,8 @@ bool vp_lane_recall(struct vp_region *block);
 void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line);
 /* The same for all lanes, and counts what they did. Not `all`: those that serve their stream well keep what they hold, 32 MiB together. False: nothing was held. */
 bool vp_lanes_flush(struct vp_pool *pool, bool all);
+/* Counts what the lanes did and flushes nothing. Returns the bytes that they hold, as asked for. */
+uint64_t vp_lanes_count(struct vp_pool *pool);
 /* Bytes that lanes hold for an owner (NULL: for all), as asked for. */
 uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner);
 /* Returns when no call without the library's lock is under way that has not seen what was stored before. */

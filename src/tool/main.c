@@ -43,38 +43,35 @@ static int version(int argc, char **argv) {
     return 0;
 }
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *sentence;
-} commands[] = {
+const struct vp_tool_command vp_tool_commands[] = {
+    { "doctor", vp_tool_doctor, "say what is right and what is wrong, of this machine or of a program" },
+    { "help", vp_tool_help, "explain a topic: waits, frameworks, policies and more" },
     { "options", options, "list the environment variables that libvpool.so reads" },
     { "replay", vp_tool_replay, "drive the pool with a recorded allocation trace" },
+    { "run", vp_tool_run, "run a program under libvpool.so" },
+    { "top", vp_tool_top, "show what the programs under libvpool.so hold, live" },
     { "version", version, "print the version" },
 };
+const size_t vp_tool_command_count = sizeof vp_tool_commands / sizeof *vp_tool_commands;
 
-static void help(FILE *out) {
-    fprintf(out, "usage: vpool COMMAND [ARGUMENT…]\n\n");
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].sentence);
-    fprintf(out, "\nThe library itself needs no command: LD_PRELOAD=/path/to/libvpool.so PROGRAM\n");
+static const struct vp_tool_command *find(const char *name) {
+    for (size_t i = 0; i < vp_tool_command_count; i++)
+        if (!strcmp(name, vp_tool_commands[i].name))
+            return &vp_tool_commands[i];
+    return NULL;
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2) {
-        help(stderr);
-        return 2;
-    }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        help(stdout);
-        return 0;
-    }
-    if (!strcmp(argv[1], "--version"))
-        return version(1, argv);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (!strcmp(argv[1], commands[i].name)) {
-            int status = commands[i].run(argc - 1, argv + 1);
-            return fflush(stdout) || ferror(stdout) ? 1 : status;
-        }
-    return vp_tool_usage("", "unknown command '%s'", argv[1]);
+    if (argc < 2)
+        return vp_tool_usage("", "no command given");
+    const char *name = argv[1];
+    if (!strcmp(name, "--help") || !strcmp(name, "-h"))
+        name = "help";
+    else if (!strcmp(name, "--version"))
+        name = "version";
+    const struct vp_tool_command *command = find(name);
+    if (!command)
+        return vp_tool_usage("", "unknown command '%s'", name);
+    int status = command->run(argc - 1, argv + 1);
+    return fflush(stdout) || ferror(stdout) ? 1 : status;
 }

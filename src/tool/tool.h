@@ -1,8 +1,24 @@
-/* The subcommands of `vpool`. Each takes its own arguments (argv[0] is its name) and returns the exit status: 0, 1 for a failure, 2 for wrong usage. */
+/* The subcommands of `vpool`. Each takes its own arguments (argv[0] is its name) and returns the exit status:
+ * 0, 1 for a failure, 2 for wrong usage. */
 #ifndef VP_TOOL_H
 #define VP_TOOL_H
 
+#include <stddef.h>
+
+int vp_tool_doctor(int argc, char **argv);
+int vp_tool_help(int argc, char **argv);
 int vp_tool_replay(int argc, char **argv);
+int vp_tool_run(int argc, char **argv);
+int vp_tool_top(int argc, char **argv);
+
+/* All of them, by name. */
+struct vp_tool_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *sentence;
+};
+extern const struct vp_tool_command vp_tool_commands[];
+extern const size_t vp_tool_command_count;
 
 /* One line on stderr, and 2. */
 int vp_tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

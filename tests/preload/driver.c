@@ -326,7 +326,7 @@ static void others_memory(void)
     CHECK_OK(cuMemFree(ptr));
 }
 
-/* Memory of the host is asked for where no context is current: there is no device to ask after (HAMi-core #169, #187). */
+/* Memory of the host, and no context: there is no device to ask after (HAMi-core #169, #187, #333). */
 static void host_memory_without_a_context(void)
 {
     const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -99,7 +99,7 @@ static void serves_cuGetProcAddress(void)
     check_served();
 }
 
-/* The function that a program gets for a name, in the library of that name; what this driver lacks is left out. */
+/* 1 if what a program gets for a name lies in that library; 0 if this driver lacks it. */
 static int found_in(const char *name, const char *library)
 {
     CUdriverProcAddressQueryResult status;

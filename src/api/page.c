@@ -1,0 +1,223 @@
+/*
+ * The process's shared page: see page.h. All under the library's lock.
+ *
+ * It must never be felt: nothing on the fast path, no clock, no allocation, a score of stores on the slow
+ * one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
+ * id), there is none, and the program does as before.
+ */
+#include "api/page.h"
+
+#include "api/api_private.h"
+#include "pool/lane.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static char page_name[64];
+static struct vp_pool *pools[VP_PAGE_DEVICES];
+
+/* ---- files ---- */
+
+int vp_page_owner(const char *name) {
+    unsigned uid;
+    int pid, end = 0;
+    bool named = sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) == 2 && !name[end];
+    return named && uid == geteuid() && pid > 0 ? pid : 0;
+}
+
+/* False: it is no page, or has not been finished. */
+static bool read_page(int folder, const char *name, struct vp_shared_page *out) {
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, sizeof *out);
+    if (fd >= 0)
+        close(fd);
+    return n == sizeof *out && out->magic == VP_PAGE_MAGIC;
+}
+
+static bool abandoned(int folder, const char *name, int pid) {
+    struct vp_shared_page page;
+    struct vp_process now;
+    bool there = vp_process_read(pid, &now);
+    if (!read_page(folder, name, &page))
+        return !there;
+    /* With a shared /dev/shm, other containers have processes of these ids. */
+    return page.namespace == vp_process_namespace() && (!there || !vp_process_same(&now, &page.process));
+}
+
+void vp_page_sweep(void) {
+    _Alignas(struct dirent64) char entries[2048];
+    int folder = open(VP_PAGE_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ssize_t n;
+    while (folder >= 0 && (n = getdents64(folder, entries, sizeof entries)) > 0)
+        for (ssize_t at = 0; at < n;) {
+            const struct dirent64 *entry = (const void *)(entries + at);
+            int pid = vp_page_owner(entry->d_name);
+            if (pid && abandoned(folder, entry->d_name, pid))
+                unlinkat(folder, entry->d_name, 0);
+            at += entry->d_reclen;
+        }
+    if (folder >= 0)
+        close(folder);
+}
+
+/* Is the page of our own name that of the program that was here before an exec (or nothing at all), and not
+ * another container's? */
+static bool stale(void) {
+    struct vp_shared_page left;
+    return !read_page(AT_FDCWD, page_name, &left) || left.namespace == vp_process_namespace();
+}
+
+/* The file, at its full size, every byte of it there: a store must not find out that /dev/shm is full. */
+static int create_file(void) {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < VP_PAGE_SIZE)
+        return -EFBIG;
+    snprintf(page_name, sizeof page_name, VP_PAGE_FOLDER "/vpool-%u-%d", (unsigned)geteuid(), (int)getpid());
+    int fd = -1, err = 0;
+    for (int tries = 0; fd < 0 && tries < 2; tries++) {
+        fd = open(page_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        err = fd < 0 ? -errno : 0;
+        if (err != -EEXIST || !stale())
+            break;
+        unlink(page_name);
+    }
+    if (fd < 0)
+        return err;
+    err = -posix_fallocate(fd, 0, VP_PAGE_SIZE);
+    if (err) {
+        unlink(page_name);
+        close(fd);
+        return err;
+    }
+    return fd;
+}
+
+static void create_page(void) {
+    static bool tried;
+    if (tried || !vp_options()->page)
+        return;
+    tried = true;
+    int kept_errno = errno;
+    vp_page_sweep();
+    int fd = create_file();
+    struct vp_shared_page *page =
+        fd < 0 ? MAP_FAILED : mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0) {
+        close(fd);
+        if (page == MAP_FAILED)
+            unlink(page_name);
+    }
+    if (page == MAP_FAILED) {
+        vp_log(VP_LOG_INFO, "no page for vpool top: %s", strerror(fd < 0 ? -fd : errno));
+    } else {
+        page->version = VP_PAGE_VERSION;
+        page->size = VP_PAGE_SIZE;
+        page->pid = (uint32_t)getpid();
+        page->namespace = vp_process_namespace();
+        page->began = (uint64_t)time(NULL);
+        vp_process_read(0, &page->process);
+        snprintf(page->release, sizeof page->release, "%s", VP_VERSION);
+        snprintf(page->policy, sizeof page->policy, "%s", vp_policy_name());
+        snprintf(page->program, sizeof page->program, "%s", program_invocation_short_name);
+        atomic_store_explicit(&page->magic, VP_PAGE_MAGIC, memory_order_release);
+        vp_state.page = page;
+    }
+    errno = kept_errno;
+}
+
+/* ---- what is published ---- */
+
+void vp_page_open_device(struct vp_pool *pool) {
+    create_page();
+    struct vp_shared_page *page = vp_state.page;
+    uint32_t n = page ? atomic_load(&page->devices) : VP_PAGE_DEVICES;
+    if (n == VP_PAGE_DEVICES)
+        return;
+    pools[n] = pool;
+    page->device[n].device = (uint64_t)pool->device;
+    page->device[n].seen = UINT64_MAX;
+    atomic_store(&page->devices, n + 1);
+}
+
+/* Whoever sees one of these stores sees the odd number before it: each is a release, which costs nothing on
+ * x86. */
+static void store_figures(struct vp_page_device *out, const struct vp_page_figures *now) {
+    uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
+    atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
+#define STORE(field, ...) atomic_store_explicit(&out->field, now->field, memory_order_release);
+    VP_PAGE_FIGURES(STORE)
+#undef STORE
+    atomic_store_explicit(&out->changes, changes + 2, memory_order_release);
+}
+
+static void publish(struct vp_page_device *out, struct vp_pool *pool, bool exactly) {
+    if (exactly)
+        out->parked = vp_lanes_count(pool);
+    const struct vp_pool_stats *s = &pool->stats;
+    uint64_t seen = s->allocs + s->frees + s->ooms + s->driver_ns + s->held_bytes;
+    if (seen == out->seen && !exactly)
+        return;
+    out->seen = seen;
+    const struct vp_line_stats lines = vp_lines_stats(&vp_state.lines, pool->device);
+    struct vp_page_figures now = {
+        .live_bytes = s->live_bytes - (out->parked < s->live_bytes ? out->parked : s->live_bytes),
+        .peak_live_bytes = s->peak_live_bytes,
+        .held_bytes = s->held_bytes,
+        .peak_held_bytes = s->peak_held_bytes,
+        .allocs = s->allocs,
+        .frees = s->frees,
+        .driver_calls = lines.records + lines.barriers + lines.queries + lines.waits,
+        .driver_ns = s->driver_ns + lines.ns,
+        .waits_gpu = s->waits_gpu,
+        .waits_host = atomic_load_explicit(&vp_state.waits_host[pool->device], memory_order_relaxed),
+        .ooms = s->ooms,
+        .stitches = s->stitches,
+    };
+#define ADD(field, name) now.driver_calls += s->calls.field;
+    VP_POOL_CALLS(ADD)
+#undef ADD
+    store_figures(out, &now);
+}
+
+void vp_page_publish(void) {
+    struct vp_shared_page *page = vp_state.page;
+    uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
+    uint32_t trims = atomic_load_explicit(&page->trims_asked, memory_order_relaxed);
+    bool exactly = asked != atomic_load_explicit(&page->answered, memory_order_relaxed);
+    uint32_t n = atomic_load_explicit(&page->devices, memory_order_relaxed);
+    if (trims != atomic_load_explicit(&page->trims_done, memory_order_relaxed)) {
+        atomic_store_explicit(&page->trims_done, trims, memory_order_relaxed);
+        for (uint32_t i = 0; i < n; i++)
+            vp_pool_trim(pools[i], 0);
+        exactly = true;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        publish(&page->device[i], pools[i], exactly);
+    if (exactly) {
+        uint64_t passed = 0;
+        for (int i = 0; i < VP_PASSED_COUNT; i++)
+            passed += atomic_load_explicit(&vp_state.passed[i], memory_order_relaxed);
+        atomic_store_explicit(&page->passed_on, passed, memory_order_relaxed);
+        atomic_store_explicit(&page->answered, asked, memory_order_release);
+    }
+}
+
+void vp_page_leave_to_parent(void) {
+    if (vp_state.page)
+        munmap(vp_state.page, VP_PAGE_SIZE);
+    vp_state.page = NULL;
+}
+
+/* The mapping stays: other threads may be at it until the process is gone. */
+void vp_page_remove(void) {
+    if (vp_state.page)
+        unlink(page_name);
+}

@@ -1,0 +1,83 @@
+/*
+ * The page that each process under the library publishes, for `vpool top` to read:
+ * VP_PAGE_FOLDER/vpool-UID-PID, one file of VP_PAGE_SIZE bytes, mode 0600, from the opening of its first pool
+ * until it exits. What a killed process leaves is swept by readers, and by whoever publishes next.
+ *
+ * The process writes whenever it leaves the library's lock, under it. So what lanes serve meanwhile is not
+ * yet counted, and counts as live what they hold; a reader that wants to know raises `asked`, and the next
+ * writer counts the lanes too.
+ */
+#ifndef VP_PAGE_H
+#define VP_PAGE_H
+
+#include "base/process.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VP_PAGE_FOLDER "/dev/shm"
+#define VP_PAGE_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
+
+enum { VP_PAGE_VERSION = 1, VP_PAGE_SIZE = 4096, VP_PAGE_DEVICES = 16, VP_PAGE_TEXT = 32 };
+
+/* X(field, kind, meaning): the figures of one device. A gauge goes up and down, a counter only up. */
+#define VP_PAGE_FIGURES(X)                                                                                   \
+    X(live_bytes, gauge, "Bytes handed out, as asked for.")                                                  \
+    X(peak_live_bytes, gauge, "The most bytes that were handed out at once.")                                \
+    X(held_bytes, gauge, "Bytes of the device that the pool holds.")                                         \
+    X(peak_held_bytes, gauge, "The most bytes of the device that the pool held.")                            \
+    X(allocs, counter, "Allocations served.")                                                                \
+    X(frees, counter, "Frees served.")                                                                       \
+    X(driver_calls, counter, "Calls that the pool made to the driver: memory, addresses, events.")           \
+    X(driver_ns, counter, "Nanoseconds that the host spent in them.")                                        \
+    X(waits_gpu, counter, "Times that a stream was made to wait for memory.")                                \
+    X(waits_host, counter, "Times that the host waited for memory.")                                         \
+    X(ooms, counter, "Calls that ended with out of memory.")                                                 \
+    X(stitches, counter, "Ranges built of chunks that lay apart.")
+
+#define VP_PAGE_FIELD(field, ...) uint64_t field;
+struct vp_page_figures {
+    VP_PAGE_FIGURES(VP_PAGE_FIELD)
+};
+#undef VP_PAGE_FIELD
+
+/* One device. `changes` is odd while the figures change; whoever reads them between two equal even values has
+ * one moment's. */
+#define VP_PAGE_FIELD(field, ...) atomic_uint_least64_t field;
+struct vp_page_device {
+    atomic_uint_least64_t changes;
+    uint64_t device; /* CUDA's ordinal */
+    uint64_t parked; /* the writer's own */
+    uint64_t seen;   /* the writer's own */
+    VP_PAGE_FIGURES(VP_PAGE_FIELD)
+};
+#undef VP_PAGE_FIELD
+
+struct vp_shared_page {
+    atomic_uint_least64_t magic; /* set last */
+    uint32_t version, size; /* of the whole file; fields are only added, at the end, within one version */
+    uint32_t pid;
+    uint32_t dump_signal; /* sent to the process, makes it write a dump; 0: it does not */
+    struct vp_process process;
+    uint64_t namespace; /* that of the process's id */
+    uint64_t began;     /* seconds since 1970 */
+    char release[VP_PAGE_TEXT], policy[VP_PAGE_TEXT], program[VP_PAGE_TEXT];
+    /* The reader's: it raises them, and the next writer does what is asked for. */
+    atomic_uint_least32_t asked, trims_asked;
+    atomic_uint_least32_t answered, trims_done;
+    atomic_uint_least64_t passed_on; /* calls that went on to CUDA */
+    atomic_uint_least32_t devices;   /* used ones of those below */
+    struct vp_page_device device[VP_PAGE_DEVICES];
+};
+
+/* The process whose page a file of that name in VP_PAGE_FOLDER is, if it is one of this user's; else 0. */
+int vp_page_owner(const char *name);
+/* Removes the pages of this user that no one will write again: their process is gone, or another program now.
+ * Allocates nothing. */
+void vp_page_sweep(void);
+
+_Static_assert(sizeof(struct vp_shared_page) <= VP_PAGE_SIZE, "a page");
+
+#endif

@@ -1,0 +1,24 @@
+/* Which process is it? A process id alone does not say: ids come back, and a program may put another in its
+ * own place. */
+#ifndef VP_BASE_PROCESS_H
+#define VP_BASE_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vp_process {
+    uint64_t start; /* when it began, in clock ticks since boot */
+    uint64_t stack; /* where its stack begins, another for each exec; 0: not told to us */
+};
+
+/* Reads both from /proc, without allocating. `pid` 0: this process. False: there is no such process (a dead
+ * one that nobody waited for is none). */
+bool vp_process_read(int pid, struct vp_process *out);
+
+/* The same process, and the same program in it, as far as both tell? */
+bool vp_process_same(const struct vp_process *a, const struct vp_process *b);
+
+/* The number of the namespace that this process's ids belong to; 0: unknown. */
+uint64_t vp_process_namespace(void);
+
+#endif

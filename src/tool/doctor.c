@@ -1,0 +1,508 @@
+/*
+ * vpool doctor: is everything there that the library needs, and does a program get its memory from it?
+ *
+ * Nothing is taken for granted: driver and library are tried out in processes of their own (probe.c), and
+ * what a program did it is asked for itself, by VPOOL_STATS. A line begins with `ok`, with `--` where there
+ * is something to know, or with `!!` where there is something to do.
+ */
+#include "base/options.h"
+#include "base/process.h"
+#include "tool/json_read.h"
+#include "tool/launch.h"
+#include "tool/probe.h"
+#include "tool/tool.h"
+
+#include <cuda.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum mark { OK, NOTE, WRONG };
+
+static int wrongs;
+
+static void say(enum mark mark, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(enum mark mark, const char *format, ...) {
+    static const char *const marks[] = { "ok", "--", "!!" };
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    printf("%s  %s\n", marks[mark], text);
+    wrongs += mark == WRONG;
+}
+
+/* ---- processes of our own ---- */
+
+static char folder[64]; /* for what they write */
+
+static const char *in_folder(const char *name) {
+    static char path[sizeof folder + 256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+/* The whole of a text file, to be freed; NULL: it is not there. */
+static char *read_file(const char *path) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *in = fopen(path, "r");
+    if (!in)
+        return NULL;
+    if (getdelim(&text, &size, 0, in) < 0 && text)
+        *text = 0;
+    fclose(in);
+    return text;
+}
+
+static void remove_folder(void) {
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; entries && (entry = readdir(entries));)
+        if (*entry->d_name != '.')
+            unlink(in_folder(entry->d_name));
+    if (entries)
+        closedir(entries);
+    rmdir(folder);
+}
+
+/* How long a driver may take. The first use of a cold one takes some seconds. */
+enum { PROBE_SECONDS = 60 };
+
+/* Runs a probe, with libvpool.so if `library`; what it printed, to be freed. *stopped: why it did not come to
+ * its end, or "". */
+static char *run_probe(const char *which, const char *library, char stopped[64]) {
+    *stopped = 0;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        char self[PATH_MAX] = "";
+        int out = open(in_folder("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+            err = open(in_folder("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(out, STDOUT_FILENO);
+        dup2(err, STDERR_FILENO);
+        if (library) {
+            vp_launch_preload(library);
+            setenv("VPOOL_STATS", in_folder("probe.stats"), 1);
+            unsetenv("VPOOL_TRACE");
+        }
+        alarm(PROBE_SECONDS);
+        if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
+            execl(self, "vpool", "doctor", "--probe", which, (char *)NULL);
+        _exit(127);
+    }
+    int status = 0;
+    if (pid < 0 || waitpid(pid, &status, 0) < 0)
+        snprintf(stopped, 64, "%s", strerror(errno));
+    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+        snprintf(stopped, 64, "it hangs");
+    else if (WIFSIGNALED(status))
+        snprintf(stopped, 64, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (WEXITSTATUS(status) > 1)
+        snprintf(stopped, 64, "exit status %d", WEXITSTATUS(status));
+    return read_file(in_folder("out"));
+}
+
+/* ---- the driver ---- */
+
+static void say_device(char *line) {
+    static const struct {
+        const char *word, *meaning;
+        enum mark without;
+    } abilities[] = {
+        { "vmm", "virtual memory management", WRONG },
+        { "fd", "POSIX-fd export", NOTE },
+        { "rdma", "RDMA to mapped memory", NOTE },
+        { "pools", "memory pools", NOTE },
+        { "ipc", "IPC events", NOTE },
+    };
+    int number = 0, used = 0;
+    size_t bytes = 0;
+    char has[256] = "", lacks[256] = "";
+    enum mark mark = OK;
+    if (sscanf(line, "%d %zu %n", &number, &bytes, &used) != 2)
+        return;
+    char *rest = line + used, *word;
+    for (size_t i = 0; i < sizeof abilities / sizeof *abilities && (word = strsep(&rest, " ")); i++) {
+        bool lacking = !strncmp(word, "no-", 3);
+        char *list = lacking ? lacks : has;
+        snprintf(list + strlen(list), sizeof has - strlen(list), "%s%s", *list ? ", " : "",
+                 abilities[i].meaning);
+        if (lacking && abilities[i].without > mark)
+            mark = abilities[i].without;
+    }
+    say(mark, "device %d, %s, %.1f GiB: %s%s%s%s%s", number, rest ? rest : "?", (double)bytes / (1 << 30),
+        *has ? "has " : "", has, *lacks ? (*has ? "; lacks " : "lacks ") : "", lacks,
+        mark == WRONG ? ": its memory is left to CUDA; only newer devices and drivers can be served" : "");
+}
+
+static void say_failure(char *line) {
+    int code = atoi(line);
+    const char *advice =
+        code == CUDA_ERROR_NO_DEVICE
+            ? "is there a GPU, does CUDA_VISIBLE_DEVICES name it, was the container given it (--gpus all)?"
+        : code == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || code == CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
+            ? "the kernel's driver and libcuda.so.1 are of different versions: reboot, or take the "
+              "container's compat folder out of the path"
+            : "nvidia-smi and the kernel's log may say more";
+    say(WRONG, "the driver: %s; %s", line + strcspn(line, " ") + 1, advice);
+}
+
+static void say_version(int version) {
+    if (version < 12000)
+        say(WRONG, "driver API %d.%d is too old: before 12.0 everything is left to CUDA; update the driver",
+            version / 1000, version % 1000 / 10);
+    else
+        say(OK, "driver API %d.%d%s", version / 1000, version % 1000 / 10,
+            version < 12050 ? " (from 12.5 on, cudaFree takes one event for all streams)" : "");
+}
+
+static bool check_driver(void) {
+    char stopped[64];
+    char *text = run_probe("driver", NULL, stopped), *rest = text;
+    bool good = false;
+    for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+        char *value = line + strcspn(line, " ");
+        if (*value)
+            *value++ = 0;
+        if (!strcmp(line, "missing"))
+            say(WRONG,
+                "no driver: %s; install NVIDIA's, start the container with GPUs, or try vpool doctor --sim",
+                value);
+        else if (!strcmp(line, "file"))
+            say(OK, "driver %s", value);
+        else if (!strcmp(line, "version"))
+            say_version(atoi(value));
+        else if (!strcmp(line, "failed"))
+            say_failure(value);
+        else if (!strcmp(line, "devices") && !(good = atoi(value) > 0))
+            say(WRONG, "the driver shows no device; does CUDA_VISIBLE_DEVICES hide them?");
+        else if (!strcmp(line, "device"))
+            say_device(value);
+    }
+    if (*stopped)
+        say(WRONG, "the driver cannot be asked: %s", stopped);
+    free(text);
+    return good && !*stopped;
+}
+
+/* ---- the environment ---- */
+
+static const char *look_up(void *context, const char *name) {
+    return getenv(name);
+}
+
+static void complain(void *context, const char *line) {
+    say(WRONG, "%s", line);
+}
+
+static void check_environment(void) {
+    static struct vp_options options;
+    vp_options_parse(&options, look_up, NULL, complain, NULL);
+    vp_options_find_unknown(environ, complain, NULL);
+    if (options.policy == VP_POLICY_NATIVE)
+        say(NOTE, "VPOOL_POLICY=native: everything is left to CUDA, and counted");
+    if (!options.adopt)
+        say(NOTE, "VPOOL_ADOPT=0: frameworks keep their own caches on top");
+    if (options.sync_free)
+        say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain "
+                  "CUDA is");
+    const char *list = getenv("LD_PRELOAD");
+    if (vp_launch_preloaded())
+        say(OK, "LD_PRELOAD names libvpool.so: %s", list);
+    else
+        say(NOTE, "LD_PRELOAD does not name libvpool.so here: vpool run sets it for one program%s%s",
+            list && *list ? "; it is now " : "", list && *list ? list : "");
+}
+
+/* ---- the library ---- */
+
+/* A value of the numbers and names that VPOOL_STATS tells. */
+struct stats {
+    char program[64];
+    unsigned long long allocs, frees, peak_live, peak_held, passed[16];
+    char passed_names[16][48], doors[256], policy[16];
+    unsigned passed_count, devices;
+};
+
+static void take_value(void *context, const char *path, const char *value) {
+    struct stats *s = context;
+    const char *last = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
+    unsigned long long number = strtoull(value, NULL, 10);
+    if (!strncmp(path, "doors.", 6)) {
+        snprintf(s->doors + strlen(s->doors), sizeof s->doors - strlen(s->doors), "%s%s",
+                 *s->doors ? ", " : "", value);
+    } else if (!strncmp(path, "passed_on.", 10) && s->passed_count < 16) {
+        snprintf(s->passed_names[s->passed_count], sizeof s->passed_names[0], "%s", last);
+        s->passed[s->passed_count++] = number;
+    } else if (!strcmp(path, "policy")) {
+        snprintf(s->policy, sizeof s->policy, "%s", value);
+    } else if (!strncmp(path, "devices.", 8)) {
+        s->devices += !strcmp(last, "device");
+        s->allocs += !strcmp(last, "allocs") ? number : 0;
+        s->frees += !strcmp(last, "frees") ? number : 0;
+        s->peak_live += !strcmp(last, "peak_live_bytes") ? number : 0;
+        s->peak_held += !strcmp(last, "peak_held_bytes") ? number : 0;
+    }
+}
+
+static bool read_stats(const char *path, struct stats *out) {
+    char *text = read_file(path);
+    *out = (struct stats){ 0 };
+    bool good = text && vp_json_read(text, take_value, out);
+    free(text);
+    return good;
+}
+
+/* What the library, or the dynamic linker, said meanwhile. */
+static void repeat_messages(void) {
+    char *text = read_file(in_folder("err")), *rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) && *line;)
+        say(WRONG, "%s", line);
+    free(text);
+}
+
+/* Variables that were not there before the library set them. */
+static void say_variable(char *variable) {
+    size_t length = strcspn(variable, "=");
+    char name[128];
+    snprintf(name, sizeof name, "%.*s", (int)length, variable);
+    if (!getenv(name) && strncmp(name, "VPOOL_", 6) && strcmp(name, "LD_PRELOAD"))
+        say(OK, "libvpool.so sets %s", variable);
+}
+
+static void check_library(const char *library, bool driver) {
+    char stopped[64];
+    struct stats stats;
+    char *text = run_probe("pool", library, stopped), *rest = text;
+    int ipc = -1;
+    bool failed = false;
+    for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+        char *value = line + strcspn(line, " ");
+        if (*value)
+            *value++ = 0;
+        if (!strcmp(line, "variable"))
+            say_variable(value);
+        else if (!strcmp(line, "ipc"))
+            ipc = atoi(value);
+        else if (!strcmp(line, "failed") && driver) {
+            failed = true;
+            say(WRONG, "under libvpool.so, %s", value + strcspn(value, " ") + 1);
+        }
+    }
+    free(text);
+    repeat_messages();
+    if (*stopped)
+        say(WRONG, "a program under libvpool.so does not come to its end: %s", stopped);
+    if (!driver || failed || *stopped)
+        return;
+    if (!read_stats(in_folder("probe.stats"), &stats))
+        say(WRONG, "libvpool.so was not loaded into a program that names it in LD_PRELOAD");
+    else if (!stats.allocs)
+        say(strcmp(stats.policy, "native") ? WRONG : NOTE, "an allocation went on to CUDA");
+    else
+        say(OK, "a program under libvpool.so allocates from the pool, by %s", stats.doors);
+    if (stats.allocs && ipc)
+        say(NOTE, "legacy IPC of pooled memory (cudaIpcGetMemHandle, torch.multiprocessing) is refused; "
+                  "VPOOL_POLICY=native leaves a program that needs it as it was");
+    else if (stats.allocs)
+        say(OK, "legacy IPC of pooled memory");
+}
+
+/* ---- a program ---- */
+
+static const char *reason(const char *call) {
+    static const struct {
+        const char *call, *reason;
+    } reasons[] = {
+        { "cuMemAlloc", "no context, a device without virtual memory management, or a size that the policy "
+                        "leaves to CUDA" },
+        { "cuMemAllocPitch", "as for cuMemAlloc" },
+        { "cuMemAllocAsync", "the stream captures (the call becomes a node of its graph), or the device's "
+                             "pool was exchanged for a foreign one" },
+        { "cuMemAllocFromPoolAsync", "the stream captures, or the pool is one that we do not serve (made for "
+                                     "export, or not on a device)" },
+        { "cuMemPoolCreate", "a pool made for export, or not on a device, stays CUDA's" },
+        { "cuMemFree", "the pointer was not ours" },
+        { "cuMemFreeAsync", "the pointer was not ours, or the stream captures" },
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (!strcmp(call, reasons[i].call))
+            return reasons[i].reason;
+    return "not served";
+}
+
+static void say_process(const char *pid, bool main, const struct stats *s) {
+    const char *which = main ? "the program" : "its child";
+    if (s->allocs)
+        say(OK,
+            "%s (process %s) was served %llu allocations on %u device%s, by %s; peak live %.1f MiB, held "
+            "%.1f MiB",
+            which, pid, s->allocs, s->devices, s->devices == 1 ? "" : "s", s->doors,
+            (double)s->peak_live / (1 << 20), (double)s->peak_held / (1 << 20));
+    else
+        say(WRONG,
+            "%s (process %s) used CUDA and was served nothing: its allocator maps memory itself (PyTorch's "
+            "expandable segments, JAX's default), "
+            "or all it asked for went on to CUDA",
+            which, pid);
+    for (unsigned i = 0; i < s->passed_count; i++)
+        say(NOTE, "process %s: %s went on to CUDA %llu times: %s", pid, s->passed_names[i], s->passed[i],
+            reason(s->passed_names[i]));
+}
+
+/* Is libvpool.so mapped in the process? */
+static bool has_library(pid_t pid) {
+    char path[32], line[PATH_MAX + 128];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *in = fopen(path, "r");
+    while (in && !found && fgets(line, sizeof line, in))
+        found = strstr(line, "/libvpool.so") != NULL;
+    if (in)
+        fclose(in);
+    return found;
+}
+
+/* Waits for the program's end; looks into it meanwhile, ever more seldom. */
+static int wait_for(pid_t pid, bool *seen) {
+    int status = 0;
+    long pause = 1000000;
+    *seen = false;
+    while (!waitpid(pid, &status, *seen ? 0 : WNOHANG)) {
+        *seen = has_library(pid);
+        nanosleep(&(struct timespec){ .tv_nsec = pause }, NULL);
+        pause = pause < 100000000 ? pause * 2 : pause;
+    }
+    return status;
+}
+
+static void check_program(char **argv, const char *library) {
+    const char *obstacle = vp_launch_obstacle(*argv);
+    bool seen;
+    unsigned processes = 0;
+    char own[32];
+    if (obstacle)
+        say(WRONG, "%s %s", *argv, obstacle);
+    fflush(stdout);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
+    pid_t pid = fork();
+    if (!pid) {
+        char pattern[sizeof folder + 16];
+        signal(SIGINT, SIG_DFL);
+        signal(SIGQUIT, SIG_DFL);
+        vp_launch_preload(library);
+        snprintf(pattern, sizeof pattern, "%s/%%p.json", folder);
+        setenv("VPOOL_STATS", pattern, 1);
+        _exit(vp_launch_exec("doctor", argv));
+    }
+    int status = pid < 0 ? 0 : wait_for(pid, &seen);
+    if (pid < 0) {
+        say(WRONG, "%s: %s", *argv, strerror(errno));
+        return;
+    }
+    if (WIFSIGNALED(status))
+        say(WRONG, "the program was ended by signal %d (%s); what it did is not known", WTERMSIG(status),
+            strsignal(WTERMSIG(status)));
+    else
+        say(WEXITSTATUS(status) ? NOTE : OK, "the program ended with exit status %d", WEXITSTATUS(status));
+    snprintf(own, sizeof own, "%d.json", (int)pid);
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        struct stats stats;
+        char *dot = strstr(entry->d_name, ".json");
+        bool main = !strcmp(entry->d_name, own);
+        if (!dot || !read_stats(in_folder(entry->d_name), &stats))
+            continue;
+        *dot = 0;
+        say_process(entry->d_name, main, &stats);
+        processes++;
+    }
+    if (entries)
+        closedir(entries);
+    if (!processes && !obstacle && !WIFSIGNALED(status))
+        say(WRONG, seen ? "libvpool.so was in the program, but no process used CUDA through it to its end "
+                          "(vpool help why-not)"
+                        : "libvpool.so was not seen in the program, and no process used CUDA through it "
+                          "(vpool help why-not)");
+}
+
+/* ---- the command ---- */
+
+static void help(void) {
+    puts("usage: vpool doctor [--sim[=SIZE]] [--] [PROGRAM [ARGUMENT…]]\n\n"
+         "Tries out the driver and the library on this machine. With a program, runs it\n"
+         "under libvpool.so and tells by which calls it came, what was served, what went\n"
+         "on to CUDA and why; its child processes too.\n\n"
+         "  --sim[=SIZE]   on the simulated driver, as vpool run has it\n"
+         "  --help\n\n"
+         "A line begins with ok, with -- where there is something to know, or with !!\n"
+         "where there is something to do. The exit status is 1 if there is any of those,\n"
+         "else 0.");
+}
+
+int vp_tool_doctor(int argc, char **argv) {
+    static const struct option long_options[] = {
+        { "sim", optional_argument, NULL, 's' },
+        { "probe", required_argument, NULL, 'p' },
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    char library[PATH_MAX], sim_folder[PATH_MAX];
+    const char *capacity = NULL;
+    bool sim = false;
+    opterr = 0;
+    optind = 0;
+    for (int chosen; (chosen = getopt_long(argc, argv, "+", long_options, NULL)) >= 0;) {
+        switch (chosen) {
+        case 's':
+            sim = true;
+            capacity = optarg;
+            break;
+        case 'p': return !strcmp(optarg, "pool") ? vp_probe_pool() : vp_probe_driver();
+        case 'h': help(); return 0;
+        default: return vp_tool_usage("doctor", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        }
+    }
+    if (capacity && !vp_launch_is_size(capacity))
+        return vp_tool_usage("doctor", "'%s' is no size: a number, perhaps with K, M, G or T behind",
+                             capacity);
+    snprintf(folder, sizeof folder, "/tmp/vpool-doctor-XXXXXX");
+    if (!mkdtemp(folder)) {
+        fprintf(stderr, "vpool doctor: /tmp: %s\n", strerror(errno));
+        return 1;
+    }
+    if (sim && vp_launch_sim(sim_folder))
+        vp_launch_simulate(sim_folder, capacity);
+    else if (sim)
+        say(WRONG, "the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool", VP_PREFIX,
+            VP_LIBDIR);
+    bool driver = check_driver();
+    check_environment();
+    bool found = vp_launch_library(library);
+    if (!found)
+        say(WRONG, "libvpool.so is neither beside this command nor in %s/%s", VP_PREFIX, VP_LIBDIR);
+    else if (strpbrk(library, ": "))
+        say(WRONG, "%s: LD_PRELOAD cannot hold a path with a space or a colon; move it", library);
+    else {
+        say(OK, "library %s", library);
+        check_library(library, driver);
+        if (optind < argc)
+            check_program(argv + optind, library);
+    }
+    remove_folder();
+    return wrongs ? 1 : 0;
+}

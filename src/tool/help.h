@@ -1,0 +1,24 @@
+/* What `vpool help` knows, for the terminal, the manual pages and the shell. */
+#ifndef VP_TOOL_HELP_H
+#define VP_TOOL_HELP_H
+
+#include <stddef.h>
+
+/* A topic. Its text is paragraphs with empty lines between; lines that begin with two spaces stay as they
+ * are. */
+struct vp_help_topic {
+    const char *name, *title, *text;
+};
+extern const struct vp_help_topic vp_help_topics[];
+extern const size_t vp_help_topic_count;
+
+/* The help text of a subcommand, as its --help prints it; to be freed. NULL: no memory. */
+char *vp_help_of_command(size_t number);
+
+/* The manual pages, in mdoc. */
+void vp_man_vpool(void);
+void vp_man_libvpool(void);
+/* What bash needs to complete words; zsh reads it after bashcompinit. */
+void vp_completion(void);
+
+#endif

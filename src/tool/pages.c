@@ -1,0 +1,167 @@
+#include "tool/pages.h"
+
+#include "base/clock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What a stranger wrote goes to a terminal: printable ASCII alone does. */
+static void copy_text(char *to, size_t room, const char *from, size_t length) {
+    size_t n = 0;
+    for (; n + 1 < room && n < length && from[n]; n++)
+        to[n] = from[n] >= ' ' && from[n] < 127 ? from[n] : '?';
+    to[n] = 0;
+}
+
+static void read_command(struct vp_watched *w, uint32_t pid) {
+    char name[32], text[sizeof w->command];
+    snprintf(name, sizeof name, "/proc/%u/cmdline", pid);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0) {
+        snprintf(w->command, sizeof w->command, "%s", w->program);
+        return;
+    }
+    text[n] = 0;
+    /* The folder of the program is of no interest. */
+    char *slash = strrchr(text, '/');
+    size_t skip = slash ? (size_t)(slash + 1 - text) : 0;
+    for (ssize_t i = 0; i + 1 < n; i++)
+        if (!text[i])
+            text[i] = ' ';
+    copy_text(w->command, sizeof w->command, text + skip, (size_t)n - skip);
+}
+
+/* Maps the page of a file; NULL: it is none that we can read. */
+static struct vp_shared_page *map(const char *file) {
+    struct stat st;
+    int fd = open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return NULL;
+    bool good =
+        !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size >= VP_PAGE_SIZE;
+    void *page = good ? mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    return page == MAP_FAILED ? NULL : page;
+}
+
+static bool readable(const struct vp_shared_page *page) {
+    return atomic_load_explicit(&page->magic, memory_order_acquire) == VP_PAGE_MAGIC &&
+           page->version == VP_PAGE_VERSION && page->size >= VP_PAGE_SIZE &&
+           page->namespace == vp_process_namespace();
+}
+
+/* The figures of one moment, unless the writer is so busy that a hundred tries meet it writing. */
+static void read_figures(struct vp_page_device *device, struct vp_page_figures *out) {
+    uint64_t before, after;
+    int tries = 0;
+    do {
+        before = atomic_load_explicit(&device->changes, memory_order_acquire);
+#define LOAD(field, ...) out->field = atomic_load_explicit(&device->field, memory_order_acquire);
+        VP_PAGE_FIGURES(LOAD)
+#undef LOAD
+        after = atomic_load_explicit(&device->changes, memory_order_relaxed);
+    } while ((before != after || before & 1) && ++tries < 100);
+}
+
+static const struct vp_row *row_before(const struct vp_sample *before, const struct vp_watched *w,
+                                       uint64_t device) {
+    for (unsigned i = 0; before && i < before->row_count; i++) {
+        const struct vp_row *row = &before->rows[i];
+        const struct vp_shared_page *page = before->processes[row->process].page;
+        if (row->device == device && page->pid == w->page->pid &&
+            vp_process_same(&page->process, &w->page->process))
+            return row;
+    }
+    return NULL;
+}
+
+static int add_process(struct vp_sample *s, const struct vp_sample *before, struct vp_shared_page *page) {
+    uint32_t devices = atomic_load(&page->devices);
+    devices = devices < VP_PAGE_DEVICES ? devices : VP_PAGE_DEVICES;
+    struct vp_watched *processes = reallocarray(s->processes, s->process_count + 1, sizeof *processes);
+    if (processes)
+        s->processes = processes;
+    struct vp_row *rows = reallocarray(s->rows, s->row_count + devices + 1, sizeof *rows);
+    if (rows)
+        s->rows = rows;
+    if (!processes || !rows)
+        return -ENOMEM;
+    struct vp_watched *w = &processes[s->process_count];
+    *w = (struct vp_watched){ .page = page };
+    copy_text(w->program, sizeof w->program, page->program, sizeof page->program);
+    copy_text(w->policy, sizeof w->policy, page->policy, sizeof page->policy);
+    copy_text(w->release, sizeof w->release, page->release, sizeof page->release);
+    read_command(w, page->pid);
+    for (uint32_t i = 0; i < devices; i++) {
+        struct vp_row *row = &rows[s->row_count++];
+        *row = (struct vp_row){ .device = page->device[i].device,
+                                .process = s->process_count,
+                                .allocs_per_s = -1,
+                                .driver_calls_per_s = -1 };
+        read_figures(&page->device[i], &row->now);
+        const struct vp_row *then = row_before(before, w, row->device);
+        double seconds = then ? (double)(s->ns - before->ns) / 1e9 : 0;
+        if (seconds > 0) {
+            row->allocs_per_s = (double)(row->now.allocs - then->now.allocs) / seconds;
+            row->driver_calls_per_s = (double)(row->now.driver_calls - then->now.driver_calls) / seconds;
+        }
+    }
+    s->process_count++;
+    atomic_fetch_add(&page->asked, 1);
+    return 0;
+}
+
+static bool wanted(int pid, const int *pids, unsigned count) {
+    for (unsigned i = 0; i < count; i++)
+        if (pids[i] == pid)
+            return true;
+    return count == 0;
+}
+
+int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids,
+                   unsigned pid_count) {
+    char file[96];
+    int err = 0;
+    struct vp_sample s = { .ns = vp_clock_ns() };
+    vp_page_sweep();
+    DIR *folder = opendir(VP_PAGE_FOLDER);
+    if (!folder)
+        return -errno;
+    for (struct dirent *entry; !err && (entry = readdir(folder));) {
+        int pid = vp_page_owner(entry->d_name);
+        if (!pid || !wanted(pid, pids, pid_count))
+            continue;
+        snprintf(file, sizeof file, VP_PAGE_FOLDER "/%.60s", entry->d_name);
+        struct vp_shared_page *page = map(file);
+        bool shown = page && readable(page);
+        if (shown)
+            err = add_process(&s, before, page);
+        if (page && (!shown || err))
+            munmap(page, VP_PAGE_SIZE);
+    }
+    closedir(folder);
+    if (err)
+        vp_sample_drop(&s);
+    else
+        *sample = s;
+    return err;
+}
+
+void vp_sample_drop(struct vp_sample *sample) {
+    for (unsigned i = 0; i < sample->process_count; i++)
+        munmap(sample->processes[i].page, VP_PAGE_SIZE);
+    free(sample->processes);
+    free(sample->rows);
+    *sample = (struct vp_sample){ 0 };
+}

@@ -1,0 +1,153 @@
+/*
+ * vpool run: a program under the library.
+ *
+ * The command becomes the program: its id, its terminal, its signals and its exit status are the program's
+ * own, and there is nothing left that could stand between. What is printed at the end, the library prints, in
+ * the program.
+ */
+#include "base/options.h"
+#include "tool/launch.h"
+#include "tool/tool.h"
+
+#include <ctype.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The options that are the library's own: a row of the table each. */
+enum kind { BOOL, INT, SIZE, SHARE, ENUM, STRING, FOREIGN };
+
+static const struct setting {
+    enum kind kind;
+    const char *variable, *allowed, *sentence;
+} settings[] = {
+#define SETTING(kind, field, variable, fallback, allowed, sentence) { kind, variable, allowed, sentence },
+    VP_OPTIONS(SETTING)
+#undef SETTING
+};
+
+enum { SETTINGS = sizeof settings / sizeof *settings, SIM = SETTINGS, QUIET, HELP, OPTIONS };
+
+/* VPOOL_SYNC_FREE is --sync-free. */
+static const char *option_name(size_t i) {
+    static char names[SETTINGS][48];
+    const char *from = settings[i].variable + strlen("VPOOL_");
+    for (size_t n = 0; n + 1 < sizeof names[i] && from[n]; n++)
+        names[i][n] = from[n] == '_' ? '-' : (char)tolower((unsigned char)from[n]);
+    return names[i];
+}
+
+/* Some say something without a value, too: it is 1 then. */
+static bool stands_alone(const struct setting *s) {
+    return s->kind == BOOL || !strncmp(s->allowed, "1, ", 3);
+}
+
+static void help(void) {
+    puts("usage: vpool run [OPTION…] [--] PROGRAM [ARGUMENT…]\n\n"
+         "Runs a program under libvpool.so, and prints at its end what the library did.\n"
+         "Everything else is as without: the process id, the exit status and the signals\n"
+         "are the program's own.\n\n"
+         "  --sim[=SIZE]   on the simulated driver, whose device has SIZE bytes (K, M, G or\n"
+         "                 T may stand behind)\n"
+         "  --quiet        no summary at the end\n"
+         "  --help\n\n"
+         "The library's options, each of which sets the variable of its name:\n");
+    for (size_t i = 0; i < SETTINGS; i++) {
+        if (settings[i].kind == FOREIGN)
+            continue;
+        bool alone = stands_alone(&settings[i]);
+        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", settings[i].allowed,
+               alone ? "]" : "", settings[i].sentence);
+    }
+}
+
+/* ---- values are checked before the program begins, by the library's own reader ---- */
+
+static const char *look_up(void *context, const char *name) {
+    const char *const *setting = context;
+    return strcmp(name, setting[0]) ? NULL : setting[1];
+}
+
+static void keep_complaint(void *context, const char *line) {
+    /* "…; using DEFAULT" is what the library would do. */
+    snprintf(context, 512, "%.*s", (int)strcspn(line, ";"), line);
+}
+
+static int set(size_t i, const char *value) {
+    static struct vp_options parsed;
+    const char *setting[2] = { settings[i].variable, value ? value : "1" };
+    char complaint[512] = "";
+    vp_options_parse(&parsed, look_up, setting, keep_complaint, complaint);
+    if (*complaint)
+        return vp_tool_usage("run", "%s", complaint);
+    setenv(setting[0], setting[1], 1);
+    return 0;
+}
+
+int vp_tool_run(int argc, char **argv) {
+    struct option options[OPTIONS + 1] = {
+        [SIM] = { "sim", optional_argument, NULL, SIM },
+        [QUIET] = { "quiet", no_argument, NULL, QUIET },
+        [HELP] = { "help", no_argument, NULL, HELP },
+    };
+    const char *capacity = NULL;
+    bool sim = false, quiet = false;
+    char library[PATH_MAX], folder[PATH_MAX];
+    for (size_t i = 0; i < SETTINGS; i++)
+        options[i] = (struct option){ settings[i].kind == FOREIGN ? "help" : option_name(i),
+                                      settings[i].kind == FOREIGN  ? no_argument
+                                      : stands_alone(&settings[i]) ? optional_argument
+                                                                   : required_argument,
+                                      NULL, settings[i].kind == FOREIGN ? HELP : (int)i };
+    opterr = 0;
+    optind = 0;
+    for (int chosen; (chosen = getopt_long(argc, argv, "+", options, NULL)) >= 0;) {
+        if (chosen == HELP) {
+            help();
+            return 0;
+        }
+        if (chosen == '?')
+            return vp_tool_usage("run", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        if (chosen == SIM) {
+            sim = true;
+            capacity = optarg;
+        } else if (chosen == QUIET) {
+            quiet = true;
+        } else {
+            int status = set((size_t)chosen, optarg);
+            if (status)
+                return status;
+        }
+    }
+    if (capacity && !vp_launch_is_size(capacity))
+        return vp_tool_usage("run", "'%s' is no size: a number, perhaps with K, M, G or T behind", capacity);
+    if (optind == argc)
+        return vp_tool_usage("run", "no program given");
+    if (!vp_launch_library(library)) {
+        fprintf(stderr, "vpool run: libvpool.so is neither beside this command nor in %s/%s\n", VP_PREFIX,
+                VP_LIBDIR);
+        return 1;
+    }
+    if (!vp_launch_preload(library)) {
+        fprintf(stderr, "vpool run: %s: LD_PRELOAD cannot hold a path with a space or a colon; move it\n",
+                library);
+        return 1;
+    }
+    if (sim) {
+        if (!vp_launch_sim(folder)) {
+            fprintf(
+                stderr,
+                "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n",
+                VP_PREFIX, VP_LIBDIR);
+            return 1;
+        }
+        vp_launch_simulate(folder, capacity);
+    }
+    if (!quiet)
+        setenv("VPOOL_STATS", "1", 0);
+    const char *obstacle = vp_launch_obstacle(argv[optind]);
+    if (obstacle)
+        fprintf(stderr, "vpool run: %s %s: it will run without vpool\n", argv[optind], obstacle);
+    return vp_launch_exec("run", argv + optind);
+}

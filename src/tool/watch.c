@@ -1,0 +1,281 @@
+/*
+ * vpool top on a terminal: the table, shown anew at intervals, and keys.
+ *
+ * Plain ANSI, on the terminal's second screen: the picture is drawn over the old one, each line cleared
+ * behind its end, in one write, so that nothing flickers. Whatever ends the command, a signal or q, the
+ * terminal is as it was.
+ */
+#include "tool/top.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define ENTER "\033[?1049h\033[?25l"
+#define LEAVE "\033[?25h\033[?1049l"
+
+/* The first look is a short one: the rates are there at once. */
+static const double FIRST_SECONDS = 0.2;
+
+static struct termios terminal_before;
+static volatile sig_atomic_t caught; /* a signal that ends or stops us; 0: none */
+
+static void on_signal(int number) {
+    if (number != SIGWINCH)
+        caught = number;
+}
+
+static void put(const char *text, size_t length) {
+    while (length) {
+        ssize_t n = write(STDOUT_FILENO, text, length);
+        if (n < 0 && errno != EINTR)
+            return;
+        if (n > 0) {
+            text += n;
+            length -= (size_t)n;
+        }
+    }
+}
+
+static void enter(void) {
+    struct termios raw = terminal_before;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    raw.c_cc[VMIN] = 0;
+    raw.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    put(ENTER, strlen(ENTER));
+}
+
+static void leave(void) {
+    put(LEAVE, strlen(LEAVE));
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+}
+
+/* ---- what is shown ---- */
+
+struct view {
+    const struct vp_top_options *options;
+    struct vp_sample sample;
+    char order;
+    uint32_t pid; /* of the row chosen, with its device; 0: none */
+    uint64_t device;
+    char message[160];
+};
+
+static unsigned chosen_row(const struct view *v) {
+    for (unsigned i = 0; i < v->sample.row_count; i++)
+        if (v->sample.processes[v->sample.rows[i].process].page->pid == v->pid &&
+            v->sample.rows[i].device == v->device)
+            return i;
+    return v->sample.row_count;
+}
+
+static void choose(struct view *v, int step) {
+    unsigned n = v->sample.row_count, at = chosen_row(v);
+    if (!n)
+        return;
+    at = at == n ? (step > 0 ? 0 : n - 1)
+                 : (unsigned)((int)at + step < 0         ? 0
+                              : (int)at + step >= (int)n ? (int)n - 1
+                                                         : (int)at + step);
+    v->pid = v->sample.processes[v->sample.rows[at].process].page->pid;
+    v->device = v->sample.rows[at].device;
+}
+
+/* One line of the picture: cut at the width, in reverse if `strong`. */
+static void line(FILE *out, char *text, unsigned columns, bool strong) {
+    if (strlen(text) > columns)
+        text[columns] = 0;
+    fprintf(out, "%s%s%s\033[K\n", strong ? "\033[7m" : "", text, strong ? "\033[m" : "");
+}
+
+static void draw(const struct view *v) {
+    struct winsize size = { 0 };
+    char *picture = NULL, text[512];
+    size_t length = 0;
+    FILE *out = open_memstream(&picture, &length), *words;
+    if (!out)
+        return;
+    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    unsigned columns = size.ws_col ? size.ws_col : 80, rows = size.ws_row ? size.ws_row : 24;
+    const struct vp_top_order *order = vp_top_orders;
+    while (order->key && order->key != v->order)
+        order++;
+#define LINE(strong, ...)                                                                                    \
+    do {                                                                                                     \
+        words = fmemopen(text, sizeof text, "w");                                                            \
+        if (words) {                                                                                         \
+            __VA_ARGS__;                                                                                     \
+            fclose(words);                                                                                   \
+            line(out, text, columns, strong);                                                                \
+        }                                                                                                    \
+    } while (0)
+    fputs("\033[H", out);
+    LINE(false, fputs("vpool top: ", words); vp_top_totals(words, &v->sample);
+         fprintf(words, "; by %s", order->name));
+    LINE(false,
+         fputs(*v->message ? v->message : "arrows choose, d dump, t trim, q quit; sort by l h f e a c w p",
+               words));
+    LINE(true, vp_top_head(words));
+    unsigned room = rows > 4 ? rows - 4 : 0, chosen = chosen_row(v);
+    unsigned first = chosen < v->sample.row_count && chosen >= room ? chosen + 1 - room : 0;
+    for (unsigned i = first; i < v->sample.row_count && i - first < room; i++)
+        LINE(i == chosen, vp_top_row(words, &v->sample, &v->sample.rows[i]));
+    if (!v->sample.row_count)
+        LINE(false, fputs("No process of yours is under libvpool.so, or none has allocated yet.", words));
+#undef LINE
+    fputs("\033[J", out);
+    if (!fclose(out))
+        put(picture, length);
+    free(picture);
+}
+
+static int look(struct view *v) {
+    struct vp_sample now;
+    int err = vp_sample_take(&now, v->sample.ns ? &v->sample : NULL, v->options->pids, v->options->pid_count);
+    if (err)
+        return err;
+    vp_sample_drop(&v->sample);
+    v->sample = now;
+    vp_top_sort(&v->sample, v->order);
+    return 0;
+}
+
+/* ---- keys ---- */
+
+static struct vp_shared_page *chosen_page(struct view *v) {
+    unsigned at = chosen_row(v);
+    if (at == v->sample.row_count && v->sample.process_count == 1)
+        at = 0;
+    if (at < v->sample.row_count)
+        return v->sample.processes[v->sample.rows[at].process].page;
+    snprintf(v->message, sizeof v->message, "choose a process first (arrow keys)");
+    return NULL;
+}
+
+static void dump(struct view *v) {
+    struct vp_shared_page *page = chosen_page(v);
+    struct vp_process now;
+    if (!page)
+        return;
+    if (!page->dump_signal)
+        snprintf(v->message, sizeof v->message, "process %u takes no dumps; start it with VPOOL_DUMP=signal",
+                 page->pid);
+    else if (!vp_process_read((int)page->pid, &now) || !vp_process_same(&now, &page->process) ||
+             kill((pid_t)page->pid, (int)page->dump_signal))
+        snprintf(v->message, sizeof v->message, "process %u is gone", page->pid);
+    else
+        snprintf(v->message, sizeof v->message, "process %u was asked for a dump", page->pid);
+}
+
+static void trim(struct view *v) {
+    struct vp_shared_page *page = chosen_page(v);
+    if (!page)
+        return;
+    atomic_fetch_add(&page->trims_asked, 1);
+    snprintf(v->message, sizeof v->message,
+             "process %u gives idle memory back when it allocates or frees next", page->pid);
+}
+
+/* False: that is all. */
+static bool press(struct view *v, const char *keys, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        char key = keys[i];
+        *v->message = 0;
+        if (key == '\033' && i + 2 < count && keys[i + 1] == '[') {
+            choose(v, keys[i + 2] == 'A' ? -1 : keys[i + 2] == 'B' ? 1 : 0);
+            i += 2;
+        } else if (key == 'q') {
+            return false;
+        } else if (key == 'd') {
+            dump(v);
+        } else if (key == 't') {
+            trim(v);
+        } else if (vp_top_is_order(key)) {
+            v->order = key;
+            vp_top_sort(&v->sample, key);
+        }
+    }
+    return true;
+}
+
+/* ---- the loop ---- */
+
+static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH };
+
+static void catch_signals(sigset_t *open) {
+    struct sigaction action = { .sa_handler = on_signal };
+    sigset_t ours;
+    sigemptyset(&ours);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        sigaddset(&ours, signals[i]);
+        sigaction(signals[i], &action, NULL);
+    }
+    /* They arrive while we wait, and at no other time. */
+    sigprocmask(SIG_BLOCK, &ours, open);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigdelset(open, signals[i]);
+}
+
+/* What the signal would have done without us. A stopped one goes on afterwards. */
+static void take_signal(int number, const sigset_t *open) {
+    struct sigaction action = { .sa_handler = SIG_DFL }, old;
+    sigset_t ours;
+    sigaction(number, &action, &old);
+    raise(number);
+    sigprocmask(SIG_SETMASK, open, &ours);
+    sigprocmask(SIG_SETMASK, &ours, NULL);
+    sigaction(number, &old, NULL);
+}
+
+int vp_top_watch(const struct vp_top_options *options) {
+    struct view view = { .options = options, .order = options->order };
+    sigset_t open;
+    char keys[32];
+    bool more = true;
+    int err = look(&view);
+    if (!err && tcgetattr(STDIN_FILENO, &terminal_before))
+        err = -errno;
+    if (err) {
+        fprintf(stderr, "vpool top: %s\n", strerror(-err));
+        return 1;
+    }
+    catch_signals(&open);
+    enter();
+    uint64_t next = vp_clock_ns() + (uint64_t)(FIRST_SECONDS * 1e9);
+    while (more && !err) {
+        draw(&view);
+        uint64_t now = vp_clock_ns(), left = next > now ? next - now : 0;
+        struct timespec wait = { (time_t)(left / 1000000000), (long)(left % 1000000000) };
+        int ready = ppoll(&(struct pollfd){ .fd = STDIN_FILENO, .events = POLLIN }, 1, &wait, &open);
+        if (caught == SIGTSTP) {
+            leave();
+            take_signal(SIGTSTP, &open);
+            caught = 0;
+            enter();
+        } else if (caught) {
+            break;
+        } else if (ready > 0) {
+            ssize_t n = read(STDIN_FILENO, keys, sizeof keys);
+            more = n > 0 && press(&view, keys, (size_t)n);
+        }
+        if (vp_clock_ns() >= next) {
+            err = look(&view);
+            next = vp_clock_ns() + (uint64_t)(options->seconds * 1e9);
+        }
+    }
+    leave();
+    vp_sample_drop(&view.sample);
+    if (caught)
+        take_signal(caught, &open);
+    if (err)
+        fprintf(stderr, "vpool top: %s\n", strerror(-err));
+    return err ? 1 : 0;
+}
