@@ -105,7 +105,8 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
     const struct vp_options *o = vp_options();
     const struct vp_policy *policy = chosen_policy();
     const struct vp_pool_config config = {
-        .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check, .account = vp_mempool_account, .limit = vp_pressure_limit(dev),
+        .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check,
+        .account = vp_mempool_account, .limit = vp_pressure_limit(dev),
         .split_most = o->bfc_max_split, .stitch_least = o->gmlake_fragment, .stitched_most = o->gmlake_stitched,
     };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
