@@ -19,7 +19,7 @@
 #include <errno.h>
 
 /* Synchronous blocks of this size and more share no 64 KiB page with others: NICs and DMA-BUF register whole pages. */
-enum { SYNC_ALONE = 1 << 20, SYNC_PAGE = 64 << 10 };
+enum { SYNC_PAGES = 1 << 20, SYNC_PAGE = 64 << 10 };
 
 /* Below this a request goes to the small zone. PyTorch's own line between small and large lies here too. */
 enum { SMALL = 1 << 20 };
@@ -41,12 +41,14 @@ enum { ENDS_FROM = 3 };
 enum { SYNC_SLACK_GRANULES = 4 };
 
 static int layout(struct vp_pool *pool, struct vp_request *req) {
-    bool alone = !req->line && req->asked >= SYNC_ALONE;
+    bool pages = !req->line && req->asked >= SYNC_PAGES;
     if (req->asked > SIZE_MAX / 4)
         return -ENOMEM;
-    req->align = alone ? SYNC_PAGE : VP_QUANTUM;
+    /* What comes in whole granules anyway has them to itself: so it can be exported, and costs no more. */
+    req->alone |= pages && req->asked % pool->granularity == 0;
+    req->align = req->alone ? pool->granularity : pages ? SYNC_PAGE : VP_QUANTUM;
     req->size = vp_round_up(req->asked, req->align);
-    req->zone = req->asked < SMALL && req->asked < pool->granularity ? VP_ZONE_SMALL : VP_ZONE_LARGE;
+    req->zone = !req->alone && req->asked < SMALL && req->asked < pool->granularity ? VP_ZONE_SMALL : VP_ZONE_LARGE;
     return 0;
 }
 
@@ -131,9 +133,9 @@ static void sort(struct candidate *c, size_t n) {
 
 /*
  * Puts the chosen chunks to the front of the list: `want` bytes, or all there are. Greedy by size; what is then short is made up by the smallest chunk that
- * covers it, whose rest stays free right behind the new range.
+ * covers it, whose rest stays free right behind the new range; not if the request is to be alone.
  */
-static size_t choose(struct candidate *c, size_t n, size_t want, size_t *bytes) {
+static size_t choose(struct candidate *c, size_t n, size_t want, bool alone, size_t *bytes) {
     size_t taken = 0, sum = 0;
     for (size_t i = 0; i < n && sum < want; i++)
         if (c[i].chunk->size <= want - sum) {
@@ -143,7 +145,7 @@ static size_t choose(struct candidate *c, size_t n, size_t want, size_t *bytes) 
             c[taken++] = t;
             sum += t.chunk->size;
         }
-    if (sum < want && taken < n) {
+    if (sum < want && taken < n && !alone) {
         size_t least = taken;
         for (size_t i = taken; i < n; i++)
             if (c[i].chunk->size < c[least].chunk->size)
@@ -169,6 +171,8 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
     struct vp_space *s;
     struct vp_region *hole, *before_hole;
     size_t longest = 0;
+    if (req->alone)
+        goto hole;
     vp_list_each(s, &pool->spaces, link) {
         if (s->zone != req->zone)
             continue;
@@ -188,6 +192,7 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
     }
     if (longest)
         return 0;
+hole:;
     int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle, &hole);
     if (!err)
         *site = (struct site){ hole->addr, hole->addr };
@@ -232,6 +237,19 @@ static size_t handle_for(const struct vp_pool *pool, const struct vp_request *re
     return size;
 }
 
+/*
+ * For what is to be alone in its chunks all those left over are too large. Nothing is created while enough free memory lies about: the smallest goes
+ * back to the device, and what is lacking is created in its stead.
+ */
+static void break_one(struct vp_pool *pool, const struct candidate *c, size_t n) {
+    const struct candidate *least = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (c[i].ready && (!least || c[i].chunk->size < least->chunk->size))
+            least = &c[i];
+    if (least)
+        vp_chunk_give_back(pool, least->chunk);
+}
+
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
     struct site site;
     int err = find_site(pool, req, use, &site);
@@ -246,7 +264,9 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
         return -ENOMEM;
     harvest_all(pool, &h);
     sort(h.list, h.count);
-    size_t bytes, old = choose(h.list, h.count, want, &bytes), fresh = 0;
+    size_t bytes, old = choose(h.list, h.count, want, req->alone, &bytes), fresh = 0;
+    if (req->alone && bytes < want)
+        break_one(pool, h.list + old, h.count - old);
     /* The chosen chunks move up to the front of the same memory, each over what was read before. */
     struct vp_chunk **chunks = (struct vp_chunk **)h.list;
     for (size_t i = 0; i < old; i++) {

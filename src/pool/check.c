@@ -42,7 +42,7 @@ static void check_mapped(struct walk *w, const struct vp_region *r) {
             at = vp_region_end(r) - HOLE_EDGE * g;
         const struct vp_mapping *m = vp_space_page(w->pool, r->space, at < r->addr ? r->addr : at)->mapping;
         if (hole ? m != NULL : !m)
-            breach(w, hole ? "a hole has no mapping" : "live, free and zombie bytes are mapped", r);
+            breach(w, hole ? "a hole has no mapping" : "live, free, zombie and retired bytes are mapped", r);
         else if (m && (m->chunk->current == m) == zombie)
             breach(w, zombie ? "a zombie is no current mapping" : "live and free bytes lie in the current mapping of their chunk", r);
         else if (m && w->pool->policy->owned && first && m->chunk->stream != first->chunk->stream)
@@ -57,7 +57,7 @@ static void check_region(struct walk *w, const struct vp_region *r) {
     if (prev && vp_region_end(prev) != r->addr)
         breach(w, "regions partition the space", r);
     if (prev && prev->state == r->state && r->state < VP_LIVE)
-        breach(w, "free, zombie and hole neighbours are united", r);
+        breach(w, "free, zombie, retired and hole neighbours are united", r);
     if (!r->size || r->addr % VP_QUANTUM || r->size % VP_QUANTUM)
         breach(w, "regions are whole quanta and not empty", r);
     const struct vp_page *page = vp_space_page(w->pool, r->space, r->addr);
@@ -83,6 +83,11 @@ static void check_region(struct walk *w, const struct vp_region *r) {
                 if (p->cond.line && r->index != &w->pool->mixed[r->space->zone] &&
                     (r->index->line != p->cond.line || p->cond.next))
                     breach(w, "a region of one line's index waits for that line alone", r);
+        break;
+    case VP_RETIRED:
+        if (!vp_mapping_at(w->pool, r->addr) || !vp_mapping_at(w->pool, r->addr)->chunk->exported)
+            breach(w, "what is retired lies in an exported chunk", r);
+        check_pieces(w, r);
         break;
     case VP_ZOMBIE:
         check_pieces(w, r);
@@ -131,11 +136,12 @@ static void check_spaces(struct walk *w) {
 static void check_chunks(struct walk *w) {
     const struct vp_chunk *c;
     const struct vp_mapping *m;
-    size_t held = 0, mappings = 0, away = 0;
+    size_t held = 0, mappings = 0, away = 0, exported = 0;
     vp_list_each(c, &w->pool->chunks, link) {
         bool found = false, home = false;
         held += c->size;
         away += c->current != c->home;
+        exported += c->exported;
         for (m = c->mappings; m; m = m->next) {
             mappings++;
             found |= m == c->current;
@@ -149,6 +155,8 @@ static void check_chunks(struct walk *w) {
         if (!found || !home)
             breach(w, "a chunk has one current mapping, and a home", NULL);
     }
+    if (exported != w->pool->exported)
+        breach(w, "exported chunks are counted", NULL);
     if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings || away != w->pool->away)
         breach(w, "held bytes, mappings and chunks away from home are counted", NULL);
 }

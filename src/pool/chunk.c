@@ -82,6 +82,7 @@ void vp_chunk_destroy(struct vp_pool *pool, struct vp_chunk *chunk) {
     assert(!chunk->mappings);
     CALL(pool, release, pool->drv->cuMemRelease(chunk->handle));
     pool->stats.held_bytes -= chunk->size;
+    pool->exported -= chunk->exported;
     vp_list_remove(&chunk->link);
     pool->chunk_count--;
     vp_slab_free(&pool->chunk_slab, chunk);

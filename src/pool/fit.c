@@ -25,8 +25,19 @@ bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr en
     }
 }
 
+/* The first place in [run, end) where a request fits that is alone in its chunks: it begins and ends where chunks do. 0 if none. */
+static CUdeviceptr first_whole(const struct vp_pool *pool, CUdeviceptr run, CUdeviceptr end, size_t size) {
+    while (run < end && end - run >= size) {
+        const struct vp_mapping *m = vp_mapping_at(pool, run);
+        if (m->addr == run && vp_range_whole(pool, run, run + size))
+            return run;
+        run = m->addr + m->chunk->size;
+    }
+    return 0;
+}
+
 /* The first address of the region where the request fits into pieces that `ok` accepts; 0 if none. */
-static CUdeviceptr first_run(const struct vp_region *r, const struct vp_request *req, enum vp_usable use, bool host) {
+static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region *r, const struct vp_request *req, enum vp_usable use, bool host) {
     CUdeviceptr begin = r->addr, run = 0;
     for (const struct vp_piece *p = r->pieces; p; begin = p->end, p = p->next) {
         if (!(host ? vp_cond_host_waitable(&p->cond) : vp_piece_usable(p, req, use))) {
@@ -35,17 +46,17 @@ static CUdeviceptr first_run(const struct vp_region *r, const struct vp_request 
         }
         if (!run)
             run = begin;
-        CUdeviceptr addr = vp_round_up(run, req->align);
-        if (addr + req->size <= p->end)
+        CUdeviceptr addr = req->alone ? first_whole(pool, run, p->end, req->size) : vp_round_up(run, req->align);
+        if (addr && addr + req->size <= p->end)
             return addr;
     }
     return 0;
 }
 
 /* Best fit within one index, looking at no more than `looks` regions. */
-static struct vp_fit index_find(struct vp_index *index, const struct vp_request *req, enum vp_usable use, bool host, int looks) {
+static struct vp_fit index_find(const struct vp_pool *pool, struct vp_index *index, const struct vp_request *req, enum vp_usable use, bool host, int looks) {
     for (struct vp_region *r = vp_index_first(index, req->size); r && looks-- > 0; r = vp_index_next(index, r)) {
-        CUdeviceptr addr = first_run(r, req, use, host);
+        CUdeviceptr addr = first_run(pool, r, req, use, host);
         if (addr)
             return (struct vp_fit){ r, addr };
     }
@@ -60,27 +71,27 @@ static struct vp_fit better(struct vp_fit a, struct vp_fit b) {
 
 struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     enum vp_zone_name zone = req->zone;
-    struct vp_fit fit = index_find(&pool->met[zone], req, use, false, FOREIGN_LOOKS);
+    struct vp_fit fit = index_find(pool, &pool->met[zone], req, use, false, FOREIGN_LOOKS);
     if (req->line && req->line->share && req->line->context->device == pool->device)
-        fit = better(fit, index_find(&req->line->share->index[zone], req, use, false, FOREIGN_LOOKS));
+        fit = better(fit, index_find(pool, &req->line->share->index[zone], req, use, false, FOREIGN_LOOKS));
     if (!fit.region || use != VP_USE_READY)
-        fit = better(fit, index_find(&pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
+        fit = better(fit, index_find(pool, &pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
     /* A region that waits for one line may have a part that waits for nothing. */
     struct vp_index *index;
     if (!fit.region)
         vp_list_each(index, &pool->line_indexes, link)
             if (index->zone == zone && index->line != req->line)
-                fit = better(fit, index_find(index, req, use, false, FOREIGN_LOOKS));
+                fit = better(fit, index_find(pool, index, req, use, false, FOREIGN_LOOKS));
     return fit;
 }
 
 struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_cond **cond) {
     enum vp_zone_name zone = req->zone;
-    struct vp_fit fit = index_find(&pool->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
+    struct vp_fit fit = index_find(pool, &pool->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
     struct vp_index *index;
     vp_list_each(index, &pool->line_indexes, link)
         if (index->zone == zone && index->line->kind == VP_LINE_BARRIER)
-            fit = better(fit, index_find(index, req, VP_USE_READY, true, FOREIGN_LOOKS));
+            fit = better(fit, index_find(pool, index, req, VP_USE_READY, true, FOREIGN_LOOKS));
     if (fit.region) {
         const struct vp_piece *p = vp_piece_at(fit.region, fit.addr);
         while (vp_cond_ready(&p->cond, NULL) && p->end < fit.addr + req->size)
@@ -146,6 +157,7 @@ int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request
 void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_request *req) {
     r->state = VP_LIVE;
     r->sync = !req->line;
+    r->exported = false;
     r->asked = req->asked;
     r->serial = ++pool->serial;
     r->context = req->context;

@@ -105,6 +105,8 @@ static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_r
     bool switched = false;
     if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
         return false;
+    if (req->alone && (!vp_mapping_at(pool, end - 1) || !vp_range_whole(pool, k->addr, end)))
+        return false;
     if (k->addr % req->align || !range_available(pool, k->addr, end, req, use))
         return false;
     for (CUdeviceptr at = k->addr; at < end;) {

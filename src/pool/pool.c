@@ -142,6 +142,7 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
         return 0;
     if (req->line)
         vp_lane_flush(pool, req->line);
+    vp_exports_settle(pool);
     err = pool->policy->alloc(pool, req, out);
     if (err == -EBUSY) {
         /* What could be waited for when it was chosen no longer can: no waits this time. */
@@ -193,10 +194,17 @@ void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *c
     if (pool->config.account && block->owner)
         pool->config.account(block->owner, block->asked, false);
     vp_map_take(&pool->live, addr);
-    block->state = VP_FREE;
+    if (pool->exported)
+        pool->retiring |= vp_mapping_at(pool, addr)->chunk->exported || vp_mapping_at(pool, end - 1)->chunk->exported;
+    bool retired = block->exported;
+    block->state = retired ? VP_RETIRED : VP_FREE;
     block->index = NULL;
     vp_region_one_piece(pool, block, cond, ++pool->age);
     block = vp_region_join(pool, block);
+    if (retired) {
+        vp_exports_settle(pool);
+        return;
+    }
     vp_region_coarsen(pool, block);
     /* A chunk may be wholly free now only if there is room for one. */
     if (pool->policy->homes && block->size >= pool->granularity)

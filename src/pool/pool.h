@@ -6,6 +6,7 @@
  *   free    mapped, and reusable under a condition. Free neighbours are one region; its *pieces* say what each part waits for;
  *   zombie  an old mapping, whose chunks are current elsewhere now. Kept, since the range may be wanted again: to take it
  *           back costs no driver call once its chunks are wholly free;
+ *   retired free, but nobody's any more: another process may have it mapped, or the bytes beside it. It goes back to the device (export.c);
  *   hole    not mapped.
  * A *chunk* is one physical handle. It may be mapped at many addresses, but in one of them only, its current mapping, may bytes be live or free.
  *
@@ -32,9 +33,9 @@ enum { VP_QUANTUM = 512 };
 
 enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONES };
 
-enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_LIVE };
+enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE };
 
-/* A stretch of a free or zombie region under one condition, up to `end`. */
+/* A stretch of a free, zombie or retired region under one condition, up to `end`. */
 struct vp_piece {
     CUdeviceptr end;
     vp_cond cond;
@@ -50,10 +51,11 @@ struct vp_region {
     size_t size;
     enum vp_region_state state;
     bool sync;                  /* live: made by a synchronous call, and ends with its context */
+    bool exported;              /* live: another process may have it mapped */
     struct vp_space *space;
     struct vp_list va;          /* vp_space.regions, in address order */
     union {
-        struct {                /* free and zombie */
+        struct {                /* free, zombie and retired */
             struct vp_piece *pieces;
             struct vp_index *index;
             union {
@@ -114,6 +116,7 @@ struct vp_chunk {
     struct vp_mapping *home;    /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
     struct vp_mapping *mappings;    /* by vp_mapping.next; owned */
     struct vp_list link;        /* vp_pool.chunks */
+    bool exported;              /* a block in it is or was exported: it will go back to the device */
     uint64_t mark;              /* scratch of the harvest */
     uint64_t stream;            /* id of the line whose requests it serves, where the policy keeps them apart; 0: cudaMalloc's */
 };
@@ -207,6 +210,8 @@ struct vp_pool {
     size_t chunk_count;
     size_t away;                /* chunks whose current mapping is not their home */
     size_t mappings;            /* all of them, current or not */
+    size_t exported;            /* chunks with `exported` */
+    bool retiring;              /* something was freed in an exported chunk, which may now go back to the device */
     uint64_t first_stream;      /* id of the first stream that freed a block worth an event; 0: none yet */
     atomic_bool several;        /* others have since: frees record their own event from now on */
     uint64_t age, serial, marks;
@@ -237,6 +242,7 @@ struct vp_request {
     struct vp_context *context;
     void *owner;
     enum { VP_WAITS_NEVER, VP_WAITS_LATE, VP_WAITS_EARLY } waits;   /* when the stream may wait on the GPU */
+    bool alone;                 /* nothing else may ever lie in its handles */
     bool impatient;             /* no host wait: the last one ran out of time */
     bool pressed;               /* growing failed: late waits are due (set by the pool, too) */
     /* set by the pool for a retry */
@@ -264,6 +270,17 @@ bool vp_pool_large(size_t size);
 bool vp_pool_worth_event(const struct vp_pool *pool, size_t size);
 /* Notes that `line` frees here; then the same, for this policy. */
 bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size);
+
+/*
+ * Another process is about to map a live synchronous block, and can only map whole handles. What is free beside it there is taken out of use;
+ * 0. -EBUSY: other live bytes lie there, and not `share` (with it they are shown, too); -EOPNOTSUPP: the device cannot; -ENOMEM. Once the
+ * block is freed, its bytes are nobody's again: their handles go back to the device as soon as all work on them is over.
+ */
+int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share);
+/* Would that succeed? */
+int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bool share);
+/* The chunk that holds `addr`, which must be a live byte; `*offset`: where in it. */
+const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr addr, size_t *offset);
 
 /* Gives idle chunks back to the device until at most `keep` bytes are held or nothing idle is left. Returns the bytes given back. */
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep);

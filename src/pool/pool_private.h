@@ -10,6 +10,10 @@ static inline size_t vp_round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
+static inline bool vp_region_has_pieces(const struct vp_region *r) {
+    return r->state == VP_FREE || r->state == VP_ZOMBIE || r->state == VP_RETIRED;
+}
+
 static inline CUdeviceptr vp_region_end(const struct vp_region *r) {
     return r->addr + r->size;
 }
@@ -135,12 +139,21 @@ int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, st
  * how it came about: a program that repeats itself meets the same layout again, makes the same choices, and finds every range that it needs built already.
  */
 void vp_mapping_go_home(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* Unmaps a chunk, of which no byte is live, everywhere, and gives it back to the device. False: work on some mapping of it is not over, or the driver refuses. */
+bool vp_chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk);
 /* Unmaps zombie [addr, end), as far as the host has seen its conditions met; the homes of chunks only with `homes`. True if all of it is a hole now. */
 bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, bool homes);
 /* The same for every zombie, homes included. */
 void vp_stitch_reap_all(struct vp_pool *pool);
 /* Scratch memory of the pool: at least `bytes`, contents undefined; NULL when the system has no more. Valid until the next call. */
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes);
+
+/* ---- export.c: memory that other processes map ---- */
+
+/* Gives exported chunks back of which all blocks were freed and all work is over. */
+void vp_exports_settle(struct vp_pool *pool);
+/* Does [addr, end), all of it mapped, begin and end where chunks do? */
+bool vp_range_whole(const struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
 
 /* ---- kept.c: places that served a request before ---- */
 

@@ -271,7 +271,7 @@ struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdev
     assert(at > r->addr && at < vp_region_end(r) && r->state < VP_LIVE);
     vp_region_unfile(r);
     struct vp_region *right = split(pool, r, at);
-    if (r->state == VP_FREE || r->state == VP_ZOMBIE) {
+    if (vp_region_has_pieces(r)) {
         struct vp_piece *p = vp_piece_at(r, at - 1);
         if (p->end == at) {
             right->pieces = p->next;
@@ -317,7 +317,7 @@ struct vp_region *vp_region_carve(struct vp_pool *pool, CUdeviceptr addr, CUdevi
 
 static void absorb(struct vp_pool *pool, struct vp_region *left, struct vp_region *right) {
     vp_region_unfile(right);
-    if (left->state == VP_FREE || left->state == VP_ZOMBIE) {
+    if (vp_region_has_pieces(left)) {
         struct vp_piece *last = left->pieces;
         while (last->next)
             last = last->next;
@@ -341,7 +341,7 @@ struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r) {
         absorb(pool, prev, r);
         r = prev;
     }
-    if (r->state == VP_FREE || r->state == VP_ZOMBIE)
+    if (vp_region_has_pieces(r))
         pieces_tidy(pool, r);
     region_file(pool, r);
     return r;

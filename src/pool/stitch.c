@@ -204,12 +204,8 @@ void vp_stitch_reap_all(struct vp_pool *pool) {
         }
 }
 
-/* Gives one idle chunk back; false if something still uses it, or may. */
-static bool chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk) {
-    const struct vp_request anyone = { 0 };
+bool vp_chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk) {
     struct vp_mapping *m, *next;
-    if (!vp_chunk_usable(pool, chunk, &anyone, VP_USE_READY))
-        return false;
     for (m = chunk->mappings; m; m = m->next)
         if (!mapping_over(pool, m))
             return false;
@@ -228,6 +224,7 @@ static bool chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk) {
 enum { SETTLE_NS = 50000 };
 
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
+    const struct vp_request anyone = { 0 };
     size_t before = pool->stats.held_bytes;
     struct vp_chunk *chunk, *tmp;
     if (before <= keep)
@@ -235,11 +232,12 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     vp_lanes_flush(pool, true);
     vp_lines_settle(pool->lines, SETTLE_NS);
     vp_fit_refresh(pool);
+    vp_exports_settle(pool);
     vp_list_each_safe(chunk, tmp, &pool->chunks, link) {
         if (pool->stats.held_bytes <= keep)
             break;
-        if (pool->stats.held_bytes - chunk->size >= keep)
-            chunk_give_back(pool, chunk);
+        if (pool->stats.held_bytes - chunk->size >= keep && vp_chunk_usable(pool, chunk, &anyone, VP_USE_READY))
+            vp_chunk_give_back(pool, chunk);
     }
     return before - pool->stats.held_bytes;
 }

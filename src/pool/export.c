@@ -1,0 +1,127 @@
+/*
+ * Memory that other processes map (CUDA's legacy IPC). They can map whole chunks only, so that an exported block should be alone in its
+ * chunks: the policy places blocks so (vp_request.alone), and what is free beside one that it has not placed so is retired when the block is exported.
+ *
+ * A block that was exported is never anybody else's. Another process may have it mapped for longer than the program keeps it, and would
+ * read, and write over, what the next owner has there. When the block is freed it is retired, and once all work on a chunk is over and nothing
+ * in it is live the chunk goes back to the device. For whom it is still mapped elsewhere, the driver keeps it.
+ */
+#include "pool/pool_private.h"
+
+#include <errno.h>
+
+static CUdeviceptr chunk_end(const struct vp_chunk *chunk) {
+    return chunk->current->addr + chunk->size;
+}
+
+bool vp_range_whole(const struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    const struct vp_mapping *first = vp_mapping_at(pool, addr), *last = vp_mapping_at(pool, end - 1);
+    return first && last && first->addr == addr && last->addr + last->chunk->size == end;
+}
+
+const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr addr, size_t *offset) {
+    const struct vp_mapping *m = vp_mapping_at(pool, addr);
+    *offset = addr - m->addr;
+    return m->chunk;
+}
+
+/* The bytes of all chunks in which a block lies. */
+static void chunks_of(const struct vp_pool *pool, const struct vp_region *block, CUdeviceptr *begin, CUdeviceptr *end) {
+    *begin = vp_mapping_at(pool, block->addr)->addr;
+    *end = chunk_end(vp_mapping_at(pool, vp_region_end(block) - 1)->chunk);
+}
+
+int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bool share) {
+    CUdeviceptr begin, end;
+    if (!block->sync || !(pool->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+        return -EOPNOTSUPP;
+    chunks_of(pool, block, &begin, &end);
+    for (const struct vp_region *r = vp_region_at(pool, begin); r && r->addr < end; r = vp_region_next(r))
+        if (r != block && r->state == VP_LIVE && !share)
+            return -EBUSY;
+    return 0;
+}
+
+/* The free bytes of a chunk are taken out of use. Metadata is reserved. */
+static void retire_free(struct vp_pool *pool, const struct vp_chunk *chunk) {
+    CUdeviceptr at = chunk->current->addr, end = chunk_end(chunk);
+    while (at < end) {
+        struct vp_region *r = vp_region_at(pool, at);
+        CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
+        if (r->state == VP_FREE) {
+            r = vp_region_carve(pool, at, stop);
+            vp_region_unfile(r);
+            r->state = VP_RETIRED;
+            r->index = NULL;
+            vp_region_join(pool, r);
+        }
+        at = stop;
+    }
+}
+
+/* Metadata for retire_free() of one chunk: a cut at each end of each of its free regions. */
+static int reserve_cuts(struct vp_pool *pool, const struct vp_chunk *chunk) {
+    size_t regions = 0;
+    for (const struct vp_region *r = vp_region_at(pool, chunk->current->addr); r && r->addr < chunk_end(chunk); r = vp_region_next(r))
+        regions++;
+    return vp_space_reserve(pool, 4 * regions + 4);
+}
+
+int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share) {
+    CUdeviceptr begin, end;
+    int err = vp_pool_export_check(pool, block, share);
+    if (err || block->exported)
+        return err;
+    chunks_of(pool, block, &begin, &end);
+    struct vp_chunk *first = vp_mapping_at(pool, begin)->chunk, *last = vp_mapping_at(pool, end - 1)->chunk;
+    if ((err = reserve_cuts(pool, first)) < 0)
+        return err;
+    retire_free(pool, first);
+    if ((err = reserve_cuts(pool, last)) < 0)
+        goto mark;
+    retire_free(pool, last);
+    block->exported = true;
+mark:
+    /* What was retired must come back some day even if the export failed. */
+    for (CUdeviceptr at = begin; at < end;) {
+        struct vp_chunk *chunk = vp_mapping_at(pool, at)->chunk;
+        pool->exported += !chunk->exported;
+        chunk->exported = true;
+        at = chunk_end(chunk);
+    }
+    return err;
+}
+
+/* Is nothing in the chunk live, and all work on it over? `*waits`: the first is so, the second not yet. */
+static bool over(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *waits) {
+    const struct vp_request anyone = { 0 };
+    bool ready = true;
+    CUdeviceptr at = chunk->current->addr, end = chunk_end(chunk);
+    while (at < end) {
+        const struct vp_region *r = vp_region_at(pool, at);
+        CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
+        if (r->state == VP_LIVE)
+            return false;
+        ready &= vp_range_usable(r, at, stop, &anyone, VP_USE_READY);
+        at = stop;
+    }
+    *waits |= !ready;
+    return ready;
+}
+
+void vp_exports_settle(struct vp_pool *pool) {
+    struct vp_chunk *chunk, *next;
+    if (!pool->retiring)
+        return;
+    vp_lines_poll(pool->lines, true);
+    pool->retiring = false;
+    vp_list_each_safe(chunk, next, &pool->chunks, link)
+        if (chunk->exported && over(pool, chunk, &pool->retiring)) {
+            bool given = reserve_cuts(pool, chunk) == 0;
+            if (given) {
+                retire_free(pool, chunk);
+                given = vp_chunk_give_back(pool, chunk);
+            }
+            pool->retiring |= !given;
+        }
+}
