@@ -355,8 +355,11 @@ struct sim_vmm_handle {
     unsigned refs, maps;
     int device;
     size_t size;
-    off_t offset;
+    int memfd;                      /* its own, once it was exported; -1: a range of the device's */
+    off_t offset;                   /* in the device's */
+    bool imported;                  /* another process's physical memory */
     CUmemAllocationProp prop;
+    LIST_HEAD(, sim_mapping) mappings;  /* sim_mapping.link */
 };
 
 struct sim_reservation {
@@ -370,6 +373,7 @@ struct sim_mapping {
     struct sim_reservation *reservation;
     uint64_t id;
     unsigned readable, writable;    /* by device, one bit each */
+    LIST_ENTRY(sim_mapping) link;
 };
 
 enum sim_block_kind {

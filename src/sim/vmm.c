@@ -3,7 +3,7 @@
  *
  * With the bytes backing a handle is a range of its device's memfd and a mapping is an mmap of it, so that
  * two mappings of one handle alias, and so that a touch before set-access or after unmap faults in the host
- * process as well.
+ * process as well. An exported handle moves to a memfd of its own, which other processes can map.
  */
 #include "sim_private.h"
 
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What a process can reserve in all. Under a sanitizer the host has less room; callers halve and try again.
@@ -137,10 +138,19 @@ SIM_API(SIM_VMM, 10020, cuMemCreate,
     handle->device = dev->ordinal;
     handle->size = size;
     handle->prop = *prop;
+    handle->memfd = -1;
     handle->offset = dev->next_offset;
     dev->next_offset += (off_t)size;
     *out = handle->value = (CUmemGenericAllocationHandle)sim_handle_new(SIM_HANDLE, handle);
     return CUDA_SUCCESS;
+}
+
+static void drop_range(const struct sim_vmm_handle *handle)
+{
+    int memfd = sim.devices[handle->device].memfd;
+    if (memfd >= 0 && fallocate(memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, handle->offset,
+                                (off_t)handle->size) < 0)
+        perror("[sim] fallocate");
 }
 
 /* Physical memory lives for as long as a reference or a mapping does. */
@@ -148,12 +158,14 @@ static void handle_settle(struct sim_vmm_handle *handle)
 {
     if (handle->refs || handle->maps)
         return;
-    struct sim_device *dev = &sim.devices[handle->device];
-    if (dev->memfd >= 0 && fallocate(dev->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, handle->offset,
-                                     (off_t)handle->size) < 0)
-        perror("[sim] fallocate");
-    sim_phys_give(handle->device, handle->size);
-    dev->used_vmm -= handle->size;
+    if (handle->memfd >= 0)
+        close(handle->memfd);
+    else
+        drop_range(handle);
+    if (!handle->imported) {
+        sim_phys_give(handle->device, handle->size);
+        sim.devices[handle->device].used_vmm -= handle->size;
+    }
     free(handle);
 }
 
@@ -198,6 +210,19 @@ SIM_API(SIM_VMM, 10020, cuMemGetAllocationPropertiesFromHandle,
 
 /* ---- mappings ---- */
 
+/* Puts the bytes of a handle behind an address. */
+static bool back(uintptr_t start, const struct sim_vmm_handle *handle, int access)
+{
+    bool own = handle->memfd >= 0;
+    return mmap((void *)start, handle->size, access, MAP_SHARED | MAP_FIXED,
+                own ? handle->memfd : sim.devices[handle->device].memfd, own ? 0 : handle->offset) != MAP_FAILED;
+}
+
+static int host_access(const struct sim_mapping *mapping)
+{
+    return mapping->writable ? PROT_READ | PROT_WRITE : mapping->readable ? PROT_READ : PROT_NONE;
+}
+
 SIM_API(SIM_VMM, 10020, cuMemMap,
         (CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle value,
          unsigned long long flags),
@@ -215,10 +240,8 @@ SIM_API(SIM_VMM, 10020, cuMemMap,
     struct sim_mapping *mapping = calloc(1, sizeof(*mapping));
     if (!mapping)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    int memfd = sim.devices[handle->device].memfd;
     /* The host's own limit on mappings ends here as the device's lack of page tables would. */
-    if (memfd >= 0 &&
-        mmap((void *)start, size, PROT_NONE, MAP_SHARED | MAP_FIXED, memfd, handle->offset) == MAP_FAILED) {
+    if (!sim.options.ledger && !back(start, handle, PROT_NONE)) {
         free(mapping);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -227,6 +250,7 @@ SIM_API(SIM_VMM, 10020, cuMemMap,
     mapping->reservation = reservation;
     mapping->id = ++sim.next_id;
     handle->maps++;
+    LIST_INSERT_HEAD(&handle->mappings, mapping, link);
     reservation->maps++;
     sim_range_insert(&sim.mappings, &mapping->range);
     sim_cost(handle->prop.allocFlags.gpuDirectRDMACapable ? 4500 : 500);
@@ -236,11 +260,12 @@ SIM_API(SIM_VMM, 10020, cuMemMap,
 static void mapping_destroy(struct sim_mapping *mapping)
 {
     uintptr_t start = mapping->range.start, end = mapping->range.end;
-    if (sim.devices[mapping->handle->device].memfd >= 0 &&
+    if (!sim.options.ledger &&
         mmap((void *)start, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
              -1, 0) == MAP_FAILED)
         perror("[sim] unmap");
     sim_range_remove(&sim.mappings, &mapping->range);
+    LIST_REMOVE(mapping, link);
     mapping->reservation->maps--;
     mapping->handle->maps--;
     handle_settle(mapping->handle);
@@ -299,10 +324,7 @@ SIM_API(SIM_VMM, 10020, cuMemSetAccess,
                 mapping->writable |= bit;
         }
         size_t bytes = mapping->range.end - start;
-        if (!sim.options.ledger && mprotect((void *)start, bytes,
-                                            mapping->writable   ? PROT_READ | PROT_WRITE
-                                            : mapping->readable ? PROT_READ
-                                                                : PROT_NONE) < 0)
+        if (!sim.options.ledger && mprotect((void *)start, bytes, host_access(mapping)) < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
         start = mapping->range.end;
         sim_cost(22000 + (uint64_t)((double)bytes / MIB * 40));
@@ -326,6 +348,56 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess,
 
 /* ---- sharing ---- */
 
+/* The end of an exported handle's file: what the importing process must know of it. */
+struct label {
+    char magic[8];
+    size_t size;
+    CUmemAllocationProp prop;
+};
+
+static const char label_magic[8] = "simchunk";
+
+/* Copies between files; where the source has holes the target keeps its own. */
+static bool copy_file(int to, int from, off_t offset, size_t size)
+{
+    static char buffer[1 << 16];
+    for (size_t done = 0; done < size;) {
+        off_t data = lseek(from, offset + (off_t)done, SEEK_DATA);
+        if (data < 0 || data >= offset + (off_t)size)
+            return true;
+        done = (size_t)(data - offset);
+        size_t bytes = size - done < sizeof(buffer) ? size - done : sizeof(buffer);
+        if (pread(from, buffer, bytes, data) != (ssize_t)bytes ||
+            pwrite(to, buffer, bytes, (off_t)done) != (ssize_t)bytes)
+            return false;
+        done += bytes;
+    }
+    return true;
+}
+
+/* Gives the handle a file of its own, which all its mappings show from now on. */
+static bool move_out(struct sim_vmm_handle *handle)
+{
+    struct label label = {.size = handle->size, .prop = handle->prop};
+    struct sim_mapping *mapping;
+    memcpy(label.magic, label_magic, sizeof(label_magic));
+    int memfd = memfd_create("vpool-sim-handle", MFD_CLOEXEC);
+    if (memfd < 0)
+        return false;
+    if (pwrite(memfd, &label, sizeof(label), (off_t)handle->size) != (ssize_t)sizeof(label) ||
+        (!sim.options.ledger &&
+         !copy_file(memfd, sim.devices[handle->device].memfd, handle->offset, handle->size))) {
+        close(memfd);
+        return false;
+    }
+    handle->memfd = memfd;
+    drop_range(handle);
+    LIST_FOREACH(mapping, &handle->mappings, link)
+        if (!sim.options.ledger && !back(mapping->range.start, handle, host_access(mapping)))
+            perror("[sim] export");
+    return true;
+}
+
 SIM_API(SIM_VMM, 10020, cuMemExportToShareableHandle,
         (void *out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type,
          unsigned long long flags),
@@ -335,27 +407,61 @@ SIM_API(SIM_VMM, 10020, cuMemExportToShareableHandle,
     if (!out || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         !(handle->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return CUDA_ERROR_INVALID_VALUE;
-    /* A descriptor that names its handle, good within this process only. */
-    int fd = memfd_create("vpool-sim-handle", MFD_CLOEXEC);
-    if (fd < 0 || pwrite(fd, &value, sizeof(value), 0) != (ssize_t)sizeof(value))
+    if (handle->memfd < 0 && !move_out(handle))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    int fd = fcntl(handle->memfd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     *(int *)out = fd;
     return CUDA_SUCCESS;
+}
+
+struct by_file {
+    struct stat file;
+    struct sim_vmm_handle *found;
+};
+
+static void match_file(void *item, void *arg)
+{
+    struct by_file *by = arg;
+    struct sim_vmm_handle *handle = item;
+    struct stat file;
+    if (handle->memfd >= 0 && fstat(handle->memfd, &file) == 0 && file.st_dev == by->file.st_dev &&
+        file.st_ino == by->file.st_ino)
+        by->found = handle;
 }
 
 SIM_API(SIM_VMM, 10020, cuMemImportFromShareableHandle,
         (CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type),
         (out, os_handle, type))
 {
-    CUmemGenericAllocationHandle value;
-    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        pread((int)(intptr_t)os_handle, &value, sizeof(value), 0) != (ssize_t)sizeof(value))
+    int fd = (int)(intptr_t)os_handle;
+    struct by_file by = {0};
+    struct label label;
+    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &by.file) < 0 ||
+        by.file.st_size <= (off_t)sizeof(label) ||
+        pread(fd, &label, sizeof(label), by.file.st_size - (off_t)sizeof(label)) != (ssize_t)sizeof(label) ||
+        memcmp(label.magic, label_magic, sizeof(label_magic)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_vmm_handle *handle = handle_of(value);
+    if (!sim_device_ok(label.prop.location.id))
+        return CUDA_ERROR_INVALID_DEVICE;
+    sim_handle_each(SIM_HANDLE, match_file, &by);
+    if (by.found) {
+        by.found->refs++;
+        *out = by.found->value;
+        return CUDA_SUCCESS;
+    }
+    int memfd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    struct sim_vmm_handle *handle = memfd >= 0 ? calloc(1, sizeof(*handle)) : NULL;
     if (!handle)
-        return CUDA_ERROR_INVALID_VALUE;
-    handle->refs++;
-    *out = value;
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    handle->refs = 1;
+    handle->device = label.prop.location.id;
+    handle->size = label.size;
+    handle->prop = label.prop;
+    handle->memfd = memfd;
+    handle->imported = true;
+    *out = handle->value = (CUmemGenericAllocationHandle)sim_handle_new(SIM_HANDLE, handle);
     return CUDA_SUCCESS;
 }
 
