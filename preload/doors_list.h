@@ -14,7 +14,8 @@
  * are symbols of their own.
  */
 
-/* Served from the pool, or told to it: doors_driver.c, doors_others.c, doors_state.c. */
+/* Served from the pool, or told to it: doors_driver.c, doors_ipc.c, doors_others.c,
+ * doors_state.c. */
 #define VP_DOORS_SERVED(X)                                                                                 \
     X(cuMemAlloc_v2, cuMemAlloc_v2)                                                                        \
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2)                                                              \
@@ -37,6 +38,10 @@
     X(cuMipmappedArrayCreate, cuMipmappedArrayCreate)                                                      \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2)                                                                    \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2)                                                    \
+    X(cuIpcGetMemHandle, cuIpcGetMemHandle)                                                                \
+    X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)                                                           \
+    X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v2)                                                        \
+    X(cuIpcCloseMemHandle, cuIpcCloseMemHandle)                                                            \
     X(cuPointerGetAttribute, cuPointerGetAttribute)                                                        \
     X(cuPointerGetAttributes, cuPointerGetAttributes)                                                      \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)                                                \
@@ -79,8 +84,6 @@
 
 /* Only watched, for what they say of a stream's ties to the world outside: doors_observe.c. */
 #define VP_DOORS_WATCHED(X)                                                                                \
-    X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)                                                           \
-    X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v2)                                                        \
     X(cuIpcOpenEventHandle, cuIpcOpenEventHandle)                                                          \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle)                                      \
     X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle)                              \

@@ -17,20 +17,6 @@ static CUresult tied(bool ours, CUresult res, const char *what)
     return res;
 }
 
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
-{
-    bool ours = vp_door_enter();
-
-    return tied(ours, VP_REAL(cuIpcOpenMemHandle_v2)(ptr, handle, flags), "memory of another process opened");
-}
-
-CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
-{
-    bool ours = vp_door_enter();
-
-    return tied(ours, VP_REAL(cuIpcOpenMemHandle)(ptr, handle, flags), "memory of another process opened");
-}
-
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
 {
     bool ours = vp_door_enter();

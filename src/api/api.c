@@ -1,5 +1,5 @@
 /* Allocation and release, and the state behind them. */
-#include "api/api_private.h"
+#include "api/ipc.h"
 
 #include "base/clock.h"
 
@@ -73,6 +73,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
             vp_state.fast = !vp_options()->check;
             vp_state.recording = *vp_options()->trace;
             vp_list_init(&vp_state.mempools);
+            vp_list_init(&vp_state.imports);
             vp_slab_init(&vp_state.mempool_slab, sizeof(struct vp_mempool));
             vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
         }
@@ -278,10 +279,11 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
     if (!out || !size || !vp_enter())
         return false;
     vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
-    struct vp_context *ctx = vp_context_current(&vp_state.lines);
+    bool native = vp_options()->ipc == VP_IPC_NATIVE;
+    struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.lines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
     if (pool) {
-        struct vp_request req = { .asked = size, .context = ctx };
+        struct vp_request req = { .asked = size, .context = ctx, .alone = vp_ipc_alone(size) };
         struct vp_region *r = NULL;
         int err = allocate(pool, &req, &r);
         served = answer(pool, err, r, NULL, out, res);

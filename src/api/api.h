@@ -58,8 +58,16 @@ void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, siz
 void vp_api_other_retained(CUmemGenericAllocationHandle handle);
 void vp_api_other_released(CUmemGenericAllocationHandle handle);
 
-/* Does the address lie in a live allocation of the pool? */
+/* Does the address lie in a live allocation of the pool, or in memory that vp_api_ipc_open() opened? */
 bool vp_api_owns(CUdeviceptr ptr);
+
+/*
+ * Legacy IPC: cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcCloseMemHandle (see ipc.h). A handle that a pool made is served here, any other is CUDA's.
+ * Opening waits for the exporting process, for some seconds at most.
+ */
+bool vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr, CUresult *res);
+bool vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *handle, unsigned flags, CUresult *res);
+bool vp_api_ipc_close(CUdeviceptr ptr, CUresult *res);
 
 /* Counts a call passed on. */
 void vp_api_passed(enum vp_passed call);

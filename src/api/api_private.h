@@ -55,6 +55,7 @@ struct vp_state {
     struct vp_shared_page *page;    /* what this process publishes (page.h); NULL: nothing */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_uint_least64_t waits_host[VP_DEVICES];
+    struct vp_list imports;     /* of vp_import.link: memory of other processes (ipc.h) */
     unsigned doors;             /* one bit for each enum vp_passed: calls of that kind have come here */
 };
 

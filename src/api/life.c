@@ -1,5 +1,5 @@
 /* What happens to streams, contexts, captures, peers and the process; and what outsiders may do to us. */
-#include "api/api_private.h"
+#include "api/ipc.h"
 
 #include "pool/lane.h"
 
@@ -141,6 +141,7 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
         vp_context_revive(&vp_state.lines, ctx);
     if (ctx && ended) {
         vp_context_drop(&vp_state.lines, ctx);
+        vp_imports_drop_context(handle);
         for (int dev = 0; dev < VP_DEVICES; dev++)
             if (vp_state.pools[dev]) {
                 vp_pool_drop_context(vp_state.pools[dev], ctx);
@@ -178,6 +179,7 @@ static void set_peer(CUcontext peer, bool on) {
         *peers = on ? *peers | UINT64_C(1) << mine : *peers & ~(UINT64_C(1) << mine);
         if (vp_state.pools[ctx->device] && vp_pool_set_peers(vp_state.pools[ctx->device], *peers) < 0)
             vp_log(VP_LOG_WARN, "device %d could not be given access to the memory of device %d", (int)mine, (int)ctx->device);
+        vp_imports_set_peer(ctx->device, mine, on);
     }
     vp_leave();
 }
@@ -200,18 +202,22 @@ void vp_api_coupled(const char *why) {
 /* ---- the process ---- */
 
 void vp_api_fork_prepare(void) {
+    vp_imports_fork_prepare();
     pthread_mutex_lock(&vp_state.lock);
 }
 
 void vp_api_fork_parent(void) {
     pthread_mutex_unlock(&vp_state.lock);
+    vp_imports_fork_parent();
 }
 
 /* The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used none starts afresh. */
 void vp_api_fork_child(void) {
     bool used = false;
     pthread_mutex_init(&vp_state.lock, NULL);
+    vp_imports_fork_child();
     vp_page_leave_to_parent();
+    vp_ipc_leave_to_parent();
     for (int dev = 0; dev < VP_DEVICES; dev++)
         used |= vp_state.pools[dev] != NULL;
     if (used)
@@ -223,6 +229,7 @@ void vp_api_exit(void) {
     if (atomic_flag_test_and_set(&said))
         return;
     vp_pressure_stop();
+    vp_ipc_stop();
     vp_page_remove();
     vp_stats_write();
     vp_trace_end();

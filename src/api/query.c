@@ -1,8 +1,8 @@
 /* Questions about memory: the allocation is the answer, not the chunk nor the reservation. */
-#include "api/api_private.h"
+#include "api/ipc.h"
 
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
-static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62;
+static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62, IMPORT_ID_BASE = UINT64_C(1) << 61;
 
 bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
     CUdevice dev;
@@ -44,8 +44,32 @@ bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUre
             *size = r->asked;
         *res = CUDA_SUCCESS;
     }
+    const struct vp_import *import = r ? NULL : vp_import_at(ptr);
+    if (import) {
+        if (base)
+            *base = import->ptr;
+        if (size)
+            *size = import->asked;
+        *res = CUDA_SUCCESS;
+    }
     vp_leave();
-    return r != NULL;
+    return r || import;
+}
+
+/* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
+static bool import_attribute(void *data, CUpointer_attribute attribute, const struct vp_import *import) {
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = import->ptr; return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = import->asked; return true;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = IMPORT_ID_BASE + import->number; return true;
+    case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = import->context; return true;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = 0; return true;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; return true;
+    default: return false;
+    }
 }
 
 bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, CUresult *res) {
@@ -53,7 +77,8 @@ bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
     if (!data || !vp_enter())
         return false;
     const struct vp_region *r = vp_state_find_inside(ptr, &pool);
-    bool served = r != NULL;
+    const struct vp_import *import = r ? NULL : vp_import_at(ptr);
+    bool served = r || (import && import_attribute(data, attribute, import));
     if (r) {
         const struct vp_mempool *mp = r->owner;
         switch (attribute) {
@@ -65,8 +90,8 @@ bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
         case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = BUFFER_ID_BASE + r->serial; break;
         case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = r->sync ? r->context->handle : NULL; break;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; break;
-        /* cuIpcGetMemHandle refuses the block, and nothing else exports it: its handles are the pool's. */
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = 0; break;
+        /* Nothing but cuIpcGetMemHandle exports a block: its handles are the pool's. */
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; break;
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; break;
         /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -88,7 +113,7 @@ bool vp_api_owns(CUdeviceptr ptr) {
     struct vp_pool *pool;
     if (!vp_enter())
         return false;
-    bool owns = vp_state_find_inside(ptr, &pool) != NULL;
+    bool owns = vp_state_find_inside(ptr, &pool) || vp_import_at(ptr);
     vp_leave();
     return owns;
 }

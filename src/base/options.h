@@ -36,6 +36,9 @@
       "When a stream may wait for memory that another freed: before growing, when growing fails, or never.") \
     X(ENUM, log, "VPOOL_LOG", "warn", "quiet, warn, info, debug", \
       "Which messages go to stderr.") \
+    X(ENUM, ipc, "VPOOL_IPC", "auto", "auto, alone, share, native", \
+      "Which of cudaMalloc's memory other processes may open (vpool help ipc): what lies alone in its physical memory " \
+      "(auto); all, kept apart (alone) or with what lies beside it (share); or cudaMalloc is left to CUDA (native).") \
     X(SIZE, handle, "VPOOL_HANDLE", "256M", "64K..1G",                                                       \
       "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less.")  \
     X(SIZE, va, "VPOOL_VA", "0", "0..64T", \
@@ -68,6 +71,7 @@ enum vp_policy_choice {
     VP_POLICY_GMLAKE,
     VP_POLICY_NATIVE
 };
+enum vp_ipc_choice { VP_IPC_AUTO, VP_IPC_ALONE, VP_IPC_SHARE, VP_IPC_NATIVE };
 enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER };
 
 /* Strings are copied: some programs write over the memory that their environment came in (setproctitle). */

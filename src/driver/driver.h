@@ -46,7 +46,10 @@
     X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                             \
     X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                \
     X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                 \
-    X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))
+    X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                        \
+    X(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                                              \
+    X(cuMemExportToShareableHandle, (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))    \
+    X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))
 
 struct vp_driver {
 #define VP_DRIVER_FIELD(name, args) CUresult(CUDAAPI *name) args;

@@ -315,8 +315,8 @@ static void check_library(const char *library, bool driver) {
     else
         say(OK, "a program under libvpool.so allocates from the pool, by %s", stats.doors);
     if (stats.allocs && ipc)
-        say(NOTE, "legacy IPC of pooled memory (cudaIpcGetMemHandle, torch.multiprocessing) is refused; "
-                  "VPOOL_POLICY=native leaves a program that needs it as it was");
+        say(NOTE, "legacy IPC of pooled memory (cudaIpcGetMemHandle, torch.multiprocessing) is refused: the "
+                  "device's memory cannot be exported; VPOOL_IPC=native leaves cudaMalloc as it was");
     else if (stats.allocs)
         say(OK, "legacy IPC of pooled memory");
 }

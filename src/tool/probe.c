@@ -110,7 +110,7 @@ int vp_probe_pool(void) {
     }
     if ((res = init(0)) || (res = retain(&context, 0)) || (res = current(context)))
         return failed(driver, "making a context", res);
-    if ((res = alloc(&plain, 1 << 20)))
+    if ((res = alloc(&plain, 2 << 20)))
         return failed(driver, "cuMemAlloc", res);
     if ((res = alloc_async(&ordered, 1 << 20, NULL)))
         return failed(driver, "cuMemAllocAsync", res);

@@ -1,0 +1,54 @@
+/*
+ * Doors of the driver: memory shared with other processes by legacy IPC. A handle that the pool made is opened
+ * by us, any other by CUDA.
+ */
+#include "doors.h"
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
+{
+    CUresult res;
+
+    if (!vp_door_enter() || !vp_api_ipc_get(handle, ptr, &res))
+        res = VP_REAL(cuIpcGetMemHandle)(handle, ptr);
+    vp_door_leave();
+    return res;
+}
+
+/* Whoever opens memory of another process may have to wait for it from now on. */
+static CUresult opened(bool ours, CUresult res)
+{
+    if (ours && res == CUDA_SUCCESS)
+        vp_api_coupled("memory of another process opened");
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
+{
+    CUresult res;
+    bool ours = vp_door_enter();
+
+    if (!ours || !vp_api_ipc_open(ptr, &handle, flags, &res))
+        res = VP_REAL(cuIpcOpenMemHandle_v2)(ptr, handle, flags);
+    return opened(ours, res);
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
+{
+    CUresult res;
+    bool ours = vp_door_enter();
+
+    if (!ours || !vp_api_ipc_open(ptr, &handle, flags, &res))
+        res = VP_REAL(cuIpcOpenMemHandle)(ptr, handle, flags);
+    return opened(ours, res);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
+{
+    CUresult res;
+
+    if (!vp_door_enter() || !vp_api_ipc_close(ptr, &res))
+        res = VP_REAL(cuIpcCloseMemHandle)(ptr);
+    vp_door_leave();
+    return res;
+}

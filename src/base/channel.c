@@ -1,0 +1,183 @@
+#include "base/channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* How long a message may take: a peer that is alive answers in microseconds, and one under a debugger must not hold us up for ever. */
+enum { PATIENCE_S = 5 };
+
+/* Processes that may be waiting to be served at once: more than GPUs in a machine. */
+enum { BACKLOG = 64 };
+
+static socklen_t address_of(const struct vp_channel_name *name, struct sockaddr_un *address) {
+    char *path = address->sun_path;
+    *address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    int length = snprintf(path, sizeof address->sun_path, "%svpool-%016llx%016llx", name->in_file ? "/tmp/" : "@",
+                          (unsigned long long)name->id[0], (unsigned long long)name->id[1]);
+    if (!name->in_file)
+        *path = 0;
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)length + name->in_file);
+}
+
+static void be_patient(int fd) {
+    struct timeval patience = { .tv_sec = PATIENCE_S };
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+}
+
+bool vp_channel_trusts(uid_t peer) {
+    return peer == geteuid();
+}
+
+static int trusted(int fd) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return -errno;
+    return vp_channel_trusts(peer.uid) ? 0 : -EPERM;
+}
+
+static int try_listen(int fd, const struct vp_channel_name *name) {
+    struct sockaddr_un address;
+    socklen_t size = address_of(name, &address);
+    if (bind(fd, (struct sockaddr *)&address, size) < 0)
+        return -errno;
+    if ((name->in_file && chmod(address.sun_path, 0600) < 0) || listen(fd, BACKLOG) < 0) {
+        int err = -errno;
+        vp_channel_unlink(name);
+        return err;
+    }
+    return 0;
+}
+
+int vp_channel_listen(struct vp_channel_name *name, bool files) {
+    if (getrandom(name->id, sizeof name->id, 0) != (ssize_t)sizeof name->id)
+        return -EIO;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    name->in_file = files;
+    int err = try_listen(fd, name);
+    /* Where a security module allows no abstract names. */
+    if (err && !files) {
+        name->in_file = true;
+        err = try_listen(fd, name);
+    }
+    if (err) {
+        close(fd);
+        return err;
+    }
+    return fd;
+}
+
+void vp_channel_unlink(const struct vp_channel_name *name) {
+    struct sockaddr_un address;
+    address_of(name, &address);
+    if (name->in_file)
+        unlink(address.sun_path);
+}
+
+int vp_channel_accept(int listener) {
+    int fd, err;
+    do
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0)
+        return -errno;
+    if ((err = trusted(fd)) < 0) {
+        close(fd);
+        return err;
+    }
+    be_patient(fd);
+    return fd;
+}
+
+int vp_channel_connect(const struct vp_channel_name *name) {
+    struct sockaddr_un address;
+    socklen_t size = address_of(name, &address);
+    int err, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    be_patient(fd);
+    do
+        err = connect(fd, (struct sockaddr *)&address, size) < 0 ? -errno : 0;
+    while (err == -EINTR);
+    if (!err)
+        err = trusted(fd);
+    if (err) {
+        close(fd);
+        return err;
+    }
+    return fd;
+}
+
+/* Room for the descriptors of one message. */
+union control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(VP_CHANNEL_FDS * sizeof(int))];
+};
+
+int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size_t n) {
+    union control control = { 0 };
+    struct iovec part = { (void *)data, bytes };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+    ssize_t sent;
+    if (n) {
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE(n * sizeof *fds);
+        control.align = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof *fds) };
+        memcpy(CMSG_DATA(&control.align), fds, n * sizeof *fds);
+    }
+    do
+        sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : 0;
+}
+
+/* Keeps the descriptors that came, or closes them; returns how many came. */
+static size_t take_fds(struct msghdr *message, int *fds, size_t most) {
+    size_t came = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++, came++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (came < most)
+                fds[came] = fd;
+            else
+                close(fd);
+        }
+    }
+    return came;
+}
+
+int vp_channel_receive(int fd, void *data, size_t bytes, int *fds, size_t *n) {
+    union control control;
+    struct iovec part = { data, bytes };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    size_t most = n ? *n : 0;
+    ssize_t got;
+    do
+        got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return -errno;
+    size_t came = take_fds(&message, fds, most);
+    if (n)
+        *n = came;
+    if ((size_t)got == bytes && came <= most && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+        return 0;
+    for (size_t i = 0; i < came && i < most; i++)
+        close(fds[i]);
+    return got == 0 && !came ? -ECONNRESET : -EPROTO;
+}

@@ -1,0 +1,813 @@
+/*
+ * Guests that share memory by legacy IPC: each case is one process, and a peer that does what it is told, in a
+ * process of its own (fork and exec).
+ */
+#include "guest.h"
+
+#include <cuda_runtime_api.h>
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+enum { GRANULE = 64 << 10, MIB = 1 << 20 };
+
+/* ---- the peer ---- */
+
+enum op { ALLOC, ALLOC_ASYNC, FREE, GET, OPEN, CLOSE, FILL, READ, RANGE, CAPABLE, SOCKETS, RUNTIME_OPEN, RUNTIME_CLOSE, FEW_FILES };
+
+struct ask {
+    enum op op;
+    unsigned flags;
+    CUipcMemHandle handle;
+    CUdeviceptr ptr;
+    size_t size;
+    unsigned char value;
+};
+
+struct told {
+    int result;
+    CUipcMemHandle handle;
+    CUdeviceptr ptr;
+    size_t size;
+    int value;
+};
+
+static void begin(void)
+{
+    CUcontext context;
+
+    CHECK_OK(cuInit(0));
+    CHECK_OK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK_OK(cuCtxSetCurrent(context));
+}
+
+/* Sockets among the open files. */
+static int sockets(void)
+{
+    DIR *files = opendir("/proc/self/fd");
+    int count = 0;
+
+    CHECK(files);
+    for (struct dirent *entry; (entry = readdir(files)) != NULL;) {
+        char name[64] = "", target[64] = "";
+
+        snprintf(name, sizeof(name), "/proc/self/fd/%.16s", entry->d_name);
+        if (readlink(name, target, sizeof(target) - 1) > 0)
+            count += strncmp(target, "socket:", 7) == 0;
+    }
+    closedir(files);
+    return count;
+}
+
+/* Does CUDA know the address? */
+static bool is_known(CUdeviceptr ptr)
+{
+    unsigned type;
+
+    return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) == CUDA_SUCCESS;
+}
+
+/* The one value that all bytes have; -1: they differ; -2: they are not there. */
+static int read_value(CUdeviceptr ptr, size_t size)
+{
+    unsigned char *bytes;
+    int value = -2;
+
+    if (!is_known(ptr) || !is_known(ptr + size - 1))
+        return -2;
+    bytes = malloc(size);
+
+    if (cuMemcpyDtoH(bytes, ptr, size) == CUDA_SUCCESS) {
+        value = bytes[0];
+        for (size_t i = 1; i < size; i++)
+            value = bytes[i] == bytes[0] ? value : -1;
+    }
+    free(bytes);
+    return value;
+}
+
+static rlim_t limit_files(rlim_t to)
+{
+    struct rlimit limit;
+    rlim_t before;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    before = limit.rlim_cur;
+    limit.rlim_cur = to < limit.rlim_max ? to : limit.rlim_max;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    return before;
+}
+
+/* From here on no file can be opened. */
+static rlim_t no_more_files(void)
+{
+    int next = dup(0);
+
+    CHECK(next >= 0);
+    close(next);
+    return limit_files((rlim_t)next);
+}
+
+static struct told doing(const struct ask *ask)
+{
+    struct told told = {0};
+    cudaIpcMemHandle_t handle;
+    void *opened = NULL;
+    static rlim_t files;
+
+    switch (ask->op) {
+    case ALLOC:
+        told.result = cuMemAlloc(&told.ptr, ask->size);
+        break;
+    case ALLOC_ASYNC:
+        told.result = cuMemAllocAsync(&told.ptr, ask->size, 0);
+        break;
+    case FREE:
+        told.result = cuMemFree(ask->ptr);
+        break;
+    case GET:
+        told.result = cuIpcGetMemHandle(&told.handle, ask->ptr);
+        break;
+    case OPEN:
+        told.result = cuIpcOpenMemHandle(&told.ptr, ask->handle, ask->flags);
+        break;
+    case CLOSE:
+        told.result = cuIpcCloseMemHandle(ask->ptr);
+        break;
+    case FILL:
+        told.result = cuMemsetD8(ask->ptr, ask->value, ask->size);
+        if (told.result == CUDA_SUCCESS)
+            told.result = cuCtxSynchronize();
+        break;
+    case READ:
+        told.value = read_value(ask->ptr, ask->size);
+        break;
+    case RANGE:
+        told.result = cuMemGetAddressRange(&told.ptr, &told.size, ask->ptr);
+        break;
+    case CAPABLE:
+        told.result = cuPointerGetAttribute(&told.value, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ask->ptr);
+        break;
+    case SOCKETS:
+        told.value = sockets();
+        break;
+    case RUNTIME_OPEN:
+        memcpy(&handle, &ask->handle, sizeof(handle));
+        told.result = (int)cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess);
+        told.ptr = (CUdeviceptr)(uintptr_t)opened;
+        break;
+    case RUNTIME_CLOSE:
+        told.result = (int)cudaIpcCloseMemHandle((void *)(uintptr_t)ask->ptr);
+        break;
+    case FEW_FILES:
+        if (ask->value)
+            files = no_more_files();
+        else
+            limit_files(files);
+        break;
+    }
+    return told;
+}
+
+static void peer(void)
+{
+    struct ask ask;
+
+    begin();
+    while (read(STDIN_FILENO, &ask, sizeof(ask)) == (ssize_t)sizeof(ask)) {
+        struct told told = doing(&ask);
+
+        CHECK(write(STDOUT_FILENO, &told, sizeof(told)) == (ssize_t)sizeof(told));
+    }
+}
+
+/* ---- how a case talks to it ---- */
+
+struct remote {
+    pid_t pid;
+    int to, from;
+};
+
+/* Starts a peer; `variable` is set for it, or unset where it is empty. */
+static struct remote start_with(const char *variable, const char *value)
+{
+    struct remote remote;
+    int down[2], up[2];
+
+    CHECK(pipe(down) == 0 && pipe(up) == 0);
+    remote.pid = fork();
+    CHECK(remote.pid >= 0);
+    if (remote.pid == 0) {
+        dup2(down[0], STDIN_FILENO);
+        dup2(up[1], STDOUT_FILENO);
+        close(down[0]);
+        close(down[1]);
+        close(up[0]);
+        close(up[1]);
+        if (variable && *value)
+            setenv(variable, value, 1);
+        else if (variable)
+            unsetenv(variable);
+        execl("/proc/self/exe", "ipc", "peer", NULL);
+        _exit(127);
+    }
+    close(down[0]);
+    close(up[1]);
+    remote.to = down[1];
+    remote.from = up[0];
+    return remote;
+}
+
+static struct remote start(void)
+{
+    return start_with(NULL, NULL);
+}
+
+static struct told tell(const struct remote *remote, struct ask ask)
+{
+    struct told told;
+
+    CHECK(write(remote->to, &ask, sizeof(ask)) == (ssize_t)sizeof(ask));
+    CHECK(read(remote->from, &told, sizeof(told)) == (ssize_t)sizeof(told));
+    return told;
+}
+
+#define TELL(remote, ...) tell(remote, (struct ask){__VA_ARGS__})
+#define FLAG CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+
+static CUdeviceptr opened(const struct remote *remote, CUipcMemHandle handle)
+{
+    struct told told = TELL(remote, OPEN, .flags = FLAG, .handle = handle);
+
+    CHECK_OK(told.result);
+    return told.ptr;
+}
+
+static int value_at(const struct remote *remote, CUdeviceptr ptr, size_t size)
+{
+    return TELL(remote, READ, .ptr = ptr, .size = size).value;
+}
+
+/* The peer ends by itself, with all well. */
+static void end(struct remote *remote)
+{
+    int status;
+
+    close(remote->to);
+    close(remote->from);
+    CHECK(waitpid(remote->pid, &status, 0) == remote->pid && status == 0);
+}
+
+static void kill_peer(struct remote *remote)
+{
+    CHECK(kill(remote->pid, SIGKILL) == 0);
+    CHECK(waitpid(remote->pid, NULL, 0) == remote->pid);
+    close(remote->to);
+    close(remote->from);
+}
+
+static CUdeviceptr allocate(size_t size, unsigned char value)
+{
+    CUdeviceptr ptr;
+
+    CHECK_OK(cuMemAlloc(&ptr, size));
+    CHECK_OK(cuMemsetD8(ptr, value, size));
+    CHECK_OK(cuCtxSynchronize());
+    return ptr;
+}
+
+static CUipcMemHandle exported(CUdeviceptr ptr)
+{
+    CUipcMemHandle handle;
+    int capable = 0;
+
+    CHECK_OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ptr));
+    CHECK(capable == 1);
+    CHECK_OK(cuIpcGetMemHandle(&handle, ptr));
+    return handle;
+}
+
+/* What is announced and what the call does must agree. */
+static void check_refused(CUdeviceptr ptr)
+{
+    CUipcMemHandle handle;
+    int capable = 1;
+
+    CHECK_OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ptr));
+    CHECK(capable == 0);
+    CHECK(cuIpcGetMemHandle(&handle, ptr) == CUDA_ERROR_INVALID_VALUE);
+}
+
+static bool same(const CUipcMemHandle *a, const CUipcMemHandle *b)
+{
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+/* ---- cases ---- */
+
+/* Bytes go both ways; a handle made of an address inside stands for the whole; close takes it away. */
+static void shares_memory(void)
+{
+    const size_t sizes[] = {2 * MIB, 1 * MIB, 20 * MIB};
+    struct remote remote = start();
+
+    begin();
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t size = sizes[i];
+        CUdeviceptr mine = allocate(size, 1), theirs;
+        struct told told;
+
+        CHECK_OK(cuMemsetD8(mine + size - 100, 2, 100));
+        theirs = opened(&remote, exported(mine + size / 2));
+        CHECK(value_at(&remote, theirs, size - 100) == 1);
+        CHECK(value_at(&remote, theirs + size - 100, 100) == 2);
+        told = TELL(&remote, RANGE, .ptr = theirs + size - 1);
+        CHECK(told.result == 0 && told.ptr == theirs && told.size == size);
+        told = TELL(&remote, CAPABLE, .ptr = theirs);
+        CHECK(told.result == 0 && told.value == 0);
+        CHECK(TELL(&remote, GET, .ptr = theirs).result == CUDA_ERROR_INVALID_VALUE);
+        CHECK(TELL(&remote, FREE, .ptr = theirs).result == CUDA_ERROR_INVALID_VALUE);
+        CHECK_OK(TELL(&remote, FILL, .ptr = theirs, .size = 1000, .value = 7).result);
+        CHECK(read_value(mine, 1000) == 7 && read_value(mine + 1000, size - 1100) == 1);
+        CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+        CHECK(value_at(&remote, theirs, 1) == -2);
+        CHECK_OK(cuMemFree(mine));
+    }
+    check_served();
+    end(&remote);
+}
+
+static void shares_memory_through_the_runtime(void)
+{
+    struct remote remote = start();
+    cudaIpcMemHandle_t handle;
+    struct told told;
+    void *mine;
+    CUipcMemHandle copy;
+
+    CHECK_OK(cudaMalloc(&mine, 2 * MIB));
+    CHECK_OK(cudaMemset(mine, 5, 2 * MIB));
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaIpcGetMemHandle(&handle, (char *)mine + 4096));
+    memcpy(&copy, &handle, sizeof(copy));
+    told = TELL(&remote, RUNTIME_OPEN, .handle = copy);
+    CHECK_OK(told.result);
+    CHECK(value_at(&remote, told.ptr, 2 * MIB) == 5);
+    CHECK_OK(TELL(&remote, RUNTIME_CLOSE, .ptr = told.ptr).result);
+    CHECK(value_at(&remote, told.ptr, 1) == -2);
+    CHECK_OK(cudaFree(mine));
+    check_served();
+    end(&remote);
+}
+
+static void counts_references(void)
+{
+    struct remote remote = start();
+
+    begin();
+    CUipcMemHandle handle = exported(allocate(2 * MIB, 3));
+    CUdeviceptr theirs = opened(&remote, handle);
+    CHECK(opened(&remote, handle) == theirs && opened(&remote, handle) == theirs);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+        CHECK(value_at(&remote, theirs, 2 * MIB) == 3);
+    }
+    CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+    CHECK(value_at(&remote, theirs, 1) == -2);
+    CHECK(TELL(&remote, CLOSE, .ptr = theirs).result == CUDA_ERROR_INVALID_VALUE);
+    theirs = opened(&remote, handle);
+    CHECK(value_at(&remote, theirs, 2 * MIB) == 3);
+    end(&remote);
+}
+
+/* As CUDA has it: a wrong pointer, wrong flags, one's own handle, no context. */
+static void answers_errors_as_cuda_does(void)
+{
+    struct remote remote = start();
+    CUdeviceptr ptr = 1;
+
+    begin();
+    CUdeviceptr mine = allocate(2 * MIB, 3);
+    CUipcMemHandle handle = exported(mine);
+    CHECK(cuIpcOpenMemHandle(&ptr, handle, FLAG) == CUDA_ERROR_INVALID_CONTEXT && ptr == 1);
+    CHECK(TELL(&remote, OPEN, .flags = 0, .handle = handle).result == CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr theirs = opened(&remote, handle);
+    CHECK(TELL(&remote, CLOSE, .ptr = theirs + 512).result == CUDA_ERROR_INVALID_VALUE);
+    CHECK(TELL(&remote, CLOSE, .ptr = 4096).result == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cuIpcGetMemHandle(&handle, 4096) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cuIpcGetMemHandle(NULL, mine) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cuIpcCloseMemHandle(mine) == CUDA_ERROR_INVALID_VALUE || driver_calls("cuIpcCloseMemHandle") > 0);
+    CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+    CHECK_OK(cuMemAllocAsync(&ptr, 2 * MIB, 0));
+    check_refused(ptr);
+    end(&remote);
+}
+
+/* A handle for each allocation, and for no other at the same address. */
+static void gives_each_allocation_its_handle(void)
+{
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr mine = allocate(2 * MIB, 1);
+    CUipcMemHandle first = exported(mine), again = exported(mine + MIB), second;
+    CHECK(same(&first, &again));
+    CHECK_OK(cuMemFree(mine));
+    CHECK(TELL(&remote, OPEN, .flags = FLAG, .handle = first).result == CUDA_ERROR_INVALID_HANDLE);
+    for (int i = 0; i < 4; i++) {
+        mine = allocate(2 * MIB, 2);
+        second = exported(mine);
+        CHECK(!same(&first, &second));
+        CHECK(TELL(&remote, OPEN, .flags = FLAG, .handle = first).result == CUDA_ERROR_INVALID_HANDLE);
+        CUdeviceptr theirs = opened(&remote, second);
+        CHECK(value_at(&remote, theirs, 2 * MIB) == 2);
+        CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+        CHECK_OK(cuMemFree(mine));
+    }
+    end(&remote);
+}
+
+/* The other process keeps what it has opened, whatever the exporter does; nobody else is given those bytes. */
+static void never_reuses_what_was_exported(void)
+{
+    struct remote remote = start();
+    size_t (*used)(int) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_used");
+
+    begin();
+    CUdeviceptr other = allocate(2 * MIB, 9), mine = allocate(2 * MIB, 1);
+    CUdeviceptr theirs = opened(&remote, exported(mine));
+    size_t before = used(0);
+    CHECK_OK(cuMemFree(mine));
+    CHECK_OK(cuCtxSynchronize());
+    for (int i = 0; i < 8; i++) {
+        CUdeviceptr next = allocate(2 * MIB, (unsigned char)(100 + i));
+
+        CHECK(value_at(&remote, theirs, 2 * MIB) == 1);
+        CHECK_OK(TELL(&remote, FILL, .ptr = theirs, .size = 2 * MIB, .value = 1).result);
+        CHECK(read_value(next, 2 * MIB) == 100 + i);
+        CHECK_OK(cuMemFree(next));
+    }
+    CHECK(used(0) <= before);
+    CHECK(read_value(other, 2 * MIB) == 9);
+    CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+    end(&remote);
+}
+
+static void survives_the_exporters_death(void)
+{
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr first = TELL(&remote, ALLOC, .size = 2 * MIB).ptr, second = TELL(&remote, ALLOC, .size = 2 * MIB).ptr, mine, none = 1;
+    CHECK_OK(TELL(&remote, FILL, .ptr = first, .size = 2 * MIB, .value = 4).result);
+    CUipcMemHandle handle = TELL(&remote, GET, .ptr = first).handle, late = TELL(&remote, GET, .ptr = second).handle;
+    CHECK_OK(cuIpcOpenMemHandle(&mine, handle, FLAG));
+    kill_peer(&remote);
+    CHECK(read_value(mine, 2 * MIB) == 4);
+    CHECK(cuIpcOpenMemHandle(&none, late, FLAG) == CUDA_ERROR_INVALID_HANDLE && none == 1);
+    CHECK_OK(cuIpcOpenMemHandle(&none, handle, FLAG));
+    CHECK(none == mine);
+    CHECK_OK(cuIpcCloseMemHandle(mine));
+    CHECK_OK(cuIpcCloseMemHandle(mine));
+    CHECK(cuIpcOpenMemHandle(&none, handle, FLAG) == CUDA_ERROR_INVALID_HANDLE);
+}
+
+/* Only the block itself can be seen from outside. VPOOL_IPC tells what becomes of one that shares its handles. */
+static void stands_alone(void)
+{
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr before = allocate(3 * MIB, 8), mine = allocate(2 * MIB, 1), behind = allocate(3 * MIB, 9);
+    CUdeviceptr theirs = opened(&remote, exported(mine));
+    CHECK(value_at(&remote, theirs, 2 * MIB) == 1);
+    CHECK(value_at(&remote, theirs + 2 * MIB, 1) == -2 && value_at(&remote, theirs - 1, 1) == -2);
+    CHECK(value_at(&remote, theirs + 2 * MIB - 1, 2) == -2);
+    CHECK_OK(cuMemFree(before));
+    CHECK_OK(cuMemFree(behind));
+    end(&remote);
+}
+
+static void refuses_what_shares_its_handle(void)
+{
+    begin();
+    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
+    CHECK(mine / GRANULE == other / GRANULE);
+    check_refused(mine);
+    check_refused(other);
+    CHECK_OK(cuMemFree(other));
+    exported(mine);
+    /* What was free beside it is out of use. */
+    for (int i = 0; i < 100; i++)
+        CHECK(allocate(512, 3) / GRANULE != mine / GRANULE);
+}
+
+static void keeps_all_apart_when_told(void)
+{
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
+    CUdeviceptr theirs = opened(&remote, exported(mine)), too = opened(&remote, exported(other));
+    CHECK(value_at(&remote, theirs, 1000) == 1 && value_at(&remote, too, 1000) == 2);
+    CHECK(mine / GRANULE != other / GRANULE);
+    end(&remote);
+}
+
+static void shows_what_lies_beside_when_told(void)
+{
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
+    CHECK(mine / GRANULE == other / GRANULE);
+    CUdeviceptr theirs = opened(&remote, exported(other));
+    CHECK(value_at(&remote, theirs, 1000) == 2);
+    CHECK(value_at(&remote, theirs + mine - other, 1000) == 1);
+    /* Its bytes are nobody's as long as the other block holds them back. */
+    CHECK_OK(cuMemFree(other));
+    for (int i = 0; i < 100; i++)
+        allocate(1000, 3);
+    CHECK(value_at(&remote, theirs, 1000) == 2);
+    CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+    CHECK_OK(cuMemFree(mine));
+    end(&remote);
+}
+
+/* Where IPC or a communicator is at work, blocks from 1 MiB on are apart, of whatever size. */
+static void keeps_large_blocks_apart_once_coupled(void)
+{
+    begin();
+    exported(allocate(2 * MIB, 1));
+    CUdeviceptr mine = allocate(MIB + 1000, 1), other = allocate(MIB + 1000, 2);
+    exported(mine);
+    exported(other);
+    CHECK_OK(cuMemFree(mine));
+    CHECK_OK(cuMemFree(other));
+}
+
+static void leaves_cudaMalloc_to_cuda_when_native(void)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr theirs;
+
+    begin();
+    CUdeviceptr mine = allocate(2 * MIB, 1);
+    CHECK(driver_calls("cuMemAlloc_v2") == 1 && driver_calls("cuMemCreate") == 0);
+    CHECK_OK(cuIpcGetMemHandle(&handle, mine));
+    CHECK_OK(cuIpcOpenMemHandle(&theirs, handle, FLAG));
+    CHECK(driver_calls("cuIpcOpenMemHandle_v2") == 1);
+    CHECK_OK(cuIpcCloseMemHandle(theirs));
+    CHECK(driver_calls("cuIpcCloseMemHandle") == 1);
+    CHECK_OK(cuMemFree(mine));
+}
+
+static void means_nothing_without_the_library(void)
+{
+    struct remote remote = start_with("LD_PRELOAD", "");
+
+    begin();
+    CUipcMemHandle handle = exported(allocate(2 * MIB, 1));
+    CHECK(TELL(&remote, OPEN, .flags = FLAG, .handle = handle).result == CUDA_ERROR_INVALID_VALUE);
+    end(&remote);
+}
+
+/* Handles that hold anything at all. */
+static void bears_garbage(void)
+{
+    struct remote remote = start();
+    uint64_t random = 1;
+
+    begin();
+    CUdeviceptr mine = allocate(2 * MIB, 1);
+    CUipcMemHandle good = exported(mine);
+    for (int i = 0; i < 2000; i++) {
+        CUipcMemHandle handle = good;
+        size_t at, first = i < 1000 ? 8 : 24;
+
+        for (at = first; at < sizeof(handle); at++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            if (i % 3 == 0 || (random >> 40) % 16 == 0)
+                ((unsigned char *)&handle)[at] = (unsigned char)(random >> 56);
+        }
+        struct told told = TELL(&remote, OPEN, .flags = FLAG, .handle = handle);
+        if (told.result == CUDA_SUCCESS) {
+            CHECK(value_at(&remote, told.ptr, 2 * MIB) == 1);
+            CHECK_OK(TELL(&remote, CLOSE, .ptr = told.ptr).result);
+        }
+    }
+    CHECK(value_at(&remote, opened(&remote, good), 2 * MIB) == 1);
+    end(&remote);
+}
+
+/* VPOOL_IPC=alone. The simulated driver keeps a file for each handle; a real one does not. */
+static void opens_a_thousand_handles(void)
+{
+    enum { MANY = 1000 };
+    static CUdeviceptr mine[MANY], theirs[MANY];
+
+    limit_files(4 * MANY);
+    struct remote remote = start();
+    begin();
+    for (int i = 0; i < MANY; i++) {
+        mine[i] = allocate(1000, (unsigned char)i);
+        theirs[i] = opened(&remote, exported(mine[i]));
+    }
+    for (int i = 0; i < MANY; i++) {
+        CHECK(value_at(&remote, theirs[i], 1000) == i % 256);
+        CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs[i]).result);
+        CHECK_OK(cuMemFree(mine[i]));
+    }
+    end(&remote);
+}
+
+/* Without a file descriptor left it is an error, on either side, and no more than that. */
+static void bears_the_limit_of_descriptors(void)
+{
+    struct remote remote = start();
+    CUipcMemHandle handle;
+
+    begin();
+    CUdeviceptr mine = allocate(2 * MIB, 1);
+    rlim_t files = no_more_files();
+    CHECK(cuIpcGetMemHandle(&handle, mine) == CUDA_ERROR_OUT_OF_MEMORY);
+    limit_files(files);
+    handle = exported(mine);
+    TELL(&remote, FEW_FILES, .value = 1);
+    CHECK(TELL(&remote, OPEN, .flags = FLAG, .handle = handle).result == CUDA_ERROR_OUT_OF_MEMORY);
+    TELL(&remote, FEW_FILES, .value = 0);
+    CUdeviceptr theirs = opened(&remote, handle);
+    CHECK(value_at(&remote, theirs, 2 * MIB) == 1);
+    end(&remote);
+}
+
+/* A forked child holds neither the socket nor memory: with the exporter goes what it alone had. */
+static void leaves_no_socket_to_children(void)
+{
+    struct remote remote = start(), later;
+    int status;
+
+    begin();
+    opened(&remote, exported(allocate(2 * MIB, 1)));
+    CHECK(sockets() >= 1);
+    later = start();
+    CHECK(TELL(&later, SOCKETS).value == 0);
+    end(&later);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        _exit(sockets());
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    end(&remote);
+}
+
+static struct {
+    pthread_mutex_t lock;
+    CUipcMemHandle handle;
+    bool some;
+} latest = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *free_and_export(void *rounds)
+{
+    begin();
+    for (int i = 0; i < *(int *)rounds; i++) {
+        CUdeviceptr mine = allocate(2 * MIB, 6);
+        CUipcMemHandle handle = exported(mine);
+
+        pthread_mutex_lock(&latest.lock);
+        latest.handle = handle;
+        latest.some = true;
+        pthread_mutex_unlock(&latest.lock);
+        CHECK_OK(cuMemsetD8(mine, 6, 2 * MIB));
+        CHECK_OK(cuMemFree(mine));
+    }
+    return NULL;
+}
+
+/* What is opened while it is freed is there whole, or not at all. */
+static void opens_while_it_is_freed(void)
+{
+    struct remote remote = start();
+    pthread_t threads[2];
+    int rounds = 300;
+
+    begin();
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, free_and_export, &rounds) == 0);
+    for (int i = 0; i < 200; i++) {
+        CUipcMemHandle handle;
+        bool some;
+
+        pthread_mutex_lock(&latest.lock);
+        handle = latest.handle;
+        some = latest.some;
+        pthread_mutex_unlock(&latest.lock);
+        if (!some)
+            continue;
+        struct told told = TELL(&remote, OPEN, .flags = FLAG, .handle = handle);
+        CHECK(told.result == CUDA_SUCCESS || told.result == CUDA_ERROR_INVALID_HANDLE);
+        if (told.result == CUDA_SUCCESS) {
+            CHECK(value_at(&remote, told.ptr, 2 * MIB) == 6);
+            CHECK_OK(TELL(&remote, CLOSE, .ptr = told.ptr).result);
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    end(&remote);
+}
+
+static void *open_theirs(void *handle)
+{
+    for (int i = 0; i < 50; i++) {
+        CUdeviceptr ptr;
+
+        CHECK_OK(cuIpcOpenMemHandle(&ptr, *(CUipcMemHandle *)handle, FLAG));
+        CHECK(read_value(ptr, 4096) == 2);
+        CHECK_OK(cuIpcCloseMemHandle(ptr));
+    }
+    return NULL;
+}
+
+static void *open_theirs_with_a_context(void *handle)
+{
+    begin();
+    return open_theirs(handle);
+}
+
+/* Two processes open each other's memory at the same time, from several threads. */
+static void opens_each_others(void)
+{
+    struct remote remote = start();
+    pthread_t threads[3];
+
+    begin();
+    CUipcMemHandle mine = exported(allocate(2 * MIB, 1));
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CHECK_OK(TELL(&remote, FILL, .ptr = theirs, .size = 2 * MIB, .value = 2).result);
+    CUipcMemHandle handle = TELL(&remote, GET, .ptr = theirs).handle;
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_create(&threads[i], NULL, open_theirs_with_a_context, &handle) == 0);
+    for (int i = 0; i < 100; i++) {
+        CUdeviceptr ptr = opened(&remote, mine);
+
+        CHECK(value_at(&remote, ptr, 4096) == 1);
+        CHECK_OK(TELL(&remote, CLOSE, .ptr = ptr).result);
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    end(&remote);
+}
+
+/* Queued work on the memory runs before it is unmapped. */
+static void closes_after_the_work_on_it(void)
+{
+    struct remote remote = start();
+    CUstream stream;
+    CUdeviceptr mine;
+
+    begin();
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CUipcMemHandle handle = TELL(&remote, GET, .ptr = theirs).handle;
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuIpcOpenMemHandle(&mine, handle, FLAG));
+    CHECK_OK(cuMemsetD8Async(mine, 5, 2 * MIB, stream));
+    CHECK_OK(cuIpcCloseMemHandle(mine));
+    CHECK(value_at(&remote, theirs, 2 * MIB) == 5);
+    CHECK_OK(cuStreamDestroy(stream));
+    end(&remote);
+}
+
+/* A context takes along what was opened in it, as it does natively. */
+static void ends_with_its_context(void)
+{
+    struct remote remote = start();
+    CUdeviceptr mine;
+    CUcontext context;
+
+    begin();
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CUipcMemHandle handle = TELL(&remote, GET, .ptr = theirs).handle;
+    CHECK_OK(cuIpcOpenMemHandle(&mine, handle, FLAG));
+    CHECK_OK(cuDevicePrimaryCtxReset(0));
+    CHECK_OK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK_OK(cuCtxSetCurrent(context));
+    CHECK(read_value(mine, 1) == -2);
+    CHECK_OK(cuIpcOpenMemHandle(&mine, handle, FLAG));
+    CHECK_OK(cuIpcCloseMemHandle(mine));
+    end(&remote);
+}
+
+GUEST_MAIN(GUEST(peer), GUEST(shares_memory), GUEST(shares_memory_through_the_runtime), GUEST(counts_references),
+           GUEST(answers_errors_as_cuda_does), GUEST(gives_each_allocation_its_handle),
+           GUEST(never_reuses_what_was_exported), GUEST(survives_the_exporters_death), GUEST(stands_alone),
+           GUEST(refuses_what_shares_its_handle), GUEST(keeps_all_apart_when_told),
+           GUEST(shows_what_lies_beside_when_told), GUEST(keeps_large_blocks_apart_once_coupled),
+           GUEST(leaves_cudaMalloc_to_cuda_when_native), GUEST(means_nothing_without_the_library),
+           GUEST(bears_garbage), GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors),
+           GUEST(leaves_no_socket_to_children), GUEST(opens_while_it_is_freed), GUEST(opens_each_others),
+           GUEST(closes_after_the_work_on_it), GUEST(ends_with_its_context))
