@@ -18,7 +18,7 @@ enum { GRANULE = 64 << 10, MIB = 1 << 20 };
 
 /* ---- the peer ---- */
 
-enum op { ALLOC, ALLOC_ASYNC, FREE, GET, OPEN, CLOSE, FILL, READ, RANGE, CAPABLE, SOCKETS, RUNTIME_OPEN, RUNTIME_CLOSE, FEW_FILES };
+enum op { ALLOC, ALLOC_ASYNC, FREE, GET, OPEN, CLOSE, FILL, READ, RANGE, CAPABLE, SOCKETS, RUNTIME_OPEN, RUNTIME_CLOSE, FEW_FILES, LEFT };
 
 struct ask {
     enum op op;
@@ -113,6 +113,14 @@ static rlim_t no_more_files(void)
     return limit_files((rlim_t)next);
 }
 
+/* What lives in the simulated driver. */
+static size_t driver_leaks(void)
+{
+    size_t (*leaks)(FILE *) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_leaks");
+
+    return leaks(stderr);
+}
+
 static struct told doing(const struct ask *ask)
 {
     struct told told = {0};
@@ -163,6 +171,9 @@ static struct told doing(const struct ask *ask)
         break;
     case RUNTIME_CLOSE:
         told.result = (int)cudaIpcCloseMemHandle((void *)(uintptr_t)ask->ptr);
+        break;
+    case LEFT:
+        told.value = (int)driver_leaks();
         break;
     case FEW_FILES:
         if (ask->value)
@@ -666,6 +677,28 @@ static void leaves_no_socket_to_children(void)
     end(&remote);
 }
 
+/* An opening that fails half-way leaves nothing behind. */
+static void bears_failing_calls(void)
+{
+    const char *calls[] = {"cuMemAddressReserve:1", "cuMemImportFromShareableHandle:2", "cuMemMap:2", "cuMemSetAccess:1"};
+
+    begin();
+    CUipcMemHandle handle = exported(allocate(24 * MIB, 1));
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+        char sim[128];
+
+        snprintf(sim, sizeof(sim), "granularity=64K,fail=%s", calls[i]);
+        struct remote remote = start_with("VPOOL_SIM", sim);
+        CHECK(TELL(&remote, OPEN, .flags = FLAG, .handle = handle).result == CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK(TELL(&remote, LEFT).value == 0);
+        CUdeviceptr theirs = opened(&remote, handle);
+        CHECK(value_at(&remote, theirs, 24 * MIB) == 1);
+        CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+        CHECK(TELL(&remote, LEFT).value == 0);
+        end(&remote);
+    }
+}
+
 static struct {
     pthread_mutex_t lock;
     CUipcMemHandle handle;
@@ -808,6 +841,6 @@ GUEST_MAIN(GUEST(peer), GUEST(shares_memory), GUEST(shares_memory_through_the_ru
            GUEST(refuses_what_shares_its_handle), GUEST(keeps_all_apart_when_told),
            GUEST(shows_what_lies_beside_when_told), GUEST(keeps_large_blocks_apart_once_coupled),
            GUEST(leaves_cudaMalloc_to_cuda_when_native), GUEST(means_nothing_without_the_library),
-           GUEST(bears_garbage), GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors),
+           GUEST(bears_garbage), GUEST(bears_failing_calls), GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors),
            GUEST(leaves_no_socket_to_children), GUEST(opens_while_it_is_freed), GUEST(opens_each_others),
            GUEST(closes_after_the_work_on_it), GUEST(ends_with_its_context))
