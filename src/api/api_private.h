@@ -44,6 +44,7 @@ struct vp_state {
     struct vp_list mempools;
     struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab;
+    int dump_signal;            /* asks this process for a dump; 0: none does */
     struct vp_shared_page *page;    /* what this process publishes (page.h); NULL: nothing */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_uint_least64_t waits_host[VP_DEVICES];

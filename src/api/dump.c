@@ -19,7 +19,7 @@ enum { LOCK_SECONDS = 1 };
 /* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the rest here. */
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 static sigset_t before, pending;
-static unsigned numbers;
+static unsigned written;
 
 _Static_assert(VP_PASSED_COUNT <= sizeof ((struct vp_dump *)0)->passed / sizeof(uint64_t), "a count for each call");
 
@@ -292,7 +292,7 @@ void vp_dump_unlock(void) {
 }
 
 void vp_dump_write(struct vp_dump *dump) {
-    dump->number = ++numbers;
+    dump->number = ++written;
     if (!by_device(vp_options()->dump_file))
         write_one(dump, -1);
     else
@@ -310,6 +310,14 @@ void vp_dump_make(enum vp_dump_reason reason) {
         vp_dump_unlock();
     }
     errno = kept_errno;
+}
+
+void vp_dump_by(int signal) {
+    pthread_mutex_lock(&vp_state.lock);
+    vp_state.dump_signal = signal;
+    if (vp_state.page)
+        vp_state.page->dump_signal = (uint32_t)signal;
+    pthread_mutex_unlock(&vp_state.lock);
 }
 
 /* The lock stays taken: a thread that came now would be cut off in the middle. */

@@ -80,6 +80,9 @@ bool vp_dump_lock(void);
 void vp_dump_write(struct vp_dump *dump);
 void vp_dump_unlock(void);
 
+/* Tells vpool top which signal asks this process for a dump. */
+void vp_dump_by(int signal);
+
 /* The last dump, if it is wanted; waits at most a second for one under way. None is made from here on. */
 void vp_dump_end(void);
 void vp_dump_fork_child(void);
@@ -97,8 +100,8 @@ struct vp_size_text vp_size_text(uint64_t bytes);
 
 /* ---- oom.c ---- */
 
-/* An allocation failed in our pool: explains it on stderr, and dumps if that is wanted; both a few times in a process. Not under the lock. */
-void vp_oom_explain(CUdevice device, size_t asked, const struct vp_line *line);
+/* An allocation failed in our pool, on that line (0: cudaMalloc): explains it on stderr, and dumps if that is wanted; both a few times in a process. Not under the lock. */
+void vp_oom_explain(CUdevice device, size_t asked, uint64_t line_id);
 /* The process ends: how many more there were. */
 void vp_oom_end(void);
 

@@ -23,7 +23,7 @@ static const char *const passed_names[] = {
 };
 
 struct when {
-    char text[40];
+    char text[128];
 };
 
 /* ISO 8601, in UTC. gmtime_r would look at the time zone, under a lock of libc's. The date: days are counted from the first of March of year 0, so that
@@ -331,17 +331,13 @@ static void text_region(struct text *t, const struct vp_snapshot *snap, const st
     say(t, "  0x%-16llx %12s  %-6s", (unsigned long long)r->addr, SIZE(r->size), states[r->state]);
     if (r->state == VP_LIVE)
         say(t, "  %zu bytes", r->asked);
-    if (r->state == VP_HOLE)
-        say(t, "\n");
-    else if (r->fresh)
-        say(t, "  fresh\n");
-    else if (r->stream)
+    if (r->state != VP_HOLE && r->fresh)
+        say(t, "  fresh");
+    else if (r->state != VP_HOLE && r->stream)
         say(t, "  stream %llu", (unsigned long long)r->stream);
-    else
+    else if (r->state != VP_HOLE)
         say(t, "  no stream");
-    if (r->state == VP_HOLE || r->fresh)
-        return;
-    if (r->state != VP_LIVE)
+    if (r->state == VP_FREE || r->state == VP_ZOMBIE)
         say(t, ", %llu frees ago", (unsigned long long)r->age);
     for (uint32_t i = 0; i < r->waits; i++)
         if (waits[r->wait + i])

@@ -40,8 +40,7 @@ void vp_snapshot_finish(struct vp_snapshot *snap) {
 
 /* ---- taking ---- */
 
-/* The id of a stream as its line knows it, but a barrier's. */
-static uint64_t stream_of(uint64_t line_id) {
+uint64_t vp_snapshot_stream(uint64_t line_id) {
     bool barrier = line_id >> 63;
     return line_id && !barrier ? line_id - 1 : 0;
 }
@@ -54,7 +53,7 @@ static int add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const v
         uint64_t *wait = add(&snap->waits, sizeof *wait);
         if (!wait)
             return -ENOMEM;
-        *wait = stream_of(p->line->id);
+        *wait = vp_snapshot_stream(p->line->id);
         r->waits++;
     }
     return 0;
@@ -68,7 +67,7 @@ static int add_pieces(struct vp_snapshot *snap, const struct vp_pool *pool, cons
         if (!out)
             return -ENOMEM;
         *out = (struct vp_snap_region){ .addr = at, .size = p->end - at, .state = r->state, .fresh = !p->stream,
-                                        .stream = stream_of(p->stream), .age = pool->age - p->age };
+                                        .stream = vp_snapshot_stream(p->stream), .age = pool->age - p->age };
         if (add_waits(snap, out, &p->cond) < 0)
             return -ENOMEM;
     }
@@ -84,7 +83,7 @@ static int add_region(struct vp_snapshot *snap, const struct vp_pool *pool, cons
     *out = (struct vp_snap_region){ .addr = r->addr, .size = r->size, .state = r->state };
     if (r->state == VP_LIVE) {
         out->asked = r->asked;
-        out->stream = stream_of(r->stream);
+        out->stream = vp_snapshot_stream(r->stream);
     }
     return 0;
 }

@@ -23,7 +23,7 @@ struct vp_snap_region {
     enum vp_region_state state;
     size_t asked;           /* live: bytes the program asked for */
     uint64_t stream;        /* live: that asked for it; free and zombie: that freed it */
-    bool fresh;             /* free and zombie: nobody has had it yet; `stream` means nothing */
+    bool fresh;             /* free and zombie: nobody has had it yet, or it never waited for anything; `stream` means nothing */
     uint64_t age;           /* free and zombie: how many blocks have been freed since */
     uint32_t wait, waits;   /* free and zombie: its unmet points are so many of vp_snapshot.waits, from `wait` on */
 };
@@ -52,6 +52,9 @@ struct vp_snapshot {
     struct vp_snap_array chunks;    /* of struct vp_snap_chunk, in address order until the digest */
     struct vp_snap_array waits;     /* of uint64_t: ids of streams */
 };
+
+/* The stream of a line's id, as told here. */
+uint64_t vp_snapshot_stream(uint64_t line_id);
 
 /* Under the library's lock; what lanes hold becomes free memory first. No driver call. 0, or -ENOMEM with nothing to finish. */
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out);
