@@ -328,7 +328,7 @@ static void text_counts(struct text *t, const struct vp_dump_device *d) {
 
 static void text_region(struct text *t, const struct vp_snapshot *snap, const struct vp_snap_region *r) {
     const uint64_t *waits = snap->waits.items;
-    say(t, "  0x%-16llx %12s  %-6s", (unsigned long long)r->addr, SIZE(r->size), states[r->state]);
+    say(t, "  0x%-16llx %12s  %-*s", (unsigned long long)r->addr, SIZE(r->size), r->state == VP_HOLE ? 0 : 6, states[r->state]);
     if (r->state == VP_LIVE)
         say(t, "  %zu bytes", r->asked);
     if (r->state != VP_HOLE && r->fresh)

@@ -148,7 +148,7 @@ static void say_hints(struct block *b, const struct vp_dump_device *d, const str
     size_t largest = vp_dump_largest(d);
     say(b, "vpool:   largest  %12s is the largest block that could be had now\n", SIZE(largest));
     if (d->total && request->asked > d->total) {
-        say(b, "vpool:   more: none; the device has less in all\n");
+        say(b, "vpool:   more: none: the device has less in all\n");
         return;
     }
     if (largest >= request->asked)
