@@ -114,22 +114,6 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
     return cuMemFreeAsync(ptr, vp_door_per_thread(stream));
 }
 
-/*
- * The program's own physical memory is none of ours; but when it runs out, what we keep idle may be what is
- * missing.
- */
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-                     unsigned long long flags)
-{
-    bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemCreate)(handle, size, prop, flags);
-
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuMemCreate)(handle, size, prop, flags);
-    vp_door_leave();
-    return res;
-}
-
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     CUresult res;

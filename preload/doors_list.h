@@ -14,7 +14,7 @@
  * are symbols of their own.
  */
 
-/* Served from the pool, or told to it: doors_driver.c, doors_state.c. */
+/* Served from the pool, or told to it: doors_driver.c, doors_others.c, doors_state.c. */
 #define VP_DOORS_SERVED(X)                                                                                 \
     X(cuMemAlloc_v2, cuMemAlloc_v2)                                                                        \
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2)                                                              \
@@ -26,6 +26,15 @@
     X(cuMemFreeAsync, cuMemFreeAsync)                                                                      \
     X(cuMemFreeAsync_ptsz, cuMemFreeAsync)                                                                 \
     X(cuMemCreate, cuMemCreate)                                                                            \
+    X(cuMemRelease, cuMemRelease)                                                                          \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle)                                            \
+    X(cuMemAllocManaged, cuMemAllocManaged)                                                                \
+    X(cuMemAllocHost_v2, cuMemAllocHost_v2)                                                                \
+    X(cuMemHostAlloc, cuMemHostAlloc)                                                                      \
+    X(cuMemHostRegister_v2, cuMemHostRegister_v2)                                                          \
+    X(cuArrayCreate_v2, cuArrayCreate_v2)                                                                  \
+    X(cuArray3DCreate_v2, cuArray3DCreate_v2)                                                              \
+    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate)                                                      \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2)                                                                    \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2)                                                    \
     X(cuPointerGetAttribute, cuPointerGetAttribute)                                                        \

@@ -190,6 +190,27 @@ Test(options, a_very_long_unknown_name_is_cut)
     cr_expect(lt(sz, strlen(reported), 256));
 }
 
+Test(options, a_share_is_a_size_or_a_percentage)
+{
+    static const struct {
+        const char *setting;
+        uint64_t value;
+        int reports;
+    } cases[] = {{"VPOOL_LIMIT=2G", 2ull << 30, 0}, {"VPOOL_LIMIT=80%", 80, 0}, {"VPOOL_LIMIT=100%", 100, 0},
+                 {"VPOOL_LIMIT=0", 0, 0},           {"VPOOL_LIMIT=0%", 0, 1},   {"VPOOL_LIMIT=101%", 0, 1},
+                 {"VPOOL_LIMIT=50", 0, 1},          {"VPOOL_LIMIT=%", 0, 1},    {"VPOOL_LIMIT=1000000%", 0, 1},
+                 {"VPOOL_LIMIT=-5%", 0, 1}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        parse(cases[i].setting);
+        cr_expect(options.limit == cases[i].value && reports == cases[i].reports, "%s: %llu, %d", cases[i].setting,
+                  (unsigned long long)options.limit, reports);
+    }
+    parse("VPOOL_LIMIT=80%");
+    reported[0] = '\0';
+    vp_options_print_values(&options, keep_line, NULL);
+    cr_expect(says("VPOOL_LIMIT=80%\n"));
+}
+
 Test(options, the_table_prints_in_all_its_forms)
 {
     parse("VPOOL_HANDLE=1536K");

@@ -107,7 +107,8 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
     const struct vp_options *o = vp_options();
     const struct vp_policy *policy = chosen_policy();
     const struct vp_pool_config config = {
-        .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check, .account = vp_mempool_account,
+        .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check,
+        .account = vp_mempool_account, .limit = vp_pressure_limit(dev),
         .split_most = o->bfc_max_split, .stitch_least = o->gmlake_fragment, .stitched_most = o->gmlake_stitched,
     };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
@@ -122,6 +123,7 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
     }
     vp_pool_set_peers(pool, vp_state.peers[dev]);
     vp_state.pools[dev] = pool;
+    vp_pressure_start();
     vp_mempool_open_device(dev);
     vp_page_open_device(pool);
     return pool;
@@ -200,6 +202,9 @@ static bool hopeless(const struct vp_pool *pool, size_t size) {
     if (vp_list_empty(&vp_state.lines.pending))
         return true;
     vp_state.drv.cuMemGetInfo_v2(&free_bytes, &total);
+    size_t limit = pool->config.limit, held = pool->stats.held_bytes;
+    if (limit && free_bytes > (limit > held ? limit - held : 0))
+        free_bytes = limit > held ? limit - held : 0;
     return size > free_bytes + pool->stats.held_bytes - pool->stats.live_bytes;
 }
 

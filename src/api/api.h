@@ -50,6 +50,17 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res);
  */
 bool vp_api_relieve(void);
 
+/*
+ * Physical memory that others made by cuMemCreate, for the statistics: after a creation on a device; after a reference was added by
+ * cuMemRetainAllocationHandle; before cuMemRelease. Handles that were not told of are nobody's.
+ */
+void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, size_t size);
+void vp_api_other_retained(CUmemGenericAllocationHandle handle);
+void vp_api_other_released(CUmemGenericAllocationHandle handle);
+
+/* Does the address lie in a live allocation of the pool? */
+bool vp_api_owns(CUdeviceptr ptr);
+
 /* Counts a call passed on. */
 void vp_api_passed(enum vp_passed call);
 

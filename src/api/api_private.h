@@ -26,6 +26,11 @@ struct vp_mempool {
     struct vp_list link;        /* vp_state.mempools */
 };
 
+/* Physical memory of a device that others in the process have made themselves. */
+struct vp_others {
+    uint64_t handles, bytes, peak_bytes;
+};
+
 struct vp_state {
     /* Guards everything below that is not atomic. Never held while a host wait runs. Driver calls are made under it; the driver
      * calls us back under none of its locks, but a tool's callback may: see vp_enter(). */
@@ -45,6 +50,9 @@ struct vp_state {
     struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab;
     int dump_signal;            /* asks this process for a dump; 0: none does */
+    struct vp_others others[VP_DEVICES];
+    struct vp_map other_handles;    /* struct vp_other by handle: others.c */
+    struct vp_slab other_slab;
     struct vp_shared_page *page;    /* what this process publishes (page.h); NULL: nothing */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_uint_least64_t waits_host[VP_DEVICES];
@@ -83,6 +91,14 @@ void vp_mempool_account(void *mempool, size_t size, bool taken);
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
 void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_line *line, const struct vp_mempool *mp);
+
+/* pressure.c: VPOOL_LIMIT of a device in bytes, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM says so; gives back what was idle
+ * since the last call (with the lock held). */
+size_t vp_pressure_limit(CUdevice dev);
+void vp_pressure_start(void);
+void vp_pressure_tick(void);
+/* The process ends: from here on nothing is given back by time. */
+void vp_pressure_stop(void);
 
 /* page.c. The pool gets a place in the page, which is made for the first one; what has changed is published; a forked child has no page yet; the
  * process ends. */

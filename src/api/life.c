@@ -224,6 +224,7 @@ void vp_api_exit(void) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&said))
         return;
+    vp_pressure_stop();
     vp_page_remove();
     vp_dump_end();
     vp_oom_end();

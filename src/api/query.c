@@ -17,6 +17,11 @@ bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
         if (pool) {
             const struct vp_pool_stats s = vp_pool_stats(pool);
             unused += s.held_bytes - s.live_bytes;
+            /* Under a limit the device is as small as that: programs that take a part of it stay within. */
+            if (pool->config.limit && all > pool->config.limit)
+                all = pool->config.limit;
+            if (unused > all - (s.live_bytes < all ? s.live_bytes : all))
+                unused = all - (s.live_bytes < all ? s.live_bytes : all);
         }
         if (free_bytes)
             *free_bytes = unused < all ? unused : all;
@@ -54,9 +59,22 @@ bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
         switch (attribute) {
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = r->addr; break;
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = r->asked; break;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = r->addr; break;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = r->asked; break;
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
         case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = BUFFER_ID_BASE + r->serial; break;
         case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = r->sync ? r->context->handle : NULL; break;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; break;
+        /* cuIpcGetMemHandle refuses the block, and nothing else exports it: its handles are the pool's. */
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = 0; break;
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; break;
+        /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+            if (r->sync)
+                served = false;
+            else
+                *(int *)data = 0;
+            break;
         default: served = false;
         }
     }
@@ -64,4 +82,13 @@ bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
     if (served)
         *res = CUDA_SUCCESS;
     return served;
+}
+
+bool vp_api_owns(CUdeviceptr ptr) {
+    struct vp_pool *pool;
+    if (!vp_enter())
+        return false;
+    bool owns = vp_state_find_inside(ptr, &pool) != NULL;
+    vp_leave();
+    return owns;
 }

@@ -73,6 +73,17 @@ static void json_device(struct vp_json *j, CUdevice dev) {
     vp_json_end_object(j);
 }
 
+/* What others in the process made by cuMemCreate. */
+static void json_others(struct vp_json *j, CUdevice dev) {
+    const struct vp_others *o = &vp_state.others[dev];
+    vp_json_begin_object(j, NULL);
+    vp_json_u64(j, "device", (uint64_t)dev);
+    vp_json_u64(j, "handles", o->handles);
+    vp_json_u64(j, "bytes", o->bytes);
+    vp_json_u64(j, "peak_bytes", o->peak_bytes);
+    vp_json_end_object(j);
+}
+
 static int write_json(int fd) {
     struct vp_json j;
     char buffer[4096];
@@ -85,6 +96,11 @@ static int write_json(int fd) {
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.pools[dev])
             json_device(&j, dev);
+    vp_json_end_array(&j);
+    vp_json_begin_array(&j, "others");
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.others[dev].peak_bytes)
+            json_others(&j, dev);
     vp_json_end_array(&j);
     vp_json_begin_array(&j, "doors");
     for (int i = 0; i < VP_PASSED_COUNT; i++)
@@ -120,6 +136,11 @@ static void print_summary(void) {
                      (unsigned long long)s.pool.stitches, (unsigned long long)s.pool.reactivations,
                      (unsigned long long)s.pool.waits_gpu, (unsigned long long)s.waits_host);
     }
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.others[dev].peak_bytes)
+            vp_log_print("device %d: others made up to %.1f MiB themselves, and have %.1f MiB in %llu handles", dev,
+                         (double)vp_state.others[dev].peak_bytes / 1048576, (double)vp_state.others[dev].bytes / 1048576,
+                         (unsigned long long)vp_state.others[dev].handles);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
             vp_log_print("passed on to CUDA: %s, %llu times", passed_names[i], (unsigned long long)atomic_load(&vp_state.passed[i]));

@@ -12,7 +12,15 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum option_kind { OPTION_BOOL, OPTION_INT, OPTION_SIZE, OPTION_ENUM, OPTION_STRING, OPTION_FOREIGN };
+enum option_kind {
+    OPTION_BOOL,
+    OPTION_INT,
+    OPTION_SIZE,
+    OPTION_SHARE,
+    OPTION_ENUM,
+    OPTION_STRING,
+    OPTION_FOREIGN
+};
 
 struct option {
     enum option_kind kind;
@@ -23,6 +31,7 @@ struct option {
 #define OFFSET_BOOL(field) offsetof(struct vp_options, field)
 #define OFFSET_INT(field) offsetof(struct vp_options, field)
 #define OFFSET_SIZE(field) offsetof(struct vp_options, field)
+#define OFFSET_SHARE(field) offsetof(struct vp_options, field)
 #define OFFSET_ENUM(field) offsetof(struct vp_options, field)
 #define OFFSET_STRING(field) offsetof(struct vp_options, field)
 #define OFFSET_FOREIGN(field) 0
@@ -87,6 +96,25 @@ static bool parse_number(const struct option *option, const char *text, uint64_t
     return true;
 }
 
+/* A size, or a percentage of something that is known later; the smallest size is more than 100. */
+static bool parse_share(const struct option *option, const char *text, uint64_t *value)
+{
+    const struct option size = {.kind = OPTION_SIZE, .allowed = strstr(option->allowed, ", ") + strlen(", ")};
+    const struct option percent = {.kind = OPTION_INT, .allowed = "1..100"};
+    size_t length = strlen(text);
+    char digits[4] = "";
+    if (!strcmp(text, "0")) {
+        *value = 0;
+        return true;
+    }
+    if (!length || text[length - 1] != '%')
+        return parse_number(&size, text, value);
+    if (length > sizeof(digits))
+        return false;
+    memcpy(digits, text, length - 1);
+    return parse_number(&percent, digits, value);
+}
+
 static bool parse_bool(const char *text, bool *value)
 {
     static const char *const words[][2] = {{"0", "1"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}};
@@ -133,6 +161,8 @@ static bool parse_value(const struct option *option, const char *text, struct vp
     case OPTION_INT:
     case OPTION_SIZE:
         return parse_number(option, text, field);
+    case OPTION_SHARE:
+        return parse_share(option, text, field);
     case OPTION_ENUM:
         return parse_choice(option->allowed, text, field);
     case OPTION_STRING:
@@ -323,6 +353,12 @@ static void format_value(const struct option *option, const struct vp_options *o
         break;
     case OPTION_SIZE:
         format_size(*(const uint64_t *)field, text, size);
+        break;
+    case OPTION_SHARE:
+        if (*(const uint64_t *)field && *(const uint64_t *)field <= 100)
+            snprintf(text, size, "%d%%", (int)*(const uint64_t *)field);
+        else
+            format_size(*(const uint64_t *)field, text, size);
         break;
     case OPTION_ENUM:
         for (int place = *(const int *)field; place >= 0; place--)

@@ -14,6 +14,7 @@
  *   BOOL     0 or 1 (also no, yes, off, on, false, true)
  *   INT      a whole number from 0 up; allowed as LOW..HIGH
  *   SIZE     bytes, with K, M, G or T behind (powers of 1024; KiB and KB are the same); allowed as LOW..HIGH
+ *   SHARE    a SIZE, or up to 100 for that many percent; allowed as 0, LOW..HIGH, 1%..100%
  *   ENUM     one of the words allowed; the field holds its place in the list
  *   STRING   anything
  *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it */
@@ -45,6 +46,10 @@
       "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less.")  \
     X(SIZE, va, "VPOOL_VA", "0", "0..64T", \
       "First reservation of addresses on each device; 0 is automatic: 4T, halved while the driver refuses.") \
+    X(SHARE, limit, "VPOOL_LIMIT", "0", "0, 1M..64T, 1%..100%", \
+      "Most memory that the pool of a device may hold, also in percent of the device's; 0: all there is.") \
+    X(INT, idle_trim, "VPOOL_IDLE_TRIM", "0", "0..86400", \
+      "Seconds after which memory that was not needed meanwhile goes back to the device; 0: never by time.") \
     X(BOOL, check, "VPOOL_CHECK", "0", "0, 1", \
       "Verify the pool's invariants after each operation: very slow, for finding faults.") \
     X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
@@ -78,6 +83,7 @@ enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER }
 #define VP_OPTION_FIELD_BOOL(field) bool field;
 #define VP_OPTION_FIELD_INT(field) uint64_t field;
 #define VP_OPTION_FIELD_SIZE(field) uint64_t field;
+#define VP_OPTION_FIELD_SHARE(field) uint64_t field;
 #define VP_OPTION_FIELD_ENUM(field) int field;
 #define VP_OPTION_FIELD_STRING(field) char field[VP_OPTION_TEXT];
 #define VP_OPTION_FIELD_FOREIGN(field)

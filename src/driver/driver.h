@@ -43,6 +43,7 @@
     X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))
 
 #define VP_DRIVER_OPTIONAL(X)                                                                                                \
+    X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                             \
     X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                \
     X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                 \
     X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))

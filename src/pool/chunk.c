@@ -48,6 +48,9 @@ int vp_space_add(struct vp_pool *pool, enum vp_zone_name zone, size_t size) {
 /* ---- chunks ---- */
 
 int vp_chunk_create(struct vp_pool *pool, size_t size, struct vp_chunk **out) {
+    size_t limit = pool->config.limit;
+    if (limit && (size > limit || pool->stats.held_bytes > limit - size))
+        return -ENOMEM;
     struct vp_chunk *chunk = vp_slab_alloc(&pool->chunk_slab);
     if (!chunk)
         return -ENOMEM;

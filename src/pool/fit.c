@@ -156,5 +156,7 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
         pool->config.account(r->owner, r->asked, true);
     pool->stats.allocs++;
     pool->stats.live_bytes += req->asked;
+    if (pool->stats.live_bytes > pool->recent_peak)
+        pool->recent_peak = pool->stats.live_bytes;
     vp_pool_note_peak(pool->stats.live_bytes, &pool->stats.peak_live_bytes, pool, NULL);
 }

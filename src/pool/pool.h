@@ -176,6 +176,7 @@ struct vp_pool_config {
     size_t split_most;          /* blocks from this size on are not split (bfc); 0: all are */
     size_t stitch_least;        /* smaller requests are not stitched (gmlake) */
     size_t stitched_most;       /* bytes of addresses that stitched blocks may take (gmlake); 0: any number */
+    size_t limit;               /* most bytes to hold, as if the device had no more; 0: no limit */
     bool check;                 /* walk the invariants after each operation */
     void (*account)(void *owner, size_t asked, bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
 };
@@ -189,6 +190,7 @@ struct vp_pool {
     struct vp_pool_config config;
     CUdevice device;
     size_t granularity;
+    uint64_t recent_peak;       /* most bytes live since whoever reads it set it back */
     CUmemAllocationProp prop;
     uint64_t peers;             /* devices that may access, one bit each; the own device is not among them */
 

@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* The options that are the library's own: a row of the table each. */
-enum kind { BOOL, INT, SIZE, ENUM, STRING, FOREIGN };
+enum kind { BOOL, INT, SIZE, SHARE, ENUM, STRING, FOREIGN };
 
 static const struct setting {
     enum kind kind;

@@ -302,6 +302,71 @@ static void fork_while_threads_allocate(void)
         pthread_join(threads[i], NULL);
 }
 
+/* Physical memory of the program's own is counted as such; a block of the pool has no handle to be had. */
+static void others_memory(void)
+{
+    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+    CUmemGenericAllocationHandle four, two, again = 0;
+    CUmemAccessDesc access = { .location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    CUdeviceptr ptr, at;
+
+    start();
+    CHECK_OK(cuMemAlloc(&ptr, 3 * MIB));
+    CHECK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(ptr + MIB)) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(!again);
+    CHECK_OK(cuMemCreate(&four, 4 * MIB, &prop, 0));
+    CHECK_OK(cuMemCreate(&two, 2 * MIB, &prop, 0));
+    CHECK_OK(cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
+    CHECK_OK(cuMemMap(at, 4 * MIB, 0, four, 0));
+    CHECK_OK(cuMemSetAccess(at, 4 * MIB, &access, 1));
+    CHECK_OK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)at));
+    CHECK_OK(cuMemRelease(again));
+    CHECK_OK(cuMemRelease(two));
+    CHECK_OK(cuMemFree(ptr));
+}
+
+/* Memory of the host, and no context: there is no device to ask after (HAMi-core #169, #187, #333). */
+static void host_memory_without_a_context(void)
+{
+    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = { .type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0 } };
+    CUmemGenericAllocationHandle handle = 0;
+    size_t free_bytes, total;
+
+    SHOW(cuInit(0));
+    SHOW(cuMemGetInfo(&free_bytes, &total));
+    SHOW(cuMemGetInfo(NULL, NULL));
+    SHOW(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+    SHOW(cuMemRelease(handle));
+    SHOW(cuMemCreate(&handle, 2 * MIB, NULL, 0));
+}
+
+/* Whoever runs out of memory in this process gets what the pool keeps idle. */
+static void others_failures_are_retried(void)
+{
+    static char host[1 << 16] __attribute__((aligned(4096)));
+    void (*fail)(const char *, long, CUresult);
+    CUdeviceptr ptr;
+    void *pinned;
+
+    start();
+    fail = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_fail");
+#define RETRIED(name, call)                                                                                \
+    do {                                                                                                   \
+        CHECK_OK(cuMemAlloc(&ptr, 3 * MIB));                                                               \
+        CHECK_OK(cuMemFree(ptr));                                                                          \
+        CHECK_OK(cuCtxSynchronize());                                                                      \
+        fail(name, 1, CUDA_ERROR_OUT_OF_MEMORY);                                                           \
+        CHECK_OK(call);                                                                                    \
+        CHECK(driver_calls(name) == 2);                                                                    \
+    } while (0)
+    RETRIED("cuMemAllocManaged", cuMemAllocManaged(&ptr, MIB, CU_MEM_ATTACH_GLOBAL));
+    RETRIED("cuMemAllocHost_v2", cuMemAllocHost(&pinned, MIB));
+    RETRIED("cuMemHostAlloc", cuMemHostAlloc(&pinned, MIB, 0));
+    RETRIED("cuMemHostRegister_v2", cuMemHostRegister(host, sizeof host, 0));
+}
+
 static CUdeviceptr kept_to_the_end;
 
 static void free_at_exit(void)
@@ -330,6 +395,9 @@ GUEST_MAIN(
     GUEST(gives_way_to_the_programs_own_handles),
     GUEST(captures_are_left_to_cuda),
     GUEST(imports_physical_memory),
+    GUEST(others_memory),
+    GUEST(host_memory_without_a_context),
+    GUEST(others_failures_are_retried),
     GUEST(survives_a_reset),
     GUEST(fork_before_cuda_is_used),
     GUEST(fork_after_cuda_was_used),

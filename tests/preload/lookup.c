@@ -99,6 +99,37 @@ static void serves_cuGetProcAddress(void)
     check_served();
 }
 
+/* 1 if what a program gets for a name lies in that library; 0 if this driver lacks it. */
+static int found_in(const char *name, const char *library)
+{
+    CUdriverProcAddressQueryResult status;
+    void *function = NULL;
+    Dl_info where;
+
+    if (DRIVER(cuGetProcAddress_v2)(name, &function, VERSION, 0, &status) || !function)
+        return 0;
+    CHECK(dladdr(function, &where));
+    if (!strstr(where.dli_fname, library)) {
+        fprintf(stderr, "%s is in %s\n", name, where.dli_fname);
+        _exit(1);
+    }
+    return 1;
+}
+
+/* Each memory call of the driver as the table of them says: through a door of ours, or straight to CUDA. */
+static void leads_the_surface_to_its_doors(void)
+{
+    int doors = 0, passed = 0;
+
+    start();
+    use(DRIVER(cuMemAlloc_v2), DRIVER(cuMemFree_v2));
+#define SERVED(name, door, test) doors += found_in(#name, "libvpool");
+#define TRANSLATED(name, door, test) doors += found_in(#name, "libvpool");
+#define PASSED(name, door, test) passed += found_in(#name, "libcuda");
+#include "../../preload/surface.def"
+    CHECK(doors > 30 && passed > 10);
+}
+
 /* PyTorch asks the resolver for the resolver, and goes on with what it gets. */
 static void serves_what_cuGetProcAddress_gives_for_itself(void)
 {
@@ -425,6 +456,7 @@ static void looks_up_in_many_threads(void)
 GUEST_MAIN(
     GUEST(serves_dlsym),
     GUEST(serves_cuGetProcAddress),
+    GUEST(leads_the_surface_to_its_doors),
     GUEST(serves_what_cuGetProcAddress_gives_for_itself),
     GUEST(serves_the_runtimes_entry_points),
     GUEST(serves_a_runtime_looked_up_in_a_handle),

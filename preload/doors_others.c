@@ -1,0 +1,130 @@
+/*
+ * Doors of the driver: memory that is none of ours. Whoever asks for it gets CUDA's own; but when it runs
+ * out, what we keep idle may be what is missing: it is given back, and the call made once more.
+ *
+ * Handles that the program makes itself (cuMemCreate) are counted besides, so that the statistics can say
+ * whose the device's memory is.
+ */
+#include "doors.h"
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                     unsigned long long flags)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuMemCreate)(handle, size, prop, flags);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuMemCreate)(handle, size, prop, flags);
+    /* Memory of the host has no device. */
+    if (ours && res == CUDA_SUCCESS && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        vp_api_other_created(prop->location.id, *handle, size);
+    vp_door_leave();
+    return res;
+}
+
+/* Told before: once the driver has let go of it, another thread may be given the same handle. */
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    CUresult res;
+
+    if (vp_door_enter())
+        vp_api_other_released(handle);
+    res = VP_REAL(cuMemRelease)(handle);
+    vp_door_leave();
+    return res;
+}
+
+/* An allocation of the pool has no handle of its own: refused, as cuMemAlloc's memory is. */
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *ptr)
+{
+    CUresult res;
+    bool ours = vp_door_enter();
+
+    if (ours && vp_api_owns((CUdeviceptr)(uintptr_t)ptr)) {
+        res = CUDA_ERROR_INVALID_VALUE;
+    } else {
+        res = VP_REAL(cuMemRetainAllocationHandle)(handle, ptr);
+        if (ours && res == CUDA_SUCCESS)
+            vp_api_other_retained(*handle);
+    }
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuMemAllocManaged)(ptr, size, flags);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuMemAllocManaged)(ptr, size, flags);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuMemAllocHost_v2(void **ptr, size_t size)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuMemAllocHost_v2)(ptr, size);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuMemAllocHost_v2)(ptr, size);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuMemHostAlloc)(ptr, size, flags);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuMemHostAlloc)(ptr, size, flags);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuMemHostRegister_v2)(ptr, size, flags);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuMemHostRegister_v2)(ptr, size, flags);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuArrayCreate_v2)(array, desc);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuArrayCreate_v2)(array, desc);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuArray3DCreate_v2)(array, desc);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuArray3DCreate_v2)(array, desc);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                                unsigned int levels)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuMipmappedArrayCreate)(array, desc, levels);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuMipmappedArrayCreate)(array, desc, levels);
+    vp_door_leave();
+    return res;
+}
