@@ -123,6 +123,7 @@ static int take_all(struct vp_dump *dump, const struct vp_dump_request *request)
         if (err)
             return err;
         d->waits_host = atomic_load(&vp_state.waits_host[dev]);
+        d->limit = pool->config.limit;
         d->stitches = pool->policy != &vp_policy_bfc;
         if (request && request->device == dev)
             ask_device(d);
@@ -191,8 +192,15 @@ void vp_dump_free(struct vp_dump *dump) {
     munmap(dump, dump->bytes);
 }
 
+size_t vp_dump_fresh(const struct vp_dump_device *d) {
+    size_t held = d->snap.stats.held_bytes, fresh = d->total ? d->free : 0, allowed = d->limit > held ? d->limit - held : 0;
+    if (d->limit && fresh > allowed)
+        fresh = allowed;
+    return fresh / d->snap.granularity * d->snap.granularity;
+}
+
 size_t vp_dump_largest(const struct vp_dump_device *d) {
-    size_t fresh = d->total ? d->free / d->snap.granularity * d->snap.granularity : 0;
+    size_t fresh = vp_dump_fresh(d);
     size_t built = d->stitches ? fresh + d->digest.idle : fresh;
     return d->digest.largest_free > built ? d->digest.largest_free : built;
 }

@@ -33,6 +33,7 @@ struct vp_dump_device {
     struct vp_digest digest;
     uint64_t waits_host;
     bool stitches;              /* the policy builds one range of chunks that lie apart */
+    size_t limit;               /* of what the pool may hold (VPOOL_LIMIT); 0: none */
     size_t free, total;         /* of the device; total 0: not known */
     int pci[3];                 /* where the device is, as domain, bus and number there; only for the request's */
 };
@@ -61,6 +62,8 @@ struct vp_dump {
 struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request);
 void vp_dump_free(struct vp_dump *dump);
 
+/* Bytes that the pool could still take from the device, whole granules; 0 where that is not known. */
+size_t vp_dump_fresh(const struct vp_dump_device *d);
 /*
  * The largest block that could be had now without waiting, give or take what lies at the edges: one stretch, or all that is idle in one range with
  * what the device has left.

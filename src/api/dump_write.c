@@ -57,7 +57,7 @@ struct vp_size_text vp_size_text(uint64_t bytes) {
 
 /* What is in the way of a request for all bytes that are not live. */
 static uint64_t not_live(const struct vp_dump_device *d) {
-    return d->digest.free_bytes + (d->total ? d->free / d->snap.granularity * d->snap.granularity : 0);
+    return d->digest.free_bytes + vp_dump_fresh(d);
 }
 
 static uint64_t driver_ns(const struct vp_dump_device *d) {
@@ -278,7 +278,8 @@ static void __attribute__((format(printf, 2, 3))) say(struct text *t, const char
 static void text_totals(struct text *t, const struct vp_dump_device *d) {
     const struct vp_pool_stats *s = &d->snap.stats;
     const struct vp_digest *g = &d->digest;
-    say(t, "  live       %12s in %llu blocks; at most %s\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks, SIZE(s->peak_live_bytes));
+    say(t, "  live       %12s in %llu block%s; at most %s\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks,
+        g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
     say(t, "  held       %12s in %zu chunks; at most %s\n", SIZE(s->held_bytes), d->snap.chunks.count, SIZE(s->peak_held_bytes));
     say(t, "  internal   %12s  the rest of live blocks, by rounding\n", SIZE(g->internal));
     say(t, "  pinned     %12s  free, in %llu chunks that live blocks lie in too\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks);

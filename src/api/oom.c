@@ -135,8 +135,8 @@ static void say_device(struct block *b, const struct vp_dump_device *d) {
 static void say_pool(struct block *b, const struct vp_dump_device *d) {
     const struct vp_pool_stats *s = &d->snap.stats;
     const struct vp_digest *g = &d->digest;
-    say(b, "vpool:   live     %12s in %llu blocks (at most %s so far)\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks,
-        SIZE(s->peak_live_bytes));
+    say(b, "vpool:   live     %12s in %llu block%s (at most %s so far)\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks,
+        g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
     say(b, "vpool:   held     %12s: beside what is live, %s lost to rounding, %s pinned beside live blocks, %s behind pending work, %s idle\n",
         SIZE(s->held_bytes), SIZE(g->internal), SIZE(g->pinned), SIZE(g->pending), SIZE(g->idle));
 }
@@ -151,6 +151,8 @@ static void say_hints(struct block *b, const struct vp_dump_device *d, const str
         say(b, "vpool:   more: none: the device has less in all\n");
         return;
     }
+    if (d->limit && d->limit < d->total)
+        say(b, "vpool:   more: VPOOL_LIMIT keeps the pool to %s\n", SIZE(d->limit));
     if (largest >= request->asked)
         say(b, "vpool:   more: the driver refused to make memory of what it calls free\n");
     if (g->pending)
