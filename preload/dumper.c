@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include "api/dump.h"
@@ -19,14 +18,13 @@
 enum { STACK = 512 << 10 };
 
 static sem_t wake;
-static atomic_bool asked;
 
 static void on_signal(int number)
 {
     int kept = errno;
 
     (void)number;
-    atomic_store(&asked, true);
+    vp_dump_ask();
     sem_post(&wake);
     errno = kept;
 }
@@ -63,8 +61,7 @@ static void *run(void *unused)
     advance(&next, every_ms);
     for (;;) {
         if (woken_before(every_ms, &next)) {
-            if (atomic_exchange(&asked, false))
-                vp_dump_make(VP_DUMP_SIGNAL);
+            vp_dump_answer();
             continue;
         }
         vp_dump_make(VP_DUMP_EVERY);

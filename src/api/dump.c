@@ -320,6 +320,17 @@ void vp_dump_make(enum vp_dump_reason reason) {
     errno = kept_errno;
 }
 
+static atomic_bool asked;
+
+void vp_dump_ask(void) {
+    atomic_store(&asked, true);
+}
+
+void vp_dump_answer(void) {
+    if (atomic_exchange(&asked, false))
+        vp_dump_make(VP_DUMP_SIGNAL);
+}
+
 void vp_dump_by(int signal) {
     pthread_mutex_lock(&vp_state.lock);
     vp_state.dump_signal = signal;
@@ -332,6 +343,7 @@ void vp_dump_by(int signal) {
 void vp_dump_end(void) {
     if (atomic_load(&vp_state.phase) != VP_OPEN)
         return;
+    vp_dump_answer();
     vp_dump_make(VP_DUMP_EXIT);
     (void)lock_for_a_while(&one);
 }

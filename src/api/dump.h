@@ -77,6 +77,10 @@ bool vp_dump_name(char *out, size_t room, const char *pattern, unsigned number, 
 /* Takes and writes one, if VPOOL_DUMP has this reason. Not from a signal handler. */
 void vp_dump_make(enum vp_dump_reason reason);
 
+/* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the process's end. */
+void vp_dump_ask(void);
+void vp_dump_answer(void);
+
 /* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second at most. */
 bool vp_dump_lock(void);
 /* Writes the file or files. What goes wrong is told once. */
@@ -86,7 +90,7 @@ void vp_dump_unlock(void);
 /* Tells vpool top which signal asks this process for a dump. */
 void vp_dump_by(int signal);
 
-/* The last dump, if it is wanted; waits at most a second for one under way. None is made from here on. */
+/* One that was asked for and not made yet, and the last, if it is wanted; waits at most a second for one under way. None is made from here on. */
 void vp_dump_end(void);
 void vp_dump_fork_child(void);
 

@@ -282,13 +282,14 @@ static void text_totals(struct text *t, const struct vp_dump_device *d) {
         g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
     say(t, "  held       %12s in %zu chunks; at most %s\n", SIZE(s->held_bytes), d->snap.chunks.count, SIZE(s->peak_held_bytes));
     say(t, "  internal   %12s  the rest of live blocks, by rounding\n", SIZE(g->internal));
-    say(t, "  pinned     %12s  free, in %llu chunks that live blocks lie in too\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks);
+    say(t, "  pinned     %12s  free, in %llu chunk%s with live blocks in %s\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks,
+        g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
     say(t, "  pending    %12s  in wholly free chunks that wait for streams\n", SIZE(g->pending));
     say(t, "  idle       %12s  in wholly free chunks that wait for nothing\n", SIZE(g->idle));
     say(t, "  largest    %12s  in one stretch that waits for nothing; a request could have %s\n", SIZE(g->largest_free), SIZE(vp_dump_largest(d)));
     if (d->total)
         say(t, "  device     %12s  free of %s\n", SIZE(d->free), SIZE(d->total));
-    say(t, "  calls      %llu allocations, %llu frees, %llu times out of memory\n", (unsigned long long)s->allocs,
+    say(t, "  calls      allocations: %llu; frees: %llu; out of memory: %llu\n", (unsigned long long)s->allocs,
         (unsigned long long)s->frees, (unsigned long long)s->ooms);
     say(t, "  waits      %llu on the GPU, %llu on the host; %llu us in the driver\n", (unsigned long long)s->waits_gpu,
         (unsigned long long)d->waits_host, (unsigned long long)(driver_ns(d) / 1000));
@@ -339,7 +340,7 @@ static void text_region(struct text *t, const struct vp_snapshot *snap, const st
     else if (r->state != VP_HOLE)
         say(t, "  no stream");
     if (r->state == VP_FREE || r->state == VP_ZOMBIE)
-        say(t, ", %llu frees ago", (unsigned long long)r->age);
+        say(t, ", %llu free%s ago", (unsigned long long)r->age, r->age == 1 ? "" : "s");
     for (uint32_t i = 0; i < r->waits; i++)
         if (waits[r->wait + i])
             say(t, "%s %llu", i ? "," : "; waits for", (unsigned long long)waits[r->wait + i]);

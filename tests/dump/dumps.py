@@ -260,6 +260,9 @@ def a_signal_asks_for_one():
             assert until(lambda: os.path.exists(f"{path}/{number}.json")), os.listdir(path)
         ended(process)
         assert [dump["reason"] for dump in dumps(path)] == ["signal", "signal"]
+        # One that comes right before the end is not lost.
+        done = guest(["open", "alloc=5", f"raise={int(signal.SIGUSR2)}", "exit=0"], "signal", path + "/last.json")
+        assert done.returncode == 0 and read(path + "/last.json")["reason"] == "signal", done
         process = started(["open", "alloc=5", "line"], "signal", path + "/hup.json", "alloc=5", VPOOL_DUMP_SIGNAL="SIGHUP")
         process.send_signal(signal.SIGHUP)
         assert until(lambda: os.path.exists(path + "/hup.json"))

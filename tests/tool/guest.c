@@ -85,6 +85,13 @@ static void storm(int seconds) {
         pthread_join(threads[i], NULL);
 }
 
+/* Whatever signals come. */
+static void doze(double seconds) {
+    struct timespec left = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+    while (nanosleep(&left, &left))
+        continue;
+}
+
 static void on_signal(int number) {
     static const char said[] = "mine\n";
     (void)number;
@@ -117,9 +124,11 @@ int main(int argc, char **argv) {
         else if (!strncmp(argv[i], "pairs=", 6))
             pairs(atof(value));
         else if (!strncmp(argv[i], "sleep=", 6))
-            usleep((useconds_t)(atof(value) * 1e6));
+            doze(atof(value));
         else if (!strcmp(argv[i], "line"))
             getchar();
+        else if (!strncmp(argv[i], "raise=", 6))
+            raise(atoi(value));
         else if (!strncmp(argv[i], "exit=", 5))
             exit(atoi(value));
         else if (!strncmp(argv[i], "kill=", 5))
