@@ -1,6 +1,7 @@
 /* What happens to streams, contexts, captures, peers and the process; and what outsiders may do to us. */
 #include "api/ipc.h"
 
+#include "api/dump.h"
 #include "pool/lane.h"
 
 #include <sched.h>
@@ -218,6 +219,7 @@ void vp_api_fork_child(void) {
     vp_imports_fork_child();
     vp_page_leave_to_parent();
     vp_ipc_leave_to_parent();
+    vp_dump_fork_child();
     for (int dev = 0; dev < VP_DEVICES; dev++)
         used |= vp_state.pools[dev] != NULL;
     if (used)
@@ -231,6 +233,8 @@ void vp_api_exit(void) {
     vp_pressure_stop();
     vp_ipc_stop();
     vp_page_remove();
+    vp_dump_end();
+    vp_oom_end();
     vp_stats_write();
     vp_trace_end();
 }
