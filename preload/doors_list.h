@@ -14,7 +14,8 @@
  * are symbols of their own.
  */
 
-/* Served from the pool, or told to it: doors_driver.c, doors_others.c, doors_state.c. */
+/* Served from the pool, or told to it: doors_driver.c, doors_others.c, doors_state.c,
+ * doors_sync.c. */
 #define VP_DOORS_SERVED(X)                                                                                 \
     X(cuMemAlloc_v2, cuMemAlloc_v2)                                                                        \
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2)                                                              \
@@ -48,8 +49,12 @@
     X(cuMemPoolGetAttribute, cuMemPoolGetAttribute)                                                        \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute)                                                        \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo)                                                                    \
-    X(cuMemPoolGetAccess, cuMemPoolGetAccess)                                                              \
     X(cuMemPoolSetAccess, cuMemPoolSetAccess)                                                              \
+    X(cuStreamSynchronize, cuStreamSynchronize)                                                            \
+    X(cuStreamSynchronize_ptsz, cuStreamSynchronize)                                                       \
+    X(cuCtxSynchronize, cuCtxSynchronize)                                                                  \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2)                                                            \
+    X(cuEventSynchronize, cuEventSynchronize)                                                              \
     X(cuStreamCreate, cuStreamCreate)                                                                      \
     X(cuStreamCreateWithPriority, cuStreamCreateWithPriority)                                              \
     X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate)                                                      \

@@ -46,7 +46,8 @@
     X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                             \
     X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                \
     X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                 \
-    X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))
+    X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                        \
+    X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))
 
 struct vp_driver {
 #define VP_DRIVER_FIELD(name, args) CUresult(CUDAAPI *name) args;
