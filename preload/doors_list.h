@@ -50,6 +50,7 @@
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute)                                                        \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo)                                                                    \
     X(cuMemPoolSetAccess, cuMemPoolSetAccess)                                                              \
+    X(cuMemPoolExportPointer, cuMemPoolExportPointer)                                                      \
     X(cuStreamSynchronize, cuStreamSynchronize)                                                            \
     X(cuStreamSynchronize_ptsz, cuStreamSynchronize)                                                       \
     X(cuCtxSynchronize, cuCtxSynchronize)                                                                  \

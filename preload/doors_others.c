@@ -51,6 +51,19 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     return res;
 }
 
+/* Pools that can be exported stay with CUDA; a block of the pool is none of theirs. */
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
+{
+    CUresult res;
+
+    if (vp_door_enter() && vp_api_owns(ptr))
+        res = CUDA_ERROR_INVALID_VALUE;
+    else
+        res = VP_REAL(cuMemPoolExportPointer)(data, ptr);
+    vp_door_leave();
+    return res;
+}
+
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
 {
     bool ours = vp_door_enter();

@@ -14,7 +14,7 @@ static struct vp_mempool *mempool_new(CUmemoryPool handle, CUdevice dev) {
         return NULL;
     mp->handle = handle;
     mp->device = dev;
-    mp->reuse_events = mp->reuse_opportunistic = mp->reuse_internal = 1;
+    mp->reuse_opportunistic = mp->reuse_internal = true;
     vp_list_append(&vp_state.mempools, &mp->link);
     return mp;
 }
@@ -159,68 +159,61 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
     vp_leave();
 }
 
+/* What a pool is, and how it is set, its handle in the driver knows. What it holds is here. */
 bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
+    if (attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        return false;
     struct vp_mempool *mp = value ? enter_with(pool) : NULL;
     if (!mp)
         return false;
-    bool served = true;
     vp_lanes_flush(vp_state.pools[mp->device], true);
     switch (attr) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: *(int *)value = mp->reuse_events; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: *(int *)value = mp->reuse_opportunistic; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: *(int *)value = mp->reuse_internal; break;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: *(cuuint64_t *)value = mp->threshold; break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *(cuuint64_t *)value = reserved(mp); break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = note_reserved(mp); break;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *(cuuint64_t *)value = mp->used; break;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: *(cuuint64_t *)value = mp->used_high; break;
-    default: served = false;
+    default: *(cuuint64_t *)value = mp->used_high;
     }
     vp_leave();
-    if (served)
-        *res = CUDA_SUCCESS;
-    return served;
+    *res = CUDA_SUCCESS;
+    return true;
 }
 
-bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
-    struct vp_mempool *mp = value ? enter_with(pool) : NULL;
-    if (!mp)
-        return false;
-    bool served = true;
-    *res = CUDA_SUCCESS;
-    vp_lanes_flush(vp_state.pools[mp->device], true);
+/* The driver has agreed. */
+static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const void *value) {
     switch (attr) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: mp->reuse_events = *(int *)value != 0; break;
+    /* Events of the program's are not followed, so that nothing depends on REUSE_FOLLOW_EVENT_DEPENDENCIES. */
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-        mp->reuse_opportunistic = *(int *)value != 0;
+        mp->reuse_opportunistic = *(const int *)value != 0;
         if (!mp->reuse_opportunistic) {
             vp_state.pools[mp->device]->stricts = true;
             atomic_store(&vp_state.sync_matters, true);
         }
         break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: mp->reuse_internal = *(int *)value != 0; break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: mp->reuse_internal = *(const int *)value != 0; break;
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        mp->threshold = *(cuuint64_t *)value;
+        mp->threshold = *(const cuuint64_t *)value;
         mp->threshold_set = true;
         /* The highest one, which frameworks set, gives nothing back. */
         if (mp->threshold < UINT64_MAX)
             atomic_store(&vp_state.sync_matters, true);
         break;
     /* The marks can only be reset. */
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        *res = *(cuuint64_t *)value ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-        if (!*res)
-            mp->reserved_high = reserved(mp);
-        break;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        *res = *(cuuint64_t *)value ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-        if (!*res)
-            mp->used_high = mp->used;
-        break;
-    default: served = false;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: mp->reserved_high = reserved(mp); break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: mp->used_high = mp->used; break;
+    default:;
     }
+}
+
+bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
+    struct vp_mempool *mp = value && vp_state.drv.cuMemPoolSetAttribute ? enter_with(pool) : NULL;
+    if (!mp)
+        return false;
+    *res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
+    vp_lanes_flush(vp_state.pools[mp->device], true);
+    if (!*res)
+        set_attribute(mp, attr, value);
     vp_leave();
-    return served;
+    return true;
 }
 
 bool vp_api_pool_trim_to(CUmemoryPool pool, size_t keep, CUresult *res) {

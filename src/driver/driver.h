@@ -47,6 +47,7 @@
     X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                \
     X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                 \
     X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                        \
+    X(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                                                    \
     X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))
 
 struct vp_driver {
