@@ -36,6 +36,13 @@
     X(cuArrayCreate_v2, cuArrayCreate_v2)                                                                  \
     X(cuArray3DCreate_v2, cuArray3DCreate_v2)                                                              \
     X(cuMipmappedArrayCreate, cuMipmappedArrayCreate)                                                      \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                            \
+    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams)                                          \
+    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams)                                     \
+    X(cuGraphUpload, cuGraphUpload)                                                                        \
+    X(cuGraphUpload_ptsz, cuGraphUpload)                                                                   \
+    X(cuGraphLaunch, cuGraphLaunch)                                                                        \
+    X(cuGraphLaunch_ptsz, cuGraphLaunch)                                                                   \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2)                                                                    \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2)                                                    \
     X(cuPointerGetAttribute, cuPointerGetAttribute)                                                        \

@@ -241,6 +241,47 @@ static void a_free_in_a_capture_is_refused(void)
     SHOW(cuStreamSynchronize(stream));
 }
 
+/* A graph that lacks memory gets what lies idle, and is made or launched once more. */
+static void graphs_get_idle_memory(void)
+{
+    static const char *const names[] = { "cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch" };
+    void (*fail)(const char *, long, CUresult);
+    CUdeviceptr ptr, idle;
+
+    start();
+    fail = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_fail");
+    CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+    CHECK_OK(cuMemAlloc(&ptr, MIB));
+    for (int lacking = 0; lacking < 2; lacking++)
+        for (int which = 0; which < 3; which++) {
+            CUgraph graph;
+            CUgraphExec exec;
+            CUresult wanted = lacking ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+
+            CHECK_OK(cuMemAlloc(&idle, 9 * MIB));
+            CHECK_OK(cuMemFree(idle));
+            CHECK_OK(cuCtxSynchronize());
+            if (lacking)
+                trim();
+            CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+            CHECK_OK(cuMemsetD8Async(ptr, (unsigned char)which, MIB, stream));
+            CHECK_OK(cuStreamEndCapture(stream, &graph));
+            fail(names[which], 1, CUDA_ERROR_OUT_OF_MEMORY);
+            CHECK(cuGraphInstantiate(&exec, graph, 0) == (which == 0 ? wanted : CUDA_SUCCESS));
+            if (which == 0 && lacking) {
+                CHECK_OK(cuGraphDestroy(graph));
+                continue;
+            }
+            CHECK(cuGraphUpload(exec, stream) == (which == 1 ? wanted : CUDA_SUCCESS));
+            CHECK(cuGraphLaunch(exec, stream) == (which == 2 ? wanted : CUDA_SUCCESS));
+            CHECK_OK(cuStreamSynchronize(stream));
+            if (!lacking)
+                check_bytes(ptr, MIB, (unsigned char)which);
+            CHECK_OK(cuGraphExecDestroy(exec));
+            CHECK_OK(cuGraphDestroy(graph));
+        }
+}
+
 /* ---- contexts ---- */
 
 /* Nothing of ours outlives a context, but for what is free to all; and nothing is lost. */
@@ -419,6 +460,24 @@ static void peers_reach_what_they_may(void)
     check_served();
 }
 
+/* Access that was given before there was any memory. VPOOL_SIM=devices=2 */
+static void peers_come_before_memory(void)
+{
+    CUdeviceptr sync, async;
+
+    start();
+    retain(1);
+    CHECK_OK(cuCtxEnablePeerAccess(context, 0));
+    CHECK_OK(cuCtxSetCurrent(context));
+    CHECK_OK(cuMemAlloc(&sync, 3 * MIB));
+    CHECK_OK(cuMemAllocAsync(&async, 3 * MIB, NULL));
+    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(access_of(async, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK_OK(cuDevicePrimaryCtxReset(1));
+    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    check_served();
+}
+
 /* The enabling call fails if what there is cannot be opened, and is undone. VPOOL_SIM=devices=2 */
 static void enabling_a_peer_may_fail(void)
 {
@@ -578,10 +637,12 @@ GUEST_MAIN(
     GUEST(a_graph_keeps_its_memory),
     GUEST(memory_of_a_graph_is_cudas),
     GUEST(a_free_in_a_capture_is_refused),
+    GUEST(graphs_get_idle_memory),
     GUEST(contexts_come_and_go),
     GUEST(green_contexts_come_and_go),
     GUEST(primary_contexts_are_reset),
     GUEST(peers_reach_what_they_may),
+    GUEST(peers_come_before_memory),
     GUEST(enabling_a_peer_may_fail),
     GUEST(devices_have_pools_of_their_own),
     GUEST(threads_without_a_context),
