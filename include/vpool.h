@@ -5,7 +5,8 @@
  * go without where that gives NULL.
  *
  * All are thread-safe, and callable before CUDA is initialised (there is then nothing to tell: -ENODEV). None may be called from a host function
- * or callback of CUDA. Errors are negative errno values; outputs are untouched on failure.
+ * or callback of CUDA, nor from a signal handler. Errors are negative errno values; outputs are untouched on failure. In a child that was forked
+ * after its parent had used CUDA there are no pools: -ENODEV.
  */
 #ifndef VPOOL_H
 #define VPOOL_H
@@ -34,12 +35,24 @@ struct vpool_stats {
 /* The library's version, "MAJOR.MINOR.PATCH"; a constant. */
 const char *vpool_version(void);
 
-/* The pool of a device (CUDA's ordinal). -EINVAL: `stats->size` is too small to be true; -ENODEV: the device has no pool (yet). */
+/*
+ * The pool of a device (CUDA's ordinal, 0 to 63). The caller sets `stats->size` and owns the struct; members that this version of the library does
+ * not know become 0. Returns 0; -EINVAL: no such ordinal, or `stats` is NULL or its size too small to be true; -ENODEV: the device has no pool
+ * (yet). Takes the library's lock, and some microseconds.
+ */
 int vpool_stats(int device, struct vpool_stats *stats);
 
 /*
+ * Marks a moment by a name, such as "epoch 3": a line `m,NAME,0,0,MICROSECONDS` in the file that VPOOL_TRACE names, between the allocations and
+ * frees before and after it. Of the name the first 128 bytes count; commas, quotes and control characters become '_'. It may be the caller's own
+ * memory, and is not looked at afterwards. Returns 0; -EINVAL: the name is NULL or empty; -ENODEV: nothing is recorded. Costs some hundred
+ * nanoseconds where something is, else a few.
+ */
+int vpool_mark(const char *name);
+
+/*
  * Gives idle physical memory back to the device until at most `keep` bytes are held. Returns the bytes given back, or a negative errno (-ENODEV as
- * above). Memory that queued work may still use stays. Takes some 50 microseconds for each megabyte-sized handle.
+ * above; -EINVAL: no such ordinal). Memory that queued work may still use stays. Takes some 50 microseconds for each megabyte-sized handle.
  */
 int64_t vpool_trim(int device, uint64_t keep);
 

@@ -261,16 +261,6 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
     return res;
 }
 
-CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location)
-{
-    CUresult res;
-
-    if (!vp_door_enter() || !vp_api_pool_get_access(flags, pool, location, &res))
-        res = VP_REAL(cuMemPoolGetAccess)(flags, pool, location);
-    vp_door_leave();
-    return res;
-}
-
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
     CUresult res;

@@ -15,7 +15,7 @@
  */
 
 /* Served from the pool, or told to it: doors_driver.c, doors_ipc.c, doors_others.c,
- * doors_state.c. */
+ * doors_state.c, doors_sync.c. */
 #define VP_DOORS_SERVED(X)                                                                                 \
     X(cuMemAlloc_v2, cuMemAlloc_v2)                                                                        \
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2)                                                              \
@@ -36,6 +36,13 @@
     X(cuArrayCreate_v2, cuArrayCreate_v2)                                                                  \
     X(cuArray3DCreate_v2, cuArray3DCreate_v2)                                                              \
     X(cuMipmappedArrayCreate, cuMipmappedArrayCreate)                                                      \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                            \
+    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams)                                          \
+    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams)                                     \
+    X(cuGraphUpload, cuGraphUpload)                                                                        \
+    X(cuGraphUpload_ptsz, cuGraphUpload)                                                                   \
+    X(cuGraphLaunch, cuGraphLaunch)                                                                        \
+    X(cuGraphLaunch_ptsz, cuGraphLaunch)                                                                   \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2)                                                                    \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2)                                                    \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle)                                                                \
@@ -53,8 +60,13 @@
     X(cuMemPoolGetAttribute, cuMemPoolGetAttribute)                                                        \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute)                                                        \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo)                                                                    \
-    X(cuMemPoolGetAccess, cuMemPoolGetAccess)                                                              \
     X(cuMemPoolSetAccess, cuMemPoolSetAccess)                                                              \
+    X(cuMemPoolExportPointer, cuMemPoolExportPointer)                                                      \
+    X(cuStreamSynchronize, cuStreamSynchronize)                                                            \
+    X(cuStreamSynchronize_ptsz, cuStreamSynchronize)                                                       \
+    X(cuCtxSynchronize, cuCtxSynchronize)                                                                  \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2)                                                            \
+    X(cuEventSynchronize, cuEventSynchronize)                                                              \
     X(cuStreamCreate, cuStreamCreate)                                                                      \
     X(cuStreamCreateWithPriority, cuStreamCreateWithPriority)                                              \
     X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate)                                                      \

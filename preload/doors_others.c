@@ -51,6 +51,19 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     return res;
 }
 
+/* Pools that can be exported stay with CUDA; a block of the pool is none of theirs. */
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
+{
+    CUresult res;
+
+    if (vp_door_enter() && vp_api_owns(ptr))
+        res = CUDA_ERROR_INVALID_VALUE;
+    else
+        res = VP_REAL(cuMemPoolExportPointer)(data, ptr);
+    vp_door_leave();
+    return res;
+}
+
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
 {
     bool ours = vp_door_enter();
@@ -127,4 +140,73 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
         res = VP_REAL(cuMipmappedArrayCreate)(array, desc, levels);
     vp_door_leave();
     return res;
+}
+
+/* A graph that allocates gets its memory when it is made or launched. A launch that fails has queued nothing. */
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags);
+    vp_door_leave();
+    return res;
+}
+
+static CUresult instantiate(__typeof__(&cuGraphInstantiateWithParams) real, CUgraphExec *exec, CUgraph graph,
+                            CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    bool ours = vp_door_enter();
+    CUresult res = real(exec, graph, params);
+
+    if (vp_door_try_again(ours, res))
+        res = real(exec, graph, params);
+    vp_door_leave();
+    return res;
+}
+
+/* The stream to upload on is in the parameters, and means another by each name. */
+CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    return instantiate(VP_REAL(cuGraphInstantiateWithParams), exec, graph, params);
+}
+
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    return instantiate(VP_REAL(cuGraphInstantiateWithParams_ptsz), exec, graph, params);
+}
+
+CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuGraphUpload)(exec, stream);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuGraphUpload)(exec, stream);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
+{
+    return cuGraphUpload(exec, vp_door_per_thread(stream));
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuGraphLaunch)(exec, stream);
+
+    if (vp_door_try_again(ours, res))
+        res = VP_REAL(cuGraphLaunch)(exec, stream);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+{
+    return cuGraphLaunch(exec, vp_door_per_thread(stream));
 }

@@ -259,8 +259,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuCtxEnablePeerAccess)(peer, flags);
 
-    if (ours && res == CUDA_SUCCESS)
-        vp_api_peer_enabled(peer);
+    if (ours && res == CUDA_SUCCESS && (res = vp_api_peer_enabled(peer)) != CUDA_SUCCESS)
+        VP_REAL(cuCtxDisablePeerAccess)(peer);
     vp_door_leave();
     return res;
 }

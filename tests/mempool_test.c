@@ -14,11 +14,14 @@ static CUmemoryPool default_pool(int dev)
     return pool;
 }
 
+/* As the door. */
 static uint64_t get(CUmemoryPool pool, CUmemPool_attribute which)
 {
     uint64_t value = 0;
     CUresult res;
-    cr_assert(vp_api_pool_get_attribute(pool, which, &value, &res) && !res);
+    if (!vp_api_pool_get_attribute(pool, which, &value, &res))
+        res = cuMemPoolGetAttribute(pool, which, &value);
+    cu_ok(res);
     return value;
 }
 
@@ -198,15 +201,18 @@ Test(mempool, what_is_not_ours_goes_to_cuda)
     CUdeviceptr ptr;
     CUresult res;
     uint64_t value;
-    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE };
-    CUmemAccess_flags flags;
+    CUmemAccessDesc desc = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE }, .flags = 3 };
+    CUmemPoolProps small = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = props.location, .maxSize = 4 * MiB };
     door_open(SIM);
+    cu_ok(cuMemPoolCreate(&pool, &small));
+    cr_assert(!vp_api_pool_created(pool, &small), "so is one with a largest size");
+    cu_ok(cuMemPoolDestroy(pool));
     cu_ok(cuMemPoolCreate(&pool, &props));
     cr_assert(!vp_api_pool_created(pool, &props), "an exportable pool is CUDA's");
     cr_assert(!vp_api_alloc_async(&ptr, 512, pool, 0, &res));
     cr_assert(!vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value, &res));
     cr_assert(!vp_api_pool_trim_to(pool, 0, &res));
-    cr_assert(!vp_api_pool_get_access(&flags, pool, &where, &res));
+    cr_assert(!vp_api_pool_set_access(pool, &desc, 1, &res));
     cr_assert(!vp_api_pool_get_attribute(NULL, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value, &res));
     cr_assert(!vp_api_pool_get_attribute(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, NULL, &res));
     cr_assert(!vp_api_pool_get_attribute(default_pool(0), (CUmemPool_attribute)999, &value, &res));
@@ -221,33 +227,263 @@ Test(mempool, what_is_not_ours_goes_to_cuda)
     door_close();
 }
 
+static CUmemAccess_flags pool_access(CUmemoryPool pool, int dev)
+{
+    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev };
+    CUmemAccess_flags flags = 77;
+    cu_ok(cuMemPoolGetAccess(&flags, pool, &where));
+    return flags;
+}
+
+static unsigned long long access_of(CUdeviceptr addr, int dev)
+{
+    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev };
+    unsigned long long flags = 77;
+    cu_ok(cuMemGetAccess(&flags, &where, addr));
+    return flags;
+}
+
+static CUresult open_to(CUmemoryPool pool, int dev, CUmemAccess_flags flags)
+{
+    const CUmemAccessDesc desc = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
+    CUresult res;
+    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res));
+    return res;
+}
+
+static const CUmemAccess_flags NONE = CU_MEM_ACCESS_FLAGS_PROT_NONE, BOTH = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
 Test(mempool, access)
 {
-    CUmemAccess_flags flags;
-    CUresult res;
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
-    CUmemLocation peer = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 };
-    CUmemAccessDesc desc = { .location = peer, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     CUdeviceptr a = door_take(MiB, 0);
-    unsigned long long real = 0;
-    cr_assert(vp_api_pool_get_access(&flags, pool, &peer, &res) && !res &&
-              flags == CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res) && !res);
-    cr_assert(vp_api_pool_get_access(&flags, pool, &peer, &res) && !res &&
-              flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    cu_ok(cuMemGetAccess(&real, &peer, a));
-    cr_assert_eq(real, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    desc.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res) && !res);
-    cu_ok(cuMemGetAccess(&real, &peer, a));
-    cr_assert_eq(real, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    desc.location.id = 0;
-    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res) && res == CUDA_ERROR_INVALID_VALUE,
-              "its own device cannot be shut out");
-    desc.location.id = 99;
-    desc.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res) && res != CUDA_SUCCESS);
+    cr_assert_eq(pool_access(pool, 1), NONE);
+    cu_ok(open_to(pool, 1, BOTH));
+    cr_assert_eq(pool_access(pool, 1), BOTH);
+    cr_assert_eq(access_of(a, 1), BOTH);
+    cr_assert_eq(access_of(door_take(9 * MiB, 0), 1), BOTH, "what comes later, too");
+    cu_ok(open_to(pool, 1, NONE));
+    cr_assert_eq(pool_access(pool, 1), NONE);
+    cr_assert_eq(access_of(a, 1), NONE);
+    cr_assert_eq(open_to(pool, 0, NONE), CUDA_ERROR_INVALID_DEVICE, "its own device cannot be shut out");
+    cr_assert_eq(open_to(pool, 99, BOTH), CUDA_ERROR_INVALID_DEVICE);
+    door_close();
+}
+
+/* What one pool opens, another one's closing does not take away; nor does a pool that ends while it has blocks. */
+Test(mempool, access_of_several_pools)
+{
+    CUdeviceptr a;
+    door_open(SIM);
+    CUmemoryPool one = pool_create(0), two = pool_create(0);
+    cu_ok(alloc_from(&a, MiB, one, 0));
+    cu_ok(open_to(one, 1, BOTH));
+    cu_ok(open_to(two, 1, BOTH));
+    cu_ok(open_to(two, 1, NONE));
+    cr_assert_eq(access_of(a, 1), BOTH);
+    pool_destroy(one);
+    cr_assert_eq(access_of(a, 1), BOTH);
     cu_ok(door_free_async(a, 0));
+    pool_destroy(two);
+    CUdeviceptr b = door_take(MiB, 0);
+    cr_assert_eq(access_of(b, 1), NONE);
+    door_close();
+}
+
+/* A failure half-way leaves everything as it was, in the driver's own pool too. */
+Test(mempool, access_that_fails)
+{
+    CUdeviceptr at[5];
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    for (int i = 0; i < 5; i++)
+        at[i] = door_take(9 * MiB, 0);
+    vp_sim_fail("cuMemSetAccess", 3, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert_eq(open_to(pool, 1, BOTH), CUDA_ERROR_OUT_OF_MEMORY);
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(access_of(at[i], 1), NONE);
+    cr_assert_eq(pool_access(pool, 1), NONE);
+    cu_ok(open_to(pool, 1, BOTH));
+    vp_sim_fail("cuMemSetAccess", 3, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert_eq(open_to(pool, 1, NONE), CUDA_ERROR_OUT_OF_MEMORY);
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(access_of(at[i], 1), BOTH);
+    cr_assert_eq(pool_access(pool, 1), BOTH);
+    door_close();
+}
+
+/* ---- where the program waits on the host ---- */
+
+enum sync { CONTEXT, STREAM, EVENT };
+
+/* As the doors of doors_sync.c. */
+static void synchronize(enum sync how, CUstream stream)
+{
+    CUevent event;
+    switch (how) {
+    case CONTEXT: cu_ok(cuCtxSynchronize()); break;
+    case STREAM: cu_ok(cuStreamSynchronize(stream)); break;
+    case EVENT:
+        cu_ok(cuEventCreate(&event, 0));
+        cu_ok(cuEventRecord(event, stream));
+        cu_ok(cuEventSynchronize(event));
+        cu_ok(cuEventDestroy(event));
+    }
+    if (!vp_api_sync_matters())
+        return;
+    switch (how) {
+    case CONTEXT: vp_api_context_synchronized(); break;
+    case STREAM: vp_api_stream_synchronized(stream); break;
+    case EVENT: vp_api_event_synchronized(); break;
+    }
+}
+
+Test(mempool, a_release_threshold_that_is_set_is_obeyed)
+{
+    door_open("capacity=256M,granularity=64K,lazy=0,devices=2");
+    CUmemoryPool pool = default_pool(0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (enum sync how = CONTEXT; how <= EVENT; how++) {
+        CUdeviceptr kept = door_take(4 * MiB, s), a = door_take(32 * MiB, s), b = door_take(32 * MiB, s);
+        if (how == CONTEXT) {
+            cu_ok(door_free_async(a, s));
+            synchronize(how, s);
+            cr_assert(!vp_api_sync_matters());
+            cr_assert_geq(vp_sim_used_vmm(0), 68 * MiB, "nobody has set it: what is held stays");
+            cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX));
+            synchronize(how, s);
+            cr_assert(!vp_api_sync_matters(), "and under the highest one");
+            a = door_take(32 * MiB, s);
+        }
+        cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 20 * MiB));
+        synchronize(how, s);
+        cr_assert_geq(vp_sim_used_vmm(0), 68 * MiB, "nothing is idle");
+        cu_ok(door_free_async(a, s));
+        cu_ok(door_free_async(b, s));
+        cr_assert_geq(vp_sim_used_vmm(0), 68 * MiB, "not before a synchronise");
+        synchronize(how, s);
+        uint64_t held = get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        cr_assert_eq(held, vp_sim_used_vmm(0));
+        cr_assert(held >= 20 * MiB && held <= 28 * MiB, "%zu", (size_t)held);
+        cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0));
+        synchronize(how, s);
+        cr_assert_leq(vp_sim_used_vmm(0), 8 * MiB);
+        cu_ok(door_free_async(kept, s));
+        synchronize(how, s);
+        cr_assert_eq(vp_sim_used_vmm(0), 0);
+    }
+    door_stream_destroy(s);
+    door_close();
+}
+
+/* What is idle is everybody's: thresholds add up, and one at the top keeps all. */
+Test(mempool, release_thresholds_of_several_pools)
+{
+    CUdeviceptr a;
+    door_open(SIM);
+    CUmemoryPool own = pool_create(0);
+    cr_assert(!set(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0));
+    cr_assert(!set(default_pool(0), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX));
+    cu_ok(alloc_from(&a, 32 * MiB, own, 0));
+    cu_ok(door_free_async(a, 0));
+    synchronize(CONTEXT, 0);
+    cr_assert_eq(vp_sim_used_vmm(0), 32 * MiB);
+    cr_assert(!set(default_pool(0), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 8 * MiB));
+    synchronize(CONTEXT, 0);
+    cr_assert_leq(vp_sim_used_vmm(0), 16 * MiB);
+    pool_destroy(own);
+    door_close();
+}
+
+static void check_strict(bool wait, enum sync how)
+{
+    CUdeviceptr a, b;
+    CUmemoryPool pool = pool_create(0);
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0));
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, wait));
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(alloc_from(&a, 2 * MiB, pool, f));
+    cu_ok(cuMemsetD8Async(a, 1, 2 * MiB, f));
+    cu_ok(door_free_async(a, f));
+    cu_ok(cuCtxSynchronize());      /* unseen: the stream is over, and nobody was told */
+    cu_ok(alloc_from(&b, 2 * MiB, pool, f));
+    cr_assert_eq(a, b, "its own stream takes it");
+    cu_ok(door_free_async(b, f));
+    cu_ok(cuCtxSynchronize());
+    cu_ok(alloc_from(&b, 2 * MiB, pool, s));
+    if (wait) {
+        cr_assert_eq(a, b, "a wait may be queued for it");
+    } else {
+        cr_assert_neq(a, b, "that it was seen over is not enough");
+        cu_ok(door_free_async(b, s));
+        synchronize(how, f);
+        CUstream t = door_stream(CU_STREAM_NON_BLOCKING);
+        cu_ok(alloc_from(&b, 2 * MiB, pool, t));
+        cr_assert_eq(a == b, how != EVENT, "the program has waited for its stream");
+        if (how == STREAM) {
+            CUdeviceptr c;
+            cu_ok(alloc_from(&c, 2 * MiB, pool, t));
+            cr_assert(c != a && c != b);
+            cu_ok(door_free_async(c, t));
+        }
+        door_stream_destroy(t);
+    }
+    cu_ok(door_free_async(b, s));
+    door_stream_destroy(f);
+    door_stream_destroy(s);
+    pool_destroy(pool);
+}
+
+Test(mempool, opportunistic_reuse_can_be_forbidden)
+{
+    door_open(SIM);
+    check_strict(true, CONTEXT);
+    cu_ok(cuCtxSynchronize());
+    trim(default_pool(0), 0);
+    check_strict(false, CONTEXT);
+    cu_ok(cuCtxSynchronize());
+    trim(default_pool(0), 0);
+    check_strict(false, STREAM);
+    cu_ok(cuCtxSynchronize());
+    trim(default_pool(0), 0);
+    check_strict(false, EVENT);
+    door_close();
+}
+
+/* Out of memory is worse. */
+Test(mempool, forbidden_reuse_is_better_than_no_memory)
+{
+    CUdeviceptr a;
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0));
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0));
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_free_async(door_take(60 * MiB, s), s));
+    cu_ok(cuStreamSynchronize(s));
+    cu_ok(door_alloc_async(&a, 60 * MiB, 0));
+    cu_ok(door_free_async(a, 0));
+    door_stream_destroy(s);
+    door_close();
+}
+
+/* ---- accounts ---- */
+
+Test(mempool, what_others_have_is_not_in_the_default_pools_account)
+{
+    CUdeviceptr a, b;
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0), own = pool_create(0);
+    a = door_malloc(16 * MiB);
+    cu_ok(alloc_from(&b, 8 * MiB, own, 0));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    cr_assert_eq(get(own, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * MiB);
+    cu_ok(door_free(a));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 16 * MiB, "what is idle is");
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 16 * MiB);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
+    cu_ok(door_free_async(b, 0));
+    pool_destroy(own);
     door_close();
 }

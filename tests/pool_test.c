@@ -420,6 +420,54 @@ Test(pool, peers_reach_every_mapping_present_and_future)
     fx_close();
 }
 
+/* Setting access fails at each mapping in turn: what was open stays so, what was not is not. */
+Test(pool, peers_change_whole_or_not_at_all)
+{
+    fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpool, NULL);
+    CUdeviceptr at[4];
+    for (int i = 0; i < 4; i++)
+        at[i] = fx_alloc(MiB, 1);
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    /* 1 goes and 2 comes: two calls for each mapping. */
+    for (int nth = 1; nth <= 8; nth++) {
+        vp_sim_fail("cuMemSetAccess", nth, CUDA_ERROR_OUT_OF_MEMORY);
+        cr_assert_eq(vp_pool_set_peers(&fx.pool, 1 << 2), -ENOMEM);
+        for (int i = 0; i < 4; i++) {
+            cr_assert_eq(access_of(at[i], 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+            cr_assert_eq(access_of(at[i], 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        }
+    }
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 2));
+    cr_assert_eq(access_of(at[3], 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert_eq(access_of(fx_alloc(9 * MiB, 1), 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    fx_close();
+}
+
+/* ---- what handles can do ---- */
+
+/* For export and RDMA where the device has them; where it then refuses, plain ones. */
+Test(pool, handles_are_exportable_and_rdma_capable)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop;
+    for (int refused = 0; refused < 2; refused++) {
+        fx_open_pool(SIM, &vp_policy_vpool, NULL);
+        cr_assert_eq(fx.pool.prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        cr_assert_eq(fx.pool.prop.allocFlags.gpuDirectRDMACapable, 1);
+        if (refused)
+            vp_sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_PERMITTED);
+        CUdeviceptr a = fx_alloc(MiB, 1);
+        cu_ok(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)a));
+        cu_ok(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+        cu_ok(cuMemRelease(handle));
+        cr_assert_eq(prop.allocFlags.gpuDirectRDMACapable, !refused);
+        cr_assert_eq(prop.requestedHandleTypes, refused ? 0 : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        fx_free(a, 1);
+        fx_close();
+        vp_sim_reset();
+    }
+}
+
 /* ---- the ends ---- */
 
 Test(pool, impossible_sizes_are_out_of_memory)

@@ -89,6 +89,8 @@ def workload_rows(name, argv, turns):
 SECTIONS = {
     "core": "examples and test programs by each way to CUDA, PyTorch, JAX, CuPy, numba, stress, cost of a call",
     "software": "CUDA's libraries, all of PyTorch's operators, compute-sanitizer",
+    "memory": "memory pools to the letter, CUDA graphs of PyTorch, command buffers of JAX",
+    "peers": "copies and kernels between two GPUs, NCCL, DistributedDataParallel (skipped on one GPU)",
     "soak": "mixed programs for eight minutes (only if asked for)",
 }
 LONG = ("soak",)
@@ -109,6 +111,59 @@ def software_rows(work, quick):
         both(f"{name}, sanitized", script("sanitize.py", os.path.join(build, "examples", name), "--scale", "4"))
     both("test program, sanitized", script("sanitize.py", os.path.join(work, "churn-static"), "500"))
     return rows
+
+
+def memory_rows(work):
+    """What the calls on memory mean, each answer as it is without us; and memory whose addresses a graph knows."""
+    build = os.path.dirname(work)
+    rows = []
+
+    def both(name, argv, env=None, bare_env=None, **more):
+        rows.append(Row(name + ", bare", argv, section="memory", env=(env or {}) | (bare_env or {}), **more))
+        rows.append(Row(name + ", vpool", argv, section="memory", preload=True, env=env or {}, like=name + ", bare",
+                        **more))
+
+    both("memory pools to the letter", [os.path.join(build, "tests", "preload", "pool_answers")])
+    torch = dict(context="torch", tolerance=1e-4)
+    both("PyTorch's graphs", script("graphs.py", "step"), **torch)
+    rows.append(Row("PyTorch's graphs, cudaMallocAsync", script("graphs.py", "step"), section="memory",
+                    like="PyTorch's graphs, bare", env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, **torch))
+    rows.append(Row("PyTorch's graphs, vpool under its cache", script("graphs.py", "step"), section="memory",
+                    preload=True, like="PyTorch's graphs, bare", env={"VPOOL_ADOPT": "0"}, **torch))
+    # Graph trees need PyTorch's own cache.
+    both("graph trees", script("graphs.py", "compiled"), limit=240, env={"VPOOL_ADOPT": "0"},
+         context="torch", tolerance=1e-3)
+    both("JAX's command buffers", script("jax_mlp.py"), tolerance=1e-4,
+         env={"XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_graph_min_graph_size=1"},
+         bare_env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+    return rows
+
+
+def peer_rows(work, turns):
+    """Programs on two GPUs, of which the environment may name others than the first two."""
+    env = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0,1")}
+    rows = []
+    for name, argv, more in (
+            ("peers", [os.path.join(work, "peers")], dict(repeat=turns)),
+            ("NCCL", script("ranks.py", "collectives"), dict(repeat=turns, context="torch")),
+            ("data-parallel training", script("ranks.py", "training"), dict(context="torch", tolerance=1e-3))):
+        for preload in (False, True):
+            rows.append(Row(f"{name}, {'vpool' if preload else 'bare'}", argv, preload=preload, env=env,
+                            like=f"{name}, bare" if preload else None, section="peers", limit=180, **more))
+    return rows
+
+
+def peer_goals(rows):
+    """Bandwidth between GPUs, each at its best of all turns."""
+    row = {row.name: row for row in rows}
+    result = []
+    for name, figure in (("peers", "copy_gb_s"), ("peers", "kernel_gb_s"),
+                         ("NCCL", "all_reduce_gb_s"), ("NCCL", "send_recv_gb_s")):
+        ours, bare = (row[f"{name}, {how}"].best(lambda run: run.result.get(figure), max) for how in ("vpool", "bare"))
+        if ours and bare:
+            result.append(Goal(f"{name}: {figure[:-5].replace('_', '-')} against bare",
+                               f"{ours / bare:.4f} ({ours:.1f} / {bare:.1f} GB/s)", ">= 0.98", ours / bare >= 0.98))
+    return result
 
 
 def soak_rows(work, seconds):
@@ -182,12 +237,13 @@ def all_rows(work, runtime_folder, quick):
     rows.append(Row("call pairs, bare", compiled("pairs")))
     rows.append(Row("call pairs, vpool", compiled("pairs"), preload=True))
     rows.append(Row("64 MiB pairs, vpool", compiled("pairs", "sync_64m"), preload=True))
-    return rows + software_rows(work, quick) + soak_rows(work, 60 if quick else 480)
+    rows += software_rows(work, quick) + memory_rows(work) + peer_rows(work, 1 if quick else 3)
+    return rows + soak_rows(work, 60 if quick else 480)
 
 
 # ---- is a row right?
 
-COMPARED = ("checksum", "final_loss", "alloc_calls")
+COMPARED = ("checksum", "final_loss", "alloc_calls", "answers")
 
 
 def difference(one, other):
@@ -228,6 +284,11 @@ def verdict(row, rows):
     if not worked:
         return True, "right, not compared"
     most = max(difference(run.result, worked[0].result) for run in row.runs)
+    answers, theirs = row.runs[0].result.get("answers"), worked[0].result.get("answers")
+    if answers != theirs:
+        others = [f"{question} ({answers.get(question)}, not {theirs.get(question)})"
+                  for question in answers | theirs if answers.get(question) != theirs.get(question)]
+        return False, f"{len(others)} DIFFER: " + "; ".join(others[:4])
     if most > row.tolerance:
         return False, f"DIFFERS ({most:.1g})"
     if most > 0:

@@ -78,6 +78,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
             vp_list_init(&vp_state.imports);
             vp_slab_init(&vp_state.mempool_slab, sizeof(struct vp_mempool));
             vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
+            vp_peers_init();
         }
         atomic_store_explicit(&vp_state.phase, err ? VP_REFUSED : VP_OPEN, memory_order_release);
     }
@@ -122,10 +123,10 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
                    err == -EOPNOTSUPP ? "no virtual memory management" : "no address range to be had");
         return NULL;
     }
-    vp_pool_set_peers(pool, vp_state.peers[dev]);
     vp_state.pools[dev] = pool;
     vp_pressure_start();
     vp_mempool_open_device(dev);
+    vp_peers_update(dev);
     vp_page_open_device(pool);
     return pool;
 }
@@ -337,7 +338,8 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[line->context->device];
         pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
         if (pool) {
-            struct vp_request req = { .asked = size, .line = line, .context = line->context, .owner = mp, .waits = stream_waits(mp) };
+            struct vp_request req = { .asked = size, .line = line, .context = line->context, .owner = mp,
+                                      .waits = stream_waits(mp), .strict = !mp->reuse_opportunistic };
             struct vp_region *r = NULL;
             int err = allocate(pool, &req, &r);
             served = answer(pool, err, r, line, out, res);

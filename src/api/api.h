@@ -114,8 +114,11 @@ void vp_api_capture_beginning(CUstream stream);
 void vp_api_capture_began(CUstream stream, bool ok);
 void vp_api_capture_ended(CUstream stream);
 
-/* After a successful cuCtxEnablePeerAccess / cuCtxDisablePeerAccess of the calling thread's context. */
-void vp_api_peer_enabled(CUcontext peer);
+/*
+ * After a successful cuCtxEnablePeerAccess / cuCtxDisablePeerAccess of the calling thread's context. If `enabled` does not answer success, what there is
+ * could not be opened to the peer: the door takes the access back and returns that error.
+ */
+CUresult vp_api_peer_enabled(CUcontext peer);
 void vp_api_peer_disabled(CUcontext peer);
 
 /*
@@ -130,7 +133,15 @@ bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res);
 bool vp_api_pool_trim_to(CUmemoryPool pool, size_t keep, CUresult *res);
 bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count, CUresult *res);
-bool vp_api_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location, CUresult *res);
+
+/*
+ * After the program has waited on the host: for a stream; for its current context; or for an event. Memory above a release threshold that the program
+ * has set goes back then, and pools without opportunistic reuse may use what that has freed. Only to be called if vp_api_sync_matters().
+ */
+bool vp_api_sync_matters(void);
+void vp_api_stream_synchronized(CUstream stream);
+void vp_api_context_synchronized(void);
+void vp_api_event_synchronized(void);
 
 /*
  * The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore, stream-memory

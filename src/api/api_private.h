@@ -22,7 +22,9 @@ struct vp_mempool {
     size_t blocks;
     uint64_t used, used_high, reserved_high;
     uint64_t threshold;
-    int reuse_events, reuse_opportunistic, reuse_internal;
+    bool threshold_set;         /* by the program: then obeyed */
+    uint64_t access;            /* devices that the pool itself was opened to, one bit each */
+    bool reuse_opportunistic, reuse_internal;
     struct vp_list link;        /* vp_state.mempools */
 };
 
@@ -43,12 +45,13 @@ struct vp_state {
     struct vp_lines lines;
     struct vp_pool *pools[VP_DEVICES];
     bool refused[VP_DEVICES];   /* the device cannot: said once, passed on */
-    uint64_t peers[VP_DEVICES]; /* who may access the memory of this device */
+    struct vp_list peers;       /* of struct vp_peer: which context was given access to which one's device (peers.c) */
     struct vp_mempool *current[VP_DEVICES]; /* the device's current pool; NULL: one that we do not serve */
     atomic_uint_least64_t mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools;
+    atomic_bool sync_matters;   /* some memory pool wants to know when the program synchronises */
     struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
-    struct vp_slab mempool_slab, pool_slab;
+    struct vp_slab mempool_slab, pool_slab, peer_slab;
     int dump_signal;            /* asks this process for a dump; 0: none does */
     struct vp_others others[VP_DEVICES];
     struct vp_map other_handles;    /* struct vp_other by handle: others.c */
@@ -88,6 +91,16 @@ void vp_mempool_open_device(CUdevice dev);
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle);
 void vp_mempool_account(void *mempool, size_t size, bool taken);
 
+/*
+ * peers.c. Whom the memory of a device is open to: peers of its contexts, and devices that one of its memory pools was opened to. `update` makes the
+ * device's pool agree: 0 or a negative errno, with nothing changed. `forget`: a context has ended, and what was between it and others.
+ */
+void vp_peers_init(void);
+/* The devices that may touch memory of `dev`, one bit each, without itself. */
+uint64_t vp_peers_of(CUdevice dev);
+int vp_peers_update(CUdevice dev);
+void vp_peers_forget(const struct vp_context *ctx);
+
 /* fast.c: what needs no lock of the library. As the calls of api.h; false: the slow way decides. `know` tells it what that found out. */
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
@@ -116,6 +129,8 @@ void vp_stats_write(void);
 
 /* trace.c: records `a` (allocated) or `f` (freed); `stream` is a line's number, 0 for a synchronous call. Needs no lock. */
 void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
+/* Records `m`, the program's own mark. False: nothing is recorded. */
+bool vp_trace_mark(const char *name);
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
 

@@ -176,6 +176,7 @@ static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *i
     CUdevice owner = owner_of(handle);
     if (owner >= 0)
         grant(import, UINT64_C(1) << owner);
+    import->always = import->access;
     grant(import, peers);
     return CUDA_SUCCESS;
 }
@@ -192,6 +193,7 @@ static CUresult open_locked(CUdeviceptr *out, const struct vp_ipc_handle *handle
     } else if ((import = find(handle))) {
         res = grant(import, UINT64_C(1) << ctx->device);
         if (!res) {
+            import->always |= UINT64_C(1) << ctx->device;
             import->references++;
             *out = import->ptr;
         }
@@ -206,7 +208,7 @@ static CUresult open_locked(CUdeviceptr *out, const struct vp_ipc_handle *handle
         return res;
     }
     *import = (struct vp_import){ .key = handle->key, .references = 1, .context = ctx->handle, .device = ctx->device };
-    uint64_t peers = vp_state.peers[ctx->device];
+    uint64_t peers = vp_peers_of(ctx->device);
     vp_leave();
     res = open_new(handle, import, peers);
     vp_enter();
@@ -307,16 +309,16 @@ void vp_imports_drop_context(CUcontext ctx) {
         }
 }
 
-void vp_imports_set_peer(CUdevice device, CUdevice peer, bool on) {
-    const uint64_t bit = UINT64_C(1) << peer;
+void vp_imports_set_peers(CUdevice device, uint64_t peers) {
     struct vp_import *import;
-    vp_list_each(import, &vp_state.imports, link)
-        if (import->device == device && on) {
-            grant(import, bit);
-        } else if (import->device == device && import->access & bit) {
-            set_access(import, bit, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-            import->access &= ~bit;
-        }
+    vp_list_each(import, &vp_state.imports, link) {
+        const uint64_t taken = import->access & ~import->always & ~peers;
+        if (import->device != device)
+            continue;
+        grant(import, peers);
+        if (taken && !set_access(import, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE))
+            import->access &= ~taken;
+    }
 }
 
 void vp_imports_fork_prepare(void) {

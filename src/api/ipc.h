@@ -52,6 +52,7 @@ struct vp_import {
     CUcontext context;          /* in which it was opened first, and with which it ends */
     CUdevice device;            /* of that context */
     uint64_t access;            /* devices that may touch it, one bit each */
+    uint64_t always;            /* those of them that may whatever becomes of peers */
     struct vp_list link;        /* vp_state.imports */
 };
 
@@ -82,8 +83,8 @@ void vp_ipc_leave_to_parent(void);
 const struct vp_import *vp_import_at(CUdeviceptr ptr);
 /* A context has ended, and what was opened in it with it. */
 void vp_imports_drop_context(CUcontext ctx);
-/* Device `peer` may touch memory of `device`, or may no longer. */
-void vp_imports_set_peer(CUdevice device, CUdevice peer, bool on);
+/* From here on `peers`, one bit each, may touch what was opened on `device`, and no others. */
+void vp_imports_set_peers(CUdevice device, uint64_t peers);
 /* Around a fork: no import is half made in the child. `prepare` comes before the library's lock is taken. */
 void vp_imports_fork_prepare(void);
 void vp_imports_fork_parent(void);

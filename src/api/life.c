@@ -1,4 +1,4 @@
-/* What happens to streams, contexts, captures, peers and the process; and what outsiders may do to us. */
+/* What happens to streams, contexts, captures and the process; and what outsiders may do to us. */
 #include "api/ipc.h"
 
 #include "api/dump.h"
@@ -148,6 +148,7 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
                 vp_pool_drop_context(vp_state.pools[dev], ctx);
                 vp_pool_refile(vp_state.pools[dev]);
             }
+        vp_peers_forget(ctx);
     }
     vp_leave();
 }
@@ -166,31 +167,6 @@ CUcontext vp_api_primary(CUdevice dev, bool releasing) {
         }
     vp_leave();
     return handle;
-}
-
-/* ---- peers ---- */
-
-static void set_peer(CUcontext peer, bool on) {
-    CUdevice mine;
-    if (!vp_enter())
-        return;
-    struct vp_context *ctx = vp_context_get(&vp_state.lines, peer);
-    if (ctx && !vp_state.drv.cuCtxGetDevice(&mine) && mine != ctx->device && mine < VP_DEVICES && ctx->device < VP_DEVICES) {
-        uint64_t *peers = &vp_state.peers[ctx->device];
-        *peers = on ? *peers | UINT64_C(1) << mine : *peers & ~(UINT64_C(1) << mine);
-        if (vp_state.pools[ctx->device] && vp_pool_set_peers(vp_state.pools[ctx->device], *peers) < 0)
-            vp_log(VP_LOG_WARN, "device %d could not be given access to the memory of device %d", (int)mine, (int)ctx->device);
-        vp_imports_set_peer(ctx->device, mine, on);
-    }
-    vp_leave();
-}
-
-void vp_api_peer_enabled(CUcontext peer) {
-    set_peer(peer, true);
-}
-
-void vp_api_peer_disabled(CUcontext peer) {
-    set_peer(peer, false);
 }
 
 /* ---- coupling ---- */

@@ -45,6 +45,13 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats)
     return pool ? 0 : -ENODEV;
 }
 
+PUBLIC int vpool_mark(const char *name)
+{
+    if (!name || !*name)
+        return -EINVAL;
+    return vp_api_ready() && vp_trace_mark(name) ? 0 : -ENODEV;
+}
+
 PUBLIC int64_t vpool_trim(int device, uint64_t keep)
 {
     int64_t given = -ENODEV;

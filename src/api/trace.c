@@ -1,5 +1,6 @@
 /*
- * Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads.
+ * Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads;
+ * and the program's own marks.
  * It has a lock of its own, the last that anybody takes: the fast path comes here without the library's.
  *
  * A program that is killed keeps what it recorded: see base/journal.h.
@@ -69,23 +70,15 @@ static inline char *put_number(char *at, uint64_t n, char behind) {
     return end + 1;
 }
 
-/* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
-void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
-    char text[VP_JOURNAL_LINE], *at = text;
-    if (!vp_state.recording)
-        return;
-    pthread_mutex_lock(&trace.lock);
+/* The lock is held. False: nothing is recorded. */
+static bool recording(void) {
     if (!trace.tried)
         begin();
-    if (!trace.on) {
-        pthread_mutex_unlock(&trace.lock);
-        return;
-    }
-    *at++ = op;
-    *at++ = ',';
-    at = put_number(at, (uint64_t)device << 48 | serial, ',');
-    at = put_number(at, size, ',');
-    at = put_number(at, stream, ',');
+    return trace.on;
+}
+
+/* Adds the time to a line of which `at` is the end, and appends it. The lock is held. */
+static void append(char *text, char *at) {
     at = put_number(at, (vp_clock_ns() - trace.begin) / 1000, '\n');
     int err = vp_journal_append(&trace.file, text, (size_t)(at - text));
     if (err) {
@@ -93,7 +86,47 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
         vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, what is in it is whole",
                strerror(-err));
     }
+}
+
+/* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
+    char text[VP_JOURNAL_LINE], *at = text;
+    if (!vp_state.recording)
+        return;
+    pthread_mutex_lock(&trace.lock);
+    if (recording()) {
+        *at++ = op;
+        *at++ = ',';
+        at = put_number(at, (uint64_t)device << 48 | serial, ',');
+        at = put_number(at, size, ',');
+        at = put_number(at, stream, ',');
+        append(text, at);
+    }
     pthread_mutex_unlock(&trace.lock);
+}
+
+/* As much of a name as goes into the file; what separates fields and lines, and what a terminal might obey, becomes a '_'. */
+enum { MARK_NAME = 128 };
+
+bool vp_trace_mark(const char *name) {
+    char text[VP_JOURNAL_LINE], *at = text;
+    if (!vp_state.recording)
+        return false;
+    pthread_mutex_lock(&trace.lock);
+    bool on = recording();
+    if (on) {
+        *at++ = 'm';
+        *at++ = ',';
+        for (size_t i = 0; i < MARK_NAME && name[i]; i++) {
+            unsigned char c = (unsigned char)name[i];
+            *at++ = c < ' ' || c == 127 || c == ',' || c == '"' ? '_' : (char)c;
+        }
+        memcpy(at, ",0,0,", 5);
+        append(text, at + 5);
+        on = trace.on;
+    }
+    pthread_mutex_unlock(&trace.lock);
+    return on;
 }
 
 /* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed

@@ -49,7 +49,9 @@
     X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                        \
     X(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                                              \
     X(cuMemExportToShareableHandle, (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))    \
-    X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))
+    X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                    \
+    X(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                                                    \
+    X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))
 
 struct vp_driver {
 #define VP_DRIVER_FIELD(name, args) CUresult(CUDAAPI *name) args;

@@ -30,6 +30,11 @@ struct vp_policy {
     int (*alloc)(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
 };
 
+/* Is free memory of different streams kept apart, even when all may use it? */
+static inline bool vp_pool_by_stream(const struct vp_pool *pool) {
+    return pool->stricts || pool->policy->by_stream;
+}
+
 extern const struct vp_policy vp_policy_vpool, vp_policy_vpmm, vp_policy_bfc, vp_policy_es, vp_policy_gmlake, vp_policy_native;
 
 #endif

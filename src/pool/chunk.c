@@ -164,7 +164,7 @@ int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
 
 /* ---- peers ---- */
 
-/* Runs over the mapped stretches of a space; sets access for each. */
+/* Every mapping of every chunk: the old ones may be taken back, and a lane's blocks lie in them like all others. */
 static int access_everywhere(struct vp_pool *pool, uint64_t devices, CUmemAccess_flags flags) {
     struct vp_chunk *chunk;
     struct vp_mapping *m;
@@ -193,8 +193,12 @@ int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers) {
     }
     if (taken) {
         int err = access_everywhere(pool, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-        if (err)
+        if (err) {
+            access_everywhere(pool, taken, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+            if (added)
+                access_everywhere(pool, added, CU_MEM_ACCESS_FLAGS_PROT_NONE);
             return err;
+        }
     }
     pool->peers = peers;
     return 0;

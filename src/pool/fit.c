@@ -1,4 +1,5 @@
 /* Which free bytes may a request use, and which of them should it get: best fit, under the conditions of the pieces. */
+#include "pool/lane.h"
 #include "pool/pool_private.h"
 
 #include <errno.h>
@@ -6,14 +7,16 @@
 /* Regions of other streams looked at before giving up: they are visited in order of size, so that a hit comes early or hardly at all. */
 enum { FOREIGN_LOOKS = 256 };
 
-static bool cond_usable(const vp_cond *cond, const struct vp_request *req, enum vp_usable use) {
-    if (vp_cond_ready(cond, req->line))
-        return true;
-    return use != VP_USE_READY && vp_cond_waitable(cond, req->line, use == VP_USE_WAIT);
+/* Is the request's stream behind the piece by more than luck: never freed, by the same stream, by a cudaFree or before a synchronise, or by a wait? */
+static bool in_order(const struct vp_piece *p, const struct vp_request *req) {
+    return !p->stream || p->stream == req->line->id || vp_line_id_is_barrier(p->stream) || !vp_cond_ready(&p->cond, NULL);
 }
 
 bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use) {
-    return cond_usable(&p->cond, req, use);
+    /* What a wait may be queued for may be taken when there is nothing left to wait for. */
+    if (vp_cond_ready(&p->cond, req->line))
+        return !req->strict || req->pressed || use != VP_USE_READY || in_order(p, req);
+    return use != VP_USE_READY && vp_cond_waitable(&p->cond, req->line, use == VP_USE_WAIT);
 }
 
 bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
@@ -117,6 +120,29 @@ void vp_pool_refile(struct vp_pool *pool) {
     pool->moves = pool->lines->moves;
 }
 
+static void index_synchronized(struct vp_pool *pool, struct vp_index *index, const struct vp_line *line) {
+    for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
+        next = vp_index_next(index, r);
+        for (struct vp_piece *p = r->pieces; p; p = p->next)
+            if ((!line || p->stream == line->id) && vp_cond_ready(&p->cond, NULL))
+                p->stream = 0;
+        vp_region_refile(pool, r);
+    }
+}
+
+void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line) {
+    struct vp_index *index;
+    vp_lanes_flush(pool, true);
+    vp_lines_settle(pool->lines, VP_SETTLE_NS);
+    vp_fit_refresh(pool);
+    for (int z = 0; z < VP_ZONES; z++) {
+        index_synchronized(pool, &pool->met[z], line);
+        index_synchronized(pool, &pool->mixed[z], line);
+    }
+    vp_list_each(index, &pool->line_indexes, link)
+        index_synchronized(pool, index, line);
+}
+
 bool vp_fit_refresh(struct vp_pool *pool) {
     vp_lines_poll(pool->lines, true);
     /* Another pool may have asked since, and moved our lines too. */
@@ -164,10 +190,10 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
     r->owner = req->owner;
     r->lane = NULL;
     r->stream = req->line ? req->line->id : 0;
-    if (pool->config.account && r->owner)
-        pool->config.account(r->owner, r->asked, true);
     pool->stats.allocs++;
     pool->stats.live_bytes += req->asked;
+    if (pool->config.account && r->owner)
+        pool->config.account(r->owner, r->asked, true);
     if (pool->stats.live_bytes > pool->recent_peak)
         pool->recent_peak = pool->stats.live_bytes;
     vp_pool_note_peak(pool->stats.live_bytes, &pool->stats.peak_live_bytes, pool, NULL);

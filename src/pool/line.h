@@ -47,6 +47,10 @@ struct vp_event {
 
 enum vp_line_kind { VP_LINE_STREAM, VP_LINE_BARRIER };
 
+static inline bool vp_line_id_is_barrier(uint64_t id) {
+    return id >> 63;
+}
+
 /* What one line has waited for lately, so that it need not wait twice. A small cache; losing an entry costs a wait. */
 enum { VP_SEEN = 8 };
 

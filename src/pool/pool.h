@@ -215,6 +215,7 @@ struct vp_pool {
     bool retiring;              /* something was freed in an exported chunk, which may now go back to the device */
     uint64_t first_stream;      /* id of the first stream that freed a block worth an event; 0: none yet */
     atomic_bool several;        /* others have since: frees record their own event from now on */
+    bool stricts;               /* there may be strict requests: who freed what is kept */
     uint64_t age, serial, marks;
     uint64_t moves;             /* lines->moves when the free regions were last filed anew */
 
@@ -246,6 +247,8 @@ struct vp_request {
     bool alone;                 /* nothing else may ever lie in its handles */
     bool impatient;             /* no host wait: the last one ran out of time */
     bool pressed;               /* growing failed: late waits are due (set by the pool, too) */
+    bool strict;                /* what another stream freed is not taken merely because it was seen over: a wait may be queued for it, or the program
+                                   synchronises (vp_pool_synchronized); while there is more memory. Only with a line */
     /* set by the pool for a retry */
     struct vp_event *await;     /* -EAGAIN: wait for this on the host without the lock, vp_event_put() it, and ask again */
 };
@@ -283,9 +286,11 @@ int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bo
 /* The chunk that holds `addr`, which must be a live byte; `*offset`: where in it. */
 const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr addr, size_t *offset);
 
+/* The program waited for a stream on the host (NULL: for the device): what that had freed and is over by now may be taken by strict requests. */
+void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line);
 /* Gives idle chunks back to the device until at most `keep` bytes are held or nothing idle is left. Returns the bytes given back. */
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep);
-/* Peer access for every mapping, present and future. 0, -ENOMEM or -EIO with nothing changed. */
+/* Peer access for every mapping, present and future: `peers` and no others. 0, -ENOMEM or -EIO with nothing changed. */
 int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers);
 /* A context has ended: its synchronous blocks are free. */
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx);

@@ -18,6 +18,9 @@ static inline CUdeviceptr vp_region_end(const struct vp_region *r) {
     return r->addr + r->size;
 }
 
+/* After a synchronise of the program's, events that only we had left out complete at once; a busy device is not waited for. */
+enum { VP_SETTLE_NS = 50000 };
+
 /* ---- index.c: free regions by size ---- */
 
 int vp_region_compare(const struct vp_region *a, const struct vp_region *b);

@@ -157,7 +157,7 @@ static void pieces_tidy(struct vp_pool *pool, struct vp_region *r) {
     for (struct vp_piece *p = r->pieces; p; p = p->next)
         vp_cond_settle(pool->lines, &p->cond);
     for (struct vp_piece *p = r->pieces; p->next;) {
-        bool apart = pool->policy->by_stream && p->stream != p->next->stream;
+        bool apart = vp_pool_by_stream(pool) && p->stream != p->next->stream;
         if (apart || !conds_agree(p, p->next))
             p = p->next;
         else
@@ -170,7 +170,7 @@ enum { SLIVER_SHARE = 16 };
 
 void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
     CUdeviceptr begin = r->addr;
-    if (pool->policy->by_stream)
+    if (vp_pool_by_stream(pool))
         return;
     for (struct vp_piece *p = r->pieces; p->next;) {
         struct vp_piece *q = p->next;

@@ -220,9 +220,6 @@ bool vp_chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk) {
     return true;
 }
 
-/* After a synchronise of the program's, events that only we had left out complete at once; a busy device is not waited for. */
-enum { SETTLE_NS = 50000 };
-
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     const struct vp_request anyone = { 0 };
     size_t before = pool->stats.held_bytes;
@@ -230,7 +227,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     if (before <= keep)
         return 0;
     vp_lanes_flush(pool, true);
-    vp_lines_settle(pool->lines, SETTLE_NS);
+    vp_lines_settle(pool->lines, VP_SETTLE_NS);
     vp_fit_refresh(pool);
     vp_exports_settle(pool);
     vp_list_each_safe(chunk, tmp, &pool->chunks, link) {

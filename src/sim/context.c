@@ -371,7 +371,7 @@ static CUresult synchronize(struct sim_context *context)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     CUresult result = sim_op_wait_put(sim_barrier_context(context));
-    sim_pools_settle(context->device);
+    sim_pools_settle(context->device, SIM_ALL_STREAMS);
     return result;
 }
 

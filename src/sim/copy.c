@@ -88,7 +88,7 @@ void sim_op_execute(struct sim_op *op)
         if (op->block->kind == SIM_BLOCK_GRAPH)
             op->block->dead = true;
         else
-            sim_pool_return(op->block);
+            sim_pool_return(op->block, op->stream);
         break;
     case SIM_OP_NOP:
     case SIM_OP_EVENT:

@@ -161,7 +161,7 @@ SIM_API(0, 2000, cuEventSynchronize, (CUevent handle), (handle))
     int device = event->context->device;
     /* The event may be recorded again or destroyed by another thread while this one waits. */
     result = event->op ? sim_op_wait_put(sim_op_get(event->op)) : CUDA_SUCCESS;
-    sim_pools_settle(device);
+    sim_pools_settle(device, SIM_NO_STREAM);
     return result;
 }
 

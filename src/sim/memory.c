@@ -270,7 +270,7 @@ SIM_API(0, 3020, cuMemFree_v2, (CUdeviceptr at), (at))
     if (result != CUDA_SUCCESS)
         return result;
     if (block->kind == SIM_BLOCK_POOL)
-        sim_pool_return(block);
+        sim_pool_return(block, NULL);
     else if (block->kind == SIM_BLOCK_GRAPH)
         block->dead = true;
     else

@@ -68,9 +68,10 @@ static void pool_free_if_over(struct sim_pool *pool)
         free(pool);
 }
 
-void sim_pool_return(struct sim_block *block)
+void sim_pool_return(struct sim_block *block, const struct sim_stream *by)
 {
     struct sim_pool *pool = block->pool;
+    block->freed_by = by ? by->id : 0;
     sim_range_remove(&sim.blocks, &block->range);
     sim_op_put(block->born);
     block->born = NULL;
@@ -82,27 +83,39 @@ void sim_pool_return(struct sim_block *block)
     pool_free_if_over(pool);
 }
 
-struct trim_request {
-    int device;
-    bool all;
-};
-
-static void trim_one(void *item, void *arg)
+static void trim_one(void *item, void *device)
 {
     struct sim_pool *pool = item;
-    const struct trim_request *request = arg;
-    if (pool->device == request->device)
-        trim(pool, request->all ? 0 : pool->threshold);
-}
-
-void sim_pools_settle(int device)
-{
-    sim_handle_each(SIM_POOL, trim_one, &(struct trim_request){device, false});
+    if (pool->device == *(int *)device)
+        trim(pool, 0);
 }
 
 void sim_pools_trim(int device)
 {
-    sim_handle_each(SIM_POOL, trim_one, &(struct trim_request){device, true});
+    sim_handle_each(SIM_POOL, trim_one, &device);
+}
+
+struct synchronise {
+    int device;
+    uint64_t stream;
+};
+
+static void settle_one(void *item, void *arg)
+{
+    struct sim_pool *pool = item;
+    const struct synchronise *sync = arg;
+    struct sim_block *block;
+    if (pool->device != sync->device)
+        return;
+    trim(pool, pool->threshold);
+    LIST_FOREACH(block, &pool->cache, link)
+        if (sync->stream == SIM_ALL_STREAMS || sync->stream == block->freed_by)
+            block->freed_by = 0;
+}
+
+void sim_pools_settle(int device, uint64_t stream)
+{
+    sim_handle_each(SIM_POOL, settle_one, &(struct synchronise){device, stream});
 }
 
 static void pool_forget(void *item, void *arg)
@@ -141,12 +154,15 @@ void sim_pools_reset(void)
 
 /* ---- allocation and free ---- */
 
-static struct sim_block *take_cached(struct sim_pool *pool, size_t bytes)
+/* `stream` NULL: whoever freed it. Else what another stream freed takes a wait, or the look that it is over: one of them must be allowed. */
+static struct sim_block *take_cached(struct sim_pool *pool, size_t bytes, const struct sim_stream *stream)
 {
     size_t phys = sim_block_phys(bytes);
     struct sim_block *block;
+    bool any = !stream || pool->reuse[1] || pool->reuse[2];
     LIST_FOREACH(block, &pool->cache, link)
-        if (block->phys == phys && bytes <= block->space) {
+        if (block->phys == phys && bytes <= block->space &&
+            (any || !block->freed_by || block->freed_by == stream->id)) {
             LIST_REMOVE(block, link);
             block->on_list = false;
             block->range.end = block->range.start + bytes;
@@ -157,16 +173,18 @@ static struct sim_block *take_cached(struct sim_pool *pool, size_t bytes)
     return NULL;
 }
 
-static CUresult pool_block(struct sim_pool *pool, size_t bytes, struct sim_block **out)
+static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim_stream *stream, struct sim_block **out)
 {
-    *out = take_cached(pool, bytes);
+    *out = take_cached(pool, bytes, stream);
     if (*out)
         return CUDA_SUCCESS;
+    if (pool->most && pool->reserved + sim_block_phys(bytes) > pool->most)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = sim_block_new(SIM_BLOCK_POOL, NULL, pool->device, bytes, out);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && sim_block_phys(bytes) <= sim.options.capacity) {
         /* The real pool waits for pending frees before it gives up. */
         if (sim_op_wait_put(sim_barrier_device(pool->device)) == CUDA_SUCCESS) {
-            *out = take_cached(pool, bytes);
+            *out = take_cached(pool, bytes, NULL);
             result = *out ? CUDA_SUCCESS : sim_block_new(SIM_BLOCK_POOL, NULL, pool->device, bytes, out);
         }
     }
@@ -207,7 +225,7 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, 
         if (!pool)
             pool = current_pool(stream->context->device);
         sim_cost(290);
-        result = pool_block(pool, bytes, &block);
+        result = pool_block(pool, bytes, stream, &block);
         if (result == CUDA_SUCCESS) {
             pool->live++;
             pool->used += block->phys;
@@ -312,7 +330,10 @@ SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool *out, const CUmemPoolProps *pro
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!sim_device_ok(props->location.id))
         return CUDA_ERROR_INVALID_VALUE;
-    *out = pool_new(props->location.id, false)->handle;
+    struct sim_pool *pool = pool_new(props->location.id, false);
+    pool->exportable = props->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    pool->most = props->maxSize;
+    *out = pool->handle;
     return CUDA_SUCCESS;
 }
 
@@ -460,11 +481,12 @@ SIM_API(SIM_SURE, 13000, cuMemSetMemPool,
 /* ---- what the simulator does not share ---- */
 
 SIM_API(SIM_SURE, 11020, cuMemPoolExportToShareableHandle,
-        (void *out, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags),
-        (out, pool, type, flags))
+        (void *out, CUmemoryPool handle, CUmemAllocationHandleType type, unsigned long long flags),
+        (out, handle, type, flags))
 {
-    (void)out, (void)pool, (void)type, (void)flags;
-    return CUDA_ERROR_NOT_SUPPORTED;
+    const struct sim_pool *pool = pool_of(handle);
+    (void)out, (void)type, (void)flags;
+    return pool && pool->exportable ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(SIM_SURE, 11020, cuMemPoolImportFromShareableHandle,
@@ -477,8 +499,10 @@ SIM_API(SIM_SURE, 11020, cuMemPoolImportFromShareableHandle,
 
 SIM_API(SIM_SURE, 11020, cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr at), (out, at))
 {
-    (void)out, (void)at;
-    return CUDA_ERROR_NOT_SUPPORTED;
+    const struct sim_block *block = sim_block_find((uintptr_t)at);
+    bool exportable = block && block->kind == SIM_BLOCK_POOL && block->pool->exportable;
+    (void)out;
+    return exportable ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(SIM_SURE, 11020, cuMemPoolImportPointer,

@@ -394,6 +394,7 @@ struct sim_block {
     struct sim_context *context;    /* NULL for stream-ordered memory */
     struct sim_pool *pool;
     struct sim_op *born;            /* the stream-ordered allocation; one reference */
+    uint64_t freed_by;              /* id of the stream that freed it; 0: none, or the host has waited for it since */
     struct sim_graph *graph;
     LIST_ENTRY(sim_block) link;
 };
@@ -402,6 +403,8 @@ struct sim_pool {
     CUmemoryPool handle;
     int device;
     bool is_default, destroyed;
+    bool exportable;
+    uint64_t most;                  /* bytes reserved at once; 0: no limit */
     size_t live;                    /* blocks handed out */
     uint64_t threshold, used, used_high, reserved_high, reserved;
     int reuse[3];                   /* follow events, opportunistic, internal dependencies */
@@ -428,10 +431,13 @@ bool sim_access_known(uintptr_t address);
 bool sim_is_pageable(uintptr_t address);
 void sim_vmm_reset(void);
 void sim_blocks_reset(void);
-/* The end of a stream-ordered free: the block goes back to its pool. */
-void sim_pool_return(struct sim_block *block);
-/* Gives physical memory back above the release threshold, as a synchronise does. */
-void sim_pools_settle(int device);
+/* The end of a stream-ordered free: the block goes back to its pool. NULL: of a synchronous one. */
+void sim_pool_return(struct sim_block *block, const struct sim_stream *by);
+/* What a synchronise does: gives physical memory back above the release threshold; what the stream of this id has freed (0: all
+ * streams, or none at all) is anyone's. */
+enum { SIM_ALL_STREAMS = 0 };
+#define SIM_NO_STREAM UINT64_MAX
+void sim_pools_settle(int device, uint64_t stream);
 void sim_pools_trim(int device);
 CUresult sim_free_async(struct sim_stream *stream, struct sim_block *block);
 void sim_pools_reset(void);

@@ -154,8 +154,9 @@ SIM_STREAM_API(_ptsz, 0, 2000, cuStreamSynchronize, (CUstream handle), (handle))
     if (result != CUDA_SUCCESS || (result = refuse_capturing(stream)) != CUDA_SUCCESS)
         return result;
     int device = stream->context->device;
+    uint64_t id = stream->id;
     result = sim_op_wait_put(sim_barrier_stream(stream));
-    sim_pools_settle(device);
+    sim_pools_settle(device, id);
     return result;
 }
 

@@ -168,9 +168,12 @@ static int our_line(struct reader *r, char *line) {
     uint64_t id, size, stream, us;
     if (split(line, f, 5) != 5)
         return fault(r, "expected op,id,size,stream,us");
+    /* A mark of the program's: a name in place of the id. */
+    if (!strcmp(f[0], "m"))
+        return number(f[4], 10, &us) ? 0 : fault(r, "'%.40s' is no time", f[4]);
     bool alloc = !strcmp(f[0], "a");
     if (!alloc && strcmp(f[0], "f"))
-        return fault(r, "unknown operation '%.20s': a or f", f[0]);
+        return fault(r, "unknown operation '%.20s': a, f or m", f[0]);
     if (!number(f[1], 10, &id) || id == UINT64_MAX)
         return fault(r, "'%.40s' is no id", f[1]);
     if (!number(f[2], 10, &size) || (alloc && !size))

@@ -1,6 +1,7 @@
 /*
  * Recorded allocation traces. Two formats are read, told apart by their header line, gzipped or plain:
- *   op,id,size,stream,us                           ours: `a` allocates, `f` frees; `us` since the first event
+ *   op,id,size,stream,us                           ours: `a` allocates, `f` frees; `us` since the first event;
+ *                                                  `m` is a mark of the program's, passed over
  *   Thread,Time,Action,Pointer,Size,Stream         RMM's CSV log; failures and what has no bytes are passed over
  * Whatever is not as it should be is an error: a trace is read whole or not at all.
  */

@@ -182,6 +182,22 @@ CUresult door_end_capture(CUstream stream, CUgraph *graph)
     return res;
 }
 
+CUresult door_stream_synchronize(CUstream stream)
+{
+    CUresult res = cuStreamSynchronize(stream);
+    if (doors_direct && !res && vp_api_sync_matters())
+        vp_api_stream_synchronized(stream);
+    return res;
+}
+
+CUresult door_synchronize(void)
+{
+    CUresult res = cuCtxSynchronize();
+    if (doors_direct && !res && vp_api_sync_matters())
+        vp_api_context_synchronized();
+    return res;
+}
+
 CUresult door_host_function(CUstream stream, CUhostFn function, void *arg)
 {
     CUresult res = cuLaunchHostFunc(stream, function, arg);

@@ -35,6 +35,8 @@ CUresult door_pool_trim(CUmemoryPool pool, size_t keep);
 
 CUresult door_stream_create(CUstream *stream, unsigned flags);
 CUresult door_stream_destroy(CUstream stream);
+CUresult door_stream_synchronize(CUstream stream);
+CUresult door_synchronize(void);
 CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode);
 CUresult door_end_capture(CUstream stream, CUgraph *graph);
 CUresult door_host_function(CUstream stream, CUhostFn function, void *arg);

@@ -211,6 +211,82 @@ static void does_nothing(void)
 {
 }
 
+/* What was allocated goes with the device's context, and the next call begins anew. */
+static void survives_a_device_reset(void)
+{
+    for (int round = 0; round < 4; round++) {
+        cudaStream_t stream;
+        void *sync, *async;
+
+        CHECK_OK(cudaStreamCreate(&stream));
+        CHECK_OK(cudaMalloc(&sync, 3 * MIB));
+        CHECK_OK(cudaMallocAsync(&async, 2 * MIB, stream));
+        CHECK_OK(cudaStreamSynchronize(stream));
+        check_data(sync, 3 * MIB, (unsigned char)round);
+        check_data(async, 2 * MIB, (unsigned char)(round + 50));
+        CHECK_OK(cudaFreeAsync(async, stream));
+        CHECK_OK(cudaDeviceReset());
+        CHECK(cudaFree(sync) != cudaSuccess);
+        cudaGetLastError();
+    }
+    check_served();
+}
+
+/* VPOOL_SIM=devices=2 */
+static void opens_memory_to_peers(void)
+{
+    void *before, *after, *there;
+
+    CHECK_OK(cudaMalloc(&before, 3 * MIB));
+    CHECK_OK(cudaSetDevice(1));
+    CHECK(cudaMemset(before, 1, MIB) != cudaSuccess);
+    cudaGetLastError();
+    CHECK_OK(cudaDeviceEnablePeerAccess(0, 0));
+    CHECK_OK(cudaSetDevice(0));
+    CHECK_OK(cudaMalloc(&after, 3 * MIB));
+    CHECK_OK(cudaSetDevice(1));
+    check_data(before, 3 * MIB, 3);
+    check_data(after, 3 * MIB, 4);
+    CHECK_OK(cudaMalloc(&there, 3 * MIB));
+    CHECK_OK(cudaMemcpyPeer(there, 1, after, 0, 3 * MIB));
+    CHECK_OK(cudaDeviceDisablePeerAccess(0));
+    CHECK(cudaMemset(before, 1, MIB) != cudaSuccess);
+    cudaGetLastError();
+    CHECK_OK(cudaFree(before));
+    CHECK_OK(cudaFree(after));
+    CHECK_OK(cudaFree(there));
+    check_served();
+}
+
+/* A release threshold that the program has set is obeyed where it waits. */
+static void obeys_a_release_threshold(void)
+{
+    unsigned long long threshold = 0, reserved = 1;
+    cudaStream_t stream;
+    cudaEvent_t event;
+    cudaMemPool_t pool;
+    void *ptr;
+
+    CHECK_OK(cudaStreamCreate(&stream));
+    CHECK_OK(cudaEventCreate(&event));
+    CHECK_OK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK_OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+    for (int how = 0; how < 3; how++) {
+        CHECK_OK(cudaMallocAsync(&ptr, 9 * MIB, stream));
+        CHECK_OK(cudaFreeAsync(ptr, stream));
+        CHECK_OK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
+        CHECK(reserved >= 9 * MIB);
+        CHECK_OK(cudaEventRecord(event, stream));
+        CHECK_OK(how == 0   ? cudaStreamSynchronize(stream)
+                 : how == 1 ? cudaEventSynchronize(event)
+                            : cudaDeviceSynchronize());
+        CHECK_OK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
+        CHECK(reserved == 0);
+    }
+    CHECK(driver_calls("cuMemRelease") == driver_calls("cuMemCreate"));
+    check_served();
+}
+
 static void passes_everything_on(void)
 {
     void *ptr;
@@ -233,4 +309,7 @@ GUEST_MAIN(
     GUEST(cuda_calls_at_exit),
     GUEST(uses_cuda),
     GUEST(does_nothing),
+    GUEST(survives_a_device_reset),
+    GUEST(opens_memory_to_peers),
+    GUEST(obeys_a_release_threshold),
     GUEST(passes_everything_on))

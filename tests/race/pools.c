@@ -22,7 +22,12 @@ static void racer(int index)
         CU(door_pool_get(standard, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
         CHECK(reserved > 0);
         CU(door_pool_set(standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+        /* Each pool's own rule; what is idle goes back, and what another freed is anyone's, when one waits. */
+        int opportunistic = i % 3 > 0;
+        CU(door_pool_set(own, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &opportunistic));
         CU(door_free_async(a, stream));
+        if (i % 8 == index)
+            CU(i % 16 == index ? door_synchronize() : door_stream_synchronize(stream));
         /* A pool may go before its last block does. */
         if (i % 2)
             CU(door_pool_destroy(own));

@@ -188,7 +188,7 @@ void episode_alone(struct worker *w)
         capture(w, CU_STREAM_CAPTURE_MODE_GLOBAL, soak_random(w, 2));
     } else {
         soak_device(w, (int)soak_random(w, (uint32_t)soak.devices));
-        MUST(w, NULL, cuCtxSynchronize());
+        MUST(w, NULL, door_synchronize());
     }
     pthread_rwlock_unlock(&soak.world);
 }

@@ -164,7 +164,7 @@ static void tune(struct worker *w)
 {
     int d = (int)soak_random(w, (uint32_t)soak.devices);
     CUmemoryPool standard, pool = soak.pool[d];
-    cuuint64_t used = 0, threshold = UINT64_MAX;
+    cuuint64_t used = 0, threshold = soak_random(w, 4) ? UINT64_MAX : by_magnitude(w, 10, 27);
     int on = (int)soak_random(w, 4) > 0;
     MUST(w, NULL, cuDeviceGetDefaultMemPool(&standard, d));
     if (soak_random(w, 2))
@@ -172,7 +172,7 @@ static void tune(struct worker *w)
     MUST(w, NULL, door_pool_get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
     if (used > soak.capacity)
         soak_fail(w, NULL, "a memory pool that uses %llu bytes", (unsigned long long)used);
-    switch (soak_random(w, 3)) {
+    switch (soak_random(w, 4)) {
     case 0:
         MUST(w, NULL, door_pool_trim(pool, by_magnitude(w, 10, 27)));
         break;
@@ -181,6 +181,9 @@ static void tune(struct worker *w)
         break;
     case 2:
         MUST(w, NULL, door_pool_set(soak.pool[d], CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &on));
+        break;
+    case 3:
+        MUST(w, NULL, door_pool_set(soak.pool[d], CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &on));
         break;
     }
 }
@@ -205,7 +208,7 @@ static void wait(struct worker *w)
     struct block *b = any_block(w);
     struct stream *s = block_enter(w, b);
     if (soak_random(w, 4))
-        MUST(w, b, cuStreamSynchronize(s->handle));
+        MUST(w, b, door_stream_synchronize(s->handle));
     stream_leave(s);
     inspections_finish(w, false);
 }
