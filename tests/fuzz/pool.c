@@ -578,6 +578,11 @@ static void fault(void)
         run.fault_at = -run.fault_at;
     run.fault_with = results[what / 12 % 4];
     world.lossy |= what % 12 == 9 || what % 12 == 10;
+    /* A device whose addresses are refused is left to the driver, which destroys captures. */
+    if (what % 12 == 3) {
+        end_captures();
+        world.captures = false;
+    }
 }
 
 static void peers(void)
