@@ -1,5 +1,6 @@
 /* The environment, as lines of NAME=VALUE: every value is taken or refused, none is out of the range that the table
  * allows, and the values in force, printed, are understood again as the same. */
+#include "api/dump.h"
 #include "base/options.h"
 #include "fuzz.h"
 
@@ -47,6 +48,16 @@ static void keep(void *context, const char *line)
     e->line[e->count++] = copy;
 }
 
+/* The words of VPOOL_DUMP. */
+static void read_dump_words(const char *text)
+{
+    struct vp_dump_plan plan = {0};
+    const char *wrong = NULL;
+    vp_dump_parse(text, &plan, &wrong);
+    if (wrong && (wrong < text || wrong > text + strlen(text)))
+        fuzz_fail("a wrong word that is not in the text");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct vp_options options, again;
@@ -56,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         given.line[given.count++] = strsep(&rest, "\n");
     vp_options_parse(&options, lookup, &given, pass_over, NULL);
     vp_options_find_unknown(given.line, pass_over, NULL);
+    read_dump_words(given.text);
     vp_options_print_values(&options, keep, &printed);
     vp_options_parse(&again, lookup, &printed, NULL, NULL);
 #define SAME_BOOL(field) same &= options.field == again.field;

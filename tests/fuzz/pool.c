@@ -6,6 +6,7 @@
  */
 #include "../doors/doors.h"
 #include "api/api_private.h"
+#include "api/dump.h"
 #include "base/clock.h"
 #include "owners.h"
 #include "sim.h"
@@ -557,6 +558,8 @@ static void ask(void)
     MUST(door_mem_info(&free_bytes, &total));
     if (free_bytes > total)
         fuzz_fail("%zu of %zu bytes are free", free_bytes, total);
+    if (where == 255)
+        vp_dump_free(vp_dump_take(VP_DUMP_EXIT, NULL));
     if (!b->owner)
         return;
     MUST(door_address_range(&base, &size, b->at + b->size * where / 256));
