@@ -408,8 +408,13 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
 
 void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins) {
     line->rest = 0;
-    if (begins && !ls->barriers && line_record(ls, line) == 0)
+    if (!begins || ls->barriers)
+        return;
+    /* Another stream may be capturing already. */
+    int mode = relax(ls);
+    if (line_record(ls, line) == 0)
         line->rest = line->next - 1;
+    restore(ls, mode);
 }
 
 void vp_line_destroying(struct vp_lines *ls, struct vp_line *line) {

@@ -23,9 +23,11 @@ static bool may(const struct sim_op *op, uintptr_t at, size_t bytes, bool write,
 static void run_fill(const struct sim_op *op)
 {
     unsigned element = op->fill.element;
-    if (!may(op, op->fill.dst, span(op->fill.width * element, op->fill.height, op->fill.pitch), true, false,
-             "fills"))
+    size_t bytes = span(op->fill.width * element, op->fill.height, op->fill.pitch);
+    if (!may(op, op->fill.dst, bytes, true, false, "fills"))
         return;
+    if (sim.watch_fills)
+        sim.watch_fills(op->fill.dst, bytes, op->fill.value);
     if (sim.options.ledger)
         return;
     for (size_t y = 0; y < op->fill.height; y++) {
@@ -35,10 +37,10 @@ static void run_fill(const struct sim_op *op)
             continue;
         }
         /* Each copy doubles what is filled: much faster than element by element. */
-        size_t bytes = op->fill.width * element;
+        size_t width = op->fill.width * element;
         memcpy(row, &op->fill.value, element);
-        for (size_t done = element; done < bytes; done *= 2)
-            memcpy(row + done, row, done < bytes - done ? done : bytes - done);
+        for (size_t done = element; done < width; done *= 2)
+            memcpy(row + done, row, done < width - done ? done : width - done);
     }
 }
 

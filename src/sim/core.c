@@ -282,6 +282,13 @@ SIM_EXPORT unsigned long vp_sim_violations(void)
     return violations;
 }
 
+SIM_EXPORT void vp_sim_watch_fills(vp_sim_fill_fn *told)
+{
+    pthread_mutex_lock(&sim.lock);
+    sim.watch_fills = told;
+    pthread_mutex_unlock(&sim.lock);
+}
+
 SIM_EXPORT uint64_t vp_sim_cost_ns(void)
 {
     pthread_mutex_lock(&sim.lock);

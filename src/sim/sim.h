@@ -80,6 +80,12 @@ size_t vp_sim_leaks(FILE *out);
  * used. Each is printed. */
 unsigned long vp_sim_violations(void);
 
+/* Tells of each memset at the moment when it runs: where, how many bytes from the first to the last, and the
+ * value written, whatever its width. NULL: of none any more. Called inside the simulator: no driver call may be made
+ * there. With `backing=ledger` this is all that is left of the data. */
+typedef void vp_sim_fill_fn(CUdeviceptr at, size_t bytes, uint32_t value);
+void vp_sim_watch_fills(vp_sim_fill_fn *told);
+
 /* Nanoseconds that all driver calls so far would have cost. */
 uint64_t vp_sim_cost_ns(void);
 

@@ -168,6 +168,7 @@ struct sim_state {
     uint64_t random, cost_ns;
     uint64_t next_id;               /* stream, context, capture and buffer ids: never used twice */
     unsigned long violations;
+    void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value);  /* NULL: nobody */
     struct sim_device devices[SIM_MAX_DEVICES];
     void *reservations, *mappings, *blocks;     /* roots of range trees */
     void *graves;                   /* address space of freed blocks, kept for the next of its size */

@@ -58,11 +58,16 @@ static bool read_members(struct reader *r, int depth, char close) {
         if (!i && *r->at == close)
             break;
         if (close == '}') {
-            if (*r->at++ != '"' || !read_string(r, key, sizeof key))
+            /* Nothing is passed over that was not seen: it may be the end. */
+            if (*r->at != '"')
+                return false;
+            r->at++;
+            if (!read_string(r, key, sizeof key))
                 return false;
             skip_space(r);
-            if (*r->at++ != ':')
+            if (*r->at != ':')
                 return false;
+            r->at++;
         }
         snprintf(r->path + length, sizeof r->path - length, "%s%s", length ? "." : "", key);
         bool good = read_value(r, depth + 1);

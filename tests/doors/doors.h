@@ -13,6 +13,9 @@
 #include <stddef.h>
 
 extern bool doors_direct;
+/* Whether other threads get the chance, now and then, to run between a call of the driver and what tells the
+ * library of it. */
+extern bool doors_pause;
 
 /* Opens the api layer on the linked driver; any number of times, by any thread. 0 or a negative errno. */
 int doors_open(void);

@@ -1,16 +1,27 @@
 /* Guests that link to no CUDA library: they open it, and look its functions up. */
 #define CUDA_ENABLE_DEPRECATED /* programs still call what is */
 #include <cuda_runtime_api.h>
+#include <link.h>
 #include <pthread.h>
+#include <stdint.h>
 
 #include "guest.h"
 
 #undef cuGetProcAddress
-enum { MIB = 1 << 20, VERSION = 13000 };
+enum { MIB = 1 << 20 };
 
 static void *cuda;
 
 #define DRIVER(name) ((__typeof__(&name))guest_symbol(cuda, #name))
+
+/* The version to look functions up by: no driver knows those that came after it. */
+static int own_version(void)
+{
+    int version = 0;
+
+    CHECK_OK(DRIVER(cuDriverGetVersion)(&version));
+    return version < CUDA_VERSION ? version : CUDA_VERSION;
+}
 
 static void start(void)
 {
@@ -33,6 +44,38 @@ static void check_data(CUdeviceptr ptr, size_t size)
     for (size_t i = 0; i < size; i++)
         CHECK(host[i] == 0x5a);
     free(host);
+}
+
+/* A symbol in an object's own table: what the driver exports, whoever answers for dlsym. */
+static void *exported(const char *library, const char *name)
+{
+    struct link_map *map = NULL;
+    void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+    const ElfW(Sym) *symbols = NULL;
+    const char *strings = NULL;
+    const uint32_t *hash = NULL;
+    uint32_t last = 0;
+
+    CHECK(handle && dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0);
+    for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_SYMTAB)
+            symbols = (const void *)d->d_un.d_ptr;
+        if (d->d_tag == DT_STRTAB)
+            strings = (const void *)d->d_un.d_ptr;
+        if (d->d_tag == DT_GNU_HASH)
+            hash = (const void *)d->d_un.d_ptr;
+    }
+    CHECK(symbols && strings && hash);
+    /* Behind the header and the filter: the beginning of each chain, then the chains, which end with an odd word. */
+    const uint32_t *buckets = hash + 4 + hash[2] * (sizeof(ElfW(Addr)) / 4), *chains = buckets + hash[0];
+    for (uint32_t b = 0; b < hash[0]; b++)
+        last = buckets[b] > last ? buckets[b] : last;
+    while (!(chains[last - hash[1]] & 1))
+        last++;
+    for (uint32_t i = hash[1]; i <= last; i++)
+        if (!strcmp(strings + symbols[i].st_name, name))
+            return (char *)map->l_addr + symbols[i].st_value;
+    return NULL;
 }
 
 /* Allocates, uses and frees by the functions given. */
@@ -69,7 +112,7 @@ static void *ask_v1(const char *name, cuuint64_t flags)
     CUresult (*get)(const char *, void **, int, cuuint64_t) = guest_symbol(cuda, "cuGetProcAddress");
     void *function = NULL;
 
-    CHECK_OK(get(name, &function, VERSION, flags));
+    CHECK_OK(get(name, &function, own_version(), flags));
     return function;
 }
 
@@ -78,7 +121,7 @@ static void *ask_v2(const char *name, cuuint64_t flags)
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     void *function = NULL;
 
-    CHECK_OK(DRIVER(cuGetProcAddress_v2)(name, &function, VERSION, flags, &status));
+    CHECK_OK(DRIVER(cuGetProcAddress_v2)(name, &function, own_version(), flags, &status));
     CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
     return function;
 }
@@ -106,7 +149,7 @@ static int found_in(const char *name, const char *library)
     void *function = NULL;
     Dl_info where;
 
-    if (DRIVER(cuGetProcAddress_v2)(name, &function, VERSION, 0, &status) || !function)
+    if (DRIVER(cuGetProcAddress_v2)(name, &function, own_version(), 0, &status) || !function)
         return 0;
     CHECK(dladdr(function, &where));
     if (!strstr(where.dli_fname, library)) {
@@ -130,6 +173,51 @@ static void leads_the_surface_to_its_doors(void)
     CHECK(doors > 30 && passed > 10);
 }
 
+/*
+ * Whatever version a program was built for, it gets the variant that the driver chooses for that version: our door
+ * for it, where there is one, else the driver's own, untouched (HAMi-core #57, #320). The driver is asked behind
+ * our back: by the door that its own symbol table names.
+ */
+static void gives_the_variant_of_each_version(void)
+{
+    static const char *const symbols[] = {
+        "cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuMemAllocAsync", "cuMemFreeAsync", "cuCtxCreate", "cuCtxDestroy",
+        "cuCtxGetDevice", "cuCtxSynchronize", "cuStreamGetCtx", "cuStreamDestroy", "cuDevicePrimaryCtxRelease",
+        "cuStreamGetCaptureInfo", "cuGetProcAddress", "cuMemGetAddressRange", "cuStreamBeginCapture", "cuEventElapsedTime",
+        "cuIpcOpenMemHandle", "cuGraphInstantiate", "cuMemCreate", "cuMemHostRegister", "cuArrayCreate",
+    };
+    static const int versions[] = { 2000, 3020, 4000, 6050, 11020, 11040, 12000, 12010, 12020, 12040, 12050, 12080, 13000 };
+    const cuuint64_t flags[] = { CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM };
+    __typeof__(&cuGetProcAddress_v2) real;
+    int compared = 0, ours = 0;
+
+    start();
+    real = exported("libcuda.so.1", "cuGetProcAddress_v2");
+    CHECK(real && (void *)real != dlsym(cuda, "cuGetProcAddress_v2"));
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+        for (size_t v = 0; v < sizeof versions / sizeof *versions; v++)
+            for (size_t f = 0; f < 2; f++) {
+                CUdriverProcAddressQueryResult status = 0, own_status = 0;
+                void *own = NULL, *found = NULL;
+                CUresult res = real(symbols[i], &own, versions[v], flags[f], &own_status);
+                Dl_info is, should;
+
+                CHECK(DRIVER(cuGetProcAddress_v2)(symbols[i], &found, versions[v], flags[f], &status) == res);
+                CHECK(status == own_status && !found == !own);
+                if (!found)
+                    continue;
+                CHECK(dladdr(found, &is) && dladdr(own, &should) && is.dli_sname && should.dli_sname);
+                if (found != own && strcmp(is.dli_sname, should.dli_sname) != 0) {
+                    fprintf(stderr, "%s of %d: %s instead of %s\n", symbols[i], versions[v], is.dli_sname,
+                            should.dli_sname);
+                    _exit(1);
+                }
+                compared++;
+                ours += found != own;
+            }
+    CHECK(compared > 150 && ours > 50);
+}
+
 /* PyTorch asks the resolver for the resolver, and goes on with what it gets. */
 static void serves_what_cuGetProcAddress_gives_for_itself(void)
 {
@@ -138,7 +226,7 @@ static void serves_what_cuGetProcAddress_gives_for_itself(void)
 
     start();
     get = ask_v2("cuGetProcAddress", 0);
-    CHECK_OK(get("cuMemAlloc", &function, VERSION, 0, NULL));
+    CHECK_OK(get("cuMemAlloc", &function, own_version(), 0, NULL));
     CHECK(function == guest_symbol(cuda, "cuMemAlloc_v2"));
     use(function, ask_v2("cuMemFree", 0));
     check_served();
@@ -159,12 +247,16 @@ static void serves_the_runtimes_entry_points(void)
     CHECK(runtime);
     get = guest_symbol(runtime, "cudaGetDriverEntryPoint");
     get_version = guest_symbol(runtime, "cudaGetDriverEntryPointByVersion");
-    CHECK_OK(get("cuMemAlloc", (void **)&alloc, cudaEnableDefault, &status));
+    /* Asks by the runtime's own version, which an older driver does not know. */
+    if (own_version() == CUDA_VERSION)
+        CHECK_OK(get("cuMemAlloc", (void **)&alloc, cudaEnableDefault, &status));
+    else
+        CHECK_OK(get_version("cuMemAlloc", (void **)&alloc, own_version(), cudaEnableDefault, &status));
     CHECK(status == cudaDriverEntryPointSuccess);
-    CHECK_OK(get_version("cuMemFree", (void **)&release, VERSION, cudaEnableDefault, &status));
+    CHECK_OK(get_version("cuMemFree", (void **)&release, own_version(), cudaEnableDefault, &status));
     CHECK(status == cudaDriverEntryPointSuccess);
     use(alloc, release);
-    CHECK_OK(get_version("cuMemAllocAsync", (void **)&alloc_async, VERSION, cudaEnablePerThreadDefaultStream,
+    CHECK_OK(get_version("cuMemAllocAsync", (void **)&alloc_async, own_version(), cudaEnablePerThreadDefaultStream,
                          &status));
     CHECK((void *)alloc_async == guest_symbol(cuda, "cuMemAllocAsync_ptsz"));
     check_served();
@@ -424,7 +516,7 @@ static void passes_on_to_a_driver_that_calls_itself(void)
     CHECK_OK(DRIVER(cuInit)(0));
     CHECK_OK(DRIVER(cuMemAlloc_v2)(&ptr, MIB));
     CHECK(loops() == 1);
-    CHECK_OK(DRIVER(cuGetProcAddress_v2)("cuMemAlloc", (void **)&alloc, VERSION, 0, NULL));
+    CHECK_OK(DRIVER(cuGetProcAddress_v2)("cuMemAlloc", (void **)&alloc, CUDA_VERSION, 0, NULL));
     CHECK_OK(alloc(&ptr, MIB));
     CHECK(loops() == 2);
 }
@@ -457,6 +549,7 @@ GUEST_MAIN(
     GUEST(serves_dlsym),
     GUEST(serves_cuGetProcAddress),
     GUEST(leads_the_surface_to_its_doors),
+    GUEST(gives_the_variant_of_each_version),
     GUEST(serves_what_cuGetProcAddress_gives_for_itself),
     GUEST(serves_the_runtimes_entry_points),
     GUEST(serves_a_runtime_looked_up_in_a_handle),

@@ -1,0 +1,232 @@
+#include "world.h"
+
+#include "../doors/doors.h"
+#include "api/api_private.h"
+#include "owners.h"
+#include "pool/lane.h"
+#include "sim.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+struct world world;
+
+/* With FUZZ_TRACE set, every driver call is shown. */
+
+/* A real driver lacks what is younger than it. */
+static void *lookup(const char *name, void *unused)
+{
+    int version = 0;
+    (void)unused;
+    cuDriverGetVersion(&version);
+    void *ours = owners_lookup(name);
+    return version < 12050 && !strcmp(name, "cuCtxRecordEvent") ? NULL : ours ? ours : dlsym(RTLD_DEFAULT, name);
+}
+
+/* ---- time ---- */
+
+/*
+ * There is one thread. Time passes by what it does, the same in each run; and who waits does so for the device, which
+ * gets on with its work.
+ */
+static uint64_t now_ns;
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    if (clock != CLOCK_MONOTONIC)
+        return (int)syscall(SYS_clock_gettime, clock, now);
+    now_ns += 500;
+    *now = (struct timespec){.tv_sec = (time_t)(now_ns / 1000000000), .tv_nsec = (long)(now_ns % 1000000000)};
+    return 0;
+}
+
+int nanosleep(const struct timespec *wanted, struct timespec *left)
+{
+    (void)left;
+    now_ns += (uint64_t)wanted->tv_sec * 1000000000 + (uint64_t)wanted->tv_nsec;
+    vp_sim_step(4);
+    return 0;
+}
+
+int sched_yield(void)
+{
+    vp_sim_step(1);
+    return 0;
+}
+
+/* ---- options ---- */
+
+static struct {
+    const char *name;
+    char value[24];
+} settings[8];
+
+static const char *setting(void *unused, const char *name)
+{
+    (void)unused;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings && settings[i].name; i++)
+        if (!strcmp(settings[i].name, name))
+            return settings[i].value;
+    return NULL;
+}
+
+__attribute__((format(printf, 2, 3))) static void set(const char *name, const char *format, ...)
+{
+    va_list args;
+    size_t i = 0;
+    while (settings[i].name)
+        i++;
+    settings[i].name = name;
+    va_start(args, format);
+    vsnprintf(settings[i].value, sizeof settings[i].value, format, args);
+    va_end(args);
+}
+
+/* The options are read once in a process's life, and lie in memory of their own. */
+static void set_options(struct fuzz_input *in)
+{
+    static const char *const policies[] = {"vpool", "vpool", "vpool", "vpool", "vpmm", "bfc", "es", "gmlake"};
+    static const char *const waits[] = {"auto", "early", "late", "never"};
+    unsigned policy = fuzz_byte(in) % 8, flags = fuzz_byte(in), handle = fuzz_byte(in);
+    memset(settings, 0, sizeof settings);
+    set("VPOOL_POLICY", "%s", policies[policy]);
+    set("VPOOL_WAIT", "%s", waits[flags & 3]);
+    set("VPOOL_SYNC_FREE", "%u", (flags & 28) == 4);
+    set("VPOOL_CHECK", "%u", flags >= 252);
+    set("VPOOL_HANDLE", "%uK", 64u << handle % 13);
+    set("VPOOL_VPMM_PAGES", "%u", handle >> 4);
+    world.limit = SIZE_MAX;
+    if (handle % 16 == 15) {
+        set("VPOOL_LIMIT", "%uM", 1 + (flags >> 2));
+        world.limit = (size_t)(1 + (flags >> 2)) << 20;
+    }
+    set("VPOOL_VA", "%s", handle & 64 ? "1G" : "64G");
+    vp_options_parse((struct vp_options *)vp_options(), setting, NULL, NULL, NULL);
+    world.small_are_native = policy == 4;
+    world.captures = policy < 4;
+}
+
+static void set_driver(struct fuzz_input *in)
+{
+    static const char *const capacities[] = {"8M", "64M", "1G", "64G"};
+    static const size_t bytes[] = {(size_t)8 << 20, (size_t)64 << 20, (size_t)1 << 30, (size_t)64 << 30};
+    static const char *const laziness[] = {"0", "50", "90", "100"};
+    unsigned kind = fuzz_byte(in), order = fuzz_byte(in);
+    char text[160];
+    world.capacity = bytes[kind & 3];
+    if (world.limit > world.capacity)
+        world.limit = world.capacity;
+    /* The published policies ask for more at once. */
+    world.captures = world.limit >= (world.captures ? (size_t)32 << 20 : (size_t)1 << 30);
+    world.granularity = kind & 4 ? 2 << 20 : 64 << 10;
+    world.devices = kind & 8 ? 2 : 1;
+    snprintf(text, sizeof text, "backing=ledger,capacity=%s,granularity=%s,devices=%d,driver=%d,lazy=%s,seed=%u,"
+             "trace=%d",
+             capacities[kind & 3], kind & 4 ? "2M" : "64K", world.devices, (kind & 48) == 16 ? 12000 : 13000,
+             laziness[kind >> 6], order, getenv("FUZZ_TRACE") != NULL);
+    if (vp_sim_configure(text))
+        fuzz_fail("the driver does not know '%s'", text);
+}
+
+static void must(CUresult res, const char *what)
+{
+    if (res)
+        fuzz_fail("%s: %d", what, (int)res);
+}
+
+void world_open(struct fuzz_input *in)
+{
+    world = (struct world){0};
+    now_ns = 0;
+    doors_pause = false;
+    set_options(in);
+    set_driver(in);
+    owners_open(world.granularity);
+    must(cuInit(0), "cuInit");
+    if (vp_api_open(lookup, NULL))
+        fuzz_fail("the library does not open");
+    for (int d = world.devices - 1; d >= 0; d--) {
+        must(door_primary(&world.context[d], d), "cuDevicePrimaryCtxRetain");
+        must(cuCtxSetCurrent(world.context[d]), "cuCtxSetCurrent");
+    }
+}
+
+void world_check(void)
+{
+    bool sound = true;
+    if (!vp_enter())
+        return;
+    for (int d = 0; d < world.devices; d++)
+        sound &= !vp_state.pools[d] || vp_pool_check(vp_state.pools[d], stderr);
+    vp_leave();
+    if (!sound)
+        fuzz_fail("the pool is not sound");
+    if (vp_sim_violations())
+        fuzz_fail("the device would have been wronged");
+}
+
+/* ---- the end ---- */
+
+/* What this thread remembers of streams points into the pools. */
+static void forget_shortcuts(void)
+{
+    const struct vp_line none = {0};
+    for (uintptr_t slot = 0; slot < 8; slot++)
+        vp_fast_know((CUstream)slot, NULL, &none, NULL);
+}
+
+static void close_library(void)
+{
+    uint64_t changed = atomic_load(&vp_state.mempools_changed) + 1;
+    for (int d = 0; d < world.devices; d++) {
+        struct vp_pool *pool = vp_state.pools[d];
+        if (!pool)
+            continue;
+        vp_lanes_flush(pool, true);
+        struct vp_pool_stats stats = vp_pool_stats(pool);
+        if (stats.live_bytes || stats.allocs != stats.frees)
+            fuzz_fail("%llu bytes are live at the end, %llu blocks allocated, %llu freed",
+                      (unsigned long long)stats.live_bytes, (unsigned long long)stats.allocs,
+                      (unsigned long long)stats.frees);
+        cuCtxSetCurrent(world.context[d]);
+        vp_pool_finish(pool, true);
+    }
+    forget_shortcuts();
+    vp_lines_finish(&vp_state.lines);
+    vp_slab_finish(&vp_state.mempool_slab);
+    vp_slab_finish(&vp_state.pool_slab);
+    vp_slab_finish(&vp_state.other_slab);
+    vp_map_finish(&vp_state.capturing);
+    vp_map_finish(&vp_state.other_handles);
+    memset(&vp_state, 0, sizeof vp_state);
+    pthread_mutex_init(&vp_state.lock, NULL);
+    atomic_store(&vp_state.mempools_changed, changed);
+}
+
+void world_close(void)
+{
+    for (int d = 0; d < world.devices; d++) {
+        cuCtxSetCurrent(world.context[d]);
+        must(cuCtxSynchronize(), "cuCtxSynchronize");
+    }
+    world_check();
+    close_library();
+    owners_close();
+    for (int d = 0; d < world.devices; d++)
+        must(cuDevicePrimaryCtxReset(d), "cuDevicePrimaryCtxReset");
+    if (!world.lossy && vp_sim_leaks(stderr))
+        fuzz_fail("something is left at the driver");
+    for (int d = 0; !world.lossy && d < world.devices; d++)
+        if (vp_sim_used(d))
+            fuzz_fail("%zu bytes of device %d are left", vp_sim_used(d), d);
+    if (vp_sim_violations())
+        fuzz_fail("the device would have been wronged");
+    vp_sim_reset();
+}

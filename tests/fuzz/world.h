@@ -1,0 +1,28 @@
+/* The library and the simulated driver, opened afresh for each input and closed behind it. */
+#ifndef FUZZ_WORLD_H
+#define FUZZ_WORLD_H
+
+#include "fuzz.h"
+
+#include <cuda.h>
+
+struct world {
+    int devices;
+    bool small_are_native; /* the policy leaves them to the driver */
+    bool lossy;            /* a call that gives back was made to fail: what it was for may stay */
+    size_t capacity, granularity;
+    size_t limit;          /* bytes that the pool of a device may hold */
+    bool captures;         /* there is so much memory that captures may keep some back */
+    CUcontext context[2];
+};
+
+extern struct world world;
+
+/* The options of the library and of the driver come from the input. */
+void world_open(struct fuzz_input *in);
+/* All blocks must have been freed, by the program's own calls. Fails if anything is left. */
+void world_close(void);
+/* Fails unless the pools' invariants hold and the driver saw nothing wrong. */
+void world_check(void);
+
+#endif

@@ -1,0 +1,220 @@
+/*
+ * Lanes: what a stream frees is parked for it, and comes back to it alone. Each test goes the way of the doors, so
+ * that the fast path is taken where it may be; driver calls tell which way it was.
+ */
+#include "fixture.h"
+
+#include "api/api_private.h"
+#include "pool/lane.h"
+
+#include <stdlib.h>
+
+static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,timeout=300";
+
+enum { SIZE = 64 << 10 };
+
+/* The invariants would be proved after each operation: then there is no fast path. */
+static void open_fast(const char *sim)
+{
+    setenv("VPOOL_CHECK", "0", 1);
+    door_open(sim);
+    cr_assert(vp_state.fast);
+}
+
+/* Driver calls that the slow path makes and the fast one does not. */
+static unsigned long slow_calls(void)
+{
+    return vp_sim_calls("cuStreamGetCtx") + vp_sim_calls("cuStreamGetFlags") + vp_sim_calls("cuEventRecord") +
+           vp_sim_calls("cuMemCreate");
+}
+
+/* Allocates and frees on the stream until the fast path serves it. */
+static CUdeviceptr warm(CUstream s, size_t size)
+{
+    CUdeviceptr at = 0;
+    for (int i = 0; i < 4; i++) {
+        at = door_take(size, s);
+        cu_ok(door_free_async(at, s));
+    }
+    return at;
+}
+
+Test(lane, a_pair_repeated_calls_nobody)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr at = warm(s, SIZE);
+    unsigned long before = slow_calls();
+    for (int i = 0; i < 100; i++) {
+        cr_assert_eq(door_take(SIZE, s), at);
+        cu_ok(door_free_async(at, s));
+    }
+    cr_assert_eq(slow_calls(), before);
+    door_close();
+}
+
+/* The handle of a destroyed stream comes back as another stream: what the first had parked is not its. */
+Test(lane, a_handle_given_out_again_is_another_stream)
+{
+    open_fast(SIM);
+    CUstream held = door_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
+    CUevent event;
+    CUdeviceptr scratch = door_malloc(512), a = warm(f, SIZE);
+    vp_sim_hold(held);
+    cu_ok(cuMemsetD8Async(scratch, 0, 1, held));
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    cu_ok(cuEventRecord(event, held));
+    cu_ok(cuStreamWaitEvent(f, event, 0));
+    cr_assert_eq(door_take(SIZE, f), a);
+    cu_ok(cuMemsetD8Async(a, 1, SIZE, f));
+    cu_ok(door_free_async(a, f));
+    door_stream_destroy(f);
+    CUstream again = door_stream(CU_STREAM_NON_BLOCKING);
+    cr_assert_eq(again, f);
+    cr_assert_neq(door_take(SIZE, again), a, "work of the first is queued there");
+    vp_sim_release(held);
+    cu_ok(cuCtxSynchronize());
+    door_close();
+}
+
+/* A stream that captures is CUDA's, whatever its lane holds. */
+Test(lane, a_capturing_stream_gets_none_of_it)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr at = warm(s, SIZE), live = door_take(SIZE, s), node = 0;
+    cr_assert_eq(live, at);
+    cu_ok(door_free_async(live, s));
+    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_alloc_async(&node, SIZE, s));
+    cr_assert(!door_served && node != at, "a node of the graph");
+    cu_ok(door_free_async(node, s));
+    cr_assert(!door_served);
+    cu_ok(door_capture_end(s));
+    cr_assert_eq(door_take(SIZE, s), at, "it was parked all the while");
+    door_close();
+}
+
+/* A block freed on one stream and wanted by another, while the first has work queued on it. */
+static void wanted_by_another(size_t size)
+{
+    open_fast("capacity=64M,granularity=64K,lazy=0,timeout=300");
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = warm(f, size);
+    vp_sim_hold(f);
+    cr_assert_eq(door_take(size, f), a);
+    cu_ok(cuMemsetD8Async(a, 1, size, f));
+    cu_ok(door_free_async(a, f));
+    /* All else that is free goes back, and the lanes give up what they hold. */
+    vp_api_relieve();
+    CUdeviceptr b = door_malloc(size), c = door_take(size, s);
+    cr_assert(b != a && c != a, "cudaMalloc: %#llx, another stream: %#llx, freed: %#llx", b, c, a);
+    vp_sim_release(f);
+    cu_ok(cuCtxSynchronize());
+    door_close();
+}
+
+Test(lane, a_small_block_waits_for_its_stream)
+{
+    wanted_by_another(SIZE);
+}
+
+Test(lane, a_large_block_waits_for_its_stream)
+{
+    wanted_by_another(4 * MiB);
+}
+
+/* Sizes are exact: the neighbour of a small block is not overwritten because a request was served by a smaller one. */
+Test(lane, a_block_serves_its_own_size)
+{
+    size_t size = 0;
+    CUdeviceptr base = 0;
+    CUresult res;
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr small = door_take(512, s), wall = door_take(512, s);
+    cu_ok(door_free_async(small, s));
+    CUdeviceptr large = door_take(SIZE, s);
+    cr_assert(large != small);
+    cr_assert(vp_api_address_range(&base, &size, large, &res) && !res && size == SIZE);
+    cr_assert(wall != large);
+    door_close();
+}
+
+/* Two live blocks are two: what has left the lane is in it no more. */
+Test(lane, a_block_is_given_out_once)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    warm(s, SIZE);
+    CUdeviceptr at[20];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 20; i++) {
+            at[i] = door_take(SIZE, s);
+            for (int k = 0; k < i; k++)
+                cr_assert(at[k] + SIZE <= at[i] || at[i] + SIZE <= at[k], "blocks %d and %d", k, i);
+        }
+        for (int i = 0; i < 20; i++)
+            cu_ok(door_free_async(at[i], s));
+    }
+    door_close();
+}
+
+Test(lane, a_parked_block_cannot_be_freed_again)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr at = warm(s, SIZE), base = 0;
+    size_t size;
+    CUresult res;
+    cr_assert_neq(door_free_async(at, s), CUDA_SUCCESS);
+    cr_assert_neq(door_free(at), CUDA_SUCCESS);
+    cr_assert(!vp_api_owns(at));
+    cr_assert(!vp_api_address_range(&base, &size, at, &res) || res != CUDA_SUCCESS);
+    cr_assert_eq(door_take(SIZE, s), at, "it is there still, and once");
+    cr_assert_neq(door_take(SIZE, s), at);
+    door_close();
+}
+
+/* What counts for one memory pool does not count for another. */
+Test(lane, a_memory_pool_gets_its_own_blocks)
+{
+    const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+    CUmemoryPool pool, standard;
+    CUdeviceptr at = 0, other = 0;
+    CUresult res;
+    cuuint64_t used = 0;
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    at = warm(s, SIZE);
+    cu_ok(cuMemPoolCreate(&pool, &props));
+    cr_assert(vp_api_pool_created(pool, &props));
+    cu_ok(cuDeviceGetDefaultMemPool(&standard, 0));
+    cr_assert(vp_api_alloc_async(&other, SIZE, pool, s, &res) && !res);
+    cr_assert_neq(at, 0);
+    cr_assert(vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used, &res) && !res);
+    cr_assert_geq(used, SIZE, "it counts there");
+    cr_assert(vp_api_pool_get_attribute(standard, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used, &res) && !res);
+    cr_assert_eq(used, 0, "and not here");
+    cu_ok(door_free_async(other, s));
+    door_close();
+}
+
+/* The thread's other streams, and other threads' blocks, go to where they belong. */
+Test(lane, what_is_parked_is_counted_as_freed)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr at[4];
+    for (int i = 0; i < 4; i++)
+        at[i] = door_take(SIZE, s);
+    for (int i = 0; i < 4; i++)
+        cu_ok(door_free_async(at[i], s));
+    cr_assert(vp_enter());
+    struct vp_pool_stats stats = vp_pool_stats(vp_state.pools[0]);
+    vp_leave();
+    cr_assert_eq(stats.live_bytes, 0);
+    cr_assert_eq(stats.allocs, stats.frees);
+    door_close();
+}
