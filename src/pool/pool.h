@@ -210,6 +210,7 @@ struct vp_pool {
     uint64_t first_stream;      /* id of the first stream that freed a block worth an event; 0: none yet */
     atomic_bool several;        /* others have since: frees record their own event from now on */
     uint64_t age, serial, marks;
+    uint64_t switches;          /* how often a chunk got another current mapping */
     uint64_t moves;             /* lines->moves when the free regions were last filed anew */
 
     struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, share_slab, kept_slab, lane_slab, bins_slab;
