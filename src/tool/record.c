@@ -24,12 +24,16 @@ static void *grow(struct vp_record_array *a, size_t size) {
 
 /* ---- mappings ---- */
 
+static uint64_t home_of(const struct vp_mapping *m) {
+    return m->chunk->home ? m->chunk->home->addr : m->addr;
+}
+
 static int open_mapping(struct vp_record *r, const struct vp_mapping *m, bool current, uint32_t i) {
     struct vp_record_mapping *new = grow(&r->mappings, sizeof *new);
     uint32_t *lasting = grow(&r->lasting, sizeof *lasting);
     if (!new || !lasting || vp_map_reserve(&r->open) < 0)
         return -ENOMEM;
-    *new = (struct vp_record_mapping){ .addr = m->addr, .size = m->chunk->size, .from = i, .to = UINT32_MAX, .current = current };
+    *new = (struct vp_record_mapping){ .addr = m->addr, .size = m->chunk->size, .home = home_of(m), .from = i, .to = UINT32_MAX, .current = current };
     *lasting = (uint32_t)(r->mappings.count - 1);
     vp_map_set(&r->open, m->addr, (void *)r->mappings.count);
     return 0;
@@ -40,7 +44,7 @@ static int see_mapping(struct vp_record *r, const struct vp_mapping *m, uint32_t
     struct vp_record_mapping *all = r->mappings.items;
     uintptr_t n = (uintptr_t)vp_map_get(&r->open, m->addr);
     bool current = m->chunk->current == m;
-    if (n && all[n - 1].size == m->chunk->size && all[n - 1].current == current) {
+    if (n && all[n - 1].size == m->chunk->size && all[n - 1].current == current && all[n - 1].home == home_of(m)) {
         all[n - 1].to = i;
         return 0;
     }

@@ -17,6 +17,7 @@ struct vp_record_block {
 
 struct vp_record_mapping {
     uint64_t addr, size;
+    uint64_t home;              /* the address at which its chunk is at home: names the chunk */
     uint32_t from, to;          /* events; to: the number of events if it lasts */
     bool current;               /* its bytes count as held here; else a zombie */
 };

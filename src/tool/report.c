@@ -86,6 +86,7 @@ static void put_mappings(FILE *file, size_t input, const struct vp_record *r) {
         vp_base64_number(&b, (uint64_t)(m[i].to - m[i].from) * 2 + m[i].current);
         vp_base64_signed(&b, (int64_t)(m[i].addr - (i ? m[i - 1].addr : 0)) / (int64_t)r->granularity);
         vp_base64_number(&b, m[i].size / r->granularity);
+        vp_base64_signed(&b, (int64_t)(m[i].home - m[i].addr) / (int64_t)r->granularity);
     }
     end_column(&b);
 }

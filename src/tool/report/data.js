@@ -174,9 +174,9 @@ class Run {
 
     readMappings(column) {
         const { mappings: count, granularity } = this.about;
-        this.mapping = { addr: new Float64Array(count), size: new Float64Array(count), from: new Uint32Array(count),
-            to: new Uint32Array(count), current: new Uint8Array(count) };
-        const { addr, size, from, to, current } = this.mapping;
+        this.mapping = { addr: new Float64Array(count), size: new Float64Array(count), home: new Float64Array(count),
+            from: new Uint32Array(count), to: new Uint32Array(count), current: new Uint8Array(count) };
+        const { addr, size, home, from, to, current } = this.mapping;
         for (let i = 0; i < count; i++) {
             from[i] = (i ? from[i - 1] : 0) + column.next();
             const length = column.next();
@@ -184,6 +184,7 @@ class Run {
             to[i] = from[i] + Math.floor(length / 2);
             addr[i] = (i ? addr[i - 1] : 0) + column.signed() * granularity;
             size[i] = column.next() * granularity;
+            home[i] = addr[i] + column.signed() * granularity;
         }
         this.mapped = new Lasting(from, to, this.trace.events);
     }
@@ -247,39 +248,113 @@ class Run {
         return low;
     }
 
-    /* Stretches of addresses that were ever mapped, in order. */
-    stretches() {
-        const { addr, size } = this.mapping;
-        return unite(addr, size);
+    /* Stretches of addresses that were ever mapped, in order; or of chunks, each where it is at home. */
+    stretches(layout) {
+        const { addr, size, home } = this.mapping;
+        return unite(layout === "memory" ? home : addr, size);
+    }
+
+    /* The current mappings of a moment, by address. */
+    current(event) {
+        const { mapping } = this;
+        return this.mapped.at(event).filter(i => mapping.current[i]).sort((a, b) => mapping.addr[a] - mapping.addr[b]);
     }
 
     /*
-     * All regions of a moment, what lies under others first: zombies, then free memory, then what is live.
-     * `ref` is the block of a live one.
+     * All regions of a moment, what lies under others first. By address: zombies, then free memory, then what is live. By
+     * memory: chunks, each where it is at home, and over them the parts of live blocks. `ref` is the block of a live one.
      */
-    regions(event) {
-        const { trace, mapping } = this, regions = new Regions();
-        for (const state of [ZOMBIE, FREE])
+    regions(event, layout) {
+        const { trace, mapping } = this, regions = new Regions(), current = this.current(event);
+        if (layout === "address")
             for (const i of this.mapped.at(event))
-                if ((mapping.current[i] ? FREE : ZOMBIE) === state)
-                    regions.add(mapping.addr[i], mapping.size[i], state, -1, -1, 0, -1);
-        for (const block of trace.lasting.at(event))
-            if (this.place[block])
-                regions.add(this.place[block], this.taken[block], LIVE, trace.stream[block], event - trace.begin[block],
-                    trace.asked[block], block);
+                if (!mapping.current[i])
+                    regions.add(mapping.addr[i], mapping.size[i], ZOMBIE, -1, -1, 0, -1);
+        for (const i of current)
+            regions.add(layout === "memory" ? mapping.home[i] : mapping.addr[i], mapping.size[i], FREE, -1, -1, 0, -1);
+        for (const block of trace.lasting.at(event)) {
+            const add = (addr, size) => regions.add(addr, size, LIVE, trace.stream[block], event - trace.begin[block], trace.asked[block], block);
+            if (!this.place[block])
+                continue;
+            if (layout === "address")
+                add(this.place[block], this.taken[block]);
+            else
+                this.eachPart(current, this.place[block], this.place[block] + this.taken[block],
+                    (i, from, to) => add(mapping.home[i] + from - mapping.addr[i], to - from));
+        }
         return regions;
     }
 
-    /* Who had a free address last: the block, or -1. */
-    lastAt(address, event) {
-        const { trace, place, taken } = this;
+    /* Cuts [from, to) at the edges of the mappings that it lies in. */
+    eachPart(current, from, to, found) {
+        const { addr, size } = this.mapping;
+        let low = 0, high = current.length - 1;
+        while (low < high) {
+            const middle = (low + high + 1) >> 1;
+            if (addr[current[middle]] <= from)
+                low = middle;
+            else
+                high = middle - 1;
+        }
+        for (; low < current.length && addr[current[low]] < to; low++) {
+            const i = current[low], begin = Math.max(from, addr[i]), end = Math.min(to, addr[i] + size[i]);
+            if (begin < end)
+                found(i, begin, end);
+        }
+    }
+
+    /*
+     * Where the bytes are at an event, exactly. Which wholly free chunks wait for a stream is known at samples alone: here they
+     * are one figure, `unused`.
+     */
+    bytes(event) {
+        const { trace, mapping } = this, current = this.current(event);
+        const bytes = { live: this.live[event], held: this.held[event], internal: 0, pinned: 0, unused: 0, blocks: 0 };
+        const liveIn = new Map();
+        for (const block of trace.lasting.at(event)) {
+            if (!this.place[block])
+                continue;
+            bytes.internal += this.taken[block] - trace.asked[block];
+            bytes.blocks++;
+            this.eachPart(current, this.place[block], this.place[block] + this.taken[block],
+                (i, from, to) => liveIn.set(i, (liveIn.get(i) ?? 0) + to - from));
+        }
+        for (const i of current)
+            if (liveIn.has(i))
+                bytes.pinned += mapping.size[i] - liveIn.get(i);
+            else
+                bytes.unused += mapping.size[i];
+        return bytes;
+    }
+
+    /*
+     * Who had a free byte last: the block, or -1. The byte is known by the place of its chunk's home. A block lives within one
+     * stretch of time of the mapping that it lies in.
+     */
+    lastAt(home, event) {
+        const { trace, place, taken, mapping } = this, places = [];
+        for (let i = 0; i < mapping.from.length && mapping.from[i] <= event; i++)
+            if (mapping.current[i] && home >= mapping.home[i] && home < mapping.home[i] + mapping.size[i])
+                places.push({ address: mapping.addr[i] + home - mapping.home[i], from: mapping.from[i], to: mapping.to[i] });
         let found = -1, latest = -1;
-        for (let block = 0; block < trace.blocks && trace.begin[block] <= event; block++)
-            if (address >= place[block] && address < place[block] + taken[block] && trace.end[block] <= event && trace.end[block] > latest) {
-                latest = trace.end[block];
-                found = block;
-            }
+        for (let block = 0; block < trace.blocks && trace.begin[block] <= event; block++) {
+            const end = trace.end[block];
+            if (end > event || end <= latest)
+                continue;
+            for (const { address, from, to } of places)
+                if (address >= place[block] && address < place[block] + taken[block] && trace.begin[block] >= from && end <= to) {
+                    latest = end;
+                    found = block;
+                }
+        }
         return found;
+    }
+
+    /* The home of an address that is mapped now. */
+    homeOf(address, event) {
+        const { mapping } = this;
+        const i = this.current(event).find(k => address >= mapping.addr[k] && address < mapping.addr[k] + mapping.size[k]);
+        return i === undefined ? -1 : mapping.home[i] + address - mapping.addr[i];
     }
 }
 

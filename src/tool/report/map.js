@@ -33,8 +33,8 @@ class RegionMap {
     }
 
     /* Which addresses there are to show. */
-    layout(run) {
-        this.stretches = run.stretches();
+    layout(run, by) {
+        this.stretches = run.stretches(by);
         this.bytes = 0;
         for (const stretch of this.stretches) {
             stretch.offset = this.bytes;
@@ -45,8 +45,8 @@ class RegionMap {
 
     resize() {
         const box = this.canvas.parentElement.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
-        /* As many rows as make a pixel of about the size of a granule, within reason. */
-        const wanted = Math.ceil(this.bytes / (2 << 20) / Math.max(1, box.width) * 1.5);
+        /* As many rows as make three pixels of a granule, within reason. */
+        const wanted = Math.ceil(this.bytes / (2 << 20) / Math.max(1, box.width) * 3);
         this.rows = Math.max(ROW.least, Math.min(ROW.most, wanted));
         this.rowBytes = this.bytes / this.rows || 1;
         this.wide = Math.max(1, Math.round(box.width * ratio));
@@ -137,7 +137,8 @@ class RegionMap {
         }
         for (let i = 0; i < regions.count; i++) {
             const from = this.offset(regions.addr[i]) * scale;
-            this.paint(from, from + regions.size[i] * scale, this.colourFor(regions, i, by), regions.state[i] === LIVE);
+            const apart = regions.state[i] === LIVE && (!i || regions.ref[i] !== regions.ref[i - 1]);
+            this.paint(from, from + regions.size[i] * scale, this.colourFor(regions, i, by), apart);
         }
         const data = this.image.data;
         for (let pixel = 0, from = 0, to = 0; pixel < wide * rows; pixel++, to++) {
@@ -149,13 +150,8 @@ class RegionMap {
         context.imageSmoothingEnabled = false;
         context.clearRect(0, 0, wide, this.canvas.height);
         for (let row = 0; row < rows; row++)
-            context.drawImage(this.pixels, 0, row, this.lastPixel(row), 1,
-                0, row * (ROW.height + ROW.gap) * ratio, this.lastPixel(row), ROW.height * ratio);
+            context.drawImage(this.pixels, 0, row, wide, 1, 0, row * (ROW.height + ROW.gap) * ratio, wide, ROW.height * ratio);
         this.outline();
-    }
-
-    lastPixel() {
-        return this.wide;
     }
 
     /* A frame around the region that is pointed at. */

@@ -38,7 +38,7 @@ function figure(text, what) {
 
 const index = JSON.parse($("index").textContent);
 const inputs = [];              // read when they are first shown
-const chosen = { input: null, run: null, event: 0, colour: "state", byTime: false };
+const chosen = { input: null, run: null, event: 0, colour: "state", layout: "memory", byTime: false };
 let axis = null, charts = [], regionMap = null;
 
 /* At most once a frame, however often the pointer moves. */
@@ -63,12 +63,11 @@ function showInput(number) {
     for (const [i, button] of [...$("inputs").children].entries())
         button.setAttribute("aria-pressed", i === number);
     const isTrace = about.kind === "trace";
-    for (const id of ["tracks", "scrub", "did", "numbers"])
+    for (const id of ["tracks", "scrub", "did", "numbers", "layout"])
         $(id).hidden = !isTrace;
     $("compared").hidden = !isTrace || chosen.input.runs.length < 2;
     $("details").hidden = isTrace;
     $("notice").hidden = true;
-    $("sampled").textContent = "";
     (isTrace ? showTrace : showDump)();
 }
 
@@ -87,7 +86,6 @@ function showTrace() {
         new Chart($("ticks"), axis, drawAxis),
     ];
     /* The moment of the peak is what one wants to see first. */
-    chosen.event = chosen.run.held.indexOf(chosen.run.held.reduce((a, b) => b > a ? b : a, 0));
     chosen.event = peakOf(chosen.run.live);
     $("event").max = trace.events - 1;
     showPolicies();
@@ -127,7 +125,7 @@ function showRun() {
     $("figures").replaceChildren(
         figure(formatBytes(about.peak_live_bytes), "peak live"),
         figure(formatBytes(about.peak_held_bytes), `peak held by ${run.policy}`),
-        figure(formatShare(share), "of what was held was live, at the peaks"),
+        figure(formatShare(share), "live of what is held, at the peaks"),
         figure(formatNumber(remapCalls(run)), "calls that map or give back memory"),
         figure(formatTime(about.driver_ns / 1e3), "in the driver, modelled"));
     if (about.ooms || about.passed_on) {
@@ -140,7 +138,7 @@ function showRun() {
     $("memory").setAttribute("aria-label", `Memory over time: live up to ${formatBytes(about.peak_live_bytes)}, held up to ${formatBytes(about.peak_held_bytes)}`);
     $("waste").setAttribute("aria-label", "What is held and not live over time, by reason; the table at the end of the page has the numbers");
     $("calls").setAttribute("aria-label", `Driver calls over time: ${formatNumber(remapCalls(run))} calls that map or give back memory`);
-    regionMap.layout(run);
+    regionMap.layout(run, chosen.layout);
     redrawCharts();
     showTable(trace, run);
     setMoment(chosen.event);
@@ -172,7 +170,7 @@ function setMoment(event) {
 
 function showMoment() {
     const { input: trace, run, event } = chosen;
-    const regions = run.regions(event);
+    const regions = run.regions(event, chosen.layout);
     $("event").value = event;
     $("event").setAttribute("aria-valuetext", `event ${event}, ${formatTime(trace.time[event])}`);
     $("where").replaceChildren("event ", el("b", {}, formatNumber(event)), ` of ${formatNumber(trace.events - 1)} · ${formatTime(trace.time[event])}`);
@@ -181,8 +179,8 @@ function showMoment() {
     regionMap.selected = -1;
     hideTip();
     regionMap.draw(regions, chosen.colour, trace.events);
-    showBytes(bytesAt(run, event), run.sample.event[run.sampleAt(event)]);
-    showSizes(regions);
+    showBytes(run.bytes(event));
+    showSizes(chosen.layout === "address" ? regions : run.regions(event, "address"));
 }
 
 function describeEvent(trace, run, event) {
@@ -204,17 +202,17 @@ const REASONS = {
     pinned: "Free, but a live block lies in the same chunk.",
     pending: "Free, and another stream has yet to get past its use.",
     idle: "Free in whole chunks, ready for the next request.",
+    unused: "Free in whole chunks. What of it waits for a stream is in the chart.",
 };
 
-function showBytes(bytes, sampled) {
-    const rows = [["live", "map-live", bytes.live, "What the program has asked for and not freed."],
-        ...WASTE.map(name => [name, name, bytes[name], REASONS[name]])];
+function showBytes(bytes) {
+    const rows = [["live", "map-live", bytes.live, `Asked for and not freed${bytes.blocks === undefined ? "" : `: ${formatNumber(bytes.blocks)} blocks`}.`],
+        ...WASTE.map(name => [name, name, bytes[name], REASONS[name]]), ["idle, pending", "idle", bytes.unused, REASONS.unused]];
     fill($("bytes"), null, [
         ...rows.filter(([, , n]) => n !== undefined).map(([name, colour, n, why]) => row(el("td", {}, el("span", { class: "row" }, swatch(colour), name)),
             formatBytes(n), bytes.held ? formatShare(n / bytes.held) : "–", el("td", { class: "why" }, why))),
         row(el("th", { scope: "row" }, "held"), el("td", {}, el("b", {}, formatBytes(bytes.held))), "", el("td", { class: "why" }, "From the device, in all.")),
     ]);
-    $("sampled").textContent = sampled !== undefined && sampled !== chosen.event ? `The four reasons are as of event ${formatNumber(sampled)}.` : "";
 }
 
 function showSizes(regions) {
@@ -222,7 +220,7 @@ function showSizes(regions) {
     const most = Math.max(1, ...buckets.map(b => Math.max(b.liveBytes, b.freeBytes)));
     const meter = (bytes, colour) => el("i", { class: "meter", style: `width: ${bytes / most * 100}%; background: var(--${colour})` });
     fill($("sizes"), ["from", "", "live", "free"], buckets.map(b => row(formatBytes(2 ** b.power),
-        el("td", { class: "bar" }, b.live ? meter(b.liveBytes, "map-live") : undefined, b.free ? meter(b.freeBytes, "idle") : undefined),
+        el("td", {}, b.live ? meter(b.liveBytes, "map-live") : undefined, b.free ? meter(b.freeBytes, "idle") : undefined),
         b.live ? `${formatNumber(b.live)} · ${formatBytes(b.liveBytes)}` : "", b.free ? `${formatNumber(b.free)} · ${formatBytes(b.freeBytes)}` : "")));
     $("sizes").append(el("caption", { class: "quiet small", style: "caption-side: bottom; text-align: left; padding-top: 8px" },
         `Live blocks and free stretches by size, in powers of two. The largest free stretch is ${formatBytes(largest)}.`));
@@ -272,7 +270,7 @@ function showDevice(run) {
         figure(formatBytes(about.peak_held_bytes ?? 0), `peak held, for ${formatBytes(about.peak_live_bytes ?? 0)} live`),
         figure(formatBytes(about.largest_request ?? about.largest_free ?? 0), "largest block to be had"),
         ...about.device_total ? [figure(formatBytes(about.device_free), `free of the device's ${formatBytes(about.device_total)}`)] : []);
-    regionMap.layout(run);
+    regionMap.layout(run, "address");
     drawDump();
     showBytes({ live: about.live_bytes ?? 0, held: about.held_bytes ?? 0, ...about.waste });
     showSizes(run.all);
@@ -316,7 +314,8 @@ function showDetails(run) {
 
 function showLegend() {
     const isTrace = chosen.input instanceof Trace, item = (colour, text) => el("span", {}, swatch(colour), text);
-    const common = [item("map-free", "free"), ...isTrace ? [] : [item("map-pending", "free, waits for a stream")], item("map-zombie", "old mapping, kept for later")];
+    const common = [item("map-free", "free"), ...isTrace ? [] : [item("map-pending", "free, waits for a stream")],
+        ...isTrace && chosen.layout === "memory" ? [item("none", "not held")] : [item("map-zombie", "old mapping, kept for later")]];
     const { colour } = chosen;
     if (colour === "state") {
         $("legend").replaceChildren(item("map-live", "live"), ...common);
@@ -367,7 +366,7 @@ function describeRegion(i, address) {
         lines.push(["stream", String(regions.stream[i])], ["age", `${formatNumber(regions.age[i])} events, ${formatTime(input.time[event] - input.time[input.begin[ref]])}`],
             ["allocated", `event ${formatNumber(input.begin[ref])}`], ["freed", input.end[ref] < input.events ? `event ${formatNumber(input.end[ref])}` : "never"]);
     } else if (input instanceof Trace && state === FREE) {
-        const last = run.lastAt(address, event);
+        const last = run.lastAt(chosen.layout === "memory" ? address : run.homeOf(address, event), event);
         lines.push(...last < 0 ? [["used", "not yet"]] : [["last used for", formatBytes(input.asked[last])], ["stream", String(input.stream[last])],
             ["free for", `${formatNumber(event - input.end[last])} events, ${formatTime(input.time[event] - input.time[input.end[last]])}`]]);
     } else if (state !== ZOMBIE) {
@@ -378,9 +377,10 @@ function describeRegion(i, address) {
         if (ref.waits_for?.length)
             lines.push(["waits for", ref.waits_for.map(s => s ? `stream ${s}` : "a cudaFree").join(", ")]);
     }
-    lines.push(["address", hex(regions.addr[i])]);
-    const names = ["old mapping", "free chunk", "free, not yet usable by all", "live"];
-    return { title: `${formatBytes(regions.size[i])} ${input instanceof Trace ? names[state] : state === FREE ? "free" : names[state]}`, lines };
+    const block = input instanceof Trace && state === LIVE;
+    lines.push(["address", hex(block ? run.place[ref] : regions.addr[i])]);
+    const names = ["old mapping", "chunk, free here", "free, waits for a stream", "live"];
+    return { title: `${formatBytes(block ? run.taken[ref] : regions.size[i])} ${input instanceof Trace ? names[state] : state === FREE ? "free" : names[state]}`, lines };
 }
 
 function selectRegion(i, address, x, y) {
@@ -593,6 +593,11 @@ function start() {
     choice($("axis"), "axis", ["events", "time"], "events", option => {
         axis.byTime = chosen.byTime = option === "time";
         redrawCharts();
+    });
+    choice($("layout"), "layout", ["memory", "address"], "memory", option => {
+        chosen.layout = option;
+        regionMap.layout(chosen.run, option);
+        redrawMap();
     });
     choice($("colours"), "colours", ["state", "stream", "age"], "state", option => {
         chosen.colour = option;
