@@ -108,6 +108,7 @@ struct run {
     CUstream *streams;
     struct vp_region **blocks;
     struct vp_native native;    /* of a GPU */
+    const struct vp_line *line; /* of the last event */
     size_t live, peak_live_bytes;   /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
     struct vp_replay_result *result;
 };
@@ -125,6 +126,7 @@ static int allocate(struct run *run, const struct vp_trace_event *e) {
     int err = vp_line_get(&run->lines, run->streams[e->stream], &line);
     if (err)
         return err;
+    run->line = line;
     struct vp_request req = { .asked = e->size, .line = line, .context = line->context, .waits = VP_WAITS_EARLY };
     uint64_t begin = vp_clock_ns();
     err = vp_pool_alloc(&run->pool, &req, &run->blocks[e->block]);
@@ -157,8 +159,10 @@ static int release(struct run *run, uint32_t block, uint32_t stream) {
             return 0;
         err = vp_line_get(&run->lines, run->streams[stream], &line);
         begin = vp_clock_ns();
-        if (!err)
+        if (!err) {
+            run->line = line;
             err = vp_pool_free_async(&run->pool, r, line);
+        }
     }
     if (err)
         return err;
@@ -192,12 +196,6 @@ static void progress_end(const struct progress *p) {
         fputs("\r\033[K", stderr);
 }
 
-static int show(struct run *run, const struct vp_trace_event *e, size_t i, const struct vp_replay_watch *watch) {
-    struct vp_line *line;
-    int err = vp_line_get(&run->lines, run->streams[e->stream], &line);
-    return err ? err : watch->event(watch->context, &run->pool, i, line, run->blocks[e->block]);
-}
-
 static int drive(struct run *run, const struct vp_trace *trace, const struct vp_replay_options *o) {
     size_t total = trace->count * (size_t)o->repeat, done = 0, late_from = total - total / LATE_SHARE;
     uint64_t early_calls = 0;
@@ -212,7 +210,7 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct vp_
             progress_show(&progress, run->result, done, total);
             err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
             if (!err && o->watch)
-                err = show(run, e, i, o->watch);
+                err = o->watch->event(o->watch->context, &run->pool, i, run->line, run->blocks[e->block]);
             stream_of[e->block] = e->stream;
         }
         for (uint32_t b = 0; b < trace->blocks && !err; b++)

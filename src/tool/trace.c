@@ -171,8 +171,9 @@ static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_
         return -ENOMEM;
     if (!alloc)
         vp_map_take(&r->live, id + 1);
+    us = time_of(r, us);
     t->events[t->count++] = (struct vp_trace_event){
-        .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0, .us = time_of(r, us),
+        .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0, .us = us,
     };
     return 0;
 }

@@ -76,11 +76,13 @@ class Axis {
         return true;
     }
 
-    label(share) {
-        if (!this.byTime)
-            return formatNumber(this.event(share));
+    /* About `count` round places in the view. */
+    ticks(count) {
         const { time } = this.trace;
-        return formatTime(time[this.from] + share * (time[this.to] - time[this.from]));
+        const [from, to] = this.byTime ? [time[this.from], time[this.to]] : [this.from, this.to];
+        const width = Math.max(1, to - from);
+        return ticks(to, count * to / width, false).filter(value => value >= from && value <= to)
+            .map(value => ({ share: (value - from) / width, text: this.byTime ? formatTime(value) : formatNumber(value) }));
     }
 }
 
@@ -323,13 +325,10 @@ function drawAxis(chart) {
     const count = Math.max(2, Math.floor(chart.width / 110)), y = 4;
     context.fillStyle = colourOf("faint");
     context.textBaseline = "top";
-    const values = axis.byTime
-        ? ticks(axis.trace.time[axis.to] - axis.trace.time[axis.from], count, false).map(us => us / Math.max(1, axis.trace.time[axis.to] - axis.trace.time[axis.from]))
-        : ticks(axis.to, count * axis.to / (axis.to - axis.from), false).filter(event => event >= axis.from).map(event => axis.share(event));
-    for (const share of values) {
+    for (const { share, text } of axis.ticks(count)) {
         const x = chart.left + share * chart.width;
         context.textAlign = share < 0.02 ? "left" : share > 0.98 ? "right" : "center";
-        context.fillText(axis.label(share), x, y);
+        context.fillText(text, x, y);
     }
     if (!chart.narrow) {
         context.textAlign = "left";

@@ -96,7 +96,7 @@ class RegionMap {
         const state = regions.state[i];
         if (by === "stream" && state !== ZOMBIE && regions.stream[i] >= 0 && (state === LIVE || regions.age[i] >= 0))
             return state === LIVE ? this.colours.streams[regions.stream[i] % STREAM_COLOURS.length] : this.colours.states[state];
-        if (by === "age" && state === LIVE && regions.age[i] >= 0)
+        if (by === "age" && state !== ZOMBIE && regions.age[i] >= 0)
             return this.colours.ages[Math.min(AGES - 1, Math.floor(Math.log2(regions.age[i] + 1) / this.oldest * AGES))];
         return this.colours.states[state];
     }

@@ -68,6 +68,8 @@ function showInput(number) {
     $("compared").hidden = !isTrace || chosen.input.runs.length < 2;
     $("details").hidden = isTrace;
     $("notice").hidden = true;
+    $("footer").textContent = `vpool ${index.vpool}` + (isTrace
+        ? ". Arrow keys step through the events, with shift farther; + and − zoom, 0 shows all; p plays. With ctrl, the wheel zooms." : "");
     (isTrace ? showTrace : showDump)();
 }
 
@@ -178,9 +180,11 @@ function showMoment() {
     describeEvent(trace, run, event);
     regionMap.selected = -1;
     hideTip();
-    regionMap.draw(regions, chosen.colour, trace.events);
+    regionMap.draw(regions, chosen.colour, oldestAge());
     showBytes(run.bytes(event));
-    showSizes(chosen.layout === "address" ? regions : run.regions(event, "address"));
+    const byAddress = chosen.layout === "address" ? regions : run.regions(event, "address");
+    showSizes(byAddress);
+    showLargest(byAddress);
 }
 
 function describeEvent(trace, run, event) {
@@ -213,6 +217,16 @@ function showBytes(bytes) {
             formatBytes(n), bytes.held ? formatShare(n / bytes.held) : "–", el("td", { class: "why" }, why))),
         row(el("th", { scope: "row" }, "held"), el("td", {}, el("b", {}, formatBytes(bytes.held))), "", el("td", { class: "why" }, "From the device, in all.")),
     ]);
+}
+
+/* Who holds it: of each block the size, the stream and what is known of its age. */
+function showLargest(regions) {
+    const isTrace = chosen.input instanceof Trace;
+    const live = Array.from(regions.state.keys()).filter(i => regions.state[i] === LIVE);
+    const size = i => regions.asked[i] || regions.size[i];
+    const rows = live.sort((a, b) => size(b) - size(a)).slice(0, 8).map(i => row(formatBytes(size(i)), regions.stream[i] < 0 ? "–" : String(regions.stream[i]),
+        ...isTrace ? [`${formatNumber(regions.age[i])} events`] : [], hex(regions.addr[i])));
+    fill($("largest"), ["size", "stream", ...isTrace ? ["age"] : [], "address"], rows);
 }
 
 function showSizes(regions) {
@@ -274,12 +288,17 @@ function showDevice(run) {
     drawDump();
     showBytes({ live: about.live_bytes ?? 0, held: about.held_bytes ?? 0, ...about.waste });
     showSizes(run.all);
+    showLargest(run.all);
     showDetails(run);
 }
 
+/* What the scale of ages ends with: events of a trace, frees of a dump. */
+function oldestAge() {
+    return chosen.input instanceof Trace ? chosen.input.events : chosen.run.all.age.reduce((most, age) => Math.max(most, age), 0);
+}
+
 function drawDump() {
-    const { all } = chosen.run;
-    regionMap.draw(all, chosen.colour, all.age.reduce((most, age) => Math.max(most, age), 0));
+    regionMap.draw(chosen.run.all, chosen.colour, oldestAge());
 }
 
 function showDetails(run) {
@@ -325,7 +344,7 @@ function showLegend() {
         $("legend").replaceChildren(...streams.map(s => item(STREAM_COLOURS[s % STREAM_COLOURS.length], isTrace || s ? `stream ${s}` : "cudaMalloc")), ...common);
     } else {
         const ramp = el("i", { class: "ramp", style: `background: linear-gradient(90deg, ${AGE_COLOURS.map(name => `var(--${name})`).join(",")})` });
-        $("legend").replaceChildren(el("span", {}, "just allocated", ramp, `${formatNumber(isTrace ? chosen.input.events : 0)} events ago`), ...common);
+        $("legend").replaceChildren(el("span", {}, isTrace ? "just allocated" : "just freed", ramp, isTrace ? `${formatNumber(oldestAge())} events ago` : `freed ${formatNumber(oldestAge())} frees ago`), ...common);
     }
 }
 
@@ -386,7 +405,7 @@ function describeRegion(i, address) {
 function selectRegion(i, address, x, y) {
     if (regionMap.selected !== i) {
         regionMap.selected = i;
-        regionMap.draw(regionMap.regions, chosen.colour, chosen.input instanceof Trace ? chosen.input.events : chosen.run.all.age.reduce((most, age) => Math.max(most, age), 0));
+        regionMap.draw(regionMap.regions, chosen.colour, oldestAge());
     }
     if (i < 0) {
         hideTip();
@@ -620,7 +639,6 @@ function start() {
         redrawCharts();
         redrawMap();
     }));
-    $("footer").textContent = `vpool ${index.vpool}. Arrow keys step through the events, with shift farther; + and − zoom, 0 shows all; p plays. With ctrl, the wheel zooms.`;
     requestAnimationFrame(() => performance.mark("ready"));
 }
 
