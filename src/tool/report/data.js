@@ -261,17 +261,17 @@ class Run {
     }
 
     /*
-     * All regions of a moment, what lies under others first. By address: zombies, then free memory, then what is live. By
+     * All regions of a moment, what lies under others first, each state in order. By address: zombies, then free memory, then what is live. By
      * memory: chunks, each where it is at home, and over them the parts of live blocks. `ref` is the block of a live one.
      */
     regions(event, layout) {
         const { trace, mapping } = this, regions = new Regions(), current = this.current(event);
+        const place = layout === "memory" ? mapping.home : mapping.addr, byPlace = (a, b) => place[a] - place[b];
         if (layout === "address")
-            for (const i of this.mapped.at(event))
-                if (!mapping.current[i])
-                    regions.add(mapping.addr[i], mapping.size[i], ZOMBIE, -1, -1, 0, -1);
-        for (const i of current)
-            regions.add(layout === "memory" ? mapping.home[i] : mapping.addr[i], mapping.size[i], FREE, -1, -1, 0, -1);
+            for (const i of this.mapped.at(event).filter(k => !mapping.current[k]).sort(byPlace))
+                regions.add(place[i], mapping.size[i], ZOMBIE, -1, -1, 0, -1);
+        for (const i of [...current].sort(byPlace))
+            regions.add(place[i], mapping.size[i], FREE, -1, -1, 0, -1);
         for (const block of trace.lasting.at(event)) {
             const add = (addr, size) => regions.add(addr, size, LIVE, trace.stream[block], event - trace.begin[block], trace.asked[block], block);
             if (!this.place[block])

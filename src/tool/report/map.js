@@ -137,8 +137,12 @@ class RegionMap {
         }
         for (let i = 0; i < regions.count; i++) {
             const from = this.offset(regions.addr[i]) * scale;
+            let size = regions.size[i];
             const apart = regions.state[i] === LIVE && (!i || regions.ref[i] !== regions.ref[i - 1]);
-            this.paint(from, from + regions.size[i] * scale, this.colourFor(regions, i, by), apart);
+            /* Free neighbours, and neighbouring parts of a block, are painted as one: edges within a pixel would show. */
+            while (regions.ref[i + 1] === regions.ref[i] && regions.state[i + 1] === regions.state[i] && regions.addr[i + 1] === regions.addr[i] + regions.size[i])
+                size += regions.size[++i];
+            this.paint(from, from + size * scale, this.colourFor(regions, i, by), apart);
         }
         const data = this.image.data;
         for (let pixel = 0, from = 0, to = 0; pixel < wide * rows; pixel++, to++) {
@@ -154,13 +158,20 @@ class RegionMap {
         this.outline();
     }
 
-    /* A frame around the region that is pointed at. */
+    /* A frame around the region that is pointed at, and around the other parts of its block. */
     outline() {
-        const { context, ratio, regions, selected } = this;
+        const { context, regions, selected } = this;
         if (selected < 0 || selected >= regions.count)
             return;
-        const from = this.offset(regions.addr[selected]), to = from + regions.size[selected];
         context.fillStyle = colourOf("ink");
+        for (let i = 0; i < regions.count; i++)
+            if (i === selected || (regions.ref[i] !== -1 && regions.ref[i] === regions.ref[selected]))
+                this.frame(i);
+    }
+
+    frame(i) {
+        const { context, ratio, regions } = this;
+        const from = this.offset(regions.addr[i]), to = from + regions.size[i];
         for (let row = Math.floor(from / this.rowBytes); row * this.rowBytes < to; row++) {
             const left = Math.max(0, from - row * this.rowBytes) / this.rowBytes * this.wide;
             const right = Math.min(this.rowBytes, to - row * this.rowBytes) / this.rowBytes * this.wide;
