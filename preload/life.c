@@ -4,6 +4,7 @@
 #include "adopt.h"
 #include "api/api.h"
 #include "base/options.h"
+#include "dumper.h"
 #include "early.h"
 
 /*
@@ -31,4 +32,5 @@ void vp_life_opened(void)
 {
     pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child);
     vp_adopt_report();
+    vp_dumper_start();
 }

@@ -10,13 +10,14 @@ import sysconfig
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
-# Program, source, how it gets the CUDA runtime.
+# Program, source, how it gets the CUDA runtime, and which of CUDA's libraries it uses.
 PROGRAMS = [
     ("context", "context.cu", "static"),
     ("pairs", "pairs.cu", "static"),
     ("churn-static", "churn.cu", "static"),
     ("churn-shared", "churn.cu", "shared"),
     ("stress", "stress.cu", "static"),
+    ("libraries", "libraries.cu", "shared", "cublas", "cufft", "cusolver", "curand"),
 ]
 
 
@@ -56,18 +57,25 @@ def nvcc():
     return found
 
 
-def runtime_folder():
-    """Where libcudart.so.N lies: in the toolkit, else among Python's packages. None: left to the loader."""
+def folders(kind):
+    """Where CUDA's headers ("include") or libraries ("lib") lie: in the toolkit, and among Python's packages."""
     toolkit = os.path.dirname(os.path.dirname(os.path.realpath(nvcc())))
     packages = sysconfig.get_paths()["purelib"]
-    for pattern in (f"{toolkit}/lib64", f"{toolkit}/targets/*/lib", f"{packages}/nvidia/*/lib"):
-        for folder in sorted(glob.glob(pattern)):
-            if glob.glob(folder + "/libcudart.so.*"):
-                return folder
-    return None
+    return [folder for pattern in (f"{toolkit}/{kind}64", f"{toolkit}/{kind}", f"{toolkit}/targets/*/{kind}",
+                                   f"{packages}/nvidia/*/{kind}")
+            for folder in sorted(glob.glob(pattern))]
 
 
-def compile_one(into, architecture, name, source, runtime):
+def folder_of(library):
+    """Where lib<library>.so.N lies. None: left to the loader."""
+    return next((folder for folder in folders("lib") if glob.glob(f"{folder}/lib{library}.so.*")), None)
+
+
+def runtime_folder():
+    return folder_of("cudart")
+
+
+def compile_one(into, architecture, name, source, runtime, *libraries):
     program, source = os.path.join(into, name), os.path.join(HERE, source)
     newest = max(os.path.getmtime(path) for path in glob.glob(HERE + "/*.cu*"))
     if os.path.exists(program) and os.path.getmtime(program) > newest:
@@ -75,21 +83,26 @@ def compile_one(into, architecture, name, source, runtime):
     argv = [nvcc(), "-O2", "-std=c++17", "-cudart", runtime, "-o", program, source]
     if architecture:
         argv.insert(1, "-arch=" + architecture)
-    folder = runtime_folder()
-    if runtime == "shared" and folder:
-        argv += ["-L" + linkable(folder, into), "-Xlinker", "-rpath", "-Xlinker", folder]
+    if libraries:
+        argv += [f"-I{folder}" for folder in folders("include")]
+    for library in ("cudart", *libraries) if runtime == "shared" else libraries:
+        folder = folder_of(library)
+        if folder:
+            argv += ["-L" + linkable(folder, library, into), "-Xlinker", "-rpath", "-Xlinker", folder]
+        if library != "cudart":
+            argv.append("-l" + library)
     call(argv)
 
 
-def linkable(folder, into):
-    """A folder where the linker finds libcudart.so; Python's packages have the numbered name alone."""
-    if os.path.exists(folder + "/libcudart.so"):
+def linkable(folder, library, into):
+    """A folder where the linker finds lib<library>.so; Python's packages have the numbered name alone."""
+    if os.path.exists(f"{folder}/lib{library}.so"):
         return folder
     links = os.path.join(into, "lib")
     os.makedirs(links, exist_ok=True)
-    link = os.path.join(links, "libcudart.so")
+    link = os.path.join(links, f"lib{library}.so")
     if not os.path.lexists(link):
-        os.symlink(sorted(glob.glob(folder + "/libcudart.so.*"))[-1], link)
+        os.symlink(sorted(glob.glob(f"{folder}/lib{library}.so.*"))[-1], link)
     return links
 
 

@@ -21,6 +21,8 @@ class Row:
     context: str = "cuda"     # whose empty context stands in its ratio: cuda or torch
     repeat: int = 1           # rows that follow each other with the same number above 1 take turns
     table: bool = True
+    section: str = "core"
+    limit: float = 120        # seconds that it may take
     runs: list = field(default_factory=list)
     skipped: str = ""         # why it has no runs
 
@@ -82,6 +84,39 @@ def workload_rows(name, argv, turns):
             Row(f"{name}, expandable", argv, like=base,
                 env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **more),
             Row(f"{name}, vpool", argv, like=base, preload=True, **more)]
+
+
+SECTIONS = {
+    "core": "examples and test programs by each way to CUDA, PyTorch, JAX, CuPy, numba, stress, cost of a call",
+    "software": "CUDA's libraries, all of PyTorch's operators, compute-sanitizer",
+    "soak": "mixed programs for eight minutes (only if asked for)",
+}
+LONG = ("soak",)
+
+
+def software_rows(work, quick):
+    """Programs of others, each bare and under libvpool.so, with the same results."""
+    build = os.path.dirname(work)
+    rows = []
+
+    def both(name, argv, **more):
+        rows.append(Row(name + ", bare", argv, section="software", **more))
+        rows.append(Row(name + ", vpool", argv, section="software", preload=True, like=name + ", bare", **more))
+
+    both("CUDA's libraries", [os.path.join(work, "libraries"), "8" if quick else "40"], tolerance=1e-9)
+    both("PyTorch's operators", script("torch_ops.py", "--every", "8" if quick else "1"), context="torch", limit=240)
+    for name in "train_driver", "train_runtime":
+        both(f"{name}, sanitized", script("sanitize.py", os.path.join(build, "examples", name), "--scale", "4"))
+    both("test program, sanitized", script("sanitize.py", os.path.join(work, "churn-static"), "500"))
+    return rows
+
+
+def soak_rows(work, seconds):
+    others = [os.path.join(work, "churn-static") + " 20000", os.path.join(work, "stress") + " --seconds 10",
+              f"{sys.executable} {os.path.join(HERE, 'cupy_arrays.py')}",
+              f"{sys.executable} {os.path.join(HERE, 'numba_vectors.py')}"]
+    return [Row("soak, vpool", script("soak.py", "--seconds", str(seconds), *others), preload=True, context="torch",
+                section="soak", limit=seconds + 90)]
 
 
 def all_rows(work, runtime_folder, quick):
@@ -147,7 +182,7 @@ def all_rows(work, runtime_folder, quick):
     rows.append(Row("call pairs, bare", compiled("pairs")))
     rows.append(Row("call pairs, vpool", compiled("pairs"), preload=True))
     rows.append(Row("64 MiB pairs, vpool", compiled("pairs", "sync_64m"), preload=True))
-    return rows
+    return rows + software_rows(work, quick) + soak_rows(work, 60 if quick else 480)
 
 
 # ---- is a row right?
@@ -174,6 +209,8 @@ def verdict(row, rows):
     if not row.runs:
         return None, row.skipped or "not run"
     for run in row.runs:
+        if run.skipped:
+            return None, run.skipped
         if run.code is None:
             return False, "TIMED OUT"
         if run.code != 0:

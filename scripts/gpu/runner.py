@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from device import Peak, idle_use
 
-ROW_LIMIT_S = 120
+SKIPPED = 77         # exit status of a program that cannot run on this machine, and says why in its result
 LOG_LIMIT = 200_000  # bytes of a program's output that go to the log
 
 # A setting left over in the caller's environment would change what a row means.
@@ -32,6 +32,11 @@ class Run:
     @property
     def worked(self):
         return self.code == 0 and bool(self.result) and self.result.get("ok", True)
+
+    @property
+    def skipped(self):
+        """Why it could not run on this machine."""
+        return self.result.get("skipped", "skipped") if self.code == SKIPPED else ""
 
     @property
     def live(self):
@@ -59,7 +64,7 @@ class Runner:
     def time_left(self):
         return self.deadline - time.monotonic()
 
-    def run(self, argv, preload=False, env=None, limit=ROW_LIMIT_S):
+    def run(self, argv, preload=False, env=None, limit=120):
         self.count += 1
         base = os.path.join(self.work, f"run-{self.count}")
         added = dict(env or {})
@@ -132,11 +137,11 @@ def run_rows(runner, rows, problems, started):
         if runner.time_left() < 5:
             row.skipped = "no time left"
             continue
-        run = runner.run(row.argv, preload=row.preload, env=row.env)
+        run = runner.run(row.argv, preload=row.preload, env=row.env, limit=row.limit)
         row.runs.append(run)
         say(f"[{time.monotonic() - started:6.1f} s] {row.name:32} {run.seconds:6.1f} s"
-            f"{'' if run.worked else '  FAILED'}")
-        if not run.worked:
+            f"{'  ' + run.skipped if run.skipped else '' if run.worked else '  FAILED'}")
+        if not run.worked and not run.skipped:
             say(f"    {run.command}\n    exit {run.code}; the end of what it said:\n" +
                 "\n".join("    | " + line for line in run.errors.splitlines()))
 

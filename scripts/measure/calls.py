@@ -153,6 +153,32 @@ def recording(suffix):
     return Probe(f"recording{suffix}", False, [(what, "<= 100 ns")], measure)
 
 
+# ---- being watched
+
+WATCHED = "a pair with everything on (VPOOL_TRACE, VPOOL_PAGE, VPOOL_DUMP)"
+UNWATCHED = "a pair with nothing on but VPOOL_PAGE, as by default"
+
+
+def watching(bench):
+    """What a pair costs more with all that there is to see a program by, and with what is on by default."""
+    folder = bench.simulated.work
+    nothing = {"VPOOL_PAGE": "0"}
+    everything = {"VPOOL_PAGE": "1", "VPOOL_TRACE": os.path.join(folder, "watched.csv"),
+                  "VPOOL_DUMP": "exit,oom,signal,every:3600", "VPOOL_DUMP_FILE": os.path.join(folder, "watched.json")}
+    settings = {"none": nothing, "default": {}, "all": everything}
+    times = {name: [] for name in settings}
+    for turn in range(2 * TURNS + 1):
+        for name, env in settings.items():
+            times[name].append(worked(bench.simulate("bench_doors", "pair_64k", env=env)).result["pair_64k"])
+    if not was_recorded(everything["VPOOL_TRACE"]):
+        raise Failed("nothing was recorded")
+    os.remove(everything["VPOOL_TRACE"])
+    pair = {name: statistics.median(values) for name, values in times.items()}
+    more, default = pair["all"] - pair["none"], pair["default"] - pair["none"]
+    return [Goal(WATCHED, f"{more:+.0f} ns ({pair['none']:.0f} without, {pair['all']:.0f} with)", "<= +100 ns", more <= 100),
+            Goal(UNWATCHED, f"{default:+.1f} ns ({pair['none']:.1f} without, {pair['default']:.1f} with)", "<= +2 ns", default <= 2)]
+
+
 # ---- on a GPU
 
 def bare_and_vpool(bench, program, group):
@@ -240,6 +266,7 @@ def probes():
                                   ("metadata of a further mapping", "<= 64 bytes")], metadata),
         recording(""),
         recording(".gz"),
+        Probe("being watched", False, [(WATCHED, "<= +100 ns"), (UNWATCHED, "<= +2 ns")], watching),
         device_pair(same, "pair", 150, 4),
         device_pair(several, "streams", 350),
         device_pair(in_turn, "inturn", None),

@@ -1,6 +1,7 @@
 /* Allocation and release, and the state behind them. */
 #include "api/api_private.h"
 
+#include "api/dump.h"
 #include "base/clock.h"
 
 #include <errno.h>
@@ -65,6 +66,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     int err = 0;
     if (atomic_load(&vp_state.phase) == VP_CLOSED) {
         vp_options_announce();
+        vp_dump_plan();
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
         if (!err) {
             vp_lines_init(&vp_state.lines, &vp_state.drv);
@@ -287,6 +289,8 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
         served = answer(pool, err, r, NULL, out, res);
     }
     vp_leave();
+    if (served && *res == CUDA_ERROR_OUT_OF_MEMORY)
+        vp_oom_explain(pool->device, size, 0);
     return served;
 }
 
@@ -315,7 +319,9 @@ static int stream_waits(const struct vp_mempool *mp) {
 
 bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream, CUresult *res) {
     bool served = false;
+    struct vp_pool *pool = NULL;
     struct vp_line *line;
+    uint64_t id = 0;
     if (!out || !size)
         return false;
     if (vp_fast_alloc(out, size, handle, stream)) {
@@ -327,16 +333,19 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
     vp_state.doors |= 1u << (handle ? VP_PASSED_cuMemAllocFromPoolAsync : VP_PASSED_cuMemAllocAsync);
     if (!vp_line_get(&vp_state.lines, stream, &line) && vp_state_pool(line->context->device)) {
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[line->context->device];
-        struct vp_pool *pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
+        pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
         if (pool) {
             struct vp_request req = { .asked = size, .line = line, .context = line->context, .owner = mp, .waits = stream_waits(mp) };
             struct vp_region *r = NULL;
             int err = allocate(pool, &req, &r);
             served = answer(pool, err, r, line, out, res);
             vp_fast_know(stream, handle, line, mp);
+            id = line->id;
         }
     }
     vp_leave();
+    if (served && *res == CUDA_ERROR_OUT_OF_MEMORY)
+        vp_oom_explain(pool->device, size, id);
     return served;
 }
 

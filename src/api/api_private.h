@@ -49,6 +49,7 @@ struct vp_state {
     struct vp_list mempools;
     struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab;
+    int dump_signal;            /* asks this process for a dump; 0: none does */
     struct vp_others others[VP_DEVICES];
     struct vp_map other_handles;    /* struct vp_other by handle: others.c */
     struct vp_slab other_slab;

@@ -1,6 +1,7 @@
 /* What happens to streams, contexts, captures, peers and the process; and what outsiders may do to us. */
 #include "api/api_private.h"
 
+#include "api/dump.h"
 #include "pool/lane.h"
 
 #include <sched.h>
@@ -212,6 +213,7 @@ void vp_api_fork_child(void) {
     bool used = false;
     pthread_mutex_init(&vp_state.lock, NULL);
     vp_page_leave_to_parent();
+    vp_dump_fork_child();
     for (int dev = 0; dev < VP_DEVICES; dev++)
         used |= vp_state.pools[dev] != NULL;
     if (used)
@@ -224,6 +226,8 @@ void vp_api_exit(void) {
         return;
     vp_pressure_stop();
     vp_page_remove();
+    vp_dump_end();
+    vp_oom_end();
     vp_stats_write();
     vp_trace_end();
 }

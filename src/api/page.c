@@ -122,6 +122,7 @@ static void create_page(void) {
         page->size = VP_PAGE_SIZE;
         page->pid = (uint32_t)getpid();
         page->namespace = vp_process_namespace();
+        page->dump_signal = (uint32_t)vp_state.dump_signal;
         page->began = (uint64_t)time(NULL);
         vp_process_read(0, &page->process);
         snprintf(page->release, sizeof page->release, "%s", VP_VERSION);

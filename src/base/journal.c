@@ -192,6 +192,11 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
     void *mem = mmap(NULL, 2 * step_of(j), PROT_READ | PROT_WRITE, MAP_SHARED, j->fd, base);
     if (mem == MAP_FAILED)
         return -errno;
+#ifdef MADV_POPULATE_WRITE
+    /* All pages at once cost a quarter of what they cost one after the other, at the line that comes to each. Older kernels do
+     * not know it; the pages come by themselves then. */
+    (void)madvise(mem, 2 * step_of(j), MADV_POPULATE_WRITE);
+#endif
     if (j->window)
         munmap(j->window, 2 * step_of(j));
     j->window = mem;

@@ -39,6 +39,10 @@ static void put_text(struct vp_json *json, const char *text)
 
 static void put_newline(struct vp_json *json)
 {
+    if (json->row) {
+        put_text(json, " ");
+        return;
+    }
     put_text(json, "\n");
     for (unsigned i = 0; i < json->depth; i++)
         put_text(json, "  ");
@@ -119,6 +123,8 @@ static void end_group(struct vp_json *json, const char *bracket)
     json->depth--;
     if (!json->empty)
         put_newline(json);
+    if (json->depth < json->row)
+        json->row = 0;
     json->empty = false;
     put_text(json, bracket);
 }
@@ -138,6 +144,13 @@ int vp_json_finish(struct vp_json *json)
 void vp_json_begin_object(struct vp_json *json, const char *key)
 {
     begin_group(json, key, "{");
+}
+
+void vp_json_begin_row(struct vp_json *json, const char *key)
+{
+    vp_json_begin_object(json, key);
+    if (!json->row)
+        json->row = json->depth;
 }
 
 void vp_json_end_object(struct vp_json *json)

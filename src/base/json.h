@@ -23,6 +23,7 @@ struct vp_json {
     char *buffer;
     size_t size, used;
     unsigned depth;
+    unsigned row; /* depth of the object that stands on one line; 0: none does */
     bool empty; /* nothing stands yet in the innermost object or array */
 };
 
@@ -36,6 +37,9 @@ int vp_json_finish(struct vp_json *json);
 
 void vp_json_begin_object(struct vp_json *json, const char *key);
 void vp_json_end_object(struct vp_json *json);
+/* An object that stands on one line with all that is in it: for one of many in an array, not for the whole
+ * text. It ends like any other. */
+void vp_json_begin_row(struct vp_json *json, const char *key);
 void vp_json_begin_array(struct vp_json *json, const char *key);
 void vp_json_end_array(struct vp_json *json);
 

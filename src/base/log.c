@@ -27,6 +27,19 @@ static atomic_uint said[VP_LOG_LEVELS];
  * reaches it without a call that could allocate. */
 static _Thread_local bool busy __attribute__((tls_model("initial-exec")));
 
+static void write_all(const char *text, size_t count)
+{
+    while (count) {
+        ssize_t wrote = write(STDERR_FILENO, text, count);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return; /* nobody to tell, and nowhere to tell it */
+        text += wrote;
+        count -= (size_t)wrote;
+    }
+}
+
 static void __attribute__((format(printf, 1, 0))) write_line(const char *format, va_list arguments)
 {
     if (busy)
@@ -44,15 +57,18 @@ static void __attribute__((format(printf, 1, 0))) write_line(const char *format,
         used += (size_t)wanted;
     }
     line[used++] = '\n'; /* where the terminator stood */
+    write_all(line, used);
+    errno = kept;
+    busy = false;
+}
 
-    for (size_t done = 0; done < used;) {
-        ssize_t wrote = write(STDERR_FILENO, line + done, used - done);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            break; /* nobody to tell, and nowhere to tell it */
-        done += (size_t)wrote;
-    }
+void vp_log_block(const char *text)
+{
+    if (busy || !vp_log_shows(VP_LOG_WARN))
+        return;
+    busy = true;
+    int kept = errno;
+    write_all(text, strlen(text));
     errno = kept;
     busy = false;
 }

@@ -29,6 +29,9 @@ void vp_log(enum vp_log_level level, const char *format, ...) __attribute__((for
 /* The same for what the user has asked for outright (a summary, a listing): neither level nor cap applies. */
 void vp_log_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Some lines that belong together, each ended by a newline, written at once: at warn level, and uncapped. */
+void vp_log_block(const char *text);
+
 /* Says it the first time that this line of the source is reached, and never again. */
 #define vp_log_once(level, ...)                          \
     do {                                                 \

@@ -26,6 +26,12 @@
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).") \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
       "Records each allocation and free served, for vpool replay (%p in the name is the process id).") \
+    X(STRING, dump, "VPOOL_DUMP", "", "exit, oom, signal, every:SECONDS", \
+      "When a dump of the pool is written: a list of these words.") \
+    X(STRING, dump_file, "VPOOL_DUMP_FILE", "vpool-%p-%n.txt", "FILE, FILE.json", \
+      "Where to: %p is the process id, %n the dump's number, %d the device (a file for each); .json: as JSON.") \
+    X(ENUM, dump_signal, "VPOOL_DUMP_SIGNAL", "SIGUSR2", "SIGUSR2, SIGUSR1, SIGHUP, SIGQUIT", \
+      "The signal that asks for a dump, if the program has no handler for it.") \
     X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \
       "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.") \
     X(BOOL, adopt, "VPOOL_ADOPT", "1", "0, 1", \
@@ -68,6 +74,7 @@ enum vp_policy_choice {
     VP_POLICY_GMLAKE,
     VP_POLICY_NATIVE
 };
+enum vp_dump_signal_choice { VP_DUMP_SIGUSR2, VP_DUMP_SIGUSR1, VP_DUMP_SIGHUP, VP_DUMP_SIGQUIT };
 enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER };
 
 /* Strings are copied: some programs write over the memory that their environment came in (setproctitle). */

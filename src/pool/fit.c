@@ -151,6 +151,7 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
     r->context = req->context;
     r->owner = req->owner;
     r->lane = NULL;
+    r->stream = req->line ? req->line->id : 0;
     if (pool->config.account && r->owner)
         pool->config.account(r->owner, r->asked, true);
     pool->stats.allocs++;

@@ -209,6 +209,7 @@ bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line 
     }
     push(lane, &fresh);
     block->lane = lane;
+    block->stream = line->id;
     if (cond) {
         lane->parked[lane->count - 1].cond = *cond;
         *cond = (vp_cond){ 0 };

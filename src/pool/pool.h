@@ -69,6 +69,7 @@ struct vp_region {
             struct vp_context *context;
             void *owner;        /* the memory pool it counts for; not touched here */
             struct vp_lane *lane;   /* that may hold it, or has; NULL: the library's lock alone guards it */
+            uint64_t stream;    /* id of the line that has it, or that may take it from its lane; 0: cudaMalloc */
         };
         struct vp_list holes;   /* hole: vp_space.holes */
     };

@@ -73,7 +73,7 @@ def top(*args):
     return found[0] if found else None
 
 
-def until(what, seconds=5):
+def until(what, seconds=30):
     """Waits until it is true, and says how long that took; None if it never was."""
     begin = time.monotonic()
     while time.monotonic() - begin < seconds:
@@ -168,10 +168,16 @@ def run_refuses_wrong_arguments():
 # ---- top ----
 
 def top_shows_a_program_at_once():
-    begin = time.monotonic()
+    def seconds():
+        """From the start to the first sight of it."""
+        begin = time.monotonic()
+        with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+            assert until(lambda: top(guest.pid)) is not None
+            return time.monotonic() - begin
+
+    # Within a second; a machine that has much else to do may need another try.
+    assert any(seconds() < 1 + 2 * bool(RUNTIMES) for _ in range(10))
     with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
-        seen = until(lambda: top(guest.pid), 3)
-        assert seen is not None and time.monotonic() - begin < 1 + 2 * bool(RUNTIMES), (seen, time.monotonic() - begin)
         shown = top(guest.pid)
         device = shown["devices"][0]
         assert shown["pid"] == guest.pid and shown["program"] == "guest" and shown["policy"] == "vpool", shown
@@ -188,7 +194,7 @@ def top_forgets_the_dead():
         assert top(guest.pid)
         guest.process.send_signal(signal.SIGKILL)
         guest.process.wait()
-        assert os.path.exists(page(guest.pid))
+        # Its page may be gone already: any program that starts under vpool meanwhile sweeps, one of another test too.
         assert top() is None or guest.pid not in [p["pid"] for p in json.loads(vpool("top", "--json")[1])["processes"]]
         assert not os.path.exists(page(guest.pid))
         assert vpool("top", "--json", guest.pid)[0] == 1
@@ -218,7 +224,6 @@ def a_page_is_not_taken_for_anothers():
         assert not os.path.exists(page(os.getpid()))
     with Guest("open", "alloc=5", "exec", last="alloc=5") as guest:
         assert until(lambda: b"sleep" in open(f"/proc/{guest.pid}/cmdline", "rb").read())
-        assert os.path.exists(page(guest.pid))
         assert top(guest.pid) is None and not os.path.exists(page(guest.pid))
 
 
@@ -313,7 +318,7 @@ class Terminal:
     def size(self, rows, columns):
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def read(self, pattern, seconds=5):
+    def read(self, pattern, seconds=30):
         """Reads on until the pattern has come; what came since the last time."""
         begin, text = time.monotonic(), ""
         while time.monotonic() - begin < seconds:
@@ -378,6 +383,21 @@ def top_trims():
         assert until(lambda: top(guest.pid)["devices"][0]["held_bytes"] < 48 * MIB), top(guest.pid)
         terminal.press(b"q")
         terminal.end()
+
+
+def top_asks_for_dumps():
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"VPOOL_DUMP": "signal", "VPOOL_DUMP_FILE": f"{folder}/%n.json"}
+        with Guest("open", "alloc=5", "sleep=60", last="alloc=5", env=asked) as guest:
+            terminal = Terminal(guest.pid)
+            terminal.read("guest")
+            terminal.press(b"d")
+            terminal.read("was asked for a dump")
+            assert until(lambda: os.path.exists(f"{folder}/1.json"))
+            with open(f"{folder}/1.json") as file:
+                assert json.load(file)["reason"] == "signal"
+            terminal.press(b"q")
+            terminal.end()
 
 
 def top_refuses_wrong_arguments():
@@ -545,7 +565,7 @@ TESTS = {
             run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
-            top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_refuses_wrong_arguments],
+            top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_refuses_wrong_arguments],
     "doctor": [doctor_finds_all_well, doctor_misses_the_driver, doctor_knows_what_a_device_lacks, doctor_reads_the_environment,
                doctor_tells_what_a_program_did, doctor_tells_what_was_not_served, doctor_sees_obstacles, doctor_cleans_up,
                doctor_refuses_wrong_arguments],

@@ -1,0 +1,124 @@
+/*
+ * Dumps by signal and by time are made by a thread of their own: the handler only wakes it, so that a signal
+ * never finds the pool half-way through an operation. The thread takes no signals, calls nothing of CUDA, and
+ * ends with the process. A forked child has none, and makes no such dumps; a signal does nothing there.
+ */
+#include "dumper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include "api/dump.h"
+#include "base/log.h"
+
+/* Room for the formatting of a line and the JSON writer's buffer, many times. */
+enum { STACK = 512 << 10 };
+
+static sem_t wake;
+
+static void on_signal(int number)
+{
+    int kept = errno;
+
+    (void)number;
+    vp_dump_ask();
+    sem_post(&wake);
+    errno = kept;
+}
+
+static void advance(struct timespec *t, uint64_t ms)
+{
+    t->tv_sec += (time_t)(ms / 1000);
+    t->tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t->tv_nsec >= 1000000000) {
+        t->tv_nsec -= 1000000000;
+        t->tv_sec++;
+    }
+}
+
+/* Until the next time, or until it was woken: then true. Without a time it waits for as long as it takes. */
+static bool woken_before(uint64_t every_ms, const struct timespec *next)
+{
+    int error;
+
+    do
+        error = every_ms ? sem_clockwait(&wake, CLOCK_MONOTONIC, next) : sem_wait(&wake);
+    while (error && errno == EINTR);
+    return !error;
+}
+
+static void *run(void *unused)
+{
+    const uint64_t every_ms = vp_dump_plan()->every_ms;
+    struct timespec next, now;
+
+    (void)unused;
+    pthread_setname_np(pthread_self(), "vpool-dump");
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    advance(&next, every_ms);
+    for (;;) {
+        if (woken_before(every_ms, &next)) {
+            vp_dump_answer();
+            continue;
+        }
+        vp_dump_make(VP_DUMP_EVERY);
+        /* One that took longer than it may is followed by a whole pause. */
+        advance(&next, every_ms);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec > next.tv_nsec)) {
+            next = now;
+            advance(&next, every_ms);
+        }
+    }
+    return NULL;
+}
+
+static bool start_thread(void)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int error;
+
+    sem_init(&wake, 0, 0);
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&thread, &attributes, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (error)
+        vp_log(VP_LOG_WARN, "VPOOL_DUMP: no thread is to be had: no dumps by signal or time");
+    return !error;
+}
+
+static void start_handler(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
+    int number = vp_dump_signal();
+
+    sigemptyset(&action.sa_mask);
+    if (sigaction(number, NULL, &theirs))
+        return;
+    if ((theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL) {
+        vp_log(VP_LOG_WARN, "VPOOL_DUMP=signal: the program handles SIG%s itself: no dumps by signal "
+               "(VPOOL_DUMP_SIGNAL names another)", sigabbrev_np(number));
+        return;
+    }
+    if (!sigaction(number, &action, NULL))
+        vp_dump_by(number);
+}
+
+void vp_dumper_start(void)
+{
+    const struct vp_dump_plan *plan = vp_dump_plan();
+
+    if ((plan->when[VP_DUMP_SIGNAL] || plan->when[VP_DUMP_EVERY]) && start_thread() &&
+        plan->when[VP_DUMP_SIGNAL])
+        start_handler();
+}
