@@ -217,6 +217,7 @@ struct vp_pool {
     atomic_bool several;        /* others have since: frees record their own event from now on */
     bool stricts;               /* there may be strict requests: who freed what is kept */
     uint64_t age, serial, marks;
+    uint64_t switches;          /* how often a chunk got another current mapping */
     uint64_t moves;             /* lines->moves when the free regions were last filed anew */
 
     struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, share_slab, kept_slab, lane_slab, bins_slab;

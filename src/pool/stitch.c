@@ -56,6 +56,7 @@ void vp_mapping_switch(struct vp_pool *pool, struct vp_mapping *to) {
     here->index = NULL;
     pool->away -= chunk->current != chunk->home;
     chunk->current = to;
+    pool->switches++;
     pool->away += chunk->current != chunk->home;
     vp_region_join(pool, from);
     vp_region_join(pool, here);

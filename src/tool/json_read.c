@@ -106,10 +106,14 @@ static bool read_value(struct reader *r, int depth) {
     return true;
 }
 
-bool vp_json_read(const char *text, vp_json_value_fn *value, void *context) {
+const char *vp_json_fault(const char *text, vp_json_value_fn *value, void *context) {
     struct reader r = { .at = text, .value = value, .context = context };
     if (!read_value(&r, 0))
-        return false;
+        return r.at;
     skip_space(&r);
-    return !*r.at;
+    return *r.at ? r.at : NULL;
+}
+
+bool vp_json_read(const char *text, vp_json_value_fn *value, void *context) {
+    return !vp_json_fault(text, value, context);
 }

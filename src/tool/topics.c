@@ -110,6 +110,24 @@ const struct vp_help_topic vp_help_topics[] = {
       "\n"
       "What was shared is given back to the device when it is freed, and to no other\n"
       "allocation: the other process may still look at it.\n" },
+    { "reports", "Pictures of a program's memory",
+      "  VPOOL_TRACE=run.csv.gz vpool run -- python train.py\n"
+      "  vpool report --policy vpool,bfc run.csv.gz\n"
+      "\n"
+      "writes report.html, one file that needs no network: memory over time under each\n"
+      "policy, a map of all regions at any moment, sizes, where memory is lost, and\n"
+      "driver calls. The trace is replayed on the simulated driver, so no GPU is\n"
+      "needed, and driver times are modelled. Dumps in JSON (vpool help dumps) can be\n"
+      "given, too, and show their one moment.\n"
+      "\n"
+      "  internal  lost to rounding inside live blocks\n"
+      "  pinned    free, but a live block lies in the same chunk\n"
+      "  pending   free in whole chunks, some part of which waits for another stream\n"
+      "  idle      free in whole chunks, ready for the next request\n"
+      "\n"
+      "In the page, arrow keys step through the events, with shift farther; + and -\n"
+      "zoom, 0 shows all, p plays. vpool export writes the same for other viewers:\n"
+      "Perfetto, PyTorch's memory_viz, and RMM's log.\n" },
     { "page", "What vpool top reads",
       "A process that has allocated publishes one page of figures, as\n"
       "/dev/shm/vpool-UID-PID, readable by its user alone. It is removed when the\n"

@@ -22,6 +22,7 @@ struct reader {
     bool rmm;
     struct vp_map live;         /* id + 1 -> number of the block + 1 */
     struct vp_map streams;      /* stream + 1 -> number + 1 */
+    uint64_t first_us, last_us;
     char *message;
     size_t message_room;
 };
@@ -137,7 +138,20 @@ static int number_of(struct vp_map *map, uint64_t key, uint32_t *count, uint32_t
     return 0;
 }
 
-static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_t stream) {
+/* Threads write their events a little out of order, and RMM's clock begins anew at midnight. */
+static uint64_t time_of(struct reader *r, uint64_t us) {
+    static const uint64_t DAY = UINT64_C(86400000000);
+    if (!r->trace->count)
+        r->first_us = us;
+    us -= r->first_us;
+    if (r->rmm)
+        us = (us + DAY) % DAY + r->last_us / DAY * DAY;
+    if (r->rmm && us + DAY / 2 < r->last_us)
+        us += DAY;
+    return r->last_us = us > r->last_us && us < UINT64_MAX / 2 ? us : r->last_us;
+}
+
+static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_t stream, uint64_t us) {
     struct vp_trace *t = r->trace;
     uint32_t block, s;
     if (t->count == r->room) {
@@ -157,8 +171,9 @@ static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_
         return -ENOMEM;
     if (!alloc)
         vp_map_take(&r->live, id + 1);
+    us = time_of(r, us);
     t->events[t->count++] = (struct vp_trace_event){
-        .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0,
+        .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0, .us = us,
     };
     return 0;
 }
@@ -182,7 +197,13 @@ static int our_line(struct reader *r, char *line) {
         return fault(r, "'%.40s' is no stream", f[3]);
     if (!number(f[4], 10, &us))
         return fault(r, "'%.40s' is no time", f[4]);
-    return add(r, alloc, id, size, stream);
+    return add(r, alloc, id, size, stream, us);
+}
+
+/* HH:MM:SS.micros, or with a colon for the point, in microseconds; 0 of anything else: RMM has had others, and no reader needs it. */
+static uint64_t clock_time(const char *text) {
+    unsigned h, m, s, us;
+    return sscanf(text, "%2u:%2u:%2u%*1[.:]%6u", &h, &m, &s, &us) == 4 ? (h * 3600 + m * 60 + s) * UINT64_C(1000000) + us : 0;
 }
 
 static int rmm_line(struct reader *r, char *line) {
@@ -199,7 +220,7 @@ static int rmm_line(struct reader *r, char *line) {
         return fault(r, "'%.40s' is no size", f[4]);
     if (!pointer(f[5], &stream) || stream == UINT64_MAX)
         return fault(r, "'%.40s' is no stream", f[5]);
-    return failed || !size ? 0 : add(r, alloc, address, size, stream);
+    return failed || !size ? 0 : add(r, alloc, address, size, stream, clock_time(f[1]));
 }
 
 static bool is_zero(const char *text, size_t n) {

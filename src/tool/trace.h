@@ -17,6 +17,7 @@ struct vp_trace_event {
     uint32_t block;             /* number of the allocation, from 0 in order of appearance */
     uint32_t stream;            /* number of the stream, likewise */
     uint64_t size;              /* bytes; 0 of a free */
+    uint64_t us;                /* since the first event, never less than the event before */
 };
 
 struct vp_trace {

@@ -23,7 +23,7 @@ SUBJECT = sys.argv[1]
 VPOOL, GUEST, LIBRARY = map(os.path.realpath, sys.argv[2:5])
 SIM = os.path.join(os.environ["TEST_BUILD"], "sim")
 MIB = 1 << 20
-COMMANDS = ["doctor", "help", "options", "replay", "run", "top", "version"]
+COMMANDS = ["doctor", "export", "help", "options", "replay", "report", "run", "top", "version"]
 
 # The user's environment: nothing of ours but a sanitizer's runtime, which has to come first.
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("VPOOL_", "XLA_", "TF_", "PYTORCH_", "LD_"))}

@@ -1,0 +1,12 @@
+/* The files that make the page of `vpool report`, as scripts/embed puts them into the program. */
+#ifndef VP_TOOL_EMBEDDED_H
+#define VP_TOOL_EMBEDDED_H
+
+extern const char vp_embedded_page_html[];
+extern const char vp_embedded_page_css[];
+extern const char vp_embedded_data_js[];
+extern const char vp_embedded_charts_js[];
+extern const char vp_embedded_map_js[];
+extern const char vp_embedded_page_js[];
+
+#endif

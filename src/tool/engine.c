@@ -1,0 +1,281 @@
+#include "tool/engine.h"
+
+#include "base/clock.h"
+#include "base/options.h"
+#include "tool/native.h"
+#include "tool/tool.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct vp_policy *const all_policies[VP_ENGINE_POLICIES] = {
+    &vp_policy_vpool, &vp_policy_vpmm, &vp_policy_bfc, &vp_policy_es, &vp_policy_gmlake, &vp_policy_native,
+};
+
+/* The part of a run whose driver calls are counted as late. */
+enum { LATE_SHARE = 3 };
+
+/* How often the line on a terminal is written anew, and after how many events the clock is looked at for that. */
+enum { PROGRESS_NS = 200000000, PROGRESS_EVENTS = 256 };
+
+int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count) {
+    *count = 0;
+    for (char *name; (name = strsep(&list, ","));) {
+        size_t i = 0;
+        while (i < VP_ENGINE_POLICIES && strcmp(all_policies[i]->name, name))
+            i++;
+        if (i == VP_ENGINE_POLICIES || *count == VP_ENGINE_POLICIES)
+            return vp_tool_usage(command, "unknown policy '%s'", name);
+        policies[(*count)++] = all_policies[i];
+    }
+    return 0;
+}
+
+bool vp_engine_capacity(const char *text) {
+    size_t digits = strspn(text, "0123456789");
+    return digits && text[digits] && strchr("KMGT", text[digits]) && !text[digits + 1];
+}
+
+/* ---- the driver ---- */
+
+static void *symbol(const char *name, void *handle) {
+    return dlsym(handle, name);
+}
+
+int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
+    char path[4096] = "libcuda.so.1", settings[256];
+    if (!o->gpu) {
+        ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
+        path[n < 0 ? 0 : n] = 0;
+        strcat(dirname(path), "/sim/libcuda.so.1");
+        snprintf(settings, sizeof settings, "backing=ledger,lazy=100,capacity=%s", o->capacity);
+        setenv("VPOOL_SIM", settings, 0);
+    }
+    if (!(d->handle = dlopen(path, RTLD_NOW))) {
+        fprintf(stderr, "vpool %s: %s\n", o->command, dlerror());
+        return -ENODEV;
+    }
+#define SYMBOL(field, name) *(void **)&d->field = dlsym(d->handle, name)
+    SYMBOL(cost_ns, "vp_sim_cost_ns");
+    SYMBOL(reset, "vp_sim_reset");
+    SYMBOL(init, "cuInit");
+    SYMBOL(retain, "cuDevicePrimaryCtxRetain");
+    SYMBOL(release, "cuDevicePrimaryCtxRelease_v2");
+    SYMBOL(set_current, "cuCtxSetCurrent");
+    SYMBOL(stream_create, "cuStreamCreate");
+    SYMBOL(stream_destroy, "cuStreamDestroy_v2");
+#undef SYMBOL
+    if (!o->gpu && !d->cost_ns) {
+        fprintf(stderr, "vpool %s: %s is not the simulated driver\n", o->command, path);
+        return -ENODEV;
+    }
+    const char *missing = "cuInit";
+    if (!d->init || !d->retain || !d->set_current || !d->stream_create ||
+        vp_driver_fill(&d->table, symbol, d->handle, &missing) < 0) {
+        fprintf(stderr, "vpool %s: %s lacks %s\n", o->command, path, missing);
+        return -ENODEV;
+    }
+    return 0;
+}
+
+static int start_device(struct vp_engine *d, const char *command) {
+    CUresult res = d->init(0);
+    if (!res)
+        res = d->retain(&d->context, 0);
+    if (!res)
+        res = d->set_current(d->context);
+    if (res)
+        fprintf(stderr, "vpool %s: the CUDA driver answers %d\n", command, (int)res);
+    return res ? -ENODEV : 0;
+}
+
+/* ---- one run ---- */
+
+static void sample(struct vp_latency *l, uint64_t ns) {
+    if (l->count < l->room)
+        l->ns[l->count++] = ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
+}
+
+struct run {
+    struct vp_engine *driver;
+    struct vp_lines lines;
+    struct vp_pool pool;
+    CUstream *streams;
+    struct vp_region **blocks;
+    struct vp_native native;    /* of a GPU */
+    const struct vp_line *line; /* of the last event */
+    size_t live, peak_live_bytes;   /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
+    struct vp_replay_result *result;
+};
+
+static void closing(void *pool, struct vp_line *line) {
+    vp_pool_close_line(pool, line);
+}
+
+static void retire(void *pool, struct vp_line *line) {
+    vp_pool_drop_line(pool, line);
+}
+
+static int allocate(struct run *run, const struct vp_trace_event *e) {
+    struct vp_line *line;
+    int err = vp_line_get(&run->lines, run->streams[e->stream], &line);
+    if (err)
+        return err;
+    run->line = line;
+    struct vp_request req = { .asked = e->size, .line = line, .context = line->context, .waits = VP_WAITS_EARLY };
+    uint64_t begin = vp_clock_ns();
+    err = vp_pool_alloc(&run->pool, &req, &run->blocks[e->block]);
+    if (err == -EOPNOTSUPP) {
+        run->result->passed_on++;
+        if (!run->native.pool)
+            return 0;
+        err = vp_native_alloc(&run->native, e->block, e->size, run->streams[e->stream]);
+    }
+    sample(&run->result->malloc_ns, vp_clock_ns() - begin);
+    size_t live = run->native.live_bytes + run->pool.stats.live_bytes;
+    if (run->native.live_bytes && live > run->peak_live_bytes)
+        run->peak_live_bytes = live;
+    if (err == -ENOMEM) {
+        run->pool.stats.ooms++;
+        return 0;
+    }
+    if (!err && ++run->live > run->result->live_peak_blocks)
+        run->result->live_peak_blocks = run->live;
+    return err;
+}
+
+static int release(struct run *run, uint32_t block, uint32_t stream) {
+    struct vp_region *r = run->blocks[block];
+    struct vp_line *line;
+    uint64_t begin = vp_clock_ns();
+    int err = 0;
+    if (!vp_native_free(&run->native, block, run->streams[stream], &err)) {
+        if (!r)
+            return 0;
+        err = vp_line_get(&run->lines, run->streams[stream], &line);
+        begin = vp_clock_ns();
+        if (!err) {
+            run->line = line;
+            err = vp_pool_free_async(&run->pool, r, line);
+        }
+    }
+    if (err)
+        return err;
+    sample(&run->result->free_ns, vp_clock_ns() - begin);
+    run->blocks[block] = NULL;
+    run->live--;
+    return 0;
+}
+
+uint64_t vp_engine_remap_calls(const struct vp_pool_stats *s) {
+    return s->calls.create + s->calls.map + s->calls.set_access + s->calls.unmap + s->calls.release;
+}
+
+/* A line on a terminal that is written over and over, and gone at the end. A short replay shows none. */
+struct progress {
+    bool on, shown;
+    uint64_t next;
+};
+
+static void progress_show(struct progress *p, const struct vp_replay_result *r, size_t done, size_t total) {
+    uint64_t now = p->on && done % PROGRESS_EVENTS == 0 ? vp_clock_ns() : 0;
+    if (now <= p->next)
+        return;
+    fprintf(stderr, "\r%.40s, %s: %zu of %zu events, %zu %%", r->trace, r->policy, done, total, done * 100 / total);
+    p->next = now + PROGRESS_NS;
+    p->shown = true;
+}
+
+static void progress_end(const struct progress *p) {
+    if (p->shown)
+        fputs("\r\033[K", stderr);
+}
+
+static int drive(struct run *run, const struct vp_trace *trace, const struct vp_replay_options *o) {
+    size_t total = trace->count * (size_t)o->repeat, done = 0, late_from = total - total / LATE_SHARE;
+    uint64_t early_calls = 0;
+    uint32_t *stream_of = calloc(trace->blocks, sizeof *stream_of);
+    struct progress progress = { .on = isatty(STDERR_FILENO), .next = vp_clock_ns() + PROGRESS_NS };
+    int err = stream_of ? 0 : -ENOMEM;
+    for (long round = 0; round < o->repeat && !err; round++) {
+        for (size_t i = 0; i < trace->count && !err; i++, done++) {
+            const struct vp_trace_event *e = &trace->events[i];
+            if (done == late_from)
+                early_calls = vp_engine_remap_calls(&run->pool.stats);
+            progress_show(&progress, run->result, done, total);
+            err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
+            if (!err && o->watch)
+                err = o->watch->event(o->watch->context, &run->pool, i, run->line, run->blocks[e->block]);
+            stream_of[e->block] = e->stream;
+        }
+        for (uint32_t b = 0; b < trace->blocks && !err; b++)
+            err = release(run, b, stream_of[b]);
+    }
+    progress_end(&progress);
+    run->result->late_calls = vp_engine_remap_calls(&run->pool.stats) - early_calls;
+    free(stream_of);
+    return err;
+}
+
+int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, const struct vp_policy *policy, const struct vp_trace *trace,
+                     struct vp_replay_result *result) {
+    struct run run = { .driver = d, .result = result };
+    const struct vp_pool_config config = { .handle = o->handle,
+                                           .split_most = vp_options()->bfc_max_split,
+                                           .stitch_least = vp_options()->gmlake_fragment,
+                                           .stitched_most = vp_options()->gmlake_stitched };
+    int err = start_device(d, o->command);
+    if (err)
+        return err;
+    uint64_t cost = d->cost_ns ? d->cost_ns() : 0;
+    vp_lines_init(&run.lines, &d->table);
+    if ((err = vp_pool_init(&run.pool, &d->table, &run.lines, 0, policy, &config)) < 0) {
+        fprintf(stderr, "vpool %s: the device has no pool: %s\n", o->command, strerror(-err));
+        return err;
+    }
+    run.lines.closing = closing;
+    run.lines.retire = retire;
+    run.lines.user = &run.pool;
+    size_t most = trace->count * (size_t)o->repeat;
+    run.streams = calloc(trace->streams, sizeof *run.streams);
+    run.blocks = calloc(trace->blocks, sizeof *run.blocks);
+    result->malloc_ns = (struct vp_latency){ .ns = calloc(most, sizeof(uint32_t)), .room = most };
+    result->free_ns = (struct vp_latency){ .ns = calloc(most, sizeof(uint32_t)), .room = most };
+    if (!run.streams || !run.blocks || !result->malloc_ns.ns || !result->free_ns.ns)
+        err = -ENOMEM;
+    for (uint32_t s = 0; s < trace->streams && !err; s++)
+        if (d->stream_create(&run.streams[s], CU_STREAM_NON_BLOCKING))
+            err = -EIO;
+    if (!err && o->gpu)
+        err = vp_native_init(&run.native, d->handle, trace->blocks);
+    if (!err)
+        err = drive(&run, trace, o);
+    if (err)
+        fprintf(stderr, "vpool %s: %s: %s\n", o->command, result->trace, strerror(-err));
+    result->pool = vp_pool_stats(&run.pool);
+    if (run.peak_live_bytes > result->pool.peak_live_bytes)
+        result->pool.peak_live_bytes = run.peak_live_bytes;
+    /* The sum of two peaks: too much by little where a policy shares the work with CUDA. */
+    result->pool.peak_held_bytes += vp_native_peak(&run.native);
+    result->lines = vp_lines_stats(&run.lines, 0);
+    result->driver_ns = d->cost_ns ? d->cost_ns() - cost : result->pool.driver_ns + result->lines.ns + run.native.ns;
+    result->metadata = vp_pool_metadata(&run.pool);
+    vp_native_finish(&run.native);
+    vp_pool_finish(&run.pool, true);
+    vp_lines_finish(&run.lines);
+    for (uint32_t s = 0; run.streams && s < trace->streams; s++)
+        if (run.streams[s])
+            d->stream_destroy(run.streams[s]);
+    free(run.streams);
+    free(run.blocks);
+    if (d->reset)
+        d->reset();
+    else
+        d->release(0);
+    return err;
+}

@@ -1,0 +1,77 @@
+/*
+ * The engine behind `vpool replay`, `report` and `export`: drives the library's pool with a recorded trace, on the simulated driver (whose cost
+ * model then says what the driver calls would have cost) or on the real one.
+ *
+ * Each stream of the trace is a stream; its work is taken to lag behind the host, so that memory of another stream is reused by a wait, not by luck.
+ * What the trace leaves live is freed at the end of each repetition.
+ */
+#ifndef VP_TOOL_ENGINE_H
+#define VP_TOOL_ENGINE_H
+
+#include "policy/policy.h"
+#include "tool/trace.h"
+
+/* The most that `vp_engine_policies` tells of. */
+enum { VP_ENGINE_POLICIES = 6 };
+
+struct vp_latency {
+    uint32_t *ns;
+    size_t count, room;
+};
+
+struct vp_replay_result {
+    const char *trace, *policy;
+    struct vp_pool_stats pool;
+    struct vp_line_stats lines;
+    uint64_t late_calls, driver_ns, passed_on;
+    struct vp_latency malloc_ns, free_ns;   /* to be freed by the caller */
+    size_t metadata, live_peak_blocks;
+};
+
+/* Somebody who looks on. A negative errno ends the replay. */
+struct vp_replay_watch {
+    void *context;
+    /* Event `i` of the trace is done, on that line; `block` is what the pool gave for an allocation, or NULL. The pool must stay as it is. */
+    int (*event)(void *context, struct vp_pool *pool, size_t i, const struct vp_line *line, const struct vp_region *block);
+};
+
+struct vp_replay_options {
+    const char *command;        /* whose messages these are */
+    bool gpu;
+    long repeat;
+    const char *capacity;       /* of the simulated device, as the simulator takes it */
+    size_t handle;              /* largest physical handle, bytes */
+    const struct vp_replay_watch *watch;    /* NULL: nobody */
+};
+
+struct vp_engine {
+    struct vp_driver table;
+    void *handle;
+    CUcontext context;
+    unsigned long long (*cost_ns)(void);    /* modelled; NULL on a GPU */
+    void (*reset)(void);
+    CUresult (*init)(unsigned);
+    CUresult (*retain)(CUcontext *, CUdevice);
+    CUresult (*release)(CUdevice);
+    CUresult (*set_current)(CUcontext);
+    CUresult (*stream_create)(CUstream *, unsigned);
+    CUresult (*stream_destroy)(CUstream);
+};
+
+/* Finds the driver. 0 or -ENODEV, with one line on stderr. */
+int vp_engine_open(struct vp_engine *engine, const struct vp_replay_options *o);
+/*
+ * One replay, in a pool of its own. `result` has its names set by the caller. 0 or a negative errno, with one line on
+ * stderr; the latencies are the caller's to free either way.
+ */
+int vp_engine_replay(struct vp_engine *engine, const struct vp_replay_options *o, const struct vp_policy *policy,
+                     const struct vp_trace *trace, struct vp_replay_result *result);
+/* Calls that create, map, set access, unmap or release. */
+uint64_t vp_engine_remap_calls(const struct vp_pool_stats *s);
+
+/* Reads "P[,P…]", cutting it up, into at most VP_ENGINE_POLICIES; 0, or the status of wrong usage, told on stderr. */
+int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count);
+/* Is it a capacity that the simulated device takes: a number, perhaps with K, M, G or T behind? */
+bool vp_engine_capacity(const char *text);
+
+#endif

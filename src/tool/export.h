@@ -1,0 +1,26 @@
+/* What `vpool export` writes: one function a format. They never fail but by the file, whose errors its owner looks for. */
+#ifndef VP_TOOL_EXPORT_H
+#define VP_TOOL_EXPORT_H
+
+#include "tool/dump_read.h"
+#include "tool/record.h"
+
+struct vp_export {
+    const char *name;           /* of the input, for people */
+    const struct vp_record *record;     /* of a trace; NULL: */
+    const struct vp_dump_file *dump;
+};
+
+/* 0 or -ENOMEM. */
+typedef int vp_export_fn(FILE *file, const struct vp_export *from);
+/* Chrome's trace format, which Perfetto reads: counters of bytes, a slice for each event that called the driver and for each large block. */
+vp_export_fn vp_export_perfetto;
+/* PyTorch's memory snapshot: a pickle that memory_viz opens. */
+vp_export_fn vp_export_snapshot;
+/* RMM's log. Of a dump, the allocations that are live. */
+vp_export_fn vp_export_rmm;
+
+/* The mappings in order of their ends: their numbers, to be freed; NULL: no memory. */
+size_t *vp_export_ends(const struct vp_record *record);
+
+#endif

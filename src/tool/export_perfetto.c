@@ -1,0 +1,152 @@
+/*
+ * Chrome's trace event format: https://ui.perfetto.dev opens it. Times in microseconds, as the program had them; how long driver calls take is the
+ * model's, and a slice is cut where the next event of its stream begins.
+ */
+#include "tool/export.h"
+#include "tool/out.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Blocks from this size on get a slice: they are few, and make up nearly all bytes. */
+enum { LARGE = 1 << 20 };
+
+static const char *const call_names[] = {
+#define CALL_NAME(name, function) #function,
+    VP_RECORD_CALLS(CALL_NAME)
+#undef CALL_NAME
+};
+
+static void name_of(FILE *file, const char *what, unsigned pid, unsigned tid, const char *name) {
+    fprintf(file, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", what, pid, tid);
+    vp_out_string(file, name);
+    fputs("}},\n", file);
+}
+
+static void counter(FILE *file, unsigned pid, uint64_t us, const char *name, uint64_t bytes) {
+    fprintf(file, "{\"ph\":\"C\",\"name\":\"%s\",\"pid\":%u,\"ts\":%" PRIu64 ",\"args\":{\"bytes\":%" PRIu64 "}},\n", name, pid, us, bytes);
+}
+
+static void waste(FILE *file, unsigned pid, uint64_t us, uint64_t internal, uint64_t pinned, uint64_t pending, uint64_t idle) {
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } all[] = { { "waste: internal", internal }, { "waste: pinned", pinned }, { "waste: pending", pending }, { "waste: idle", idle } };
+    for (int i = 0; i < 4; i++)
+        counter(file, pid, us, all[i].name, all[i].bytes);
+}
+
+/* What a trace is walked with. */
+struct walk {
+    FILE *file;
+    const struct vp_record *r;
+    uint64_t *sizes;            /* by block, as asked for; 0 once it is free */
+    int64_t *held;              /* by event, the change of what is held */
+    uint64_t *next;             /* by event, when the next of its stream is */
+    uint64_t live;
+    size_t sample, call;        /* the next ones */
+};
+
+static void put_block(struct walk *w, const struct vp_trace_event *e) {
+    uint64_t size = e->alloc ? e->size : w->sizes[e->block];
+    if (!w->r->blocks[e->block].addr)
+        return;
+    w->live += e->alloc ? size : -size;
+    counter(w->file, 1, e->us, "live", w->live);
+    if (size < LARGE)
+        return;
+    unsigned class = 63u - (unsigned)__builtin_clzll(size) - 20;
+    fprintf(w->file, "{\"ph\":\"%c\",\"cat\":\"block\",\"name\":\"blocks of %llu to %llu MiB\",\"id\":%u,\"pid\":1,\"tid\":%u,\"ts\":%" PRIu64
+            ",\"args\":{\"bytes\":%" PRIu64 ",\"address\":\"0x%" PRIx64 "\",\"stream\":%u}},\n",
+            e->alloc ? 'b' : 'e', 1ull << class, 2ull << class, e->block, e->stream + 1, e->us, size, w->r->blocks[e->block].addr, e->stream);
+}
+
+static void put_calls(struct walk *w, size_t i, const struct vp_trace_event *e) {
+    const struct vp_record_calls *c = (const struct vp_record_calls *)w->r->calls.items + w->call;
+    if (w->call == w->r->calls.count || c->event != i)
+        return;
+    w->call++;
+    double us = (double)c->ns / 1e3, room = (double)(w->next[i] - e->us);
+    fprintf(w->file, "{\"ph\":\"X\",\"cat\":\"driver\",\"name\":\"%s\",\"pid\":1,\"tid\":%u,\"ts\":%" PRIu64 ",\"dur\":%.3f,\"args\":{\"modelled_us\":%.3f",
+            e->alloc ? "allocate" : "free", e->stream + 1, e->us, us < room ? us : room, us);
+    for (int k = 0; k < VP_RECORD_KINDS; k++)
+        if (c->count[k])
+            fprintf(w->file, ",\"%s\":%u", call_names[k], c->count[k]);
+    fputs("}},\n", w->file);
+}
+
+static void put_events(struct walk *w) {
+    const struct vp_trace *t = w->r->trace;
+    uint64_t held = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        const struct vp_trace_event *e = &t->events[i];
+        const struct vp_record_sample *s = (const struct vp_record_sample *)w->r->samples.items + w->sample;
+        if (e->alloc)
+            w->sizes[e->block] = e->size;
+        put_block(w, e);
+        put_calls(w, i, e);
+        held += (uint64_t)w->held[i];
+        if (w->held[i])
+            counter(w->file, 1, e->us, "held", held);
+        if (w->sample < w->r->samples.count && s->event == i) {
+            waste(w->file, 1, e->us, s->internal, s->pinned, s->pending, s->idle);
+            w->sample++;
+        }
+        if (!e->alloc)
+            w->sizes[e->block] = 0;
+    }
+}
+
+static int put_trace(FILE *file, const struct vp_record *r) {
+    const struct vp_trace *t = r->trace;
+    const struct vp_record_mapping *m = r->mappings.items;
+    uint64_t end = t->count ? t->events[t->count - 1].us + 1 : 0, *last = malloc((t->streams + 1) * sizeof *last);
+    struct walk w = { .file = file, .r = r, .sizes = calloc(t->blocks + 1, sizeof *w.sizes), .held = calloc(t->count + 1, sizeof *w.held),
+                      .next = calloc(t->count + 1, sizeof *w.next) };
+    int err = last && w.sizes && w.held && w.next ? 0 : -ENOMEM;
+    if (!err) {
+        for (size_t i = 0; i < r->mappings.count; i++)
+            if (m[i].current) {
+                w.held[m[i].from] += (int64_t)m[i].size;
+                w.held[m[i].to] -= (int64_t)m[i].size;
+            }
+        for (uint32_t s = 0; s < t->streams; s++)
+            last[s] = end;
+        for (size_t i = t->count; i-- > 0; last[t->events[i].stream] = t->events[i].us)
+            w.next[i] = last[t->events[i].stream];
+        for (uint32_t s = 0; s < t->streams; s++) {
+            char name[32];
+            snprintf(name, sizeof name, "stream %u", s);
+            name_of(file, "thread_name", 1, s + 1, name);
+        }
+        put_events(&w);
+    }
+    free(w.sizes);
+    free(w.held);
+    free(w.next);
+    free(last);
+    return err;
+}
+
+int vp_export_perfetto(FILE *file, const struct vp_export *from) {
+    int err = 0;
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
+    name_of(file, "process_name", 1, 0, from->name);
+    if (from->record)
+        err = put_trace(file, from->record);
+    for (size_t i = 0; from->dump && i < from->dump->count; i++) {
+        const struct vp_dump_device *d = &from->dump->devices[i];
+        unsigned pid = (unsigned)i + 1;
+        char name[48];
+        snprintf(name, sizeof name, "device %" PRIu64, d->device);
+        name_of(file, "process_name", pid, 0, name);
+        counter(file, pid, 0, "live", d->live_bytes);
+        counter(file, pid, 0, "held", d->held_bytes);
+        waste(file, pid, 0, d->internal, d->pinned, d->pending, d->idle);
+    }
+    /* A list has no comma at its end. */
+    fprintf(file, "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":1,\"args\":{\"sort_index\":0}}\n]}\n");
+    return err;
+}

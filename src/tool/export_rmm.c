@@ -1,0 +1,45 @@
+/* RMM's log: Thread,Time,Action,Pointer,Size,Stream. Pointers are those that the pool gave. */
+#include "tool/export.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+static void put(FILE *file, uint64_t us, bool alloc, uint64_t addr, uint64_t size, uint64_t stream) {
+    uint64_t s = us / 1000000 % 86400;
+    fprintf(file, "1,%02u:%02u:%02u.%06u,%s,0x%" PRIx64 ",%" PRIu64 ",0x%" PRIx64 "\n", (unsigned)(s / 3600), (unsigned)(s / 60 % 60),
+            (unsigned)(s % 60), (unsigned)(us % 1000000), alloc ? "allocate" : "free", addr, size, stream);
+}
+
+/* What the pool did not serve is in the log with a made-up pointer, above all addresses of a device. */
+static uint64_t pointer_of(const struct vp_record *r, uint32_t block) {
+    return r->blocks[block].addr ? r->blocks[block].addr : UINT64_C(1) << 62 | (uint64_t)block << 9;
+}
+
+static int put_trace(FILE *file, const struct vp_record *r) {
+    const struct vp_trace *t = r->trace;
+    uint64_t *sizes = calloc(t->blocks + 1, sizeof *sizes);
+    if (!sizes)
+        return -ENOMEM;
+    for (size_t i = 0; i < t->count; i++) {
+        const struct vp_trace_event *e = &t->events[i];
+        if (e->alloc)
+            sizes[e->block] = e->size;
+        put(file, e->us, e->alloc, pointer_of(r, e->block), sizes[e->block], e->stream);
+    }
+    free(sizes);
+    return 0;
+}
+
+int vp_export_rmm(FILE *file, const struct vp_export *from) {
+    fputs("Thread,Time,Action,Pointer,Size,Stream\n", file);
+    if (from->record)
+        return put_trace(file, from->record);
+    for (size_t d = 0; d < from->dump->count; d++)
+        for (size_t i = 0; i < from->dump->devices[d].count; i++) {
+            const struct vp_dump_region *r = &from->dump->devices[d].regions[i];
+            if (r->state == VP_DUMP_LIVE)
+                put(file, 0, true, r->addr, r->asked ? r->asked : r->size, r->stream);
+        }
+    return 0;
+}

@@ -1,0 +1,239 @@
+#include "tool/record.h"
+
+#include "pool/lane.h"
+#include "pool/pool_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Samples of where the bytes are: some more than a wide screen has pixels. Each is a walk over all regions. */
+enum { SAMPLES = 3000 };
+
+static void *grow(struct vp_record_array *a, size_t size) {
+    if (a->count == a->room) {
+        size_t room = a->room ? a->room * 2 : 1024;
+        void *items = realloc(a->items, room * size);
+        if (!items)
+            return NULL;
+        a->items = items;
+        a->room = room;
+    }
+    return (char *)a->items + a->count++ * size;
+}
+
+/* ---- mappings ---- */
+
+static uint64_t home_of(const struct vp_mapping *m) {
+    return m->chunk->home ? m->chunk->home->addr : m->addr;
+}
+
+static int open_mapping(struct vp_record *r, const struct vp_mapping *m, bool current, uint32_t i) {
+    struct vp_record_mapping *new = grow(&r->mappings, sizeof *new);
+    uint32_t *lasting = grow(&r->lasting, sizeof *lasting);
+    if (!new || !lasting || vp_map_reserve(&r->open) < 0)
+        return -ENOMEM;
+    *new = (struct vp_record_mapping){ .addr = m->addr, .size = m->chunk->size, .home = home_of(m), .from = i, .to = UINT32_MAX, .current = current };
+    *lasting = (uint32_t)(r->mappings.count - 1);
+    vp_map_set(&r->open, m->addr, (void *)r->mappings.count);
+    return 0;
+}
+
+/* A lasting one is marked as seen by an end that lies in the future. */
+static int see_mapping(struct vp_record *r, const struct vp_mapping *m, uint32_t i) {
+    struct vp_record_mapping *all = r->mappings.items;
+    uintptr_t n = (uintptr_t)vp_map_get(&r->open, m->addr);
+    bool current = m->chunk->current == m;
+    if (n && all[n - 1].size == m->chunk->size && all[n - 1].current == current && all[n - 1].home == home_of(m)) {
+        all[n - 1].to = i;
+        return 0;
+    }
+    int err = open_mapping(r, m, current, i);
+    if (!err)
+        ((struct vp_record_mapping *)r->mappings.items)[r->mappings.count - 1].to = i;
+    return err;
+}
+
+/* Compares what is mapped with what was. */
+static int look_at_mappings(struct vp_record *r, const struct vp_pool *pool, uint32_t i) {
+    const struct vp_chunk *chunk;
+    vp_list_each(chunk, &pool->chunks, link)
+        for (const struct vp_mapping *m = chunk->mappings; m; m = m->next) {
+            int err = see_mapping(r, m, i);
+            if (err)
+                return err;
+        }
+    struct vp_record_mapping *all = r->mappings.items;
+    uint32_t *lasting = r->lasting.items;
+    size_t kept = 0;
+    for (size_t n = 0; n < r->lasting.count; n++) {
+        struct vp_record_mapping *m = &all[lasting[n]];
+        if (m->to == i) {
+            m->to = UINT32_MAX;
+            lasting[kept++] = lasting[n];
+            continue;
+        }
+        m->to = i;
+        if ((uintptr_t)vp_map_get(&r->open, m->addr) == lasting[n] + 1u)
+            vp_map_take(&r->open, m->addr);
+    }
+    r->lasting.count = kept;
+    return 0;
+}
+
+/* ---- where the bytes are ---- */
+
+/* A parked block is live to the pool, and free to the program. */
+static const struct vp_line *parked_on(const struct vp_region *r) {
+    for (unsigned i = 0; r->lane && i < r->lane->count; i++)
+        if (r->lane->parked[i].block.region == r)
+            return r->lane->line;
+    return NULL;
+}
+
+/* The chunk that the walk is in. */
+struct in_chunk {
+    const struct vp_mapping *mapping;
+    uint64_t live, free;
+    bool pending;
+};
+
+static void leave_chunk(struct vp_record_sample *s, const struct in_chunk *c) {
+    if (c->live)
+        s->pinned += c->free;
+    else if (c->pending)
+        s->pending += c->free;
+    else
+        s->idle += c->free;
+}
+
+/* Counts [at, end), which is live or free as a whole. */
+static void count_range(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool, const struct vp_space *space, uint64_t at,
+                        uint64_t end, bool live, bool pending) {
+    while (at < end) {
+        const struct vp_mapping *m = vp_space_page(pool, space, at)->mapping;
+        uint64_t stop = m->addr + m->chunk->size < end ? m->addr + m->chunk->size : end;
+        if (m != c->mapping) {
+            leave_chunk(s, c);
+            *c = (struct in_chunk){ .mapping = m };
+        }
+        *(live ? &c->live : &c->free) += stop - at;
+        c->pending |= pending;
+        at = stop;
+    }
+}
+
+static void count_region(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool, const struct vp_line *line,
+                         const struct vp_region *r) {
+    uint64_t at = r->addr;
+    if (r->state == VP_LIVE) {
+        const struct vp_line *parked = parked_on(r);
+        if (!parked) {
+            s->live += r->asked;
+            s->internal += r->size - r->asked;
+        }
+        count_range(s, c, pool, r->space, at, vp_region_end(r), !parked, parked && parked != line);
+    } else if (r->state == VP_FREE) {
+        for (const struct vp_piece *p = r->pieces; p; at = p->end, p = p->next)
+            count_range(s, c, pool, r->space, at, p->end, false, !vp_cond_ready(&p->cond, line));
+    }
+}
+
+static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, const struct vp_line *line, uint32_t i) {
+    struct vp_record_sample *s = grow(&record->samples, sizeof *s);
+    struct in_chunk in = { 0 };
+    const struct vp_space *space;
+    const struct vp_region *r;
+    if (!s)
+        return -ENOMEM;
+    *s = (struct vp_record_sample){ .event = i };
+    vp_list_each(space, &pool->spaces, link)
+        vp_list_each(r, &space->regions, va)
+            count_region(s, &in, pool, line, r);
+    leave_chunk(s, &in);
+    return 0;
+}
+
+/* ---- driver calls ---- */
+
+static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32_t i) {
+    const struct vp_line_stats lines = vp_lines_stats(pool->lines, pool->device);
+    const uint64_t now[VP_RECORD_KINDS] = {
+#define POOL_CALL(field, name) [VP_RECORD_##field] = pool->stats.calls.field,
+        VP_POOL_CALLS(POOL_CALL)
+#undef POOL_CALL
+        [VP_RECORD_event_record] = lines.records + lines.barriers,
+        [VP_RECORD_event_query] = lines.queries,
+        [VP_RECORD_wait] = lines.waits,
+    };
+    if (!memcmp(now, r->totals, sizeof now))
+        return 0;
+    struct vp_record_calls *calls = grow(&r->calls, sizeof *calls);
+    if (!calls)
+        return -ENOMEM;
+    uint64_t ns = r->engine->cost_ns ? r->engine->cost_ns() : 0;
+    *calls = (struct vp_record_calls){ .event = i, .ns = r->ns ? ns - r->ns : 0 };
+    for (int k = 0; k < VP_RECORD_KINDS; k++)
+        calls->count[k] = (uint32_t)(now[k] - r->totals[k]);
+    memcpy(r->totals, now, sizeof now);
+    r->ns = ns;
+    return 0;
+}
+
+/* ---- all of it ---- */
+
+static int look(void *context, struct vp_pool *pool, size_t i, const struct vp_line *line, const struct vp_region *block) {
+    struct vp_record *r = context;
+    const struct vp_trace_event *e = &r->trace->events[i];
+    uint64_t changes = vp_engine_remap_calls(&pool->stats) + pool->switches;
+    int err = 0;
+    r->granularity = pool->granularity;
+    if (e->alloc && block)
+        r->blocks[e->block] = (struct vp_record_block){ block->addr, block->size };
+    if (changes != r->changes)
+        err = look_at_mappings(r, pool, (uint32_t)i);
+    r->changes = changes;
+    if (!err)
+        err = look_at_calls(r, pool, (uint32_t)i);
+    if (!err && (i % r->step == 0 || i + 1 == r->trace->count))
+        err = look_at_bytes(r, pool, line, (uint32_t)i);
+    return err;
+}
+
+static int by_start(const void *a, const void *b) {
+    const struct vp_record_mapping *x = a, *y = b;
+    if (x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+int vp_record_make(struct vp_record *r, struct vp_engine *engine, const struct vp_replay_options *options, const struct vp_policy *policy,
+                   const struct vp_trace *trace, const char *name) {
+    const struct vp_replay_watch watch = { r, look };
+    struct vp_replay_options o = *options;
+    *r = (struct vp_record){ .trace = trace, .policy = policy, .engine = engine, .result = { .trace = name, .policy = policy->name },
+                             .step = (uint32_t)(trace->count / SAMPLES + 1), .ns = engine->cost_ns ? engine->cost_ns() : 0 };
+    r->blocks = calloc(trace->blocks + 1, sizeof *r->blocks);
+    o.repeat = 1;
+    o.watch = &watch;
+    int err = r->blocks ? vp_engine_replay(engine, &o, policy, trace, &r->result) : -ENOMEM;
+    struct vp_record_mapping *all = r->mappings.items;
+    for (size_t n = 0; n < r->mappings.count; n++)
+        if (all[n].to == UINT32_MAX)
+            all[n].to = (uint32_t)trace->count;
+    if (r->mappings.count)
+        qsort(all, r->mappings.count, sizeof *all, by_start);
+    return err;
+}
+
+void vp_record_finish(struct vp_record *r) {
+    free(r->result.malloc_ns.ns);
+    free(r->result.free_ns.ns);
+    free(r->blocks);
+    free(r->mappings.items);
+    free(r->samples.items);
+    free(r->calls.items);
+    free(r->lasting.items);
+    vp_map_finish(&r->open);
+    *r = (struct vp_record){ 0 };
+}

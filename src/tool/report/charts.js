@@ -1,0 +1,337 @@
+/*
+ * Charts over time: canvases one under another with one axis, one cursor and one view (the events from `view.from` to `view.to`).
+ *
+ * A chart is drawn when the view, the size or the colours change. The cursor is an element that moves above it, so that
+ * scrubbing draws nothing anew.
+ */
+
+const MARGIN = { left: 58, right: 108, top: 10, bottom: 6 };
+const NARROW = 640;
+
+const colourOf = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+/* ---- axes ---- */
+
+/* Round numbers from 0 to `most`, about `count` of them. Of bytes, round in their unit. */
+function ticks(most, count, bytes) {
+    if (!(most > 0))
+        return [0];
+    const unit = bytes ? 1024 ** Math.min(UNITS.length - 1, Math.floor(Math.log(most) / Math.log(1024) + 1e-9)) : 1;
+    const rough = most / unit / count, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map(n => n * power).find(n => n >= rough) * unit;
+    const all = [];
+    for (let n = 0; n <= most * 1.0001; n += step)
+        all.push(n);
+    return all;
+}
+
+/* Where events are on the page, by number or by time. */
+class Axis {
+    constructor(trace) {
+        this.trace = trace;
+        this.byTime = false;
+        this.reset();
+    }
+
+    reset() {
+        this.from = 0;
+        this.to = Math.max(1, this.trace.events - 1);
+    }
+
+    get zoomed() {
+        return this.from > 0 || this.to < this.trace.events - 1;
+    }
+
+    /* From an event to a share of the width, and back. */
+    share(event) {
+        if (!this.byTime)
+            return (event - this.from) / (this.to - this.from);
+        const { time } = this.trace, begin = time[this.from];
+        return (time[event] - begin) / Math.max(1, time[this.to] - begin);
+    }
+
+    event(share) {
+        if (!this.byTime)
+            return Math.round(Math.min(this.to, Math.max(this.from, this.from + share * (this.to - this.from))));
+        const { time } = this.trace, begin = time[this.from];
+        return Math.min(this.to, Math.max(this.from, this.trace.eventAt(begin + share * (time[this.to] - begin))));
+    }
+
+    /* By a factor below 1 nearer, around an event. */
+    zoom(factor, around) {
+        const last = Math.max(1, this.trace.events - 1);
+        const width = Math.min(last, Math.max(Math.min(20, last), (this.to - this.from) * factor));
+        const from = Math.round(Math.max(0, Math.min(last - width, around - (around - this.from) / (this.to - this.from) * width)));
+        this.from = from;
+        this.to = Math.round(from + width);
+    }
+
+    /* Moves the view so that an event is in it. */
+    reveal(event) {
+        const width = this.to - this.from;
+        if (event >= this.from && event <= this.to)
+            return false;
+        this.from = Math.max(0, Math.min(this.trace.events - 1 - width, Math.round(event - width / 2)));
+        this.to = this.from + width;
+        return true;
+    }
+
+    /* About `count` round places in the view. */
+    ticks(count) {
+        const { time } = this.trace;
+        const [from, to] = this.byTime ? [time[this.from], time[this.to]] : [this.from, this.to];
+        const width = Math.max(1, to - from);
+        return ticks(to, count * to / width, false).filter(value => value >= from && value <= to)
+            .map(value => ({ share: (value - from) / width, text: this.byTime ? formatTime(value) : formatNumber(value) }));
+    }
+}
+
+/* ---- a chart ---- */
+
+class Chart {
+    /* `draw(chart)` says what is in it; `say(event)` what the cursor reads. */
+    constructor(canvas, axis, draw) {
+        Object.assign(this, { canvas, axis, draw });
+        this.context = canvas.getContext("2d");
+    }
+
+    redraw() {
+        const { canvas } = this, box = canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
+        if (!box.width)
+            return;
+        canvas.width = Math.round(box.width * ratio);
+        canvas.height = Math.round(box.height * ratio);
+        this.narrow = box.width < NARROW;
+        this.left = this.narrow ? 44 : MARGIN.left;
+        this.right = box.width - (this.narrow ? 8 : MARGIN.right);
+        this.top = MARGIN.top;
+        this.bottom = box.height - MARGIN.bottom;
+        this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+        this.context.clearRect(0, 0, box.width, box.height);
+        this.context.font = `11px ${colourOf("font")}`;
+        this.draw(this);
+    }
+
+    get width() {
+        return this.right - this.left;
+    }
+
+    x(event) {
+        return this.left + this.axis.share(event) * this.width;
+    }
+
+    y(value) {
+        return this.bottom - value / this.most * (this.bottom - this.top);
+    }
+
+    /* Sets the scale, and draws its lines and numbers. */
+    scale(most, bytes) {
+        const { context } = this;
+        const values = ticks(most || 1, (this.bottom - this.top) / 38, bytes);
+        this.most = (most || 1) * 1.04;
+        context.lineWidth = 1;
+        context.textAlign = "right";
+        context.textBaseline = "middle";
+        for (const value of values) {
+            const y = Math.round(this.y(value)) + 0.5;
+            context.strokeStyle = colourOf(value ? "grid" : "line");
+            context.beginPath();
+            context.moveTo(this.left, y);
+            context.lineTo(this.right, y);
+            context.stroke();
+            context.fillStyle = colourOf("faint");
+            if (value || !bytes)
+                context.fillText(bytes ? formatBytes(value) : shortNumber(value), this.left - 8, y);
+        }
+    }
+
+    /*
+     * The extremes of a series in each column of pixels: `low` and `high`, NaN where no event falls. `at[i]` is the event of
+     * item i, or null if items are events.
+     */
+    columns(values, at) {
+        const count = Math.max(1, Math.ceil(this.width));
+        const low = new Float64Array(count).fill(NaN), high = new Float64Array(count).fill(NaN), last = new Float64Array(count);
+        const { from, to } = this.axis;
+        let i = from, end = to;
+        if (at) {
+            i = at.findIndex(event => event >= from);
+            i = Math.max(0, (i < 0 ? at.length : i) - 1);
+            end = at.length - 1;
+        }
+        for (; i <= end; i++) {
+            const event = at ? at[i] : i, value = values[i];
+            if (event > to)
+                break;
+            const column = Math.min(count - 1, Math.max(0, Math.floor(this.axis.share(Math.max(from, event)) * count)));
+            if (!(low[column] <= value))
+                low[column] = value;
+            if (!(high[column] >= value))
+                high[column] = value;
+            last[column] = value;
+        }
+        /* Between events all stays as it was. */
+        for (let c = 0, before = NaN; c < count; c++) {
+            if (Number.isNaN(low[c]))
+                low[c] = high[c] = last[c] = before;
+            else if (before < low[c])
+                low[c] = Math.min(low[c], before);
+            before = last[c];
+        }
+        return { low, high, last };
+    }
+
+    /* The area between two series of columns, given by `of(column)`. */
+    area(upper, lower, colour) {
+        const { context } = this, count = upper.length;
+        context.fillStyle = colour;
+        context.beginPath();
+        for (let c = 0; c < count; c++)
+            context.lineTo(this.left + c, this.y(upper[c] || 0));
+        context.lineTo(this.right, this.y(upper[count - 1] || 0));
+        context.lineTo(this.right, this.y(lower ? lower[count - 1] || 0 : 0));
+        for (let c = count - 1; c >= 0; c--)
+            context.lineTo(this.left + c, this.y(lower ? lower[c] || 0 : 0));
+        context.fill();
+    }
+
+    line({ low, high, last }, colour, width) {
+        const { context } = this;
+        context.strokeStyle = colour;
+        context.lineWidth = width;
+        context.lineJoin = "round";
+        context.beginPath();
+        for (let c = 0; c < low.length; c++) {
+            if (Number.isNaN(low[c]))
+                continue;
+            const x = this.left + c + 0.5;
+            if (high[c] > low[c]) {
+                context.lineTo(x, this.y(low[c]));
+                context.lineTo(x, this.y(high[c]));
+            }
+            context.lineTo(x, this.y(last[c]));
+        }
+        context.stroke();
+    }
+
+    /* Names at the right edge, each beside what it names, moved apart where they would overlap. */
+    names(all) {
+        const { context } = this, height = 14;
+        if (this.narrow)
+            return;
+        const placed = all.map(name => ({ ...name, y: this.y(name.value) })).sort((a, b) => a.y - b.y);
+        for (let i = 1; i < placed.length; i++)
+            placed[i].y = Math.max(placed[i].y, placed[i - 1].y + height);
+        for (let i = placed.length - 1, most = this.bottom - 2; i >= 0; i--, most -= height)
+            placed[i].y = Math.min(placed[i].y, most);
+        context.textAlign = "left";
+        context.textBaseline = "middle";
+        for (const { text, colour, y, strong } of placed) {
+            context.fillStyle = colour;
+            context.font = `${strong ? "600 " : ""}11px ${colourOf("font")}`;
+            context.fillText(text, this.right + 8, y);
+        }
+    }
+}
+
+const shortNumber = n => n >= 1e6 ? `${n / 1e6} M` : n >= 1e4 ? `${n / 1e3} k` : formatNumber(n);
+
+/* ---- the three charts of a trace ---- */
+
+const POLICY_COLOURS = { vpool: "held", bfc: "c1", es: "c2", gmlake: "c3", vpmm: "c4", native: "c5" };
+
+function drawMemory(chart, trace, run) {
+    const { from, to } = chart.axis;
+    let most = 0;
+    for (const other of trace.runs)
+        for (let event = from; event <= to; event++)
+            if (other.held[event] > most)
+                most = other.held[event];
+    chart.scale(most, true);
+    const live = chart.columns(run.live, null), names = [];
+    const held = trace.runs.map(other => chart.columns(other.held, null));
+    chart.area(held[trace.runs.indexOf(run)].high, null, colourOf("free"));
+    chart.area(live.high, null, colourOf("live"));
+    trace.runs.forEach((other, i) => {
+        const colour = colourOf(POLICY_COLOURS[other.policy] ?? "held");
+        const text = trace.runs.length > 1 ? `${other.policy}` : "held";
+        chart.line(held[i], colour, other === run ? 1.75 : 1.25);
+        names.push({ text, colour, value: held[i].last[held[i].last.length - 1], strong: other === run });
+    });
+    names.push({ text: "live", colour: colourOf("live-ink"), value: live.last[live.last.length - 1] / 2, strong: false });
+    chart.names(names);
+}
+
+function drawWaste(chart, run) {
+    const { sample } = run, sums = WASTE.map(() => new Float64Array(sample.event.length));
+    for (let i = 0; i < sample.event.length; i++)
+        for (let k = 0, sum = 0; k < WASTE.length; k++)
+            sums[k][i] = sum += sample[WASTE[k]][i];
+    const columns = sums.map(values => chart.columns(values, sample.event));
+    const top = columns[columns.length - 1];
+    chart.scale(top.high.reduce((most, value) => value > most ? value : most, 0), true);
+    const names = [];
+    for (let k = WASTE.length - 1; k >= 0; k--) {
+        const lower = k ? columns[k - 1].high : null, upper = columns[k].high, end = upper.length - 1;
+        chart.area(upper, lower, colourOf(WASTE[k]));
+        names.push({ text: WASTE[k], colour: colourOf(`${WASTE[k]}-ink`), value: (upper[end] + (lower ? lower[end] : 0)) / 2 });
+    }
+    chart.names(names);
+}
+
+/* Calls in groups that mean something: memory is got, mapped, given back; events are the price of several streams. */
+const GROUPS = [
+    { name: "create", calls: ["cuMemCreate", "cuMemAddressReserve"], colour: "g0" },
+    { name: "map, access", calls: ["cuMemMap", "cuMemSetAccess"], colour: "g1" },
+    { name: "unmap, release", calls: ["cuMemUnmap", "cuMemRelease"], colour: "g2" },
+    { name: "events, waits", calls: ["cuEventRecord", "cuEventQuery", "cuStreamWaitEvent"], colour: "g3" },
+];
+for (const group of GROUPS)
+    group.kinds = group.calls.map(name => CALLS.indexOf(name));
+
+function drawCalls(chart, run) {
+    const { calls } = run, wide = 4, count = Math.max(1, Math.floor(chart.width / wide));
+    const bins = GROUPS.map(() => new Float64Array(count));
+    for (let i = 0; i < calls.event.length; i++) {
+        const event = calls.event[i];
+        if (event < chart.axis.from || event > chart.axis.to)
+            continue;
+        const bin = Math.min(count - 1, Math.floor(chart.axis.share(event) * count));
+        GROUPS.forEach((group, g) => {
+            for (const kind of group.kinds)
+                bins[g][bin] += calls.count[kind][i];
+        });
+    }
+    let most = 0;
+    for (let bin = 0; bin < count; bin++)
+        most = Math.max(most, bins.reduce((sum, values) => sum + values[bin], 0));
+    chart.scale(most, false);
+    const wideNow = chart.width / count, colours = GROUPS.map(group => colourOf(group.colour));
+    for (let bin = 0; bin < count; bin++)
+        for (let g = 0, sum = 0; g < GROUPS.length; g++) {
+            if (!bins[g][bin])
+                continue;
+            chart.context.fillStyle = colours[g];
+            const y = chart.y(sum + bins[g][bin]);
+            chart.context.fillRect(chart.left + bin * wideNow, y, wideNow - 1, chart.y(sum) - y);
+            sum += bins[g][bin];
+        }
+    chart.names(GROUPS.map((group, g) => ({ text: group.name, colour: colourOf(`${group.colour}-ink`),
+        value: most * (g + 0.5) / GROUPS.length * 0.8 })));
+}
+
+function drawAxis(chart) {
+    const { context, axis } = chart;
+    const count = Math.max(2, Math.floor(chart.width / 110)), y = 4;
+    context.fillStyle = colourOf("faint");
+    context.textBaseline = "top";
+    for (const { share, text } of axis.ticks(count)) {
+        const x = chart.left + share * chart.width;
+        context.textAlign = share < 0.02 ? "left" : share > 0.98 ? "right" : "center";
+        context.fillText(text, x, y);
+    }
+    if (!chart.narrow) {
+        context.textAlign = "left";
+        context.fillText(axis.byTime ? "time" : "event", chart.right + 8, y);
+    }
+}
