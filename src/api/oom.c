@@ -146,6 +146,7 @@ static void say_hints(struct block *b, const struct vp_dump_device *d, const str
     const struct vp_digest *g = &d->digest;
     const struct vp_options *o = vp_options();
     size_t largest = vp_dump_largest(d);
+    bool smaller = o->policy == VP_POLICY_VPOOL && g->worst[0].size > d->snap.granularity;
     say(b, "vpool:   largest  %12s is the largest block that could be had now\n", SIZE(largest));
     if (d->total && request->asked > d->total) {
         say(b, "vpool:   more: none: the device has less in all\n");
@@ -159,8 +160,8 @@ static void say_hints(struct block *b, const struct vp_dump_device *d, const str
         say(b, "vpool:   more: %s when pending work has completed%s\n", SIZE(g->pending),
             request->stream && o->wait != VP_WAIT_EARLY && o->wait != VP_WAIT_AUTO ? ", or with VPOOL_WAIT=early" : "");
     if (g->pinned)
-        say(b, "vpool:   more: %s when the blocks that pin %llu chunks are freed%s\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks,
-            o->policy == VP_POLICY_VPOOL ? "; a smaller VPOOL_HANDLE pins less" : "");
+        say(b, "vpool:   more: %s when the blocks that pin %llu chunk%s are freed%s\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks,
+            g->pinned_chunks == 1 ? "" : "s", smaller ? "; a smaller VPOOL_HANDLE pins less" : "");
     if (!d->stitches && g->free_bytes > largest)
         say(b, "vpool:   more: %s lie apart, and VPOOL_POLICY=%s does not build one range of them; VPOOL_POLICY=vpool does\n",
             SIZE(g->free_bytes), vp_policy_name());
