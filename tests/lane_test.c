@@ -77,6 +77,52 @@ Test(lane, a_handle_given_out_again_is_another_stream)
     door_close();
 }
 
+/* The legacy stream is another in each context: one thread uses that of two devices, by the same handle. */
+Test(lane, the_legacy_stream_is_that_of_the_current_context)
+{
+    CUcontext context[2];
+    CUdeviceptr at[2], again;
+    int device = -1;
+    CUresult res;
+    open_fast("capacity=64M,granularity=64K,lazy=0,devices=2");
+    cu_ok(cuCtxGetCurrent(&context[0]));
+    cu_ok(cuDevicePrimaryCtxRetain(&context[1], 1));
+    vp_api_context_created(context[1], true);
+    for (int round = 0; round < 8; round++) {
+        int d = round % 3 % 2;
+        cu_ok(cuCtxSetCurrent(context[d]));
+        at[d] = warm(CU_STREAM_LEGACY, SIZE);
+        cu_ok(cuCtxSetCurrent(context[1 - d]));
+        again = door_take(SIZE, CU_STREAM_LEGACY);
+        cr_assert_neq(again, at[d], "round %d: a block of device %d", round, d);
+        if (!vp_api_pointer_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, again, &res))
+            cu_ok(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, again));
+        cr_assert_eq(device, 1 - d);
+        cu_ok(door_free_async(again, CU_STREAM_LEGACY));
+    }
+    door_close();
+}
+
+/* A lane is used again for another stream, while a thread still remembers it by the handle of the first. */
+Test(lane, a_lane_used_again_is_another_streams)
+{
+    open_fast(SIM);
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING);
+    warm(f, SIZE);
+    door_stream_destroy(f);
+    CUstream g = door_stream(CU_STREAM_NON_BLOCKING), x = door_stream(CU_STREAM_NON_BLOCKING);
+    cr_assert_eq(g, f);
+    CUdeviceptr a = warm(x, SIZE);
+    vp_sim_hold(x);
+    cr_assert_eq(door_take(SIZE, x), a);
+    cu_ok(cuMemsetD8Async(a, 1, SIZE, x));
+    cu_ok(door_free_async(a, x));
+    cr_assert_neq(door_take(SIZE, g), a, "work of another stream is queued there");
+    vp_sim_release(x);
+    cu_ok(cuCtxSynchronize());
+    door_close();
+}
+
 /* A stream that captures is CUDA's, whatever its lane holds. */
 Test(lane, a_capturing_stream_gets_none_of_it)
 {
@@ -216,5 +262,25 @@ Test(lane, what_is_parked_is_counted_as_freed)
     vp_leave();
     cr_assert_eq(stats.live_bytes, 0);
     cr_assert_eq(stats.allocs, stats.frees);
+    door_close();
+}
+
+/* A free that others might wait for has an event of its own, also in the lane: whoever takes the block gives that up. */
+Test(lane, a_point_in_a_lane_is_given_up)
+{
+    unsigned long long id;
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    warm(other, 4 * MiB);
+    for (int i = 0; i < 50; i++)
+        cu_ok(door_free_async(door_take(4 * MiB, s), s));
+    cr_assert_gt(vp_sim_calls("cuEventRecord"), 0, "the frees have events");
+    cu_ok(cuCtxSynchronize());
+    vp_api_relieve();
+    cr_assert_eq(vp_sim_used_vmm(0), 0);
+    cu_ok(cuStreamGetId(s, &id));
+    const struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
+    cr_assert(line);
+    cr_assert_eq(line->refs, 0, "%zu points are left of memory that is gone", line->refs);
     door_close();
 }
