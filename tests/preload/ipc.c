@@ -597,9 +597,9 @@ static void bears_garbage(void)
     begin();
     CUdeviceptr mine = allocate(2 * MIB, 1);
     CUipcMemHandle good = exported(mine);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 300; i++) {
         CUipcMemHandle handle = good;
-        size_t at, first = i < 1000 ? 8 : 24;
+        size_t at, first = i < 150 ? 8 : 24;
 
         for (at = first; at < sizeof(handle); at++) {
             random = random * 6364136223846793005u + 1442695040888963407u;
@@ -727,12 +727,12 @@ static void opens_while_it_is_freed(void)
 {
     struct remote remote = start();
     pthread_t threads[2];
-    int rounds = 300;
+    int rounds = 100;
 
     begin();
     for (int i = 0; i < 2; i++)
         CHECK(pthread_create(&threads[i], NULL, free_and_export, &rounds) == 0);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 100; i++) {
         CUipcMemHandle handle;
         bool some;
 
