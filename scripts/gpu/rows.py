@@ -89,6 +89,7 @@ def workload_rows(name, argv, turns):
 SECTIONS = {
     "core": "examples and test programs by each way to CUDA, PyTorch, JAX, CuPy, numba, stress, cost of a call",
     "software": "CUDA's libraries, all of PyTorch's operators, compute-sanitizer",
+    "ipc": "memory shared between processes: torch.multiprocessing, cuIpc* on pooled memory",
     "soak": "mixed programs for eight minutes (only if asked for)",
 }
 LONG = ("soak",)
@@ -109,6 +110,22 @@ def software_rows(work, quick):
         both(f"{name}, sanitized", script("sanitize.py", os.path.join(build, "examples", name), "--scale", "4"))
     both("test program, sanitized", script("sanitize.py", os.path.join(work, "churn-static"), "500"))
     return rows
+
+
+def ipc_rows(work):
+    """Memory shared between two processes."""
+    def shared(word, **more):
+        return Row(f"shared tensors, {word}", script("torch_share.py"), context="torch", section="ipc", table=False, **more)
+
+    def plain(word, **more):
+        return Row(f"shared memory, {word}", [os.path.join(os.path.dirname(work), "examples", "ipc"), "--json"],
+                   section="ipc", table=False, **more)
+
+    return [shared("bare"),
+            shared("vpool", preload=True, env={"VPOOL_ADOPT": "0"}, like="shared tensors, bare"),
+            plain("bare"),
+            plain("vpool", preload=True, like="shared memory, bare"),
+            plain("all apart, vpool", preload=True, env={"VPOOL_IPC": "alone"}, like="shared memory, bare")]
 
 
 def soak_rows(work, seconds):
@@ -182,7 +199,7 @@ def all_rows(work, runtime_folder, quick):
     rows.append(Row("call pairs, bare", compiled("pairs")))
     rows.append(Row("call pairs, vpool", compiled("pairs"), preload=True))
     rows.append(Row("64 MiB pairs, vpool", compiled("pairs", "sync_64m"), preload=True))
-    return rows + software_rows(work, quick) + soak_rows(work, 60 if quick else 480)
+    return rows + software_rows(work, quick) + ipc_rows(work) + soak_rows(work, 60 if quick else 480)
 
 
 # ---- is a row right?
