@@ -91,6 +91,7 @@ SECTIONS = {
     "software": "CUDA's libraries, all of PyTorch's operators, compute-sanitizer",
     "memory": "memory pools to the letter, CUDA graphs of PyTorch, command buffers of JAX",
     "peers": "copies and kernels between two GPUs, NCCL, DistributedDataParallel (skipped on one GPU)",
+    "ipc": "memory shared between processes: torch.multiprocessing, cuIpc* on pooled memory",
     "soak": "mixed programs for eight minutes (only if asked for)",
 }
 LONG = ("soak",)
@@ -166,6 +167,22 @@ def peer_goals(rows):
     return result
 
 
+def ipc_rows(work):
+    """Memory shared between two processes."""
+    def shared(word, **more):
+        return Row(f"shared tensors, {word}", script("torch_share.py"), context="torch", section="ipc", table=False, **more)
+
+    def plain(word, **more):
+        return Row(f"shared memory, {word}", [os.path.join(os.path.dirname(work), "examples", "ipc"), "--json"],
+                   section="ipc", table=False, **more)
+
+    return [shared("bare"),
+            shared("vpool", preload=True, env={"VPOOL_ADOPT": "0"}, like="shared tensors, bare"),
+            plain("bare"),
+            plain("vpool", preload=True, like="shared memory, bare"),
+            plain("all apart, vpool", preload=True, env={"VPOOL_IPC": "alone"}, like="shared memory, bare")]
+
+
 def soak_rows(work, seconds):
     others = [os.path.join(work, "churn-static") + " 20000", os.path.join(work, "stress") + " --seconds 10",
               f"{sys.executable} {os.path.join(HERE, 'cupy_arrays.py')}",
@@ -237,7 +254,7 @@ def all_rows(work, runtime_folder, quick):
     rows.append(Row("call pairs, bare", compiled("pairs")))
     rows.append(Row("call pairs, vpool", compiled("pairs"), preload=True))
     rows.append(Row("64 MiB pairs, vpool", compiled("pairs", "sync_64m"), preload=True))
-    rows += software_rows(work, quick) + memory_rows(work) + peer_rows(work, 1 if quick else 3)
+    rows += software_rows(work, quick) + memory_rows(work) + ipc_rows(work) + peer_rows(work, 1 if quick else 3)
     return rows + soak_rows(work, 60 if quick else 480)
 
 

@@ -16,16 +16,16 @@ struct vp_snap_space {
     enum vp_zone_name zone;
 };
 
-/* A region, or of a free or zombie one a stretch under one condition. */
+/* A region, or of a free, zombie or retired one a stretch under one condition. */
 struct vp_snap_region {
     CUdeviceptr addr;
     size_t size;
     enum vp_region_state state;
     size_t asked;           /* live: bytes the program asked for */
-    uint64_t stream;        /* live: that asked for it; free and zombie: that freed it */
-    bool fresh;             /* free and zombie: nobody has had it yet, or it never waited for anything; `stream` means nothing */
-    uint64_t age;           /* free and zombie: how many blocks have been freed since */
-    uint32_t wait, waits;   /* free and zombie: its unmet points are so many of vp_snapshot.waits, from `wait` on */
+    uint64_t stream;        /* live: that asked for it; free, zombie, retired: that freed it */
+    bool fresh;             /* free, zombie, retired: nobody has had it yet, or it never waited for anything; `stream` means nothing */
+    uint64_t age;           /* free, zombie, retired: how many blocks have been freed since */
+    uint32_t wait, waits;   /* free, zombie, retired: its unmet points are so many of vp_snapshot.waits, from `wait` on */
 };
 
 /* At its current mapping. */
