@@ -492,7 +492,7 @@ function zoomOut() {
     soon(redrawCharts);
 }
 
-/* Ten steps of a thousandth, or one event when that is less. */
+/* What shift makes of a step: a hundredth of the view. */
 const stride = () => Math.max(1, Math.round((axis.to - axis.from) / 100));
 
 const KEYS = {
