@@ -101,6 +101,7 @@ class Chart {
             return;
         canvas.width = Math.round(box.width * ratio);
         canvas.height = Math.round(box.height * ratio);
+        this.offset = canvas.offsetLeft;
         this.narrow = box.width < NARROW;
         this.left = this.narrow ? 44 : MARGIN.left;
         this.right = box.width - (this.narrow ? 8 : MARGIN.right);

@@ -150,6 +150,8 @@ function redrawCharts() {
     if (chosen.input instanceof Trace) {
         charts.forEach(chart => chart.redraw());
         $("reset").hidden = !axis.zoomed;
+        for (const id of ["cursor", "hover"])
+            $(id).style.top = `${$("memory").offsetTop}px`;
         placeCursor($("cursor"), chosen.event);
     }
 }
@@ -157,8 +159,7 @@ function redrawCharts() {
 function placeCursor(cursor, event) {
     const chart = charts[0], share = axis.share(event);
     cursor.hidden = share < 0 || share > 1;
-    cursor.style.transform = `translateX(${chart.canvas.offsetLeft + chart.x(event)}px)`;
-    cursor.style.top = `${$("memory").offsetTop}px`;
+    cursor.style.transform = `translateX(${chart.offset + chart.x(event)}px)`;
 }
 
 /* ---- the moment ---- */
@@ -182,7 +183,7 @@ function showMoment() {
     hideTip();
     regionMap.draw(regions, chosen.colour, oldestAge());
     showBytes(run.bytes(event));
-    const byAddress = chosen.layout === "address" ? regions : run.regions(event, "address");
+    const byAddress = chosen.layout === "address" ? regions : run.regions(event, "address", false);
     showSizes(byAddress);
     showLargest(byAddress);
 }
