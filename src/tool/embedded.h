@@ -7,6 +7,7 @@ extern const char vp_embedded_page_css[];
 extern const char vp_embedded_data_js[];
 extern const char vp_embedded_charts_js[];
 extern const char vp_embedded_map_js[];
+extern const char vp_embedded_dump_js[];
 extern const char vp_embedded_page_js[];
 
 #endif

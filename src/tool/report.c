@@ -225,7 +225,7 @@ static int add_dump(FILE *file, FILE *index, size_t input, const char *path) {
 static const char style_mark[] = "<!-- style -->", script_mark[] = "<!-- script -->";
 
 static void put_scripts(FILE *file) {
-    const char *const scripts[] = { vp_embedded_data_js, vp_embedded_charts_js, vp_embedded_map_js, vp_embedded_page_js };
+    const char *const scripts[] = { vp_embedded_data_js, vp_embedded_charts_js, vp_embedded_map_js, vp_embedded_dump_js, vp_embedded_page_js };
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
         fprintf(file, "<script>\n\"use strict\";\n%s</script>\n", scripts[i]);
 }

@@ -378,7 +378,7 @@ def wrong_arguments_get_one_line():
 def the_page_is_where_it_was_asked_for():
     assert made("report", RMM) == "report.html\n" and os.path.exists(path("report.html"))
     assert made("report", "--output", path("other.html"), RMM) == path("other.html") + "\n"
-    assert open(path("report.html")).read() == open(path("other.html")).read() or True
+    assert index_of(open(path("other.html")).read())["inputs"][0]["name"] == "rmm.csv"
     made("export", "--rmm", "-o", "/dev/null", RMM)
 
 

@@ -89,7 +89,7 @@ class Axis {
 /* ---- a chart ---- */
 
 class Chart {
-    /* `draw(chart)` says what is in it; `say(event)` what the cursor reads. */
+    /* `draw(chart)` draws what is in it. */
     constructor(canvas, axis, draw) {
         Object.assign(this, { canvas, axis, draw });
         this.context = canvas.getContext("2d");
@@ -101,6 +101,7 @@ class Chart {
             return;
         canvas.width = Math.round(box.width * ratio);
         canvas.height = Math.round(box.height * ratio);
+        this.offset = canvas.offsetLeft;
         this.narrow = box.width < NARROW;
         this.left = this.narrow ? 44 : MARGIN.left;
         this.right = box.width - (this.narrow ? 8 : MARGIN.right);
@@ -146,8 +147,8 @@ class Chart {
     }
 
     /*
-     * The extremes of a series in each column of pixels: `low` and `high`, NaN where no event falls. `at[i]` is the event of
-     * item i, or null if items are events.
+     * The extremes of a series in each column of pixels, `low` and `high`, and its `last` value there. `at[i]` is the event of
+     * item i; null if items are events.
      */
     columns(values, at) {
         const count = Math.max(1, Math.ceil(this.width));
@@ -181,7 +182,7 @@ class Chart {
         return { low, high, last };
     }
 
-    /* The area between two series of columns, given by `of(column)`. */
+    /* The area between two series of columns; without a lower one, from zero. */
     area(upper, lower, colour) {
         const { context } = this, count = upper.length;
         context.fillStyle = colour;

@@ -64,8 +64,16 @@ class Lasting {
         }
     }
 
-    /* The numbers of the items at an event, in order of their begin. */
+    /* The numbers of the items at an event, in order of their begin; not to be changed. A moment is asked for several times. */
     at(event) {
+        if (this.event !== event) {
+            this.items = this.find(event);
+            this.event = event;
+        }
+        return this.items;
+    }
+
+    find(event) {
         const frame = this.frames[Math.floor(event / Lasting.STRIDE)], items = [];
         for (const item of frame.alive)
             if (this.to[item] > event)
@@ -254,20 +262,23 @@ class Run {
         return unite(layout === "memory" ? home : addr, size);
     }
 
-    /* The current mappings of a moment, by address. */
+    /* The current mappings of a moment, by address; the same holds. */
     current(event) {
         const { mapping } = this;
-        return this.mapped.at(event).filter(i => mapping.current[i]).sort((a, b) => mapping.addr[a] - mapping.addr[b]);
+        if (this.currentEvent === event)
+            return this.currentItems;
+        this.currentEvent = event;
+        return this.currentItems = this.mapped.at(event).filter(i => mapping.current[i]).sort((a, b) => mapping.addr[a] - mapping.addr[b]);
     }
 
     /*
      * All regions of a moment, what lies under others first, each state in order. By address: zombies, then free memory, then what is live. By
      * memory: chunks, each where it is at home, and over them the parts of live blocks. `ref` is the block of a live one.
      */
-    regions(event, layout) {
+    regions(event, layout, zombies = layout === "address") {
         const { trace, mapping } = this, regions = new Regions(), current = this.current(event);
         const place = layout === "memory" ? mapping.home : mapping.addr, byPlace = (a, b) => place[a] - place[b];
-        if (layout === "address")
+        if (zombies)
             for (const i of this.mapped.at(event).filter(k => !mapping.current[k]).sort(byPlace))
                 regions.add(place[i], mapping.size[i], ZOMBIE, -1, -1, 0, -1);
         for (const i of [...current].sort(byPlace))

@@ -150,6 +150,8 @@ function redrawCharts() {
     if (chosen.input instanceof Trace) {
         charts.forEach(chart => chart.redraw());
         $("reset").hidden = !axis.zoomed;
+        for (const id of ["cursor", "hover"])
+            $(id).style.top = `${$("memory").offsetTop}px`;
         placeCursor($("cursor"), chosen.event);
     }
 }
@@ -157,8 +159,7 @@ function redrawCharts() {
 function placeCursor(cursor, event) {
     const chart = charts[0], share = axis.share(event);
     cursor.hidden = share < 0 || share > 1;
-    cursor.style.transform = `translateX(${chart.canvas.offsetLeft + chart.x(event)}px)`;
-    cursor.style.top = `${$("memory").offsetTop}px`;
+    cursor.style.transform = `translateX(${chart.offset + chart.x(event)}px)`;
 }
 
 /* ---- the moment ---- */
@@ -182,7 +183,7 @@ function showMoment() {
     hideTip();
     regionMap.draw(regions, chosen.colour, oldestAge());
     showBytes(run.bytes(event));
-    const byAddress = chosen.layout === "address" ? regions : run.regions(event, "address");
+    const byAddress = chosen.layout === "address" ? regions : run.regions(event, "address", false);
     showSizes(byAddress);
     showLargest(byAddress);
 }
@@ -252,83 +253,6 @@ function showTable(trace, run) {
     fill($("table"), ["event", "time", "live", "held", ...WASTE], rows);
 }
 
-/* ---- a dump ---- */
-
-const REASON_WORDS = { exit: "at exit", oom: "out of memory", signal: "by a signal", every: "at an interval", request: "on request" };
-
-function showDump() {
-    const { dump, runs } = chosen.input;
-    const about = [dump.program && `${dump.program}, pid ${dump.pid}`, dump.policy && `policy ${dump.policy}`, dump.time,
-        REASON_WORDS[dump.reason] ?? dump.reason];
-    $("subtitle").textContent = about.filter(Boolean).join(" · ");
-    if (dump.request) {
-        $("notice").hidden = false;
-        $("notice").textContent = `An allocation of ${formatBytes(dump.request.asked)} on device ${dump.request.device} failed.`
-            + runs.filter(run => run.about.device === dump.request.device).map(run => ` The largest that could be had was ${formatBytes(run.about.largest_request ?? run.about.largest_free ?? 0)}.`).join("");
-    }
-    showDevice(runs.find(run => run.about.device === dump.request?.device) ?? runs[0]);
-}
-
-function showDevice(run) {
-    chosen.run = run;
-    if (!run) {
-        $("figures").replaceChildren(el("p", { class: "quiet" }, "No device of this process has a pool."));
-        $("moment").hidden = true;
-        return;
-    }
-    const { about } = run;
-    $("moment").hidden = false;
-    $("figures").replaceChildren(
-        figure(formatBytes(about.live_bytes ?? 0), "live"),
-        figure(formatBytes(about.held_bytes ?? 0), "held"),
-        figure(formatBytes(about.peak_held_bytes ?? 0), `peak held, for ${formatBytes(about.peak_live_bytes ?? 0)} live`),
-        figure(formatBytes(about.largest_request ?? about.largest_free ?? 0), "largest block to be had"),
-        ...about.device_total ? [figure(formatBytes(about.device_free), `free of the device's ${formatBytes(about.device_total)}`)] : []);
-    regionMap.layout(run, "address");
-    drawDump();
-    showBytes({ live: about.live_bytes ?? 0, held: about.held_bytes ?? 0, ...about.waste });
-    showSizes(run.all);
-    showLargest(run.all);
-    showDetails(run);
-}
-
-/* What the scale of ages ends with: events of a trace, frees of a dump. */
-function oldestAge() {
-    return chosen.input instanceof Trace ? chosen.input.events : chosen.run.all.age.reduce((most, age) => Math.max(most, age), 0);
-}
-
-function drawDump() {
-    regionMap.draw(chosen.run.all, chosen.colour, oldestAge());
-}
-
-function showDetails(run) {
-    const { about, dump } = run, { chunks = [], obstacles = {} } = about, parts = [];
-    const section = (title, head, rows) => {
-        const table = el("table");
-        fill(table, head, rows);
-        parts.push(el("div", {}, el("h2", {}, title), el("div", { class: "scroll" }, table)));
-    };
-    if (chosen.input.runs.length > 1)
-        section("Devices", ["device", "live", "held", ""], chosen.input.runs.map(other => {
-            const button = el("button", { type: "button", disabled: other === run }, other === run ? "shown" : "show");
-            button.addEventListener("click", () => showDevice(other));
-            return row(String(other.about.device), formatBytes(other.about.live_bytes ?? 0), formatBytes(other.about.held_bytes ?? 0), button);
-        }));
-    if (obstacles.pinned?.length)
-        section("Chunks most pinned", ["chunk", "size", "free in it", "live blocks"],
-            obstacles.pinned.map(o => row(o.chunk, formatBytes(o.size), formatBytes(o.free_bytes), formatNumber(o.blocks))));
-    if (obstacles.waits_for?.length)
-        section("Streams most waited for", ["stream", "bytes"], obstacles.waits_for.map(o => row(o.stream ? String(o.stream) : "cudaFree", formatBytes(o.bytes))));
-    if (chunks.length)
-        section("Chunks", ["size", "count", "wholly free"], chunks.map(c => row(formatBytes(c.size), formatNumber(c.count), formatNumber(c.wholly_free))));
-    const counts = [["allocations", about.allocs], ["frees", about.frees], ["out of memory", about.ooms], ["waits on the GPU", about.waits_gpu],
-        ["waits on the host", about.waits_host]].filter(([, n]) => n !== undefined);
-    section("Counts", null, [...counts.map(([name, n]) => row(name, formatNumber(n))),
-        ...about.driver_us !== undefined ? [row("time in the driver", formatTime(about.driver_us))] : [],
-        ...Object.entries(dump.passed_on ?? {}).map(([name, n]) => row(`${name}, passed on`, formatNumber(n)))]);
-    $("details").replaceChildren(el("div", { class: "columns" }, ...parts));
-}
-
 /* ---- the map: legend, pointer, keyboard ---- */
 
 function showLegend() {
@@ -346,6 +270,11 @@ function showLegend() {
         const ramp = el("i", { class: "ramp", style: `background: linear-gradient(90deg, ${AGE_COLOURS.map(name => `var(--${name})`).join(",")})` });
         $("legend").replaceChildren(el("span", {}, isTrace ? "just allocated" : "just freed", ramp, isTrace ? `${formatNumber(oldestAge())} events ago` : `freed ${formatNumber(oldestAge())} frees ago`), ...common);
     }
+}
+
+/* What the scale of ages ends with: events of a trace, frees of a dump. */
+function oldestAge() {
+    return chosen.input instanceof Trace ? chosen.input.events : chosen.run.all.age.reduce((most, age) => Math.max(most, age), 0);
 }
 
 function redrawMap() {
@@ -492,7 +421,7 @@ function zoomOut() {
     soon(redrawCharts);
 }
 
-/* Ten steps of a thousandth, or one event when that is less. */
+/* What shift makes of a step: a hundredth of the view. */
 const stride = () => Math.max(1, Math.round((axis.to - axis.from) / 100));
 
 const KEYS = {
