@@ -308,13 +308,18 @@ void vp_dump_write(struct vp_dump *dump) {
             write_one(dump, dump->device[i].snap.device);
 }
 
+/* With the lock. */
+static void make(enum vp_dump_reason reason) {
+    struct vp_dump *dump = vp_dump_take(reason, NULL);
+    if (dump)
+        vp_dump_write(dump);
+    vp_dump_free(dump);
+}
+
 void vp_dump_make(enum vp_dump_reason reason) {
     int kept_errno = errno;
     if (vp_dump_plan()->when[reason] && vp_dump_lock()) {
-        struct vp_dump *dump = vp_dump_take(reason, NULL);
-        if (dump)
-            vp_dump_write(dump);
-        vp_dump_free(dump);
+        make(reason);
         vp_dump_unlock();
     }
     errno = kept_errno;
@@ -326,9 +331,15 @@ void vp_dump_ask(void) {
     atomic_store(&asked, true);
 }
 
+/* Who answers holds the lock, so that the end of the process waits for it. */
 void vp_dump_answer(void) {
-    if (atomic_exchange(&asked, false))
-        vp_dump_make(VP_DUMP_SIGNAL);
+    int kept_errno = errno;
+    if (atomic_load(&asked) && vp_dump_lock()) {
+        if (atomic_exchange(&asked, false))
+            make(VP_DUMP_SIGNAL);
+        vp_dump_unlock();
+    }
+    errno = kept_errno;
 }
 
 void vp_dump_by(int signal) {
