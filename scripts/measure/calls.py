@@ -173,7 +173,7 @@ def watching(bench):
     if not was_recorded(everything["VPOOL_TRACE"]):
         raise Failed("nothing was recorded")
     os.remove(everything["VPOOL_TRACE"])
-    pair = {name: statistics.median(values) for name, values in times.items()}
+    pair = {name: min(values) for name, values in times.items()}  # a machine that has other things to do only adds
     more, default = pair["all"] - pair["none"], pair["default"] - pair["none"]
     return [Goal(WATCHED, f"{more:+.0f} ns ({pair['none']:.0f} without, {pair['all']:.0f} with)", "<= +100 ns", more <= 100),
             Goal(UNWATCHED, f"{default:+.1f} ns ({pair['none']:.1f} without, {pair['default']:.1f} with)", "<= +2 ns", default <= 2)]

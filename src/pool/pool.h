@@ -117,8 +117,8 @@ struct vp_chunk {
     struct vp_mapping *home;    /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
     struct vp_mapping *mappings;    /* by vp_mapping.next; owned */
     struct vp_list link;        /* vp_pool.chunks */
-    bool exported;              /* a block in it is or was exported: it will go back to the device */
-    uint64_t mark;              /* scratch of the harvest */
+    uint64_t mark : 63;         /* scratch of the harvest */
+    uint64_t exported : 1;      /* a block in it is or was exported: it will go back to the device */
     uint64_t stream;            /* id of the line whose requests it serves, where the policy keeps them apart; 0: cudaMalloc's */
 };
 
