@@ -17,6 +17,7 @@ PROGRAMS = [
     ("churn-static", "churn.cu", "static"),
     ("churn-shared", "churn.cu", "shared"),
     ("stress", "stress.cu", "static"),
+    ("planted", "planted.cu", "static"),
     ("peers", "peers.cu", "static"),
     ("libraries", "libraries.cu", "shared", "cublas", "cufft", "cusolver", "curand"),
 ]

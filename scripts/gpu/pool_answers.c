@@ -147,9 +147,10 @@ static void accounts(const char *kind, CUmemoryPool pool)
     say(kind, "what was written", byte);
     say(kind, "cuMemFree of a pool's block", p_cuMemFree_v2(b));
     say(kind, "cuMemFree again", p_cuMemFree_v2(b));
-    say(kind, "used by none", (long long)get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
     NEED(cuCtxSynchronize);
     say(kind, "trim to 0", p_cuMemPoolTrimTo(pool, 0));
+    /* Not earlier: CUDA counts what cuMemFree freed as used until it next looks at the pool. */
+    say(kind, "used by none", (long long)get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
     say(kind, "reserved after it", (long long)get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
     say(kind, "trim to 1 GiB", p_cuMemPoolTrimTo(pool, (size_t)1 << 30));
 }

@@ -106,11 +106,14 @@ def software_rows(work, quick):
         rows.append(Row(name + ", bare", argv, section="software", **more))
         rows.append(Row(name + ", vpool", argv, section="software", preload=True, like=name + ", bare", **more))
 
+    def sanitized(*argv):
+        return script("sanitize.py", os.path.join(work, "planted"), *argv)
+
     both("CUDA's libraries", [os.path.join(work, "libraries"), "8" if quick else "40"], tolerance=1e-9)
     both("PyTorch's operators", script("torch_ops.py", "--every", "8" if quick else "1"), context="torch", limit=240)
     for name in "train_driver", "train_runtime":
-        both(f"{name}, sanitized", script("sanitize.py", os.path.join(build, "examples", name), "--scale", "4"))
-    both("test program, sanitized", script("sanitize.py", os.path.join(work, "churn-static"), "500"))
+        both(f"{name}, sanitized", sanitized(os.path.join(build, "examples", name), "--scale", "4"))
+    both("test program, sanitized", sanitized(os.path.join(work, "churn-static"), "500"))
     return rows
 
 

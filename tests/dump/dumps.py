@@ -263,9 +263,9 @@ def a_signal_asks_for_one():
         # One that comes right before the end is not lost.
         done = guest(["open", "alloc=5", f"raise={int(signal.SIGUSR2)}", "exit=0"], "signal", path + "/last.json")
         assert done.returncode == 0 and read(path + "/last.json")["reason"] == "signal", done
-        process = started(["open", "alloc=5", "line"], "signal", path + "/hup.json", "alloc=5", VPOOL_DUMP_SIGNAL="SIGHUP")
-        process.send_signal(signal.SIGHUP)
-        assert until(lambda: os.path.exists(path + "/hup.json"))
+        process = started(["open", "alloc=5", "line"], "signal", path + "/usr1.json", "alloc=5", VPOOL_DUMP_SIGNAL="SIGUSR1")
+        process.send_signal(signal.SIGUSR1)
+        assert until(lambda: os.path.exists(path + "/usr1.json"))
         ended(process)
 
 
