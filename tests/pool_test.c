@@ -362,6 +362,36 @@ Test(pool, a_training_loop_comes_to_rest)
     fx_close();
 }
 
+/* Decoding: each of some caches is replaced by one that is a little longer, again and again. All have other bytes between them, so that
+ * none can simply use its neighbour's. */
+Test(pool, what_grows_is_made_longer_where_it_lies)
+{
+    enum { CACHES = 12, STEPS = 60, LEAST = 5 * 1024, STEP = 24 };   /* KiB */
+    CUdeviceptr cache[CACHES];
+    fx_open_pool("capacity=256M,granularity=64K,lazy=0", &vp_policy_vpool, NULL);
+    fx.pool.config.check = true;
+    for (int i = 0; i < CACHES; i++)
+        cache[i] = fx_alloc(LEAST * KiB, 1);
+    uint64_t maps = 0;
+    for (int step = 1; step <= STEPS; step++) {
+        for (int i = 0; i < CACHES; i++) {
+            CUdeviceptr longer = fx_alloc((size_t)(LEAST + step * STEP) * KiB, 1);
+            fx_free(cache[i], 1);
+            cache[i] = longer;
+        }
+        if (step == STEPS / 3)
+            maps = fx.pool.stats.calls.map;
+    }
+    maps = fx.pool.stats.calls.map - maps;
+    /* A range of its own would take each of them at least 6 handles: of the largest, which have 1 MiB. */
+    cr_expect_leq(maps, CACHES * (STEPS - STEPS / 3), "%llu handles mapped", (unsigned long long)maps);
+    size_t most = (size_t)(CACHES + 1) * (LEAST + STEPS * STEP) * KiB;
+    cr_expect_leq(fx.pool.stats.held_bytes, most + most / 16, "%zu KiB", (size_t)fx.pool.stats.held_bytes / KiB);
+    for (int i = 0; i < CACHES; i++)
+        fx_free(cache[i], 1);
+    fx_close();
+}
+
 /* ---- many small blocks ---- */
 
 Test(pool, a_million_kilobytes_hold_a_gigabyte)

@@ -8,8 +8,8 @@
  *   3. the same after asking the driver what has completed;
  *   4. the same for which its stream may wait on the GPU (not where growing comes first);
  *   5. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
- *   6. a new range: the usable end of the free region before a hole, wholly free chunks remapped behind it, and fresh chunks for what
- *      is then still short. Nothing is created while enough wholly free, usable chunks lie about.
+ *   6. a new range: a place that served a little less, or the usable end of the free region before a hole, wholly free chunks remapped behind it, and
+ *      fresh chunks for what is then still short. Nothing is created while enough wholly free, usable chunks lie about.
  * If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with them. A small request takes its best fit
  * first: the small zone has chunks of one size only, each as good as the other.
  */
@@ -162,18 +162,19 @@ static size_t choose(struct candidate *c, size_t n, size_t want, bool alone, siz
 
 /* ---- where to build ---- */
 
+/* How much what grows may do so (1/GROWS_BY) before it needs other addresses. */
+enum { GROWS_BY = 2 };
+
 struct site {
     CUdeviceptr begin;          /* where the block will begin */
-    CUdeviceptr hole;           /* where new mappings begin */
+    CUdeviceptr hole;           /* where new mappings begin; not before the end of the block: none are needed */
 };
 
-/* The longest usable end of a free region that lies right before a hole with room; else a hole by itself. */
-static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
+/* The longest usable end of a free region that lies right before a hole with room. False if there is none. */
+static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
     struct vp_space *s;
     struct vp_region *hole, *before_hole;
     size_t longest = 0;
-    if (req->alone)
-        goto hole;
     vp_list_each(s, &pool->spaces, link) {
         if (s->zone != req->zone)
             continue;
@@ -191,13 +192,31 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
             }
         }
     }
-    if (longest)
-        return 0;
-hole:;
-    int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle, &hole);
+    return longest > 0;
+}
+
+/* A hole by itself, `room` bytes of which stay free for what lies before it to grow. */
+static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t room, struct site *site) {
+    struct vp_region *hole;
+    int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle + room, &hole);
     if (!err)
-        *site = (struct site){ hole->addr, hole->addr };
+        *site = (struct site){ hole->addr + room, hole->addr + room };
     return err;
+}
+
+/*
+ * A place that is a little too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it may need: they cost
+ * nothing. Else the end of a free region; else a hole.
+ */
+static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
+    if (req->alone)
+        return find_hole(pool, req, 0, site);
+    if (req->zone == VP_ZONE_LARGE && vp_kept_grows(pool, req)) {
+        site->begin = vp_kept_find_smaller(pool, req, use, &site->hole).addr;
+        if (site->begin || find_hole(pool, req, vp_round_up(req->size / GROWS_BY + pool->config.handle, pool->granularity), site) == 0)
+            return 0;
+    }
+    return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
 }
 
 /* ---- build ---- */
@@ -256,14 +275,15 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     int err = find_site(pool, req, use, &site);
     if (err)
         return err;
-    size_t want = vp_round_up(req->size - (site.hole - site.begin), pool->granularity);
+    size_t there = site.hole - site.begin, want = there < req->size ? vp_round_up(req->size - there, pool->granularity) : 0;
     size_t fresh_most = want / pool->granularity + 1, chunks_most = pool->chunk_count + fresh_most;
     size_t list_bytes = pool->chunk_count * sizeof(struct candidate), chunk_bytes = chunks_most * sizeof(struct vp_chunk *);
     struct harvest h = { .req = req, .use = use, .skip = site.begin, .skip_end = site.hole };
     h.list = vp_pool_scratch(pool, list_bytes > chunk_bytes ? list_bytes : chunk_bytes);
     if (!h.list)
         return -ENOMEM;
-    harvest_all(pool, &h);
+    if (want)
+        harvest_all(pool, &h);
     sort(h.list, h.count);
     size_t bytes, old = choose(h.list, h.count, want, req->alone, &bytes), fresh = 0;
     if (req->alone && bytes < want)
@@ -276,7 +296,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     }
     if (bytes < want)
         err = create_chunks(pool, want - bytes, handle_for(pool, req), chunks + old, &fresh);
-    if (!err)
+    if (!err && want)
         err = vp_stitch_map(pool, chunks, old + fresh, site.hole);
     if (err) {
         while (fresh)

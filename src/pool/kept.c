@@ -22,6 +22,13 @@ enum { TRIES = 512 };
 enum { TRIES_LARGER = 64, OVER = 2 };
 
 /*
+ * Smaller places that are tried before a range is built, and how much smaller they may be (1/UNDER of the request). What grows step by step, like the cache
+ * of a decoder by a token at a time, needs a few handles more then, instead of a range of its own for each step: with a place for all
+ * of its steps decoding takes a quarter of the driver time. Steps of 1/16 would count other programs' lengths as growth.
+ */
+enum { TRIES_SMALLER = 64, UNDER = 32 };
+
+/*
  * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and
  * cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a chunk to come round:
  * with 8, half of its driver time went into building again what had been reaped. Places are hints of some 80 bytes each.
@@ -100,16 +107,20 @@ static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr 
     return vp_space_reserve(pool, 2 * pieces + 64) == 0;
 }
 
-static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_request *req, enum vp_usable use) {
-    CUdeviceptr end = k->addr + req->size;
-    bool switched = false;
+/* May the request have the first `size` bytes of the place, when they have been switched? */
+static bool fits(struct vp_pool *pool, const struct vp_kept *k, size_t size, const struct vp_request *req, enum vp_usable use) {
+    CUdeviceptr end = k->addr + size;
     if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
         return false;
     if (req->alone && (!vp_mapping_at(pool, end - 1) || !vp_range_whole(pool, k->addr, end)))
         return false;
-    if (k->addr % req->align || !range_available(pool, k->addr, end, req, use))
-        return false;
-    for (CUdeviceptr at = k->addr; at < end;) {
+    return k->addr % req->align == 0 && range_available(pool, k->addr, end, req, use);
+}
+
+/* Makes free memory of bytes that fit. False: out of memory for the metadata. */
+static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size) {
+    bool switched = false;
+    for (CUdeviceptr at = k->addr; at < k->addr + size;) {
         struct vp_mapping *m = vp_mapping_at(pool, at);
         if (m->chunk->current != m) {
             /* The pieces of chunks switched from elsewhere vary in number: ask anew for each. */
@@ -121,6 +132,7 @@ static bool try(struct vp_pool *pool, const struct vp_kept *k, const struct vp_r
         at = m->addr + m->chunk->size;
     }
     pool->stats.reactivations += switched;
+    kept_touch(pool, k);
     return true;
 }
 
@@ -132,8 +144,7 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, 
         next = RB_NEXT(vp_kept_tree, &pool->kept[req->zone], k);
         if (!vp_mapping_at(pool, k->addr)) {
             kept_remove(pool, k);
-        } else if (try(pool, k, req, use)) {
-            kept_touch(pool, k);
+        } else if (fits(pool, k, req->size, req, use) && switch_over(pool, k, req->size)) {
             return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
         }
     }
@@ -148,6 +159,55 @@ struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, e
 struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_kept key = { .size = req->size + 1 };
     return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size + req->size / OVER, TRIES_LARGER, req, use);
+}
+
+/* How far the addresses from the beginning of a place on are mapped, looking no farther than `size` bytes; 0: less than the place. */
+static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_kept *k, size_t size) {
+    const struct vp_space *s = vp_space_of(pool, k->addr);
+    const struct vp_mapping *m = vp_mapping_at(pool, k->addr + k->size - 1);
+    CUdeviceptr end = 0;
+    for (; m && vp_mapping_at(pool, k->addr); m = end - s->base < s->size ? vp_space_page(pool, s, end)->mapping : NULL) {
+        end = m->addr + m->chunk->size;
+        if (end - k->addr >= size)
+            break;
+    }
+    return end;
+}
+
+/* Bytes without mappings from `addr` on, where some end. */
+static size_t room_at(const struct vp_pool *pool, CUdeviceptr addr) {
+    const struct vp_space *s = vp_space_of(pool, addr - 1);
+    const struct vp_region *r = addr - s->base < s->size ? vp_region_at(pool, addr) : NULL;
+    return r && r->state == VP_HOLE ? vp_region_end(r) - addr : 0;
+}
+
+static struct vp_kept *smaller(struct vp_pool *pool, struct vp_kept *k, const struct vp_request *req) {
+    k = k ? RB_PREV(vp_kept_tree, &pool->kept[req->zone], k) : RB_MAX(vp_kept_tree, &pool->kept[req->zone]);
+    return k && k->size >= req->size - req->size / UNDER ? k : NULL;
+}
+
+bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_kept key = { .size = req->size };
+    return smaller(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req);
+}
+
+struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end) {
+    struct vp_kept key = { .size = req->size }, *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), *largest = NULL;
+    for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
+        CUdeviceptr stop = mapped_end(pool, k, req->size);
+        bool whole = stop - k->addr >= req->size;
+        if (!stop || (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + pool->config.handle)) ||
+            !fits(pool, k, whole ? req->size : stop - k->addr, req, use))
+            continue;
+        largest = k;
+        *end = stop;
+        if (whole)
+            break;
+    }
+    size_t size = largest ? *end - largest->addr : 0;
+    if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size))
+        return (struct vp_fit){ NULL, 0 };
+    return (struct vp_fit){ vp_region_at(pool, largest->addr), largest->addr };
 }
 
 void vp_kept_limit(struct vp_pool *pool) {
