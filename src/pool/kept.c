@@ -174,11 +174,10 @@ static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_kept *
     return end;
 }
 
-/* Bytes without mappings from `addr` on, where some end. */
+/* Bytes without mappings from `addr` on, where the mappings of a place end. */
 static size_t room_at(const struct vp_pool *pool, CUdeviceptr addr) {
     const struct vp_space *s = vp_space_of(pool, addr - 1);
-    const struct vp_region *r = addr - s->base < s->size ? vp_region_at(pool, addr) : NULL;
-    return r && r->state == VP_HOLE ? vp_region_end(r) - addr : 0;
+    return addr - s->base < s->size ? vp_region_end(vp_region_at(pool, addr)) - addr : 0;
 }
 
 static struct vp_kept *smaller(struct vp_pool *pool, struct vp_kept *k, const struct vp_request *req) {
