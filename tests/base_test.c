@@ -3,8 +3,10 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "base/pages.h"
 #include "base/slab.h"
 
+#include <sys/mman.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +101,31 @@ Test(slab, a_reservation_makes_the_next_ones_succeed)
         cr_assert(vp_slab_alloc(&slab));
     cr_assert_eq(slab.bytes, bytes);
     vp_slab_finish(&slab);
+}
+
+/* Whether the system then really uses huge pages is its own affair. */
+Test(slab, of_many_objects_all_are_apart_and_all_memory_goes_back)
+{
+    enum { OBJECTS = 100000 };
+    static uint64_t *object[OBJECTS];
+    struct vp_slab slab;
+    vp_slab_init(&slab, 96);
+    slab.many = true;
+    for (int i = 0; i < OBJECTS; i++) {
+        object[i] = vp_slab_alloc(&slab);
+        for (int word = 0; word < 12; word++)
+            cr_assert_eq(object[i][word], 0);
+        for (int word = 0; word < 12; word++)
+            object[i][word] = (uint64_t)i;
+    }
+    for (int i = 0; i < OBJECTS; i++)
+        for (int word = 0; word < 12; word++)
+            cr_assert_eq(object[i][word], (uint64_t)i);
+    cr_assert_leq(slab.bytes, (size_t)OBJECTS * 96 + 2 * VP_HUGE);
+    uint64_t *last = object[OBJECTS - 1];
+    unsigned char resident;
+    vp_slab_finish(&slab);
+    cr_assert_neq(mincore((void *)((uintptr_t)last & ~(uintptr_t)4095), 1, &resident), 0);
 }
 
 Test(slab, neighbours_in_time_are_neighbours_in_memory)

@@ -1,5 +1,7 @@
 #include "base/map.h"
 
+#include "base/pages.h"
+
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -29,8 +31,8 @@ int vp_map_reserve(struct vp_map *m) {
     if ((m->used + 1) * 4 <= slots * 3)
         return 0;
     size_t want = slots ? slots * 2 : FIRST_SLOTS;
-    void *mem = mmap(NULL, want * sizeof *m->slots, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mem == MAP_FAILED)
+    void *mem = vp_pages_take(want * sizeof *m->slots);
+    if (!mem)
         return m->used + 1 < slots ? 0 : -ENOMEM;
     struct vp_map old = *m;
     *m = (struct vp_map){ .slots = mem, .mask = want - 1 };
@@ -39,6 +41,11 @@ int vp_map_reserve(struct vp_map *m) {
             put(m, old.slots[i].key, old.slots[i].value);
     vp_map_finish(&old);
     return 0;
+}
+
+void vp_map_prefetch(const struct vp_map *m, uint64_t key) {
+    if (m->slots)
+        __builtin_prefetch(&m->slots[home(m, key)], 1);
 }
 
 void vp_map_set(struct vp_map *m, uint64_t key, void *value) {

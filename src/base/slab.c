@@ -1,12 +1,20 @@
 #include "base/slab.h"
 
+#include "base/pages.h"
+
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
-/* One request to the system. Small enough not to matter, large enough that a million blocks need a few hundred. */
-enum { SPAN = 256 * 1024, SPAN_HEADER = 64 };
+/* One request to the system: small enough not to matter; of many objects, when there are as many as that, a huge page. */
+enum { SPAN = 256 * 1024, SMALL_SPANS = 4 };
+
+struct span {
+    struct span *next;
+    size_t bytes;
+    char pad[48];           /* objects begin on a cache line of their own */
+};
 
 void vp_slab_init(struct vp_slab *s, size_t object_size) {
     *s = (struct vp_slab){ .size = (object_size + 7) & ~(size_t)7 };
@@ -14,25 +22,26 @@ void vp_slab_init(struct vp_slab *s, size_t object_size) {
 
 void vp_slab_finish(struct vp_slab *s) {
     while (s->spans) {
-        void *span = s->spans;
-        s->spans = *(void **)span;
-        munmap(span, SPAN);
+        struct span *span = s->spans;
+        s->spans = span->next;
+        munmap(span, span->bytes);
     }
     s->free = NULL;
     s->spare = s->total = s->bytes = 0;
 }
 
 static int grow(struct vp_slab *s) {
-    char *span = mmap(NULL, SPAN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (span == MAP_FAILED)
+    size_t bytes = s->many && s->bytes >= SMALL_SPANS * SPAN ? VP_HUGE : SPAN;
+    struct span *span = vp_pages_take(bytes);
+    if (!span)
         return -ENOMEM;
-    *(void **)span = s->spans;
+    *span = (struct span){ .next = s->spans, .bytes = bytes };
     s->spans = span;
-    s->bytes += SPAN;
-    size_t n = (SPAN - SPAN_HEADER) / s->size;
+    s->bytes += bytes;
+    size_t n = (bytes - sizeof *span) / s->size;
     /* Linked in address order, so that objects made one after another lie side by side. */
     for (size_t i = n; i-- > 0;) {
-        void **object = (void **)(void *)(span + SPAN_HEADER + i * s->size);
+        void **object = (void **)(void *)((char *)(span + 1) + i * s->size);
         *object = s->free;
         s->free = object;
     }

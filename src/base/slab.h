@@ -7,15 +7,19 @@
 #ifndef VP_SLAB_H
 #define VP_SLAB_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+struct span;
 
 struct vp_slab {
     size_t size;            /* bytes an object, a multiple of 8 */
+    bool many;              /* set by the owner: there may be very many, looked at in any order; from some on they lie in huge pages */
     size_t spare;           /* objects on the free list */
     size_t total;           /* objects ever carved */
     size_t bytes;           /* taken from the system */
     void *free;             /* free objects, linked through their first word */
-    void *spans;            /* spans taken from the system, linked through their first word; freed by finish */
+    struct span *spans;     /* taken from the system; freed by finish */
 };
 
 void vp_slab_init(struct vp_slab *s, size_t object_size);

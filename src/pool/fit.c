@@ -59,6 +59,8 @@ static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region 
 /* Best fit within one index, looking at no more than `looks` regions. */
 static struct vp_fit index_find(const struct vp_pool *pool, struct vp_index *index, const struct vp_request *req, enum vp_usable use, bool host, int looks) {
     for (struct vp_region *r = vp_index_first(index, req->size); r && looks-- > 0; r = vp_index_next(index, r)) {
+        __builtin_prefetch(r->pieces);
+        __builtin_prefetch(r->va.next);
         CUdeviceptr addr = first_run(pool, r, req, use, host);
         if (addr)
             return (struct vp_fit){ r, addr };
@@ -166,6 +168,9 @@ int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUd
 }
 
 int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out) {
+    /* What is far apart in memory is fetched together. */
+    vp_map_prefetch(&pool->live, fit.addr);
+    __builtin_prefetch(fit.region->va.next);
     int err = vp_map_reserve(&pool->live);
     if (!err)
         err = vp_space_reserve(pool, 4);

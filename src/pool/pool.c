@@ -74,6 +74,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
         RB_INIT(&pool->kept[z]);
     vp_slab_init(&pool->region_slab, sizeof(struct vp_region));
     vp_slab_init(&pool->piece_slab, sizeof(struct vp_piece));
+    pool->region_slab.many = pool->piece_slab.many = true;
     vp_slab_init(&pool->chunk_slab, sizeof(struct vp_chunk));
     vp_slab_init(&pool->mapping_slab, sizeof(struct vp_mapping));
     vp_slab_init(&pool->share_slab, sizeof(struct vp_share));

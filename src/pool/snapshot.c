@@ -207,6 +207,8 @@ static void keep_worst(struct vp_digest *d, const struct vp_snap_chunk *chunk) {
 
 /* What the regions make of their chunks: both are in address order. */
 static void count_chunks(const struct vp_snapshot *snap, uint64_t stream, struct vp_digest *d) {
+    if (!snap->chunks.count)
+        return;
     struct vp_snap_chunk *c = snap->chunks.items, *last = c + snap->chunks.count;
     const struct vp_snap_region *r = snap->regions.items, *end = r + snap->regions.count;
     for (; c < last; c++) {
