@@ -106,23 +106,23 @@ Test(slab, a_reservation_makes_the_next_ones_succeed)
 /* Whether the system then really uses huge pages is its own affair. */
 Test(slab, of_many_objects_all_are_apart_and_all_memory_goes_back)
 {
-    enum { OBJECTS = 100000 };
-    static uint64_t *object[OBJECTS];
+    enum { MANY = 100000 };
+    static uint64_t *object[MANY];
     struct vp_slab slab;
     vp_slab_init(&slab, 96);
     slab.many = true;
-    for (int i = 0; i < OBJECTS; i++) {
+    for (int i = 0; i < MANY; i++) {
         object[i] = vp_slab_alloc(&slab);
         for (int word = 0; word < 12; word++)
             cr_assert_eq(object[i][word], 0);
         for (int word = 0; word < 12; word++)
             object[i][word] = (uint64_t)i;
     }
-    for (int i = 0; i < OBJECTS; i++)
+    for (int i = 0; i < MANY; i++)
         for (int word = 0; word < 12; word++)
             cr_assert_eq(object[i][word], (uint64_t)i);
-    cr_assert_leq(slab.bytes, (size_t)OBJECTS * 96 + 2 * VP_HUGE);
-    uint64_t *last = object[OBJECTS - 1];
+    cr_assert_leq(slab.bytes, (size_t)MANY * 96 + 2 * VP_HUGE);
+    uint64_t *last = object[MANY - 1];
     unsigned char resident;
     vp_slab_finish(&slab);
     cr_assert_neq(mincore((void *)((uintptr_t)last & ~(uintptr_t)4095), 1, &resident), 0);

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -91,8 +92,9 @@ def main():
     options = parser.parse_args()
 
     dice, wrong, held, rounds, started = random.Random(options.seed), [], [], 0, []
-    begin, child = time.monotonic(), None
-    while time.monotonic() - begin < options.seconds:
+    begin, child, told = time.monotonic(), None, []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(True))    # says after this round what was seen so far
+    while time.monotonic() - begin < options.seconds and not told:
         if options.programs and (child is None or child.poll() is not None):
             if child and child.returncode:
                 wrong.append(f"{child.args}: exit {child.returncode}")
@@ -118,7 +120,7 @@ def main():
     if late > early + 64 * MIB:
         wrong.append(f"held grew from {early / MIB:.0f} to {late / MIB:.0f} MiB")
     stats = vpool()
-    print(json.dumps({"ok": not wrong, "wrong": wrong[:5], "rounds": rounds, "programs": len(started),
+    print(json.dumps({"ok": not wrong, "wrong": wrong[:5], "seconds": time.monotonic() - begin, "rounds": rounds, "programs": len(started),
                       "ops": stats.allocs + stats.frees if stats else 0, "held_early": early, "held_late": late,
                       "held_samples": held[:: max(1, len(held) // 40)]}))
     return bool(wrong)
