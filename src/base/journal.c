@@ -40,9 +40,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The file grows by a step at a time. Two steps are mapped, for what crosses from one to the next. A killed
- * process leaves up to two steps of nothing behind its text; a plain step takes some forty thousand events, a
- * packed one as many. */
+/* The file grows by a step at a time: a plain one takes some forty thousand events, a packed one as many. More than a step
+ * is mapped, for what crosses from one to the next: a line, or a member and its copy. A killed process leaves as much
+ * of nothing behind its text. */
 enum { PLAIN_STEP = 1 << 20, PACKED_STEP = 256 << 10 };
 
 /* So many bytes of single lines are compressed together. Hidden by one extra field they must leave room in it
@@ -68,6 +68,11 @@ struct vp_journal_work {
 
 static size_t step_of(const struct vp_journal *j) {
     return j->packed ? PACKED_STEP : PLAIN_STEP;
+}
+
+/* Bytes that are mapped. */
+static size_t window_of(const struct vp_journal *j) {
+    return j->packed ? 2 * PACKED_STEP : PLAIN_STEP + PAGE;
 }
 
 /* ---- packed: members ---- */
@@ -178,10 +183,10 @@ static void append_plain(struct vp_journal *j, const char *line, size_t n) {
 
 /* ---- both ---- */
 
-/* The file reaches to two steps behind `base`, with room on the disk, and they are mapped. On failure the old
+/* The file reaches as far as the window from `base` on, with room on the disk, and it is mapped. On failure the old
  * window stays. */
 static int map_window(struct vp_journal *j, off_t from, off_t base) {
-    off_t to = base + 2 * (off_t)step_of(j);
+    off_t to = base + (off_t)window_of(j);
     struct rlimit limit;
     /* To exceed the limit would raise a signal, which ends the program. */
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && (rlim_t)to > limit.rlim_cur)
@@ -189,16 +194,16 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
     int err = j->packed ? grow_packed(j, from, to) : -posix_fallocate(j->fd, from, to - from);
     if (err)
         return err;
-    void *mem = mmap(NULL, 2 * step_of(j), PROT_READ | PROT_WRITE, MAP_SHARED, j->fd, base);
+    void *mem = mmap(NULL, window_of(j), PROT_READ | PROT_WRITE, MAP_SHARED, j->fd, base);
     if (mem == MAP_FAILED)
         return -errno;
 #ifdef MADV_POPULATE_WRITE
     /* All pages at once cost a quarter of what they cost one after the other, at the line that comes to each. Older kernels do
      * not know it; the pages come by themselves then. */
-    (void)madvise(mem, 2 * step_of(j), MADV_POPULATE_WRITE);
+    (void)madvise(mem, window_of(j), MADV_POPULATE_WRITE);
 #endif
     if (j->window)
-        munmap(j->window, 2 * step_of(j));
+        munmap(j->window, window_of(j));
     j->window = mem;
     j->base = base;
     return 0;
@@ -238,7 +243,7 @@ static void *get_work(void) {
 static int let_go(struct vp_journal *j) {
     int err = ftruncate(j->fd, j->base + (off_t)j->end) < 0 ? -errno : 0;
     if (j->window)
-        munmap(j->window, 2 * step_of(j));
+        munmap(j->window, window_of(j));
     if (j->work)
         munmap(j->work, work_size());
     if (close(j->fd) < 0 && !err)
@@ -275,7 +280,7 @@ int vp_journal_append(struct vp_journal *j, const char *line, size_t n) {
     }
     if (j->end < step)
         return 0;
-    int err = map_window(j, j->base + 2 * (off_t)step, j->base + (off_t)step);
+    int err = map_window(j, j->base + (off_t)window_of(j), j->base + (off_t)step);
     if (err) {
         let_go(j);
         return err;
