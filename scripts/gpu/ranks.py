@@ -1,7 +1,8 @@
-"""Two or more GPUs, a process for each, by torchrun: what NCCL and DistributedDataParallel make of our memory.
+"""Two or more GPUs, a process for each, by torchrun: what NCCL and data-parallel training make of our memory.
 
     ranks.py collectives  all-reduces of 1 GiB, and messages from each rank to the next; every element checked
-    ranks.py training     the model of examples/train.py, trained by all ranks together
+    ranks.py training     the model of examples/train.py, trained by all ranks together under DistributedDataParallel
+    ranks.py sharded      the same with its parameters in shards (FSDP: fully_shard)
 
 Prints one JSON object. Exits with 77 where there is one GPU alone.
 """
@@ -79,17 +80,31 @@ def collectives():
             "send_recv_gb_s": timed(exchange, ELEMENTS)}
 
 
-def training():
+def replicated(model):
+    from torch.nn.parallel import DistributedDataParallel
+
+    return DistributedDataParallel(model)
+
+
+def sharded(model):
+    """Each layer is gathered before its use and released behind it."""
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def training(spread):
     import types
 
     import train
-    from torch.nn.parallel import DistributedDataParallel
 
     options = types.SimpleNamespace(seed=1 + dist.get_rank(), batch=8, seq_min=256, seq_max=768, side_stream=True)
     device = torch.device("cuda")
     report.deterministic(1)
     with device:
-        model = DistributedDataParallel(train.GPT(8, 768, 12, options.seq_max))
+        model = spread(train.GPT(8, 768, 12, options.seq_max))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     batches = train.Batches(options, device)
     for _ in range(20):
@@ -98,19 +113,19 @@ def training():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    dist.all_reduce(loss.detach())
-    return {"final_loss": loss.item(), "checksum": report.checksum(model.parameters())}
+    own = [parameter.to_local() if hasattr(parameter, "to_local") else parameter for parameter in model.parameters()]
+    return {"final_loss": loss.item(), "checksum": report.checksum(own)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("collectives", "training"))
+    parser.add_argument("what", choices=("collectives", "training", "sharded"))
     what = parser.parse_args().what
     if "LOCAL_RANK" not in os.environ:
         launch()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
-    figures = collectives() if what == "collectives" else training()
+    figures = collectives() if what == "collectives" else training(sharded if what == "sharded" else replicated)
     dist.barrier()
     if dist.get_rank() == 0:
         print(json.dumps({"ok": True} | figures), flush=True)

@@ -90,7 +90,7 @@ SECTIONS = {
     "core": "examples and test programs by each way to CUDA, PyTorch, JAX, CuPy, numba, stress, cost of a call",
     "software": "CUDA's libraries, all of PyTorch's operators, compute-sanitizer",
     "memory": "memory pools to the letter, CUDA graphs of PyTorch, command buffers of JAX",
-    "peers": "copies and kernels between two GPUs, NCCL, DistributedDataParallel (skipped on one GPU)",
+    "peers": "copies and kernels between two GPUs, NCCL, DistributedDataParallel, FSDP (skipped on one GPU)",
     "ipc": "memory shared between processes: torch.multiprocessing, cuIpc* on pooled memory",
     "soak": "mixed programs for eight minutes (only if asked for)",
 }
@@ -150,7 +150,8 @@ def peer_rows(work, turns):
     for name, argv, more in (
             ("peers", [os.path.join(work, "peers")], dict(repeat=turns)),
             ("NCCL", script("ranks.py", "collectives"), dict(repeat=turns, context="torch")),
-            ("data-parallel training", script("ranks.py", "training"), dict(context="torch", tolerance=1e-3))):
+            ("data-parallel training", script("ranks.py", "training"), dict(context="torch", tolerance=1e-3)),
+            ("sharded training", script("ranks.py", "sharded"), dict(context="torch", tolerance=1e-3))):
         for preload in (False, True):
             rows.append(Row(f"{name}, {'vpool' if preload else 'bare'}", argv, preload=preload, env=env,
                             like=f"{name}, bare" if preload else None, section="peers", limit=180, **more))
