@@ -450,6 +450,22 @@ Test(pool, peers_reach_every_mapping_present_and_future)
     fx_close();
 }
 
+/* Enabled before there was a pool: it has no byte that they cannot reach, or does not come to be. */
+Test(pool, peers_from_before_the_pool_reach_it)
+{
+    const struct vp_pool_config config = { .handle = MiB, .va = GiB, .pages = 16, .peers = 1 << 0 | 1 << 1 };
+    static struct vp_pool other;
+    fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpmm, &config);
+    CUdeviceptr a = fx_alloc(MiB / 2, 1), b = fx_alloc(4 * MiB, 1);
+    cr_assert_eq(access_of(a, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(b, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(b, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    vp_sim_fail("cuMemSetAccess", 1, CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert_eq(vp_pool_init(&other, &fx.drv, &fx.lines, 0, &vp_policy_vpmm, &config), -EIO);
+    fx_close();
+}
+
 /* Setting access fails at each mapping in turn: what was open stays so, what was not is not. */
 Test(pool, peers_change_whole_or_not_at_all)
 {

@@ -112,6 +112,7 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
         .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check,
         .account = vp_mempool_account, .limit = vp_pressure_limit(dev),
         .split_most = o->bfc_max_split, .stitch_least = o->gmlake_fragment, .stitched_most = o->gmlake_stitched,
+        .peers = vp_peers_of(dev),
     };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
     int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.lines, dev, policy, &config) : -ENOENT;
@@ -120,13 +121,14 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
         vp_state.refused[dev] = true;
         if (policy)
             vp_log(VP_LOG_WARN, "device %d: %s; its memory is left to CUDA", dev,
-                   err == -EOPNOTSUPP ? "no virtual memory management" : "no address range to be had");
+                   err == -EOPNOTSUPP ? "no virtual memory management"
+                   : err == -ENOMEM   ? "no address range to be had"
+                                      : "the driver refuses to map memory");
         return NULL;
     }
     vp_state.pools[dev] = pool;
     vp_pressure_start();
     vp_mempool_open_device(dev);
-    vp_peers_update(dev);
     vp_page_open_device(pool);
     return pool;
 }

@@ -48,7 +48,8 @@ static int reserve_first(struct vp_pool *pool) {
 
 int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_lines *lines, CUdevice dev,
                  const struct vp_policy *policy, const struct vp_pool_config *config) {
-    *pool = (struct vp_pool){ .drv = drv, .lines = lines, .policy = policy, .config = *config, .device = dev };
+    *pool = (struct vp_pool){ .drv = drv, .lines = lines, .policy = policy, .config = *config, .device = dev,
+                              .peers = config->peers & ~(UINT64_C(1) << dev) };
     if (!attribute(pool, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
         return -EOPNOTSUPP;
     pool->prop = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -179,6 +179,7 @@ struct vp_pool_config {
     size_t split_most;          /* blocks from this size on are not split (bfc); 0: all are */
     size_t stitch_least;        /* smaller requests are not stitched (gmlake) */
     size_t stitched_most;       /* bytes of addresses that stitched blocks may take (gmlake); 0: any number */
+    uint64_t peers;             /* devices that may access from the beginning, one bit each */
     size_t limit;               /* most bytes to hold, as if the device had no more; 0: no limit */
     bool check;                 /* walk the invariants after each operation */
     void (*account)(void *owner, size_t asked, bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
