@@ -14,12 +14,21 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Digits that were written before, and often are again: neighbouring events have much in common. */
+struct digits {
+    uint64_t first, second;     /* the numbers that they stand for */
+    unsigned length;            /* 0: none yet */
+    char text[32];              /* copied whole, which is faster than as much as there is */
+};
+
 static struct {
     pthread_mutex_t lock;       /* guards the others */
     struct vp_journal file;
     bool tried, on;
     atomic_int owner;           /* process; a child that was forked has the mapping too, and must leave it alone */
     uint64_t begin;
+    struct digits size_stream[2];   /* of allocations, of frees */
+    struct digits time;
 } trace = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void begin(void) {
@@ -70,6 +79,29 @@ static inline char *put_number(char *at, uint64_t n, char behind) {
     return end + 1;
 }
 
+/* What is kept, put at `at`, where there is room for all of the text. */
+static inline char *put_digits(char *at, const struct digits *kept) {
+    memcpy(at, kept->text, sizeof kept->text);
+    return at + kept->length;
+}
+
+static inline char *put_size_stream(char *at, struct digits *kept, uint64_t size, uint32_t stream) {
+    if (!kept->length || kept->first != size || kept->second != stream) {
+        kept->first = size;
+        kept->second = stream;
+        kept->length = (unsigned)(put_number(put_number(kept->text, size, ','), stream, ',') - kept->text);
+    }
+    return put_digits(at, kept);
+}
+
+static inline char *put_time(char *at, struct digits *kept, uint64_t us) {
+    if (!kept->length || kept->first != us) {
+        kept->first = us;
+        kept->length = (unsigned)(put_number(kept->text, us, '\n') - kept->text);
+    }
+    return put_digits(at, kept);
+}
+
 /* The lock is held. False: nothing is recorded. */
 static bool recording(void) {
     if (!trace.tried)
@@ -79,7 +111,7 @@ static bool recording(void) {
 
 /* Adds the time to a line of which `at` is the end, and appends it. The lock is held. */
 static void append(char *text, char *at) {
-    at = put_number(at, (vp_clock_ns() - trace.begin) / 1000, '\n');
+    at = put_time(at, &trace.time, (vp_clock_ns() - trace.begin) / 1000);
     int err = vp_journal_append(&trace.file, text, (size_t)(at - text));
     if (err) {
         trace.on = false;
@@ -98,8 +130,7 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
         *at++ = op;
         *at++ = ',';
         at = put_number(at, (uint64_t)device << 48 | serial, ',');
-        at = put_number(at, size, ',');
-        at = put_number(at, stream, ',');
+        at = put_size_stream(at, &trace.size_stream[op == 'f'], size, stream);
         append(text, at);
     }
     pthread_mutex_unlock(&trace.lock);
