@@ -107,7 +107,8 @@ void vp_api_context_destroyed(CUcontext ctx, bool ended);
 CUcontext vp_api_primary(CUdevice dev, bool releasing);
 
 /*
- * Captures. `beginning` before cuStreamBeginCapture* (from then on no barrier is taken), `began` after it with its success;
+ * Captures. `beginning` before cuStreamBeginCapture* (from then on no barrier is taken), and in any case `began` after it with its success, by the same thread:
+ * until then the others wait, if they need more than the fast path;
  * `ended` after cuStreamEndCapture, whatever it returned for a stream that had begun one.
  */
 void vp_api_capture_beginning(CUstream stream);

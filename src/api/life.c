@@ -64,10 +64,18 @@ void vp_api_host_function(CUstream stream) {
 
 /* ---- captures ---- */
 
+/* This thread holds the lock while the driver begins its capture. */
+static __thread bool begins __attribute__((tls_model("initial-exec")));
+
+/*
+ * Who asks the driver whether a stream captures, and then records an event there, must not have a capture begin in between: it would take the event, or,
+ * on a blocking stream, be destroyed by one on the legacy stream. So nobody else is in the library until it has begun.
+ */
 void vp_api_capture_beginning(CUstream stream) {
     unsigned long long id;
     if (!vp_enter())
         return;
+    begins = true;
     if (!vp_line_captures(&vp_state.lines, stream) && !vp_state.drv.cuStreamGetId(stream, &id) && !vp_map_get(&vp_state.capturing, id + 1) &&
         !vp_map_reserve(&vp_state.capturing)) {
         struct vp_line *line;
@@ -79,30 +87,37 @@ void vp_api_capture_beginning(CUstream stream) {
             if (vp_state.pools[dev])
                 vp_lanes_pass(vp_state.pools[dev]);
     }
-    vp_leave();
+}
+
+static void capture_ended(CUstream stream) {
+    unsigned long long id;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    /* A refused end (by the wrong thread, say) leaves the capture running. */
+    bool over = vp_state.drv.cuStreamIsCapturing(stream, &status) || status == CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!over || vp_state.drv.cuStreamGetId(stream, &id))
+        return;
+    struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
+    if (line)
+        vp_line_capture(&vp_state.lines, line, false);
+    capture_over(id);
+    /* What was freed meanwhile can get its event now. */
+    if (!atomic_load(&vp_state.lines.captures))
+        vp_lines_poll(&vp_state.lines, true);
 }
 
 void vp_api_capture_began(CUstream stream, bool ok) {
+    if (!begins)
+        return;
+    begins = false;
     if (!ok)
-        vp_api_capture_ended(stream);
+        capture_ended(stream);
+    vp_leave();
 }
 
 void vp_api_capture_ended(CUstream stream) {
-    unsigned long long id;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (!vp_enter())
         return;
-    /* A refused end (by the wrong thread, say) leaves the capture running. */
-    bool over = vp_state.drv.cuStreamIsCapturing(stream, &status) || status == CU_STREAM_CAPTURE_STATUS_NONE;
-    if (over && !vp_state.drv.cuStreamGetId(stream, &id)) {
-        struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
-        if (line)
-            vp_line_capture(&vp_state.lines, line, false);
-        capture_over(id);
-        /* What was freed meanwhile can get its event now. */
-        if (!atomic_load(&vp_state.lines.captures))
-            vp_lines_poll(&vp_state.lines, true);
-    }
+    capture_ended(stream);
     vp_leave();
 }
 
