@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Plenty of memory, so that nobody is forced to share; waits that can never end are given up after 300 ms. */
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,timeout=300";
@@ -409,6 +410,35 @@ static void still_capturing(CUstream stream)
 static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
                                              CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                              CU_STREAM_CAPTURE_MODE_RELAXED };
+
+static atomic_bool trimmed;
+
+static void *trim(void *context)
+{
+    cu_ok(cuCtxSetCurrent(context));
+    vp_api_relieve();
+    trimmed = true;
+    return NULL;
+}
+
+/* Who has asked whether a stream captures may rely on the answer until its event is recorded: no capture begins meanwhile. */
+Test(rules, a_capture_begins_alone)
+{
+    CUcontext context = door_open(SIM);
+    CUstream capture = door_stream(CU_STREAM_DEFAULT);
+    pthread_t other;
+    cu_ok(door_free(door_malloc(SIZE)));
+    vp_api_capture_beginning(capture);
+    cr_assert(!pthread_create(&other, NULL, trim, context));
+    usleep(50000);
+    cr_assert(!trimmed, "another thread was let in");
+    cu_ok(cuStreamBeginCapture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+    vp_api_capture_began(capture, true);
+    cr_assert(!pthread_join(other, NULL) && trimmed);
+    still_capturing(capture);
+    cu_ok(door_capture_end(capture));
+    door_close();
+}
 
 /* Everything that may be called beside a capture leaves it whole; what was freed meanwhile is not reused
  * before its work is over. */
