@@ -72,6 +72,17 @@ Test(es, one_reservation_for_a_stream)
     fx_close();
 }
 
+/* Programs may make and destroy thousands of streams. */
+Test(es, a_range_without_pages_goes_to_the_next_stream)
+{
+    fx_open_pool(SIM, &vp_policy_es, &automatic);
+    fx_script("a+60 a- trim S2 b+1 c+60 c@a held=84", HALF);
+    cr_assert_eq(fx.pool.stats.calls.reserve, 2);
+    fx_script("S1 a+20 a^c held=124", HALF);
+    cr_assert_eq(fx.pool.stats.calls.reserve, 3);
+    fx_close();
+}
+
 Test(es, a_full_range_is_followed_by_another)
 {
     fx_open_pool(SIM, &vp_policy_es, &(struct vp_pool_config){ .va = 20 * MiB });

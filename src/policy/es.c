@@ -9,7 +9,7 @@
  *   - if nothing fits, the lowest place that has unmapped addresses and room is completed: a free block
  *     before it is used along with it;
  *   - if the device has no more, the pages that are wholly free are unmapped and given back, and the
- *     request tried again.
+ *     request tried again; a range that has no page left is no longer its stream's.
  */
 #include "policy/owned.h"
 
@@ -33,9 +33,29 @@ static size_t page_size(const struct vp_pool *pool, enum vp_zone_name zone) {
     return vp_round_up(zone == VP_ZONE_SMALL ? SMALL_PAGE : LARGE_PAGE, pool->granularity);
 }
 
-/* A new range for the request's stream. */
+static bool wholly_unmapped(const struct vp_space *s) {
+    const struct vp_region *r = vp_container_of(s->regions.next, struct vp_region, va);
+    return r->state == VP_HOLE && r->size == s->size;
+}
+
+/* Another stream's range that has no page, and is large enough; NULL if there is none. */
+static struct vp_space *abandoned(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_space *s;
+    vp_list_each(s, &pool->spaces, link)
+        if (s->zone == req->zone && s->stream != vp_owner_of(req) && s->size >= req->size &&
+            wholly_unmapped(s))
+            return s;
+    return NULL;
+}
+
+/* A range for the request's stream: one that another no longer uses, else a new one. */
 static int reserve(struct vp_pool *pool, const struct vp_request *req) {
     size_t unused, total, va = pool->config.va, page = page_size(pool, req->zone);
+    struct vp_space *empty = abandoned(pool, req);
+    if (empty) {
+        empty->stream = vp_owner_of(req);
+        return 0;
+    }
     if (!va) {
         if (pool->drv->cuMemGetInfo_v2(&unused, &total))
             return -EIO;
