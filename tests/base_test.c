@@ -5,11 +5,12 @@
 #include "base/map.h"
 #include "base/pages.h"
 #include "base/slab.h"
+#include "base/table.h"
 
-#include <sys/mman.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* ---- list ---- */
 
@@ -196,4 +197,77 @@ Test(map, agrees_with_an_array)
             cr_assert_eq(vp_map_get(&map, UINT64_C(0x7f0000000000) + (uint64_t)k * (uint64_t)step), model[k]);
         vp_map_finish(&map);
     }
+}
+
+/* ---- table ---- */
+
+struct object {
+    uint64_t key;
+    bool in;
+};
+
+Test(table, an_empty_one_holds_nothing)
+{
+    struct vp_table table = { 0 };
+    cr_assert_null(vp_table_get(&table, 1));
+    cr_assert_null(vp_table_take(&table, 1));
+    cr_assert_eq(vp_table_bytes(&table), 0);
+    vp_table_finish(&table);
+}
+
+/* As for maps. */
+Test(table, agrees_with_an_array)
+{
+    enum { KEYS = 5000, STEPS = 20000 };
+    static struct object objects[KEYS];
+    for (int step = 1; step <= 1 << 24; step *= 8) {
+        struct vp_table table = { 0 };
+        size_t used = 0;
+        srand(1);
+        for (int k = 0; k < KEYS; k++)
+            objects[k] = (struct object){ .key = UINT64_C(0x7f0000000000) + (uint64_t)k * (uint64_t)step };
+        for (int i = 0; i < STEPS; i++) {
+            struct object *o = &objects[rand() % KEYS];
+            if (o->in) {
+                cr_assert_eq(vp_table_take(&table, o->key), o);
+                used--;
+            } else {
+                cr_assert_null(vp_table_take(&table, o->key));
+                cr_assert(!vp_table_reserve(&table));
+                vp_table_add(&table, o);
+                used++;
+            }
+            o->in = !o->in;
+        }
+        cr_assert_eq(table.used, used);
+        for (int k = 0; k < KEYS; k++)
+            cr_assert_eq(vp_table_get(&table, objects[k].key), objects[k].in ? &objects[k] : NULL);
+        vp_table_finish(&table);
+    }
+}
+
+/* Keys that hash alike, which no program's addresses do: there is no room for one more before its distance no longer fits a slot. */
+Test(table, keys_of_one_home)
+{
+    enum { KEYS = 300, FIT = 254, INVERSE_SHIFT = 40 };
+    static struct object objects[KEYS];
+    struct vp_table table = { 0 };
+    int in = 0;
+    for (uint64_t k = 0; k < KEYS; k++) {
+        /* By the inverse of the hash's factor: the hashes differ in bits that no table of this size looks at. */
+        objects[k].key = ((k + 1) << INVERSE_SHIFT) * UINT64_C(0xf1de83e19937733d);
+        if (vp_table_reserve(&table))
+            break;
+        vp_table_add(&table, &objects[k]);
+        in++;
+    }
+    cr_assert_eq(in, FIT);
+    cr_assert_leq(vp_table_bytes(&table), 8 * 4096);
+    for (int k = 0; k < KEYS; k++)
+        cr_assert_eq(vp_table_get(&table, objects[k].key), k < in ? &objects[k] : NULL);
+    for (int k = 0; k < in; k += 2)
+        cr_assert_eq(vp_table_take(&table, objects[k].key), &objects[k]);
+    for (int k = 0; k < in; k++)
+        cr_assert_eq(vp_table_get(&table, objects[k].key), k % 2 ? &objects[k] : NULL);
+    vp_table_finish(&table);
 }

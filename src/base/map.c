@@ -43,11 +43,6 @@ int vp_map_reserve(struct vp_map *m) {
     return 0;
 }
 
-void vp_map_prefetch(const struct vp_map *m, uint64_t key) {
-    if (m->slots)
-        __builtin_prefetch(&m->slots[home(m, key)], 1);
-}
-
 void vp_map_set(struct vp_map *m, uint64_t key, void *value) {
     put(m, key, value);
 }

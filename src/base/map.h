@@ -24,8 +24,6 @@ int vp_map_reserve(struct vp_map *m);
 /* Inserts or replaces; needs a reservation. */
 void vp_map_set(struct vp_map *m, uint64_t key, void *value);
 void *vp_map_get(const struct vp_map *m, uint64_t key);
-/* Says that the key is going to be set. */
-void vp_map_prefetch(const struct vp_map *m, uint64_t key);
 /* Removes the key and returns its value, or NULL. */
 void *vp_map_take(struct vp_map *m, uint64_t key);
 

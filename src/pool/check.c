@@ -70,7 +70,7 @@ static void check_region(struct walk *w, const struct vp_region *r) {
     case VP_LIVE:
         w->live++;
         w->asked += r->asked;
-        if (vp_map_get(&w->pool->live, r->addr) != r || r->asked > r->size || !r->asked)
+        if (vp_table_get(&w->pool->live, r->addr) != r || r->asked > r->size || !r->asked)
             breach(w, "a live block is found by its address and holds what was asked", r);
         break;
     case VP_FREE:

@@ -169,9 +169,9 @@ int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUd
 
 int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out) {
     /* What is far apart in memory is fetched together. */
-    vp_map_prefetch(&pool->live, fit.addr);
+    vp_table_prefetch(&pool->live, fit.addr);
     __builtin_prefetch(fit.region->va.next);
-    int err = vp_map_reserve(&pool->live);
+    int err = vp_table_reserve(&pool->live);
     if (!err)
         err = vp_space_reserve(pool, 4);
     if (!err)
@@ -180,7 +180,7 @@ int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request
         return err;
     struct vp_region *r = vp_region_take(pool, fit.region, fit.addr, fit.addr + req->size);
     vp_fit_go_live(pool, r, req);
-    vp_map_set(&pool->live, r->addr, r);
+    vp_table_add(&pool->live, r);
     *out = r;
     return 0;
 }

@@ -123,7 +123,7 @@ void vp_pool_finish(struct vp_pool *pool, bool driver) {
         vp_space_free(pool, s);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
-    vp_map_finish(&pool->live);
+    vp_table_finish(&pool->live);
     struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
                                 &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab, &pool->bins_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
@@ -160,7 +160,7 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
 }
 
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr) {
-    struct vp_region *r = addr ? vp_map_get(&pool->live, addr) : NULL;
+    struct vp_region *r = addr ? vp_table_get(&pool->live, addr) : NULL;
     return r && (!r->lane || vp_lane_recall(r)) ? r : NULL;
 }
 
@@ -195,7 +195,7 @@ void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *c
     pool->stats.live_bytes -= block->asked;
     if (pool->config.account && block->owner)
         pool->config.account(block->owner, block->asked, false);
-    vp_map_take(&pool->live, addr);
+    vp_table_take(&pool->live, addr);
     if (pool->exported)
         pool->retiring |= vp_mapping_at(pool, addr)->chunk->exported || vp_mapping_at(pool, end - 1)->chunk->exported;
     bool retired = block->exported;
@@ -282,7 +282,7 @@ struct vp_pool_stats vp_pool_stats(struct vp_pool *pool) {
 }
 
 size_t vp_pool_metadata(const struct vp_pool *pool) {
-    size_t bytes = pool->live.slots ? (pool->live.mask + 1) * sizeof *pool->live.slots : 0;
+    size_t bytes = vp_table_bytes(&pool->live);
     const struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
                                       &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab, &pool->bins_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)

@@ -20,8 +20,8 @@
 #define VP_POOL_H
 
 #include "base/list.h"
-#include "base/map.h"
 #include "base/slab.h"
+#include "base/table.h"
 #include "base/tree.h"
 #include "driver/driver.h"
 #include "pool/line.h"
@@ -47,7 +47,7 @@ struct vp_piece {
 struct vp_index;
 
 struct vp_region {
-    CUdeviceptr addr;
+    CUdeviceptr addr;           /* first: the key of vp_pool.live */
     size_t size;
     enum vp_region_state state;
     bool sync;                  /* live: made by a synchronous call, and ends with its context */
@@ -200,7 +200,7 @@ struct vp_pool {
 
     struct vp_list spaces;      /* of vp_space.link; owned */
     struct vp_list chunks;      /* of vp_chunk.link; owned */
-    struct vp_map live;         /* live regions by address */
+    struct vp_table live;       /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list line_indexes;
     struct vp_list lanes, spare_lanes;          /* of vp_lane.link; never given back, since other threads may still look at one */
