@@ -322,8 +322,9 @@ static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_us
     if (req->zone == VP_ZONE_SMALL)
         return take(pool, vp_fit_find(pool, req, use), req, out, err) ||
                (vp_lanes_flush(pool, req->pressed) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
-               take(pool, vp_kept_find(pool, req, use), req, out, err) ||
-               take(pool, vp_kept_find_larger(pool, req, use), req, out, err);
+               (pool->mappings > pool->chunk_count && /* else what is free is free where it lies, and does not fit */
+                (take(pool, vp_kept_find(pool, req, use), req, out, err) ||
+                 take(pool, vp_kept_find_larger(pool, req, use), req, out, err)));
     if (take(pool, vp_kept_find(pool, req, use), req, out, err))
         return true;
     if (!take(pool, vp_fit_find(pool, req, use), req, out, err) && !take(pool, vp_kept_find_larger(pool, req, use), req, out, err))

@@ -29,33 +29,55 @@ static void lane_unlock(struct vp_lane *lane) {
     atomic_store_explicit(&lane->locked, false, memory_order_release);
 }
 
+/* What is also looked at without it. */
+static unsigned get(const atomic_uint *n) {
+    return atomic_load_explicit(n, memory_order_relaxed);
+}
+
+static void set(atomic_uint *n, unsigned value) {
+    atomic_store_explicit(n, value, memory_order_relaxed);
+}
+
 /* ---- blocks that it gave out ---- */
 
-static struct vp_lane_block *recent_at(struct vp_lane *lane, CUdeviceptr addr, unsigned way) {
+static unsigned place_of(CUdeviceptr addr, unsigned way) {
     size_t hash = (size_t)(addr / VP_QUANTUM * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-    return &lane->recent[(hash + way) % VP_LANE_RECENT];
+    return (unsigned)((hash + way) % VP_LANE_RECENT);
+}
+
+static CUdeviceptr recent_at(const struct vp_lane *lane, unsigned place) {
+    return atomic_load_explicit(&lane->recent_at[place], memory_order_relaxed);
+}
+
+static void set_recent(struct vp_lane *lane, unsigned place, CUdeviceptr addr) {
+    atomic_store_explicit(&lane->recent_at[place], addr, memory_order_relaxed);
 }
 
 static void remember(struct vp_lane *lane, const struct vp_lane_block *block) {
-    struct vp_lane_block *at = NULL;
-    for (unsigned way = 0; way < WAYS && (!at || at->region); way++)
-        at = recent_at(lane, block->addr, way);
-    if (at->region)
-        at->region->serial = at->serial;
-    *at = *block;
+    unsigned at = place_of(block->addr, 0);
+    for (unsigned way = 1; way < WAYS && recent_at(lane, at); way++)
+        at = place_of(block->addr, way);
+    if (recent_at(lane, at))
+        lane->recent[at].region->serial = lane->recent[at].serial;
+    lane->recent[at] = *block;
+    set_recent(lane, at, block->addr);
 }
 
-/* True if the lane remembers a live block at that address: it comes out. */
-static bool forget(struct vp_lane *lane, CUdeviceptr addr, struct vp_lane_block *out) {
-    for (unsigned way = 0; way < WAYS; way++) {
-        struct vp_lane_block *at = recent_at(lane, addr, way);
-        if (at->region && at->addr == addr) {
-            *out = *at;
-            at->region = NULL;
-            return true;
-        }
-    }
-    return false;
+/* Where it remembers a live block at that address; VP_LANE_RECENT: nowhere. Without the lock this was so a moment ago. */
+static unsigned remembered(const struct vp_lane *lane, CUdeviceptr addr) {
+    for (unsigned way = 0; way < WAYS; way++)
+        if (recent_at(lane, place_of(addr, way)) == addr)
+            return place_of(addr, way);
+    return VP_LANE_RECENT;
+}
+
+/* True if it is still remembered there: it comes out. */
+static bool forget(struct vp_lane *lane, CUdeviceptr addr, unsigned at, struct vp_lane_block *out) {
+    if (at == VP_LANE_RECENT || recent_at(lane, at) != addr)
+        return false;
+    *out = lane->recent[at];
+    set_recent(lane, at, 0);
+    return true;
 }
 
 /* ---- parked blocks ---- */
@@ -71,28 +93,31 @@ static void list(struct vp_lane *lane) {
 }
 
 static void push(struct vp_lane *lane, const struct vp_lane_block *block) {
-    lane->parked[lane->count].block = *block;
-    lane->parked[lane->count].cond = (vp_cond){ 0 };
-    lane->count++;
+    unsigned n = get(&lane->count);
+    lane->parked[n].block = *block;
+    lane->parked[n].cond = (vp_cond){ 0 };
+    set(&lane->count, n + 1);
     lane->frees++;
-    lane->in_vain++;
+    set(&lane->in_vain, get(&lane->in_vain) + 1);
     list(lane);
 }
 
 static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
     struct vp_lane_block block = lane->parked[i].block;
-    lane->count--;
-    for (; i < lane->count; i++)
+    unsigned left = get(&lane->count) - 1;
+    for (; i < left; i++)
         lane->parked[i] = lane->parked[i + 1];
+    set(&lane->count, left);
     return block;
 }
 
 /* The block of that size that was parked last: its place, or `count`. */
 static unsigned find(const struct vp_lane *lane, size_t asked, const void *owner) {
-    for (unsigned i = lane->count; i-- > 0;)
+    unsigned n = get(&lane->count);
+    for (unsigned i = n; i-- > 0;)
         if (lane->parked[i].block.asked == asked && lane->parked[i].block.owner == owner)
             return i;
-    return lane->count;
+    return n;
 }
 
 /* Takes a parked block into use again. */
@@ -100,8 +125,8 @@ static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t 
     struct vp_lane_block block = take_out(lane, i);
     block.serial = serial;
     lane->allocs++;
-    lane->calm += block.large;
-    lane->in_vain = 0;
+    set(&lane->calm, get(&lane->calm) + block.large);
+    set(&lane->in_vain, 0);
     remember(lane, &block);
     return block;
 }
@@ -117,9 +142,11 @@ static bool names(const struct vp_lane *lane, CUstream stream) {
 }
 
 bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, struct vp_lane_block *out) {
+    if (!get(&lane->count))
+        return false;
     lane_lock(lane);
-    unsigned i = lane->count && lane->serial < lane->serial_end ? find(lane, asked, owner) : lane->count;
-    bool found = i < lane->count && !lane->parked[i].cond.line && names(lane, stream);
+    unsigned count = get(&lane->count), i = lane->serial < lane->serial_end ? find(lane, asked, owner) : count;
+    bool found = i < count && !lane->parked[i].cond.line && names(lane, stream);
     if (found)
         *out = give_out(lane, i, ++lane->serial);
     lane_unlock(lane);
@@ -127,10 +154,13 @@ bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const vo
 }
 
 bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out) {
+    unsigned at = remembered(lane, addr);
+    if (at == VP_LANE_RECENT)
+        return false;
     lane_lock(lane);
-    bool known = lane->count < VP_LANE_PARKED && forget(lane, addr, out), parked = false;
+    bool known = get(&lane->count) < VP_LANE_PARKED && forget(lane, addr, at, out), parked = false;
     if (known) {
-        bool event = out->large && lane->calm < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
+        bool event = out->large && get(&lane->calm) < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
         parked = !event && names(lane, stream);
         if (parked)
             push(lane, out);
@@ -180,30 +210,30 @@ static void settle(struct vp_pool *pool, struct vp_line *line, struct vp_region 
 /* Where so many blocks were parked for nothing, sizes hardly repeat, and only one block in some is parked to see whether they do by now. */
 enum { VAIN = 64, VAIN_TRIES = 8 };
 
+/* Should one more block not be parked? A request served meanwhile may go unnoticed: then the next one counts. */
+static bool is_vain(struct vp_lane *lane) {
+    unsigned n = get(&lane->in_vain);
+    if (n < VAIN)
+        return false;
+    set(&lane->in_vain, n + 1);
+    return (n + 1) % VAIN_TRIES;
+}
+
 bool vp_lane_calm(const struct vp_line *line) {
     struct vp_lane *lane = line->share ? line->share->lane : NULL;
-    if (!lane)
-        return false;
-    lane_lock(lane);
-    bool calm = lane->calm >= CALM;
-    lane_unlock(lane);
-    return calm;
+    return lane && get(&lane->calm) >= CALM;
 }
 
 bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond) {
     struct vp_lane *lane = block->sync ? NULL : vp_lane_of(pool, line);
+    if (!lane || is_vain(lane))
+        return false;
     struct vp_lane_block fresh = { .addr = block->addr, .region = block, .asked = block->asked, .owner = block->owner,
                                    .large = vp_pool_large(block->size) };
     struct vp_region *oldest = NULL;
     vp_cond its;
-    if (!lane)
-        return false;
     lane_lock(lane);
-    if (lane->in_vain >= VAIN && ++lane->in_vain % VAIN_TRIES) {
-        lane_unlock(lane);
-        return false;
-    }
-    if (lane->count == VP_LANE_PARKED) {
+    if (get(&lane->count) == VP_LANE_PARKED) {
         its = lane->parked[0].cond;
         oldest = take_out(lane, 0).region;
     }
@@ -211,7 +241,7 @@ bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line 
     block->lane = lane;
     block->stream = line->id;
     if (cond) {
-        lane->parked[lane->count - 1].cond = *cond;
+        lane->parked[get(&lane->count) - 1].cond = *cond;
         *cond = (vp_cond){ 0 };
     }
     lane_unlock(lane);
@@ -225,11 +255,11 @@ struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *
     struct vp_lane *lane = share ? share->lane : NULL;
     struct vp_region *r = NULL;
     vp_cond cond;
-    if (!lane)
+    if (!lane || !get(&lane->count))
         return NULL;
     lane_lock(lane);
     unsigned i = find(lane, req->asked, req->owner);
-    if (i < lane->count) {
+    if (i < get(&lane->count)) {
         cond = lane->parked[i].cond;
         r = give_out(lane, i, ++pool->serial).region;
         r->serial = pool->serial;
@@ -249,9 +279,9 @@ bool vp_lane_recall(struct vp_region *block) {
     struct vp_lane_block known;
     bool parked = false;
     lane_lock(lane);
-    for (unsigned i = 0; i < lane->count; i++)
+    for (unsigned i = 0; i < get(&lane->count); i++)
         parked |= lane->parked[i].block.region == block;
-    if (!parked && forget(lane, block->addr, &known))
+    if (!parked && forget(lane, block->addr, remembered(lane, block->addr), &known))
         block->serial = known.serial;
     lane_unlock(lane);
     if (!parked)
@@ -270,13 +300,14 @@ static void flush(struct vp_pool *pool, struct vp_lane *lane, bool close) {
     struct vp_region *regions[VP_LANE_PARKED];
     vp_cond conds[VP_LANE_PARKED];
     lane_lock(lane);
-    unsigned n = lane->count;
+    unsigned n = get(&lane->count);
     struct vp_line *line = lane->line;
     for (unsigned i = 0; i < n; i++) {
         regions[i] = lane->parked[i].block.region;
         conds[i] = lane->parked[i].cond;
     }
-    lane->count = lane->calm = 0;
+    set(&lane->count, 0);
+    set(&lane->calm, 0);
     if (close)
         lane->id = 0;
     count(pool, lane);
@@ -287,8 +318,9 @@ static void flush(struct vp_pool *pool, struct vp_lane *lane, bool close) {
 
 void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line) {
     struct vp_share *share = line->context->device == pool->device ? line->share : NULL;
-    if (share && share->lane)
-        flush(pool, share->lane, false);
+    struct vp_lane *lane = share ? share->lane : NULL;
+    if (lane && (get(&lane->count) || get(&lane->calm)))
+        flush(pool, lane, false);
 }
 
 /* What lanes may keep together: what rounding to a few handles costs anyway. */
@@ -297,9 +329,9 @@ enum { KEPT_BYTES = 32 << 20 };
 /* May the lane, whose lock is held, keep what it holds? Then it counts as kept. */
 static bool keeps(const struct vp_lane *lane, size_t *kept) {
     size_t bytes = *kept;
-    for (unsigned i = 0; i < lane->count; i++)
+    for (unsigned i = 0; i < get(&lane->count); i++)
         bytes += lane->parked[i].block.asked;
-    if (lane->calm < KEEPS || bytes > KEPT_BYTES)
+    if (get(&lane->calm) < KEEPS || bytes > KEPT_BYTES)
         return false;
     *kept = bytes;
     return true;
@@ -331,7 +363,7 @@ uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner) {
     uint64_t bytes = 0;
     for (struct vp_lane *lane = atomic_load(&pool->busy_lanes); lane; lane = lane->next_busy) {
         lane_lock(lane);
-        for (unsigned i = 0; i < lane->count; i++)
+        for (unsigned i = 0; i < get(&lane->count); i++)
             if (!owner || lane->parked[i].block.owner == owner)
                 bytes += lane->parked[i].block.asked;
         lane_unlock(lane);
@@ -364,11 +396,11 @@ void vp_lane_close(struct vp_pool *pool, struct vp_line *line) {
     flush(pool, lane, true);
     lane_lock(lane);
     /* What it gave out lives on, and is no more its business. */
-    for (struct vp_lane_block *b = lane->recent; b < lane->recent + VP_LANE_RECENT; b++)
-        if (b->region) {
-            b->region->serial = b->serial;
-            b->region->lane = NULL;
-            b->region = NULL;
+    for (unsigned i = 0; i < VP_LANE_RECENT; i++)
+        if (recent_at(lane, i)) {
+            lane->recent[i].region->serial = lane->recent[i].serial;
+            lane->recent[i].region->lane = NULL;
+            set_recent(lane, i, 0);
         }
     lane->line = NULL;
     lane_unlock(lane);

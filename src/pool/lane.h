@@ -29,17 +29,18 @@ enum { VP_LANE_PARKED = 8, VP_LANE_RECENT = 32 };
 /* A block, as the fast path knows it. */
 struct vp_lane_block {
     CUdeviceptr addr;
-    struct vp_region *region;   /* NULL: an empty place */
+    struct vp_region *region;
     size_t asked;
     const void *owner;
     uint64_t serial;            /* of its present allocation; newer than the region's */
     bool large;                 /* its free is worth an event, if others may want it */
 };
 
+/* Its lock guards all of it. What is atomic is looked at without it too, where a value of a moment ago will do: stored relaxed, under the lock. */
 struct vp_lane {
     atomic_bool locked;
     bool listed;                /* on vp_pool.busy_lanes; whoever lists it, flushes it */
-    unsigned count;             /* of parked */
+    atomic_uint count;          /* of parked */
     uint64_t id;                /* of its line; 0: it has none */
     struct vp_line *line;
     atomic_uint_least32_t number;   /* of its line */
@@ -48,13 +49,14 @@ struct vp_lane {
     struct vp_list link;        /* vp_pool.lanes or spare_lanes */
     uint64_t serial, serial_end;    /* serials that may still be given, from the pool's */
     uint64_t allocs, frees;     /* not yet counted by the pool */
-    unsigned calm;              /* requests for large blocks served since somebody else wanted what it held */
-    unsigned in_vain;           /* blocks parked since a request was served */
+    atomic_uint calm;           /* requests for large blocks served since somebody else wanted what it held */
+    atomic_uint in_vain;        /* blocks parked since a request was served; also stored under the library's lock alone */
     struct {
         struct vp_lane_block block;
         vp_cond cond;           /* only if an event was recorded at the free; else a later one will do for others */
     } parked[VP_LANE_PARKED];   /* oldest first */
-    struct vp_lane_block recent[VP_LANE_RECENT];    /* live ones that this lane gave out, by address; some are forgotten */
+    _Atomic CUdeviceptr recent_at[VP_LANE_RECENT];  /* live blocks that this lane gave out, by address; some are forgotten. 0: an empty place */
+    struct vp_lane_block recent[VP_LANE_RECENT];    /* what it knows of each */
     char apart[64];             /* from what another thread writes */
 };
 

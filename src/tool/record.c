@@ -85,7 +85,7 @@ static int look_at_mappings(struct vp_record *r, const struct vp_pool *pool, uin
 
 /* A parked block is live to the pool, and free to the program. */
 static const struct vp_line *parked_on(const struct vp_region *r) {
-    for (unsigned i = 0; r->lane && i < r->lane->count; i++)
+    for (unsigned i = 0; r->lane && i < atomic_load(&r->lane->count); i++)
         if (r->lane->parked[i].block.region == r)
             return r->lane->line;
     return NULL;
