@@ -23,6 +23,7 @@
 
 static char page_name[64];
 static struct vp_pool *pools[VP_PAGE_DEVICES];
+static uint64_t rest_seen[VP_PAGE_DEVICES];     /* of what changes seldom, as last published */
 
 /* ---- files ---- */
 
@@ -144,48 +145,59 @@ void vp_page_open_device(struct vp_pool *pool) {
         return;
     pools[n] = pool;
     page->device[n].device = (uint64_t)pool->device;
-    page->device[n].seen = UINT64_MAX;
+    page->device[n].seen = rest_seen[n] = UINT64_MAX;
     atomic_store(&page->devices, n + 1);
 }
 
 /* Whoever sees one of these stores sees the odd number before it: each is a release, which costs nothing on
  * x86. */
-static void store_figures(struct vp_page_device *out, const struct vp_page_figures *now) {
-    uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
-    atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
-#define STORE(field, ...) atomic_store_explicit(&out->field, now->field, memory_order_release);
-    VP_PAGE_FIGURES(STORE)
-#undef STORE
-    atomic_store_explicit(&out->changes, changes + 2, memory_order_release);
+static void store(atomic_uint_least64_t *out, uint64_t value) {
+    atomic_store_explicit(out, value, memory_order_release);
 }
 
-static void publish(struct vp_page_device *out, struct vp_pool *pool, bool exactly) {
+/* The figures that a call changes without the driver being asked for anything: so it is with most calls. */
+static void publish_blocks(struct vp_page_device *out, const struct vp_pool_stats *s) {
+    store(&out->live_bytes, s->live_bytes - (out->parked < s->live_bytes ? out->parked : s->live_bytes));
+    store(&out->peak_live_bytes, s->peak_live_bytes);
+    store(&out->allocs, s->allocs);
+    store(&out->frees, s->frees);
+}
+
+static void publish_rest(struct vp_page_device *out, const struct vp_pool *pool) {
+    const struct vp_pool_stats *s = &pool->stats;
+    const struct vp_line_stats lines = vp_lines_stats(&vp_state.lines, pool->device);
+    uint64_t calls = lines.records + lines.barriers + lines.queries + lines.waits;
+#define ADD(field, name) calls += s->calls.field;
+    VP_POOL_CALLS(ADD)
+#undef ADD
+    store(&out->held_bytes, s->held_bytes);
+    store(&out->peak_held_bytes, s->peak_held_bytes);
+    store(&out->driver_calls, calls);
+    store(&out->driver_ns, s->driver_ns + lines.ns);
+    store(&out->waits_gpu, s->waits_gpu);
+    store(&out->waits_host, atomic_load_explicit(&vp_state.waits_host[pool->device], memory_order_relaxed));
+    store(&out->ooms, s->ooms);
+    store(&out->stitches, s->stitches);
+}
+
+static void publish(uint32_t i, bool exactly) {
+    struct vp_page_device *out = &vp_state.page->device[i];
+    struct vp_pool *pool = pools[i];
     if (exactly)
         out->parked = vp_lanes_count(pool);
     const struct vp_pool_stats *s = &pool->stats;
-    uint64_t seen = s->allocs + s->frees + s->ooms + s->driver_ns + s->held_bytes;
+    uint64_t rest = s->ooms + s->driver_ns + s->held_bytes + vp_state.lines.calls, seen = s->allocs + s->frees + rest;
     if (seen == out->seen && !exactly)
         return;
+    bool all = rest != rest_seen[i] || exactly;
     out->seen = seen;
-    const struct vp_line_stats lines = vp_lines_stats(&vp_state.lines, pool->device);
-    struct vp_page_figures now = {
-        .live_bytes = s->live_bytes - (out->parked < s->live_bytes ? out->parked : s->live_bytes),
-        .peak_live_bytes = s->peak_live_bytes,
-        .held_bytes = s->held_bytes,
-        .peak_held_bytes = s->peak_held_bytes,
-        .allocs = s->allocs,
-        .frees = s->frees,
-        .driver_calls = lines.records + lines.barriers + lines.queries + lines.waits,
-        .driver_ns = s->driver_ns + lines.ns,
-        .waits_gpu = s->waits_gpu,
-        .waits_host = atomic_load_explicit(&vp_state.waits_host[pool->device], memory_order_relaxed),
-        .ooms = s->ooms,
-        .stitches = s->stitches,
-    };
-#define ADD(field, name) now.driver_calls += s->calls.field;
-    VP_POOL_CALLS(ADD)
-#undef ADD
-    store_figures(out, &now);
+    rest_seen[i] = rest;
+    uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
+    atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
+    publish_blocks(out, s);
+    if (all)
+        publish_rest(out, pool);
+    store(&out->changes, changes + 2);
 }
 
 void vp_page_publish(void) {
@@ -201,7 +213,7 @@ void vp_page_publish(void) {
         exactly = true;
     }
     for (uint32_t i = 0; i < n; i++)
-        publish(&page->device[i], pools[i], exactly);
+        publish(i, exactly);
     if (exactly) {
         uint64_t passed = 0;
         for (int i = 0; i < VP_PASSED_COUNT; i++)
