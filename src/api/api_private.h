@@ -56,7 +56,7 @@ struct vp_state {
     struct vp_others others[VP_DEVICES];
     struct vp_map other_handles;    /* struct vp_other by handle: others.c */
     struct vp_slab other_slab;
-    struct vp_shared_page *page;    /* what this process publishes (page.h); NULL: nothing */
+    struct vp_shared_page *_Atomic page;    /* what this process publishes (page.h); NULL: nothing. Set under the lock; at exit it is looked at without */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_uint_least64_t waits_host[VP_DEVICES];
     struct vp_list imports;     /* of vp_import.link: memory of other processes (ipc.h) */

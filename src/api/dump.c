@@ -345,8 +345,9 @@ void vp_dump_answer(void) {
 void vp_dump_by(int signal) {
     pthread_mutex_lock(&vp_state.lock);
     vp_state.dump_signal = signal;
-    if (vp_state.page)
-        vp_state.page->dump_signal = (uint32_t)signal;
+    struct vp_shared_page *page = vp_state.page;
+    if (page)
+        page->dump_signal = (uint32_t)signal;
     pthread_mutex_unlock(&vp_state.lock);
 }
 

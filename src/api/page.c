@@ -180,8 +180,8 @@ static void publish_rest(struct vp_page_device *out, const struct vp_pool *pool)
     store(&out->stitches, s->stitches);
 }
 
-static void publish(uint32_t i, bool exactly) {
-    struct vp_page_device *out = &vp_state.page->device[i];
+static void publish(struct vp_shared_page *page, uint32_t i, bool exactly) {
+    struct vp_page_device *out = &page->device[i];
     struct vp_pool *pool = pools[i];
     if (exactly)
         out->parked = vp_lanes_count(pool);
@@ -213,7 +213,7 @@ void vp_page_publish(void) {
         exactly = true;
     }
     for (uint32_t i = 0; i < n; i++)
-        publish(i, exactly);
+        publish(page, i, exactly);
     if (exactly) {
         uint64_t passed = 0;
         for (int i = 0; i < VP_PASSED_COUNT; i++)
@@ -224,8 +224,9 @@ void vp_page_publish(void) {
 }
 
 void vp_page_leave_to_parent(void) {
-    if (vp_state.page)
-        munmap(vp_state.page, VP_PAGE_SIZE);
+    struct vp_shared_page *page = vp_state.page;
+    if (page)
+        munmap(page, VP_PAGE_SIZE);
     vp_state.page = NULL;
 }
 
