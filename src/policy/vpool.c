@@ -8,7 +8,7 @@
  *   3. the same after asking the driver what has completed;
  *   4. the same for which its stream may wait on the GPU (not where growing comes first);
  *   5. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
- *   6. a new range: a place that served a little less, or the usable end of the free region before a hole, wholly free chunks remapped behind it, and
+ *   6. a new range: a place that served less, or the usable end of the free region before a hole, wholly free chunks remapped behind it, and
  *      fresh chunks for what is then still short. Nothing is created while enough wholly free, usable chunks lie about.
  * If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with them. A small request takes its best fit
  * first: the small zone has chunks of one size only, each as good as the other.
@@ -205,7 +205,7 @@ static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t 
 }
 
 /*
- * A place that is a little too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it may need: they cost
+ * A place that is too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it may need: they cost
  * nothing. Else the end of a free region; else a hole.
  */
 static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {

@@ -22,11 +22,12 @@ enum { TRIES = 512 };
 enum { TRIES_LARGER = 64, OVER = 2 };
 
 /*
- * Smaller places that are tried before a range is built, and how much smaller they may be (1/UNDER of the request). What grows step by step, like the cache
- * of a decoder by a token at a time, needs a few handles more then, instead of a range of its own for each step: with a place for all
- * of its steps decoding takes a quarter of the driver time. Steps of 1/16 would count other programs' lengths as growth.
+ * Smaller places that are tried before a range is built, and how much smaller they may be: 1/UNDER of the request, or any that serves one from ANY_FROM
+ * bytes on. What grows step by step, like the cache of a decoder by a token at a time, needs a few handles more then, instead of a range of its own for each
+ * step: with a place for all of its steps decoding takes a quarter of the driver time. The largest tensors of a program whose lengths vary come in a
+ * new size at each step: fine-tuning so takes two thirds of the time. Smaller requests with places of any size waste more.
  */
-enum { TRIES_SMALLER = 64, UNDER = 32 };
+enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
 
 /*
  * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and
@@ -182,7 +183,7 @@ static size_t room_at(const struct vp_pool *pool, CUdeviceptr addr) {
 
 static struct vp_kept *smaller(struct vp_pool *pool, struct vp_kept *k, const struct vp_request *req) {
     k = k ? RB_PREV(vp_kept_tree, &pool->kept[req->zone], k) : RB_MAX(vp_kept_tree, &pool->kept[req->zone]);
-    return k && k->size >= req->size - req->size / UNDER ? k : NULL;
+    return k && (req->size >= ANY_FROM || k->size >= req->size - req->size / UNDER) ? k : NULL;
 }
 
 bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req) {

@@ -170,11 +170,11 @@ struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, e
 /* The same among places that are somewhat larger than the request: at the beginning of one. */
 struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
 /*
- * The beginning of the request at a place that is a little smaller, made free memory as far as anything is mapped there; `*end`: how far that is.
+ * The beginning of the request at a smaller place, made free memory as far as anything is mapped there; `*end`: how far that is.
  * If the request does not end there, nothing is mapped behind, with room for it and a handle more. Driver calls: none.
  */
 struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end);
-/* Is there a place a little smaller than the request, free or not? It is then one step of something that grows. */
+/* Is there a smaller place that would do, free or not? The request is then one step of something that grows, or of something that varies. */
 bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req);
 /* Reaps the least recently used places while there are too many old mappings. */
 void vp_kept_limit(struct vp_pool *pool);
