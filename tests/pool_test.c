@@ -392,6 +392,43 @@ Test(pool, what_grows_is_made_longer_where_it_lies)
     fx_close();
 }
 
+/*
+ * Training on sequences whose length varies: what is computed of the last layer's output is large, and of another size at each step. Ranges that are built
+ * anew, rather than longer, map 2440 handles.
+ */
+Test(pool, what_varies_is_made_longer_where_it_lies)
+{
+    enum { LAYERS = 24 };
+    static const size_t lengths[] = { 528, 1416, 1984, 1896, 1816, 384, 776, 496, 1264, 1808, 1176, 1216, 1584, 1032, 1864, 680, 448 };
+    const struct vp_pool_config config = { .handle = 32 * MiB };
+    CUdeviceptr layer[LAYERS];
+    fx_open_pool("backing=ledger,capacity=64G,granularity=2M", &vp_policy_vpool, &config);
+    CUdeviceptr weights = fx_alloc(GiB, 1);
+    for (size_t step = 0; step < sizeof lengths / sizeof *lengths; step++) {
+        size_t small = lengths[step] * 12 * KiB, large = lengths[step] * MiB;
+        for (int i = 0; i < LAYERS; i++)
+            layer[i] = fx_alloc(small, 1);
+        CUdeviceptr logits = fx_alloc(large / 2, 1), precise = fx_alloc(large, 1), softmax = fx_alloc(large, 1);
+        fx_free(precise, 1);
+        fx_free(logits, 1);
+        CUdeviceptr loss = fx_alloc(large, 1), gradient = fx_alloc(large, 1);
+        fx_free(loss, 1);
+        fx_free(softmax, 1);
+        logits = fx_alloc(large / 2, 1);
+        fx_free(gradient, 1);
+        fx_free(logits, 1);
+        for (int i = LAYERS; i-- > 0;) {
+            CUdeviceptr other = fx_alloc(small, 1);
+            fx_free(layer[i], 1);
+            fx_free(other, 1);
+        }
+    }
+    cr_expect_leq(fx.pool.stats.calls.map, 2000, "%llu handles mapped", (unsigned long long)fx.pool.stats.calls.map);
+    cr_expect_leq(fx.pool.stats.peak_held_bytes, fx.pool.stats.peak_live_bytes + 32 * MiB);
+    fx_free(weights, 1);
+    fx_close();
+}
+
 /* ---- many small blocks ---- */
 
 Test(pool, a_million_kilobytes_hold_a_gigabyte)
