@@ -229,6 +229,20 @@ Test(pool, old_mappings_make_room_when_addresses_are_short)
     fx_close();
 }
 
+/* What grows is given addresses to grow in, if there are any: for that nothing is unmapped. */
+Test(pool, no_room_to_grow_is_made_where_addresses_are_short)
+{
+    const struct vp_pool_config config = { .handle = MiB, .va = 40 * MiB };
+    fx_open_pool(SIM, &vp_policy_vpool, &config);
+    vp_sim_fail("cuMemAddressReserve", -1, CUDA_ERROR_OUT_OF_MEMORY);
+    fx_script("a+10 b+10 c+1 c>b b- held=21", MiB);
+    CUdeviceptr longer = fx_alloc(10 * MiB + 256 * KiB, 1);
+    cr_expect_eq(fx.pool.stats.calls.unmap, 0);
+    fx_free(longer, 1);
+    vp_sim_fail("cuMemAddressReserve", 0, CUDA_SUCCESS);
+    fx_close();
+}
+
 /* But not those that queued work may still use: then there is no room. */
 Test(pool, short_addresses_do_not_unmap_under_queued_work)
 {

@@ -123,7 +123,7 @@ int vp_owned_take(struct vp_pool *pool, const struct vp_run *run, size_t size, c
 
 int vp_owned_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUdeviceptr *addr) {
     struct vp_region *hole;
-    int err = vp_stitch_hole(pool, zone, size + 2 * pool->granularity, &hole);
+    int err = vp_stitch_hole(pool, zone, size + 2 * pool->granularity, true, &hole);
     if (!err)
         *addr = hole->addr + pool->granularity;
     return err;

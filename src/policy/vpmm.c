@@ -133,7 +133,7 @@ static size_t usable_pages(struct vp_pool *pool, const struct vp_request *req, e
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_fit *fit) {
     struct vp_region *hole;
     /* The hole first: to find one may take idle pages away. */
-    int err = vp_stitch_hole(pool, VP_ZONE_LARGE, req->size, &hole);
+    int err = vp_stitch_hole(pool, VP_ZONE_LARGE, req->size, true, &hole);
     CUdeviceptr addr = err ? 0 : hole->addr;
     size_t pages = req->size / pool->granularity, have = usable_pages(pool, req, use);
     size_t fresh = have < pages ? pages - have : 0, created = 0;

@@ -195,10 +195,10 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
     return longest > 0;
 }
 
-/* A hole by itself, `room` bytes of which stay free for what lies before it to grow. */
+/* A hole by itself, `room` bytes of which stay free for what lies before it to grow: for room alone nothing is given up. */
 static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t room, struct site *site) {
     struct vp_region *hole;
-    int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle + room, &hole);
+    int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle + room, !room, &hole);
     if (!err)
         *site = (struct site){ hole->addr + room, hole->addr + room };
     return err;

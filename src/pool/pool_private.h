@@ -135,8 +135,11 @@ void vp_mapping_switch(struct vp_pool *pool, struct vp_mapping *to);
  * Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free memory. All or nothing. 0, -ENOMEM, -EIO.
  */
 int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
-/* The smallest hole of a zone with room; if there is none, after reserving more addresses or else reaping all old mappings. 0, -ENOMEM. */
-int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, struct vp_region **hole);
+/*
+ * The smallest hole of a zone with room; if there is none, after reserving more addresses. Where none are to be had and there `must` be one, all old mappings
+ * are reaped, and then idle memory is given up. 0, -ENOMEM.
+ */
+int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole);
 /*
  * Of the chunks that are current in [addr, end), those that are wholly free go back to their home. The layout of free memory then depends on what is live and no more on
  * how it came about: a program that repeats itself meets the same layout again, makes the same choices, and finds every range that it needs built already.

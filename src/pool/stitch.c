@@ -124,17 +124,17 @@ static struct vp_region *smallest_hole(struct vp_pool *pool, enum vp_zone_name z
     return best;
 }
 
-int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, struct vp_region **hole) {
+int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole) {
     if ((*hole = smallest_hole(pool, zone, size)))
         return 0;
     /* Twice what is needed, and no less than a GiB, so that this stays rare. */
     size_t least = vp_round_up(size, pool->granularity), want = vp_round_up(size * 2, UINT64_C(1) << 30);
     if (pool->config.va)
         want = vp_round_up(pool->config.va > least ? pool->config.va : least, pool->granularity);
-    if (vp_space_add(pool, zone, want) < 0 && vp_space_add(pool, zone, least) < 0)
+    if (vp_space_add(pool, zone, want) < 0 && vp_space_add(pool, zone, least) < 0 && must)
         vp_stitch_reap_all(pool);
     /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they unite. */
-    if (!smallest_hole(pool, zone, size))
+    if (must && !smallest_hole(pool, zone, size))
         vp_pool_trim(pool, 0);
     return (*hole = smallest_hole(pool, zone, size)) ? 0 : -ENOMEM;
 }
