@@ -70,7 +70,7 @@ def finetune(options):
         losses.append(loss.item())
         return options.batch * length, f"length {length:5}  loss {losses[-1]:8.4f}"
 
-    figures = report.run(step, options.steps)
+    figures = report.run(step, options)
     return figures | {"final_loss": losses[-1], "checksum": report.checksum(trained)}
 
 

@@ -28,6 +28,7 @@ def generate(model, prompts, count):
             x, caches[i] = layer(x, caches[i])
         tokens = model.head(model.norm(x[:, -1:])).argmax(dim=-1)
         made.append(tokens)
+        report.lap()
     return torch.cat(made, dim=1)
 
 
@@ -44,7 +45,7 @@ def serve(options):
         checksum += made.sum().item()
         return made.numel(), f"{batch:3} prompts of {length:5}"
 
-    figures = report.run(step, options.steps)
+    figures = report.run(step, options)
     return figures | {"checksum": checksum}
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic results need it
@@ -21,6 +22,8 @@ def options(description, steps, add):
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--paced", action="store_true", help="before each lap say \"ready\" and wait for a line on "
+                        "standard input, so that programs can run side by side and take turns")
     return parser.parse_args()
 
 
@@ -31,18 +34,49 @@ def deterministic(seed):
     torch.utils.deterministic.fill_uninitialized_memory = False  # it would hide memory with two owners
 
 
-def run(step, steps):
-    """Calls step(number), which answers how many tokens it dealt with and what to print of them. Returns the figures."""
-    tokens_of, seconds_of = [], []
-    torch.cuda.synchronize()
-    for number in range(steps):
-        start = time.perf_counter()
-        tokens, text = step(number)
+class Laps:
+    """The times of one step's laps, in seconds: of a step that never says lap(), there is one."""
+
+    def __init__(self):
+        self.paced = False  # wait for one's turn before each
+        self.times = []
+        self.start = 0
+
+    def begin(self):
+        if self.paced:
+            print("ready", flush=True)
+            sys.stdin.readline()
+        self.start = time.perf_counter()
+
+    def end(self):
         torch.cuda.synchronize()
-        seconds_of.append(time.perf_counter() - start)
+        self.times.append(time.perf_counter() - self.start)
+
+
+laps = Laps()
+
+
+def lap():
+    """Called within a step: so far it is done, on the device too."""
+    laps.end()
+    laps.begin()
+
+
+def run(step, options):
+    """Calls step(number), which answers how many tokens it dealt with and what to print of them. Returns the figures."""
+    tokens_of, laps_of = [], []
+    torch.cuda.synchronize()
+    laps.paced = options.paced
+    for number in range(options.steps):
+        laps.times = []
+        laps.begin()
+        tokens, text = step(number)
+        laps.end()
+        laps_of.append(laps.times)
         tokens_of.append(tokens)
-        print(f"step {number:3}  {text}  {1e3 * seconds_of[-1]:8.1f} ms", flush=True)
-    late = steps // 2
+        print(f"step {number:3}  {text}  {1e3 * sum(laps.times):8.1f} ms", flush=True)
+    seconds_of = [sum(times) for times in laps_of]
+    late = options.steps // 2
     return {
         "backend": ask(torch.cuda.get_allocator_backend),
         "first_ms": 1e3 * seconds_of[0],
@@ -50,7 +84,7 @@ def run(step, steps):
         "tokens_per_s": sum(tokens_of[late:]) / sum(seconds_of[late:]),
         "peak_live_bytes": ask(torch.cuda.max_memory_allocated),
         "peak_reserved_bytes": ask(torch.cuda.max_memory_reserved),
-        "step_ms": [round(1e3 * seconds, 2) for seconds in seconds_of],
+        "lap_ms": [[round(1e3 * seconds, 3) for seconds in times] for times in laps_of],  # of each step
     }
 
 

@@ -108,7 +108,7 @@ def train(options):
         length = tokens.shape[1] - 1
         return tokens.shape[0] * length, f"length {length:5}  loss {losses[-1]:8.4f}"
 
-    figures = report.run(step, options.steps)
+    figures = report.run(step, options)
     return figures | {"final_loss": losses[-1], "checksum": report.checksum(model.parameters())}
 
 

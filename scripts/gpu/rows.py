@@ -39,10 +39,14 @@ class Row:
     def stat(self, name):
         return self.best(lambda run: run.stats.get(name), max)
 
-    def step_ms(self):
-        """Of each training step the least time of all turns: a host that others share only ever adds to it."""
-        turns = [run.result["step_ms"] for run in self.runs if run.worked and run.result.get("step_ms")]
-        return [min(times) for times in zip(*turns)]
+    def timed(self):
+        """The laps of each step, in milliseconds, of every turn."""
+        return [run.result["lap_ms"] for run in self.runs if run.worked and run.result.get("lap_ms")]
+
+    def step_ms(self, turns=None):
+        """Each step's time, as the sum of its laps, each at its least of all turns, or of so many: a host that others
+        share only ever adds to it."""
+        return [sum(min(times) for times in zip(*laps)) for laps in zip(*self.timed()[:turns])]
 
     @property
     def peak(self):
@@ -76,10 +80,10 @@ def workloads():
     }
 
 
-def workload_rows(name, argv, turns):
-    """One of them under PyTorch's own allocators, then under ours. They take turns."""
+def workload_rows(name, argv):
+    """One of them under PyTorch's own allocators, then under ours."""
     base = f"{name}, its cache"
-    more = dict(context="torch", tolerance=1e-2, repeat=turns)
+    more = dict(context="torch", tolerance=1e-2)
     return [Row(base, argv, **more),
             Row(f"{name}, expandable", argv, like=base,
                 env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **more),
@@ -332,7 +336,8 @@ def contexts_of(rows):
 def speed(row, base):
     """How fast the row trains beside `base`, and by how many steps that is judged. A step is as long in one run as in
     any other, so each is compared with itself; the median over them leaves out what befell a few."""
-    ratios = [theirs / ours for ours, theirs in zip(row.step_ms(), base.step_ms())][WARM_UP:]
+    turns = min(len(row.timed()), len(base.timed()))
+    ratios = [theirs / ours for ours, theirs in zip(row.step_ms(turns), base.step_ms(turns))][WARM_UP:]
     return (median(ratios), len(ratios)) if ratios else (None, 0)
 
 

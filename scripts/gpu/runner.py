@@ -28,6 +28,10 @@ class Run:
     stats: dict = field(default_factory=dict)   # libvpool's own, of the first device
     peak: int | None = None                     # bytes of the device in use at worst, less those before the run
     errors: str = ""                            # the end of its standard error, or of its output
+    cut: bool = False                           # stopped because no time was left for it
+    base: str = ""                              # how the names of its files begin
+    began: float = 0                            # by time.monotonic()
+    process: subprocess.Popen | None = None
 
     @property
     def worked(self):
@@ -64,7 +68,9 @@ class Runner:
     def time_left(self):
         return self.deadline - time.monotonic()
 
-    def run(self, argv, preload=False, env=None, limit=120):
+    def start(self, argv, preload=False, env=None, **streams):
+        """Starts a program, with its output and errors in files unless `streams` says otherwise. Where it cannot, the
+        run that comes back has no process."""
         self.count += 1
         base = os.path.join(self.work, f"run-{self.count}")
         added = dict(env or {})
@@ -74,41 +80,55 @@ class Runner:
         whole.setdefault("CUDA_VISIBLE_DEVICES", "0")
         whole |= {"PYTHONUNBUFFERED": "1"} | added
 
-        run = Run(" ".join([f"{name}={shlex.quote(value)}" for name, value in added.items()] + [shlex.join(argv)]))
-        before = idle_use(self.device)
-        if before is not None:
-            self.idle = min(before, before if self.idle is None else self.idle)
-        start = time.monotonic()
-        with open(base + ".out", "wb") as out, open(base + ".err", "wb") as err, Peak(self.device) as peak:
+        run = Run(" ".join([f"{name}={shlex.quote(value)}" for name, value in added.items()] + [shlex.join(argv)]),
+                  base=base, began=time.monotonic())
+        with open(base + ".out", "wb") as out, open(base + ".err", "wb") as err:
             try:
                 # A session of its own, so that at its limit the program goes with all that it started.
-                process = subprocess.Popen(argv, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=whole,
-                                           start_new_session=True)
+                run.process = subprocess.Popen(argv, env=whole, start_new_session=True, **{
+                    "stdout": out, "stderr": err, "stdin": subprocess.DEVNULL} | streams)
             except OSError as problem:
                 run.code, run.errors = 127, str(problem)
-                return run
-            try:
-                run.code = process.wait(timeout=max(1, min(limit, self.time_left())))
-            except subprocess.TimeoutExpired:
-                pass
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-        run.seconds = time.monotonic() - start
-        if peak.most is not None:
-            run.peak = max(0, peak.most - self.idle)
+        return run
 
-        output, errors = read_text(base + ".out"), read_text(base + ".err")
+    def finish(self, run):
+        """Gathers what a program that has ended leaves."""
+        run.seconds = time.monotonic() - run.began
+        output, errors = read_text(run.base + ".out"), read_text(run.base + ".err")
         run.result = last_json(output)
         run.errors = tail(errors if errors.strip() else output)
-        if preload:
-            run.stats = first_device(stats_of(base, process.pid))
+        run.stats = first_device(stats_of(run.base, run.process.pid))
         self.log.write(f"\n==== {run.command}\n==== exit {run.code}, {run.seconds:.1f} s, peak {run.peak}\n"
                        f"{output[-LOG_LIMIT:]}\n---- stderr\n{errors[-LOG_LIMIT:]}\n"
                        f"---- vpool\n{json.dumps(run.stats)}\n")
         self.log.flush()
         return run
+
+    def run(self, argv, preload=False, env=None, limit=120):
+        before = idle_use(self.device)
+        if before is not None:
+            self.idle = min(before, before if self.idle is None else self.idle)
+        with Peak(self.device) as peak:
+            run = self.start(argv, preload, env)
+            if not run.process:
+                return run
+            left = self.time_left()
+            try:
+                run.code = run.process.wait(timeout=max(1, min(limit, left)))
+            except subprocess.TimeoutExpired:
+                run.cut = left < limit
+            finally:
+                kill(run.process)
+        if peak.most is not None:
+            run.peak = max(0, peak.most - self.idle)
+        return self.finish(run)
+
+
+def kill(process):
+    """Ends a program with all that it started, if it still runs."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def say(text):
@@ -134,16 +154,23 @@ def run_rows(runner, rows, problems, started):
         if program in problems or not os.path.exists(row.argv[0]):
             row.skipped = "NOT BUILT"
             continue
-        if runner.time_left() < 5:
+        if runner.time_left() < max([5, *(run.seconds for run in row.runs)]):
             row.skipped = "no time left"
             continue
         run = runner.run(row.argv, preload=row.preload, env=row.env, limit=row.limit)
+        if run.cut:
+            row.skipped = "no time left"
+            continue
         row.runs.append(run)
-        say(f"[{time.monotonic() - started:6.1f} s] {row.name:32} {run.seconds:6.1f} s"
-            f"{'  ' + run.skipped if run.skipped else '' if run.worked else '  FAILED'}")
-        if not run.worked and not run.skipped:
-            say(f"    {run.command}\n    exit {run.code}; the end of what it said:\n" +
-                "\n".join("    | " + line for line in run.errors.splitlines()))
+        tell(row, run, started)
+
+
+def tell(row, run, started):
+    say(f"[{time.monotonic() - started:6.1f} s] {row.name:32} {run.seconds:6.1f} s"
+        f"{'  ' + run.skipped if run.skipped else '' if run.worked else '  FAILED'}")
+    if not run.worked and not run.skipped:
+        say(f"    {run.command}\n    exit {run.code}; the end of what it said:\n" +
+            "\n".join("    | " + line for line in run.errors.splitlines()))
 
 
 def read_text(path):
