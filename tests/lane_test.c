@@ -187,6 +187,68 @@ Test(lane, a_block_serves_its_own_size)
     door_close();
 }
 
+/* A request that the lane cannot serve makes it give up what it holds, but not tiny blocks: the next one of that size is served. */
+Test(lane, tiny_blocks_stay_parked)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr tiny = warm(s, 512), small = door_take(4096, s);
+    struct vp_pool *pool = vp_state.pools[0];
+    cr_assert_eq(vp_lanes_parked(pool, NULL), 512);
+    cu_ok(door_free_async(small, s));
+    cr_assert_eq(vp_lanes_parked(pool, NULL), 512 + 4096);
+    door_take(2 * 4096, s);
+    cr_assert_eq(vp_lanes_parked(pool, NULL), 512);
+    unsigned long before = slow_calls();
+    cr_assert_eq(door_take(512, s), tiny);
+    cr_assert_eq(slow_calls(), before);
+    door_close();
+}
+
+/* They are free memory like any other before a chunk is created. */
+Test(lane, tiny_blocks_go_before_memory_is_made)
+{
+    enum { BLOCKS = (64 << 10) / 512, FREED = 32 };
+    CUdeviceptr block[BLOCKS];
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = door_take(512, s);
+    cr_assert_eq(vp_sim_calls("cuMemCreate"), 1);
+    for (int i = 0; i < FREED; i++)
+        cu_ok(door_free_async(block[i], s));
+    cr_assert_eq(vp_lanes_parked(vp_state.pools[0], NULL), FREED * 512);
+    CUdeviceptr at = door_take(FREED * 512, s);
+    cr_assert(at >= block[0] && at < block[BLOCKS - 1]);
+    cr_assert_eq(vp_sim_calls("cuMemCreate"), 1);
+    door_close();
+}
+
+/* More than a lane has room for: the oldest leave it, and each of the others is served from it once. */
+Test(lane, the_oldest_block_makes_room)
+{
+    enum { BLOCKS = 48 };
+    CUdeviceptr block[BLOCKS], again[BLOCKS];
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = door_take(512 + 8 * i, s);
+    for (int i = 0; i < BLOCKS; i++)
+        cu_ok(door_free_async(block[i], s));
+    for (int i = BLOCKS - 1; i >= 0; i -= 2) {
+        again[i] = door_take(512 + 8 * i, s);
+        cr_assert(i < BLOCKS - VP_LANE_PARKED || again[i] == block[i]);
+    }
+    for (int i = BLOCKS - 2; i >= 0; i -= 2) {
+        again[i] = door_take(512 + 8 * i, s);
+        cr_assert(i < BLOCKS - VP_LANE_PARKED || again[i] == block[i]);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        for (int j = 0; j < i; j++)
+            cr_assert_neq(again[i], again[j]);
+    door_close();
+}
+
 /* Two live blocks are two: what has left the lane is in it no more. */
 Test(lane, a_block_is_given_out_once)
 {

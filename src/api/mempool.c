@@ -136,7 +136,7 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
                 vp_state.drv.cuDeviceGetDefaultMemPool(&def, ours->device);
             vp_state.current[ours->device] = vp_mempool_of(def);
         }
-        vp_lanes_flush(vp_state.pools[ours->device], true);
+        vp_lanes_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
         ours->dead = true;
         CUdevice dev = ours->device;
         if (!ours->blocks)
@@ -166,7 +166,7 @@ bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     struct vp_mempool *mp = value ? enter_with(pool) : NULL;
     if (!mp)
         return false;
-    vp_lanes_flush(vp_state.pools[mp->device], true);
+    vp_lanes_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *(cuuint64_t *)value = reserved(mp); break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = note_reserved(mp); break;
@@ -209,7 +209,7 @@ bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     if (!mp)
         return false;
     *res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
-    vp_lanes_flush(vp_state.pools[mp->device], true);
+    vp_lanes_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     if (!*res)
         set_attribute(mp, attr, value);
     vp_leave();

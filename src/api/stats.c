@@ -186,7 +186,7 @@ void vp_stats_write(void) {
     bool locked = pthread_mutex_timedlock(&vp_state.lock, &until) == 0;
     for (int dev = 0; locked && dev < VP_DEVICES; dev++)
         if (vp_state.pools[dev])
-            vp_lanes_flush(vp_state.pools[dev], true);
+            vp_lanes_flush(vp_state.pools[dev], VP_FLUSH_ALL);
     if (!strcmp(where, "1"))
         print_summary();
     else

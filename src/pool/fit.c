@@ -134,7 +134,7 @@ static void index_synchronized(struct vp_pool *pool, struct vp_index *index, con
 
 void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line) {
     struct vp_index *index;
-    vp_lanes_flush(pool, true);
+    vp_lanes_flush(pool, VP_FLUSH_ALL);
     vp_lines_settle(pool->lines, VP_SETTLE_NS);
     vp_fit_refresh(pool);
     for (int z = 0; z < VP_ZONES; z++) {

@@ -3,10 +3,15 @@
 #include "policy/policy.h"
 
 #include <sched.h>
+#include <string.h>
 
 /* Serials handed to a lane at a time. Fewer cost a visit to the slow path more often (a tenth of a nanosecond each at 4096); it is what shows a program that
  * lanes serve alone to those who watch its counts (api/page.h). */
 enum { SERIALS = 4096 };
+
+/* Blocks up to this size are tiny. From some KiB on the place of other blocks hangs so much on what is parked that recorded programs which repeat
+ * themselves do not come to rest: they ask the driver for something again and again. */
+enum { TINY = 2048 };
 
 /* Places at which a remembered block may lie, from the one of its address on. */
 enum { WAYS = 4 };
@@ -36,6 +41,10 @@ static unsigned get(const atomic_uint *n) {
 
 static void set(atomic_uint *n, unsigned value) {
     atomic_store_explicit(n, value, memory_order_relaxed);
+}
+
+static void add(atomic_uint *n, unsigned value) {
+    set(n, get(n) + value);
 }
 
 /* ---- blocks that it gave out ---- */
@@ -92,30 +101,75 @@ static void list(struct vp_lane *lane) {
     while (!atomic_compare_exchange_weak(&lane->pool->busy_lanes, &first, lane));
 }
 
-static void push(struct vp_lane *lane, const struct vp_lane_block *block) {
+/* The i-th parked block, oldest first. */
+#define PARKED(lane, i) ((lane)->parked[(lane)->place[i]])
+
+/* Blocks that differ in it differ in size or owner. The lowest bit says that they are tiny. */
+static uint16_t tag_of(size_t asked, const void *owner) {
+    return (uint16_t)((asked ^ (uintptr_t)owner) * UINT64_C(0x9e3779b97f4a7c15) >> 48 & ~UINT64_C(1)) | (asked <= TINY);
+}
+
+static bool is_tiny(uint16_t tag) {
+    return tag & 1;
+}
+
+/* `cond`: what the block waits for besides its stream, then passed over; NULL: nothing. */
+static void push(struct vp_lane *lane, const struct vp_lane_block *block, vp_cond *cond) {
     unsigned n = get(&lane->count);
-    lane->parked[n].block = *block;
-    lane->parked[n].cond = (vp_cond){ 0 };
+    lane->tag[n] = tag_of(block->asked, block->owner);
+    PARKED(lane, n).block = *block;
+    PARKED(lane, n).cond = cond ? *cond : (vp_cond){ 0 };
+    if (cond)
+        *cond = (vp_cond){ 0 };
     set(&lane->count, n + 1);
+    lane->tiny += is_tiny(lane->tag[n]);
+    lane->bytes += block->asked;
     lane->frees++;
-    set(&lane->in_vain, get(&lane->in_vain) + 1);
+    add(&lane->in_vain, 1);
     list(lane);
 }
 
 static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
-    struct vp_lane_block block = lane->parked[i].block;
     unsigned left = get(&lane->count) - 1;
-    for (; i < left; i++)
-        lane->parked[i] = lane->parked[i + 1];
+    uint8_t place = lane->place[i];
+    lane->tiny -= is_tiny(lane->tag[i]);
+    memmove(&lane->tag[i], &lane->tag[i + 1], (left - i) * sizeof lane->tag[0]);
+    memmove(&lane->place[i], &lane->place[i + 1], (left - i) * sizeof lane->place[0]);
+    lane->place[left] = place;
     set(&lane->count, left);
-    return block;
+    lane->bytes -= lane->parked[place].block.asked;
+    return lane->parked[place].block;
 }
 
-/* The block of that size that was parked last: its place, or `count`. */
+/* Takes out the oldest, `most` of them; not `all`: no tiny ones. Returns how many. */
+static unsigned give_up(struct vp_lane *lane, bool all, unsigned most, struct vp_region **regions, vp_cond *conds) {
+    unsigned n = 0, left = 0, count = get(&lane->count);
+    uint8_t places[VP_LANE_PARKED];
+    for (unsigned i = 0; i < count; i++) {
+        uint16_t tag = lane->tag[i];
+        uint8_t place = lane->place[i];
+        if (n == most || (!all && is_tiny(tag))) {
+            lane->tag[left] = tag;
+            lane->place[left++] = place;
+            continue;
+        }
+        lane->tiny -= is_tiny(tag);
+        lane->bytes -= lane->parked[place].block.asked;
+        conds[n] = lane->parked[place].cond;
+        regions[n] = lane->parked[place].block.region;
+        places[n++] = place;
+    }
+    memcpy(&lane->place[left], places, n);
+    set(&lane->count, left);
+    return n;
+}
+
+/* The block of that size that was parked last; `count`: none. */
 static unsigned find(const struct vp_lane *lane, size_t asked, const void *owner) {
     unsigned n = get(&lane->count);
+    uint16_t tag = tag_of(asked, owner);
     for (unsigned i = n; i-- > 0;)
-        if (lane->parked[i].block.asked == asked && lane->parked[i].block.owner == owner)
+        if (lane->tag[i] == tag && PARKED(lane, i).block.asked == asked && PARKED(lane, i).block.owner == owner)
             return i;
     return n;
 }
@@ -125,7 +179,7 @@ static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t 
     struct vp_lane_block block = take_out(lane, i);
     block.serial = serial;
     lane->allocs++;
-    set(&lane->calm, get(&lane->calm) + block.large);
+    add(&lane->calm, block.event);
     set(&lane->in_vain, 0);
     remember(lane, &block);
     return block;
@@ -146,7 +200,7 @@ bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const vo
         return false;
     lane_lock(lane);
     unsigned count = get(&lane->count), i = lane->serial < lane->serial_end ? find(lane, asked, owner) : count;
-    bool found = i < count && !lane->parked[i].cond.line && names(lane, stream);
+    bool found = i < count && !PARKED(lane, i).cond.line && names(lane, stream);
     if (found)
         *out = give_out(lane, i, ++lane->serial);
     lane_unlock(lane);
@@ -160,10 +214,10 @@ bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struc
     lane_lock(lane);
     bool known = get(&lane->count) < VP_LANE_PARKED && forget(lane, addr, at, out), parked = false;
     if (known) {
-        bool event = out->large && get(&lane->calm) < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
+        bool event = out->event && get(&lane->calm) < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
         parked = !event && names(lane, stream);
         if (parked)
-            push(lane, out);
+            push(lane, out, NULL);
         else
             remember(lane, out);
     }
@@ -179,6 +233,8 @@ static struct vp_lane *lane_new(struct vp_pool *pool, struct vp_line *line) {
         if (!(lane = vp_slab_alloc(&pool->lane_slab)))
             return NULL;
         lane->pool = pool;
+        for (unsigned i = 0; i < VP_LANE_PARKED; i++)
+            lane->place[i] = (uint8_t)i;
     } else {
         lane = vp_container_of(pool->spare_lanes.next, struct vp_lane, link);
         vp_list_remove(&lane->link);
@@ -229,21 +285,15 @@ bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line 
     if (!lane || is_vain(lane))
         return false;
     struct vp_lane_block fresh = { .addr = block->addr, .region = block, .asked = block->asked, .owner = block->owner,
-                                   .large = vp_pool_large(block->size) };
+                                   .event = vp_pool_large(block->size) };
     struct vp_region *oldest = NULL;
     vp_cond its;
     lane_lock(lane);
-    if (get(&lane->count) == VP_LANE_PARKED) {
-        its = lane->parked[0].cond;
-        oldest = take_out(lane, 0).region;
-    }
-    push(lane, &fresh);
+    if (get(&lane->count) == VP_LANE_PARKED)
+        give_up(lane, true, 1, &oldest, &its);
+    push(lane, &fresh, cond);
     block->lane = lane;
     block->stream = line->id;
-    if (cond) {
-        lane->parked[get(&lane->count) - 1].cond = *cond;
-        *cond = (vp_cond){ 0 };
-    }
     lane_unlock(lane);
     if (oldest)
         settle(pool, line, oldest, &its);
@@ -260,7 +310,7 @@ struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *
     lane_lock(lane);
     unsigned i = find(lane, req->asked, req->owner);
     if (i < get(&lane->count)) {
-        cond = lane->parked[i].cond;
+        cond = PARKED(lane, i).cond;
         r = give_out(lane, i, ++pool->serial).region;
         r->serial = pool->serial;
     }
@@ -274,13 +324,30 @@ struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *
     return r;
 }
 
+static bool holds(const struct vp_lane *lane, const struct vp_region *block) {
+    for (unsigned i = 0; i < get(&lane->count); i++)
+        if (PARKED(lane, i).block.region == block)
+            return true;
+    return false;
+}
+
+const struct vp_line *vp_lane_holding(const struct vp_region *block) {
+    struct vp_lane *lane = block->lane;
+    const struct vp_line *line = NULL;
+    if (!lane)
+        return NULL;
+    lane_lock(lane);
+    if (holds(lane, block))
+        line = lane->line;
+    lane_unlock(lane);
+    return line;
+}
+
 bool vp_lane_recall(struct vp_region *block) {
     struct vp_lane *lane = block->lane;
     struct vp_lane_block known;
-    bool parked = false;
     lane_lock(lane);
-    for (unsigned i = 0; i < get(&lane->count); i++)
-        parked |= lane->parked[i].block.region == block;
+    bool parked = holds(lane, block);
     if (!parked && forget(lane, block->addr, remembered(lane, block->addr), &known))
         block->serial = known.serial;
     lane_unlock(lane);
@@ -296,17 +363,13 @@ static void count(struct vp_pool *pool, struct vp_lane *lane) {
     lane->allocs = lane->frees = 0;
 }
 
-static void flush(struct vp_pool *pool, struct vp_lane *lane, bool close) {
+/* Frees for good what it holds; not `all`: but for tiny blocks. */
+static void flush(struct vp_pool *pool, struct vp_lane *lane, bool all, bool close) {
     struct vp_region *regions[VP_LANE_PARKED];
     vp_cond conds[VP_LANE_PARKED];
     lane_lock(lane);
-    unsigned n = get(&lane->count);
     struct vp_line *line = lane->line;
-    for (unsigned i = 0; i < n; i++) {
-        regions[i] = lane->parked[i].block.region;
-        conds[i] = lane->parked[i].cond;
-    }
-    set(&lane->count, 0);
+    unsigned n = give_up(lane, all, VP_LANE_PARKED, regions, conds);
     set(&lane->calm, 0);
     if (close)
         lane->id = 0;
@@ -320,7 +383,7 @@ void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line) {
     struct vp_share *share = line->context->device == pool->device ? line->share : NULL;
     struct vp_lane *lane = share ? share->lane : NULL;
     if (lane && (get(&lane->count) || get(&lane->calm)))
-        flush(pool, lane, false);
+        flush(pool, lane, false, false);
 }
 
 /* What lanes may keep together: what rounding to a few handles costs anyway. */
@@ -328,16 +391,14 @@ enum { KEPT_BYTES = 32 << 20 };
 
 /* May the lane, whose lock is held, keep what it holds? Then it counts as kept. */
 static bool keeps(const struct vp_lane *lane, size_t *kept) {
-    size_t bytes = *kept;
-    for (unsigned i = 0; i < get(&lane->count); i++)
-        bytes += lane->parked[i].block.asked;
+    size_t bytes = *kept + lane->bytes;
     if (get(&lane->calm) < KEEPS || bytes > KEPT_BYTES)
         return false;
     *kept = bytes;
     return true;
 }
 
-bool vp_lanes_flush(struct vp_pool *pool, bool all) {
+bool vp_lanes_flush(struct vp_pool *pool, enum vp_flush what) {
     struct vp_lane *lane, *next;
     size_t kept = 0;
     bool any = false;
@@ -346,13 +407,13 @@ bool vp_lanes_flush(struct vp_pool *pool, bool all) {
     for (lane = atomic_exchange(&pool->busy_lanes, NULL); lane; lane = next) {
         next = lane->next_busy;
         lane_lock(lane);
-        bool keep = !all && keeps(lane, &kept);
+        bool keep = what != VP_FLUSH_ALL && keeps(lane, &kept);
         lane->listed = false;
-        if (keep)
+        if (keep || (what == VP_FLUSH_SOME && lane->tiny))
             list(lane);
         lane_unlock(lane);
         if (!keep) {
-            flush(pool, lane, false);
+            flush(pool, lane, what != VP_FLUSH_SOME, false);
             any = true;
         }
     }
@@ -363,9 +424,11 @@ uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner) {
     uint64_t bytes = 0;
     for (struct vp_lane *lane = atomic_load(&pool->busy_lanes); lane; lane = lane->next_busy) {
         lane_lock(lane);
-        for (unsigned i = 0; i < get(&lane->count); i++)
-            if (!owner || lane->parked[i].block.owner == owner)
-                bytes += lane->parked[i].block.asked;
+        for (unsigned i = 0; owner && i < get(&lane->count); i++)
+            if (PARKED(lane, i).block.owner == owner)
+                bytes += PARKED(lane, i).block.asked;
+        if (!owner)
+            bytes += lane->bytes;
         lane_unlock(lane);
     }
     return bytes;
@@ -393,7 +456,7 @@ void vp_lane_close(struct vp_pool *pool, struct vp_line *line) {
     struct vp_lane *lane = share ? share->lane : NULL;
     if (!lane)
         return;
-    flush(pool, lane, true);
+    flush(pool, lane, true, true);
     lane_lock(lane);
     /* What it gave out lives on, and is no more its business. */
     for (unsigned i = 0; i < VP_LANE_RECENT; i++)

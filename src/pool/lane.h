@@ -4,7 +4,8 @@
  * the library's lock is not taken: a lane has its own, which in a well-behaved program only one thread ever wants.
  *
  * To the rest of the pool a parked block is live. Before a request is served otherwise, its own lane is flushed: what it
- * holds becomes free memory for good. If there is no free memory to be had at once, the other lanes are, before anything
+ * holds becomes free memory for good, but for tiny blocks, of which there are many in most programs: whatever lies about in small
+ * pieces serves as well, and only before a chunk is needed do they go too. If there is no free memory to be had at once, the other lanes are, before anything
  * else is tried; but those that serve their stream well may keep a little until memory is really short, so that threads which each
  * repeat themselves do not rob each other for ever of a few blocks too few for all. Live bytes are exact whenever a peak of
  * them is noted; in between they include what is parked.
@@ -24,7 +25,7 @@
 #include "pool/pool.h"
 
 /* Blocks parked: few, so that finding one is a glance. Blocks remembered: so that a free needs no look-up that others lock. */
-enum { VP_LANE_PARKED = 8, VP_LANE_RECENT = 32 };
+enum { VP_LANE_PARKED = 32, VP_LANE_RECENT = 128 };
 
 /* A block, as the fast path knows it. */
 struct vp_lane_block {
@@ -33,7 +34,7 @@ struct vp_lane_block {
     size_t asked;
     const void *owner;
     uint64_t serial;            /* of its present allocation; newer than the region's */
-    bool large;                 /* its free is worth an event, if others may want it */
+    bool event;                 /* its free is worth one, if others may want it */
 };
 
 /* Its lock guards all of it. What is atomic is looked at without it too, where a value of a moment ago will do: stored relaxed, under the lock. */
@@ -51,10 +52,14 @@ struct vp_lane {
     uint64_t allocs, frees;     /* not yet counted by the pool */
     atomic_uint calm;           /* requests for large blocks served since somebody else wanted what it held */
     atomic_uint in_vain;        /* blocks parked since a request was served; also stored under the library's lock alone */
+    unsigned tiny;              /* how many of the parked ones are */
+    size_t bytes;               /* parked, as asked for */
+    uint16_t tag[VP_LANE_PARKED];   /* of parked blocks, oldest first: so that a glance finds one */
+    uint8_t place[VP_LANE_PARKED];  /* in the same order, where in `parked` they are; then the places that are free */
     struct {
         struct vp_lane_block block;
         vp_cond cond;           /* only if an event was recorded at the free; else a later one will do for others */
-    } parked[VP_LANE_PARKED];   /* oldest first */
+    } parked[VP_LANE_PARKED];
     _Atomic CUdeviceptr recent_at[VP_LANE_RECENT];  /* live blocks that this lane gave out, by address; some are forgotten. 0: an empty place */
     struct vp_lane_block recent[VP_LANE_RECENT];    /* what it knows of each */
     char apart[64];             /* from what another thread writes */
@@ -82,10 +87,17 @@ bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line 
 struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *req);
 /* Is the block live (and not parked)? If so, it leaves its lane: from here on the library's lock alone guards it. */
 bool vp_lane_recall(struct vp_region *block);
-/* Frees for good what the line's lane holds. */
+/* The line whose lane holds the block: live to the pool, it is free to the program then. NULL: none. */
+const struct vp_line *vp_lane_holding(const struct vp_region *block);
+/* Frees for good what the line's lane holds, but for tiny blocks. */
 void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line);
-/* The same for all lanes, and counts what they did. Not `all`: those that serve their stream well keep what they hold, 32 MiB together. False: nothing was held. */
-bool vp_lanes_flush(struct vp_pool *pool, bool all);
+enum vp_flush {
+    VP_FLUSH_SOME,              /* no tiny blocks, and of lanes that serve their stream well none at all: those keep 32 MiB together */
+    VP_FLUSH_MOST,              /* tiny ones too */
+    VP_FLUSH_ALL
+};
+/* Frees for good what lanes hold, and counts what they did. False: no lane held anything. */
+bool vp_lanes_flush(struct vp_pool *pool, enum vp_flush what);
 /* Counts what the lanes did and flushes nothing. Returns the bytes that they hold, as asked for. */
 uint64_t vp_lanes_count(struct vp_pool *pool);
 /* Bytes that lanes hold for an owner (NULL: for all), as asked for. */

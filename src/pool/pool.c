@@ -239,7 +239,7 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
     struct vp_space *s;
     struct vp_region *r;
-    vp_lanes_flush(pool, true);
+    vp_lanes_flush(pool, VP_FLUSH_ALL);
     vp_list_each(s, &pool->spaces, link)
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
@@ -277,7 +277,7 @@ void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const
 }
 
 struct vp_pool_stats vp_pool_stats(struct vp_pool *pool) {
-    vp_lanes_flush(pool, true);
+    vp_lanes_flush(pool, VP_FLUSH_ALL);
     return pool->stats;
 }
 

@@ -227,7 +227,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     struct vp_chunk *chunk, *tmp;
     if (before <= keep)
         return 0;
-    vp_lanes_flush(pool, true);
+    vp_lanes_flush(pool, VP_FLUSH_ALL);
     vp_lines_settle(pool->lines, VP_SETTLE_NS);
     vp_fit_refresh(pool);
     vp_exports_settle(pool);

@@ -83,14 +83,6 @@ static int look_at_mappings(struct vp_record *r, const struct vp_pool *pool, uin
 
 /* ---- where the bytes are ---- */
 
-/* A parked block is live to the pool, and free to the program. */
-static const struct vp_line *parked_on(const struct vp_region *r) {
-    for (unsigned i = 0; r->lane && i < atomic_load(&r->lane->count); i++)
-        if (r->lane->parked[i].block.region == r)
-            return r->lane->line;
-    return NULL;
-}
-
 /* The chunk that the walk is in. */
 struct in_chunk {
     const struct vp_mapping *mapping;
@@ -127,7 +119,7 @@ static void count_region(struct vp_record_sample *s, struct in_chunk *c, const s
                          const struct vp_region *r) {
     uint64_t at = r->addr;
     if (r->state == VP_LIVE) {
-        const struct vp_line *parked = parked_on(r);
+        const struct vp_line *parked = vp_lane_holding(r);
         if (!parked) {
             s->live += r->asked;
             s->internal += r->size - r->asked;

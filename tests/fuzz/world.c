@@ -189,7 +189,7 @@ static void close_library(void)
         struct vp_pool *pool = vp_state.pools[d];
         if (!pool)
             continue;
-        vp_lanes_flush(pool, true);
+        vp_lanes_flush(pool, VP_FLUSH_ALL);
         struct vp_pool_stats stats = vp_pool_stats(pool);
         if (stats.live_bytes || stats.allocs != stats.frees)
             fuzz_fail("%llu bytes are live at the end, %llu blocks allocated, %llu freed",
