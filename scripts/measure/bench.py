@@ -74,8 +74,12 @@ def output_of(argv, env=None):
     return done.stdout
 
 
-def medians(results):
+def one_of(results, choose):
     """One figure for each name that all of the results have."""
     names = [name for name, value in results[0].items()
              if isinstance(value, (int, float)) and not isinstance(value, bool)]
-    return {name: statistics.median(result[name] for result in results) for name in names}
+    return {name: choose(result[name] for result in results) for name in names}
+
+
+def medians(results):
+    return one_of(results, statistics.median)

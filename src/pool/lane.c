@@ -133,8 +133,10 @@ static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
     unsigned left = get(&lane->count) - 1;
     uint8_t place = lane->place[i];
     lane->tiny -= is_tiny(lane->tag[i]);
-    memmove(&lane->tag[i], &lane->tag[i + 1], (left - i) * sizeof lane->tag[0]);
-    memmove(&lane->place[i], &lane->place[i + 1], (left - i) * sizeof lane->place[0]);
+    if (i < left) {     /* mostly not: the last one parked is the first wanted */
+        memmove(&lane->tag[i], &lane->tag[i + 1], (left - i) * sizeof lane->tag[0]);
+        memmove(&lane->place[i], &lane->place[i + 1], (left - i) * sizeof lane->place[0]);
+    }
     lane->place[left] = place;
     set(&lane->count, left);
     lane->bytes -= lane->parked[place].block.asked;
