@@ -82,11 +82,15 @@ static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr add
     return *last;
 }
 
-/* Can all of [addr, end) be made free memory by switching alone? */
-static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
+/* Can all of [addr, end) be made free memory by switching alone, if that is needed (`away`)? */
+static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use,
+                            bool *away) {
     uint64_t mark = ++pool->marks;
-    const struct vp_region *last = NULL;
+    const struct vp_region *last = vp_region_at(pool, addr);
     size_t pieces = 0;
+    *away = last->state != VP_FREE || vp_region_end(last) < end;
+    if (!*away)
+        return vp_range_usable(last, addr, end, req, use);
     for (CUdeviceptr at = addr; at < end;) {
         const struct vp_mapping *m = vp_mapping_at(pool, at);
         if (!m || m->chunk->mark == mark)
@@ -109,19 +113,19 @@ static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr 
 }
 
 /* May the request have the first `size` bytes of the place, when they have been switched? */
-static bool fits(struct vp_pool *pool, const struct vp_kept *k, size_t size, const struct vp_request *req, enum vp_usable use) {
+static bool fits(struct vp_pool *pool, const struct vp_kept *k, size_t size, const struct vp_request *req, enum vp_usable use, bool *away) {
     CUdeviceptr end = k->addr + size;
     if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
         return false;
     if (req->alone && (!vp_mapping_at(pool, end - 1) || !vp_range_whole(pool, k->addr, end)))
         return false;
-    return k->addr % req->align == 0 && range_available(pool, k->addr, end, req, use);
+    return k->addr % req->align == 0 && range_available(pool, k->addr, end, req, use, away);
 }
 
-/* Makes free memory of bytes that fit. False: out of memory for the metadata. */
-static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size) {
+/* Makes free memory of bytes that fit; some are `away`, or all of them are free already. False: out of memory for the metadata. */
+static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size, bool away) {
     bool switched = false;
-    for (CUdeviceptr at = k->addr; at < k->addr + size;) {
+    for (CUdeviceptr at = k->addr; away && at < k->addr + size;) {
         struct vp_mapping *m = vp_mapping_at(pool, at);
         if (m->chunk->current != m) {
             /* The pieces of chunks switched from elsewhere vary in number: ask anew for each. */
@@ -141,11 +145,12 @@ static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size) {
  * is forgotten. */
 static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, int tries, const struct vp_request *req,
                           enum vp_usable use) {
+    bool away;
     for (struct vp_kept *next; tries-- > 0 && k && k->size <= most; k = next) {
         next = RB_NEXT(vp_kept_tree, &pool->kept[req->zone], k);
         if (!vp_mapping_at(pool, k->addr)) {
             kept_remove(pool, k);
-        } else if (fits(pool, k, req->size, req, use) && switch_over(pool, k, req->size)) {
+        } else if (fits(pool, k, req->size, req, use, &away) && switch_over(pool, k, req->size, away)) {
             return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
         }
     }
@@ -193,19 +198,21 @@ bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req) {
 
 struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end) {
     struct vp_kept key = { .size = req->size }, *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), *largest = NULL;
+    bool away, largest_away = false;
     for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
         CUdeviceptr stop = mapped_end(pool, k, req->size);
         bool whole = stop - k->addr >= req->size;
         if (!stop || (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + pool->config.handle)) ||
-            !fits(pool, k, whole ? req->size : stop - k->addr, req, use))
+            !fits(pool, k, whole ? req->size : stop - k->addr, req, use, &away))
             continue;
         largest = k;
+        largest_away = away;
         *end = stop;
         if (whole)
             break;
     }
     size_t size = largest ? *end - largest->addr : 0;
-    if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size))
+    if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size, largest_away))
         return (struct vp_fit){ NULL, 0 };
     return (struct vp_fit){ vp_region_at(pool, largest->addr), largest->addr };
 }

@@ -652,11 +652,13 @@ bool vp_cond_host_waitable(const vp_cond *cond) {
     return true;
 }
 
+/* The event of exactly that point: mostly of the last ones. */
 static struct vp_event *point_event(const struct vp_point *p) {
-    struct vp_event *ev;
-    vp_list_each(ev, &p->line->events, link)
-        if (ev->seq == p->seq)
-            return ev;
+    for (const struct vp_list *at = p->line->events.prev; at != &p->line->events; at = at->prev) {
+        struct vp_event *ev = vp_container_of(at, struct vp_event, link);
+        if (ev->seq <= p->seq)
+            return ev->seq == p->seq ? ev : NULL;
+    }
     return NULL;
 }
 
