@@ -249,6 +249,60 @@ Test(lane, the_oldest_block_makes_room)
     door_close();
 }
 
+/* Allocates and frees a block until the lane holds it, which it does not always do with sizes that hardly repeat. */
+static const struct vp_lane *park(CUstream s, size_t size)
+{
+    const struct vp_lane *lane = NULL;
+    do {
+        cu_ok(door_free_async(door_take(size, s), s));
+        lane = vp_container_of(vp_state.pools[0]->lanes.next, struct vp_lane, link);
+    } while (!atomic_load(&lane->count));
+    cr_assert_eq(atomic_load(&lane->count), 1);
+    return lane;
+}
+
+/* A lane finds blocks by a tag, which different sizes may share. */
+Test(lane, sizes_may_look_alike)
+{
+    enum { TAGS = 1 << 16, LEAST = 4096 };
+    size_t *size_of = calloc(TAGS, sizeof *size_of), size = LEAST, found = 0;
+    CUdeviceptr base = 0;
+    CUresult res;
+    cr_assert(size_of);
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (const struct vp_lane *lane;; size += 8) {
+        lane = park(s, size);
+        if (size_of[lane->tag[0]])
+            break;
+        size_of[lane->tag[0]] = size;
+    }
+    const struct vp_lane *lane = park(s, size);
+    size_t other = size_of[lane->tag[0]];
+    cr_assert(other && other < size);
+    lane = park(s, other);
+    cr_assert_eq(lane->parked[lane->place[0]].block.asked, other);
+    CUdeviceptr block = door_take(size, s);
+    cr_assert(vp_api_address_range(&base, &found, block, &res) && !res);
+    cr_assert_eq(found, size, "%zu bytes for %zu", found, size);
+    free(size_of);
+    door_close();
+}
+
+/* What was given out is held no more, though the lane holds others. */
+Test(lane, a_block_among_others_is_given_out_once)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = warm(s, 256), b = door_take(512, s);
+    cu_ok(door_free_async(b, s));
+    cr_assert_eq(vp_lanes_parked(vp_state.pools[0], NULL), 256 + 512);
+    cr_assert_eq(door_take(512, s), b);
+    cr_assert_neq(door_take(512, s), b);
+    cr_assert_eq(door_take(256, s), a);
+    door_close();
+}
+
 /* Two live blocks are two: what has left the lane is in it no more. */
 Test(lane, a_block_is_given_out_once)
 {

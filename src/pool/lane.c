@@ -9,9 +9,9 @@
  * lanes serve alone to those who watch its counts (api/page.h). */
 enum { SERIALS = 4096 };
 
-/* Blocks up to this size are tiny. From some KiB on the place of other blocks hangs so much on what is parked that recorded programs which repeat
+/* Blocks up to this size are tiny. With larger ones (2 KiB, 4 KiB) the places of others hang so much on what is parked that recorded programs which repeat
  * themselves do not come to rest: they ask the driver for something again and again. */
-enum { TINY = 2048 };
+enum { TINY = 1024 };
 
 /* Places at which a remembered block may lie, from the one of its address on. */
 enum { WAYS = 4 };
@@ -104,9 +104,9 @@ static void list(struct vp_lane *lane) {
 /* The i-th parked block, oldest first. */
 #define PARKED(lane, i) ((lane)->parked[(lane)->place[i]])
 
-/* Blocks that differ in it differ in size or owner. The lowest bit says that they are tiny. */
-static uint16_t tag_of(size_t asked, const void *owner) {
-    return (uint16_t)((asked ^ (uintptr_t)owner) * UINT64_C(0x9e3779b97f4a7c15) >> 48 & ~UINT64_C(1)) | (asked <= TINY);
+/* Blocks that differ in it differ in size. The lowest bit says that they are tiny. */
+static uint16_t tag_of(size_t asked) {
+    return (uint16_t)(asked * UINT64_C(0x9e3779b97f4a7c15) >> 48 & ~UINT64_C(1)) | (asked <= TINY);
 }
 
 static bool is_tiny(uint16_t tag) {
@@ -116,13 +116,13 @@ static bool is_tiny(uint16_t tag) {
 /* `cond`: what the block waits for besides its stream, then passed over; NULL: nothing. */
 static void push(struct vp_lane *lane, const struct vp_lane_block *block, vp_cond *cond) {
     unsigned n = get(&lane->count);
-    lane->tag[n] = tag_of(block->asked, block->owner);
+    lane->tag[n] = tag_of(block->asked);
     PARKED(lane, n).block = *block;
     PARKED(lane, n).cond = cond ? *cond : (vp_cond){ 0 };
     if (cond)
         *cond = (vp_cond){ 0 };
     set(&lane->count, n + 1);
-    lane->tiny += is_tiny(lane->tag[n]);
+    add(&lane->tiny, is_tiny(lane->tag[n]));
     lane->bytes += block->asked;
     lane->frees++;
     add(&lane->in_vain, 1);
@@ -132,7 +132,7 @@ static void push(struct vp_lane *lane, const struct vp_lane_block *block, vp_con
 static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
     unsigned left = get(&lane->count) - 1;
     uint8_t place = lane->place[i];
-    lane->tiny -= is_tiny(lane->tag[i]);
+    set(&lane->tiny, get(&lane->tiny) - is_tiny(lane->tag[i]));
     if (i < left) {     /* mostly not: the last one parked is the first wanted */
         memmove(&lane->tag[i], &lane->tag[i + 1], (left - i) * sizeof lane->tag[0]);
         memmove(&lane->place[i], &lane->place[i + 1], (left - i) * sizeof lane->place[0]);
@@ -147,6 +147,8 @@ static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
 static unsigned give_up(struct vp_lane *lane, bool all, unsigned most, struct vp_region **regions, vp_cond *conds) {
     unsigned n = 0, left = 0, count = get(&lane->count);
     uint8_t places[VP_LANE_PARKED];
+    if (!all && count == get(&lane->tiny))
+        return 0;
     for (unsigned i = 0; i < count; i++) {
         uint16_t tag = lane->tag[i];
         uint8_t place = lane->place[i];
@@ -155,7 +157,7 @@ static unsigned give_up(struct vp_lane *lane, bool all, unsigned most, struct vp
             lane->place[left++] = place;
             continue;
         }
-        lane->tiny -= is_tiny(tag);
+        set(&lane->tiny, get(&lane->tiny) - is_tiny(tag));
         lane->bytes -= lane->parked[place].block.asked;
         conds[n] = lane->parked[place].cond;
         regions[n] = lane->parked[place].block.region;
@@ -166,14 +168,30 @@ static unsigned give_up(struct vp_lane *lane, bool all, unsigned most, struct vp
     return n;
 }
 
+/* Four tags in a word, and what tells of each of them whether it is 0 (some that are not may look so). */
+enum { TAGS = 4, TAG_BITS = 16 };
+static const uint64_t EACH = UINT64_C(0x0001000100010001);
+
 /* The block of that size that was parked last; `count`: none. */
 static unsigned find(const struct vp_lane *lane, size_t asked, const void *owner) {
     unsigned n = get(&lane->count);
-    uint16_t tag = tag_of(asked, owner);
-    for (unsigned i = n; i-- > 0;)
-        if (lane->tag[i] == tag && PARKED(lane, i).block.asked == asked && PARKED(lane, i).block.owner == owner)
-            return i;
+    uint64_t tags, want = tag_of(asked) * EACH;
+    for (unsigned w = (n + TAGS - 1) / TAGS; w-- > 0;) {
+        memcpy(&tags, &lane->tag[w * TAGS], sizeof tags);
+        tags ^= want;
+        for (uint64_t like = (tags - EACH) & ~tags & EACH << (TAG_BITS - 1); like;) {
+            unsigned at = (63 - (unsigned)__builtin_clzll(like)) / TAG_BITS, i = w * TAGS + at;
+            if (i < n && PARKED(lane, i).block.asked == asked && PARKED(lane, i).block.owner == owner)
+                return i;
+            like &= (UINT64_C(1) << at * TAG_BITS) - 1;
+        }
+    }
     return n;
+}
+
+/* Looked at without its lock: may it hold a block of that size? */
+static bool may_hold(const struct vp_lane *lane, size_t asked) {
+    return get(&lane->count) > (asked <= TINY ? 0 : get(&lane->tiny));
 }
 
 /* Takes a parked block into use again. */
@@ -198,7 +216,7 @@ static bool names(const struct vp_lane *lane, CUstream stream) {
 }
 
 bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, struct vp_lane_block *out) {
-    if (!get(&lane->count))
+    if (!may_hold(lane, asked))
         return false;
     lane_lock(lane);
     unsigned count = get(&lane->count), i = lane->serial < lane->serial_end ? find(lane, asked, owner) : count;
@@ -307,7 +325,7 @@ struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *
     struct vp_lane *lane = share ? share->lane : NULL;
     struct vp_region *r = NULL;
     vp_cond cond;
-    if (!lane || !get(&lane->count))
+    if (!lane || !may_hold(lane, req->asked))
         return NULL;
     lane_lock(lane);
     unsigned i = find(lane, req->asked, req->owner);
@@ -384,7 +402,7 @@ static void flush(struct vp_pool *pool, struct vp_lane *lane, bool all, bool clo
 void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line) {
     struct vp_share *share = line->context->device == pool->device ? line->share : NULL;
     struct vp_lane *lane = share ? share->lane : NULL;
-    if (lane && (get(&lane->count) || get(&lane->calm)))
+    if (lane && (get(&lane->count) > get(&lane->tiny) || get(&lane->calm)))
         flush(pool, lane, false, false);
 }
 
@@ -411,7 +429,7 @@ bool vp_lanes_flush(struct vp_pool *pool, enum vp_flush what) {
         lane_lock(lane);
         bool keep = what != VP_FLUSH_ALL && keeps(lane, &kept);
         lane->listed = false;
-        if (keep || (what == VP_FLUSH_SOME && lane->tiny))
+        if (keep || (what == VP_FLUSH_SOME && get(&lane->tiny)))
             list(lane);
         lane_unlock(lane);
         if (!keep) {

@@ -52,7 +52,7 @@ struct vp_lane {
     uint64_t allocs, frees;     /* not yet counted by the pool */
     atomic_uint calm;           /* requests for large blocks served since somebody else wanted what it held */
     atomic_uint in_vain;        /* blocks parked since a request was served; also stored under the library's lock alone */
-    unsigned tiny;              /* how many of the parked ones are */
+    atomic_uint tiny;           /* how many of the parked ones are */
     size_t bytes;               /* parked, as asked for */
     uint16_t tag[VP_LANE_PARKED];   /* of parked blocks, oldest first: so that a glance finds one */
     uint8_t place[VP_LANE_PARKED];  /* in the same order, where in `parked` they are; then the places that are free */
