@@ -42,16 +42,27 @@ class Program:
     def stay_on(self, cpus):
         """Keeps the threads that it has, and those that they will start, on these CPUs."""
         for task in os.listdir(f"/proc/{self.process.pid}/task"):
-            os.sched_setaffinity(int(task), cpus)
+            try:
+                os.sched_setaffinity(int(task), cpus)
+            except ProcessLookupError:
+                pass  # a thread that has just ended
 
     def close(self, deadline):
         """Waits for its end; its run has its exit status and output then."""
+        if not self.process:
+            return
         try:
             self.run.code = self.process.wait(timeout=max(1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
         with open(self.run.base + ".out", "wb") as file:
             file.write(self.output)
+
+    def kill(self):
+        if self.process:
+            kill(self.process)
+            self.process.stdin.close()
+            self.process.stdout.close()
 
 
 def two_cpus():
@@ -70,14 +81,13 @@ def run_side_by_side(runner, rows, started, limit=180):
             programs.append(Program(runner, row))
         for program in programs:
             program.await_ready(deadline)
-        running, cpus = programs, two_cpus()
+        running, cpus = [program for program in programs if program.runs], two_cpus()
         for program in running:
-            if program.runs:
-                program.stay_on(cpus)
-        while running := [program for program in running if program.runs]:
+            program.stay_on(cpus)
+        while running:
             for program in running:
                 program.lap(deadline)
-            running = running[1:] + running[:1]  # another goes first
+            running = [program for program in running[1:] + running[:1] if program.runs]  # another goes first
         for program in programs:
             program.close(deadline)
     except TimeoutError:
@@ -87,8 +97,7 @@ def run_side_by_side(runner, rows, started, limit=180):
         return
     finally:
         for program in programs:
-            if program.process:
-                kill(program.process)
+            program.kill()
     for program in programs:
         run = runner.finish(program.run) if program.process else program.run
         program.row.runs.append(run)

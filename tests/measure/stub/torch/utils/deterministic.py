@@ -1,0 +1,1 @@
+fill_uninitialized_memory = False
