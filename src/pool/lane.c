@@ -13,6 +13,9 @@ enum { SERIALS = 4096 };
  * themselves do not come to rest: they ask the driver for something again and again. */
 enum { TINY = 1024 };
 
+/* Where so many blocks were parked for nothing, sizes hardly repeat, and only one block in some is parked to see whether they do by now. */
+enum { VAIN = 64, VAIN_TRIES = 8 };
+
 /* Places at which a remembered block may lie, from the one of its address on. */
 enum { WAYS = 4 };
 
@@ -143,21 +146,22 @@ static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
     return lane->parked[place].block;
 }
 
-/* Takes out the oldest, `most` of them; not `all`: no tiny ones. Returns how many. */
-static unsigned give_up(struct vp_lane *lane, bool all, unsigned most, struct vp_region **regions, vp_cond *conds) {
-    unsigned n = 0, left = 0, count = get(&lane->count);
+/* Takes out all, or all but tiny ones; oldest first. Returns how many. */
+static unsigned give_up(struct vp_lane *lane, bool all, struct vp_region **regions, vp_cond *conds) {
+    unsigned count = get(&lane->count), begin = 0, n = 0;
     uint8_t places[VP_LANE_PARKED];
-    if (!all && count == get(&lane->tiny))
-        return 0;
-    for (unsigned i = 0; i < count; i++) {
-        uint16_t tag = lane->tag[i];
+    /* Mostly that is the last one alone, behind many tiny ones. */
+    if (!all)
+        for (unsigned more = count - get(&lane->tiny), i = begin = count; more; begin = i)
+            more -= !is_tiny(lane->tag[--i]);
+    unsigned left = begin;
+    for (unsigned i = begin; i < count; i++) {
         uint8_t place = lane->place[i];
-        if (n == most || (!all && is_tiny(tag))) {
-            lane->tag[left] = tag;
+        if (!all && is_tiny(lane->tag[i])) {
+            lane->tag[left] = lane->tag[i];
             lane->place[left++] = place;
             continue;
         }
-        set(&lane->tiny, get(&lane->tiny) - is_tiny(tag));
         lane->bytes -= lane->parked[place].block.asked;
         conds[n] = lane->parked[place].cond;
         regions[n] = lane->parked[place].block.region;
@@ -165,6 +169,7 @@ static unsigned give_up(struct vp_lane *lane, bool all, unsigned most, struct vp
     }
     memcpy(&lane->place[left], places, n);
     set(&lane->count, left);
+    set(&lane->tiny, left);
     return n;
 }
 
@@ -200,7 +205,9 @@ static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t 
     block.serial = serial;
     lane->allocs++;
     add(&lane->calm, block.event);
-    set(&lane->in_vain, 0);
+    /* That a tiny one was wanted says nothing about others. */
+    if (block.asked > TINY || get(&lane->in_vain) < VAIN)
+        set(&lane->in_vain, 0);
     remember(lane, &block);
     return block;
 }
@@ -283,9 +290,6 @@ static void settle(struct vp_pool *pool, struct vp_line *line, struct vp_region 
     vp_region_release(pool, r, cond);
 }
 
-/* Where so many blocks were parked for nothing, sizes hardly repeat, and only one block in some is parked to see whether they do by now. */
-enum { VAIN = 64, VAIN_TRIES = 8 };
-
 /* Should one more block not be parked? A request served meanwhile may go unnoticed: then the next one counts. */
 static bool is_vain(struct vp_lane *lane) {
     unsigned n = get(&lane->in_vain);
@@ -309,8 +313,10 @@ bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line 
     struct vp_region *oldest = NULL;
     vp_cond its;
     lane_lock(lane);
-    if (get(&lane->count) == VP_LANE_PARKED)
-        give_up(lane, true, 1, &oldest, &its);
+    if (get(&lane->count) == VP_LANE_PARKED) {
+        its = PARKED(lane, 0).cond;
+        oldest = take_out(lane, 0).region;
+    }
     push(lane, &fresh, cond);
     block->lane = lane;
     block->stream = line->id;
@@ -389,7 +395,7 @@ static void flush(struct vp_pool *pool, struct vp_lane *lane, bool all, bool clo
     vp_cond conds[VP_LANE_PARKED];
     lane_lock(lane);
     struct vp_line *line = lane->line;
-    unsigned n = give_up(lane, all, VP_LANE_PARKED, regions, conds);
+    unsigned n = give_up(lane, all, regions, conds);
     set(&lane->calm, 0);
     if (close)
         lane->id = 0;
