@@ -317,11 +317,15 @@ static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_reques
     return true;
 }
 
+static bool flush_lanes(struct vp_pool *pool, const struct vp_request *req, enum vp_flush unpressed) {
+    return vp_lanes_flush(pool, req->pressed ? VP_FLUSH_ALL : unpressed);
+}
+
 /* Takes what is there: true if there was something, with the outcome in `*err`. */
 static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out, int *err) {
     if (req->zone == VP_ZONE_SMALL)
         return take(pool, vp_fit_find(pool, req, use), req, out, err) ||
-               (vp_lanes_flush(pool, req->pressed ? VP_FLUSH_ALL : VP_FLUSH_MOST) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
+               (flush_lanes(pool, req, VP_FLUSH_MOST) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
                (pool->mappings > pool->chunk_count && /* else what is free is free where it lies, and does not fit */
                 (take(pool, vp_kept_find(pool, req, use), req, out, err) ||
                  take(pool, vp_kept_find_larger(pool, req, use), req, out, err)));
@@ -353,7 +357,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     /* Which place is the oldest must not hang on who parked what. A small request need not disturb other streams while there
      * is room: see reuse(). */
     if (req->zone == VP_ZONE_LARGE)
-        vp_lanes_flush(pool, req->pressed ? VP_FLUSH_ALL : VP_FLUSH_SOME);
+        flush_lanes(pool, req, VP_FLUSH_SOME);
     if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_kept_find(pool, req, waits), req, out, &err))
         return err;
     if (reuse(pool, req, VP_USE_READY, out, &err))
@@ -367,7 +371,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if ((err = host_wait(pool, req)) < 0)
         return err;
     /* A few small blocks keep chunks from being wholly free. */
-    vp_lanes_flush(pool, req->pressed ? VP_FLUSH_ALL : VP_FLUSH_MOST);
+    flush_lanes(pool, req, VP_FLUSH_MOST);
     return build(pool, req, may_wait ? waits : VP_USE_READY, out);
 }
 

@@ -18,6 +18,10 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+import tap
+
 VPOOL, GUEST, LIBRARY, SCHEMA = map(os.path.realpath, sys.argv[1:5])
 MIB = 1 << 20
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("VPOOL_", "LD_"))} | {"VPOOL_PAGE": "0"}
@@ -351,12 +355,4 @@ TESTS = [a_dump_at_exit, a_dump_as_text, a_file_for_each_device, out_of_memory_e
          a_signal_asks_for_one, the_programs_own_handler_stays, dumps_by_time, a_storm_is_seen_whole, every_policy_dumps,
          a_forked_child_writes_its_own, wrong_words_are_told, what_cannot_be_written_is_told, without_a_word_nothing_is_made]
 
-print(f"1..{len(TESTS)}")
-for number, test in enumerate(TESTS, 1):
-    try:
-        test()
-        print(f"ok {number} - {test.__name__}", flush=True)
-    except Exception as error:  # whatever it is, the next test is worth running
-        line = error.__traceback__.tb_next.tb_lineno
-        print(f"# {type(error).__name__}, line {line}: {str(error)[:2000]}".replace("\n", "\n# "))
-        print(f"not ok {number} - {test.__name__}", flush=True)
+tap.run(TESTS)

@@ -9,8 +9,9 @@ import time
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../../scripts", folder) for folder in ("measure", "gpu")]
+sys.path[:0] = [os.path.join(HERE, folder) for folder in ("../../scripts/measure", "../../scripts/gpu", "..")]
 
+import tap
 from rows import Row
 from runner import Run, Runner
 from sidebyside import run_side_by_side
@@ -96,10 +97,5 @@ def each_lap_counts_at_its_best():
 
 TESTS = [they_take_turns, one_that_fails_holds_up_nobody, one_that_cannot_start_holds_up_nobody, without_time_there_is_no_run,
          a_run_cut_off_is_no_failure, each_lap_counts_at_its_best]
-print(f"1..{len(TESTS)}")
-for number, test in enumerate(TESTS, 1):
-    try:
-        test()
-        print(f"ok {number} - {test.__name__}", flush=True)
-    except Exception as problem:
-        print(f"not ok {number} - {test.__name__}\n# {problem!r}, line {problem.__traceback__.tb_next.tb_lineno}", flush=True)
+
+tap.run(TESTS)

@@ -20,6 +20,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+import tap
+
 VPOOL = os.path.realpath(sys.argv[1])
 HERE = os.path.dirname(os.path.realpath(__file__))
 TRACES = os.path.join(HERE, "..", "traces")
@@ -386,13 +390,4 @@ TESTS = [the_page_needs_nothing_else, the_page_has_what_replay_says, the_pages_o
          rmm_is_read_back_the_same, perfetto_reads_counters_and_slices, memory_viz_reads_snapshots, dumps_are_exported, broken_input_leaves_nothing,
          wrong_arguments_get_one_line, the_page_is_where_it_was_asked_for]
 
-print(f"1..{len(TESTS)}")
-for number, test in enumerate(TESTS, 1):
-    try:
-        test()
-        print(f"ok {number} - {test.__name__}", flush=True)
-    except Exception as error:  # whatever it is, the next test is worth running
-        line = error.__traceback__.tb_next.tb_lineno
-        print(f"# {type(error).__name__}, line {line}: {error}"[:2000].replace("\n", "\n# "))
-        print(f"not ok {number} - {test.__name__}", flush=True)
-FOLDER.cleanup()
+tap.run(TESTS)

@@ -19,6 +19,10 @@ import tempfile
 import termios
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+import tap
+
 SUBJECT = sys.argv[1]
 VPOOL, GUEST, LIBRARY = map(os.path.realpath, sys.argv[2:5])
 SIM = os.path.join(os.environ["TEST_BUILD"], "sim")
@@ -580,12 +584,4 @@ TESTS = {
     "help": [every_command_has_help, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
 }
 
-print(f"1..{len(TESTS[SUBJECT])}")
-for number, test in enumerate(TESTS[SUBJECT], 1):
-    try:
-        test()
-        print(f"ok {number} - {test.__name__}", flush=True)
-    except Exception as error:  # whatever it is, the next test is worth running
-        line = error.__traceback__.tb_next.tb_lineno
-        print(f"# {type(error).__name__}, line {line}: {error}".replace("\n", "\n# "))
-        print(f"not ok {number} - {test.__name__}", flush=True)
+tap.run(TESTS[SUBJECT])
