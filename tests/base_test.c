@@ -1,6 +1,7 @@
 /* Lists, slabs and maps. */
 #include <criterion/criterion.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/pages.h"
@@ -270,4 +271,53 @@ Test(table, keys_of_one_home)
     for (int k = 0; k < in; k++)
         cr_assert_eq(vp_table_get(&table, objects[k].key), k % 2 ? &objects[k] : NULL);
     vp_table_finish(&table);
+}
+
+/* ---- clock ---- */
+
+/* A thread that is interrupted between two looks sees any time pass; most are not. */
+Test(clock, looked_at_often_it_tells_the_time)
+{
+    enum { LOOKS = 200000, SLACK_NS = 2000 };
+    struct vp_clock clock = {0};
+    uint64_t last = 0;
+    int right = 0;
+    for (int i = 0; i < LOOKS; i++) {
+        uint64_t before = vp_clock_ns(), now = vp_clock_often(&clock), after = vp_clock_ns();
+        cr_assert_geq(now, last);
+        last = now;
+        right += now + SLACK_NS >= before && now <= after + SLACK_NS;
+    }
+    cr_assert_gt(right, LOOKS * 9 / 10, "%d of %d looks were right", right, LOOKS);
+}
+
+Test(clock, a_pause_is_no_shorter_or_longer_than_it_was)
+{
+    struct vp_clock clock = {0};
+    for (int i = 0; i < 1000; i++)
+        vp_clock_often(&clock);
+    for (int i = 0; i < 20; i++) {
+        uint64_t before = vp_clock_ns(), begin = vp_clock_often(&clock);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000 << i % 4}, NULL);
+        uint64_t end = vp_clock_often(&clock), after = vp_clock_ns();
+        cr_assert_geq(end - begin, 1000000 - 20000);
+        cr_assert_leq(end - begin, after - before + 20000);
+    }
+}
+
+/* Another core's counter may be anything: what is told meanwhile is wrong by a few milliseconds at most. */
+Test(clock, a_counter_that_jumps_is_found_out)
+{
+    static const int64_t jumps[] = {INT64_MIN, -1000000000000, -1000000, -1, 1, 1000, 1000000, 1000000000000};
+    struct vp_clock clock = {0};
+    for (size_t i = 0; i < 100 * sizeof jumps / sizeof *jumps; i++) {
+        for (int j = 0; j < 1000; j++)
+            vp_clock_often(&clock);
+        clock.ticks += (uint64_t)jumps[i % (sizeof jumps / sizeof *jumps)];
+        for (int j = 0; j < 1000; j++) {
+            uint64_t before = vp_clock_ns(), now = vp_clock_often(&clock);
+            cr_assert_leq(now, vp_clock_ns() + 5000000);
+            cr_assert_geq(now + 5000000, before);
+        }
+    }
 }

@@ -103,6 +103,35 @@ Test(lane, the_legacy_stream_is_that_of_the_current_context)
     door_close();
 }
 
+/* A block whose free is worth an event belongs to the stream that frees it, even where the handle means that of another context now. */
+Test(lane, a_large_block_waits_for_the_stream_that_frees_it)
+{
+    CUcontext context[2];
+    open_fast("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2");
+    cu_ok(cuCtxGetCurrent(&context[0]));
+    cu_ok(cuDevicePrimaryCtxRetain(&context[1], 1));
+    vp_api_context_created(context[1], true);
+    cu_ok(cuCtxSetCurrent(context[1]));
+    CUdeviceptr there = door_take(SIZE, CU_STREAM_LEGACY);
+    cu_ok(cuCtxSetCurrent(context[0]));
+    warm(door_stream(CU_STREAM_NON_BLOCKING), 4 * MiB);
+    CUdeviceptr a = warm(CU_STREAM_LEGACY, 4 * MiB);
+    cr_assert_eq(door_take(4 * MiB, CU_STREAM_LEGACY), a);
+    cu_ok(cuCtxSetCurrent(context[1]));
+    vp_sim_hold(CU_STREAM_LEGACY);
+    cu_ok(cuMemsetD8Async(there, 1, SIZE, CU_STREAM_LEGACY));
+    cu_ok(door_free_async(a, CU_STREAM_LEGACY));
+    cu_ok(cuCtxSetCurrent(context[0]));
+    unsigned long waits = vp_sim_calls("cuStreamWaitEvent");
+    cr_assert(door_take(4 * MiB, CU_STREAM_LEGACY) != a || vp_sim_calls("cuStreamWaitEvent") > waits,
+              "work that may touch it is queued in the other context");
+    cu_ok(cuCtxSetCurrent(context[1]));
+    vp_sim_release(CU_STREAM_LEGACY);
+    cu_ok(cuCtxSynchronize());
+    cu_ok(cuCtxSetCurrent(context[0]));
+    door_close();
+}
+
 /* A lane is used again for another stream, while a thread still remembers it by the handle of the first. */
 Test(lane, a_lane_used_again_is_another_streams)
 {
@@ -378,6 +407,33 @@ Test(lane, what_is_parked_is_counted_as_freed)
     vp_leave();
     cr_assert_eq(stats.live_bytes, 0);
     cr_assert_eq(stats.allocs, stats.frees);
+    door_close();
+}
+
+/* Taken back by its stream, a block gives up its event, and is freed with another: a stream that has no memory waits for that. */
+Test(lane, an_event_in_a_lane_can_be_waited_for)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    warm(other, 4 * MiB);
+    vp_api_relieve();
+    CUdeviceptr a = warm(s, 4 * MiB);
+    for (int i = 0; i < 8; i++) {
+        unsigned long events = vp_sim_calls("cuEventRecord");
+        cr_assert_eq(door_take(4 * MiB, s), a);
+        cr_assert_eq(vp_sim_calls("cuEventRecord"), events);
+        cu_ok(door_free_async(a, s));
+        cr_assert_eq(vp_sim_calls("cuEventRecord"), events + 1);
+    }
+    cr_assert_eq(door_take(4 * MiB, s), a);
+    vp_sim_hold(s);
+    cu_ok(cuMemsetD8Async(a, 1, 4 * MiB, s));
+    cu_ok(door_free_async(a, s));
+    unsigned long waits = vp_sim_calls("cuStreamWaitEvent");
+    cr_assert_eq(door_take(4 * MiB, other), a);
+    cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), waits + 1);
+    vp_sim_release(s);
+    cu_ok(cuCtxSynchronize());
     door_close();
 }
 

@@ -62,8 +62,13 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
         return false;
     struct vp_lane_block block;
     vp_inside = true;
-    bool served = vp_lane_free(lane, stream, ptr, &block);
+    enum vp_lane_answer answer = vp_lane_free(lane, stream, ptr, &block);
     vp_inside = false;
+    bool served = answer == VP_LANE_DONE;
+    if (answer == VP_LANE_EVENT && vp_enter()) {
+        served = vp_lane_free_event(lane, stream, ptr, &block);
+        vp_leave();
+    }
     if (served)
         record(lane, 'f', &block);
     return served;

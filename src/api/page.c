@@ -1,7 +1,7 @@
 /*
  * The process's shared page: see page.h. All under the library's lock.
  *
- * It must never be felt: nothing on the fast path, no clock, no allocation, a score of stores on the slow
+ * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons on the slow
  * one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
  * id), there is none, and the program does as before.
  */
@@ -22,8 +22,16 @@
 #include <unistd.h>
 
 static char page_name[64];
-static struct vp_pool *pools[VP_PAGE_DEVICES];
-static uint64_t rest_seen[VP_PAGE_DEVICES];     /* of what changes seldom, as last published */
+
+/* A device's pool, and what was last published of it. */
+static struct {
+    struct vp_pool *pool;
+    uint64_t parked;            /* bytes in its lanes when they were last counted: to the pool these are live */
+    uint64_t calls, live, rare;
+} told[VP_PAGE_DEVICES];
+
+/* So many calls, or so many bytes of live memory to and fro, may go unpublished. */
+enum { FEW_CALLS = 16, FEW_BYTES = 1 << 20 };
 
 /* ---- files ---- */
 
@@ -143,9 +151,8 @@ void vp_page_open_device(struct vp_pool *pool) {
     uint32_t n = page ? atomic_load(&page->devices) : VP_PAGE_DEVICES;
     if (n == VP_PAGE_DEVICES)
         return;
-    pools[n] = pool;
+    told[n].pool = pool;
     page->device[n].device = (uint64_t)pool->device;
-    page->device[n].seen = rest_seen[n] = UINT64_MAX;
     atomic_store(&page->devices, n + 1);
 }
 
@@ -155,15 +162,14 @@ static void store(atomic_uint_least64_t *out, uint64_t value) {
     atomic_store_explicit(out, value, memory_order_release);
 }
 
-/* The figures that a call changes without the driver being asked for anything: so it is with most calls. */
-static void publish_blocks(struct vp_page_device *out, const struct vp_pool_stats *s) {
-    store(&out->live_bytes, s->live_bytes - (out->parked < s->live_bytes ? out->parked : s->live_bytes));
+static void store_blocks(struct vp_page_device *out, const struct vp_pool_stats *s, uint64_t parked) {
+    store(&out->live_bytes, s->live_bytes - (parked < s->live_bytes ? parked : s->live_bytes));
     store(&out->peak_live_bytes, s->peak_live_bytes);
     store(&out->allocs, s->allocs);
     store(&out->frees, s->frees);
 }
 
-static void publish_rest(struct vp_page_device *out, const struct vp_pool *pool) {
+static void store_rest(struct vp_page_device *out, const struct vp_pool *pool) {
     const struct vp_pool_stats *s = &pool->stats;
     const struct vp_line_stats lines = vp_lines_stats(&vp_state.lines, pool->device);
     uint64_t calls = lines.records + lines.barriers + lines.queries + lines.waits;
@@ -182,21 +188,23 @@ static void publish_rest(struct vp_page_device *out, const struct vp_pool *pool)
 
 static void publish(struct vp_shared_page *page, uint32_t i, bool exactly) {
     struct vp_page_device *out = &page->device[i];
-    struct vp_pool *pool = pools[i];
-    if (exactly)
-        out->parked = vp_lanes_count(pool);
+    struct vp_pool *pool = told[i].pool;
     const struct vp_pool_stats *s = &pool->stats;
-    uint64_t rest = s->ooms + s->driver_ns + s->held_bytes + vp_state.lines.calls, seen = s->allocs + s->frees + rest;
-    if (seen == out->seen && !exactly)
+    if (exactly)
+        told[i].parked = vp_lanes_count(pool);
+    uint64_t calls = s->allocs + s->frees, live = s->live_bytes, rare = s->driver_ns + s->ooms;
+    bool all = exactly || calls - told[i].calls >= FEW_CALLS || rare != told[i].rare;
+    if (!all && live + FEW_BYTES - told[i].live <= 2 * FEW_BYTES)
         return;
-    bool all = rest != rest_seen[i] || exactly;
-    out->seen = seen;
-    rest_seen[i] = rest;
     uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
-    publish_blocks(out, s);
-    if (all)
-        publish_rest(out, pool);
+    store_blocks(out, s, told[i].parked);
+    told[i].live = live;
+    if (all) {
+        store_rest(out, pool);
+        told[i].calls = calls;
+        told[i].rare = rare;
+    }
     store(&out->changes, changes + 2);
 }
 
@@ -209,7 +217,7 @@ void vp_page_publish(void) {
     if (trims != atomic_load_explicit(&page->trims_done, memory_order_relaxed)) {
         atomic_store_explicit(&page->trims_done, trims, memory_order_relaxed);
         for (uint32_t i = 0; i < n; i++)
-            vp_pool_trim(pools[i], 0);
+            vp_pool_trim(told[i].pool, 0);
         exactly = true;
     }
     for (uint32_t i = 0; i < n; i++)

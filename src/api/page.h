@@ -3,9 +3,9 @@
  * VP_PAGE_FOLDER/vpool-UID-PID, one file of VP_PAGE_SIZE bytes, mode 0600, from the opening of its first pool
  * until it exits. What a killed process leaves is swept by readers, and by whoever publishes next.
  *
- * The process writes whenever it leaves the library's lock, under it. So what lanes serve meanwhile is not
- * yet counted, and counts as live what they hold; a reader that wants to know raises `asked`, and the next
- * writer counts the lanes too.
+ * The process writes when it leaves the library's lock, under it, once the driver was asked for something, a few calls
+ * were served or live memory changed by more than a MiB. What lanes serve meanwhile is not yet counted, and counts as live what they
+ * hold. A reader that wants to know exactly raises `asked`, and the next writer counts all.
  */
 #ifndef VP_PAGE_H
 #define VP_PAGE_H
@@ -20,7 +20,7 @@
 #define VP_PAGE_FOLDER "/dev/shm"
 #define VP_PAGE_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
 
-enum { VP_PAGE_VERSION = 1, VP_PAGE_SIZE = 4096, VP_PAGE_DEVICES = 16, VP_PAGE_TEXT = 32 };
+enum { VP_PAGE_VERSION = 2, VP_PAGE_SIZE = 4096, VP_PAGE_DEVICES = 16, VP_PAGE_TEXT = 32 };
 
 /* X(field, kind, meaning): the figures of one device. A gauge goes up and down, a counter only up. */
 #define VP_PAGE_FIGURES(X)                                                                                   \
@@ -49,8 +49,6 @@ struct vp_page_figures {
 struct vp_page_device {
     atomic_uint_least64_t changes;
     uint64_t device; /* CUDA's ordinal */
-    uint64_t parked; /* the writer's own */
-    uint64_t seen;   /* the writer's own */
     VP_PAGE_FIGURES(VP_PAGE_FIELD)
 };
 #undef VP_PAGE_FIELD

@@ -26,7 +26,8 @@ static struct {
     struct vp_journal file;
     bool tried, on;
     atomic_int owner;           /* process; a child that was forked has the mapping too, and must leave it alone */
-    uint64_t begin;
+    struct vp_clock clock;
+    uint64_t begin;             /* by that clock */
     struct digits size_stream[2];   /* of allocations, of frees */
     struct digits time;
 } trace = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -43,7 +44,7 @@ static void begin(void) {
     if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
         atomic_store(&trace.owner, getpid());
-        trace.begin = vp_clock_ns();
+        trace.begin = vp_clock_often(&trace.clock);
         return;
     }
     const char *why = err == -EBUSY    ? "another process records to it (%p in a name is the process id)"
@@ -111,7 +112,7 @@ static bool recording(void) {
 
 /* Adds the time to a line of which `at` is the end, and appends it. The lock is held. */
 static void append(char *text, char *at) {
-    at = put_time(at, &trace.time, (vp_clock_ns() - trace.begin) / 1000);
+    at = put_time(at, &trace.time, (vp_clock_often(&trace.clock) - trace.begin) / 1000);
     int err = vp_journal_append(&trace.file, text, (size_t)(at - text));
     if (err) {
         trace.on = false;

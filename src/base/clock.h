@@ -4,11 +4,39 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Monotonic time in nanoseconds; about 20 ns a call. */
+/* Monotonic time in nanoseconds; about 25 ns a call. */
 static inline uint64_t vp_clock_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/*
+ * The same time for who looks often: about 10 ns a call where programs may read the processor's counter of ticks, else no less.
+ * That counter is trusted for less than a millisecond after a look at the clock itself, which also tells how long a tick is: one that
+ * jumps, changes its pace or differs from core to core makes it wrong by some milliseconds at most. It never runs backwards.
+ * All zero at first. Not thread-safe; the owner locks.
+ */
+struct vp_clock {
+    uint64_t ticks, ns;         /* when the clock itself was looked at; ns 0: never, or it cannot be told when */
+    uint64_t pace;              /* nanoseconds a tick, times 2^32 */
+    uint64_t window;            /* for so many ticks from then on it will do */
+    uint64_t last;              /* what was last returned */
+};
+
+/* Looks at the clock itself. */
+uint64_t vp_clock_look(struct vp_clock *c);
+
+static inline uint64_t vp_clock_often(struct vp_clock *c) {
+#if defined(__x86_64__)
+    uint64_t passed = __builtin_ia32_rdtsc() - c->ticks;
+    uint64_t ns = passed < c->window ? c->ns + (passed * c->pace >> 32) : vp_clock_look(c);
+#else
+    uint64_t ns = vp_clock_ns();
+#endif
+    if (ns > c->last)
+        c->last = ns;
+    return c->last;
 }
 
 #endif

@@ -132,6 +132,7 @@ static void push(struct vp_lane *lane, const struct vp_lane_block *block, vp_con
     list(lane);
 }
 
+/* Its condition, if it has one, is the caller's. */
 static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
     unsigned left = get(&lane->count) - 1;
     uint8_t place = lane->place[i];
@@ -199,8 +200,9 @@ static bool may_hold(const struct vp_lane *lane, size_t asked) {
     return get(&lane->count) > (asked <= TINY ? 0 : get(&lane->tiny));
 }
 
-/* Takes a parked block into use again. */
+/* Takes a parked block into use again. Its own stream need not wait for it. */
 static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t serial) {
+    lane->spent += PARKED(lane, i).cond.line != NULL;
     struct vp_lane_block block = take_out(lane, i);
     block.serial = serial;
     lane->allocs++;
@@ -227,32 +229,40 @@ bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const vo
         return false;
     lane_lock(lane);
     unsigned count = get(&lane->count), i = lane->serial < lane->serial_end ? find(lane, asked, owner) : count;
-    bool found = i < count && !PARKED(lane, i).cond.line && names(lane, stream);
+    bool found = i < count && names(lane, stream);
     if (found)
         *out = give_out(lane, i, ++lane->serial);
     lane_unlock(lane);
     return found;
 }
 
-bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out) {
+enum vp_lane_answer vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out) {
     unsigned at = remembered(lane, addr);
+    enum vp_lane_answer answer = VP_LANE_ELSE;
     if (at == VP_LANE_RECENT)
-        return false;
+        return answer;
     lane_lock(lane);
-    bool known = get(&lane->count) < VP_LANE_PARKED && forget(lane, addr, at, out), parked = false;
-    if (known) {
-        bool event = out->event && get(&lane->calm) < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX);
-        parked = !event && names(lane, stream);
-        if (parked)
+    if (get(&lane->count) < VP_LANE_PARKED && recent_at(lane, at) == addr) {
+        if (lane->recent[at].event && get(&lane->calm) < CALM && vp_pool_worth_event(lane->pool, SIZE_MAX)) {
+            answer = VP_LANE_EVENT;
+        } else if (names(lane, stream)) {
+            forget(lane, addr, at, out);
             push(lane, out, NULL);
-        else
-            remember(lane, out);
+            answer = VP_LANE_DONE;
+        }
     }
     lane_unlock(lane);
-    return parked;
+    return answer;
 }
 
 /* ---- under the library's lock ---- */
+
+/* Drops the points of blocks that the stream took back. The lane's lock is held too. */
+static void drop_spent(struct vp_lane *lane) {
+    if (lane->spent)
+        vp_line_drop_points(lane->line, lane->spent);
+    lane->spent = 0;
+}
 
 static struct vp_lane *lane_new(struct vp_pool *pool, struct vp_line *line) {
     struct vp_lane *lane;
@@ -304,49 +314,79 @@ bool vp_lane_calm(const struct vp_line *line) {
     return lane && get(&lane->calm) >= CALM;
 }
 
+/* Parks a block in a lane whose lock is held, and lets it go. */
+static void park(struct vp_lane *lane, const struct vp_lane_block *block, vp_cond *cond) {
+    struct vp_region *oldest = NULL;
+    struct vp_pool *pool = lane->pool;
+    struct vp_line *line = lane->line;
+    vp_cond its;
+    if (get(&lane->count) == VP_LANE_PARKED) {
+        its = PARKED(lane, 0).cond;
+        oldest = take_out(lane, 0).region;
+    }
+    push(lane, block, cond);
+    lane_unlock(lane);
+    if (oldest)
+        settle(pool, line, oldest, &its);
+}
+
 bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond) {
     struct vp_lane *lane = block->sync ? NULL : vp_lane_of(pool, line);
     if (!lane || is_vain(lane))
         return false;
     struct vp_lane_block fresh = { .addr = block->addr, .region = block, .asked = block->asked, .owner = block->owner,
                                    .event = vp_pool_large(block->size) };
-    struct vp_region *oldest = NULL;
-    vp_cond its;
-    lane_lock(lane);
-    if (get(&lane->count) == VP_LANE_PARKED) {
-        its = PARKED(lane, 0).cond;
-        oldest = take_out(lane, 0).region;
-    }
-    push(lane, &fresh, cond);
     block->lane = lane;
     block->stream = line->id;
-    lane_unlock(lane);
-    if (oldest)
-        settle(pool, line, oldest, &its);
+    lane_lock(lane);
+    park(lane, &fresh, cond);
     return true;
+}
+
+/* Is it remembered, and does the stream belong to the lane? The lane's lock is held. */
+static bool may_park(const struct vp_lane *lane, CUstream stream, CUdeviceptr addr) {
+    return remembered(lane, addr) < VP_LANE_RECENT && names(lane, stream);
+}
+
+bool vp_lane_free_event(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out) {
+    struct vp_lines *lines = lane->pool->lines;
+    vp_cond cond = { 0 };
+    lane_lock(lane);
+    bool may = may_park(lane, stream, addr);
+    struct vp_line *line = lane->line;
+    lane_unlock(lane);
+    if (!may || vp_cond_free(lines, &cond, line, true))
+        return false;
+    lane_lock(lane);
+    /* Two threads may free it at once, which is an error of theirs and none of ours. */
+    bool known = forget(lane, addr, remembered(lane, addr), out);
+    if (known) {
+        park(lane, out, &cond);
+    } else {
+        lane_unlock(lane);
+        vp_cond_clear(lines, &cond);
+    }
+    return known;
 }
 
 struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_share *share = req->line && req->line->context->device == pool->device ? req->line->share : NULL;
     struct vp_lane *lane = share ? share->lane : NULL;
     struct vp_region *r = NULL;
-    vp_cond cond;
     if (!lane || !may_hold(lane, req->asked))
         return NULL;
     lane_lock(lane);
     unsigned i = find(lane, req->asked, req->owner);
     if (i < get(&lane->count)) {
-        cond = PARKED(lane, i).cond;
         r = give_out(lane, i, ++pool->serial).region;
         r->serial = pool->serial;
+        drop_spent(lane);
     }
     if (lane->serial == lane->serial_end) {
         lane->serial = pool->serial;
         lane->serial_end = pool->serial += SERIALS;
     }
     lane_unlock(lane);
-    if (r)
-        vp_cond_clear(pool->lines, &cond);
     return r;
 }
 
@@ -396,6 +436,7 @@ static void flush(struct vp_pool *pool, struct vp_lane *lane, bool all, bool clo
     lane_lock(lane);
     struct vp_line *line = lane->line;
     unsigned n = give_up(lane, all, regions, conds);
+    drop_spent(lane);
     set(&lane->calm, 0);
     if (close)
         lane->id = 0;

@@ -50,6 +50,7 @@ struct vp_lane {
     struct vp_list link;        /* vp_pool.lanes or spare_lanes */
     uint64_t serial, serial_end;    /* serials that may still be given, from the pool's */
     uint64_t allocs, frees;     /* not yet counted by the pool */
+    size_t spent;               /* points of blocks that it gave out again, still among those of its line */
     atomic_uint calm;           /* requests for large blocks served since somebody else wanted what it held */
     atomic_uint in_vain;        /* blocks parked since a request was served; also stored under the library's lock alone */
     atomic_uint tiny;           /* how many of the parked ones are */
@@ -65,15 +66,20 @@ struct vp_lane {
     char apart[64];             /* from what another thread writes */
 };
 
-/* ---- without the library's lock; both answer false where the slow way must decide ---- */
+/* ---- without the library's lock ---- */
 
 /*
  * A block of exactly `asked` bytes for `owner` that the stream parked last. `stream` is looked at under the lane's lock: it must be the one that
- * the lane belongs to, and no capture may run, or the answer is false. `out` is what the lane knows of the block.
+ * the lane belongs to, and no capture may run. False: the slow way must decide. `out` is what the lane knows of the block.
  */
 bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, struct vp_lane_block *out);
-/* Parks a live block that the lane gave out. */
-bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out);
+/* Parks a live block that the lane gave out, if its free needs no event. */
+enum vp_lane_answer {
+    VP_LANE_ELSE,               /* the slow way must decide */
+    VP_LANE_EVENT,              /* vp_lane_free_event() may do */
+    VP_LANE_DONE
+};
+enum vp_lane_answer vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out);
 
 /* ---- under the library's lock ---- */
 
@@ -81,6 +87,8 @@ bool vp_lane_free(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struc
 struct vp_lane *vp_lane_of(struct vp_pool *pool, struct vp_line *line);
 /* Is the line's lane calm? */
 bool vp_lane_calm(const struct vp_line *line);
+/* Parks a live block that the lane gave out, with an event of its own. False: the slow way must decide. */
+bool vp_lane_free_event(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out);
 /* Parks a live block that `line` frees. `cond`: its point, if the free recorded an event (then passed over), else NULL. False: free it for good. */
 bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line *line, vp_cond *cond);
 /* A block as vp_lane_alloc() would find, whatever it waits for; NULL: none. */

@@ -150,6 +150,11 @@ static bool context_enter(const struct vp_lines *ls, const struct vp_context *ct
     return (ls->drv->cuCtxGetCurrent(&now) || now != ctx->handle) && !ls->drv->cuCtxPushCurrent_v2(ctx->handle);
 }
 
+/* Legacy and per-thread are names relative to the current context. */
+static bool stream_enter(const struct vp_lines *ls, const struct vp_context *ctx, CUstream stream) {
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD && context_enter(ls, ctx);
+}
+
 static void context_leave(const struct vp_lines *ls, bool entered) {
     CUcontext popped;
     if (entered)
@@ -296,8 +301,7 @@ static int line_record(struct vp_lines *ls, struct vp_line *line) {
         over_context = ls->barriers;
         stream = CU_STREAM_LEGACY;
     }
-    /* Legacy and per-thread are names relative to the current context. */
-    bool entered = !over_context && (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD && context_enter(ls, ctx);
+    bool entered = !over_context && stream_enter(ls, ctx, stream);
     bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
     struct vp_event *ev = NULL;
     int err = capturing && (over_context || stream_captures(ls, stream)) ? -EBUSY : 0;
@@ -463,6 +467,10 @@ static bool point_met(const struct vp_point *p) {
 
 static void point_drop(struct vp_point *p) {
     p->line->refs--;
+}
+
+void vp_line_drop_points(struct vp_line *line, size_t n) {
+    line->refs -= n;
 }
 
 /* Adds a point, replacing one of the same line that it covers. Needs a spare point in the slab. */
@@ -670,7 +678,7 @@ int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line)
         if (!ev || !p->own)
             return -EBUSY;
         uint64_t begin = timer_begin(ls);
-        bool entered = context_enter(ls, line->context);
+        bool entered = stream_enter(ls, line->context, line->stream);
         CUresult res = ls->drv->cuStreamWaitEvent(line->stream, ev->handle, 0);
         context_leave(ls, entered);
         timer_end(line->context, begin);

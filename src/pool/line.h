@@ -168,6 +168,9 @@ void vp_cond_late(struct vp_lines *ls, vp_cond *cond, struct vp_line *line);
 /* The same for a free that promises the end of all work of a context so far (cudaFree). */
 int vp_cond_barrier(struct vp_lines *ls, vp_cond *cond, struct vp_context *ctx, bool record);
 
+/* Drops `n` points of a line whose conditions were passed over without being cleared. */
+void vp_line_drop_points(struct vp_line *line, size_t n);
+
 int vp_cond_copy(struct vp_lines *ls, vp_cond *to, const vp_cond *from);
 void vp_cond_clear(struct vp_lines *ls, vp_cond *cond);
 /* Adds the points of `from` to `to`. 0 or -ENOMEM (`to` is then stricter than before, never laxer). */
