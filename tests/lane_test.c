@@ -437,6 +437,81 @@ Test(lane, an_event_in_a_lane_can_be_waited_for)
     door_close();
 }
 
+/* What one stream frees another takes, large as it is: it is counted as freed and allocated, and goes on from there to the next. */
+Test(lane, a_block_goes_from_stream_to_stream)
+{
+    open_fast(SIM);
+    CUstream s[3] = { door_stream(CU_STREAM_NON_BLOCKING), door_stream(CU_STREAM_NON_BLOCKING), door_stream(CU_STREAM_NON_BLOCKING) };
+    CUdeviceptr at = warm(s[0], 4 * MiB);
+    for (int i = 0; i < 100; i++) {
+        cr_assert_eq(door_take(4 * MiB, s[i % 3]), at, "round %d", i);
+        cu_ok(cuMemsetD8Async(at, (unsigned char)i, 4 * MiB, s[i % 3]));
+        cu_ok(door_free_async(at, s[i % 3]));
+        cr_assert(vp_enter());
+        const struct vp_pool *pool = vp_state.pools[0];
+        cr_assert_eq(pool->stats.live_bytes, 4 * MiB, "parked");
+        cr_assert_eq(pool->stats.peak_live_bytes, 4 * MiB);
+        cr_assert(vp_pool_check(pool, stderr));
+        vp_leave();
+    }
+    cr_assert(vp_enter());
+    struct vp_pool_stats stats = vp_pool_stats(vp_state.pools[0]);
+    vp_leave();
+    cr_assert_eq(stats.live_bytes, 0);
+    cr_assert_eq(stats.allocs, 104);
+    cr_assert_eq(stats.frees, 104);
+    door_close();
+}
+
+/* Of two places of a size the older is taken, whichever of them lies ready in a lane: else programs do not repeat their addresses. */
+Test(lane, what_another_has_parked_is_no_younger_than_the_oldest)
+{
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr small = door_take(512, other), older = door_take(4 * MiB, s), younger = door_take(4 * MiB, s);
+    cu_ok(door_free_async(older, other));
+    small = door_take(1024, other); /* its lane gives up the older one */
+    cu_ok(door_free_async(younger, s));
+    cr_assert_eq(door_take(4 * MiB, other), older);
+    cr_assert_eq(door_take(4 * MiB, other), younger);
+    cu_ok(door_free_async(small, s));
+    door_close();
+}
+
+/* A stream of another device takes a block over: it is no business of that device's lanes. */
+Test(lane, a_block_taken_over_stays_with_its_device)
+{
+    CUcontext context[2];
+    CUmemoryPool pool;
+    CUdeviceptr at = 0;
+    CUresult res;
+    open_fast("capacity=64M,granularity=64K,lazy=0,devices=2");
+    cu_ok(cuCtxGetCurrent(&context[0]));
+    cu_ok(cuDevicePrimaryCtxRetain(&context[1], 1));
+    vp_api_context_created(context[1], true);
+    cu_ok(cuDeviceGetDefaultMemPool(&pool, 0));
+    warm(door_stream(CU_STREAM_NON_BLOCKING), 4 * MiB);
+    cu_ok(cuCtxSetCurrent(context[1]));
+    CUstream there = door_stream(CU_STREAM_NON_BLOCKING);
+    warm(there, SIZE);
+    for (int i = 0; i < 4; i++) {
+        cu_ok(cuCtxSetCurrent(context[0]));
+        CUstream here = door_stream(CU_STREAM_NON_BLOCKING);
+        CUdeviceptr parked = warm(here, 4 * MiB);
+        cu_ok(cuCtxSetCurrent(context[1]));
+        cr_assert(vp_api_alloc_async(&at, 4 * MiB, pool, there, &res) && !res);
+        cr_assert_eq(at, parked);
+        cu_ok(door_free_async(at, there));
+        vp_api_relieve();
+        cr_assert(vp_enter());
+        for (int d = 0; d < 2; d++)
+            cr_assert(vp_pool_check(vp_state.pools[d], stderr));
+        vp_leave();
+    }
+    cu_ok(cuCtxSetCurrent(context[0]));
+    door_close();
+}
+
 /* A free that others might wait for has an event of its own, also in the lane: whoever takes the block gives that up. */
 Test(lane, a_point_in_a_lane_is_given_up)
 {

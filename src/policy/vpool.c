@@ -338,6 +338,30 @@ static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_us
     return true;
 }
 
+/*
+ * Makes free memory of what other streams have parked, for a request of the large zone. If that is one block only, the very place that step 1 would then
+ * find, there is no need to free it first: true, it is the request's.
+ */
+static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
+    struct vp_handed handed = { 0 };
+    if (!req->line || req->alone) {
+        flush_lanes(pool, req, VP_FLUSH_SOME);
+        return false;
+    }
+    vp_lanes_flush_for(pool, req->pressed ? VP_FLUSH_ALL : VP_FLUSH_SOME, req, &handed);
+    struct vp_region *r = handed.region;
+    if (!r)
+        return false;
+    const struct vp_piece freed = { .end = vp_region_end(r), .cond = handed.cond, .stream = handed.line->id };
+    if (r->size == req->size && r->addr % req->align == 0 && vp_piece_usable(&freed, req, use) &&
+        vp_kept_is_oldest(pool, req, r->addr) && !vp_handed_take(pool, &handed, req)) {
+        *out = r;
+        return true;
+    }
+    vp_handed_settle(pool, &handed);
+    return false;
+}
+
 /* cudaMalloc: is a host wait due? Native CUDA would have waited in cudaFree; one block more than it would hold is what not waiting may cost. */
 static int host_wait(struct vp_pool *pool, struct vp_request *req) {
     const vp_cond *cond;
@@ -356,8 +380,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
     /* Which place is the oldest must not hang on who parked what. A small request need not disturb other streams while there
      * is room: see reuse(). */
-    if (req->zone == VP_ZONE_LARGE)
-        flush_lanes(pool, req, VP_FLUSH_SOME);
+    if (req->zone == VP_ZONE_LARGE && take_over(pool, req, may_wait ? waits : VP_USE_READY, out))
+        return 0;
     if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_kept_find(pool, req, waits), req, out, &err))
         return err;
     if (reuse(pool, req, VP_USE_READY, out, &err))

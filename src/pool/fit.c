@@ -195,10 +195,8 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
     r->owner = req->owner;
     r->lane = NULL;
     r->stream = req->line ? req->line->id : 0;
+    vp_region_account(pool, r, true);
     pool->stats.allocs++;
-    pool->stats.live_bytes += req->asked;
-    if (pool->config.account && r->owner)
-        pool->config.account(r->owner, r->asked, true);
     if (pool->stats.live_bytes > pool->recent_peak)
         pool->recent_peak = pool->stats.live_bytes;
     vp_pool_note_peak(pool->stats.live_bytes, &pool->stats.peak_live_bytes, pool, NULL);

@@ -162,6 +162,14 @@ struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, e
     return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size, TRIES, req, use);
 }
 
+bool vp_kept_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
+    struct vp_kept key = { .size = req->size }, *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key);
+    if (!k || k->size != req->size || k->addr != addr)
+        return false;
+    kept_touch(pool, k);
+    return true;
+}
+
 struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_kept key = { .size = req->size + 1 };
     return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size + req->size / OVER, TRIES_LARGER, req, use);

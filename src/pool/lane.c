@@ -292,6 +292,11 @@ struct vp_lane *vp_lane_of(struct vp_pool *pool, struct vp_line *line) {
     return share ? share->lane : NULL;
 }
 
+/* The lane of a line, if it has one: NULL otherwise, or if the line is of another device. */
+static struct vp_lane *lane_known(const struct vp_pool *pool, const struct vp_line *line) {
+    return line->share && line->context->device == pool->device ? line->share->lane : NULL;
+}
+
 /* What has left a lane becomes free memory: under the event of its free, or else under one yet to be recorded. */
 static void settle(struct vp_pool *pool, struct vp_line *line, struct vp_region *r, vp_cond *cond) {
     r->lane = NULL;
@@ -370,8 +375,7 @@ bool vp_lane_free_event(struct vp_lane *lane, CUstream stream, CUdeviceptr addr,
 }
 
 struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *req) {
-    struct vp_share *share = req->line && req->line->context->device == pool->device ? req->line->share : NULL;
-    struct vp_lane *lane = share ? share->lane : NULL;
+    struct vp_lane *lane = req->line ? lane_known(pool, req->line) : NULL;
     struct vp_region *r = NULL;
     if (!lane || !may_hold(lane, req->asked))
         return NULL;
@@ -429,8 +433,64 @@ static void count(struct vp_pool *pool, struct vp_lane *lane) {
     lane->allocs = lane->frees = 0;
 }
 
-/* Frees for good what it holds; not `all`: but for tiny blocks. */
-static void flush(struct vp_pool *pool, struct vp_lane *lane, bool all, bool close) {
+/* ---- what lanes give up ---- */
+
+/* A request of another stream that could use it, and what it gets. */
+struct wanted {
+    const struct vp_request *req;
+    struct vp_handed *out;
+    bool more;                  /* more was given up than one block */
+};
+
+static bool is_wanted(const struct wanted *w, const struct vp_region *r, const vp_cond *cond) {
+    return w && !w->more && !w->out->region && cond->line && !r->exported && r->asked == w->req->asked &&
+           r->owner == w->req->owner;
+}
+
+void vp_handed_settle(struct vp_pool *pool, struct vp_handed *handed) {
+    if (handed->region)
+        settle(pool, handed->line, handed->region, &handed->cond);
+    handed->region = NULL;
+}
+
+static void give(struct vp_pool *pool, struct vp_line *line, struct vp_region *r, vp_cond *cond, struct wanted *w) {
+    if (is_wanted(w, r, cond)) {
+        *w->out = (struct vp_handed){ r, line, *cond };
+        return;
+    }
+    if (w) {
+        w->more = true;
+        vp_handed_settle(pool, w->out);
+    }
+    settle(pool, line, r, cond);
+}
+
+int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct vp_request *req) {
+    struct vp_region *r = handed->region;
+    struct vp_lane *lane = lane_known(pool, req->line);
+    if (!vp_cond_ready(&handed->cond, req->line)) {
+        int err = vp_cond_wait(pool->lines, &handed->cond, req->line);
+        if (err)
+            return err;
+        pool->stats.waits_gpu++;
+    }
+    vp_cond_clear(pool->lines, &handed->cond);
+    handed->region = NULL;
+    vp_region_account(pool, r, false);
+    vp_fit_go_live(pool, r, req);
+    if (lane) {
+        r->lane = lane;
+        const struct vp_lane_block block = { .addr = r->addr, .region = r, .asked = r->asked, .owner = r->owner,
+                                             .serial = r->serial, .event = vp_pool_large(r->size) };
+        lane_lock(lane);
+        remember(lane, &block);
+        lane_unlock(lane);
+    }
+    return 0;
+}
+
+/* Frees for good what it holds; not `all`: but for tiny blocks. `w`: somebody wants just one; else NULL. */
+static void flush(struct vp_pool *pool, struct vp_lane *lane, bool all, bool close, struct wanted *w) {
     struct vp_region *regions[VP_LANE_PARKED];
     vp_cond conds[VP_LANE_PARKED];
     lane_lock(lane);
@@ -443,14 +503,13 @@ static void flush(struct vp_pool *pool, struct vp_lane *lane, bool all, bool clo
     count(pool, lane);
     lane_unlock(lane);
     for (unsigned i = 0; i < n; i++)
-        settle(pool, line, regions[i], &conds[i]);
+        give(pool, line, regions[i], &conds[i], w);
 }
 
 void vp_lane_flush(struct vp_pool *pool, const struct vp_line *line) {
-    struct vp_share *share = line->context->device == pool->device ? line->share : NULL;
-    struct vp_lane *lane = share ? share->lane : NULL;
+    struct vp_lane *lane = lane_known(pool, line);
     if (lane && (get(&lane->count) > get(&lane->tiny) || get(&lane->calm)))
-        flush(pool, lane, false, false);
+        flush(pool, lane, false, false, NULL);
 }
 
 /* What lanes may keep together: what rounding to a few handles costs anyway. */
@@ -465,7 +524,7 @@ static bool keeps(const struct vp_lane *lane, size_t *kept) {
     return true;
 }
 
-bool vp_lanes_flush(struct vp_pool *pool, enum vp_flush what) {
+static bool flush_busy(struct vp_pool *pool, enum vp_flush what, struct wanted *w) {
     struct vp_lane *lane, *next;
     size_t kept = 0;
     bool any = false;
@@ -480,11 +539,19 @@ bool vp_lanes_flush(struct vp_pool *pool, enum vp_flush what) {
             list(lane);
         lane_unlock(lane);
         if (!keep) {
-            flush(pool, lane, what != VP_FLUSH_SOME, false);
+            flush(pool, lane, what != VP_FLUSH_SOME, false, w);
             any = true;
         }
     }
     return any;
+}
+
+bool vp_lanes_flush(struct vp_pool *pool, enum vp_flush what) {
+    return flush_busy(pool, what, NULL);
+}
+
+void vp_lanes_flush_for(struct vp_pool *pool, enum vp_flush what, const struct vp_request *req, struct vp_handed *out) {
+    flush_busy(pool, what, &(struct wanted){ .req = req, .out = out });
 }
 
 uint64_t vp_lanes_parked(struct vp_pool *pool, const void *owner) {
@@ -519,11 +586,10 @@ void vp_lanes_pass(struct vp_pool *pool) {
 }
 
 void vp_lane_close(struct vp_pool *pool, struct vp_line *line) {
-    struct vp_share *share = line->context->device == pool->device ? line->share : NULL;
-    struct vp_lane *lane = share ? share->lane : NULL;
+    struct vp_lane *lane = lane_known(pool, line);
     if (!lane)
         return;
-    flush(pool, lane, true, true);
+    flush(pool, lane, true, true, NULL);
     lane_lock(lane);
     /* What it gave out lives on, and is no more its business. */
     for (unsigned i = 0; i < VP_LANE_RECENT; i++)
@@ -536,5 +602,5 @@ void vp_lane_close(struct vp_pool *pool, struct vp_line *line) {
     lane_unlock(lane);
     vp_list_remove(&lane->link);
     vp_list_append(&pool->spare_lanes, &lane->link);
-    share->lane = NULL;
+    line->share->lane = NULL;
 }

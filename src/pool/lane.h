@@ -106,6 +106,21 @@ enum vp_flush {
 };
 /* Frees for good what lanes hold, and counts what they did. False: no lane held anything. */
 bool vp_lanes_flush(struct vp_pool *pool, enum vp_flush what);
+/* A block that a lane gave up because a request of another stream wants one just like it: live to the pool, and nobody's. */
+struct vp_handed {
+    struct vp_region *region;   /* NULL: none */
+    struct vp_line *line;       /* that freed it */
+    vp_cond cond;
+};
+/*
+ * As vp_lanes_flush(), for a request of a stream: if all that lanes give up is one block of the size that it asks for, with an event of its own, that is not
+ * freed for good but handed out, for vp_handed_take() or vp_handed_settle().
+ */
+void vp_lanes_flush_for(struct vp_pool *pool, enum vp_flush what, const struct vp_request *req, struct vp_handed *out);
+/* Makes it the request's, whose stream waits for it if it must: as if it had been freed for good and found again. On failure (see vp_cond_wait) nothing changed. */
+int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct vp_request *req);
+/* Frees it for good, if there is one. */
+void vp_handed_settle(struct vp_pool *pool, struct vp_handed *handed);
 /* Counts what the lanes did and flushes nothing. Returns the bytes that they hold, as asked for. */
 uint64_t vp_lanes_count(struct vp_pool *pool);
 /* Bytes that lanes hold for an owner (NULL: for all), as asked for. */

@@ -190,11 +190,15 @@ bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_
     return vp_pool_worth_event(pool, size);
 }
 
+void vp_region_account(struct vp_pool *pool, const struct vp_region *r, bool taken) {
+    pool->stats.live_bytes += taken ? r->asked : -r->asked;
+    if (pool->config.account && r->owner)
+        pool->config.account(r->owner, r->asked, taken);
+}
+
 void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
     CUdeviceptr addr = block->addr, end = vp_region_end(block);
-    pool->stats.live_bytes -= block->asked;
-    if (pool->config.account && block->owner)
-        pool->config.account(block->owner, block->asked, false);
+    vp_region_account(pool, block, false);
     vp_table_take(&pool->live, addr);
     if (pool->exported)
         pool->retiring |= vp_mapping_at(pool, addr)->chunk->exported || vp_mapping_at(pool, end - 1)->chunk->exported;

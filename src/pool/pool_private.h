@@ -76,6 +76,8 @@ void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r);
 struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line);
 /* A live block, in no lane, becomes free memory under `cond` (whose points pass over). */
 void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
+/* A live block begins or ends to count among what is live. */
+void vp_region_account(struct vp_pool *pool, const struct vp_region *r, bool taken);
 /* The piece that holds `addr`. */
 struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr);
 
@@ -162,6 +164,9 @@ void vp_exports_settle(struct vp_pool *pool);
 bool vp_range_whole(const struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
 
 /* ---- kept.c: places that served a request before ---- */
+
+/* Is the oldest place of the request's size at `addr`? It counts as used then. */
+bool vp_kept_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr);
 
 int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b);
 RB_PROTOTYPE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
