@@ -29,6 +29,7 @@ static struct {
     uint64_t parked;            /* bytes in its lanes when they were last counted: to the pool these are live */
     uint64_t calls, live, rare;
 } told[VP_PAGE_DEVICES];
+static uint32_t devices, answered, trims_done;  /* as the page has them */
 
 /* So many calls, or so many bytes of live memory to and fro, may go unpublished. */
 enum { FEW_CALLS = 16, FEW_BYTES = 1 << 20 };
@@ -148,12 +149,11 @@ static void create_page(void) {
 void vp_page_open_device(struct vp_pool *pool) {
     create_page();
     struct vp_shared_page *page = vp_state.page;
-    uint32_t n = page ? atomic_load(&page->devices) : VP_PAGE_DEVICES;
-    if (n == VP_PAGE_DEVICES)
+    if (!page || devices == VP_PAGE_DEVICES)
         return;
-    told[n].pool = pool;
-    page->device[n].device = (uint64_t)pool->device;
-    atomic_store(&page->devices, n + 1);
+    told[devices].pool = pool;
+    page->device[devices].device = (uint64_t)pool->device;
+    atomic_store(&page->devices, ++devices);
 }
 
 /* Whoever sees one of these stores sees the odd number before it: each is a release, which costs nothing on
@@ -186,21 +186,25 @@ static void store_rest(struct vp_page_device *out, const struct vp_pool *pool) {
     store(&out->stitches, s->stitches);
 }
 
+/* Is there more to tell of a device than goes without saying? */
+static inline bool is_due(uint32_t i) {
+    const struct vp_pool_stats *s = &told[i].pool->stats;
+    return s->allocs + s->frees - told[i].calls >= FEW_CALLS || s->driver_ns + s->ooms != told[i].rare ||
+           s->live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
+}
+
 static void publish(struct vp_shared_page *page, uint32_t i, bool exactly) {
     struct vp_page_device *out = &page->device[i];
     struct vp_pool *pool = told[i].pool;
     const struct vp_pool_stats *s = &pool->stats;
     if (exactly)
         told[i].parked = vp_lanes_count(pool);
-    uint64_t calls = s->allocs + s->frees, live = s->live_bytes, rare = s->driver_ns + s->ooms;
-    bool all = exactly || calls - told[i].calls >= FEW_CALLS || rare != told[i].rare;
-    if (!all && live + FEW_BYTES - told[i].live <= 2 * FEW_BYTES)
-        return;
+    uint64_t calls = s->allocs + s->frees, rare = s->driver_ns + s->ooms;
     uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
     store_blocks(out, s, told[i].parked);
-    told[i].live = live;
-    if (all) {
+    told[i].live = s->live_bytes;
+    if (exactly || calls - told[i].calls >= FEW_CALLS || rare != told[i].rare) {
         store_rest(out, pool);
         told[i].calls = calls;
         told[i].rare = rare;
@@ -208,27 +212,31 @@ static void publish(struct vp_shared_page *page, uint32_t i, bool exactly) {
     store(&out->changes, changes + 2);
 }
 
+/* A reader wants to know exactly, or wants idle memory to go back. */
+static void answer(struct vp_shared_page *page, uint32_t asked, uint32_t trims) {
+    for (uint32_t i = 0; i < devices && trims != trims_done; i++)
+        vp_pool_trim(told[i].pool, 0);
+    for (uint32_t i = 0; i < devices; i++)
+        publish(page, i, true);
+    uint64_t passed = 0;
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        passed += atomic_load_explicit(&vp_state.passed[i], memory_order_relaxed);
+    atomic_store_explicit(&page->passed_on, passed, memory_order_relaxed);
+    atomic_store_explicit(&page->trims_done, trims_done = trims, memory_order_relaxed);
+    atomic_store_explicit(&page->answered, answered = asked, memory_order_release);
+}
+
 void vp_page_publish(void) {
     struct vp_shared_page *page = vp_state.page;
     uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
     uint32_t trims = atomic_load_explicit(&page->trims_asked, memory_order_relaxed);
-    bool exactly = asked != atomic_load_explicit(&page->answered, memory_order_relaxed);
-    uint32_t n = atomic_load_explicit(&page->devices, memory_order_relaxed);
-    if (trims != atomic_load_explicit(&page->trims_done, memory_order_relaxed)) {
-        atomic_store_explicit(&page->trims_done, trims, memory_order_relaxed);
-        for (uint32_t i = 0; i < n; i++)
-            vp_pool_trim(told[i].pool, 0);
-        exactly = true;
+    if (asked != answered || trims != trims_done) {
+        answer(page, asked, trims);
+        return;
     }
-    for (uint32_t i = 0; i < n; i++)
-        publish(page, i, exactly);
-    if (exactly) {
-        uint64_t passed = 0;
-        for (int i = 0; i < VP_PASSED_COUNT; i++)
-            passed += atomic_load_explicit(&vp_state.passed[i], memory_order_relaxed);
-        atomic_store_explicit(&page->passed_on, passed, memory_order_relaxed);
-        atomic_store_explicit(&page->answered, asked, memory_order_release);
-    }
+    for (uint32_t i = 0; i < devices; i++)
+        if (is_due(i))
+            publish(page, i, false);
 }
 
 void vp_page_leave_to_parent(void) {

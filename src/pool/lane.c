@@ -116,6 +116,15 @@ static bool is_tiny(uint16_t tag) {
     return tag & 1;
 }
 
+/* Looked at without its lock: may it hold a block of that size? */
+static unsigned of_kind(const struct vp_lane *lane, uint16_t tag) {
+    return atomic_load_explicit(&lane->kinds[tag * VP_LANE_KINDS >> 16], memory_order_relaxed);
+}
+
+static void count_kind(struct vp_lane *lane, uint16_t tag, int more) {
+    atomic_store_explicit(&lane->kinds[tag * VP_LANE_KINDS >> 16], (uint8_t)((int)of_kind(lane, tag) + more), memory_order_relaxed);
+}
+
 /* `cond`: what the block waits for besides its stream, then passed over; NULL: nothing. */
 static void push(struct vp_lane *lane, const struct vp_lane_block *block, vp_cond *cond) {
     unsigned n = get(&lane->count);
@@ -126,6 +135,7 @@ static void push(struct vp_lane *lane, const struct vp_lane_block *block, vp_con
         *cond = (vp_cond){ 0 };
     set(&lane->count, n + 1);
     add(&lane->tiny, is_tiny(lane->tag[n]));
+    count_kind(lane, lane->tag[n], 1);
     lane->bytes += block->asked;
     lane->frees++;
     add(&lane->in_vain, 1);
@@ -137,6 +147,7 @@ static struct vp_lane_block take_out(struct vp_lane *lane, unsigned i) {
     unsigned left = get(&lane->count) - 1;
     uint8_t place = lane->place[i];
     set(&lane->tiny, get(&lane->tiny) - is_tiny(lane->tag[i]));
+    count_kind(lane, lane->tag[i], -1);
     if (i < left) {     /* mostly not: the last one parked is the first wanted */
         memmove(&lane->tag[i], &lane->tag[i + 1], (left - i) * sizeof lane->tag[0]);
         memmove(&lane->place[i], &lane->place[i + 1], (left - i) * sizeof lane->place[0]);
@@ -163,6 +174,7 @@ static unsigned give_up(struct vp_lane *lane, bool all, struct vp_region **regio
             lane->place[left++] = place;
             continue;
         }
+        count_kind(lane, lane->tag[i], -1);
         lane->bytes -= lane->parked[place].block.asked;
         conds[n] = lane->parked[place].cond;
         regions[n] = lane->parked[place].block.region;
@@ -195,11 +207,6 @@ static unsigned find(const struct vp_lane *lane, size_t asked, const void *owner
     return n;
 }
 
-/* Looked at without its lock: may it hold a block of that size? */
-static bool may_hold(const struct vp_lane *lane, size_t asked) {
-    return get(&lane->count) > (asked <= TINY ? 0 : get(&lane->tiny));
-}
-
 /* Takes a parked block into use again. Its own stream need not wait for it. */
 static struct vp_lane_block give_out(struct vp_lane *lane, unsigned i, uint64_t serial) {
     lane->spent += PARKED(lane, i).cond.line != NULL;
@@ -225,7 +232,7 @@ static bool names(const struct vp_lane *lane, CUstream stream) {
 }
 
 bool vp_lane_alloc(struct vp_lane *lane, CUstream stream, size_t asked, const void *owner, struct vp_lane_block *out) {
-    if (!may_hold(lane, asked))
+    if (!of_kind(lane, tag_of(asked)))
         return false;
     lane_lock(lane);
     unsigned count = get(&lane->count), i = lane->serial < lane->serial_end ? find(lane, asked, owner) : count;
@@ -377,7 +384,7 @@ bool vp_lane_free_event(struct vp_lane *lane, CUstream stream, CUdeviceptr addr,
 struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_lane *lane = req->line ? lane_known(pool, req->line) : NULL;
     struct vp_region *r = NULL;
-    if (!lane || !may_hold(lane, req->asked))
+    if (!lane || !of_kind(lane, tag_of(req->asked)))
         return NULL;
     lane_lock(lane);
     unsigned i = find(lane, req->asked, req->owner);
@@ -394,9 +401,11 @@ struct vp_region *vp_lane_unpark(struct vp_pool *pool, const struct vp_request *
     return r;
 }
 
+/* Does it hold the block, whose size is known? */
 static bool holds(const struct vp_lane *lane, const struct vp_region *block) {
-    for (unsigned i = 0; i < get(&lane->count); i++)
-        if (PARKED(lane, i).block.region == block)
+    uint16_t tag = tag_of(block->asked);
+    for (unsigned i = of_kind(lane, tag) ? get(&lane->count) : 0; i-- > 0;)
+        if (lane->tag[i] == tag && PARKED(lane, i).block.region == block)
             return true;
     return false;
 }

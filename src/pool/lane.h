@@ -25,7 +25,7 @@
 #include "pool/pool.h"
 
 /* Blocks parked: few, so that finding one is a glance. Blocks remembered: so that a free needs no look-up that others lock. */
-enum { VP_LANE_PARKED = 32, VP_LANE_RECENT = 128 };
+enum { VP_LANE_PARKED = 32, VP_LANE_RECENT = 128, VP_LANE_KINDS = 256 };
 
 /* A block, as the fast path knows it. */
 struct vp_lane_block {
@@ -55,6 +55,7 @@ struct vp_lane {
     atomic_uint in_vain;        /* blocks parked since a request was served; also stored under the library's lock alone */
     atomic_uint tiny;           /* how many of the parked ones are */
     size_t bytes;               /* parked, as asked for */
+    _Atomic uint8_t kinds[VP_LANE_KINDS];   /* how many of the parked blocks have a tag of that kind: mostly there is none of the one asked for */
     uint16_t tag[VP_LANE_PARKED];   /* of parked blocks, oldest first: so that a glance finds one */
     uint8_t place[VP_LANE_PARKED];  /* in the same order, where in `parked` they are; then the places that are free */
     struct {
