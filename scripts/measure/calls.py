@@ -6,7 +6,8 @@ import statistics
 from bench import Failed, Probe, medians, one_of, worked
 from table import MIB, Goal
 
-TURNS = 3
+# A machine of several users slows down by half for seconds at a time: the more turns, the likelier that one of them is left alone.
+TURNS = 6
 THREADS = 8
 BLOCKS = 500_000
 MIXED = 65_536
@@ -145,15 +146,15 @@ def recording(suffix):
     def measure(bench):
         path = os.path.join(bench.simulated.work, "recorded.csv" + suffix)
         plain, recorded = [], []
-        for turn in range(2 * TURNS + 1):
+        for turn in range(TURNS):
             for into, env in ((plain, {}), (recorded, {"VPOOL_TRACE": path})):
                 run = worked(bench.simulate("bench_doors", "pair_64k", env=env))
                 into.append(run.result["pair_64k"])
             if not was_recorded(path):
                 return [Goal(what, "not measured here: no such recording was made", "<= 100 ns", None)]
             os.remove(path)
-        cost = (statistics.median(recorded) - statistics.median(plain)) / 2  # a pair is two events
-        figure = f"{cost:.0f} ns (a pair {statistics.median(plain):.0f}, recorded {statistics.median(recorded):.0f})"
+        cost = (min(recorded) - min(plain)) / 2  # a pair is two events
+        figure = f"{cost:.0f} ns (a pair {min(plain):.0f}, recorded {min(recorded):.0f})"
         return [Goal(what, figure, "<= 100 ns", cost <= 100)]
     return Probe(f"recording{suffix}", False, [(what, "<= 100 ns")], measure)
 
@@ -172,7 +173,7 @@ def watching(bench):
                   "VPOOL_DUMP": "exit,oom,signal,every:3600", "VPOOL_DUMP_FILE": os.path.join(folder, "watched.json")}
     settings = {"none": nothing, "default": {}, "all": everything}
     times = {name: [] for name in settings}
-    for turn in range(2 * TURNS + 1):
+    for turn in range(TURNS):
         for name, env in settings.items():
             times[name].append(worked(bench.simulate("bench_doors", "pair_64k", env=env)).result["pair_64k"])
     if not was_recorded(everything["VPOOL_TRACE"]):

@@ -137,8 +137,7 @@ struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool) {
     for (int dev = 0; dev < VP_DEVICES; dev++) {
         struct vp_region *r = vp_state.pools[dev] ? vp_pool_find(vp_state.pools[dev], ptr) : NULL;
         if (r) {
-            __builtin_prefetch(r->va.next);     /* it is mostly sought to be freed, and then united with them */
-            __builtin_prefetch(r->va.prev);
+            vp_pool_expect_free(r);     /* it is mostly sought to be freed */
             *pool = vp_state.pools[dev];
             return r;
         }

@@ -225,7 +225,32 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) 
     verify(pool);
 }
 
+/* A region may begin in one line of the cache and end in the next. */
+enum { CACHE_LINE = 64 };
+
+static void fetch_region(const struct vp_list *va) {
+    const char *r = (const char *)vp_container_of(va, struct vp_region, va);
+    __builtin_prefetch(r, 1);
+    __builtin_prefetch(r + CACHE_LINE, 1);
+}
+
+void vp_pool_expect_free(const struct vp_region *block) {
+    fetch_region(block->va.next);
+    fetch_region(block->va.prev);
+}
+
+/* A free neighbour is taken out of its bin, and its pieces go on in the united region. */
+static void fetch_bin_and_pieces(const struct vp_region *neighbour) {
+    if (neighbour && neighbour->state == VP_FREE) {
+        __builtin_prefetch(neighbour->pieces, 1);
+        __builtin_prefetch(neighbour->in_bin.next, 1);
+        __builtin_prefetch(neighbour->in_bin.prev, 1);
+    }
+}
+
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_line *line) {
+    fetch_bin_and_pieces(vp_region_prev(block));
+    fetch_bin_and_pieces(vp_region_next(block));
     bool record = vp_pool_wants_event(pool, line, block->size) && !vp_lane_calm(line);
     vp_cond cond = { 0 };
     if (block->lane)

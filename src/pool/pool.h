@@ -266,6 +266,8 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr);
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr);
 
+/* Fetches what the free of a live region will look at first: regions lie far apart in memory. */
+void vp_pool_expect_free(const struct vp_region *block);
 /* Frees a live region under a condition (built by vp_cond_free or vp_cond_barrier), whose points pass to the pool. Never fails. */
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
 /* Frees a live region on a stream: its lane parks it, or it becomes free memory behind what the stream has queued. 0, or -ENOMEM with nothing changed. */
