@@ -355,7 +355,7 @@ bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line 
     return true;
 }
 
-/* Is it remembered, and does the stream belong to the lane? The lane's lock is held. */
+/* Is it remembered, and does the stream belong to the lane? Whose lane it is changes under the library's lock only. */
 static bool may_park(const struct vp_lane *lane, CUstream stream, CUdeviceptr addr) {
     return remembered(lane, addr) < VP_LANE_RECENT && names(lane, stream);
 }
@@ -363,11 +363,7 @@ static bool may_park(const struct vp_lane *lane, CUstream stream, CUdeviceptr ad
 bool vp_lane_free_event(struct vp_lane *lane, CUstream stream, CUdeviceptr addr, struct vp_lane_block *out) {
     struct vp_lines *lines = lane->pool->lines;
     vp_cond cond = { 0 };
-    lane_lock(lane);
-    bool may = may_park(lane, stream, addr);
-    struct vp_line *line = lane->line;
-    lane_unlock(lane);
-    if (!may || vp_cond_free(lines, &cond, line, true))
+    if (!may_park(lane, stream, addr) || vp_cond_free(lines, &cond, lane->line, true))
         return false;
     lane_lock(lane);
     /* Two threads may free it at once, which is an error of theirs and none of ours. */
