@@ -8,6 +8,7 @@ from table import MIB, Goal
 
 # A machine of several users slows down by half for seconds at a time: the more turns, the likelier that one of them is left alone.
 TURNS = 6
+SHORT_TURNS = 40  # of what takes a hundredth of a second
 THREADS = 8
 BLOCKS = 500_000
 MIXED = 65_536
@@ -146,7 +147,7 @@ def recording(suffix):
     def measure(bench):
         path = os.path.join(bench.simulated.work, "recorded.csv" + suffix)
         plain, recorded = [], []
-        for turn in range(TURNS):
+        for turn in range(SHORT_TURNS):
             for into, env in ((plain, {}), (recorded, {"VPOOL_TRACE": path})):
                 run = worked(bench.simulate("bench_doors", "pair_64k", env=env))
                 into.append(run.result["pair_64k"])
@@ -173,7 +174,7 @@ def watching(bench):
                   "VPOOL_DUMP": "exit,oom,signal,every:3600", "VPOOL_DUMP_FILE": os.path.join(folder, "watched.json")}
     settings = {"none": nothing, "default": {}, "all": everything}
     times = {name: [] for name in settings}
-    for turn in range(TURNS):
+    for turn in range(SHORT_TURNS):
         for name, env in settings.items():
             times[name].append(worked(bench.simulate("bench_doors", "pair_64k", env=env)).result["pair_64k"])
     if not was_recorded(everything["VPOOL_TRACE"]):
