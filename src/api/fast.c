@@ -64,13 +64,12 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     vp_inside = true;
     enum vp_lane_answer answer = vp_lane_free(lane, stream, ptr, &block);
     vp_inside = false;
-    bool served = answer == VP_LANE_DONE;
-    if (answer == VP_LANE_EVENT && vp_enter()) {
-        served = vp_lane_free_event(lane, stream, ptr, &block);
-        vp_leave();
-    }
+    bool locked = answer == VP_LANE_EVENT && vp_enter();
+    bool served = locked ? vp_lane_free_event(lane, stream, ptr, &block) : answer == VP_LANE_DONE;
     if (served)
         record(lane, 'f', &block);
+    if (locked)
+        vp_leave();
     return served;
 }
 

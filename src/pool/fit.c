@@ -154,16 +154,19 @@ bool vp_fit_refresh(struct vp_pool *pool) {
     return moved;
 }
 
+int vp_fit_await(struct vp_pool *pool, const vp_cond *cond, struct vp_line *line) {
+    if (vp_cond_ready(cond, line))
+        return 0;
+    int err = vp_cond_wait(pool->lines, cond, line);
+    pool->stats.waits_gpu += !err;
+    return err;
+}
+
 int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req) {
     for (struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
-        if (!vp_cond_ready(&p->cond, req->line)) {
-            int err = vp_cond_wait(pool->lines, &p->cond, req->line);
-            if (err)
-                return err;
-            pool->stats.waits_gpu++;
-        }
-        if (p->end >= end)
-            return 0;
+        int err = vp_fit_await(pool, &p->cond, req->line);
+        if (err || p->end >= end)
+            return err;
     }
 }
 

@@ -326,6 +326,11 @@ bool vp_lane_calm(const struct vp_line *line) {
     return lane && get(&lane->calm) >= CALM;
 }
 
+static struct vp_lane_block describe(struct vp_region *r) {
+    return (struct vp_lane_block){ .addr = r->addr, .region = r, .asked = r->asked, .owner = r->owner, .serial = r->serial,
+                                   .event = vp_pool_large(r->size) };
+}
+
 /* Parks a block in a lane whose lock is held, and lets it go. */
 static void park(struct vp_lane *lane, const struct vp_lane_block *block, vp_cond *cond) {
     struct vp_region *oldest = NULL;
@@ -346,8 +351,7 @@ bool vp_lane_park(struct vp_pool *pool, struct vp_region *block, struct vp_line 
     struct vp_lane *lane = block->sync ? NULL : vp_lane_of(pool, line);
     if (!lane || is_vain(lane))
         return false;
-    struct vp_lane_block fresh = { .addr = block->addr, .region = block, .asked = block->asked, .owner = block->owner,
-                                   .event = vp_pool_large(block->size) };
+    const struct vp_lane_block fresh = describe(block);
     block->lane = lane;
     block->stream = line->id;
     lane_lock(lane);
@@ -473,20 +477,16 @@ static void give(struct vp_pool *pool, struct vp_line *line, struct vp_region *r
 int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct vp_request *req) {
     struct vp_region *r = handed->region;
     struct vp_lane *lane = lane_known(pool, req->line);
-    if (!vp_cond_ready(&handed->cond, req->line)) {
-        int err = vp_cond_wait(pool->lines, &handed->cond, req->line);
-        if (err)
-            return err;
-        pool->stats.waits_gpu++;
-    }
+    int err = vp_fit_await(pool, &handed->cond, req->line);
+    if (err)
+        return err;
     vp_cond_clear(pool->lines, &handed->cond);
     handed->region = NULL;
     vp_region_account(pool, r, false);
     vp_fit_go_live(pool, r, req);
     if (lane) {
         r->lane = lane;
-        const struct vp_lane_block block = { .addr = r->addr, .region = r, .asked = r->asked, .owner = r->owner,
-                                             .serial = r->serial, .event = vp_pool_large(r->size) };
+        const struct vp_lane_block block = describe(r);
         lane_lock(lane);
         remember(lane, &block);
         lane_unlock(lane);

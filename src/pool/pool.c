@@ -196,8 +196,19 @@ void vp_region_account(struct vp_pool *pool, const struct vp_region *r, bool tak
         pool->config.account(r->owner, r->asked, taken);
 }
 
+/* A free neighbour is taken out of its bin, and its pieces go on in the united region. */
+static void fetch_bin_and_pieces(const struct vp_region *neighbour) {
+    if (neighbour && neighbour->state == VP_FREE) {
+        __builtin_prefetch(neighbour->pieces, 1);
+        __builtin_prefetch(neighbour->in_bin.next, 1);
+        __builtin_prefetch(neighbour->in_bin.prev, 1);
+    }
+}
+
 void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
     CUdeviceptr addr = block->addr, end = vp_region_end(block);
+    fetch_bin_and_pieces(vp_region_prev(block));
+    fetch_bin_and_pieces(vp_region_next(block));
     vp_region_account(pool, block, false);
     vp_table_take(&pool->live, addr);
     if (pool->exported)
@@ -239,18 +250,7 @@ void vp_pool_expect_free(const struct vp_region *block) {
     fetch_region(block->va.prev);
 }
 
-/* A free neighbour is taken out of its bin, and its pieces go on in the united region. */
-static void fetch_bin_and_pieces(const struct vp_region *neighbour) {
-    if (neighbour && neighbour->state == VP_FREE) {
-        __builtin_prefetch(neighbour->pieces, 1);
-        __builtin_prefetch(neighbour->in_bin.next, 1);
-        __builtin_prefetch(neighbour->in_bin.prev, 1);
-    }
-}
-
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_line *line) {
-    fetch_bin_and_pieces(vp_region_prev(block));
-    fetch_bin_and_pieces(vp_region_next(block));
     bool record = vp_pool_wants_event(pool, line, block->size) && !vp_lane_calm(line);
     vp_cond cond = { 0 };
     if (block->lane)

@@ -119,6 +119,8 @@ struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, en
 struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_cond **cond);
 /* Asks the lines what has completed, and refiles the regions that this changes. True if anything did. */
 bool vp_fit_refresh(struct vp_pool *pool);
+/* Makes the stream wait for a condition if it must, and counts that. As vp_cond_wait(). */
+int vp_fit_await(struct vp_pool *pool, const vp_cond *cond, struct vp_line *line);
 /* Makes the stream wait for what [addr, end) of a free region still needs. 0 or -EIO. */
 int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req);
 /* Waits if need be, and makes the bytes of a fit live. 0 or -EIO, with nothing changed. */

@@ -334,10 +334,6 @@ static bool joinable(const struct vp_region *left, const struct vp_region *right
 struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r) {
     struct vp_region *prev = vp_region_prev(r), *next = vp_region_next(r);
     bool with_prev = joinable(prev, r), with_next = joinable(r, next);
-    if (with_prev && vp_region_has_pieces(prev))
-        __builtin_prefetch(prev->pieces);
-    if (with_next && vp_region_has_pieces(next))
-        __builtin_prefetch(next->pieces);
     vp_region_unfile(r);
     if (with_next)
         absorb(pool, r, next);
