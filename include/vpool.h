@@ -30,6 +30,8 @@ struct vpool_stats {
     uint64_t waits_gpu;         /* stream waits queued for reuse across streams */
     uint64_t waits_host;        /* times that a call waited on the host */
     uint64_t driver_ns;         /* spent in the driver by the pool */
+    uint64_t waits_fruitless;   /* of waits_host: those that ended with nothing gained */
+    uint64_t host_wait_ns;      /* spent in waits_host */
 };
 
 /* The library's version, "MAJOR.MINOR.PATCH"; a constant. */

@@ -413,6 +413,7 @@ Test(lane, what_is_parked_is_counted_as_freed)
 /* Taken back by its stream, a block gives up its event, and is freed with another: a stream that has no memory waits for that. */
 Test(lane, an_event_in_a_lane_can_be_waited_for)
 {
+    setenv("VPOOL_WAIT", "early", 1);
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
     warm(other, 4 * MiB);

@@ -250,12 +250,12 @@ Test(line, behind_a_host_function_nobody_waits_early)
     fx_open(SIM);
     fx_busy(1);
     vp_cond before = freed(line(1), true);
-    vp_line_host_func(line(1));
+    vp_line_host_func(&fx.lines, line(1));
     vp_cond behind = freed(line(1), true);
     cr_assert(vp_cond_waitable(&before, line(2), true));
     cr_assert(!vp_cond_waitable(&behind, line(2), true));
     cr_assert(vp_cond_waitable(&behind, line(2), false), "only when growing has failed");
-    vp_line_host_func(line(1));
+    vp_line_host_func(&fx.lines, line(1));
     cr_assert(!vp_cond_waitable(&behind, line(2), true), "the first one is not over");
     fx_idle(1);
     cr_assert(over(&before) && over(&behind));
@@ -263,6 +263,23 @@ Test(line, behind_a_host_function_nobody_waits_early)
     vp_cond later = freed(line(1), true);
     fx_idle(1);
     cr_assert(over(&later));
+    fx_close();
+}
+
+/* F waits for an event behind a host function of H: what is freed on F, or by a cudaFree, hangs on it just as well. */
+Test(line, behind_a_host_function_of_another_stream_nobody_waits_early)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_line_host_func(&fx.lines, line(3));
+    vp_cond behind = freed(line(1), true), barrier = freed_by_all(true);
+    cr_assert(!vp_cond_waitable(&behind, line(2), true) && !vp_cond_waitable(&barrier, line(2), true));
+    cr_assert(vp_cond_waitable(&behind, line(2), false));
+    vp_lines_poll(&fx.lines, true);
+    vp_cond later = freed(line(1), true);
+    cr_assert(vp_cond_waitable(&later, line(2), true), "it is over");
+    fx_idle(1);
+    cr_assert(over(&behind) && over(&barrier) && over(&later));
     fx_close();
 }
 

@@ -437,6 +437,7 @@ static void check_strict(bool wait, enum sync how)
 
 Test(mempool, opportunistic_reuse_can_be_forbidden)
 {
+    setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
     check_strict(true, CONTEXT);
     cu_ok(cuCtxSynchronize());

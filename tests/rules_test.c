@@ -116,6 +116,7 @@ static void two_streams_free(CUstream one, CUstream two)
 
 Test(rules, a_stream_waits_for_another_on_the_gpu)
 {
+    setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
@@ -147,6 +148,7 @@ Test(rules, a_wait_never_aims_at_a_late_event)
 /* With an event at the free itself the same program may share, and still ends. */
 Test(rules, a_wait_aims_at_the_free)
 {
+    setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     unsigned *flag;
@@ -548,8 +550,37 @@ Test(rules, nothing_is_unmapped_under_queued_work)
 
 /* ---- what may hold a stream up ---- */
 
+/* What holds a stream up cannot always be seen, and a wait that is queued cannot be withdrawn: by default none is. */
+Test(rules, by_default_no_stream_waits)
+{
+    door_open(SIM);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    struct owner b = take(s);
+    cr_assert(apart(&a, &b) && waits() == 0);
+    cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), 0);
+    duel(&a, &b, f);
+}
+
+Test(rules, streams_wait_when_growing_fails)
+{
+    setenv("VPOOL_WAIT", "late", 1);
+    door_open("capacity=3M,granularity=64K,lazy=0,timeout=300");
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, f);
+    struct owner a = take(f);
+    give(&a, f);
+    struct owner b = take(s);
+    cr_assert(!apart(&a, &b) && waits() > 0);
+    duel(&a, &b, f);
+}
+
+/* Under a published policy, which waits early, what ties the process to others still delays that. */
 Test(rules, coupled_processes_grow_before_they_wait)
 {
+    setenv("VPOOL_POLICY", "vpmm", 1);
     door_open(SIM);
     vp_api_coupled("a test");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -558,19 +589,6 @@ Test(rules, coupled_processes_grow_before_they_wait)
     give(&a, f);
     struct owner b = take(s);
     cr_assert(apart(&a, &b) && waits() == 0);
-    duel(&a, &b, f);
-}
-
-Test(rules, coupled_processes_wait_when_growing_fails)
-{
-    door_open("capacity=3M,granularity=64K,lazy=0,timeout=300");
-    vp_api_coupled("a test");
-    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
-    two_streams_free(s, f);
-    struct owner a = take(f);
-    give(&a, f);
-    struct owner b = take(s);
-    cr_assert(!apart(&a, &b) && waits() > 0);
     duel(&a, &b, f);
 }
 
@@ -585,6 +603,7 @@ static void until(void *flag)
 Test(rules, nobody_waits_early_behind_a_host_function)
 {
     static atomic_bool go;
+    setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
     CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);

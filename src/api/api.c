@@ -3,6 +3,7 @@
 
 #include "api/dump.h"
 #include "base/clock.h"
+#include "pool/throttle.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -92,6 +93,33 @@ bool vp_api_ready(void) {
     return atomic_load_explicit(&vp_state.phase, memory_order_acquire) == VP_OPEN;
 }
 
+/* ---- waiting on the host, without the lock ---- */
+
+static void relax_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void pause_for(uint64_t waited_ns) {
+    /* A barrier on an idle device is done within half a microsecond; a long kernel must not keep a core busy. */
+    if (waited_ns < 20000)
+        relax_cpu();
+    else if (waited_ns < 1000000)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+}
+
+/* The same in the middle of a call. */
+static void pause_unlocked(uint64_t waited_ns) {
+    vp_leave();
+    pause_for(waited_ns);
+    reenter();
+}
+
 static const struct vp_policy *chosen_policy(void) {
     switch (vp_options()->policy) {
     case VP_POLICY_VPMM: return &vp_policy_vpmm;
@@ -112,7 +140,7 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
         .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check,
         .account = vp_mempool_account, .limit = vp_pressure_limit(dev),
         .split_most = o->bfc_max_split, .stitch_least = o->gmlake_fragment, .stitched_most = o->gmlake_stitched,
-        .peers = vp_peers_of(dev),
+        .peers = vp_peers_of(dev), .pause = pause_unlocked, .now = vp_clock_ns,
     };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
     int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.lines, dev, policy, &config) : -ENOENT;
@@ -154,26 +182,6 @@ struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) {
         }
     }
     return NULL;
-}
-
-/* ---- waiting on the host, without the lock ---- */
-
-static void relax_cpu(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-static void pause_for(uint64_t waited_ns) {
-    /* A barrier on an idle device is done within half a microsecond; a long kernel must not keep a core busy. */
-    if (waited_ns < 20000)
-        relax_cpu();
-    else if (waited_ns < 200000)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 }
 
 /* Returns true if the event completed; false after the bound, the end of its context, or an error (then in lines->error). */
@@ -224,9 +232,7 @@ static bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) 
                           vp_clock_ns() - begin < QUARANTINE_WAIT_NS;
         if (!quarantine && !vp_lines_waiting(lines, serial))
             return false;
-        vp_leave();
-        pause_for(vp_clock_ns() - begin);
-        reenter();
+        pause_unlocked(vp_clock_ns() - begin);
         vp_lines_poll(lines, quarantine);
         if (pool->moves != lines->moves)
             return true;
@@ -241,20 +247,27 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
     uint64_t begin = 0, serial = 0;
     for (;;) {
         vp_state.lines.error = 0;
-        int err = vp_pool_alloc(pool, req, out);
+        int err = vp_throttle_alloc(pool, req, out);
         if (err == -EAGAIN) {
-            atomic_fetch_add(&vp_state.waits_host[pool->device], 1);
+            uint64_t from = vp_clock_ns();
             req->impatient = !wait_event(req->await);
+            vp_pool_waited(pool, vp_clock_ns() - from, req->impatient);
         } else if (err == -ENOMEM) {
             if (!begin) {
                 if (hopeless(pool, req->asked))
                     return err;
-                atomic_fetch_add(&vp_state.waits_host[pool->device], 1);
                 begin = vp_clock_ns();
                 serial = vp_state.lines.recorded;
             }
-            if (!wait_pending(pool, serial, begin))
-                return err;
+            uint64_t from = vp_clock_ns();
+            bool gained = wait_pending(pool, serial, begin);
+            vp_pool_waited(pool, vp_clock_ns() - from, !gained);
+            if (!gained) {
+                /* CUDA's own pools would now let the stream wait, and so do we: the last thing before out of memory. */
+                if (req->waits != VP_WAITS_HOST)
+                    return err;
+                req->waits = VP_WAITS_LATE;
+            }
         } else {
             return err;
         }
@@ -314,10 +327,12 @@ bool vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t he
     return true;
 }
 
-static int stream_waits(const struct vp_mempool *mp) {
+static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp) {
     int mode = vp_options()->wait;
     if (mode == VP_WAIT_NEVER || !mp->reuse_internal)
         return VP_WAITS_NEVER;
+    if (mode == VP_WAIT_AUTO && pool->policy->host_waits)
+        return VP_WAITS_HOST;
     if (mode == VP_WAIT_AUTO)
         mode = atomic_load_explicit(&vp_state.coupled, memory_order_relaxed) ? VP_WAIT_LATE : VP_WAIT_EARLY;
     return mode == VP_WAIT_EARLY ? VP_WAITS_EARLY : VP_WAITS_LATE;
@@ -342,11 +357,16 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
         pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
         if (pool) {
             struct vp_request req = { .asked = size, .line = line, .context = line->context, .owner = mp,
-                                      .waits = stream_waits(mp), .strict = !mp->reuse_opportunistic };
+                                      .waits = stream_waits(pool, mp), .strict = !mp->reuse_opportunistic };
             struct vp_region *r = NULL;
+            /* While a wait lets the lock go, the memory pool may be destroyed, and the stream. */
+            mp->blocks++;
+            line->refs++;
             int err = allocate(pool, &req, &r);
+            line->refs--;
             served = answer(pool, err, r, line, out, res);
-            vp_fast_know(stream, handle, line, mp);
+            vp_fast_know(stream, handle, line, mp->dead ? NULL : mp);
+            vp_mempool_account(mp, 0, false);
             id = line->id;
         }
     }

@@ -146,7 +146,7 @@ void vp_api_event_synchronized(void);
 
 /*
  * The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore, stream-memory
- * wait): no early waits from here on. `why` is a string constant for the log. A host function was queued on `stream`.
+ * wait): policies that let streams wait early do so no more. `why` is a string constant for the log. A host function was queued on `stream`.
  */
 void vp_api_coupled(const char *why);
 void vp_api_host_function(CUstream stream);

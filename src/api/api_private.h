@@ -58,7 +58,6 @@ struct vp_state {
     struct vp_slab other_slab;
     struct vp_shared_page *_Atomic page;    /* what this process publishes (page.h); NULL: nothing. Set under the lock; at exit it is looked at without */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
-    atomic_uint_least64_t waits_host[VP_DEVICES];
     struct vp_list imports;     /* of vp_import.link: memory of other processes (ipc.h) */
     unsigned doors;             /* one bit for each enum vp_passed: calls of that kind have come here */
 };

@@ -122,7 +122,6 @@ static int take_all(struct vp_dump *dump, const struct vp_dump_request *request)
         int err = vp_snapshot_take(pool, &d->snap);
         if (err)
             return err;
-        d->waits_host = atomic_load(&vp_state.waits_host[dev]);
         d->limit = pool->config.limit;
         d->stitches = pool->policy != &vp_policy_bfc;
         if (request && request->device == dev)

@@ -31,7 +31,6 @@ int vp_dump_signal(void);
 struct vp_dump_device {
     struct vp_snapshot snap;
     struct vp_digest digest;
-    uint64_t waits_host;
     bool stitches;              /* the policy builds one range of chunks that lie apart */
     size_t limit;               /* of what the pool may hold (VPOOL_LIMIT); 0: none */
     size_t free, total;         /* of the device; total 0: not known */

@@ -95,7 +95,9 @@ static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
     vp_json_u64(j, "frees", s->frees);
     vp_json_u64(j, "ooms", s->ooms);
     vp_json_u64(j, "waits_gpu", s->waits_gpu);
-    vp_json_u64(j, "waits_host", d->waits_host);
+    vp_json_u64(j, "waits_host", s->waits_host);
+    vp_json_u64(j, "waits_fruitless", s->waits_fruitless);
+    vp_json_double(j, "waits_host_us", (double)s->host_wait_ns / 1e3);
     vp_json_double(j, "driver_us", (double)driver_ns(d) / 1e3);
     vp_json_begin_row(j, "waste");
     vp_json_u64(j, "internal", d->digest.internal);
@@ -292,8 +294,9 @@ static void text_totals(struct text *t, const struct vp_dump_device *d) {
         say(t, "  device     %12s  free of %s\n", SIZE(d->free), SIZE(d->total));
     say(t, "  calls      allocations: %llu; frees: %llu; out of memory: %llu\n", (unsigned long long)s->allocs,
         (unsigned long long)s->frees, (unsigned long long)s->ooms);
-    say(t, "  waits      %llu on the GPU, %llu on the host; %llu us in the driver\n", (unsigned long long)s->waits_gpu,
-        (unsigned long long)d->waits_host, (unsigned long long)(driver_ns(d) / 1000));
+    say(t, "  waits      %llu on the GPU; %llu on the host, %llu us in all, %llu in vain; %llu us in the driver\n",
+        (unsigned long long)s->waits_gpu, (unsigned long long)s->waits_host, (unsigned long long)(s->host_wait_ns / 1000),
+        (unsigned long long)s->waits_fruitless, (unsigned long long)(driver_ns(d) / 1000));
 }
 
 static void text_obstacles(struct text *t, const struct vp_dump_device *d) {

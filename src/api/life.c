@@ -58,7 +58,7 @@ void vp_api_host_function(CUstream stream) {
     if (!vp_enter())
         return;
     if (!vp_line_get(&vp_state.lines, stream, &line))
-        vp_line_host_func(line);
+        vp_line_host_func(&vp_state.lines, line);
     vp_leave();
 }
 
@@ -188,7 +188,7 @@ CUcontext vp_api_primary(CUdevice dev, bool releasing) {
 
 void vp_api_coupled(const char *why) {
     if (!atomic_exchange(&vp_state.coupled, true))
-        vp_log(VP_LOG_INFO, "coupled with other processes or devices (%s): streams wait for memory only when growing fails", why);
+        vp_log(VP_LOG_INFO, "coupled with other processes or devices (%s): shared memory is kept apart, and no stream waits early", why);
 }
 
 /* ---- the process ---- */

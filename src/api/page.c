@@ -181,7 +181,7 @@ static void store_rest(struct vp_page_device *out, const struct vp_pool *pool) {
     store(&out->driver_calls, calls);
     store(&out->driver_ns, s->driver_ns + lines.ns);
     store(&out->waits_gpu, s->waits_gpu);
-    store(&out->waits_host, atomic_load_explicit(&vp_state.waits_host[pool->device], memory_order_relaxed));
+    store(&out->waits_host, s->waits_host);
     store(&out->ooms, s->ooms);
     store(&out->stitches, s->stitches);
 }

@@ -34,8 +34,10 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats)
             .peak_held_bytes = s.peak_held_bytes,
             .ooms = s.ooms,
             .waits_gpu = s.waits_gpu,
-            .waits_host = atomic_load(&vp_state.waits_host[device]),
+            .waits_host = s.waits_host,
             .driver_ns = s.driver_ns + vp_lines_stats(&vp_state.lines, device).ns,
+            .waits_fruitless = s.waits_fruitless,
+            .host_wait_ns = s.host_wait_ns,
         };
         size_t known = stats->size < sizeof now ? stats->size : sizeof now;
         memset(stats, 0, stats->size);

@@ -20,12 +20,11 @@ static const char *const passed_names[] = {
 struct device_stats {
     struct vp_pool_stats pool;
     struct vp_line_stats lines;
-    uint64_t waits_host;
 };
 
 static struct device_stats device_stats(CUdevice dev) {
     const struct vp_pool *pool = vp_state.pools[dev];
-    return (struct device_stats){ pool->stats, vp_lines_stats(&vp_state.lines, dev), atomic_load(&vp_state.waits_host[dev]) };
+    return (struct device_stats){ pool->stats, vp_lines_stats(&vp_state.lines, dev) };
 }
 
 static double efficiency(const struct vp_pool_stats *s) {
@@ -64,7 +63,9 @@ static void json_device(struct vp_json *j, CUdevice dev) {
     json_calls(j, &s);
     vp_json_double(j, "driver_us", (double)(s.pool.driver_ns + s.lines.ns) / 1e3);
     vp_json_u64(j, "waits_gpu", s.pool.waits_gpu);
-    vp_json_u64(j, "waits_host", s.waits_host);
+    vp_json_u64(j, "waits_host", s.pool.waits_host);
+    vp_json_u64(j, "waits_fruitless", s.pool.waits_fruitless);
+    vp_json_double(j, "waits_host_us", (double)s.pool.host_wait_ns / 1e3);
     vp_json_u64(j, "ooms", s.pool.ooms);
     vp_json_u64(j, "stitches", s.pool.stitches);
     vp_json_u64(j, "reactivations", s.pool.reactivations);
@@ -132,9 +133,10 @@ static void print_summary(void) {
                      (double)(s.pool.driver_ns + s.lines.ns) / 1e6, (unsigned long long)s.pool.calls.create,
                      (unsigned long long)s.pool.calls.map, (unsigned long long)s.pool.calls.unmap,
                      (unsigned long long)(s.lines.records + s.lines.barriers), (unsigned long long)s.lines.queries);
-        vp_log_print("  ranges stitched %llu times, taken back %llu times; waits: %llu on the GPU, %llu on the host",
+        vp_log_print("  ranges stitched %llu times, taken back %llu times; waits: %llu on the GPU, %llu on the host (%.1f ms, %llu in vain)",
                      (unsigned long long)s.pool.stitches, (unsigned long long)s.pool.reactivations,
-                     (unsigned long long)s.pool.waits_gpu, (unsigned long long)s.waits_host);
+                     (unsigned long long)s.pool.waits_gpu, (unsigned long long)s.pool.waits_host, (double)s.pool.host_wait_ns / 1e6,
+                     (unsigned long long)s.pool.waits_fruitless);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)

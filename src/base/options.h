@@ -39,7 +39,7 @@
     X(BOOL, sync_free, "VPOOL_SYNC_FREE", "0", "0, 1", \
       "Let cudaFree wait for the device, as plain CUDA does; CUDA_LAUNCH_BLOCKING=1 implies it.") \
     X(ENUM, wait, "VPOOL_WAIT", "auto", "auto, early, late, never", \
-      "When a stream may wait for memory that another freed: before growing, when growing fails, or never.") \
+      "What waits for memory that another stream freed: the host, for a bounded time; the stream before growing, or when growing fails; or nobody.") \
     X(ENUM, log, "VPOOL_LOG", "warn", "quiet, warn, info, debug", \
       "Which messages go to stderr.") \
     X(ENUM, ipc, "VPOOL_IPC", "auto", "auto, alone, share, native", \

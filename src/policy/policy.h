@@ -12,6 +12,8 @@ struct vp_policy {
     bool never_event;
     /* Free memory of different streams is kept apart even when all may use it. */
     bool by_stream;
+    /* In time, the host waits for what other streams have freed, instead of the stream: throttle.h. */
+    bool host_waits;
     /* Chunks that become wholly free go back to where they were first mapped. */
     bool homes;
     /* Blocks are parked: see lane.h. */

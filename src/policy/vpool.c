@@ -9,12 +9,14 @@
  *   4. the same for which its stream may wait on the GPU (not where growing comes first);
  *   5. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
  *   6. a new range: a place that served less, or the usable end of the free region before a hole, wholly free chunks remapped behind it, and
- *      fresh chunks for what is then still short. Nothing is created while enough wholly free, usable chunks lie about.
+ *      fresh chunks for what is then still short. Nothing is created while enough wholly free, usable chunks lie about; nor before the host has
+ *      waited for what other streams have freed, where that is due (throttle.h).
  * If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with them. A small request takes its best fit
  * first: the small zone has chunks of one size only, each as good as the other.
  */
 #include "policy/policy.h"
 #include "pool/lane.h"
+#include "pool/throttle.h"
 
 #include <errno.h>
 
@@ -286,6 +288,8 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
         harvest_all(pool, &h);
     sort(h.list, h.count);
     size_t bytes, old = choose(h.list, h.count, want, req->alone, &bytes), fresh = 0;
+    if (bytes < want && vp_throttle_due(pool, req, want - bytes))
+        return -EAGAIN;
     if (req->alone && bytes < want)
         break_one(pool, h.list + old, h.count - old);
     /* The chosen chunks move up to the front of the same memory, each over what was read before. */
@@ -399,4 +403,6 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     return build(pool, req, may_wait ? waits : VP_USE_READY, out);
 }
 
-const struct vp_policy vp_policy_vpool = { .name = "vpool", .homes = true, .parks = true, .layout = layout, .alloc = alloc };
+const struct vp_policy vp_policy_vpool = {
+    .name = "vpool", .host_waits = true, .homes = true, .parks = true, .layout = layout, .alloc = alloc,
+};

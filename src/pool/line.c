@@ -91,6 +91,7 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     ctx = vp_slab_alloc(&ls->context_slab);
     if (!ctx)
         return NULL;
+    ctx->registry = ls;
     ctx->handle = handle;
     ctx->device = dev;
     vp_list_init(&ctx->lines);
@@ -206,6 +207,10 @@ static void line_pend(struct vp_lines *ls, struct vp_line *line) {
 static void line_met(struct vp_line *line, uint64_t seq) {
     if (seq > line->met)
         line->met = seq;
+    if (line->host_func && line->met >= line->host_func) {
+        line->host_func = 0;
+        line->context->registry->host_funcs--;
+    }
 }
 
 static bool stream_captures(const struct vp_lines *ls, CUstream stream) {
@@ -333,10 +338,12 @@ static int line_record(struct vp_lines *ls, struct vp_line *line) {
     return 0;
 }
 
-void vp_line_host_func(struct vp_line *line) {
-    /* One not known to be over stays the mark: what was freed behind it may still hang on it. */
-    if (!line->host_func || line->met >= line->host_func)
-        line->host_func = line->next;
+void vp_line_host_func(struct vp_lines *ls, struct vp_line *line) {
+    if (!line->host_func && !ls->host_funcs++)
+        ls->host_funcs_from = ls->recorded;
+    line->host_func = line->next;
+    line->open = true;
+    line_pend(ls, line);
 }
 
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial) {
@@ -449,7 +456,7 @@ void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx) {
             vp_map_take(&ls->by_id, line->id);
         line->gone = true;
         line->open = false;
-        line->met = UINT64_MAX >> 1;
+        line_met(line, UINT64_MAX >> 1);
         ls->moves++;
         line_quiet(ls, line);
     }
@@ -641,9 +648,21 @@ bool vp_cond_ready(const vp_cond *cond, const struct vp_line *line) {
     return true;
 }
 
+/* The event of exactly that point: mostly of the last ones. */
+static struct vp_event *point_event(const struct vp_point *p) {
+    for (const struct vp_list *at = p->line->events.prev; at != &p->line->events; at = at->prev) {
+        struct vp_event *ev = vp_container_of(at, struct vp_event, link);
+        if (ev->seq <= p->seq)
+            return ev->seq == p->seq ? ev : NULL;
+    }
+    return NULL;
+}
+
+/* May the point hang on a host function? That of another stream will do, if its own stream waits for that one. */
 static bool point_held_up(const struct vp_point *p) {
-    uint64_t f = p->line->host_func;
-    return f && p->seq >= f && p->line->met < f;
+    const struct vp_lines *ls = p->line->context->registry;
+    const struct vp_event *ev = ls->host_funcs ? point_event(p) : NULL;
+    return ls->host_funcs && (!ev || ev->serial > ls->host_funcs_from);
 }
 
 bool vp_cond_waitable(const vp_cond *cond, const struct vp_line *line, bool early) {
@@ -658,16 +677,6 @@ bool vp_cond_host_waitable(const vp_cond *cond) {
         if (!point_met(p) && !(p->own && p->line->kind == VP_LINE_BARRIER && !p->line->context->ending))
             return false;
     return true;
-}
-
-/* The event of exactly that point: mostly of the last ones. */
-static struct vp_event *point_event(const struct vp_point *p) {
-    for (const struct vp_list *at = p->line->events.prev; at != &p->line->events; at = at->prev) {
-        struct vp_event *ev = vp_container_of(at, struct vp_event, link);
-        if (ev->seq <= p->seq)
-            return ev->seq == p->seq ? ev : NULL;
-    }
-    return NULL;
 }
 
 int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line) {

@@ -66,7 +66,7 @@ struct vp_line {
     uint64_t next;              /* the number that the next event gets */
     uint64_t met;               /* every point up to here was seen reached */
     uint64_t rest;              /* while its stream captures: the number of an event behind all its real work; 0: none is known */
-    uint64_t host_func;         /* points from here on may hang on a host function; 0: none was queued */
+    uint64_t host_func;         /* the point behind a host function that is not known to be over; 0: there is none */
     struct vp_list events;      /* of vp_event.link: recorded, not yet seen completed */
     size_t event_count, ask_at; /* how many these are, and how many make it ask some by itself */
     size_t refs;                /* points that name this line */
@@ -86,6 +86,7 @@ struct vp_line_stats {
 };
 
 struct vp_context {
+    struct vp_lines *registry;  /* the registry that it is in */
     CUcontext handle;
     CUdevice device;
     struct vp_line *barrier;
@@ -114,6 +115,8 @@ struct vp_lines {
     uint64_t barriers_made;
     uint32_t streams_seen;
     uint64_t recorded;          /* events recorded so far */
+    size_t host_funcs;          /* lines with `host_func` */
+    uint64_t host_funcs_from;   /* events up to this one were recorded before any of these was queued */
     uint64_t calls;             /* of those that are timed, one in some */
     uint64_t moves;             /* how often some line's `met` moved */
     CUresult error;             /* the last answer of a query that was neither done nor not-ready; 0: none */
@@ -148,8 +151,8 @@ void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx);
 int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out);
 /* True if the stream captures now. Asks the driver only while captures run. */
 bool vp_line_captures(struct vp_lines *ls, CUstream stream);
-/* A host function was queued on the line: it may hold up what is freed behind it. */
-void vp_line_host_func(struct vp_line *line);
+/* A host function was queued on the line: it may hold up what is freed behind it, on whatever stream, since streams wait for each other. */
+void vp_line_host_func(struct vp_lines *ls, struct vp_line *line);
 /*
  * A capture begins on the stream, or is over. Only drivers without context barriers need to know: there a non-blocking stream that captures can be given no event, and
  * needs none, if it got one before.

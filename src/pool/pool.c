@@ -50,6 +50,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
                  const struct vp_policy *policy, const struct vp_pool_config *config) {
     *pool = (struct vp_pool){ .drv = drv, .lines = lines, .policy = policy, .config = *config, .device = dev,
                               .peers = config->peers & ~(UINT64_C(1) << dev) };
+    pool->throttle.opened = config->now ? config->now() : 0;
     if (!attribute(pool, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
         return -EOPNOTSUPP;
     pool->prop = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -162,7 +162,9 @@ struct vp_pool_stats {
     uint64_t allocs, frees, ooms;
     uint64_t live_bytes, peak_live_bytes;   /* as asked for */
     uint64_t held_bytes, peak_held_bytes;   /* physical */
-    uint64_t waits_gpu, waits_host;
+    uint64_t waits_gpu;                     /* a stream was made to wait for memory */
+    uint64_t waits_host, waits_fruitless;   /* the host waited for memory; and got none of it in time */
+    uint64_t host_wait_ns;                  /* for so long in all */
     uint64_t stitches, reactivations, reaps;
     uint64_t driver_ns;                     /* in the calls below */
     struct {
@@ -183,6 +185,23 @@ struct vp_pool_config {
     size_t limit;               /* most bytes to hold, as if the device had no more; 0: no limit */
     bool check;                 /* walk the invariants after each operation */
     void (*account)(void *owner, size_t asked, bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
+    /*
+     * How the host waits: lets the caller's lock go for a moment, the longer the longer the wait has lasted (nanoseconds), and takes it again. NULL: it
+     * never waits. `now`: the time that such waits are measured by, in nanoseconds.
+     */
+    void (*pause)(uint64_t waited_ns);
+    uint64_t (*now)(void);
+};
+
+/* What the pool has learnt of waiting on the host for what other streams have freed: throttle.h. Times in nanoseconds. */
+struct vp_throttle {
+    uint64_t opened;            /* when the pool was */
+    uint64_t not_before;        /* no wait until then */
+    uint64_t longest_ns;        /* the longest wait that succeeded */
+    uint64_t rest_ns;           /* the last long rest after waits in vain; 0: none since one succeeded */
+    unsigned fruitless;         /* waits in vain, in a row */
+    uint64_t waited_ns, lost_ns;    /* in all; of the program's time, as estimated */
+    size_t allowance;           /* bytes that may be held without a wait, since waits have cost enough */
 };
 
 struct vp_policy;
@@ -226,6 +245,7 @@ struct vp_pool {
         void *mem;
         size_t bytes;
     } scratch;
+    struct vp_throttle throttle;
     struct vp_pool_stats stats;
 };
 
@@ -245,14 +265,19 @@ struct vp_request {
     struct vp_line *line;       /* the stream; NULL: for anyone at once (cudaMalloc) */
     struct vp_context *context;
     void *owner;
-    enum { VP_WAITS_NEVER, VP_WAITS_LATE, VP_WAITS_EARLY } waits;   /* when the stream may wait on the GPU */
+    enum {
+        VP_WAITS_NEVER,         /* nobody waits */
+        VP_WAITS_HOST,          /* the host does, before growing, for a bounded time */
+        VP_WAITS_LATE,          /* the stream does on the GPU, when growing has failed */
+        VP_WAITS_EARLY,         /* the stream does on the GPU, before growing */
+    } waits;                    /* for what other streams have freed */
     bool alone;                 /* nothing else may ever lie in its handles */
     bool impatient;             /* no host wait: the last one ran out of time */
     bool pressed;               /* growing failed: late waits are due (set by the pool, too) */
     bool strict;                /* what another stream freed is not taken merely because it was seen over: a wait may be queued for it, or the program
                                    synchronises (vp_pool_synchronized); while there is more memory. Only with a line */
     /* set by the pool for a retry */
-    struct vp_event *await;     /* -EAGAIN: wait for this on the host without the lock, vp_event_put() it, and ask again */
+    struct vp_event *await;     /* -EAGAIN: wait for this on the host without the lock, vp_event_put() it, and ask again; NULL: vp_throttle_wait() */
 };
 
 /*
@@ -303,6 +328,13 @@ void vp_pool_refile(struct vp_pool *pool);
 /* A line ends, or its memory is about to be used again: what struct vp_lines has callbacks for. */
 void vp_pool_close_line(struct vp_pool *pool, struct vp_line *line);
 void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line);
+
+/* The host has waited for so many nanoseconds, in vain or not. */
+static inline void vp_pool_waited(struct vp_pool *pool, uint64_t ns, bool in_vain) {
+    pool->stats.waits_host++;
+    pool->stats.waits_fruitless += in_vain;
+    pool->stats.host_wait_ns += ns;
+}
 
 /* Raises `*peak` to `now` bytes, counted for an owner (NULL: for all), less those that are parked. */
 void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const void *owner);

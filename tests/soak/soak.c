@@ -62,7 +62,7 @@ static struct seen seen(void)
         s.reactivations += pool->stats.reactivations;
         s.reaps += pool->stats.reaps;
         s.waits_gpu += pool->stats.waits_gpu;
-        s.waits_host += atomic_load(&vp_state.waits_host[d]);
+        s.waits_host += pool->stats.waits_host;
     }
     pthread_mutex_unlock(&vp_state.lock);
     return s;

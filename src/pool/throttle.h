@@ -1,0 +1,30 @@
+/*
+ * The bounded wait of the host: a program that runs far ahead of the GPU, and frees on one stream what another asks for, is
+ * slowed down a little instead of being given ever more memory.
+ *
+ * What holds a stream up cannot always be seen: a host function, a kernel that spins on a flag, a peer that has yet to send. A wait that is
+ * queued on a stream cannot be withdrawn, and if the program is to act before it ends, the program hangs. So no stream waits: the
+ * thread that asks does, with no lock held, for no longer than a bound, and then takes new memory as CUDA would have done at once. Whatever
+ * the program has yet to do, it is held up for that long at most; and where waiting has proved to be in vain, it is not tried again for a while.
+ *
+ * When: a stream's request of 1 MiB and more would need new memory beyond what the program has had alive at once (and a little), and
+ * memory that other streams have freed is pending. Never during captures. What such waits cost is estimated; beyond a hundredth of
+ * the program's time more memory is held instead.
+ *
+ * The caller holds the library's lock; vp_pool_config.pause lets it go.
+ */
+#ifndef VP_THROTTLE_H
+#define VP_THROTTLE_H
+
+#include "pool/pool.h"
+
+/* Is a request to wait for pending frees, which would else make `fresh` bytes of new memory? */
+bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+
+/*
+ * As vp_pool_alloc(), which returns -EAGAIN where vp_throttle_due() said so: waits then until some pending work is over, and tries again. The lock is let go
+ * meanwhile. -EAGAIN is left for requests without a stream; -ENODEV: the stream or its context ended.
+ */
+int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
+
+#endif
