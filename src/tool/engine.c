@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/options.h"
+#include "pool/waits.h"
 #include "tool/native.h"
 #include "tool/tool.h"
 
@@ -121,13 +122,19 @@ static void retire(void *pool, struct vp_line *line) {
     vp_pool_drop_line(pool, line);
 }
 
+/* The bytes that a replay without a lag holds stay comparable, whatever the library does by itself. */
+static int usual_waits(void) {
+    return VP_WAITS_EARLY;
+}
+
 static int allocate(struct run *run, const struct vp_trace_event *e) {
     struct vp_line *line;
     int err = vp_line_get(&run->lines, run->streams[e->stream], &line);
     if (err)
         return err;
     run->line = line;
-    struct vp_request req = { .asked = e->size, .line = line, .context = line->context, .waits = VP_WAITS_EARLY };
+    struct vp_request req = { .asked = e->size, .line = line, .context = line->context, 
+                              .waits = vp_waits_of(vp_options()->wait, usual_waits()) };
     uint64_t begin = vp_clock_ns();
     err = vp_pool_alloc(&run->pool, &req, &run->blocks[e->block]);
     if (err == -EOPNOTSUPP) {
