@@ -2,6 +2,8 @@
 
 #include <stdbool.h>
 
+uint64_t (*vp_clock_modelled)(void);
+
 #if defined(__x86_64__)
 
 /* Ticks: what a window may last; and how long a look at both clocks may take, or it was interrupted. */

@@ -60,9 +60,15 @@ void sim_violation(const char *format, ...)
 void sim_cost(uint64_t nanoseconds)
 {
     sim.cost_ns += nanoseconds;
+    sim.clock_ns += nanoseconds;
 }
 
 uint64_t sim_now_ns(void)
+{
+    return sim.timed ? sim.clock_ns : sim_real_ns();
+}
+
+uint64_t sim_real_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -129,7 +135,9 @@ CUresult sim_enter(struct sim_entry *entry, bool per_thread)
     CUresult injected = sim_fail_check(entry);
     if (injected != CUDA_SUCCESS)
         return injected;
-    if (sim.options.lazy == 0)
+    if (sim.timed)
+        sim_progress_due();
+    else if (sim.options.lazy == 0)
         sim_progress(INT32_MAX);
     else if (sim_random(100) >= (uint32_t)sim.options.lazy)
         sim_progress(1);
@@ -204,7 +212,8 @@ SIM_EXPORT void vp_sim_reset(void)
         (*e)->calls = 0;
     sim.configured = sim.initialised = sim.forked = false;
     sim.violations = 0;
-    sim.cost_ns = 0;
+    sim.cost_ns = sim.clock_ns = sim.next_ns = sim.idle_ns = 0;
+    sim.timed = false;
     sim.generation++;
     pthread_mutex_unlock(&sim.lock);
 }

@@ -68,10 +68,18 @@ static void add_dep(struct sim_op *op, struct sim_op *on)
     op->deps[op->dep_count++] = sim_op_get(on);
 }
 
+static void not_before(uint64_t *time, uint64_t ns)
+{
+    if (*time < ns)
+        *time = ns;
+}
+
 void sim_op_depend(struct sim_op *op, struct sim_op *on)
 {
-    if (on && !sim_op_done(on))
-        add_dep(op, on);
+    if (!on || sim_op_done(on))
+        return;
+    add_dep(op, on);
+    not_before(&op->due_ns, on->due_ns);
 }
 
 /* The first dependency that is not done, dropping those that are. */
@@ -93,7 +101,7 @@ bool sim_op_done(struct sim_op *op)
         return true;
     if (!op->stream && !open_dep(op)) {
         op->done = true;
-        op->when_ns = sim_now_ns();
+        op->when_ns = sim.timed ? op->due_ns : sim_now_ns();
     }
     return op->done;
 }
@@ -150,7 +158,7 @@ static void finish(struct sim_op *op)
     struct sim_stream *stream = op->stream;
     op->done = true;
     op->running = false;
-    op->when_ns = sim_now_ns();
+    op->when_ns = sim.timed ? op->due_ns : sim_now_ns();
     drop_deps(op);
     TAILQ_REMOVE(&stream->queue, op, next);
     if (--stream->queued == 0)
@@ -205,6 +213,18 @@ static void host_submit(struct sim_op *op)
 
 /* ---- queueing ---- */
 
+/* Timed mode: the last op of a stream's queue lasts `longer` than it would, and not less than what is before it. */
+static void keep_busy(struct sim_stream *stream, struct sim_op *last, uint64_t longer)
+{
+    not_before(&last->due_ns, sim.clock_ns);
+    not_before(&last->due_ns, stream->busy_ns);
+    last->due_ns += longer;
+    stream->busy_ns = last->due_ns;
+    not_before(&sim.idle_ns, stream->busy_ns);
+    if (sim.next_ns > last->due_ns)
+        sim.next_ns = last->due_ns;
+}
+
 void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op)
 {
     if (stream->capture) {
@@ -226,8 +246,25 @@ void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op)
     TAILQ_INSERT_TAIL(&stream->queue, op, next);
     if (stream->queued++ == 0)
         activate(stream);
+    if (sim.timed) {
+        keep_busy(stream, op, 0);
+        return;
+    }
     for (int tries = 0; stream->queued > MAX_QUEUED && tries < 64; tries++)
         sim_progress(16);
+}
+
+void sim_queue_kernel(struct sim_stream *stream, uint64_t nanoseconds)
+{
+    struct sim_op *last = tail(stream);
+    /*
+     * Kernel after kernel is one op, unless somebody may wait for the first alone. What the legacy stream orders is asked for each.
+     */
+    if (!last || last->kind != SIM_OP_NOP || last->refs > 1 || stream->blocking || stream->kind == SIM_STREAM_LEGACY) {
+        last = sim_op_new(SIM_OP_NOP);
+        sim_op_enqueue(stream, last);
+    }
+    keep_busy(stream, last, nanoseconds);
 }
 
 static struct sim_op *barrier_over(struct sim_op *barrier, struct sim_context *context)
@@ -292,7 +329,7 @@ static bool value_reached(const struct sim_op *op)
 
 static bool try_run(struct sim_op *op)
 {
-    if (op->running || op->stream->held || open_dep(op))
+    if (op->running || op->stream->held || (sim.timed && op->due_ns > sim.clock_ns) || open_dep(op))
         return false;
     if (op->kind == SIM_OP_WAIT_VALUE && !value_reached(op))
         return false;
@@ -331,8 +368,48 @@ static bool step_towards(struct sim_op *op)
     }
 }
 
+int sim_progress_due(void)
+{
+    int ran = 0, before = -1;
+    if (sim.clock_ns < sim.next_ns)
+        return 0;
+    /* Again while there was something: others may have depended on it. */
+    while (ran != before) {
+        before = ran;
+        sim.next_ns = UINT64_MAX;
+        for (size_t i = 0; i < active_count;) {
+            struct sim_op *first = TAILQ_FIRST(&active[i]->queue);
+            /* What ran has left its place to another; but for a host function, which is there until it has returned. */
+            bool stays = first->kind == SIM_OP_HOST, runs;
+            uint64_t due = first->due_ns;
+            ran += runs = try_run(first);
+            if (runs && !stays)
+                continue;
+            if (due < sim.next_ns)
+                sim.next_ns = due;
+            i++;
+        }
+    }
+    if (ran)
+        pthread_cond_broadcast(&sim.progress);
+    return ran;
+}
+
+uint64_t sim_next_due(void)
+{
+    uint64_t next = UINT64_MAX;
+    for (size_t i = 0; i < active_count; i++) {
+        uint64_t due = TAILQ_FIRST(&active[i]->queue)->due_ns;
+        if (due > sim.clock_ns && due < next)
+            next = due;
+    }
+    return next;
+}
+
 int sim_progress(int n)
 {
+    if (sim.timed)
+        return sim_progress_due();
     int ran = 0;
     while (ran < n && step_random())
         ran++;
@@ -343,7 +420,9 @@ int sim_progress(int n)
 
 void sim_progress_query(void)
 {
-    if (sim_random(100) >= (uint32_t)sim.options.lazy || sim_random(20) == 0)
+    if (sim.timed)
+        sim_progress_due();
+    else if (sim_random(100) >= (uint32_t)sim.options.lazy || sim_random(20) == 0)
         sim_progress(1 + (int)sim_random(3));
 }
 
@@ -359,14 +438,18 @@ CUresult sim_op_wait(struct sim_op *op)
 {
     uint64_t deadline = 0;
     unsigned long generation = sim.generation;
+    if (sim.timed && !sim_op_done(op)) {
+        not_before(&sim.clock_ns, op->due_ns);
+        sim_progress_due();
+    }
     while (!sim_op_done(op)) {
         /* Mostly what is waited for and nothing more: the rest stays late. */
-        bool ran = sim_random(100) < (uint32_t)(100 - sim.options.lazy) / 2 && step_random();
+        bool ran = !sim.timed && sim_random(100) < (uint32_t)(100 - sim.options.lazy) / 2 && step_random();
         if (ran || step_towards(op) || step_random()) {
             deadline = 0;
             continue;
         }
-        uint64_t now = sim_now_ns();
+        uint64_t now = sim_real_ns();
         if (!deadline) {
             deadline = now + (uint64_t)sim.options.timeout_ms * 1000000u;
         } else if (now > deadline) {

@@ -5,6 +5,7 @@
  * of its stream's queue, when all ops that it depends on are done, and when nobody holds the stream. Streams,
  * events, the legacy stream's implicit order and context barriers are all expressed by these rules. Nothing
  * runs when it is queued; ops run inside later driver calls, chosen at random among those that may.
+ * With a modelled clock (timed.c) nothing is random: an op is done when that clock has come to its time.
  *
  * One mutex guards everything. SIM_API takes it around each function body; what is named sim_* here expects
  * it held.
@@ -166,6 +167,10 @@ struct sim_state {
     bool configured, initialised, forked;
     unsigned long generation, threads;
     uint64_t random, cost_ns;
+    bool timed;                     /* the clock is modelled */
+    uint64_t clock_ns;              /* what it says */
+    uint64_t next_ns;               /* nothing that is queued is over before that */
+    uint64_t idle_ns;               /* by then all that was queued so far is over */
     uint64_t next_id;               /* stream, context, capture and buffer ids: never used twice */
     unsigned long violations;
     void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value);  /* NULL: nobody */
@@ -183,7 +188,9 @@ struct sim_thread *sim_self(void);
 uint32_t sim_random(uint32_t below);
 void sim_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void sim_cost(uint64_t nanoseconds);
+/* The modelled clock in timed mode, else the real one, which is the second one always. */
 uint64_t sim_now_ns(void);
+uint64_t sim_real_ns(void);
 bool sim_device_ok(CUdevice device);
 /* Physical memory, counted only. False: there is not that much left. */
 bool sim_phys_take(int device, size_t bytes);
@@ -228,6 +235,7 @@ struct sim_op {
     struct sim_op **deps;           /* one reference each */
     unsigned dep_count, dep_room;
     uint64_t when_ns;               /* events: when it ran */
+    uint64_t due_ns;                /* timed mode: when it is over; until it is queued, when what it depends on is */
     bool mark;                      /* graphs: reached from the end */
     union {
         struct { uintptr_t dst; size_t pitch, width, height; uint32_t value; unsigned element; } fill;
@@ -265,6 +273,12 @@ int sim_progress(int n);
 /* The little progress that a query makes. */
 void sim_progress_query(void);
 size_t sim_pending(void);
+/* Timed mode: runs what is over by now, and finds out when the next is. Nothing in it is random. */
+int sim_progress_due(void);
+/* Timed mode: when the next stream gets on; UINT64_MAX: none is at work. */
+uint64_t sim_next_due(void);
+/* Timed mode: work that keeps a stream busy for so long. */
+void sim_queue_kernel(struct sim_stream *stream, uint64_t nanoseconds);
 /* Drops queued work without running it: of a stream, of all. */
 void sim_queue_discard(struct sim_stream *stream);
 void sim_queue_reset(void);
@@ -288,6 +302,7 @@ struct sim_stream {
     CUstream handle;
     TAILQ_HEAD(sim_op_queue, sim_op) queue;
     size_t queued, active;          /* ops in the queue; place in the scheduler's list when there are any */
+    uint64_t busy_ns;               /* timed mode: when what was queued so far is over */
     struct sim_capture *capture;
     struct sim_op *capture_tail;    /* last node of this stream in its capture; one reference */
     LIST_ENTRY(sim_stream) link;

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/options.h"
+#include "pool/waits.h"
 #include "tool/native.h"
 #include "tool/tool.h"
 
@@ -74,6 +75,10 @@ int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
         fprintf(stderr, "vpool %s: %s is not the simulated driver\n", o->command, path);
         return -ENODEV;
     }
+    if (o->modelled && vp_model_open(&d->model, d->handle) < 0) {
+        fprintf(stderr, "vpool %s: %s has no modelled clock\n", o->command, path);
+        return -ENODEV;
+    }
     const char *missing = "cuInit";
     if (!d->init || !d->retain || !d->set_current || !d->stream_create ||
         vp_driver_fill(&d->table, symbol, d->handle, &missing) < 0) {
@@ -121,15 +126,38 @@ static void retire(void *pool, struct vp_line *line) {
     vp_pool_drop_line(pool, line);
 }
 
+/* The longest host wait for one event. */
+enum { WAIT_MOST_NS = 50000000 };
+
+/* Waits for the event, in modelled time or in that of a GPU. Where no time passes there is nothing to wait for. */
+static bool wait_host(struct run *run, struct vp_event *ev) {
+    struct vp_engine *d = run->driver;
+    CUresult res = CUDA_ERROR_NOT_READY;
+    uint64_t deadline = d->model.on || !d->cost_ns ? vp_clock_wait_ns() + WAIT_MOST_NS : 0;
+    vp_model_wait_begin(&d->model);
+    while (vp_clock_wait_ns() < deadline && (res = d->table.cuEventQuery(ev->handle)) == CUDA_ERROR_NOT_READY)
+        vp_model_wait_step(&d->model, deadline);
+    vp_model_wait_end(&d->model, res == CUDA_SUCCESS);
+    vp_event_put(&run->lines, ev);
+    return res == CUDA_SUCCESS;
+}
+
+/* The bytes that a replay without a lag holds stay comparable, whatever the library does by itself. */
+static int usual_waits(void) {
+    return VP_WAITS_EARLY;
+}
+
 static int allocate(struct run *run, const struct vp_trace_event *e) {
     struct vp_line *line;
     int err = vp_line_get(&run->lines, run->streams[e->stream], &line);
     if (err)
         return err;
     run->line = line;
-    struct vp_request req = { .asked = e->size, .line = line, .context = line->context, .waits = VP_WAITS_EARLY };
+    struct vp_request req = { .asked = e->size, .line = line, .context = line->context, 
+                              .waits = vp_waits_of(vp_options()->wait, usual_waits()) };
     uint64_t begin = vp_clock_ns();
-    err = vp_pool_alloc(&run->pool, &req, &run->blocks[e->block]);
+    while ((err = vp_pool_alloc(&run->pool, &req, &run->blocks[e->block])) == -EAGAIN)
+        req.impatient = !wait_host(run, req.await);
     if (err == -EOPNOTSUPP) {
         run->result->passed_on++;
         if (!run->native.pool)
@@ -198,6 +226,7 @@ static void progress_end(const struct progress *p) {
 
 static int drive(struct run *run, const struct vp_trace *trace, const struct vp_replay_options *o) {
     size_t total = trace->count * (size_t)o->repeat, done = 0, late_from = total - total / LATE_SHARE;
+    struct vp_model *model = &run->driver->model;
     uint64_t early_calls = 0;
     uint32_t *stream_of = calloc(trace->blocks, sizeof *stream_of);
     struct progress progress = { .on = isatty(STDERR_FILENO), .next = vp_clock_ns() + PROGRESS_NS };
@@ -208,7 +237,9 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct vp_
             if (done == late_from)
                 early_calls = vp_engine_remap_calls(&run->pool.stats);
             progress_show(&progress, run->result, done, total);
+            vp_model_before(model, i);
             err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
+            vp_model_after(model, i, run->streams[e->stream]);
             if (!err && o->watch)
                 err = o->watch->event(o->watch->context, &run->pool, i, run->line, run->blocks[e->block]);
             stream_of[e->block] = e->stream;
@@ -216,10 +247,21 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct vp_
         for (uint32_t b = 0; b < trace->blocks && !err; b++)
             err = release(run, b, stream_of[b]);
     }
+    vp_model_end(model);
     progress_end(&progress);
     run->result->late_calls = vp_engine_remap_calls(&run->pool.stats) - early_calls;
     free(stream_of);
     return err;
+}
+
+static void take_model(struct vp_model *m, struct vp_replay_result *result) {
+    result->model.total_ns = m->now();
+    result->model.lost_ns = vp_model_lost(m);
+    result->model.lost_in_calls_ns = vp_model_lost_in_calls(m);
+    result->model.waits = m->waits;
+    result->model.fruitless = m->fruitless;
+    result->model.waited_ns = m->waited_ns;
+    vp_model_finish(m);
 }
 
 int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, const struct vp_policy *policy, const struct vp_trace *trace,
@@ -253,8 +295,12 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
             err = -EIO;
     if (!err && o->gpu)
         err = vp_native_init(&run.native, d->handle, trace->blocks);
+    if (!err && o->modelled)
+        err = vp_model_begin(&d->model, trace, o->lag_ns, o->work_ns);
     if (!err)
         err = drive(&run, trace, o);
+    if (d->model.on)
+        take_model(&d->model, result);
     if (err)
         fprintf(stderr, "vpool %s: %s: %s\n", o->command, result->trace, strerror(-err));
     result->pool = vp_pool_stats(&run.pool);

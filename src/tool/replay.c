@@ -4,6 +4,7 @@
 #include "tool/engine.h"
 #include "tool/tool.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -55,7 +56,17 @@ static void json_spread(struct vp_json *j, const char *key, struct vp_latency *l
     vp_json_end_object(j);
 }
 
-static void print_json(struct vp_replay_result *r) {
+static void json_model(struct vp_json *j, const struct vp_replay_options *o, const struct vp_replay_result *r) {
+    vp_json_u64(j, "lag_us", o->lag_ns / 1000);
+    vp_json_double(j, "modelled_us", (double)r->model.total_ns / 1e3);
+    vp_json_double(j, "lost_us", (double)r->model.lost_ns / 1e3);
+    vp_json_double(j, "lost_in_calls_us", (double)r->model.lost_in_calls_ns / 1e3);
+    vp_json_u64(j, "waits_host", r->model.waits);
+    vp_json_double(j, "waits_host_us", (double)r->model.waited_ns / 1e3);
+    vp_json_u64(j, "waits_fruitless", r->model.fruitless);
+}
+
+static void print_json(const struct vp_replay_options *o, struct vp_replay_result *r) {
     struct vp_json j;
     char buffer[4096];
     fflush(stdout);
@@ -82,17 +93,28 @@ static void print_json(struct vp_replay_result *r) {
     vp_json_u64(&j, "passed_on", r->passed_on);
     vp_json_u64(&j, "metadata_bytes", r->metadata);
     vp_json_u64(&j, "peak_live_blocks", r->live_peak_blocks);
+    if (o->modelled)
+        json_model(&j, o, r);
     vp_json_end_object(&j);
     vp_json_finish(&j);
 }
 
-static void print_row(struct vp_replay_result *r) {
+/* Of the time that the program would have taken without the pool's waits. */
+static double lost_percent(const struct vp_replay_result *r) {
+    uint64_t without = r->model.total_ns - r->model.lost_ns;
+    return without ? 100.0 * (double)r->model.lost_ns / (double)without : 0;
+}
+
+static void print_row(const struct vp_replay_options *o, struct vp_replay_result *r) {
     struct spread m = spread_of(&r->malloc_ns), f = spread_of(&r->free_ns);
-    printf("%-18s %-8s %10.1f %10.1f %9.4f %9.1f %8llu %8llu %8llu %8.0f %8.0f %5llu\n", r->trace, r->policy,
+    printf("%-18s %-8s %10.1f %10.1f %9.4f %9.1f %8llu %8llu %8llu %8.0f %8.0f %5llu", r->trace, r->policy,
            (double)r->pool.peak_live_bytes / 1048576, (double)r->pool.peak_held_bytes / 1048576,
            r->pool.peak_live_bytes ? (double)r->pool.peak_held_bytes / (double)r->pool.peak_live_bytes : 1.0,
            (double)r->driver_ns / 1e6, (unsigned long long)vp_engine_remap_calls(&r->pool), (unsigned long long)r->late_calls,
            (unsigned long long)r->lines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
+    if (o->modelled)
+        printf(" %7.3f", lost_percent(r));
+    putchar('\n');
 }
 
 /* A row without figures. */
@@ -131,8 +153,17 @@ static void help(void) {
          "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
          "  --handle SIZE     largest physical handle, in bytes or with K, M or G behind (default: VPOOL_HANDLE)\n"
          "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1); late counts the last third\n"
+         "  --lag US          let the GPU lag behind the host by up to US microseconds, in modelled time (at most\n"
+         "                    10000000; 0, as without it: no time passes). The time between two events is what\n"
+         "                    the first one's stream has to do, an eighth of it the host, which waits when more\n"
+         "                    than US is before it. lost %: what waits of the pool, on GPU and host, added to the\n"
+         "                    time that the program takes\n"
+         "  --work US         with --lag: time between two events, in place of the trace's (0, as without it: the\n"
+         "                    trace's, or 10 where it has none)\n"
          "  --json            one JSON object for each trace and policy, instead of the table\n"
          "  --help            this text\n\n"
+         "VPOOL_WAIT says whether streams wait for memory of others, as in a program; auto is early here, and\n"
+         "without --lag nothing that the host does not wait for is ever over.\n"
          "Sizes in the table are peaks; calls are those that create, map, set access, unmap or release.\n"
          "Exit status: 0, 1 if a trace could not be read or replayed (the others are), 2 for wrong usage.");
 }
@@ -147,11 +178,23 @@ static bool parse_size(const char *text, size_t *out) {
     return true;
 }
 
+/* Microseconds, up to ten seconds. */
+static bool parse_us(const char *text, uint64_t *ns) {
+    char *end;
+    errno = 0;
+    unsigned long us = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || us > 10000000)
+        return false;
+    *ns = us * UINT64_C(1000);
+    return true;
+}
+
 /* 0, or the exit status of wrong usage; *help set if that was asked for. */
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
         { "policy", required_argument, NULL, 'p' }, { "sim", no_argument, NULL, 's' },    { "gpu", no_argument, NULL, 'g' },
         { "capacity", required_argument, NULL, 'c' }, { "handle", required_argument, NULL, 'H' },
+        { "lag", required_argument, NULL, 'l' },      { "work", required_argument, NULL, 'w' },
         { "repeat", required_argument, NULL, 'r' }, { "json", no_argument, NULL, 'j' },   { "help", no_argument, NULL, 'h' },
         { 0 },
     };
@@ -172,6 +215,14 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
             if (!parse_size(optarg, &o->replay.handle))
                 status = vp_tool_usage("replay", "'%s' is no size", optarg);
             break;
+        case 'l':
+            if (!parse_us(optarg, &o->replay.lag_ns))
+                status = vp_tool_usage("replay", "'%s' is no lag: 0 to 10000000 microseconds", optarg);
+            break;
+        case 'w':
+            if (!parse_us(optarg, &o->replay.work_ns))
+                status = vp_tool_usage("replay", "'%s' is no time: 0 to 10000000 microseconds", optarg);
+            break;
         case 'r':
             o->replay.repeat = strtol(optarg, &end, 10);
             if (*end || o->replay.repeat < 1 || o->replay.repeat > 1000)
@@ -182,6 +233,9 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         default: status = vp_tool_usage("replay", "unknown or incomplete argument '%s'", argv[optind - 1]);
         }
     }
+    o->replay.modelled = o->replay.lag_ns > 0;
+    if (!status && o->replay.gpu && o->replay.modelled)
+        status = vp_tool_usage("replay", "--lag models a GPU: not with --gpu");
     if (!status && optind == argc)
         status = vp_tool_usage("replay", "no trace given");
     return status;
@@ -209,8 +263,8 @@ int vp_tool_replay(int argc, char **argv) {
     if (vp_engine_open(&engine, &o.replay) < 0)
         return 1;
     if (!o.json)
-        printf("%-18s %-8s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s\n", "trace", "policy", "live MiB", "held MiB", "held/live",
-               "driver ms", "calls", "late", "waits", "malloc", "free ns", "ooms");
+        printf("%-18s %-8s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s%s\n", "trace", "policy", "live MiB", "held MiB", "held/live",
+               "driver ms", "calls", "late", "waits", "malloc", "free ns", "ooms", o.replay.modelled ? "  lost %" : "");
     for (int i = optind; i < argc; i++) {
         struct vp_trace trace;
         if (vp_trace_read(&trace, argv[i], message, sizeof message) < 0) {
@@ -228,7 +282,7 @@ int vp_tool_replay(int argc, char **argv) {
             else if (vp_engine_replay(&engine, &o.replay, o.policies[p], &trace, &result) < 0)
                 status = 1;
             else
-                (o.json ? print_json : print_row)(&result);
+                (o.json ? print_json : print_row)(&o.replay, &result);
             free(result.malloc_ns.ns);
             free(result.free_ns.ns);
             free(name);
