@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/options.h"
+#include "pool/throttle.h"
 #include "pool/waits.h"
 #include "tool/native.h"
 #include "tool/tool.h"
@@ -126,25 +127,17 @@ static void retire(void *pool, struct vp_line *line) {
     vp_pool_drop_line(pool, line);
 }
 
-/* The longest host wait for one event. */
-enum { WAIT_MOST_NS = 50000000 };
+/* The model of the replay that runs, for the pool's waits; there is one at a time. */
+static struct vp_model *waiting;
 
-/* Waits for the event, in modelled time or in that of a GPU. Where no time passes there is nothing to wait for. */
-static bool wait_host(struct run *run, struct vp_event *ev) {
-    struct vp_engine *d = run->driver;
-    CUresult res = CUDA_ERROR_NOT_READY;
-    uint64_t deadline = d->model.on || !d->cost_ns ? vp_clock_wait_ns() + WAIT_MOST_NS : 0;
-    vp_model_wait_begin(&d->model);
-    while (vp_clock_wait_ns() < deadline && (res = d->table.cuEventQuery(ev->handle)) == CUDA_ERROR_NOT_READY)
-        vp_model_wait_step(&d->model, deadline);
-    vp_model_wait_end(&d->model, res == CUDA_SUCCESS);
-    vp_event_put(&run->lines, ev);
-    return res == CUDA_SUCCESS;
+static void pause_modelled(uint64_t waited_ns) {
+    (void)waited_ns;
+    vp_model_pause(waiting);
 }
 
-/* The bytes that a replay without a lag holds stay comparable, whatever the library does by itself. */
-static int usual_waits(void) {
-    return VP_WAITS_EARLY;
+/* Without a lag no time passes, and there is nothing to wait for: what is held then stays comparable, whatever the library does by itself. */
+static int usual_waits(const struct run *run) {
+    return run->driver->model.on && run->pool.policy->host_waits ? VP_WAITS_HOST : VP_WAITS_EARLY;
 }
 
 static int allocate(struct run *run, const struct vp_trace_event *e) {
@@ -154,10 +147,9 @@ static int allocate(struct run *run, const struct vp_trace_event *e) {
         return err;
     run->line = line;
     struct vp_request req = { .asked = e->size, .line = line, .context = line->context, 
-                              .waits = vp_waits_of(vp_options()->wait, usual_waits()) };
+                              .waits = vp_waits_of(vp_options()->wait, usual_waits(run)) };
     uint64_t begin = vp_clock_ns();
-    while ((err = vp_pool_alloc(&run->pool, &req, &run->blocks[e->block])) == -EAGAIN)
-        req.impatient = !wait_host(run, req.await);
+    err = vp_throttle_alloc(&run->pool, &req, &run->blocks[e->block]);
     if (err == -EOPNOTSUPP) {
         run->result->passed_on++;
         if (!run->native.pool)
@@ -258,9 +250,6 @@ static void take_model(struct vp_model *m, struct vp_replay_result *result) {
     result->model.total_ns = m->now();
     result->model.lost_ns = vp_model_lost(m);
     result->model.lost_in_calls_ns = vp_model_lost_in_calls(m);
-    result->model.waits = m->waits;
-    result->model.fruitless = m->fruitless;
-    result->model.waited_ns = m->waited_ns;
     vp_model_finish(m);
 }
 
@@ -268,6 +257,8 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
                      struct vp_replay_result *result) {
     struct run run = { .driver = d, .result = result };
     const struct vp_pool_config config = { .handle = o->handle,
+                                           .pause = o->modelled ? pause_modelled : NULL,
+                                           .now = vp_clock_wait_ns,
                                            .split_most = vp_options()->bfc_max_split,
                                            .stitch_least = vp_options()->gmlake_fragment,
                                            .stitched_most = vp_options()->gmlake_stitched };
@@ -275,6 +266,7 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
     if (err)
         return err;
     uint64_t cost = d->cost_ns ? d->cost_ns() : 0;
+    waiting = &d->model;
     vp_lines_init(&run.lines, &d->table);
     if ((err = vp_pool_init(&run.pool, &d->table, &run.lines, 0, policy, &config)) < 0) {
         fprintf(stderr, "vpool %s: the device has no pool: %s\n", o->command, strerror(-err));

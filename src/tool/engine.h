@@ -31,7 +31,6 @@ struct vp_replay_result {
     struct {                    /* with a lag */
         uint64_t total_ns;      /* of the program, to the end of all its streams */
         uint64_t lost_ns, lost_in_calls_ns;     /* to waits of the pool's; to its driver calls */
-        uint64_t waits, fruitless, waited_ns;   /* of the host, for the pool */
     } model;
 };
 

@@ -53,8 +53,7 @@ int vp_model_begin(struct vp_model *m, const struct vp_trace *trace, uint64_t la
     m->trace = trace;
     m->lag = lag_ns;
     m->each = each_ns ? each_ns : without_times(trace) ? WORK_UNKNOWN : 0;
-    m->waits = m->fruitless = m->waited_ns = m->waiting_cost = 0;
-    m->no_waits = (struct vp_shadow){ .busy = calloc(trace->streams, sizeof(uint64_t)) };
+        m->no_waits = (struct vp_shadow){ .busy = calloc(trace->streams, sizeof(uint64_t)) };
     m->free_calls = (struct vp_shadow){ .busy = calloc(trace->streams, sizeof(uint64_t)) };
     m->on = m->no_waits.busy && m->free_calls.busy;
     if (m->on) {
@@ -113,9 +112,8 @@ static uint64_t kernel_ns(const struct vp_model *m, size_t i) {
 /* Driver calls take their time with or without waits; but not those that a wait is made of. */
 static void shadow_calls(struct vp_model *m) {
     uint64_t cost = m->cost();
-    m->no_waits.now += cost - m->cost_seen - m->waiting_cost;
+    m->no_waits.now += cost - m->cost_seen;
     m->cost_seen = cost;
-    m->waiting_cost = 0;
 }
 
 void vp_model_after(struct vp_model *m, size_t i, CUstream stream) {
@@ -141,30 +139,12 @@ void vp_model_end(struct vp_model *m) {
 
 /* ---- waits of the pool's ---- */
 
-void vp_model_wait_begin(struct vp_model *m) {
-    if (!m->on)
-        return;
-    m->begun = m->now();
-    m->waits++;
-    m->waiting_cost -= m->cost();
-}
+/* How often a waiting host looks. */
+enum { LOOK_NS = 50000 };
 
-void vp_model_wait_step(struct vp_model *m, uint64_t deadline) {
-    if (!m->on)
-        return;
+void vp_model_pause(struct vp_model *m) {
     uint64_t next = m->next_completion(), now = m->now();
-    if (next > deadline)
-        next = deadline;
-    if (next > now)
-        m->advance(next - now);
-}
-
-void vp_model_wait_end(struct vp_model *m, bool fruitful) {
-    if (!m->on)
-        return;
-    m->waiting_cost += m->cost();
-    m->waited_ns += m->now() - m->begun;
-    m->fruitless += !fruitful;
+    m->advance(next > now && next - now < LOOK_NS ? next - now : LOOK_NS);
 }
 
 uint64_t vp_model_lost(const struct vp_model *m) {

@@ -35,8 +35,7 @@ struct vp_model {
     const struct vp_trace *trace;
     uint64_t each;              /* ns of work for each event; 0: as the trace says */
     struct vp_shadow no_waits, free_calls;
-    uint64_t cost_seen, begun, waiting_cost;
-    uint64_t waits, fruitless, waited_ns;
+    uint64_t cost_seen;
 };
 
 /* Finds what it needs in the simulator. -ENOSYS: that is an older one. */
@@ -54,10 +53,8 @@ void vp_model_after(struct vp_model *model, size_t i, CUstream stream);
 /* After the last one: waits for the GPU. */
 void vp_model_end(struct vp_model *model);
 
-/* A host wait of the pool's begins; each step goes on until some stream has got on, or until `deadline`; then it is over. */
-void vp_model_wait_begin(struct vp_model *model);
-void vp_model_wait_step(struct vp_model *model, uint64_t deadline);
-void vp_model_wait_end(struct vp_model *model, bool fruitful);
+/* The host waits for the pool, and looks again in a moment. */
+void vp_model_pause(struct vp_model *model);
 
 /* What the waits lost, on the GPU and on the host; and what the driver calls did beside that. Nanoseconds. */
 uint64_t vp_model_lost(const struct vp_model *model);

@@ -61,9 +61,9 @@ static void json_model(struct vp_json *j, const struct vp_replay_options *o, con
     vp_json_double(j, "modelled_us", (double)r->model.total_ns / 1e3);
     vp_json_double(j, "lost_us", (double)r->model.lost_ns / 1e3);
     vp_json_double(j, "lost_in_calls_us", (double)r->model.lost_in_calls_ns / 1e3);
-    vp_json_u64(j, "waits_host", r->model.waits);
-    vp_json_double(j, "waits_host_us", (double)r->model.waited_ns / 1e3);
-    vp_json_u64(j, "waits_fruitless", r->model.fruitless);
+    vp_json_u64(j, "waits_host", r->pool.waits_host);
+    vp_json_double(j, "waits_host_us", (double)r->pool.host_wait_ns / 1e3);
+    vp_json_u64(j, "waits_fruitless", r->pool.waits_fruitless);
 }
 
 static void print_json(const struct vp_replay_options *o, struct vp_replay_result *r) {
