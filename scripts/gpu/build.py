@@ -19,6 +19,7 @@ PROGRAMS = [
     ("stress", "stress.cu", "static"),
     ("planted", "planted.cu", "static"),
     ("peers", "peers.cu", "static"),
+    ("gather", "gather.cu", "static"),
     ("libraries", "libraries.cu", "shared", "cublas", "cufft", "cusolver", "curand"),
 ]
 

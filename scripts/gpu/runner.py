@@ -75,7 +75,7 @@ class Runner:
         base = os.path.join(self.work, f"run-{self.count}")
         added = dict(env or {})
         if preload:
-            added |= {"LD_PRELOAD": self.library, "VPOOL_STATS": base + ".stats.%p"}
+            added = {"LD_PRELOAD": self.library, "VPOOL_STATS": base + ".stats.%p"} | added
         whole = {name: value for name, value in os.environ.items() if not name.startswith(FORGOTTEN)}
         whole.setdefault("CUDA_VISIBLE_DEVICES", "0")
         whole |= {"PYTHONUNBUFFERED": "1"} | added
