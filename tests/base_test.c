@@ -1,6 +1,7 @@
 /* Lists, slabs and maps. */
 #include <criterion/criterion.h>
 
+#include "base/bits.h"
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/map.h"
@@ -320,4 +321,45 @@ Test(clock, a_counter_that_jumps_is_found_out)
             cr_assert_geq(now + 5000000, before);
         }
     }
+}
+
+/* ---- bits ---- */
+
+Test(bits, find_the_largest_member_not_above)
+{
+    enum { COUNT = 300000 };
+    uint64_t *mem = calloc(1, vp_bits_bytes(COUNT));
+    bool *has = calloc(COUNT, sizeof *has);
+    struct vp_bits b;
+    cr_assert(mem && has);
+    vp_bits_init(&b, COUNT, mem);
+    srand(1);
+    for (int round = 0; round < 20000; round++) {
+        size_t i = (size_t)rand() % (round % 3 ? COUNT : 200), at = (size_t)rand() % COUNT, is = at;
+        bool add = rand() % 4 == 0;
+        (add ? vp_bits_add : vp_bits_remove)(&b, i);
+        has[i] = add;
+        cr_assert_eq(vp_bits_has(&b, i), add);
+        while (is != SIZE_MAX && !has[is])
+            is--;
+        cr_assert_eq(vp_bits_at_most(&b, at), is);
+    }
+    free(mem);
+    free(has);
+}
+
+Test(bits, of_one_word_and_of_full_ones)
+{
+    uint64_t mem[70] = { 0 };
+    struct vp_bits b;
+    cr_assert(vp_bits_bytes(64) == 8 && vp_bits_bytes(65) == 24 && vp_bits_bytes(4096) == 65 * 8);
+    vp_bits_init(&b, 4096, mem);
+    cr_assert_eq(vp_bits_at_most(&b, 4095), SIZE_MAX);
+    vp_bits_add(&b, 0);
+    for (size_t i = 0; i < 4096; i++)
+        cr_assert_eq(vp_bits_at_most(&b, i), 0);
+    for (size_t i = 1; i < 4096; i++)
+        vp_bits_add(&b, i);
+    for (size_t i = 0; i < 4096; i++)
+        cr_assert_eq(vp_bits_at_most(&b, i), i);
 }

@@ -19,6 +19,7 @@
 #ifndef VP_POOL_H
 #define VP_POOL_H
 
+#include "base/bits.h"
 #include "base/list.h"
 #include "base/slab.h"
 #include "base/table.h"
@@ -138,6 +139,8 @@ struct vp_space {
     struct vp_list regions;     /* of vp_region.va; owned */
     struct vp_list holes;       /* of vp_region.holes */
     struct vp_page *pages;      /* one for each granule; anonymous memory */
+    struct vp_bits begins;      /* pages in which a region begins */
+    size_t mem_bytes;           /* from `pages` on: all that describes the space, this struct included */
     struct vp_list link;        /* vp_pool.spaces */
 };
 

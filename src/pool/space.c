@@ -1,6 +1,6 @@
 /*
  * Regions. Each space is an address-ordered list of them; a page table with one entry a granule finds the region of an address (the first that
- * begins in the page, or by going back) and the mapping at it.
+ * begins in the page, or in the last page before in which one does) and the mapping at it.
  */
 #include "policy/policy.h"
 
@@ -41,12 +41,10 @@ struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_space *s = vp_space_of(pool, addr);
     if (!s)
         return NULL;
-    struct vp_page *page = vp_space_page(pool, s, addr);
-    if (!page->first || page->first->addr > addr)
-        do
-            page--;
-        while (!page->first);
-    struct vp_region *r = page->first;
+    size_t page = (addr - s->base) / pool->granularity;
+    struct vp_region *r = s->pages[page].first;
+    if (!r || r->addr > addr)
+        r = s->pages[vp_bits_at_most(&s->begins, page - 1)].first;
     while (vp_region_end(r) <= addr)
         r = vp_region_next(r);
     return r;
@@ -57,6 +55,8 @@ struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr) {
 static void region_enter(struct vp_pool *pool, struct vp_region *r, struct vp_list *after) {
     struct vp_page *page = vp_space_page(pool, r->space, r->addr);
     vp_list_insert(after, &r->va);
+    if (!page->first)
+        vp_bits_add(&r->space->begins, (size_t)(page - r->space->pages));
     if (!page->first || page->first->addr > r->addr)
         page->first = r;
 }
@@ -66,6 +66,8 @@ static void region_leave(struct vp_pool *pool, struct vp_region *r) {
     if (page->first == r) {
         struct vp_region *next = vp_region_next(r);
         page->first = next && vp_space_page(pool, r->space, next->addr) == page ? next : NULL;
+        if (!page->first)
+            vp_bits_remove(&r->space->begins, (size_t)(page - r->space->pages));
     }
     vp_list_remove(&r->va);
     vp_slab_free(&pool->region_slab, r);
@@ -75,13 +77,15 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
     int err = vp_slab_reserve(&pool->region_slab, 2);
     if (err)
         return err;
-    size_t table = vp_round_up(size / pool->granularity * sizeof(struct vp_page) + sizeof(struct vp_space), 4096);
+    size_t count = size / pool->granularity, pages = count * sizeof(struct vp_page);
+    size_t table = vp_round_up(pages + vp_bits_bytes(count) + sizeof(struct vp_space), 4096);
     char *mem = mmap(NULL, table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mem == MAP_FAILED)
         return -ENOMEM;
     struct vp_space *s = (struct vp_space *)(void *)(mem + table - sizeof(struct vp_space));
-    *s = (struct vp_space){ .base = base, .size = size, .zone = zone, .pages = (struct vp_page *)(void *)mem,
+    *s = (struct vp_space){ .base = base, .size = size, .zone = zone, .pages = (struct vp_page *)(void *)mem, .mem_bytes = table,
                             .reserved = reserved_size > 0, .reserved_size = reserved_size };
+    vp_bits_init(&s->begins, count, (uint64_t *)(void *)(mem + pages));
     vp_list_init(&s->regions);
     vp_list_init(&s->holes);
     vp_list_append(&pool->spaces, &s->link);
@@ -97,7 +101,7 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
 
 void vp_space_free(struct vp_pool *pool, struct vp_space *s) {
     vp_list_remove(&s->link);
-    munmap(s->pages, vp_round_up(s->size / pool->granularity * sizeof(struct vp_page) + sizeof(struct vp_space), 4096));
+    munmap(s->pages, s->mem_bytes);
 }
 
 /* ---- pieces ---- */
