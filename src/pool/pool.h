@@ -108,6 +108,7 @@ struct vp_mapping {
     CUdeviceptr addr;
     struct vp_chunk *chunk;
     struct vp_mapping *next;    /* of its chunk */
+    struct vp_list zombie;      /* vp_pool.zombies, while it is neither current nor home; else linked to itself */
 };
 
 struct vp_chunk {
@@ -218,7 +219,11 @@ struct vp_pool {
     uint64_t peers;             /* devices that may access, one bit each; the own device is not among them */
 
     struct vp_list spaces;      /* of vp_space.link; owned */
+    struct vp_space **by_base;  /* the same, `space_count` of them in address order, with room for `space_room` */
+    size_t space_count, space_room;
+    size_t space_bytes;         /* of all spaces together */
     struct vp_list chunks;      /* of vp_chunk.link; owned */
+    struct vp_list zombies;     /* of vp_mapping.zombie: all that may be reaped, whoever remembers the place, the one left longest ago first */
     struct vp_table live;       /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list line_indexes;
