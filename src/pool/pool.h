@@ -322,6 +322,8 @@ const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr 
 
 /* The program waited for a stream on the host (NULL: for the device): what that had freed and is over by now may be taken by strict requests. */
 void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line);
+/* Is any chunk wholly free? If it is not idle, it will be once work on it has ended. */
+bool vp_pool_shrinkable(const struct vp_pool *pool);
 /* Gives idle chunks back to the device until at most `keep` bytes are held or nothing idle is left. Returns the bytes given back. */
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep);
 /* Peer access for every mapping, present and future: `peers` and no others. 0, -ENOMEM or -EIO with nothing changed. */

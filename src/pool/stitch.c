@@ -241,6 +241,16 @@ bool vp_chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk) {
     return true;
 }
 
+bool vp_pool_shrinkable(const struct vp_pool *pool) {
+    const struct vp_chunk *chunk;
+    vp_list_each(chunk, &pool->chunks, link) {
+        const struct vp_region *r = vp_region_at(pool, chunk->current->addr);
+        if (r->state == VP_FREE && vp_region_end(r) >= chunk->current->addr + chunk->size)
+            return true;
+    }
+    return false;
+}
+
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     const struct vp_request anyone = { 0 };
     size_t before = pool->stats.held_bytes;
