@@ -17,6 +17,9 @@ static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out)
     struct sim_context *context = sim_current(&why);
     if (!context)
         return why;
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     size_t phys = sim_block_phys(bytes);
     if (!sim_phys_take(context->device, phys))
         return CUDA_ERROR_OUT_OF_MEMORY;
