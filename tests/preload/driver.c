@@ -445,6 +445,7 @@ static void others_failures_wait_for_work_that_ends(void)
         CHECK_OK(cuMemAlloc(&idle, 8 * MIB));
         CHECK_OK(cuMemAlloc(&busy, 48 * MIB));
         CHECK_OK(cuMemFree(idle));
+        CHECK_OK(cuCtxSynchronize());
         hold(held);
         CHECK_OK(cuMemsetD8Async(busy, 1, MIB, held));
         CHECK_OK(cuMemFree(busy));
