@@ -112,12 +112,24 @@ static inline CUstream vp_door_per_thread(CUstream stream)
 }
 
 /*
- * True if a native call that ended with `res` is worth a second try, after the pools have given back what lay
- * idle.
+ * True if a native call that ended with `res` is worth another try, after the pools have given back what lay
+ * idle, or what work that has now ended was done with.
  */
-static inline bool vp_door_try_again(bool ours, CUresult res)
+static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *relief)
 {
-    return ours && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve();
+    return ours && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief);
 }
+
+/* The result of a native call that may want memory of the device, tried again for as long as that may help. */
+#define VP_TRIED(ours, call)                                                                               \
+    ({                                                                                                     \
+        bool ours_ = (ours);                                                                               \
+        struct vp_relief relief_ = {0};                                                                    \
+        CUresult res_;                                                                                     \
+        do                                                                                                 \
+            res_ = (call);                                                                                 \
+        while (vp_door_try_again(ours_, res_, &relief_));                                                  \
+        res_;                                                                                              \
+    })
 
 #endif

@@ -6,12 +6,12 @@
  */
 #include "doors.h"
 
-/* A call passed on to CUDA ended with `res`: counts it; true if it should be tried once more. */
-static bool passed_on(bool ours, enum vp_passed call, CUresult res)
+/* Counts a call that is passed on to CUDA. True: it is one of the program's. */
+static bool passed_on(bool ours, enum vp_passed call)
 {
     if (ours)
         vp_api_passed(call);
-    return vp_door_try_again(ours, res);
+    return ours;
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
@@ -20,9 +20,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
     bool ours = vp_door_enter();
 
     if (!ours || (!vp_door_take_told(size, &res) && !vp_api_alloc(ptr, size, &res))) {
-        res = VP_REAL(cuMemAlloc_v2)(ptr, size);
-        if (passed_on(ours, VP_PASSED_cuMemAlloc, res))
-            res = VP_REAL(cuMemAlloc_v2)(ptr, size);
+        res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAlloc), VP_REAL(cuMemAlloc_v2)(ptr, size));
     }
     vp_door_leave();
     return res;
@@ -35,9 +33,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_
     bool ours = vp_door_enter();
 
     if (!ours || !vp_api_alloc_pitch(ptr, pitch, width, height, element, &res)) {
-        res = VP_REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element);
-        if (passed_on(ours, VP_PASSED_cuMemAllocPitch, res))
-            res = VP_REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element);
+        res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocPitch),
+                       VP_REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element));
     }
     vp_door_leave();
     return res;
@@ -50,7 +47,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
 
     if (!ours || !vp_api_free(ptr, &res)) {
         res = VP_REAL(cuMemFree_v2)(ptr);
-        passed_on(ours, VP_PASSED_cuMemFree, CUDA_SUCCESS);
+        passed_on(ours, VP_PASSED_cuMemFree);
     }
     vp_door_leave();
     return res;
@@ -62,9 +59,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
     bool ours = vp_door_enter();
 
     if (!ours || (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, NULL, stream, &res))) {
-        res = VP_REAL(cuMemAllocAsync)(ptr, size, stream);
-        if (passed_on(ours, VP_PASSED_cuMemAllocAsync, res))
-            res = VP_REAL(cuMemAllocAsync)(ptr, size, stream);
+        res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocAsync),
+                       VP_REAL(cuMemAllocAsync)(ptr, size, stream));
     }
     vp_door_leave();
     return res;
@@ -83,9 +79,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t size, CUmemoryPool poo
     /* Without a pool this is an error in CUDA, while NULL means the current pool to vp_api_alloc_async(). */
     if (!ours || !pool ||
         (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, pool, stream, &res))) {
-        res = VP_REAL(cuMemAllocFromPoolAsync)(ptr, size, pool, stream);
-        if (passed_on(ours, VP_PASSED_cuMemAllocFromPoolAsync, res))
-            res = VP_REAL(cuMemAllocFromPoolAsync)(ptr, size, pool, stream);
+        res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocFromPoolAsync),
+                       VP_REAL(cuMemAllocFromPoolAsync)(ptr, size, pool, stream));
     }
     vp_door_leave();
     return res;
@@ -103,7 +98,7 @@ CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 
     if (!ours || !vp_api_free_async(ptr, stream, &res)) {
         res = VP_REAL(cuMemFreeAsync)(ptr, stream);
-        passed_on(ours, VP_PASSED_cuMemFreeAsync, CUDA_SUCCESS);
+        passed_on(ours, VP_PASSED_cuMemFreeAsync);
     }
     vp_door_leave();
     return res;
@@ -209,7 +204,7 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemPoolCreate)(pool, props);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuMemPoolCreate)(pool, props));
 
     if (ours && res == CUDA_SUCCESS && !vp_api_pool_created(*pool, props))
         vp_api_passed(VP_PASSED_cuMemPoolCreate);

@@ -29,7 +29,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned
     bool ours = vp_door_enter();
 
     if (!ours || !vp_api_ipc_open(ptr, &handle, flags, &res))
-        res = VP_REAL(cuIpcOpenMemHandle_v2)(ptr, handle, flags);
+        res = VP_TRIED(ours, VP_REAL(cuIpcOpenMemHandle_v2)(ptr, handle, flags));
     return opened(ours, res);
 }
 
@@ -39,7 +39,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned in
     bool ours = vp_door_enter();
 
     if (!ours || !vp_api_ipc_open(ptr, &handle, flags, &res))
-        res = VP_REAL(cuIpcOpenMemHandle)(ptr, handle, flags);
+        res = VP_TRIED(ours, VP_REAL(cuIpcOpenMemHandle)(ptr, handle, flags));
     return opened(ours, res);
 }
 

@@ -14,8 +14,8 @@
  * are symbols of their own.
  */
 
-/* Served from the pool, or told to it: doors_driver.c, doors_ipc.c, doors_others.c,
- * doors_state.c, doors_sync.c. */
+/* Served from the pool, or told to it, or tried again when memory was short: doors_code.c, doors_driver.c,
+ * doors_ipc.c, doors_others.c, doors_state.c, doors_sync.c. */
 #define VP_DOORS_SERVED(X)                                                                                 \
     X(cuMemAlloc_v2, cuMemAlloc_v2)                                                                        \
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2)                                                              \
@@ -36,6 +36,21 @@
     X(cuArrayCreate_v2, cuArrayCreate_v2)                                                                  \
     X(cuArray3DCreate_v2, cuArray3DCreate_v2)                                                              \
     X(cuMipmappedArrayCreate, cuMipmappedArrayCreate)                                                      \
+    X(cuModuleLoad, cuModuleLoad)                                                                          \
+    X(cuModuleLoadData, cuModuleLoadData)                                                                  \
+    X(cuModuleLoadDataEx, cuModuleLoadDataEx)                                                              \
+    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary)                                                        \
+    X(cuModuleGetFunction, cuModuleGetFunction)                                                            \
+    X(cuModuleGetGlobal_v2, cuModuleGetGlobal_v2)                                                          \
+    X(cuLibraryLoadData, cuLibraryLoadData)                                                                \
+    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile)                                                        \
+    X(cuLibraryGetModule, cuLibraryGetModule)                                                              \
+    X(cuLibraryGetGlobal, cuLibraryGetGlobal)                                                              \
+    X(cuLibraryGetManaged, cuLibraryGetManaged)                                                            \
+    X(cuKernelGetFunction, cuKernelGetFunction)                                                            \
+    X(cuFuncLoad, cuFuncLoad)                                                                              \
+    X(cuCtxSetLimit, cuCtxSetLimit)                                                                        \
+    X(cuGreenCtxCreate, cuGreenCtxCreate)                                                                  \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                            \
     X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams)                                          \
     X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams)                                     \

@@ -46,7 +46,8 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_ME
 {
     bool ours = vp_door_enter();
 
-    return tied(ours, VP_REAL(cuImportExternalMemory)(memory, desc), "external memory imported");
+    return tied(ours, VP_TRIED(ours, VP_REAL(cuImportExternalMemory)(memory, desc)),
+                "external memory imported");
 }
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *semaphore,

@@ -1,6 +1,14 @@
 /*
  * Doors of the driver: memory that is none of ours. Whoever asks for it gets CUDA's own; but when it runs
- * out, what we keep idle may be what is missing: it is given back, and the call made once more.
+ * out, what we keep may be what is missing: it is given back, waited for if need be, and the call made again
+ * (VP_TRIED). So it is at every door of a call that takes memory of the device, here and in other files.
+ *
+ * No doors for that have: what takes a few bytes of memory that the driver has already (events, texture and
+ * surface objects); what maps memory that exists, which takes page tables (cuMemMap, cuMemSetAccess,
+ * cuExternalMemoryGetMapped*, cuGraphicsMapResources, imported handles and pools); copies and memsets, which
+ * stage in the host's memory; and launches of kernels. A launch may load the kernel's code or make room for
+ * its local memory, but CUDA does not promise that one which fails has queued nothing, and it is no call to
+ * lengthen. Whoever loads lazily and runs short calls cuFuncLoad or asks for the function first.
  *
  * Handles that the program makes itself (cuMemCreate) are counted besides, so that the statistics can say
  * whose the device's memory is.
@@ -11,10 +19,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
                      unsigned long long flags)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemCreate)(handle, size, prop, flags);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuMemCreate)(handle, size, prop, flags));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuMemCreate)(handle, size, prop, flags);
     /* Memory of the host has no device. */
     if (ours && res == CUDA_SUCCESS && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
         vp_api_other_created(prop->location.id, *handle, size);
@@ -67,10 +73,8 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemAllocManaged)(ptr, size, flags);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuMemAllocManaged)(ptr, size, flags));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuMemAllocManaged)(ptr, size, flags);
     vp_door_leave();
     return res;
 }
@@ -78,10 +82,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
 CUresult cuMemAllocHost_v2(void **ptr, size_t size)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemAllocHost_v2)(ptr, size);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuMemAllocHost_v2)(ptr, size));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuMemAllocHost_v2)(ptr, size);
     vp_door_leave();
     return res;
 }
@@ -89,10 +91,8 @@ CUresult cuMemAllocHost_v2(void **ptr, size_t size)
 CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemHostAlloc)(ptr, size, flags);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuMemHostAlloc)(ptr, size, flags));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuMemHostAlloc)(ptr, size, flags);
     vp_door_leave();
     return res;
 }
@@ -100,10 +100,8 @@ CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
 CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMemHostRegister_v2)(ptr, size, flags);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuMemHostRegister_v2)(ptr, size, flags));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuMemHostRegister_v2)(ptr, size, flags);
     vp_door_leave();
     return res;
 }
@@ -111,10 +109,8 @@ CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuArrayCreate_v2)(array, desc);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuArrayCreate_v2)(array, desc));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuArrayCreate_v2)(array, desc);
     vp_door_leave();
     return res;
 }
@@ -122,10 +118,8 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc)
 CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuArray3DCreate_v2)(array, desc);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuArray3DCreate_v2)(array, desc));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuArray3DCreate_v2)(array, desc);
     vp_door_leave();
     return res;
 }
@@ -134,23 +128,22 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
                                 unsigned int levels)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuMipmappedArrayCreate)(array, desc, levels);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuMipmappedArrayCreate)(array, desc, levels));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuMipmappedArrayCreate)(array, desc, levels);
     vp_door_leave();
     return res;
 }
 
-/* A graph that allocates gets its memory when it is made or launched. A launch that fails has queued nothing. */
+/*
+ * A graph that allocates gets its memory when it is made, uploaded or launched: in one piece, before any of it is
+ * queued.
+ */
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags);
     vp_door_leave();
     return res;
 }
@@ -159,10 +152,8 @@ static CUresult instantiate(__typeof__(&cuGraphInstantiateWithParams) real, CUgr
                             CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
     bool ours = vp_door_enter();
-    CUresult res = real(exec, graph, params);
+    CUresult res = VP_TRIED(ours, real(exec, graph, params));
 
-    if (vp_door_try_again(ours, res))
-        res = real(exec, graph, params);
     vp_door_leave();
     return res;
 }
@@ -182,10 +173,8 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuGraphUpload)(exec, stream);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuGraphUpload)(exec, stream));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuGraphUpload)(exec, stream);
     vp_door_leave();
     return res;
 }
@@ -198,10 +187,8 @@ CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuGraphLaunch)(exec, stream);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuGraphLaunch)(exec, stream));
 
-    if (vp_door_try_again(ours, res))
-        res = VP_REAL(cuGraphLaunch)(exec, stream);
     vp_door_leave();
     return res;
 }

@@ -7,7 +7,7 @@
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuStreamCreate)(stream, flags);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuStreamCreate)(stream, flags));
 
     if (ours && res == CUDA_SUCCESS)
         vp_api_stream_created(*stream);
@@ -18,7 +18,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuStreamCreateWithPriority)(stream, flags, priority);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuStreamCreateWithPriority)(stream, flags, priority));
 
     if (ours && res == CUDA_SUCCESS)
         vp_api_stream_created(*stream);
@@ -29,7 +29,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuGreenCtxStreamCreate)(stream, context, flags, priority);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuGreenCtxStreamCreate)(stream, context, flags, priority));
 
     if (ours && res == CUDA_SUCCESS)
         vp_api_stream_created(*stream);
@@ -143,7 +143,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
     bool ours = vp_door_enter();
 
-    return created(ours, VP_REAL(cuCtxCreate_v2)(context, flags, device), context, false);
+    return created(ours, VP_TRIED(ours, VP_REAL(cuCtxCreate_v2)(context, flags, device)), context, false);
 }
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
@@ -151,21 +151,24 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int cou
 {
     bool ours = vp_door_enter();
 
-    return created(ours, VP_REAL(cuCtxCreate_v3)(context, params, count, flags, device), context, false);
+    return created(ours, VP_TRIED(ours, VP_REAL(cuCtxCreate_v3)(context, params, count, flags, device)), context,
+                   false);
 }
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device)
 {
     bool ours = vp_door_enter();
 
-    return created(ours, VP_REAL(cuCtxCreate_v4)(context, params, flags, device), context, false);
+    return created(ours, VP_TRIED(ours, VP_REAL(cuCtxCreate_v4)(context, params, flags, device)), context,
+                   false);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     bool ours = vp_door_enter();
 
-    return created(ours, VP_REAL(cuDevicePrimaryCtxRetain)(context, device), context, true);
+    return created(ours, VP_TRIED(ours, VP_REAL(cuDevicePrimaryCtxRetain)(context, device)), context,
+                   true);
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context)
@@ -257,7 +260,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device)
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuCtxEnablePeerAccess)(peer, flags);
+    CUresult res = VP_TRIED(ours, VP_REAL(cuCtxEnablePeerAccess)(peer, flags));
 
     if (ours && res == CUDA_SUCCESS && (res = vp_api_peer_enabled(peer)) != CUDA_SUCCESS)
         VP_REAL(cuCtxDisablePeerAccess)(peer);

@@ -307,6 +307,56 @@ Test(api, relieve_gives_idle_memory_to_others)
     door_close();
 }
 
+static void *release_later(void *stream)
+{
+    /* The pool asks what has completed: it waits. */
+    for (unsigned long asked = vp_sim_calls("cuEventQuery"); vp_sim_calls("cuEventQuery") < asked + 20;)
+        sched_yield();
+    vp_sim_release(stream);
+    return NULL;
+}
+
+/* What is pending is waited for when nothing is idle, each time for what is missing, and not after it is gone. */
+Test(api, relieve_waits_for_what_is_pending)
+{
+    struct vp_relief relief = { 0 };
+    pthread_t thread;
+
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_malloc(8 * MiB), b = door_malloc(40 * MiB);
+    cu_ok(door_free(a));
+    vp_sim_hold(s);
+    cu_ok(cuMemsetD8Async(b, 1, MiB, s));
+    cu_ok(door_free(b));
+    cr_assert(vp_api_relieve_more(&relief), "8 MiB are idle");
+    cr_assert_eq(vp_sim_used_vmm(0), 40 * MiB);
+    cr_assert(!pthread_create(&thread, NULL, release_later, s));
+    cr_assert(vp_api_relieve_more(&relief), "40 MiB are, after a wait");
+    cr_assert_eq(vp_sim_used_vmm(0), 0);
+    cr_assert(!vp_api_relieve_more(&relief));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+/* The calling thread may be the one that captures: it does not wait for the end of that for long, and takes no barrier. */
+Test(api, relieve_outlives_no_capture)
+{
+    struct vp_relief relief = { 0 };
+
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_malloc(8 * MiB);
+    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cu_ok(door_free(a));
+    cr_assert(!vp_api_relieve_more(&relief), "nobody knows yet whether work on it is over");
+    cu_ok(door_capture_end(s));
+    relief = (struct vp_relief){ 0 };
+    cr_assert(vp_api_relieve_more(&relief));
+    cr_assert_eq(vp_sim_used_vmm(0), 0);
+    door_close();
+}
+
 /* ---- questions ---- */
 
 Test(api, free_memory_counts_what_the_pool_holds_idle)

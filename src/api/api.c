@@ -450,17 +450,6 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
     return served;
 }
 
-bool vp_api_relieve(void) {
-    size_t given = 0;
-    if (!vp_enter())
-        return false;
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev])
-            given += vp_pool_trim(vp_state.pools[dev], 0);
-    vp_leave();
-    return given > 0;
-}
-
 void vp_api_passed(enum vp_passed call) {
     atomic_fetch_add_explicit(&vp_state.passed[call], 1, memory_order_relaxed);
 }

@@ -44,11 +44,20 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res);
 bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream, CUresult *res);
 bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res);
 
-/*
- * A native call of anyone failed with out of memory: gives idle memory of every pool back. True if anything was given back, so that
- * the call is worth trying once more. The door calls this for calls which it passed on.
- */
+/* Gives idle memory of every pool back. True if there was any. */
 bool vp_api_relieve(void);
+
+/* The tries of one call; zero at first. */
+struct vp_relief {
+    uint64_t begin, serial;     /* when it first failed, and what was pending when it first waited */
+    bool waited;
+};
+
+/*
+ * A native call of anyone failed with out of memory: gives idle memory of every pool back, and where there is none, waits for pending work that would free some. True
+ * if anything was given back, so that the call is worth trying once more. The door calls this for calls which it passed on, after each failure.
+ */
+bool vp_api_relieve_more(struct vp_relief *relief);
 
 /*
  * Physical memory that others made by cuMemCreate, for the statistics: after a creation on a device; after a reference was added by

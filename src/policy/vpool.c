@@ -308,7 +308,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
         return err;
     }
     vp_kept_add(pool, site.begin, req->size);
-    vp_kept_limit(pool);
+    vp_kept_limit(pool, old + fresh);
     return vp_fit_take(pool, (struct vp_fit){ vp_region_at(pool, site.begin), site.begin }, req, out);
 }
 

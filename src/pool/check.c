@@ -112,6 +112,10 @@ static void check_tree(struct walk *w, const struct vp_index *index, size_t *cou
 
 static void check_spaces(struct walk *w) {
     const struct vp_space *s;
+    size_t spaces = 0;
+    for (size_t i = 1; i < w->pool->space_count; i++)
+        if (w->pool->by_base[i]->base < w->pool->by_base[i - 1]->base + w->pool->by_base[i - 1]->size)
+            breach(w, "spaces lie apart, and are in address order", NULL);
     vp_list_each(s, &w->pool->spaces, link) {
         const struct vp_region *r, *last = NULL;
         size_t holes = w->holes, listed = 0;
@@ -130,13 +134,42 @@ static void check_spaces(struct walk *w) {
         }
         if (w->holes - holes != listed)
             breach(w, "every hole is listed", NULL);
+        if (vp_space_of(w->pool, s->base) != s || vp_space_of(w->pool, s->base + s->size - 1) != s)
+            breach(w, "a space is found by its addresses", NULL);
+        spaces++;
     }
+    if (spaces != w->pool->space_count)
+        breach(w, "every space is found by its addresses", NULL);
+}
+
+/* What may be reaped is listed, so that no old mapping is ever out of reach. */
+static void check_zombies(struct walk *w, size_t count) {
+    const struct vp_mapping *m;
+    vp_list_each(m, &w->pool->zombies, zombie) {
+        if (m == m->chunk->current || m == m->chunk->home)
+            breach(w, "a mapping that may be reaped is neither current nor a home", NULL);
+        count--;
+    }
+    if (count)
+        breach(w, "every mapping that may be reaped is listed once", NULL);
+}
+
+static void check_places(struct walk *w) {
+    struct vp_kept *k;
+    size_t used = 0;
+    vp_list_each(k, &w->pool->kept_used, used)
+        used++;
+    for (int z = 0; z < VP_ZONES; z++)
+        for (k = RB_MIN(vp_kept_tree, (struct vp_kept_tree *)&w->pool->kept[z]); k; k = RB_NEXT(vp_kept_tree, &w->pool->kept[z], k))
+            used--;
+    if (used || w->pool->kept_count > VP_KEPT_MOST)
+        breach(w, "places are found by size and by use, and are not too many", NULL);
 }
 
 static void check_chunks(struct walk *w) {
     const struct vp_chunk *c;
     const struct vp_mapping *m;
-    size_t held = 0, mappings = 0, away = 0, exported = 0;
+    size_t held = 0, mappings = 0, away = 0, exported = 0, zombies = 0;
     vp_list_each(c, &w->pool->chunks, link) {
         bool found = false, home = false;
         held += c->size;
@@ -144,6 +177,7 @@ static void check_chunks(struct walk *w) {
         exported += c->exported;
         for (m = c->mappings; m; m = m->next) {
             mappings++;
+            zombies += m != c->current && m != c->home;
             found |= m == c->current;
             home |= m == c->home;
             if (m->chunk != c || vp_mapping_at(w->pool, m->addr) != m ||
@@ -155,6 +189,7 @@ static void check_chunks(struct walk *w) {
         if (!found || !home)
             breach(w, "a chunk has one current mapping, and a home", NULL);
     }
+    check_zombies(w, zombies);
     if (exported != w->pool->exported)
         breach(w, "exported chunks are counted", NULL);
     if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings || away != w->pool->away)
@@ -167,6 +202,7 @@ bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
     size_t filed = 0;
     check_spaces(&w);
     check_chunks(&w);
+    check_places(&w);
     for (int z = 0; z < VP_ZONES; z++) {
         check_tree(&w, &pool->met[z], &filed);
         check_tree(&w, &pool->mixed[z], &filed);

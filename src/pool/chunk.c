@@ -135,6 +135,7 @@ int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdev
         *m = (struct vp_mapping){ .addr = end, .chunk = chunks[i] };
         m->next = chunks[i]->mappings;
         chunks[i]->mappings = m;
+        vp_list_append(&pool->zombies, &m->zombie);
         set_pages(pool, end, chunks[i]->size, m);
         end += chunks[i]->size;
         out[i] = m;
@@ -157,6 +158,7 @@ int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
     while (*link != m)
         link = &(*link)->next;
     *link = m->next;
+    vp_list_remove(&m->zombie);
     vp_slab_free(&pool->mapping_slab, m);
     pool->mappings--;
     return 0;

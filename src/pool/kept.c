@@ -32,9 +32,15 @@ enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
 /*
  * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and
  * cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a chunk to come round:
- * with 8, half of its driver time went into building again what had been reaped. Places are hints of some 80 bytes each.
+ * with 8, half of its driver time went into building again what had been reaped.
  */
-enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096, KEPT_MOST = 16384 };
+enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096 };
+
+/*
+ * Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work on them may not be over, and then they are
+ * passed by; but once it is, an excess goes away as fast as it came. A range costs the driver some 25 microseconds a mapping, and a look far less than one.
+ */
+enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
 
 int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b) {
     if (a->size != b->size)
@@ -55,14 +61,6 @@ static void kept_remove(struct vp_pool *pool, struct vp_kept *k) {
     pool->kept_count--;
 }
 
-/* Forgets the least recently used place, and reaps what is mapped there and current elsewhere. */
-static void kept_reap(struct vp_pool *pool) {
-    struct vp_kept *k = vp_container_of(pool->kept_used.next, struct vp_kept, used);
-    CUdeviceptr addr = k->addr, end = k->addr + k->size;
-    kept_remove(pool, k);
-    vp_stitch_reap(pool, addr, end, false);
-}
-
 void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_kept *k = vp_slab_alloc(&pool->kept_slab);
     /* To forget a place for want of memory costs time later, nothing else. */
@@ -71,8 +69,8 @@ void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     *k = (struct vp_kept){ .addr = addr, .size = size, .serial = ++pool->kept_serial, .zone = vp_space_of(pool, addr)->zone };
     RB_INSERT(vp_kept_tree, &pool->kept[k->zone], k);
     vp_list_append(&pool->kept_used, &k->used);
-    if (++pool->kept_count > KEPT_MOST)
-        kept_reap(pool);
+    if (++pool->kept_count > VP_KEPT_MOST)
+        kept_remove(pool, vp_container_of(pool->kept_used.next, struct vp_kept, used));
 }
 
 /* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its pages. */
@@ -82,19 +80,26 @@ static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr add
     return *last;
 }
 
-/* Can all of [addr, end) be made free memory by switching alone, if that is needed (`away`)? */
-static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use,
-                            bool *away) {
+/* A place, as a request finds it. */
+enum place {
+    PLACE_TAKEN,    /* some of its bytes, here or where they are current, are not free or not for the request */
+    PLACE_GONE,     /* some of it is mapped no more */
+    PLACE_FREE,     /* free memory */
+    PLACE_AWAY,     /* the same once its chunks are switched back */
+};
+
+static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
     uint64_t mark = ++pool->marks;
     const struct vp_region *last = vp_region_at(pool, addr);
     size_t pieces = 0;
-    *away = last->state != VP_FREE || vp_region_end(last) < end;
-    if (!*away)
-        return vp_range_usable(last, addr, end, req, use);
+    if (last->state == VP_FREE && vp_region_end(last) >= end)
+        return vp_range_usable(last, addr, end, req, use) ? PLACE_FREE : PLACE_TAKEN;
     for (CUdeviceptr at = addr; at < end;) {
         const struct vp_mapping *m = vp_mapping_at(pool, at);
-        if (!m || m->chunk->mark == mark)
-            return false;   /* not mapped any more; or in the range twice, and two of its addresses would be live */
+        if (!m)
+            return PLACE_GONE;
+        if (m->chunk->mark == mark)
+            return PLACE_TAKEN; /* in the range twice: two of its addresses would be live */
         m->chunk->mark = mark;
         /* Of the current mapping the part in the range must be free, of another the whole chunk, wherever it is current. */
         bool here = m->chunk->current == m;
@@ -103,29 +108,31 @@ static bool range_available(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr 
             stop = end;
         const struct vp_region *r = region_near(pool, begin, &last);
         if (r->state != VP_FREE || vp_region_end(r) < stop || !vp_range_usable(r, begin, stop, req, use))
-            return false;
+            return PLACE_TAKEN;
         for (const struct vp_piece *p = vp_piece_at(r, begin); p; p = p->end < stop ? p->next : NULL)
             pieces++;
         pieces += 4;
         at = m->addr + m->chunk->size;
     }
-    return vp_space_reserve(pool, 2 * pieces + 64) == 0;
+    return vp_space_reserve(pool, 2 * pieces + 64) == 0 ? PLACE_AWAY : PLACE_TAKEN;
 }
 
-/* May the request have the first `size` bytes of the place, when they have been switched? */
-static bool fits(struct vp_pool *pool, const struct vp_kept *k, size_t size, const struct vp_request *req, enum vp_usable use, bool *away) {
+/* The first `size` bytes of a place, of which the first is mapped. */
+static enum place place_find(struct vp_pool *pool, const struct vp_kept *k, size_t size, const struct vp_request *req, enum vp_usable use) {
     CUdeviceptr end = k->addr + size;
     if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
-        return false;
+        return PLACE_TAKEN;
     if (req->alone && (!vp_mapping_at(pool, end - 1) || !vp_range_whole(pool, k->addr, end)))
-        return false;
-    return k->addr % req->align == 0 && range_available(pool, k->addr, end, req, use, away);
+        return PLACE_TAKEN;
+    return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use) : PLACE_TAKEN;
 }
 
-/* Makes free memory of bytes that fit; some are `away`, or all of them are free already. False: out of memory for the metadata. */
-static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size, bool away) {
+/* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the metadata. */
+static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size, enum place place) {
     bool switched = false;
-    for (CUdeviceptr at = k->addr; away && at < k->addr + size;) {
+    if (place < PLACE_FREE)
+        return false;
+    for (CUdeviceptr at = k->addr; place == PLACE_AWAY && at < k->addr + size;) {
         struct vp_mapping *m = vp_mapping_at(pool, at);
         if (m->chunk->current != m) {
             /* The pieces of chunks switched from elsewhere vary in number: ask anew for each. */
@@ -141,18 +148,19 @@ static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size, bo
     return true;
 }
 
-/* The first place that will do among those from `k` on that have at most `most` bytes. One whose addresses were given up meanwhile
- * is forgotten. */
+/* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is forgotten, and
+ * counts for no try. */
 static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, int tries, const struct vp_request *req,
                           enum vp_usable use) {
-    bool away;
-    for (struct vp_kept *next; tries-- > 0 && k && k->size <= most; k = next) {
+    for (struct vp_kept *next; tries > 0 && k && k->size <= most; k = next) {
         next = RB_NEXT(vp_kept_tree, &pool->kept[req->zone], k);
-        if (!vp_mapping_at(pool, k->addr)) {
+        enum place place = vp_mapping_at(pool, k->addr) ? place_find(pool, k, req->size, req, use) : PLACE_GONE;
+        if (place == PLACE_GONE)
             kept_remove(pool, k);
-        } else if (fits(pool, k, req->size, req, use, &away) && switch_over(pool, k, req->size, away)) {
+        else if (switch_over(pool, k, req->size, place))
             return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
-        }
+        else
+            tries--;
     }
     return (struct vp_fit){ NULL, 0 };
 }
@@ -206,31 +214,31 @@ bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req) {
 
 struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end) {
     struct vp_kept key = { .size = req->size }, *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), *largest = NULL;
-    bool away, largest_away = false;
+    enum place place, largest_place = PLACE_TAKEN;
     for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
         CUdeviceptr stop = mapped_end(pool, k, req->size);
         bool whole = stop - k->addr >= req->size;
         if (!stop || (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + pool->config.handle)) ||
-            !fits(pool, k, whole ? req->size : stop - k->addr, req, use, &away))
+            (place = place_find(pool, k, whole ? req->size : stop - k->addr, req, use)) < PLACE_FREE)
             continue;
         largest = k;
-        largest_away = away;
+        largest_place = place;
         *end = stop;
         if (whole)
             break;
     }
     size_t size = largest ? *end - largest->addr : 0;
-    if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size, largest_away))
+    if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size, largest_place))
         return (struct vp_fit){ NULL, 0 };
     return (struct vp_fit){ vp_region_at(pool, largest->addr), largest->addr };
 }
 
-void vp_kept_limit(struct vp_pool *pool) {
+void vp_kept_limit(struct vp_pool *pool, size_t built) {
     size_t most = pool->chunk_count * MAPPINGS_PER_CHUNK;
     if (most < MAPPINGS_FLOOR)
         most = MAPPINGS_FLOOR;
-    while (pool->mappings > most && !vp_list_empty(&pool->kept_used))
-        kept_reap(pool);
+    if (pool->mappings > most)
+        vp_stitch_reap_some(pool, pool->mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
 }
 
 void vp_kept_shrink(struct vp_pool *pool, size_t most) {

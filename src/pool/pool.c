@@ -68,6 +68,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
 
     vp_list_init(&pool->spaces);
     vp_list_init(&pool->chunks);
+    vp_list_init(&pool->zombies);
     vp_list_init(&pool->line_indexes);
     vp_list_init(&pool->lanes);
     vp_list_init(&pool->spare_lanes);
@@ -114,14 +115,12 @@ static void give_back_all(struct vp_pool *pool) {
 }
 
 void vp_pool_finish(struct vp_pool *pool, bool driver) {
-    struct vp_space *s, *next;
     struct vp_index *index, *next_index;
     if (driver)
         give_back_all(pool);
     vp_list_each_safe(index, next_index, &pool->line_indexes, link)
         index->line->share = NULL;
-    vp_list_each_safe(s, next, &pool->spaces, link)
-        vp_space_free(pool, s);
+    vp_spaces_free(pool);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
     vp_table_finish(&pool->live);

@@ -109,6 +109,7 @@ struct vp_mapping {
     CUdeviceptr addr;
     struct vp_chunk *chunk;
     struct vp_mapping *next;    /* of its chunk */
+    struct vp_list zombie;      /* vp_pool.zombies, while it is neither current nor home; else linked to itself */
 };
 
 struct vp_chunk {
@@ -221,7 +222,11 @@ struct vp_pool {
     uint64_t peers;             /* devices that may access, one bit each; the own device is not among them */
 
     struct vp_list spaces;      /* of vp_space.link; owned */
+    struct vp_space **by_base;  /* the same, `space_count` of them in address order, with room for `space_room` */
+    size_t space_count, space_room;
+    size_t space_bytes;         /* of all spaces together */
     struct vp_list chunks;      /* of vp_chunk.link; owned */
+    struct vp_list zombies;     /* of vp_mapping.zombie: all that may be reaped, whoever remembers the place, the one left longest ago first */
     struct vp_table live;       /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list line_indexes;
@@ -320,6 +325,8 @@ const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr 
 
 /* The program waited for a stream on the host (NULL: for the device): what that had freed and is over by now may be taken by strict requests. */
 void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line);
+/* Is any chunk wholly free? If it is not idle, it will be once work on it has ended. */
+bool vp_pool_shrinkable(const struct vp_pool *pool);
 /* Gives idle chunks back to the device until at most `keep` bytes are held or nothing idle is left. Returns the bytes given back. */
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep);
 /* Peer access for every mapping, present and future: `peers` and no others. 0, -ENOMEM or -EIO with nothing changed. */

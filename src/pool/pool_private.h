@@ -43,7 +43,8 @@ int vp_space_reserve(struct vp_pool *pool, size_t n);
 int vp_space_add(struct vp_pool *pool, enum vp_zone_name zone, size_t size);
 /* Takes [base, base+size) of an existing reservation; `reserved_size` not 0: and owns the reservation, which begins there. */
 int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size);
-void vp_space_free(struct vp_pool *pool, struct vp_space *space);
+/* Forgets every space. */
+void vp_spaces_free(struct vp_pool *pool);
 struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr);
 struct vp_page *vp_space_page(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr);
 
@@ -155,6 +156,8 @@ bool vp_chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk);
 bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, bool homes);
 /* The same for every zombie, homes included. */
 void vp_stitch_reap_all(struct vp_pool *pool);
+/* Reaps up to `n` zombies, those left longest ago first and no homes. Looks at no more than `tries`: one whose work is not over counts as left just now. */
+void vp_stitch_reap_some(struct vp_pool *pool, size_t n, size_t tries);
 /* Scratch memory of the pool: at least `bytes`, contents undefined; NULL when the system has no more. Valid until the next call. */
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes);
 
@@ -166,6 +169,9 @@ void vp_exports_settle(struct vp_pool *pool);
 bool vp_range_whole(const struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
 
 /* ---- kept.c: places that served a request before ---- */
+
+/* Places that are remembered: hints of some 80 bytes each. Beyond, the least recently used one is forgotten; what is mapped there stays until it is reaped. */
+enum { VP_KEPT_MOST = 16384 };
 
 /* Is the oldest place of the request's size at `addr`? It counts as used then. */
 bool vp_kept_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr);
@@ -186,8 +192,8 @@ struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request 
 struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end);
 /* Is there a smaller place that would do, free or not? The request is then one step of something that grows, or of something that varies. */
 bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req);
-/* Reaps the least recently used places while there are too many old mappings. */
-void vp_kept_limit(struct vp_pool *pool);
+/* A range of `built` chunks was mapped: if there are too many old mappings now, reaps some of those left longest ago. */
+void vp_kept_limit(struct vp_pool *pool, size_t built);
 /* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of addresses together. */
 void vp_kept_shrink(struct vp_pool *pool, size_t most);
 

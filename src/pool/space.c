@@ -5,6 +5,7 @@
 #include "policy/policy.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* Points for the chains of any sensible number of pieces that one operation copies: one span of the slab. */
@@ -18,10 +19,17 @@ int vp_space_reserve(struct vp_pool *pool, size_t n) {
 }
 
 struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr) {
-    struct vp_space *s;
-    vp_list_each(s, &pool->spaces, link)
+    size_t low = 0, high = pool->space_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        struct vp_space *s = pool->by_base[middle];
         if (addr - s->base < s->size)
             return s;
+        if (addr < s->base)
+            high = middle;
+        else
+            low = middle + 1;
+    }
     return NULL;
 }
 
@@ -73,8 +81,34 @@ static void region_leave(struct vp_pool *pool, struct vp_region *r) {
     vp_slab_free(&pool->region_slab, r);
 }
 
+/* Makes sure that one more space can be filed by its base. 0 or -ENOMEM. */
+static int reserve_base(struct vp_pool *pool) {
+    size_t room = pool->space_room ? pool->space_room * 2 : 4096 / sizeof *pool->by_base;
+    if (pool->space_count < pool->space_room)
+        return 0;
+    struct vp_space **all = mmap(NULL, room * sizeof *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return -ENOMEM;
+    if (pool->by_base) {
+        memcpy(all, pool->by_base, pool->space_count * sizeof *all);
+        munmap(pool->by_base, pool->space_room * sizeof *all);
+    }
+    pool->by_base = all;
+    pool->space_room = room;
+    return 0;
+}
+
+static void file_by_base(struct vp_pool *pool, struct vp_space *s) {
+    size_t at = pool->space_count++;
+    for (; at && pool->by_base[at - 1]->base > s->base; at--)
+        pool->by_base[at] = pool->by_base[at - 1];
+    pool->by_base[at] = s;
+}
+
 int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size) {
     int err = vp_slab_reserve(&pool->region_slab, 2);
+    if (!err)
+        err = reserve_base(pool);
     if (err)
         return err;
     size_t count = size / pool->granularity, pages = count * sizeof(struct vp_page);
@@ -89,6 +123,8 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
     vp_list_init(&s->regions);
     vp_list_init(&s->holes);
     vp_list_append(&pool->spaces, &s->link);
+    file_by_base(pool, s);
+    pool->space_bytes += size;
     struct vp_region *r = vp_slab_alloc(&pool->region_slab);
     r->addr = base;
     r->size = size;
@@ -99,9 +135,15 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
     return 0;
 }
 
-void vp_space_free(struct vp_pool *pool, struct vp_space *s) {
-    vp_list_remove(&s->link);
-    munmap(s->pages, s->mem_bytes);
+void vp_spaces_free(struct vp_pool *pool) {
+    struct vp_space *s, *next;
+    vp_list_each_safe(s, next, &pool->spaces, link)
+        munmap(s->pages, s->mem_bytes);
+    vp_list_init(&pool->spaces);
+    if (pool->by_base)
+        munmap(pool->by_base, pool->space_room * sizeof *pool->by_base);
+    pool->by_base = NULL;
+    pool->space_count = pool->space_room = 0;
 }
 
 /* ---- pieces ---- */

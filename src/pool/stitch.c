@@ -55,6 +55,9 @@ void vp_mapping_switch(struct vp_pool *pool, struct vp_mapping *to) {
     here->pieces = pieces;
     here->index = NULL;
     pool->away -= chunk->current != chunk->home;
+    if (chunk->current != chunk->home)
+        vp_list_append(&pool->zombies, &chunk->current->zombie);
+    vp_list_remove(&to->zombie);
     chunk->current = to;
     pool->switches++;
     pool->away += chunk->current != chunk->home;
@@ -103,6 +106,7 @@ int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUde
                 continue;
             }
             chunks[i]->current = chunks[i]->home = maps[i];
+            vp_list_remove(&maps[i]->zombie);
             r = vp_region_carve(pool, maps[i]->addr, maps[i]->addr + chunks[i]->size);
             r->state = VP_FREE;
             vp_region_join(pool, r);
@@ -131,7 +135,10 @@ int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bo
     size_t least = vp_round_up(size, pool->granularity), want = vp_round_up(size * 2, UINT64_C(1) << 30);
     if (pool->config.va)
         want = vp_round_up(pool->config.va > least ? pool->config.va : least, pool->granularity);
-    if (vp_space_add(pool, zone, want) < 0 && vp_space_add(pool, zone, least) < 0 && must)
+    /* At first as many again as there are: however far it grows, there are few spaces. */
+    size_t more = pool->space_bytes > want ? pool->space_bytes : want;
+    bool added = (more > want && !vp_space_add(pool, zone, more)) || !vp_space_add(pool, zone, want) || !vp_space_add(pool, zone, least);
+    if (!added && must)
         vp_stitch_reap_all(pool);
     /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they unite. */
     if (must && !smallest_hole(pool, zone, size))
@@ -191,6 +198,19 @@ bool vp_stitch_reap(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, boo
     return all;
 }
 
+void vp_stitch_reap_some(struct vp_pool *pool, size_t n, size_t tries) {
+    for (; n > 0 && tries > 0 && !vp_list_empty(&pool->zombies); tries--) {
+        struct vp_mapping *m = vp_container_of(pool->zombies.next, struct vp_mapping, zombie);
+        if (mapping_over(pool, m) && unmap(pool, m) == 0) {
+            pool->stats.reaps++;
+            n--;
+        } else {
+            vp_list_remove(&m->zombie);
+            vp_list_append(&pool->zombies, &m->zombie);
+        }
+    }
+}
+
 void vp_stitch_reap_all(struct vp_pool *pool) {
     struct vp_space *s;
     struct vp_region *r, *next;
@@ -219,6 +239,16 @@ bool vp_chunk_give_back(struct vp_pool *pool, struct vp_chunk *chunk) {
         return false;
     vp_chunk_destroy(pool, chunk);
     return true;
+}
+
+bool vp_pool_shrinkable(const struct vp_pool *pool) {
+    const struct vp_chunk *chunk;
+    vp_list_each(chunk, &pool->chunks, link) {
+        const struct vp_region *r = vp_region_at(pool, chunk->current->addr);
+        if (r->state == VP_FREE && vp_region_end(r) >= chunk->current->addr + chunk->size)
+            return true;
+    }
+    return false;
 }
 
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {

@@ -201,6 +201,7 @@ SIM_EXPORT void vp_sim_reset(void)
     sim_contexts_reset();
     sim_blocks_reset();
     sim_vmm_reset();
+    sim_code_reset();
     sim_handle_reset();
     sim_fail_reset();
     for (int i = 0; i < SIM_MAX_DEVICES; i++) {

@@ -54,7 +54,7 @@ void *sim_handle_get(enum sim_handle_kind kind, const void *handle)
 {
     static const char *const names[SIM_HANDLE_KINDS] = {
         "",      "stream",           "event",   "context", "green context", "memory handle", "pool",
-        "graph", "executable graph", "resource"};
+        "graph", "executable graph", "resource", "array", "module"};
     size_t slot;
     if (!slot_of(kind, handle, &slot))
         return NULL;

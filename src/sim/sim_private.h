@@ -106,7 +106,7 @@ struct sim_slots {
 
 enum sim_handle_kind {
     SIM_STREAM = 1, SIM_EVENT, SIM_CONTEXT, SIM_GREEN, SIM_HANDLE, SIM_POOL, SIM_GRAPH, SIM_EXEC, SIM_DESC,
-    SIM_HANDLE_KINDS
+    SIM_ARRAY, SIM_MODULE, SIM_HANDLE_KINDS
 };
 
 void *sim_handle_new(enum sim_handle_kind kind, void *item);
@@ -117,6 +117,8 @@ void sim_handle_free(enum sim_handle_kind kind, const void *handle);
 void sim_handle_each(enum sim_handle_kind kind, void (*visit)(void *item, void *arg), void *arg);
 size_t sim_handle_count(enum sim_handle_kind kind);
 void sim_handle_reset(void);
+/* Arrays and modules: before the handles go. */
+void sim_code_reset(void);
 
 /* Disjoint address ranges, kept in a search tree. Embedded first in what lies there. */
 struct sim_range {

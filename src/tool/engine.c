@@ -19,7 +19,7 @@ static const struct vp_policy *const all_policies[VP_ENGINE_POLICIES] = {
     &vp_policy_vpool, &vp_policy_vpmm, &vp_policy_bfc, &vp_policy_es, &vp_policy_gmlake, &vp_policy_native,
 };
 
-/* The part of a run whose driver calls are counted as late. */
+/* The part of a run whose driver calls, and the time in them, are counted as late. */
 enum { LATE_SHARE = 3 };
 
 /* How often the line on a terminal is written anew, and after how many events the clock is looked at for that. */
@@ -216,18 +216,25 @@ static void progress_end(const struct progress *p) {
         fputs("\r\033[K", stderr);
 }
 
+/* Time in the driver so far: modelled, or measured. */
+static uint64_t driver_ns(struct run *run) {
+    return run->driver->cost_ns ? run->driver->cost_ns() : run->pool.stats.driver_ns + vp_lines_stats(&run->lines, 0).ns + run->native.ns;
+}
+
 static int drive(struct run *run, const struct vp_trace *trace, const struct vp_replay_options *o) {
     size_t total = trace->count * (size_t)o->repeat, done = 0, late_from = total - total / LATE_SHARE;
     struct vp_model *model = &run->driver->model;
-    uint64_t early_calls = 0;
+    uint64_t early_calls = 0, early_ns = driver_ns(run);
     uint32_t *stream_of = calloc(trace->blocks, sizeof *stream_of);
     struct progress progress = { .on = isatty(STDERR_FILENO), .next = vp_clock_ns() + PROGRESS_NS };
     int err = stream_of ? 0 : -ENOMEM;
     for (long round = 0; round < o->repeat && !err; round++) {
         for (size_t i = 0; i < trace->count && !err; i++, done++) {
             const struct vp_trace_event *e = &trace->events[i];
-            if (done == late_from)
+            if (done == late_from) {
                 early_calls = vp_engine_remap_calls(&run->pool.stats);
+                early_ns = driver_ns(run);
+            }
             progress_show(&progress, run->result, done, total);
             vp_model_before(model, i);
             err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
@@ -242,6 +249,7 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct vp_
     vp_model_end(model);
     progress_end(&progress);
     run->result->late_calls = vp_engine_remap_calls(&run->pool.stats) - early_calls;
+    run->result->late_driver_ns = driver_ns(run) - early_ns;
     free(stream_of);
     return err;
 }

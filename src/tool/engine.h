@@ -25,7 +25,7 @@ struct vp_replay_result {
     const char *trace, *policy;
     struct vp_pool_stats pool;
     struct vp_line_stats lines;
-    uint64_t late_calls, driver_ns, passed_on;
+    uint64_t late_calls, late_driver_ns, driver_ns, passed_on;
     struct vp_latency malloc_ns, free_ns;   /* to be freed by the caller */
     size_t metadata, live_peak_blocks;
     struct {                    /* with a lag */

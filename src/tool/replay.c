@@ -87,6 +87,7 @@ static void print_json(const struct vp_replay_options *o, struct vp_replay_resul
     vp_json_end_object(&j);
     vp_json_double(&j, "driver_us", (double)r->driver_ns / 1e3);
     vp_json_u64(&j, "late_driver_calls", r->late_calls);
+    vp_json_double(&j, "late_driver_us", (double)r->late_driver_ns / 1e3);
     json_spread(&j, "malloc_ns", &r->malloc_ns);
     json_spread(&j, "free_ns", &r->free_ns);
     vp_json_u64(&j, "ooms", r->pool.ooms);

@@ -33,22 +33,29 @@ static void gap(void)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-/* A native call failed: is it worth a second try? */
-static bool again(enum vp_passed call, CUresult res)
+/* A native call failed: is it worth another try? */
+static bool again(CUresult res, struct vp_relief *relief)
 {
-    if (!doors_direct)
-        return false;
-    vp_api_passed(call);
-    return res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve();
+    return doors_direct && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief);
+}
+
+static void passed(enum vp_passed call)
+{
+    if (doors_direct)
+        vp_api_passed(call);
 }
 
 CUresult door_alloc(CUdeviceptr *ptr, size_t size)
 {
+    struct vp_relief relief = {0};
     CUresult res;
     if (doors_direct && vp_api_alloc(ptr, size, &res))
         return res;
-    res = cuMemAlloc(ptr, size);
-    return again(VP_PASSED_cuMemAlloc, res) ? cuMemAlloc(ptr, size) : res;
+    passed(VP_PASSED_cuMemAlloc);
+    do
+        res = cuMemAlloc(ptr, size);
+    while (again(res, &relief));
+    return res;
 }
 
 CUresult door_free(CUdeviceptr ptr)
@@ -64,11 +71,57 @@ static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool p
 
 CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream)
 {
+    struct vp_relief relief = {0};
     CUresult res;
     if (doors_direct && vp_api_alloc_async(ptr, size, pool, stream, &res))
         return res;
-    res = native_alloc_async(ptr, size, pool, stream);
-    return again(VP_PASSED_cuMemAllocAsync, res) ? native_alloc_async(ptr, size, pool, stream) : res;
+    passed(VP_PASSED_cuMemAllocAsync);
+    do
+        res = native_alloc_async(ptr, size, pool, stream);
+    while (again(res, &relief));
+    return res;
+}
+
+static CUresult other_take(struct door_other *other, enum door_other_kind kind, CUdevice dev, size_t size)
+{
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}};
+    const CUDA_ARRAY_DESCRIPTOR desc = {size / 4, 0, CU_AD_FORMAT_FLOAT, 1};
+    switch (kind) {
+    case DOOR_HANDLE:
+        return cuMemCreate(&other->handle, size, &prop, 0);
+    case DOOR_MANAGED:
+        return cuMemAllocManaged(&other->managed, size, CU_MEM_ATTACH_GLOBAL);
+    default:
+        return cuArrayCreate(&other->array, &desc);
+    }
+}
+
+CUresult door_other_take(struct door_other *other, enum door_other_kind kind, CUdevice dev, size_t size)
+{
+    struct vp_relief relief = {0};
+    CUresult res;
+    do
+        res = other_take(other, kind, dev, size);
+    while (again(res, &relief));
+    other->kind = res ? DOOR_NONE : kind;
+    return res;
+}
+
+CUresult door_other_give(struct door_other *other)
+{
+    enum door_other_kind kind = other->kind;
+    other->kind = DOOR_NONE;
+    switch (kind) {
+    case DOOR_HANDLE:
+        return cuMemRelease(other->handle);
+    case DOOR_MANAGED:
+        return door_free(other->managed);
+    case DOOR_ARRAY:
+        return cuArrayDestroy(other->array);
+    default:
+        return CUDA_SUCCESS;
+    }
 }
 
 CUresult door_free_async(CUdeviceptr ptr, CUstream stream)

@@ -26,6 +26,18 @@ CUresult door_free(CUdeviceptr ptr);
 CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream);
 CUresult door_free_async(CUdeviceptr ptr, CUstream stream);
 
+/* Memory of the current device, or for a handle of `dev`, that CUDA gives out itself. */
+enum door_other_kind { DOOR_NONE, DOOR_HANDLE, DOOR_MANAGED, DOOR_ARRAY };
+struct door_other {
+    enum door_other_kind kind;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr managed;
+    CUarray array;
+};
+CUresult door_other_take(struct door_other *other, enum door_other_kind kind, CUdevice dev, size_t size);
+/* Nothing happens if it holds none. */
+CUresult door_other_give(struct door_other *other);
+
 CUresult door_mem_info(size_t *free_bytes, size_t *total);
 CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 CUresult door_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);

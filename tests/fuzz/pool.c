@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { DEVICES = 2, STREAMS_EACH = 6, STREAMS = DEVICES * STREAMS_EACH, BLOCKS = 192 };
+enum { DEVICES = 2, STREAMS_EACH = 6, STREAMS = DEVICES * STREAMS_EACH, BLOCKS = 192, OTHERS = 4 };
 
 /* So many operations an input at most, and between two proofs of the invariants. */
 enum { OPERATIONS = 20000, CHECK_EVERY = 4096 };
@@ -44,6 +44,7 @@ static struct {
     struct block blocks[BLOCKS];
     unsigned count;
     CUmemoryPool pool[DEVICES];
+    struct door_other others[OTHERS];
     int capturing;
     size_t kept_back; /* bytes allocated while captures run: what is freed then comes back after them */
     bool peers;
@@ -534,11 +535,28 @@ static void memory_pool(void)
     }
 }
 
+/* Memory that CUDA gives out itself, while the pool holds idle and pending memory: it may be all there is. */
+static void others(unsigned what)
+{
+    struct door_other *other = &run.others[what % OTHERS];
+    enum door_other_kind kind = DOOR_HANDLE + what / OTHERS % 3;
+    int device = (int)(what % (unsigned)world.devices);
+    if (run.capturing)
+        return;
+    make_current(device);
+    if (other->kind)
+        MUST(door_other_give(other));
+    else
+        door_other_take(other, kind, device, world.granularity * (1 + what * what / 8 % 64));
+}
+
 static void trim(void)
 {
     unsigned what = fuzz_byte(&run.in);
-    if (what < 128) {
+    if (what < 64) {
         vp_api_relieve();
+    } else if (what < 128) {
+        others(what - 64);
     } else if (vp_enter()) {
         vp_pressure_tick();
         vp_leave();
@@ -671,6 +689,8 @@ static void release_all(void)
     run.fault = NULL;
     while (run.count)
         free_block(run.count - 1, run.count % 2 ? -1 : run.blocks[run.count - 1].home);
+    for (int i = 0; i < OTHERS; i++)
+        MUST(door_other_give(&run.others[i]));
     for (int d = 0; d < world.devices; d++)
         if (run.pool[d])
             MUST(door_pool_destroy(run.pool[d]));

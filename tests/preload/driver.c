@@ -1,6 +1,7 @@
 /* Guests of the driver API, linked to libcuda: every call goes through the dynamic linker. */
 #include <pthread.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "guest.h"
 #include "self.h"
@@ -347,7 +348,14 @@ static void others_failures_are_retried(void)
 {
     static char host[1 << 16] __attribute__((aligned(4096)));
     void (*fail)(const char *, long, CUresult);
+    const CUDA_ARRAY_DESCRIPTOR desc = { 1024, 0, CU_AD_FORMAT_FLOAT, 1 };
+    const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
     CUdeviceptr ptr;
+    CUarray array;
+    CUmodule module;
+    CUstream stream;
+    CUmemoryPool pool;
     void *pinned;
 
     start();
@@ -365,6 +373,114 @@ static void others_failures_are_retried(void)
     RETRIED("cuMemAllocHost_v2", cuMemAllocHost(&pinned, MIB));
     RETRIED("cuMemHostAlloc", cuMemHostAlloc(&pinned, MIB, 0));
     RETRIED("cuMemHostRegister_v2", cuMemHostRegister(host, sizeof host, 0));
+    RETRIED("cuArrayCreate_v2", cuArrayCreate(&array, &desc));
+    RETRIED("cuModuleLoadData", cuModuleLoadData(&module, "code"));
+    RETRIED("cuCtxSetLimit", cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, MIB));
+    RETRIED("cuStreamCreate", cuStreamCreate(&stream, 0));
+    RETRIED("cuStreamCreateWithPriority", cuStreamCreateWithPriority(&stream, 0, 0));
+    RETRIED("cuMemPoolCreate", cuMemPoolCreate(&pool, &props));
+}
+
+/* Memory that a held stream's work is not over with yet, and who lets it go on once a call has failed twice. */
+
+static CUstream held;
+static const char *wanted;
+static unsigned long wanted_calls;
+
+static void *let_go(void *unused)
+{
+    void (*release)(CUstream) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_release");
+
+    while (driver_calls(wanted) < wanted_calls + 2)
+        usleep(100);
+    release(held);
+    return unused;
+}
+
+static CUresult create_40(void)
+{
+    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+    CUmemGenericAllocationHandle handle;
+    CUresult res = cuMemCreate(&handle, 40 * MIB, &prop, 0);
+
+    return res ? res : cuMemRelease(handle);
+}
+
+static CUresult managed_40(void)
+{
+    CUdeviceptr ptr;
+    CUresult res = cuMemAllocManaged(&ptr, 40 * MIB, CU_MEM_ATTACH_GLOBAL);
+
+    return res ? res : cuMemFree(ptr);
+}
+
+static CUresult array_40(void)
+{
+    const CUDA_ARRAY_DESCRIPTOR desc = { 40 * MIB / 16, 0, CU_AD_FORMAT_FLOAT, 4 };
+    CUarray array;
+    CUresult res = cuArrayCreate(&array, &desc);
+
+    return res ? res : cuArrayDestroy(array);
+}
+
+/*
+ * What CUDA allocates itself is there once the work is over that a cudaFree of ours did not wait for. The call is made
+ * three times: what was idle is given back first, and is not enough. The simulated device has 64 MiB.
+ */
+static void others_failures_wait_for_work_that_ends(void)
+{
+    static const struct {
+        const char *name;
+        CUresult (*call)(void);
+    } cases[] = { { "cuMemCreate", create_40 }, { "cuMemAllocManaged", managed_40 }, { "cuArrayCreate_v2", array_40 } };
+    void (*hold)(CUstream);
+    CUdeviceptr busy, idle;
+    pthread_t thread;
+
+    start();
+    hold = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_hold");
+    CHECK_OK(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(cuMemAlloc(&idle, 8 * MIB));
+        CHECK_OK(cuMemAlloc(&busy, 48 * MIB));
+        CHECK_OK(cuMemFree(idle));
+        CHECK_OK(cuCtxSynchronize());
+        hold(held);
+        CHECK_OK(cuMemsetD8Async(busy, 1, MIB, held));
+        CHECK_OK(cuMemFree(busy));
+        wanted = cases[i].name;
+        wanted_calls = driver_calls(wanted);
+        CHECK(!pthread_create(&thread, NULL, let_go, NULL));
+        CHECK_OK(cases[i].call());
+        CHECK(!pthread_join(thread, NULL));
+        CHECK(driver_calls(wanted) == wanted_calls + 3);
+        CHECK_OK(cuStreamSynchronize(held));
+    }
+}
+
+/* And where all that we have is in use, nobody waits for work in vain. */
+static void others_failures_wait_for_nothing_in_vain(void)
+{
+    void (*hold)(CUstream), (*release)(CUstream);
+    struct timespec begin, end;
+    CUdeviceptr live, busy;
+
+    start();
+    hold = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_hold");
+    release = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_release");
+    CHECK_OK(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuMemAlloc(&live, 48 * MIB));
+    CHECK_OK(cuMemAlloc(&busy, 4096));
+    hold(held);
+    CHECK_OK(cuMemsetD8Async(busy, 1, 4096, held));
+    CHECK_OK(cuMemAlloc(&live, 4096));
+    CHECK_OK(cuMemFree(busy));
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    CHECK(create_40() == CUDA_ERROR_OUT_OF_MEMORY);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    CHECK(end.tv_sec - begin.tv_sec < 3);
+    release(held);
 }
 
 static CUdeviceptr kept_to_the_end;
@@ -398,6 +514,8 @@ GUEST_MAIN(
     GUEST(others_memory),
     GUEST(host_memory_without_a_context),
     GUEST(others_failures_are_retried),
+    GUEST(others_failures_wait_for_work_that_ends),
+    GUEST(others_failures_wait_for_nothing_in_vain),
     GUEST(survives_a_reset),
     GUEST(fork_before_cuda_is_used),
     GUEST(fork_after_cuda_was_used),

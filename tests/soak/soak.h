@@ -90,6 +90,7 @@ struct worker {
     struct inspection inspections[INSPECTIONS];
     unsigned first_inspection, inspecting;
     size_t repeated[REPEATED]; /* sizes that come again and again */
+    struct door_other other;   /* what it has from CUDA itself */
     struct record *history;
     uint64_t recorded;
 };

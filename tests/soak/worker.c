@@ -262,6 +262,21 @@ static void fault(struct worker *w)
     vp_sim_fail(call, 1 + (long)soak_random(w, 4), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+/* Memory that CUDA gives out itself, under whatever pressure there is; kept until the next time. No kind that a capture elsewhere forbids. */
+static void others(struct worker *w)
+{
+    int device = (int)soak_random(w, (uint32_t)soak.devices);
+    size_t pages = 1 + soak_random(w, soak_random(w, 4) ? 8 : (uint32_t)(soak.capacity / soak.granularity / 2));
+    if (w->other.kind) {
+        MUST(w, NULL, door_other_give(&w->other));
+        return;
+    }
+    soak_device(w, device);
+    CUresult res = door_other_take(&w->other, DOOR_HANDLE, device, pages * soak.granularity);
+    if (res != CUDA_SUCCESS && res != CUDA_ERROR_OUT_OF_MEMORY)
+        soak_fail(w, NULL, "a handle of the program's own: %d", (int)res);
+}
+
 static void release(struct worker *w)
 {
     block_free(w, soak_random(w, (uint32_t)w->count));
@@ -289,6 +304,7 @@ static struct {
     {"wait", wait, 90, true},
     {"host-function", host_function, 30, false},
     {"fault", fault, 20, false},
+    {"others", others, 40, false},
     {"repeat", repeat, 25, false},
     {"capture", episode_capture, 50, false},
     {"context", episode_context, 20, false},
@@ -347,6 +363,7 @@ void worker_release_all(struct worker *w)
     w->device = -1;
     while (w->count)
         block_free(w, w->count - 1);
+    MUST(w, NULL, door_other_give(&w->other));
     inspections_finish(w, true);
     streams_end_thread(w);
 }

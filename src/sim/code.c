@@ -1,0 +1,82 @@
+/* What takes memory of the device without being a block of it: arrays, and the code of modules. Nothing can be done with either but to give it back. */
+#include "sim_private.h"
+
+#include <stdlib.h>
+
+/* What loading a module takes, whatever lies in it. */
+#define MODULE_BYTES ((size_t)2 << 20)
+
+struct taken {
+    int device;
+    size_t bytes;
+};
+
+static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out)
+{
+    CUresult why;
+    struct sim_context *context = sim_current(&why);
+    if (!context)
+        return why;
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
+    size_t phys = sim_block_phys(bytes);
+    if (!sim_phys_take(context->device, phys))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct taken *taken = malloc(sizeof(*taken));
+    if (!taken)
+        abort();
+    *taken = (struct taken){context->device, phys};
+    *out = sim_handle_new(kind, taken);
+    return CUDA_SUCCESS;
+}
+
+static CUresult give(enum sim_handle_kind kind, void *handle)
+{
+    struct taken *taken = sim_handle_get(kind, handle);
+    if (!taken)
+        return CUDA_ERROR_INVALID_HANDLE;
+    /* As the real one, it waits for the device. */
+    CUresult result = sim_op_wait_put(sim_barrier_device(taken->device));
+    if (result != CUDA_SUCCESS)
+        return result;
+    sim_handle_free(kind, handle);
+    sim_phys_give(taken->device, taken->bytes);
+    free(taken);
+    return CUDA_SUCCESS;
+}
+
+static void drop(void *item, void *unused)
+{
+    (void)unused;
+    free(item);
+}
+
+void sim_code_reset(void)
+{
+    sim_handle_each(SIM_ARRAY, drop, NULL);
+    sim_handle_each(SIM_MODULE, drop, NULL);
+}
+
+SIM_API(0, 3020, cuArrayCreate_v2, (CUarray *out, const CUDA_ARRAY_DESCRIPTOR *desc), (out, desc))
+{
+    if (!out || !desc || !desc->Width || !desc->NumChannels)
+        return CUDA_ERROR_INVALID_VALUE;
+    /* Each element as the widest that there are. */
+    return take(SIM_ARRAY, desc->Width * (desc->Height ? desc->Height : 1) * desc->NumChannels * 4, (void **)out);
+}
+
+SIM_API(SIM_SURE, 2000, cuArrayDestroy, (CUarray array), (array))
+{
+    return give(SIM_ARRAY, array);
+}
+
+SIM_API(0, 2000, cuModuleLoadData, (CUmodule *out, const void *image), (out, image))
+{
+    return out && image ? take(SIM_MODULE, MODULE_BYTES, (void **)out) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_API(SIM_SURE, 2000, cuModuleUnload, (CUmodule module), (module))
+{
+    return give(SIM_MODULE, module);
+}
