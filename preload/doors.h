@@ -35,6 +35,10 @@ typedef CUresult vp_get_proc_address_v1(const char *symbol, void **function, int
 #define VP_DOOR_DECLARE(symbol, like) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
 VP_DOORS_DRIVER(VP_DOOR_DECLARE)
 #undef VP_DOOR_DECLARE
+/* Known by their types alone: never linked to. */
+#define VP_ASK_DECLARE(symbol, like) extern __typeof__(like) symbol;
+VP_DOORS_ASK(VP_ASK_DECLARE)
+#undef VP_ASK_DECLARE
 
 enum vp_door {
 #define VP_DOOR_ENUM(symbol, ...) VP_DOOR_##symbol,
