@@ -3,9 +3,10 @@
  * several, the memory that a copy needs is opened to the device that makes it; where that cannot be, the copy is
  * made by another call of the driver's, which names a context for each end, and keeps its place in its stream.
  *
- * Nodes that a program adds to a graph by itself have no such form; copies that a stream captures have.
+ * Nodes that a program adds to a graph by itself, and batches, have no such form; copies that a stream captures
+ * have.
  */
-#include "doors.h"
+#include "doors_copy.h"
 
 /* A copy, in the widest form; the narrower ones have a height and a depth of 1. */
 struct copy {
@@ -253,3 +254,96 @@ AREA(cuMemcpy3D_v2, CUDA_MEMCPY3D, translated_3d, CU_STREAM_LEGACY)
 AREA(cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D, translated_3d, CU_STREAM_PER_THREAD)
 AREA_ASYNC(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D, translated_3d, AS_GIVEN)
 AREA_ASYNC(cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, translated_3d, vp_door_per_thread)
+
+/* ---- batches ---- */
+
+static void open_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, size_t count, CUstream stream)
+{
+    if (vp_door_enter() && dsts && srcs)
+        for (size_t i = 0; i < count; i++) {
+            struct vp_copy_end dst = { .ptr = dsts[i] }, src = { .ptr = srcs[i] };
+
+            vp_api_copy_way(stream, &dst, &src);
+        }
+    vp_door_leave();
+}
+
+#define BATCH(version, meant)                                                                              \
+    CUresult cuMemcpyBatchAsync##version(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,\
+                                         struct CUmemcpyAttributes_st *attributes, size_t *indexes,        \
+                                         size_t kinds, CUstream stream)                                    \
+    {                                                                                                      \
+        if (vp_api_copies_matter())                                                                        \
+            open_batch(dsts, srcs, count, meant(stream));                                                  \
+        return VP_REAL(cuMemcpyBatchAsync##version)(dsts, srcs, sizes, count, attributes, indexes, kinds, stream);\
+    }
+#define BATCH_FAILING(version, meant)                                                                      \
+    CUresult cuMemcpyBatchAsync##version(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,\
+                                         struct CUmemcpyAttributes_st *attributes, size_t *indexes,        \
+                                         size_t kinds, size_t *failed, CUstream stream)                    \
+    {                                                                                                      \
+        if (vp_api_copies_matter())                                                                        \
+            open_batch(dsts, srcs, count, meant(stream));                                                  \
+        return VP_REAL(cuMemcpyBatchAsync##version)(dsts, srcs, sizes, count, attributes, indexes, kinds, failed,\
+                                                    stream);                                               \
+    }
+
+BATCH_FAILING(, AS_GIVEN)
+BATCH_FAILING(_ptsz, vp_door_per_thread)
+BATCH(_v2, AS_GIVEN)
+BATCH(_v2_ptsz, vp_door_per_thread)
+
+/* ---- nodes of a graph ---- */
+
+static void open_node(const CUDA_MEMCPY3D *p, CUcontext context)
+{
+    struct vp_copy_end dst, src;
+
+    if (vp_door_enter() && p) {
+        dst = end_of(p->dstMemoryType, p->dstDevice, p->dstXInBytes);
+        src = end_of(p->srcMemoryType, p->srcDevice, p->srcXInBytes);
+        vp_api_copy_node(context, &dst, &src);
+    }
+    vp_door_leave();
+}
+
+void vp_copy_node(const CUgraphNodeParams *params)
+{
+    if (vp_api_copies_matter() && params && params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+        open_node(&params->memcpy.copyParams, params->memcpy.copyCtx);
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                              const CUDA_MEMCPY3D *params, CUcontext context)
+{
+    if (vp_api_copies_matter())
+        open_node(params, context);
+    return VP_REAL(cuGraphAddMemcpyNode)(node, graph, dependencies, count, params, context);
+}
+
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *params)
+{
+    if (vp_api_copies_matter())
+        open_node(params, NULL);
+    return VP_REAL(cuGraphMemcpyNodeSetParams)(node, params);
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params,
+                                        CUcontext context)
+{
+    if (vp_api_copies_matter())
+        open_node(params, context);
+    return VP_REAL(cuGraphExecMemcpyNodeSetParams)(exec, node, params, context);
+}
+
+CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)
+{
+    vp_copy_node(params);
+    return VP_REAL(cuGraphNodeSetParams)(node, params);
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params)
+{
+    vp_copy_node(params);
+    return VP_REAL(cuGraphExecNodeSetParams)(exec, node, params);
+}

@@ -149,7 +149,16 @@
     X(cuMemcpy3D_v2, cuMemcpy3D_v2)                                                                        \
     X(cuMemcpy3D_v2_ptds, cuMemcpy3D_v2)                                                                   \
     X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2)                                                              \
-    X(cuMemcpy3DAsync_v2_ptsz, cuMemcpy3DAsync_v2)
+    X(cuMemcpy3DAsync_v2_ptsz, cuMemcpy3DAsync_v2)                                                         \
+    X(cuMemcpyBatchAsync, vp_memcpy_batch_v1)                                                              \
+    X(cuMemcpyBatchAsync_ptsz, vp_memcpy_batch_v1)                                                         \
+    X(cuMemcpyBatchAsync_v2, vp_memcpy_batch_v2)                                                           \
+    X(cuMemcpyBatchAsync_v2_ptsz, vp_memcpy_batch_v2)                                                      \
+    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode)                                                          \
+    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams)                                              \
+    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams)                                      \
+    X(cuGraphNodeSetParams, cuGraphNodeSetParams)                                                          \
+    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams)
 
 /* The driver's own resolver, in both versions: resolve.c. */
 #define VP_DOORS_RESOLVER(X)                                                                               \
