@@ -380,7 +380,8 @@ void vp_line_host_func(struct vp_lines *ls, struct vp_line *line) {
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial) {
     const struct vp_line *line;
     vp_list_each(line, &ls->pending, pending)
-        if (!vp_list_empty(&line->events) && vp_container_of(line->events.next, struct vp_event, link)->serial <= serial)
+        if (!vp_list_empty(&line->events) && !line->context->sick &&
+            vp_container_of(line->events.next, struct vp_event, link)->serial <= serial)
             return true;
     return false;
 }

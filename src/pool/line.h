@@ -210,7 +210,7 @@ void vp_event_put(struct vp_lines *ls, struct vp_event *ev);
  */
 bool vp_lines_poll(struct vp_lines *ls, bool flush);
 
-/* Is an event still pending that was recorded as number `serial` (of ls->recorded) or before? */
+/* Is an event still pending that was recorded as number `serial` (of ls->recorded) or before, and can yet complete? */
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial);
 /* Are there points that no event covers yet? */
 bool vp_lines_open(const struct vp_lines *ls);
