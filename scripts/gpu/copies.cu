@@ -294,6 +294,13 @@ static int copies(void)
         char *block[2] = { (char *)take(0, SIZE, async), (char *)take(1, SIZE, async) };
         if (!async)
             ask_access(block[0], "before");
+        /* First those that name both devices: nothing has opened the memory yet. */
+        for (int from = 0; from < 2; from++)
+            for (int current = 0; current < 2; current++) {
+                struct copy c = { block[!from], block[from], !from, from, stream[current] };
+                one(&c, 6, current, async);
+                one(&c, 7, current, async);
+            }
         for (int from = 0; from < 2; from++)
             for (int current = 0; current < 2; current++) {
                 struct copy c = { block[!from], block[from], !from, from, stream[current] };
