@@ -3,7 +3,7 @@
  *
  * CUDA copies between any two devices, and asks for no leave. From and to mapped memory the device that makes the copy needs access to both ends (memory of
  * cuMemAlloc's own counts as accessible from everywhere, and is staged where it is not). To open all memory to all devices would make each mapping dearer for programs that
- * never copy between devices, twice as dear with two of them. So a device's memory is opened to another at the first copy that needs it, and stays open, for copies alone:
+ * never copy between devices. So a device's memory is opened to another at the first copy that needs it, and stays open, for copies alone:
  * the program is not told. Where that cannot be, a copy goes by cuMemcpyPeer, which names a context for each end, and needs no access.
  */
 #include "api/ipc.h"
