@@ -17,6 +17,7 @@
 #undef cuGetProcAddress
 #undef cuGraphAddNode
 #undef cuIpcOpenMemHandle
+#undef cuMemcpyBatchAsync
 #undef cuStreamBatchMemOp
 #undef cuStreamBeginCapture
 #undef cuStreamDestroy
@@ -30,11 +31,22 @@ typedef CUresult vp_ctx_create_v3(CUcontext *context, CUexecAffinityParam *param
 typedef CUresult vp_stream_begin_capture_v1(CUstream stream);
 typedef CUresult vp_graph_add_node_v1(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                       size_t count, CUgraphNodeParams *params);
+struct CUmemcpyAttributes_st;
+typedef CUresult vp_memcpy_batch_v1(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                                    struct CUmemcpyAttributes_st *attributes, size_t *indexes, size_t kinds,
+                                    size_t *failed, CUstream stream);
+typedef CUresult vp_memcpy_batch_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                                    struct CUmemcpyAttributes_st *attributes, size_t *indexes, size_t kinds,
+                                    CUstream stream);
 typedef CUresult vp_get_proc_address_v1(const char *symbol, void **function, int version, cuuint64_t flags);
 
 #define VP_DOOR_DECLARE(symbol, like) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
 VP_DOORS_DRIVER(VP_DOOR_DECLARE)
 #undef VP_DOOR_DECLARE
+/* Known by their types alone: never linked to. */
+#define VP_ASK_DECLARE(symbol, like) extern __typeof__(like) symbol;
+VP_DOORS_ASK(VP_ASK_DECLARE)
+#undef VP_ASK_DECLARE
 
 enum vp_door {
 #define VP_DOOR_ENUM(symbol, ...) VP_DOOR_##symbol,

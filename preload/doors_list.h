@@ -137,6 +137,44 @@
     X(cuGraphAddNode, vp_graph_add_node_v1)                                                                \
     X(cuGraphAddNode_v2, cuGraphAddNode_v2)
 
+/* Copies, which may have to go another way between devices that cannot reach each other: doors_copy.c. */
+#define VP_DOORS_COPIES(X)                                                                                 \
+    X(cuMemcpy, cuMemcpy)                                                                                  \
+    X(cuMemcpy_ptds, cuMemcpy)                                                                             \
+    X(cuMemcpyAsync, cuMemcpyAsync)                                                                        \
+    X(cuMemcpyAsync_ptsz, cuMemcpyAsync)                                                                   \
+    X(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2)                                                                    \
+    X(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2)                                                               \
+    X(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2)                                                          \
+    X(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2)                                                     \
+    X(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2)                                                                    \
+    X(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2)                                                               \
+    X(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2)                                                          \
+    X(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync_v2)                                                     \
+    X(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2)                                                                    \
+    X(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2)                                                               \
+    X(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2)                                                          \
+    X(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2)                                                     \
+    X(cuMemcpy2D_v2, cuMemcpy2D_v2)                                                                        \
+    X(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2)                                                                   \
+    X(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2)                                                              \
+    X(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2)                                                         \
+    X(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2)                                                      \
+    X(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2DUnaligned_v2)                                                 \
+    X(cuMemcpy3D_v2, cuMemcpy3D_v2)                                                                        \
+    X(cuMemcpy3D_v2_ptds, cuMemcpy3D_v2)                                                                   \
+    X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2)                                                              \
+    X(cuMemcpy3DAsync_v2_ptsz, cuMemcpy3DAsync_v2)                                                         \
+    X(cuMemcpyBatchAsync, vp_memcpy_batch_v1)                                                              \
+    X(cuMemcpyBatchAsync_ptsz, vp_memcpy_batch_v1)                                                         \
+    X(cuMemcpyBatchAsync_v2, vp_memcpy_batch_v2)                                                           \
+    X(cuMemcpyBatchAsync_v2_ptsz, vp_memcpy_batch_v2)                                                      \
+    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode)                                                          \
+    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams)                                              \
+    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams)                                      \
+    X(cuGraphNodeSetParams, cuGraphNodeSetParams)                                                          \
+    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams)
+
 /* The driver's own resolver, in both versions: resolve.c. */
 #define VP_DOORS_RESOLVER(X)                                                                               \
     X(cuGetProcAddress, vp_get_proc_address_v1)                                                            \
@@ -146,9 +184,21 @@
 #define VP_DOORS_ASK(X)                                                                                    \
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx)                                                                \
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)                                              \
-    X(cuStreamIsCapturing, cuStreamIsCapturing)
+    X(cuStreamIsCapturing, cuStreamIsCapturing)                                                            \
+    X(cuMemcpyPeer, cuMemcpyPeer)                                                                          \
+    X(cuMemcpyPeer_ptds, cuMemcpyPeer)                                                                     \
+    X(cuMemcpyPeerAsync, cuMemcpyPeerAsync)                                                                \
+    X(cuMemcpy3DPeer, cuMemcpy3DPeer)                                                                      \
+    X(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer)                                                                 \
+    X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync)                                                            \
+    X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2)                                                            \
+    X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2)                                                              \
+    X(cuEventCreate, cuEventCreate)                                                                        \
+    X(cuEventRecord, cuEventRecord)                                                                        \
+    X(cuEventDestroy_v2, cuEventDestroy_v2)                                                                \
+    X(cuStreamWaitEvent, cuStreamWaitEvent)
 
-#define VP_DOORS_DRIVER(X) VP_DOORS_SERVED(X) VP_DOORS_WATCHED(X) VP_DOORS_RESOLVER(X)
+#define VP_DOORS_DRIVER(X) VP_DOORS_SERVED(X) VP_DOORS_WATCHED(X) VP_DOORS_COPIES(X) VP_DOORS_RESOLVER(X)
 
 /*
  * X(symbol, like): functions of libcudart: doors_runtime.c. A program finds these through the dynamic linker

@@ -6,7 +6,7 @@
  * holds (see vp_api_coupled). What a stream will wait for is told before it is queued; what is imported
  * after, since nobody can have used it yet.
  */
-#include "doors.h"
+#include "doors_copy.h"
 
 /* Tells of a tie if the call has made one, and leaves the door. */
 static CUresult tied(bool ours, CUresult res, const char *what)
@@ -250,8 +250,10 @@ static bool node_ties(const CUgraphNodeParams *params)
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                         CUgraphNodeParams *params)
 {
-    bool ours = vp_door_enter() && node_ties(params);
+    bool ours;
 
+    vp_copy_node(params);
+    ours = vp_door_enter() && node_ties(params);
     return tied(ours, VP_REAL(cuGraphAddNode)(node, graph, dependencies, count, params),
                 "a host function or wait in a graph");
 }
@@ -259,8 +261,10 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                            const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
-    bool ours = vp_door_enter() && node_ties(params);
+    bool ours;
 
+    vp_copy_node(params);
+    ours = vp_door_enter() && node_ties(params);
     return tied(ours, VP_REAL(cuGraphAddNode_v2)(node, graph, dependencies, edges, count, params),
                 "a host function or wait in a graph");
 }

@@ -626,3 +626,47 @@ Test(api, fork)
     cu_ok(door_free(door_malloc(MiB)));
     door_close();
 }
+
+/* ---- copies between devices ---- */
+
+static unsigned long long access_of(CUdeviceptr ptr, int device)
+{
+    const CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+    unsigned long long flags = 99;
+    cu_ok(cuMemGetAccess(&flags, &where, ptr));
+    return flags;
+}
+
+/* A node of a graph: who will make the copy is not known, so each end is opened to the other's device and to the node's. */
+Test(api, a_node_that_copies_finds_its_memory_open)
+{
+    CUcontext one = door_open("capacity=64M,granularity=64K,devices=3"), two = NULL, three = NULL;
+    CUdeviceptr here = door_malloc(1 << 20);
+    CUstream stream = door_stream(CU_STREAM_NON_BLOCKING);
+    cr_assert(!vp_api_copies_matter());
+    cu_ok(cuDevicePrimaryCtxRetain(&two, 1));
+    vp_api_context_created(two, true);
+    cr_assert(vp_api_copies_matter());
+    cu_ok(cuDevicePrimaryCtxRetain(&three, 2));
+    vp_api_context_created(three, true);
+    cu_ok(cuCtxSetCurrent(two));
+    CUdeviceptr there = door_malloc(1 << 20);
+    cu_ok(cuCtxSetCurrent(one));
+    cr_assert_eq(access_of(here, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+
+    /* While a stream captures, too, and that goes on. */
+    CUstreamCaptureStatus status;
+    cu_ok(door_capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    struct vp_copy_end dst = { .ptr = there }, src = { .ptr = here };
+    vp_api_copy_node(NULL, &dst, &src);
+    cr_assert_eq(access_of(here, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(there, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(here, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    vp_api_copy_node(three, &dst, &src);
+    cr_assert_eq(access_of(here, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(there, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cu_ok(cuStreamIsCapturing(stream, &status));
+    cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    cu_ok(door_capture_end(stream));
+    door_close();
+}

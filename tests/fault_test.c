@@ -54,7 +54,7 @@ static void describe(const struct run *run, const char *word, const char *what)
 static bool as_cuda_would(const struct run *run, int err)
 {
     return err == -ENODEV || (run->error == CUDA_ERROR_OUT_OF_MEMORY && err == -ENOMEM) ||
-           (err == -EIO && fx.lines.error == run->error);
+           (err == -EIO && vp_pool_error(&fx.pool, fx.context) == run->error);
 }
 
 /* Enough bytes of each block to tell it from others: one in each granule would do, and the last. */
@@ -124,7 +124,7 @@ static int release(struct run *run, int block, int stream)
 static int do_word(struct run *run, const char *word)
 {
     int stream = word[0] - '0', block = word[1] - 'a';
-    fx.lines.error = 0;
+    vp_pool_error_forget(&fx.pool, fx.context);
     if (!strncmp(word, "peer", 4))
         return vp_pool_set_peers(&fx.pool, word[4] == '1' ? 1 << 1 : 0);
     if (!strcmp(word, "trim"))

@@ -134,7 +134,7 @@ Test(line, a_failed_query_is_an_error_and_not_done)
     vp_cond c = freed(line(1), true);
     vp_sim_fail("cuEventQuery", 1, CUDA_ERROR_LAUNCH_FAILED);
     cr_assert(!over(&c));
-    cr_assert_eq(fx.lines.error, CUDA_ERROR_LAUNCH_FAILED);
+    cr_assert_eq(fx.context->error, CUDA_ERROR_LAUNCH_FAILED);
     fx_idle(1);
     cr_assert(over(&c));
     fx_close();

@@ -540,6 +540,37 @@ Test(pool, peers_change_whole_or_not_at_all)
     fx_close();
 }
 
+/* Opened for copies: nobody asked, so nobody is told where the driver refuses. What the program opens besides comes and goes, and closes nothing. */
+Test(pool, copiers_are_let_in_where_they_can_be)
+{
+    fx_open_pool("capacity=64M,granularity=64K,devices=4", &vp_policy_vpool, NULL);
+    CUdeviceptr a = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
+    vp_sim_fail("cuMemSetAccess", 2, CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert(!vp_pool_add_copier(&fx.pool, 3));
+    cr_assert_eq(access_of(a, 3), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert(!vp_pool_add_copier(&fx.pool, 3), "it is not asked again for each copy");
+    cr_assert(vp_pool_add_copier(&fx.pool, 0) && vp_pool_add_copier(&fx.pool, 1) && vp_pool_add_copier(&fx.pool, 2));
+    cr_assert_eq(access_of(b, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(fx_alloc(9 * MiB, 1), 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+
+    unsigned long before = vp_sim_calls("cuMemSetAccess");
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    cr_assert(!vp_pool_set_peers(&fx.pool, 0));
+    cr_assert(vp_pool_add_copier(&fx.pool, 1));
+    cr_assert_eq(vp_sim_calls("cuMemSetAccess"), before);
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+
+    /* Later memory that cannot be opened to them comes to be all the same; to the program's peers it must be open. */
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    vp_sim_fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    CUdeviceptr c = fx_alloc(12 * MiB, 1);
+    cr_assert_eq(access_of(c, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(c, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert(vp_pool_add_copier(&fx.pool, 1));
+    cr_assert(!vp_pool_add_copier(&fx.pool, 2));
+    fx_close();
+}
+
 /* ---- what handles can do ---- */
 
 /* For export and RDMA where the device has them; where it then refuses, plain ones. */

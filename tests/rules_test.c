@@ -367,22 +367,67 @@ Test(rules, cudafree_covers_every_context_of_the_device)
     duel(&a, &b, f);
 }
 
-/* And of peers with access. */
-Test(rules, cudafree_covers_the_peers)
+static CUcontext context_of(CUdevice device)
 {
-    CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2"), two = NULL;
-    cu_ok(cuDevicePrimaryCtxRetain(&two, 1));
-    vp_api_context_created(two, true);
-    CUdeviceptr ptr = door_malloc(SIZE);
+    CUcontext ctx = NULL;
+    cu_ok(cuDevicePrimaryCtxRetain(&ctx, device));
+    vp_api_context_created(ctx, true);
+    return ctx;
+}
+
+/* And of all other devices: a copy needs no leave, and may be queued in a context of a third. */
+Test(rules, cudafree_covers_every_device)
+{
+    CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=3");
+    for (CUdevice device = 1; device < 3; device++) {
+        CUcontext there = context_of(device);
+        cu_ok(cuCtxSetCurrent(one));
+        CUdeviceptr ptr = door_malloc(SIZE), source = door_malloc(SIZE);
+        cu_ok(cuMemsetD8(source, 77, SIZE));
+        cu_ok(cuCtxSynchronize());
+        cu_ok(cuCtxSetCurrent(there));
+        CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
+        struct vp_copy_end to = { .ptr = ptr }, from = { .ptr = source };
+        cr_assert_eq(vp_api_copy_way(f, &to, &from), VP_COPY_AS_IT_IS);
+        cu_ok(cuMemcpyDtoDAsync(ptr, source, SIZE, f));
+        struct owner a = owner_of(ptr, f);
+        cu_ok(cuCtxSetCurrent(one));
+        give_sync(&a);
+        struct owner b = take_sync(0);
+        duel(&a, &b, f);
+    }
+}
+
+/* A device whose context is lost for good holds up nothing of another's, from then on; and what it answers is no answer of another's. */
+Test(rules, a_sick_device_leaves_the_others_alone)
+{
+    CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2"), two = context_of(1);
+    CUdeviceptr ptr, mine = door_malloc(SIZE);
     cu_ok(cuCtxSetCurrent(two));
-    cu_ok(cuCtxEnablePeerAccess(one, 0));
-    vp_api_peer_enabled(one);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
-    struct owner a = owner_of(ptr, f);
+    CUdeviceptr theirs = door_malloc(SIZE);
+    cu_ok(cuMemsetD8Async(theirs, 1, SIZE, f));
+    cu_ok(door_free(theirs));
     cu_ok(cuCtxSetCurrent(one));
-    give_sync(&a);
-    struct owner b = take_sync(0);
-    duel(&a, &b, f);
+    vp_sim_step(1000);
+    /* What is pending on device 0 is seen over first: the failure is of any query. */
+    vp_lines_poll(&vp_state.lines, true);
+    vp_sim_fail("cuEventQuery", -1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(door_alloc(&ptr, (i + 2) * SIZE), CUDA_SUCCESS, "a healthy device fails with another");
+        cr_assert(door_served);
+    }
+    cu_ok(cuCtxSetCurrent(two));
+    cr_assert_eq(door_alloc(&ptr, 2 * SIZE), CUDA_ERROR_ILLEGAL_ADDRESS, "its own device tells the error");
+    vp_sim_fail("cuEventQuery", 0, CUDA_SUCCESS);
+    vp_sim_fail("cuCtxRecordEvent", -1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cu_ok(cuCtxSetCurrent(one));
+    /* No barrier is asked of the lost one: this would stay open for good. Its own device's context answers. */
+    vp_sim_fail("cuCtxRecordEvent", 0, CUDA_SUCCESS);
+    unsigned long before = vp_sim_calls("cuCtxRecordEvent");
+    cu_ok(door_free(mine));
+    cr_assert_eq(vp_sim_calls("cuCtxRecordEvent"), before + 1);
+    vp_sim_release(f);
 }
 
 /* Stream-ordered: freed on a stream of one context, taken on a stream of another. */

@@ -407,6 +407,46 @@ Test(sim, peers_need_access)
     cr_expect_eq(vp_sim_violations(), 1u);
 }
 
+/* Copies of plain memory are staged; one that names its contexts needs mapped memory to be open to its own device alone. */
+Test(sim, devices_apart_copy_in_stages)
+{
+    start("devices=2,peers=0,granularity=64K");
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    CUmemAccessDesc here = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}, there = here;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr plain, mapped;
+    CUcontext second;
+    unsigned char byte = 0;
+    int can = 1;
+    there.location.id = 1;
+    OK(cuDeviceCanAccessPeer(&can, 0, 1));
+    cr_expect(!can);
+    OK(cuDevicePrimaryCtxRetain(&second, 1));
+    IS(cuCtxEnablePeerAccess(second, 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    OK(cuMemsetD8(memory, 7, G));
+    OK(cuCtxSetCurrent(second));
+    OK(cuMemAlloc(&plain, G));
+    OK(cuMemAddressReserve(&mapped, G, 0, 0, 0));
+    OK(cuMemCreate(&handle, G, &prop, 0));
+    OK(cuMemMap(mapped, G, 0, handle, 0));
+    IS(cuMemSetAccess(mapped, G, &here, 1), CUDA_ERROR_INVALID_DEVICE);
+    OK(cuMemSetAccess(mapped, G, &there, 1));
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemcpyDtoD(plain, memory, G));
+    IS(cuMemcpyDtoD(mapped, memory, G), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemcpyPeer(mapped, second, memory, context, G));
+    CUDA_MEMCPY3D_PEER space = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = mapped, .srcContext = second,
+                                .srcPitch = 64, .srcHeight = 4, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .dstDevice = plain, .dstContext = second, .dstPitch = 64, .dstHeight = 4,
+                                .WidthInBytes = 64, .Height = 4, .Depth = G / 256};
+    OK(cuMemcpy3DPeer(&space));
+    OK(cuMemcpyDtoH(&byte, plain + G - 1, 1));
+    cr_expect_eq(byte, 7);
+    cr_expect_eq(vp_sim_violations(), 0u);
+}
+
 /* ---- green contexts ---- */
 
 Test(sim, a_primary_barrier_covers_green_contexts, .init = late)

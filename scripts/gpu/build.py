@@ -20,6 +20,7 @@ PROGRAMS = [
     ("planted", "planted.cu", "static"),
     ("peers", "peers.cu", "static"),
     ("gather", "gather.cu", "static"),
+    ("copies", "copies.cu", "static"),
     ("libraries", "libraries.cu", "shared", "cublas", "cufft", "cusolver", "curand"),
 ]
 

@@ -159,7 +159,25 @@ def peer_rows(work, turns):
         for preload in (False, True):
             rows.append(Row(f"{name}, {'vpool' if preload else 'bare'}", argv, preload=preload, env=env,
                             like=f"{name}, bare" if preload else None, section="peers", limit=180, **more))
-    return rows
+    return rows + copy_rows(work, env, turns)
+
+
+def copy_rows(work, env, turns):
+    """Copies between GPUs without peer access: what each call answers, and what it costs to have a second device."""
+    more = dict(env=env, section="peers", limit=60)
+    program, torch = os.path.join(work, "copies"), dict(more, context="torch")
+    rows = [Row("copies, bare", [program], table=False, **more),
+            Row("copies, vpool", [program, "all"], preload=True, like="copies, bare", table=False, **more),
+            Row("moved tensors, bare", script("torch_copies.py"), table=False, **torch),
+            Row("moved tensors, vpool", script("torch_copies.py"), preload=True, like="moved tensors, bare", table=False,
+                **torch),
+            Row("moved tensors, vpool under its cache", script("torch_copies.py"), preload=True, table=False,
+                like="moved tensors, bare", **dict(torch, env=env | {"VPOOL_ADOPT": "0"}))]
+    return rows + [Row(name, [program, "churn", number], preload=True, table=False, repeat=turns, **more)
+                   for name, number in CHURNS.items()]
+
+
+CHURNS = {"one device in use": "1", "two devices in use": "2", "two devices that copy": "3"}
 
 
 def peer_goals(rows):
@@ -167,12 +185,25 @@ def peer_goals(rows):
     row = {row.name: row for row in rows}
     result = []
     for name, figure in (("peers", "copy_gb_s"), ("peers", "kernel_gb_s"),
+                         ("copies", "plain_gb_s"), ("copies", "peer_gb_s"), ("copies", "again_gb_s"),
                          ("NCCL", "all_reduce_gb_s"), ("NCCL", "send_recv_gb_s")):
         ours, bare = (row[f"{name}, {how}"].best(lambda run: run.result.get(figure), max) for how in ("vpool", "bare"))
         if ours and bare:
             result.append(Goal(f"{name}: {figure[:-5].replace('_', '-')} against bare",
                                f"{ours / bare:.4f} ({ours:.1f} / {bare:.1f} GB/s)", ">= 0.98", ours / bare >= 0.98))
-    return result
+    return result + second_device_goals(row)
+
+
+def second_device_goals(row):
+    """Time in the driver of the same allocations, against that with one device in use."""
+    times = {name: row[name].best(lambda run: run.stats.get("driver_us"), min) for name in CHURNS}
+    one = times["one device in use"]
+    if not all(times.values()):
+        return []
+    # What is open to two devices is mapped for two: told, and no goal.
+    return [Goal(f"driver time, {name}", f"{times[name] / one:.3f} ({times[name] / 1e3:.1f} / {one / 1e3:.1f} ms)", wanted, holds)
+            for name, wanted, holds in (("two devices in use", "<= 1.05", times["two devices in use"] <= 1.05 * one),
+                                        ("two devices that copy", "told", True))]
 
 
 def ipc_rows(work):

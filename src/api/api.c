@@ -71,6 +71,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
         if (!err) {
             vp_lines_init(&vp_state.lines, &vp_state.drv);
+            vp_state.lines.arrived = vp_copies_arrived;
             vp_state.lines.closing = closing;
             vp_state.lines.retire = retire;
             vp_state.fast = !vp_options()->check;
@@ -81,6 +82,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
             vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
             vp_peers_init();
         }
+        atomic_store_explicit(&vp_copies_matter, false, memory_order_relaxed);
         atomic_store_explicit(&vp_state.phase, err ? VP_REFUSED : VP_OPEN, memory_order_release);
     }
     pthread_mutex_unlock(&vp_state.lock);
@@ -184,7 +186,7 @@ struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) {
     return NULL;
 }
 
-/* Returns true if the event completed; false after the bound, the end of its context, or an error (then in lines->error). */
+/* Returns true if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
 static bool wait_event(struct vp_event *ev) {
     uint64_t begin = vp_clock_ns();
     struct vp_context *ctx = ev->context;
@@ -204,9 +206,20 @@ static bool wait_event(struct vp_event *ev) {
     reenter();
     ctx->waiters--;
     if (res && res != CUDA_ERROR_NOT_READY && !ev->dropped)
-        vp_state.lines.error = res;
+        vp_context_failed(ctx, res);
     vp_event_put(&vp_state.lines, ev);
     return res == CUDA_SUCCESS;
+}
+
+CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
+    CUdevice current;
+    CUcontext popped;
+    const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev ? vp_context_on(&vp_state.lines, dev) : NULL;
+    bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
+    CUresult res = vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
+    if (pushed)
+        vp_state.drv.cuCtxPopCurrent_v2(&popped);
+    return res;
 }
 
 /* Could the request be met at all, if everything pending came free? */
@@ -214,7 +227,7 @@ static bool hopeless(const struct vp_pool *pool, size_t size) {
     size_t free_bytes = 0, total = 0;
     if (vp_list_empty(&vp_state.lines.pending))
         return true;
-    vp_state.drv.cuMemGetInfo_v2(&free_bytes, &total);
+    vp_state_mem_info(pool->device, &free_bytes, &total);
     size_t limit = pool->config.limit, held = pool->stats.held_bytes;
     if (limit && free_bytes > (limit > held ? limit - held : 0))
         free_bytes = limit > held ? limit - held : 0;
@@ -246,7 +259,7 @@ static bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) 
 static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     uint64_t begin = 0, serial = 0;
     for (;;) {
-        vp_state.lines.error = 0;
+        vp_pool_error_forget(pool, req->context);
         int err = vp_throttle_alloc(pool, req, out);
         if (err == -EAGAIN) {
             uint64_t from = vp_clock_ns();
@@ -271,13 +284,18 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
         } else {
             return err;
         }
-        if (vp_state.lines.error)
+        if (vp_pool_error(pool, req->context))
             return -EIO;
     }
 }
 
+CUresult vp_state_result(int err, const struct vp_pool *pool, const struct vp_context *ctx) {
+    CUresult res = err == -EIO && pool ? vp_pool_error(pool, ctx) : CUDA_SUCCESS;
+    return res ? res : vp_driver_result(err);
+}
+
 /* What the door returns; false: the policy leaves it to CUDA. */
-static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, const struct vp_line *line, CUdeviceptr *out,
+static bool answer(struct vp_pool *pool, int err, const struct vp_request *req, const struct vp_region *r, CUdeviceptr *out,
                    CUresult *res) {
     if (err == -EOPNOTSUPP)
         return false;
@@ -285,9 +303,9 @@ static bool answer(struct vp_pool *pool, int err, const struct vp_region *r, con
         pool->stats.ooms++;
     if (!err) {
         *out = r->addr;
-        vp_trace_event('a', pool->device, r->serial, r->asked, line ? line->number : 0);
+        vp_trace_event('a', pool->device, r->serial, r->asked, req->line ? req->line->number : 0);
     }
-    *res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
+    *res = vp_state_result(err, pool, req->context);
     return true;
 }
 
@@ -305,7 +323,7 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
         struct vp_request req = { .asked = size, .context = ctx, .alone = vp_ipc_alone(size) };
         struct vp_region *r = NULL;
         int err = allocate(pool, &req, &r);
-        served = answer(pool, err, r, NULL, out, res);
+        served = answer(pool, err, &req, r, out, res);
     }
     vp_leave();
     if (served && *res == CUDA_ERROR_OUT_OF_MEMORY)
@@ -364,7 +382,7 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
             line->refs++;
             int err = allocate(pool, &req, &r);
             line->refs--;
-            served = answer(pool, err, r, line, out, res);
+            served = answer(pool, err, &req, r, out, res);
             vp_fast_know(stream, handle, line, mp->dead ? NULL : mp);
             vp_mempool_account(mp, 0, false);
             id = line->id;
@@ -379,6 +397,41 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
 /* Below this a cudaFree shares the barrier of a later one: its bytes come back a little later. */
 enum { BARRIER_WORTH = 1 << 20 };
 
+CUresult vp_state_finish_work(uint64_t devices, CUdevice own) {
+    CUresult failed = CUDA_SUCCESS;
+    struct vp_context *ctx;
+    CUcontext popped;
+    vp_list_each(ctx, &vp_state.lines.contexts, link) {
+        if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1) || atomic_load(&vp_state.lines.captures))
+            continue;
+        ctx->waiters++;     /* its handle stays good until this is over */
+        vp_leave();
+        CUresult res = vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
+        if (!res) {
+            res = vp_state.drv.cuCtxSynchronize();
+            vp_state.drv.cuCtxPopCurrent_v2(&popped);
+        }
+        reenter();
+        ctx->waiters--;
+        if (ctx->device == own && !ctx->ending && res != CUDA_ERROR_INVALID_CONTEXT && res != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+            failed = res ? res : failed;
+    }
+    return failed;
+}
+
+/*
+ * Every context that could have touched the bytes: those of all devices, since copies between devices need no leave. One that fails for good has no work left that
+ * could; on its own device it is asked all the same, and what it has freed stays behind it until it is destroyed.
+ */
+static int barrier_everywhere(const struct vp_pool *pool, bool record, vp_cond *cond) {
+    struct vp_context *ctx;
+    int err = 0;
+    vp_list_each(ctx, &vp_state.lines.contexts, link)
+        if (!err && !ctx->gone && (ctx->device == pool->device || !ctx->sick))
+            err = vp_cond_barrier(&vp_state.lines, cond, ctx, record);
+    return err;
+}
+
 bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     struct vp_pool *pool;
     struct vp_region *r;
@@ -391,26 +444,18 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
         return false;
     }
     if (vp_options()->sync_free && !atomic_load(&vp_state.lines.captures)) {
-        vp_leave();
-        CUresult err = vp_state.drv.cuCtxSynchronize();
-        if (err && err != CUDA_ERROR_INVALID_CONTEXT) {
-            *res = err;
+        /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
+        if ((*res = vp_state_finish_work(pool->peers | UINT64_C(1) << pool->device, pool->device))) {
+            vp_leave();
             return true;
         }
-        reenter();
         if (!(r = vp_state_find(ptr, &pool))) {
             vp_leave();
             return false;
         }
     }
-    /* Every context that could have touched the bytes: those of the device, and of its peers with access. */
-    uint64_t devices = pool->peers | UINT64_C(1) << pool->device;
     vp_cond cond = { 0 };
-    struct vp_context *ctx;
-    int err = 0;
-    vp_list_each(ctx, &vp_state.lines.contexts, link)
-        if (!err && !ctx->gone && devices >> ctx->device & 1)
-            err = vp_cond_barrier(&vp_state.lines, &cond, ctx, r->asked >= BARRIER_WORTH);
+    int err = barrier_everywhere(pool, r->asked >= BARRIER_WORTH, &cond);
     if (err) {
         vp_cond_clear(&vp_state.lines, &cond);
     } else {

@@ -12,6 +12,7 @@
 #define VP_API_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -130,6 +131,28 @@ void vp_api_capture_ended(CUstream stream);
  */
 CUresult vp_api_peer_enabled(CUcontext peer);
 void vp_api_peer_disabled(CUcontext peer);
+
+/*
+ * Copies between devices, which in CUDA need no leave. Of mapped memory they need access, which is given when the first of them is about to be made: so the door
+ * asks before each. While vp_api_copies_matter() is false (one load), as with one device in use, it need not. `way` opens what can be opened, and tells how a copy
+ * in that stream is to be made:
+ *   VP_COPY_AS_IT_IS    there is nothing about it
+ *   VP_COPY_BETWEEN     by cuMemcpyPeer or cuMemcpy3DPeer and their like, between the contexts that it finds for the two ends
+ *   VP_COPY_ELSEWHERE   one end can be reached from anywhere: in the other one's context, in the order of the stream
+ */
+struct vp_copy_end {
+    CUdeviceptr ptr;            /* 0: no address of CUDA's, as that of an array, or of host memory by its kind */
+    bool anywhere;              /* may be reached from any context; asked for if it has an address */
+    CUcontext context;          /* out: that it belongs to; of an array, the current one */
+};
+enum vp_copy_way { VP_COPY_AS_IT_IS, VP_COPY_BETWEEN, VP_COPY_ELSEWHERE };
+extern atomic_bool vp_copies_matter;
+static inline bool vp_api_copies_matter(void) {
+    return atomic_load_explicit(&vp_copies_matter, memory_order_relaxed);
+}
+enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src);
+/* The same for a node of a graph that runs in `ctx` (NULL: not known). It has the one form only. */
+void vp_api_copy_node(CUcontext ctx, struct vp_copy_end *dst, struct vp_copy_end *src);
 
 /*
  * Memory pools. Call `created` after a successful cuMemPoolCreate: it answers whether the pool is ours to serve. For each of the others, false:

@@ -46,6 +46,7 @@ struct vp_state {
     struct vp_pool *pools[VP_DEVICES];
     bool refused[VP_DEVICES];   /* the device cannot: said once, passed on */
     struct vp_list peers;       /* of struct vp_peer: which context was given access to which one's device (peers.c) */
+    uint64_t used;              /* devices that a context was seen of, one bit each */
     struct vp_mempool *current[VP_DEVICES]; /* the device's current pool; NULL: one that we do not serve */
     atomic_uint_least64_t mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools;
@@ -81,6 +82,15 @@ static inline struct vp_pool *vp_state_pool(CUdevice dev) {
     struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;
     return pool ? pool : vp_state_open_pool(dev);
 }
+/*
+ * Waits on the host for all contexts of those devices, one bit each; not while captures run, which that would destroy. The lock is held at entry and exit, and let go in
+ * between. A context that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report.
+ */
+CUresult vp_state_finish_work(uint64_t devices, CUdevice own);
+/* cuMemGetInfo of that device, whichever is current. */
+CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total);
+/* What a call returns for an errno of a pool: behind -EIO, the driver's own answer. Either may be NULL. */
+CUresult vp_state_result(int err, const struct vp_pool *pool, const struct vp_context *ctx);
 /* The pool and live region that begins at `ptr`, or that holds it. */
 struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool);
 struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool);
@@ -91,14 +101,19 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle);
 void vp_mempool_account(void *mempool, size_t size, bool taken);
 
 /*
- * peers.c. Whom the memory of a device is open to: peers of its contexts, and devices that one of its memory pools was opened to. `update` makes the
+ * peers.c. Whom the memory of a device is open to: peers of its contexts, devices that one of its memory pools was opened to. `update` makes the
  * device's pool agree: 0 or a negative errno, with nothing changed. `forget`: a context has ended, and what was between it and others.
  */
 void vp_peers_init(void);
-/* The devices that may touch memory of `dev`, one bit each, without itself. */
+/* The devices that the program lets touch memory of `dev`, one bit each, without itself. */
 uint64_t vp_peers_of(CUdevice dev);
 int vp_peers_update(CUdevice dev);
 void vp_peers_forget(const struct vp_context *ctx);
+/* Did the program give work of `ctx` access to the memory that `block` is? */
+bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block);
+
+/* copies.c. A context was seen for the first time: from that of a second device on, copies matter. */
+void vp_copies_arrived(void *unused, struct vp_context *ctx);
 
 /* fast.c: what needs no lock of the library. As the calls of api.h; false: the slow way decides. `know` tells it what that found out. */
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);

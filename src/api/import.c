@@ -50,6 +50,13 @@ static CUresult grant(struct vp_import *import, uint64_t devices) {
     return res;
 }
 
+/* Each of them as far as it goes. */
+static void grant_each(struct vp_import *import, uint64_t devices) {
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (devices >> dev & 1)
+            grant(import, UINT64_C(1) << dev);
+}
+
 static void unmap(const struct vp_import *import, size_t mapped) {
     if (mapped && vp_state.drv.cuMemUnmap(import->base, mapped))
         vp_log(VP_LOG_WARN, "memory of another process stays mapped: the driver refuses to unmap it");
@@ -160,6 +167,16 @@ static CUdevice owner_of(const struct vp_ipc_handle *handle) {
     return -1;
 }
 
+bool vp_import_add_copier(struct vp_import *import, CUdevice dev) {
+    const uint64_t one = UINT64_C(1) << dev;
+    if (!(import->access & one) && (import->refused & one || grant(import, one))) {
+        import->refused |= one;
+        return false;
+    }
+    import->always |= one;
+    return true;
+}
+
 /* ---- open ---- */
 
 /* Maps memory that is not open yet. `import` has its context and device. */
@@ -177,7 +194,7 @@ static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *i
     if (owner >= 0)
         grant(import, UINT64_C(1) << owner);
     import->always = import->access;
-    grant(import, peers);
+    grant_each(import, peers);
     return CUDA_SUCCESS;
 }
 
@@ -275,6 +292,10 @@ static bool close_locked(CUdeviceptr ptr, CUresult *res) {
     *res = finish_work(import->context);
     if (!*res && current && current != import->context)
         *res = finish_work(current);
+    if (!*res && vp_enter()) {
+        vp_state_finish_work(import->access, -1);   /* copies of other contexts */
+        vp_leave();
+    }
     if (!*res)
         unmap(import, import->bytes);
     vp_enter();
@@ -315,7 +336,7 @@ void vp_imports_set_peers(CUdevice device, uint64_t peers) {
         const uint64_t taken = import->access & ~import->always & ~peers;
         if (import->device != device)
             continue;
-        grant(import, peers);
+        grant_each(import, peers);
         if (taken && !set_access(import, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE))
             import->access &= ~taken;
     }

@@ -53,6 +53,7 @@ struct vp_import {
     CUdevice device;            /* of that context */
     uint64_t access;            /* devices that may touch it, one bit each */
     uint64_t always;            /* those of them that may whatever becomes of peers */
+    uint64_t refused;           /* those that it cannot be opened to for copies */
     struct vp_list link;        /* vp_state.imports */
 };
 
@@ -81,6 +82,8 @@ void vp_ipc_leave_to_parent(void);
 
 /* The import that holds an address, or NULL. */
 const struct vp_import *vp_import_at(CUdeviceptr ptr);
+/* As vp_pool_add_copier(). */
+bool vp_import_add_copier(struct vp_import *import, CUdevice dev);
 /* A context has ended, and what was opened in it with it. */
 void vp_imports_drop_context(CUcontext ctx);
 /* From here on `peers`, one bit each, may touch what was opened on `device`, and no others. */

@@ -213,8 +213,10 @@ void vp_api_fork_child(void) {
     vp_dump_fork_child();
     for (int dev = 0; dev < VP_DEVICES; dev++)
         used |= vp_state.pools[dev] != NULL;
-    if (used)
+    if (used) {
         atomic_store(&vp_state.phase, VP_REFUSED);
+        atomic_store(&vp_copies_matter, false);
+    }
 }
 
 void vp_api_exit(void) {

@@ -41,6 +41,19 @@ int vp_peers_update(CUdevice dev) {
     return err;
 }
 
+bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block) {
+    const struct vp_mempool *mp = block->owner;
+    const struct vp_peer *peer;
+    if (ctx->device == pool->device)
+        return true;
+    if (!block->sync)
+        return mp && mp->access >> ctx->device & 1;
+    vp_list_each(peer, &vp_state.peers, link)
+        if (peer->from == ctx && peer->to == block->context)
+            return true;
+    return false;
+}
+
 static void remove_peer(struct vp_peer *peer) {
     vp_list_remove(&peer->link);
     vp_slab_free(&vp_state.peer_slab, peer);
@@ -73,7 +86,7 @@ CUresult vp_api_peer_enabled(CUcontext handle) {
         if (err && peer)
             remove_peer(peer);
     }
-    CUresult res = err == -EIO && vp_state.lines.error ? vp_state.lines.error : vp_driver_result(err);
+    CUresult res = vp_state_result(err, to ? vp_state.pools[to->device] : NULL, NULL);
     vp_leave();
     return res;
 }

@@ -56,6 +56,15 @@ bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUre
     return r || import;
 }
 
+/* Memory that is open for copies alone is none that the program may touch. */
+static bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
+    const struct vp_context *ctx = vp_context_current(&vp_state.lines);
+    if (!ctx || ctx->device == pool->device)
+        return false;
+    *flags = vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    return true;
+}
+
 /* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
 static bool import_attribute(void *data, CUpointer_attribute attribute, const struct vp_import *import) {
     switch (attribute) {
@@ -93,6 +102,7 @@ bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
         /* Nothing but cuIpcGetMemHandle exports a block: its handles are the pool's. */
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; break;
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; break;
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: served = access_flags(data, pool, r); break;
         /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
             if (r->sync)

@@ -44,9 +44,11 @@
 
 #define VP_DRIVER_OPTIONAL(X)                                                                                                \
     X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                             \
+    X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                                                    \
     X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                \
     X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                 \
     X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                        \
+    X(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                                                     \
     X(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                                              \
     X(cuMemExportToShareableHandle, (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))    \
     X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                    \

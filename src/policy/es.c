@@ -57,7 +57,8 @@ static int reserve(struct vp_pool *pool, const struct vp_request *req) {
         return 0;
     }
     if (!va) {
-        if (pool->drv->cuMemGetInfo_v2(&unused, &total))
+        const struct vp_driver *drv = pool->drv;
+        if (drv->cuDeviceTotalMem_v2 ? drv->cuDeviceTotalMem_v2(&total, pool->device) : drv->cuMemGetInfo_v2(&unused, &total))
             return -EIO;
         va = total + total / VA_OVER;
     }

@@ -101,7 +101,7 @@ int vp_owned_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank
     struct search s = search(pool, req, rank);
     if (!s.best.region && s.held_up) {
         vp_fit_refresh(pool);
-        if (pool->lines->error)
+        if (req->context->error)
             return -EIO;
         s = search(pool, req, rank);
     }

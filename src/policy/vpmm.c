@@ -164,7 +164,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     struct vp_fit fit = find(pool, req, true, VP_USE_READY, BY_SIZE);
     if (!fit.region) {
         vp_fit_refresh(pool);
-        if (pool->lines->error)
+        if (req->context->error)
             return -EIO;
         vp_stitch_reap_all(pool);
         fit = find(pool, req, true, VP_USE_READY, BY_SIZE);

@@ -392,7 +392,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         return err;
     if (vp_fit_refresh(pool) && reuse(pool, req, VP_USE_READY, out, &err))
         return err;
-    if (pool->lines->error)
+    if (req->context->error)
         return -EIO;
     if (may_wait && reuse(pool, req, waits, out, &err))
         return err;

@@ -18,7 +18,7 @@
 static int failure(struct vp_pool *pool, CUresult res) {
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
         return -ENOMEM;
-    pool->lines->error = res;
+    pool->error = res;
     return -EIO;
 }
 
@@ -99,15 +99,29 @@ static void set_pages(struct vp_pool *pool, CUdeviceptr addr, size_t size, struc
         page[i].mapping = m;
 }
 
-static int set_access(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t devices) {
+static int set_access(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t devices, CUmemAccess_flags flags) {
     CUmemAccessDesc desc[64];
     size_t n = 0;
     for (int dev = 0; dev < 64; dev++)
         if (devices >> dev & 1)
-            desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev },
-                                           .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+            desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
     CUresult res = CALL(pool, set_access, pool->drv->cuMemSetAccess(addr, size, desc, n));
     return res ? failure(pool, res) : 0;
+}
+
+/* New mappings for all that the pool is open to. Copies of other devices are worth no failure: where theirs fails they are given up. */
+static int open_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    const uint64_t needed = pool->peers | UINT64_C(1) << pool->device;
+    const CUresult before = pool->error;
+    int err = set_access(pool, addr, size, needed | pool->copiers, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (!err || !(pool->copiers & ~needed))
+        return err;
+    pool->error = before;
+    if ((err = set_access(pool, addr, size, needed, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)))
+        return err;
+    pool->refused |= pool->copiers & ~needed;
+    pool->copiers &= needed;
+    return 0;
 }
 
 int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out) {
@@ -123,7 +137,7 @@ int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdev
         end += chunks[done]->size;
     }
     if (!err)
-        err = set_access(pool, addr, end - addr, pool->peers | UINT64_C(1) << pool->device);
+        err = open_range(pool, addr, end - addr);
     if (err) {
         if (end > addr)
             CALL(pool, unmap, pool->drv->cuMemUnmap(addr, end - addr));
@@ -170,38 +184,47 @@ int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
 static int access_everywhere(struct vp_pool *pool, uint64_t devices, CUmemAccess_flags flags) {
     struct vp_chunk *chunk;
     struct vp_mapping *m;
-    CUmemAccessDesc desc[64];
-    size_t n = 0;
-    for (int dev = 0; dev < 64; dev++)
-        if (devices >> dev & 1)
-            desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
+    int err = 0;
     vp_list_each(chunk, &pool->chunks, link)
-        for (m = chunk->mappings; m; m = m->next) {
-            CUresult res = CALL(pool, set_access, pool->drv->cuMemSetAccess(m->addr, chunk->size, desc, n));
-            if (res)
-                return failure(pool, res);
-        }
-    return 0;
+        for (m = chunk->mappings; m && !err; m = m->next)
+            err = set_access(pool, m->addr, chunk->size, devices, flags);
+    return err;
+}
+
+/* All of it or, on failure, none. */
+static int open_everywhere(struct vp_pool *pool, uint64_t devices) {
+    int err = access_everywhere(pool, devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (err)
+        access_everywhere(pool, devices, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    return err;
 }
 
 int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers) {
-    uint64_t added = peers & ~pool->peers, taken = pool->peers & ~peers;
-    if (added) {
-        int err = access_everywhere(pool, added, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        if (err) {
+    const uint64_t open = pool->peers | pool->copiers, wanted = peers | pool->copiers;
+    const uint64_t added = wanted & ~open, taken = open & ~wanted;
+    int err = added ? open_everywhere(pool, added) : 0;
+    if (err)
+        return err;
+    if (taken && (err = access_everywhere(pool, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE))) {
+        access_everywhere(pool, taken, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        if (added)
             access_everywhere(pool, added, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-            return err;
-        }
-    }
-    if (taken) {
-        int err = access_everywhere(pool, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-        if (err) {
-            access_everywhere(pool, taken, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-            if (added)
-                access_everywhere(pool, added, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-            return err;
-        }
+        return err;
     }
     pool->peers = peers;
     return 0;
+}
+
+bool vp_pool_add_copier(struct vp_pool *pool, CUdevice dev) {
+    const uint64_t one = UINT64_C(1) << dev;
+    const CUresult before = pool->error;
+    if (dev == pool->device || pool->copiers & one)
+        return true;
+    if (!(pool->peers & one) && (pool->refused & one || open_everywhere(pool, one))) {
+        pool->refused |= one;
+        pool->error = before;
+        return false;
+    }
+    pool->copiers |= one;
+    return true;
 }

@@ -99,7 +99,38 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     vp_list_append(&ls->contexts, &ctx->link);
     ctx->barrier = line_new(ls, ctx, VP_LINE_BARRIER, ++ls->barriers_made | UINT64_C(1) << 63);
     vp_map_set(&ls->by_handle, (uintptr_t)handle, ctx);
+    if (ls->arrived)
+        ls->arrived(ls->user, ctx);
     return ctx;
+}
+
+struct vp_context *vp_context_on(const struct vp_lines *ls, CUdevice dev) {
+    struct vp_context *ctx, *found = NULL;
+    vp_list_each(ctx, &ls->contexts, link)
+        if (ctx->device == dev && !ctx->gone && !ctx->ending && (!found || ctx->primary))
+            found = ctx;
+    return found;
+}
+
+/* After these the driver answers every call in the context with the same error, until it is destroyed. */
+static bool is_fatal(CUresult res) {
+    switch (res) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED: return true;
+    default: return false;
+    }
+}
+
+void vp_context_failed(struct vp_context *ctx, CUresult res) {
+    ctx->error = res;
+    ctx->sick |= is_fatal(res);
 }
 
 void vp_context_end(struct vp_lines *ls, struct vp_context *ctx) {
@@ -262,7 +293,7 @@ static bool event_done(struct vp_lines *ls, struct vp_event *ev) {
     ev->context->stats.queries++;
     CUresult res = ls->drv->cuEventQuery(ev->handle);
     if (res && res != CUDA_ERROR_NOT_READY)
-        ls->error = res;
+        vp_context_failed(ev->context, res);
     return res == CUDA_SUCCESS;
 }
 
@@ -349,7 +380,8 @@ void vp_line_host_func(struct vp_lines *ls, struct vp_line *line) {
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial) {
     const struct vp_line *line;
     vp_list_each(line, &ls->pending, pending)
-        if (!vp_list_empty(&line->events) && vp_container_of(line->events.next, struct vp_event, link)->serial <= serial)
+        if (!vp_list_empty(&line->events) && !line->context->sick &&
+            vp_container_of(line->events.next, struct vp_event, link)->serial <= serial)
             return true;
     return false;
 }
@@ -693,8 +725,9 @@ int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line)
         timer_end(line->context, begin);
         line->context->stats.waits++;
         if (res) {
-            ls->error = res;
-            return -EIO;
+            /* It may be the other side that fails: a request of this one goes on without it. */
+            vp_context_failed(p->line->context, res);
+            return p->line->context == line->context ? -EIO : -EBUSY;
         }
         line->seen[line->seen_at].id = p->line->id;
         line->seen[line->seen_at].seq = p->seq;

@@ -98,6 +98,8 @@ struct vp_context {
     bool gone;                  /* destroyed: all its work is over, its handles are dead */
     atomic_bool ending;         /* being destroyed: its handles are not to be used any more, its work may still run */
     unsigned waiters;           /* threads that ask one of its events outside the lock; they look at `ending` */
+    CUresult error;             /* the last answer of a query or wait in it that was neither done nor not-ready; 0: none since it was set back */
+    bool sick;                  /* the driver has answered with an error that no context recovers from: whatever is asked of it fails */
     struct vp_line_stats stats;
 };
 
@@ -119,7 +121,7 @@ struct vp_lines {
     uint64_t host_funcs_from;   /* events up to this one were recorded before any of these was queued */
     uint64_t calls;             /* of those that are timed, one in some */
     uint64_t moves;             /* how often some line's `met` moved */
-    CUresult error;             /* the last answer of a query that was neither done nor not-ready; 0: none */
+    void (*arrived)(void *user, struct vp_context *ctx);    /* told of each context when it is first seen */
     void (*closing)(void *user, struct vp_line *line);  /* told while a line's stream, or the end of its context, can still be named */
     void (*retire)(void *user, struct vp_line *line);   /* told before a line's memory is used again */
     void *user;
@@ -133,6 +135,8 @@ void vp_lines_finish(struct vp_lines *ls);
 struct vp_context *vp_context_current(struct vp_lines *ls);
 /* The context of that handle (which must be alive), or NULL. */
 struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle);
+/* A context of that device which can be made current, the primary one if there is one; or NULL. */
+struct vp_context *vp_context_on(const struct vp_lines *ls, CUdevice dev);
 /*
  * Before a context is destroyed: from now on none of its handles is touched, and its own is looked up no more, since the driver may give it to another
  * context before we hear of the end. The caller then waits, letting the lock go, until nobody is left in `waiters`.
@@ -140,6 +144,8 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle);
 void vp_context_end(struct vp_lines *ls, struct vp_context *ctx);
 /* The context that vp_context_end() was told of under this handle, the oldest first; NULL if there is none. */
 struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle);
+/* The driver answered a query or a wait in it with an error. */
+void vp_context_failed(struct vp_context *ctx, CUresult res);
 /* It lives on after all. */
 void vp_context_revive(struct vp_lines *ls, struct vp_context *ctx);
 /* The sum of what the contexts of a device counted. */
@@ -189,19 +195,22 @@ bool vp_cond_waitable(const vp_cond *cond, const struct vp_line *line, bool earl
 /* Could the host wait for it: each point met, or the own barrier of a cudaFree? */
 bool vp_cond_host_waitable(const vp_cond *cond);
 
-/* Makes `line` wait for every point that it is not behind already. 0, -EBUSY (one is not its free's own: nothing may wait for it) or -EIO. */
+/*
+ * Makes `line` wait for every point that it is not behind already. 0, -EBUSY (one is not its free's own, so that nothing may wait for it, or is of another context and
+ * refuses) or -EIO.
+ */
 int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line);
 /* The event of the first unmet point of a waitable condition, held until vp_event_put(); NULL if all are met. */
 struct vp_event *vp_cond_event(const vp_cond *cond);
 void vp_event_put(struct vp_lines *ls, struct vp_event *ev);
 
 /*
- * Asks what has completed, first recording an event for open points if `flush`. True if any line's `met` moved. Sets ls->error if the driver
- * reports one.
+ * Asks what has completed, first recording an event for open points if `flush`. True if any line's `met` moved. Errors that the driver reports are
+ * noted in the contexts that they are of.
  */
 bool vp_lines_poll(struct vp_lines *ls, bool flush);
 
-/* Is an event still pending that was recorded as number `serial` (of ls->recorded) or before? */
+/* Is an event still pending that was recorded as number `serial` (of ls->recorded) or before, and can yet complete? */
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial);
 /* Are there points that no event covers yet? */
 bool vp_lines_open(const struct vp_lines *ls);

@@ -159,6 +159,16 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
     return err;
 }
 
+CUresult vp_pool_error(const struct vp_pool *pool, const struct vp_context *ctx) {
+    return pool->error || !ctx ? pool->error : ctx->error;
+}
+
+void vp_pool_error_forget(struct vp_pool *pool, struct vp_context *ctx) {
+    pool->error = CUDA_SUCCESS;
+    if (ctx)
+        ctx->error = CUDA_SUCCESS;
+}
+
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_region *r = addr ? vp_table_get(&pool->live, addr) : NULL;
     return r && (!r->lane || vp_lane_recall(r)) ? r : NULL;
@@ -167,6 +177,10 @@ struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr) {
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_region *r = vp_mapping_at(pool, addr) ? vp_region_at(pool, addr) : NULL;
     return r && r->state == VP_LIVE && (!r->lane || vp_lane_recall(r)) ? r : NULL;
+}
+
+bool vp_pool_maps(const struct vp_pool *pool, CUdeviceptr addr) {
+    return vp_mapping_at(pool, addr) != NULL;
 }
 
 bool vp_pool_large(size_t size) {

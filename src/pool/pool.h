@@ -219,7 +219,11 @@ struct vp_pool {
     size_t granularity;
     uint64_t recent_peak;       /* most bytes live since whoever reads it set it back */
     CUmemAllocationProp prop;
-    uint64_t peers;             /* devices that may access, one bit each; the own device is not among them */
+    /* Devices, one bit each, that every mapping is open to besides the own one. */
+    uint64_t peers;             /* because the program said so */
+    uint64_t copiers;           /* since copies were made there, which need no leave in CUDA */
+    uint64_t refused;           /* not open, and not to be tried for copies again: the driver would not */
+    CUresult error;             /* the last answer of the driver that was neither success nor out of memory; 0: none since it was set back */
 
     struct vp_list spaces;      /* of vp_space.link; owned */
     struct vp_space **by_base;  /* the same, `space_count` of them in address order, with room for `space_room` */
@@ -290,10 +294,13 @@ struct vp_request {
 
 /*
  * Allocates. 0 and a live region; -ENOMEM: nothing fits and the device has no more; -EAGAIN: see `await`; -EOPNOTSUPP: the policy leaves
- * such requests to CUDA; -EIO: the driver failed otherwise (the error is in lines->error if a query told it). On any failure the pool is as
+ * such requests to CUDA; -EIO: the driver failed otherwise (its error is the pool's, or that of the request's context if a query told it: vp_pool_error). On any failure the pool is as
  * before, but for idle memory that may have moved.
  */
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
+/* The driver's own error behind an -EIO, of the pool's calls or of the context (which may be NULL); 0: none was noted. `forget` sets both back. */
+CUresult vp_pool_error(const struct vp_pool *pool, const struct vp_context *ctx);
+void vp_pool_error_forget(struct vp_pool *pool, struct vp_context *ctx);
 
 /* The live region that begins at `addr`, or NULL; and the one that holds `addr`. It leaves its lane: the fast path sees it no more. */
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr);
@@ -329,8 +336,12 @@ void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line);
 bool vp_pool_shrinkable(const struct vp_pool *pool);
 /* Gives idle chunks back to the device until at most `keep` bytes are held or nothing idle is left. Returns the bytes given back. */
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep);
-/* Peer access for every mapping, present and future: `peers` and no others. 0, -ENOMEM or -EIO with nothing changed. */
+/* Peer access for every mapping, present and future: `peers` and copiers, and no others. 0, -ENOMEM or -EIO with nothing changed. */
 int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers);
+/* Opens every mapping, present and future, to copies that a device makes, if the driver lets it. Is all open to it then? */
+bool vp_pool_add_copier(struct vp_pool *pool, CUdevice dev);
+/* Is the address in a mapping of the pool? Says nothing of whose the bytes are, and disturbs no lane. */
+bool vp_pool_maps(const struct vp_pool *pool, CUdeviceptr addr);
 /* A context has ended: its synchronous blocks are free. */
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx);
 /* Some points were met by other means than a request's own poll (another pool asked, a context ended): files the free regions anew. */

@@ -398,7 +398,7 @@ SIM_API(SIM_SURE, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdev
         return CUDA_ERROR_INVALID_DEVICE;
     if (!can)
         return CUDA_ERROR_INVALID_VALUE;
-    *can = device != peer;
+    *can = device != peer && sim_device_reaches(device, peer);
     return CUDA_SUCCESS;
 }
 
@@ -410,7 +410,7 @@ SIM_API(SIM_SURE, 8000, cuDeviceGetP2PAttribute,
         return CUDA_ERROR_INVALID_DEVICE;
     if (!value || device == peer)
         return CUDA_ERROR_INVALID_VALUE;
-    *value = attribute != CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
+    *value = attribute != CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK && sim_device_reaches(device, peer);
     return CUDA_SUCCESS;
 }
 
@@ -424,7 +424,7 @@ static CUresult set_peer(CUcontext peer_handle, bool enable)
     if (!peer)
         return CUDA_ERROR_INVALID_CONTEXT;
     unsigned bit = 1u << peer->device;
-    if (enable && peer->device == context->device)
+    if (enable && (peer->device == context->device || !sim_device_reaches(context->device, peer->device)))
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (enable == ((context->peers & bit) != 0))
         return enable ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;

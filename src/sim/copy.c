@@ -11,20 +11,26 @@ static size_t span(size_t width, size_t height, size_t pitch)
     return height ? (height - 1) * pitch + width : 0;
 }
 
-static bool may(const struct sim_op *op, uintptr_t at, size_t bytes, bool write, bool copy, const char *verb)
+static bool may_by(const struct sim_op *op, const struct sim_context *by, uintptr_t at, size_t bytes, bool write,
+                   bool copy, const char *verb)
 {
-    const char *fault = sim_access_fault(at, bytes, op->stream->context, write, copy, SIM_AT_RUN);
+    const char *fault = sim_access_fault(at, bytes, by, write, copy, SIM_AT_RUN);
     if (fault)
         sim_violation("work of stream %llu %s %zu bytes at %#lx: %s", (unsigned long long)op->stream->id,
                       verb, bytes, (unsigned long)at, fault);
     return !fault;
 }
 
+static bool may(const struct sim_op *op, uintptr_t at, size_t bytes, bool write, const char *verb)
+{
+    return may_by(op, op->stream->context, at, bytes, write, false, verb);
+}
+
 static void run_fill(const struct sim_op *op)
 {
     unsigned element = op->fill.element;
     size_t bytes = span(op->fill.width * element, op->fill.height, op->fill.pitch);
-    if (!may(op, op->fill.dst, bytes, true, false, "fills"))
+    if (!may(op, op->fill.dst, bytes, true, "fills"))
         return;
     if (sim.watch_fills)
         sim.watch_fills(op->fill.dst, bytes, op->fill.value);
@@ -48,9 +54,11 @@ static void run_copy(const struct sim_op *op)
 {
     size_t width = op->copy.width, height = op->copy.height;
     if ((!op->copy.to_host &&
-         !may(op, op->copy.dst, span(width, height, op->copy.dst_pitch), true, true, "writes")) ||
+         !may_by(op, op->copy.dst_by, op->copy.dst, span(width, height, op->copy.dst_pitch), true, true,
+                 "writes")) ||
         (!op->copy.staged &&
-         !may(op, op->copy.src, span(width, height, op->copy.src_pitch), false, true, "reads")))
+         !may_by(op, op->copy.src_by, op->copy.src, span(width, height, op->copy.src_pitch), false, true,
+                 "reads")))
         return;
     if (sim.options.ledger)
         return;
@@ -64,7 +72,7 @@ static void run_copy(const struct sim_op *op)
 static void run_write_value(const struct sim_op *op)
 {
     size_t size = op->value.wide ? 8 : 4;
-    if (may(op, op->value.at, size, true, false, "writes") && !sim.options.ledger)
+    if (may(op, op->value.at, size, true, "writes") && !sim.options.ledger)
         memcpy((void *)op->value.at, &op->value.value, size);
 }
 
@@ -78,7 +86,7 @@ void sim_op_execute(struct sim_op *op)
         run_copy(op);
         break;
     case SIM_OP_WAIT_VALUE:
-        may(op, op->value.at, op->value.wide ? 8 : 4, false, false, "waits on");
+        may(op, op->value.at, op->value.wide ? 8 : 4, false, "waits on");
         break;
     case SIM_OP_WRITE_VALUE:
         run_write_value(op);
@@ -141,6 +149,7 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned ele
 struct area {
     uintptr_t at;
     size_t pitch;
+    const struct sim_context *by;   /* NULL: the stream's own */
 };
 
 static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle,
@@ -155,10 +164,12 @@ static CUresult copy(struct area dst, struct area src, size_t width, size_t heig
     if (!dst.at || !src.at)
         return CUDA_ERROR_INVALID_VALUE;
     bool from_pageable = sim_is_pageable(src.at), to_pageable = sim_is_pageable(dst.at);
-    if ((!from_pageable && sim_access_fault(src.at, span(width, height, src.pitch), stream->context, false,
-                                            true, SIM_AT_CALL)) ||
+    const struct sim_context *src_by = src.by ? src.by : stream->context;
+    const struct sim_context *dst_by = dst.by ? dst.by : stream->context;
+    if ((!from_pageable &&
+         sim_access_fault(src.at, span(width, height, src.pitch), src_by, false, true, SIM_AT_CALL)) ||
         (!to_pageable &&
-         sim_access_fault(dst.at, span(width, height, dst.pitch), stream->context, true, true, SIM_AT_CALL)))
+         sim_access_fault(dst.at, span(width, height, dst.pitch), dst_by, true, true, SIM_AT_CALL)))
         return CUDA_ERROR_INVALID_VALUE;
     bool device_only = wait == WAIT && !from_pageable && !to_pageable && sim.options.late_memset;
     struct sim_op *op = sim_op_new(SIM_OP_COPY);
@@ -166,6 +177,8 @@ static CUresult copy(struct area dst, struct area src, size_t width, size_t heig
     op->copy.src = src.at;
     op->copy.dst_pitch = dst.pitch;
     op->copy.src_pitch = src.pitch;
+    op->copy.dst_by = dst_by;
+    op->copy.src_by = src_by;
     op->copy.width = width;
     op->copy.height = height;
     op->copy.to_host = to_pageable;
@@ -182,7 +195,7 @@ static CUresult copy(struct area dst, struct area src, size_t width, size_t heig
 
 static CUresult copy_1d(uintptr_t dst, uintptr_t src, size_t bytes, CUstream stream, enum wait wait)
 {
-    return copy((struct area){dst, bytes}, (struct area){src, bytes}, bytes, 1, stream, wait);
+    return copy((struct area){dst, bytes, NULL}, (struct area){src, bytes, NULL}, bytes, 1, stream, wait);
 }
 
 /* ---- the exported family ---- */
@@ -233,13 +246,21 @@ COPY_API(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, 3020, CUdeviceptr, const void *)
 COPY_API(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, 3020, void *, CUdeviceptr)
 COPY_API(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, 3020, CUdeviceptr, CUdeviceptr)
 
+/* Each end is touched in its own context: mapped memory need be open to no other device. */
+static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,
+                          size_t bytes, CUstream stream, enum wait wait)
+{
+    CUresult why;
+    struct area to = {(uintptr_t)dst, bytes, sim_context_of(dst_context, &why)};
+    struct area from = {(uintptr_t)src, bytes, to.by ? sim_context_of(src_context, &why) : NULL};
+    return to.by && from.by ? copy(to, from, bytes, 1, stream, wait) : why;
+}
+
 SIM_STREAM_API(_ptds, 0, 4000, cuMemcpyPeer,
                (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes),
                (dst, dst_context, src, src_context, bytes))
 {
-    (void)dst_context;
-    (void)src_context;
-    return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, NULL, WAIT);
+    return copy_peer(dst, dst_context, src, src_context, bytes, NULL, WAIT);
 }
 
 SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpyPeerAsync,
@@ -247,9 +268,7 @@ SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpyPeerAsync,
                 CUstream stream),
                (dst, dst_context, src, src_context, bytes, stream))
 {
-    (void)dst_context;
-    (void)src_context;
-    return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, stream, ASYNC);
+    return copy_peer(dst, dst_context, src, src_context, bytes, stream, ASYNC);
 }
 
 /* Where a side of a 2D copy begins; arrays are not modelled. */
@@ -263,7 +282,7 @@ static bool side(CUmemorytype type, CUdeviceptr device, const void *host, size_t
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, enum wait wait)
 {
-    struct area dst, src;
+    struct area dst = {0}, src = {0};
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     if (!side(p->dstMemoryType, p->dstDevice, p->dstHost, p->dstXInBytes, p->dstY, p->dstPitch,
@@ -290,4 +309,55 @@ SIM_STREAM_API(_ptsz, 0, 3020, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *params,
                (params, stream))
 {
     return copy_2d(params, stream, ASYNC);
+}
+
+/* Slice by slice. The two kinds of 3D copy have the same members, but for the contexts. */
+#define COPY_3D(p, dst_by_, src_by_, stream, wait)                                                           \
+    ({                                                                                                       \
+        CUresult result_ = CUDA_SUCCESS;                                                                     \
+        size_t dst_rows_ = (p)->dstHeight ? (p)->dstHeight : (p)->Height;                                    \
+        size_t src_rows_ = (p)->srcHeight ? (p)->srcHeight : (p)->Height;                                    \
+        for (size_t z_ = 0; z_ < (p)->Depth && !result_; z_++) {                                             \
+            struct area dst_ = {.by = dst_by_}, src_ = {.by = src_by_};                                      \
+            if (!side((p)->dstMemoryType, (p)->dstDevice, (p)->dstHost, (p)->dstXInBytes,                    \
+                      (p)->dstY + ((p)->dstZ + z_) * dst_rows_, (p)->dstPitch, (p)->WidthInBytes, &dst_) ||  \
+                !side((p)->srcMemoryType, (p)->srcDevice, (p)->srcHost, (p)->srcXInBytes,                    \
+                      (p)->srcY + ((p)->srcZ + z_) * src_rows_, (p)->srcPitch, (p)->WidthInBytes, &src_))    \
+                result_ = CUDA_ERROR_NOT_SUPPORTED;                                                          \
+            else                                                                                             \
+                result_ = copy(dst_, src_, (p)->WidthInBytes, (p)->Height, stream, wait);                    \
+        }                                                                                                    \
+        result_;                                                                                             \
+    })
+
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, enum wait wait)
+{
+    CUresult why;
+    const struct sim_context *dst = p ? sim_context_of(p->dstContext, &why) : NULL;
+    const struct sim_context *src = dst ? sim_context_of(p->srcContext, &why) : NULL;
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    return src ? COPY_3D(p, dst, src, stream, wait) : why;
+}
+
+SIM_STREAM_API(_ptds, 0, 3020, cuMemcpy3D_v2, (const CUDA_MEMCPY3D *params), (params))
+{
+    return params ? COPY_3D(params, NULL, NULL, NULL, WAIT) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_STREAM_API(_ptsz, 0, 3020, cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *params, CUstream stream),
+               (params, stream))
+{
+    return params ? COPY_3D(params, NULL, NULL, stream, ASYNC) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_STREAM_API(_ptds, 0, 4000, cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *params), (params))
+{
+    return copy_3d_peer(params, NULL, WAIT);
+}
+
+SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *params, CUstream stream),
+               (params, stream))
+{
+    return copy_3d_peer(params, stream, ASYNC);
 }

@@ -80,6 +80,11 @@ bool sim_device_ok(CUdevice device)
     return device >= 0 && device < sim.options.devices;
 }
 
+bool sim_device_reaches(int device, int owner)
+{
+    return device == owner || sim.options.peers;
+}
+
 bool sim_phys_take(int device, size_t bytes)
 {
     struct sim_device *dev = &sim.devices[device];

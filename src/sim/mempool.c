@@ -422,6 +422,8 @@ SIM_API(SIM_SURE, 11020, cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAc
             return CUDA_ERROR_INVALID_DEVICE;
         if (device == pool->device && map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
             return CUDA_ERROR_INVALID_DEVICE;
+        if (!sim_device_reaches(device, pool->device))
+            return CUDA_ERROR_INVALID_DEVICE;
         pool->access &= ~(1u << device);
         if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
             pool->access |= 1u << device;

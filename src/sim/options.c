@@ -94,6 +94,7 @@ static const struct option {
     {"granularity", BYTES, FIELD(granularity), 64 << 10, 1 << 30, 2 << 20, {NULL, NULL}},
     {"devices", NUMBER, FIELD(devices), 1, SIM_MAX_DEVICES, 1, {NULL, NULL}},
     {"driver", NUMBER, FIELD(driver), 11020, 99990, 13000, {NULL, NULL}},
+    {"peers", NUMBER, FIELD(peers), 0, 1, 1, {NULL, NULL}},
     {"vmm", NUMBER, FIELD(vmm), 0, 1, 1, {NULL, NULL}},
     {"lazy", NUMBER, FIELD(lazy), 0, 100, 50, {NULL, NULL}},
     {"memset", CHOICE, FIELD(late_memset), 0, 1, 0, {"wait", "late"}},
@@ -182,8 +183,8 @@ static const char *parse_part(char *part)
             return allowed;
         }
     }
-    return "one of backing, capacity, granularity, devices, driver, vmm, lazy, memset, timeout, seed, trace, "
-           "fail";
+    return "one of backing, capacity, granularity, devices, peers, driver, vmm, lazy, memset, timeout, seed, "
+           "trace, fail";
 }
 
 /* Without a text: the defaults. */

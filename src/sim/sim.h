@@ -12,6 +12,7 @@
  *   capacity=256M         physical memory of each device (suffixes K, M, G, T)
  *   granularity=2M        of handles and of reservations, a power of two from 64K
  *   devices=1             1 to 8
+ *   peers=1               0: no device can access another's memory; copies between them are staged
  *   driver=13000          what cuDriverGetVersion answers; younger entry points do not exist
  *   vmm=1                 0: a device without virtual memory management
  *   lazy=50               0: work runs at the next driver call; 100: hardly before somebody waits for it

@@ -81,7 +81,7 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result);
 /* ---- options (options.c) ---- */
 
 struct sim_options {
-    bool ledger, vmm, trace, late_memset;
+    bool ledger, vmm, peers, trace, late_memset;
     size_t capacity, granularity;
     int devices, driver, lazy, timeout_ms;
     uint64_t seed;
@@ -194,6 +194,8 @@ void sim_cost(uint64_t nanoseconds);
 uint64_t sim_now_ns(void);
 uint64_t sim_real_ns(void);
 bool sim_device_ok(CUdevice device);
+/* Can work of one device access memory of another, if it is let? */
+bool sim_device_reaches(int device, int owner);
 /* Physical memory, counted only. False: there is not that much left. */
 bool sim_phys_take(int device, size_t bytes);
 void sim_phys_give(int device, size_t bytes);
@@ -244,6 +246,8 @@ struct sim_op {
         struct {
             uintptr_t dst, src;
             size_t dst_pitch, src_pitch, width, height;
+            const struct sim_context *dst_by, *src_by;  /* who touches either end: the stream's context, or those of a copy
+                                                           between two */
             void *staged;           /* the source, where that was ordinary host memory */
             bool to_host;
         } copy;

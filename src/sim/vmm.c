@@ -312,6 +312,13 @@ SIM_API(SIM_VMM, 10020, cuMemSetAccess,
         if (!sim_device_ok(desc[i].location.id))
             return CUDA_ERROR_INVALID_DEVICE;
     }
+    for (uintptr_t one = start; one < end;) {
+        const struct sim_mapping *mapping = sim_range_find(&sim.mappings, one, one + 1);
+        for (size_t i = 0; i < count; i++)
+            if (!sim_device_reaches(desc[i].location.id, mapping->handle->device))
+                return CUDA_ERROR_INVALID_DEVICE;
+        one = mapping->range.end;
+    }
     while (start < end) {
         struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
         for (size_t i = 0; i < count; i++) {

@@ -295,3 +295,11 @@ CUresult door_enable_peer(CUcontext peer)
         vp_api_peer_enabled(peer);
     return res;
 }
+
+CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
+{
+    struct vp_copy_end to = {.ptr = dst}, from = {.ptr = src};
+    if (doors_direct && vp_api_copies_matter() && vp_api_copy_way(stream, &to, &from) == VP_COPY_BETWEEN)
+        return cuMemcpyPeerAsync(dst, to.context, src, from.context, bytes, stream);
+    return cuMemcpyDtoDAsync(dst, src, bytes, stream);
+}

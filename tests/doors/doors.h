@@ -60,5 +60,7 @@ CUresult door_primary(CUcontext *ctx, CUdevice dev);
 CUresult door_context_create(CUcontext *ctx, CUdevice dev);
 CUresult door_context_destroy(CUcontext ctx);
 CUresult door_enable_peer(CUcontext peer);
+/* Between any two devices; in the stream. */
+CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
 
 #endif

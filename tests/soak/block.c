@@ -290,16 +290,39 @@ void block_free(struct worker *w, size_t index)
 
 /* ---- between blocks ---- */
 
+/* Between devices without leave, which a copy does not need: the other block's home stays on its own device. */
+static void copy_far(struct worker *w, struct block *from, struct block *to)
+{
+    struct stream *s = block_enter(w, to), *t;
+    block_move(w, from, s);
+    block_inspect(w, to);
+    MUST(w, to, door_copy(to->ptr, from->ptr, from->size, s->handle));
+    struct block copied = *to;
+    copied.size = from->size;
+    copied.word = from->word;
+    block_inspect(w, &copied);
+    block_fill(w, to);
+    t = stream_pick(w, from->device);
+    block_move(w, from, t);
+    stream_leave(t);
+    stream_leave(s);
+}
+
 void block_copy(struct worker *w, struct block *from, struct block *to)
 {
-    if (from == to || from->size > to->size || !block_reaches(to, from->device))
+    if (from == to || from->size > to->size)
         return;
+    if (!block_reaches(to, from->device)) {
+        if (from->served && to->served)
+            copy_far(w, from, to);
+        return;
+    }
     struct stream *s = block_enter(w, to);
     if (block_reaches(from, s->device)) {
         /* What this stream reads has its home there from now on. */
         block_move(w, from, s);
         block_inspect(w, to);
-        MUST(w, to, cuMemcpyDtoDAsync(to->ptr, from->ptr, from->size, s->handle));
+        MUST(w, to, door_copy(to->ptr, from->ptr, from->size, s->handle));
         struct block copied = *to;
         copied.size = from->size;
         copied.word = from->word;

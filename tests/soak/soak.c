@@ -208,8 +208,11 @@ static void open_devices(void)
         MUST(NULL, NULL, door_mem_info(&free_bytes, &soak.capacity));
         MUST(NULL, NULL, door_pool_create(&soak.pool[d], d));
     }
-    /* The order of the devices must not matter; and now and then they stay strangers. */
-    soak.peers = soak.devices > 1 && soak.seed % 4 != 0;
+    /* The order of the devices must not matter; and now and then they stay strangers, or have to (peers=0). */
+    int can = 0;
+    if (soak.devices > 1)
+        MUST(NULL, NULL, cuDeviceCanAccessPeer(&can, 0, 1));
+    soak.peers = can && soak.seed % 4 != 0;
     for (int d = 0; soak.peers && d < soak.devices; d++) {
         MUST(NULL, NULL, cuCtxSetCurrent(soak.context[d]));
         for (int other = 0; other < soak.devices; other++)
