@@ -642,6 +642,9 @@ int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line)
         vp_context_leave(ls, entered);
         timer_end(line->context, begin);
         line->context->stats.waits++;
+        /* What ended unseen is over, and nothing is left to wait for. */
+        if (res && vp_context_failed(ls, p->line->context, res))
+            continue;
         if (res) {
             ls->error = res;
             return -EIO;
