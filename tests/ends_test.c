@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,timeout=300";
@@ -369,10 +370,14 @@ Test(ends, a_destroyed_streams_work_is_not_taken_for_over)
 
 /* ---- locks ---- */
 
-static void *cancelled_inside(void *unused)
+/* What unwinds a cancelled thread's stack tells the sanitizer nothing of it. */
+#define UNWOUND __attribute__((no_sanitize("address")))
+
+UNWOUND static void *cancelled_inside(void *unused)
 {
     (void)unused;
-    cr_assert(vp_enter());
+    if (!vp_enter())
+        abort();
     pthread_cancel(pthread_self());
     pthread_testcancel();
     vp_leave();
@@ -393,10 +398,10 @@ Test(ends, a_thread_is_not_cancelled_under_the_lock)
     door_close();
 }
 
-static void *wait_for_memory(void *context)
+UNWOUND static void *wait_for_memory(void *context)
 {
     CUdeviceptr ptr;
-    cu_ok(cuCtxSetCurrent(context));
+    cuCtxSetCurrent(context);
     door_alloc(&ptr, 40 * MiB);
     pthread_testcancel();
     return NULL;
