@@ -76,8 +76,12 @@ bool vp_resolve(void);
 /* Our door for the function `real`, or `real` itself where we have none. */
 void *vp_resolve_exchange(void *real);
 
-/* How deep this thread is inside doors: 1 in a call of the program's. */
+/*
+ * How deep this thread is inside doors: 1 in a call of the program's; and the frame of the first of them. A program may leave a door by siglongjmp(), from a signal's handler, or by
+ * pthread_exit(): a door whose frame lies outside the first one's is then the first of a new call.
+ */
 extern _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
+extern _Thread_local const char *vp_door_outer __attribute__((tls_model("initial-exec")));
 
 /* The slow way in: finds libcuda and opens the library on it, once. True if the library is then ready. */
 bool vp_door_open(void);
@@ -89,12 +93,39 @@ bool vp_door_open(void);
  */
 static inline bool vp_door_enter(void)
 {
-    return vp_door_depth++ == 0 && (vp_api_ready() || vp_door_open());
+    const char *here = __builtin_frame_address(0);
+
+    if (vp_door_depth && here < vp_door_outer) {
+        vp_door_depth++;
+        return false;
+    }
+    vp_door_depth = 1;
+    vp_door_outer = here;
+    return vp_api_ready() || vp_door_open();
 }
 
 static inline void vp_door_leave(void)
 {
-    vp_door_depth--;
+    if (vp_door_depth)
+        vp_door_depth--;
+}
+
+/*
+ * The runtime makes the primary context of its device current in a thread that has none. Its short ways do not, and so wait until the thread has one. `vp_door_ends` grows
+ * whenever a context may have ended: then each thread looks anew.
+ */
+extern unsigned vp_door_ends;
+bool vp_door_look_current(void);
+extern _Thread_local unsigned vp_door_current __attribute__((tls_model("initial-exec")));
+
+static inline bool vp_door_has_current(void)
+{
+    return vp_door_current == __atomic_load_n(&vp_door_ends, __ATOMIC_RELAXED) || vp_door_look_current();
+}
+
+static inline void vp_door_context_ends(void)
+{
+    __atomic_fetch_add(&vp_door_ends, 1, __ATOMIC_RELAXED);
 }
 
 /*

@@ -101,6 +101,7 @@
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                                  \
     X(cuCtxDestroy, cuCtxDestroy_v2)                                                                       \
     X(cuCtxDestroy_v2, cuCtxDestroy_v2)                                                                    \
+    X(cuCtxDetach, cuCtxDestroy_v2)                                                                        \
     X(cuGreenCtxDestroy, cuGreenCtxDestroy)                                                                \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)                                             \
     X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2)                                          \
@@ -182,6 +183,8 @@
 
 /* No doors: what the doors themselves ask the driver. */
 #define VP_DOORS_ASK(X)                                                                                    \
+    X(cuCtxGetApiVersion, cuCtxGetApiVersion)                                                              \
+    X(cuCtxGetCurrent, cuCtxGetCurrent)                                                                    \
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx)                                                                \
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)                                              \
     X(cuStreamIsCapturing, cuStreamIsCapturing)                                                            \

@@ -41,7 +41,7 @@ static bool alloc(void **ptr, size_t size)
 {
     CUdeviceptr found = 0;
     CUresult res = CUDA_SUCCESS;
-    bool served = vp_door_enter() && vp_api_alloc(&found, size, &res);
+    bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc(&found, size, &res);
 
     return short_way(served, res, found, ptr, size);
 }
@@ -50,7 +50,7 @@ static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream str
 {
     CUdeviceptr found = 0;
     CUresult res = CUDA_SUCCESS;
-    bool served = vp_door_enter() && vp_api_alloc_async(&found, size, pool, stream, &res);
+    bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc_async(&found, size, pool, stream, &res);
 
     return short_way(served, res, found, ptr, size);
 }
@@ -58,7 +58,7 @@ static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream str
 static bool free_async(void *ptr, CUstream stream)
 {
     CUresult res = CUDA_SUCCESS;
-    bool served = vp_door_enter() && vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream, &res);
+    bool served = vp_door_enter() && vp_door_has_current() && vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream, &res);
 
     return short_way(served, res, 0, NULL, 0);
 }
@@ -80,7 +80,7 @@ cudaError_t cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t heig
     if (pitch && allocates(runtime, ptr, width && height)) {
         CUdeviceptr found = 0;
         CUresult res = CUDA_SUCCESS;
-        bool served = vp_door_enter() && vp_api_alloc_pitch(&found, pitch, width, height, element, &res);
+        bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc_pitch(&found, pitch, width, height, element, &res);
 
         if (short_way(served, res, found, ptr, 0))
             return cudaSuccess;
@@ -92,7 +92,7 @@ cudaError_t cudaFree(void *ptr)
 {
     if (ptr) {
         CUresult res = CUDA_SUCCESS;
-        bool served = vp_door_enter() && vp_api_free((CUdeviceptr)(uintptr_t)ptr, &res);
+        bool served = vp_door_enter() && vp_door_has_current() && vp_api_free((CUdeviceptr)(uintptr_t)ptr, &res);
 
         if (short_way(served, res, 0, NULL, 0))
             return cudaSuccess;

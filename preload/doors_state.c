@@ -181,6 +181,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     res = VP_REAL(cuCtxDestroy_v2)(context);
     if (ours)
         vp_api_context_destroyed(context, res == CUDA_SUCCESS);
+    vp_door_context_ends();
     vp_door_leave();
     return res;
 }
@@ -188,6 +189,27 @@ CUresult cuCtxDestroy_v2(CUcontext context)
 CUresult cuCtxDestroy(CUcontext context)
 {
     return cuCtxDestroy_v2(context);
+}
+
+/*
+ * Ends the context if it was the last reference, which the driver alone can tell. Its own name for that, to which newer drivers
+ * may have no function any more, is left out of newer headers.
+ */
+CUresult cuCtxDetach(CUcontext context)
+{
+    unsigned int version;
+    CUresult res;
+    bool ours = vp_door_enter();
+
+    if (ours)
+        vp_api_context_destroying(context);
+    res = VP_REAL(cuCtxDetach)(context);
+    if (ours)
+        vp_api_context_destroyed(context, res == CUDA_SUCCESS
+                                              && VP_REAL(cuCtxGetApiVersion)(context, &version) != CUDA_SUCCESS);
+    vp_door_context_ends();
+    vp_door_leave();
+    return res;
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx green)
@@ -202,6 +224,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green)
     res = VP_REAL(cuGreenCtxDestroy)(green);
     if (context)
         vp_api_context_destroyed(context, res == CUDA_SUCCESS);
+    vp_door_context_ends();
     vp_door_leave();
     return res;
 }
@@ -229,6 +252,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     res = VP_REAL(cuDevicePrimaryCtxRelease_v2)(device);
     if (context)
         vp_api_context_destroyed(context, res == CUDA_SUCCESS && primary_ended(device));
+    vp_door_context_ends();
     vp_door_leave();
     return res;
 }
@@ -248,6 +272,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
     res = VP_REAL(cuDevicePrimaryCtxReset_v2)(device);
     if (context)
         vp_api_context_destroyed(context, res == CUDA_SUCCESS);
+    vp_door_context_ends();
     vp_door_leave();
     return res;
 }

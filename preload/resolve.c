@@ -42,6 +42,9 @@ static void *const doors[VP_DOOR_COUNT] = {
 };
 
 _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
+_Thread_local const char *vp_door_outer __attribute__((tls_model("initial-exec")));
+_Thread_local unsigned vp_door_current __attribute__((tls_model("initial-exec")));
+unsigned vp_door_ends = 1;
 _Thread_local struct vp_door_told vp_door_told __attribute__((tls_model("initial-exec")));
 
 /*
@@ -158,4 +161,15 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, c
     if (res == CUDA_SUCCESS && function)
         *function = vp_resolve_exchange(*function);
     return res;
+}
+
+bool vp_door_look_current(void)
+{
+    unsigned ends = __atomic_load_n(&vp_door_ends, __ATOMIC_RELAXED);
+    CUcontext context = NULL;
+
+    if (VP_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context)
+        return false;
+    vp_door_current = ends;
+    return true;
 }

@@ -23,25 +23,52 @@ static const uint64_t QUARANTINE_WAIT_NS = 100000000;
 
 __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/*
+ * A thread that is cancelled while it holds the lock would hold it for ever. What is done under it may be a point of cancellation: a message, a nap, what the driver asks of the
+ * system.
+ */
+static __thread int cancel_state __attribute__((tls_model("initial-exec")));
+
+static void lock(void) {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    pthread_mutex_lock(&vp_state.lock);
+    cancel_state = before;
+    vp_inside = true;
+}
+
 bool vp_enter(void) {
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_inside)
         return false;
-    pthread_mutex_lock(&vp_state.lock);
-    vp_inside = true;
+    lock();
+    if (vp_state.lines.lost)
+        vp_contexts_drop_lost();
     return true;
 }
 
-void vp_leave(void) {
+/* For a while: the thread still cannot be cancelled, and comes back by step_in(). */
+static void step_out(void) {
     if (vp_state.page)
         vp_page_publish();
     vp_inside = false;
     pthread_mutex_unlock(&vp_state.lock);
 }
 
-/* After a vp_leave() of the same call. */
-static void reenter(void) {
+static void step_in(void) {
     pthread_mutex_lock(&vp_state.lock);
     vp_inside = true;
+}
+
+void vp_leave(void) {
+    int cancel = cancel_state;
+    step_out();
+    vp_thread_left();
+    pthread_setcancelstate(cancel, NULL);
+}
+
+/* After a vp_leave() of the same call. */
+static void reenter(void) {
+    lock();
 }
 
 static void closing(void *user, struct vp_line *line) {
@@ -74,6 +101,8 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
             vp_state.lines.arrived = vp_copies_arrived;
             vp_state.lines.closing = closing;
             vp_state.lines.retire = retire;
+            vp_state.lines.of_thread = vp_thread_streams;
+            vp_threads_init();
             vp_state.fast = !vp_options()->check;
             vp_state.recording = *vp_options()->trace;
             vp_list_init(&vp_state.mempools);
@@ -117,9 +146,9 @@ static void pause_for(uint64_t waited_ns) {
 
 /* The same in the middle of a call. */
 static void pause_unlocked(uint64_t waited_ns) {
-    vp_leave();
+    step_out();
     pause_for(waited_ns);
-    reenter();
+    step_in();
 }
 
 static const struct vp_policy *chosen_policy(void) {
@@ -193,7 +222,7 @@ static bool wait_event(struct vp_event *ev) {
     CUevent handle = ev->handle;
     CUresult res = CUDA_ERROR_NOT_READY;
     ctx->waiters++;
-    vp_leave();
+    step_out();
     while (!atomic_load(&ctx->ending)) {
         CUstreamCaptureMode mode = vp_capture_relax(&vp_state.lines);
         res = vp_state.drv.cuEventQuery(handle);
@@ -203,7 +232,7 @@ static bool wait_event(struct vp_event *ev) {
             break;
         pause_for(waited);
     }
-    reenter();
+    step_in();
     ctx->waiters--;
     if (res && res != CUDA_ERROR_NOT_READY && !ev->dropped)
         vp_context_failed(ctx, res);
@@ -241,12 +270,13 @@ static bool hopeless(const struct vp_pool *pool, size_t size) {
 static bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
     struct vp_lines *lines = &vp_state.lines;
     while (vp_clock_ns() - begin < PENDING_WAIT_NS) {
-        bool quarantine = atomic_load(&lines->captures) && vp_lines_open(lines) &&
-                          vp_clock_ns() - begin < QUARANTINE_WAIT_NS;
+        bool quarantine = vp_lines_open(lines) && vp_clock_ns() - begin < QUARANTINE_WAIT_NS;
         if (!quarantine && !vp_lines_waiting(lines, serial))
             return false;
         pause_unlocked(vp_clock_ns() - begin);
         vp_lines_poll(lines, quarantine);
+        if (quarantine)
+            vp_lines_cover(lines);
         if (pool->moves != lines->moves)
             return true;
         if (quarantine)
@@ -322,8 +352,17 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
     if (pool) {
         struct vp_request req = { .asked = size, .context = ctx, .alone = vp_ipc_alone(size) };
         struct vp_region *r = NULL;
+        ctx->pins++;
         int err = allocate(pool, &req, &r);
-        served = answer(pool, err, &req, r, out, res);
+        ctx->pins--;
+        /* It ended while this thread waited, and synchronous blocks with it. */
+        if (!err && ctx->gone) {
+            vp_pool_free(pool, r, &(vp_cond){ 0 });
+            served = true;
+            *res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        } else {
+            served = answer(pool, err, &req, r, out, res);
+        }
     }
     vp_leave();
     if (served && *res == CUDA_ERROR_OUT_OF_MEMORY)

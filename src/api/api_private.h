@@ -51,7 +51,6 @@ struct vp_state {
     atomic_uint_least64_t mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools;
     atomic_bool sync_matters;   /* some memory pool wants to know when the program synchronises */
-    struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
     int dump_signal;            /* asks this process for a dump; 0: none does */
     struct vp_others others[VP_DEVICES];
@@ -74,6 +73,16 @@ extern __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibil
 /* Takes the lock. False: not open, or this thread is inside already (a tool's callback under a driver call of ours): pass the call on. */
 bool vp_enter(void);
 void vp_leave(void);
+
+/* thread.c: the calling thread's own streams, while its end will be told of (see vp_lines.of_thread); to be called once, before threads are. */
+void vp_threads_init(void);
+struct vp_list *vp_thread_streams(void *user);
+/* The lock was let go: what must not be done under it. */
+void vp_thread_left(void);
+
+/* life.c; with the lock held. Contexts that ended with nobody telling us; lines that are gone and linger. */
+void vp_contexts_drop_lost(void);
+void vp_lines_tidy(void);
 
 /* Opens the pool of a device; NULL: the device's memory is not served. */
 struct vp_pool *vp_state_open_pool(CUdevice dev);

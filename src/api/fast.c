@@ -34,9 +34,14 @@ static struct vp_lane *lane_of(const struct shortcut *s, CUstream stream) {
 }
 
 static void record(const struct vp_lane *lane, char op, const struct vp_lane_block *block) {
-    if (vp_state.recording)
-        vp_trace_event(op, lane->pool->device, block->serial, op == 'a' ? block->asked : 0,
-                       atomic_load_explicit(&lane->number, memory_order_relaxed));
+    int cancel;
+    if (!vp_state.recording)
+        return;
+    /* Under the trace's lock files may be opened and closed, which are points of cancellation. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    vp_trace_event(op, lane->pool->device, block->serial, op == 'a' ? block->asked : 0,
+                   atomic_load_explicit(&lane->number, memory_order_relaxed));
+    pthread_setcancelstate(cancel, NULL);
 }
 
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {

@@ -5,8 +5,24 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Held while memory is opened or closed, so that nobody else opens the same meanwhile. Before the library's lock. */
+/* Held while memory is opened or closed, so that nobody else opens the same meanwhile. Before the other locks. A fork does not wait for it: what is half made is the parent's. */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+/* Held while descriptors of another process's memory are open here: a child that is forked in between would keep that memory. Not while an answer is waited for. Before the library's lock. */
+static pthread_mutex_t in_hand = PTHREAD_MUTEX_INITIALIZER;
+
+/* Whoever is cancelled while it waits for another process would never let go. */
+static int begin_opening(void) {
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    pthread_mutex_lock(&opening);
+    return cancel;
+}
+
+static void end_opening(int cancel) {
+    pthread_mutex_unlock(&opening);
+    pthread_setcancelstate(cancel, NULL);
+}
 
 static struct vp_slab import_slab;
 static uint64_t opened;
@@ -126,8 +142,12 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
         int fds[VP_CHANNEL_FDS];
         size_t n = VP_CHANNEL_FDS;
         if (!err)
+            err = vp_channel_wait(fd);
+        pthread_mutex_lock(&in_hand);
+        if (!err)
             err = vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
         if (err) {
+            pthread_mutex_unlock(&in_hand);
             res = unreachable(err, handle);
             break;
         }
@@ -140,6 +160,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
             res = map_some(&reply, fds, import, &mapped);
         while (n)
             close(fds[--n]);
+        pthread_mutex_unlock(&in_hand);
     } while (!res && reply.left);
     close(fd);
     if (!res && mapped != import->bytes)
@@ -250,9 +271,9 @@ bool vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *from, unsigned flag
     } else if (!vp_ipc_good(&handle) || !drv->cuMemImportFromShareableHandle) {
         *res = CUDA_ERROR_INVALID_HANDLE;
     } else {
-        pthread_mutex_lock(&opening);
+        int cancel = begin_opening();
         *res = open_locked(out, &handle);
-        pthread_mutex_unlock(&opening);
+        end_opening(cancel);
     }
     return true;
 }
@@ -312,9 +333,9 @@ static bool close_locked(CUdeviceptr ptr, CUresult *res) {
 bool vp_api_ipc_close(CUdeviceptr ptr, CUresult *res) {
     if (!ptr || !vp_api_ready() || vp_inside)
         return false;
-    pthread_mutex_lock(&opening);
+    int cancel = begin_opening();
     bool served = close_locked(ptr, res);
-    pthread_mutex_unlock(&opening);
+    end_opening(cancel);
     return served;
 }
 
@@ -343,13 +364,14 @@ void vp_imports_set_peers(CUdevice device, uint64_t peers) {
 }
 
 void vp_imports_fork_prepare(void) {
-    pthread_mutex_lock(&opening);
+    pthread_mutex_lock(&in_hand);
 }
 
 void vp_imports_fork_parent(void) {
-    pthread_mutex_unlock(&opening);
+    pthread_mutex_unlock(&in_hand);
 }
 
 void vp_imports_fork_child(void) {
     pthread_mutex_init(&opening, NULL);
+    pthread_mutex_init(&in_hand, NULL);
 }

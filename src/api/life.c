@@ -2,54 +2,38 @@
 #include "api/ipc.h"
 
 #include "api/dump.h"
+#include "base/clock.h"
 #include "pool/lane.h"
-
-#include <sched.h>
 
 /* ---- streams ---- */
 
 void vp_api_stream_created(CUstream stream) {
-    CUcontext handle;
     struct vp_line *line;
     if (!vp_enter())
         return;
-    /* A driver without context barriers needs every non-blocking stream by name; else the context is enough. */
-    if (!vp_state.lines.barriers)
-        vp_line_get(&vp_state.lines, stream, &line);
-    else if (!vp_state.drv.cuStreamGetCtx(stream, &handle))
-        vp_context_get(&vp_state.lines, handle);
+    /* Where there is no barrier, or while captures forbid it, every stream is needed by name. */
+    vp_line_get(&vp_state.lines, stream, &line);
     vp_leave();
 }
 
-/* A capture of the stream with this id is over. */
-static void capture_over(uint64_t id) {
-    if (vp_map_take(&vp_state.capturing, id + 1))
-        atomic_fetch_sub(&vp_state.lines.captures, 1);
-}
-
-/* The id of a stream that may be capturing, when the driver does not tell it. */
-static bool stream_id(CUstream stream, unsigned long long *id) {
-    const struct vp_map *map = &vp_state.capturing;
-    for (size_t i = 0; map->used && i <= map->mask; i++)
-        if (map->slots[i].key && map->slots[i].value == stream) {
-            *id = map->slots[i].key - 1;
-            return true;
-        }
-    /* To ask a capturing stream for its id would destroy the capture. */
-    return !vp_line_captures(&vp_state.lines, stream) && !vp_state.drv.cuStreamGetId(stream, id);
+void vp_lines_tidy(void) {
+    if (!vp_lines_linger(&vp_state.lines))
+        return;
+    vp_lines_poll(&vp_state.lines, true);
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.pools[dev] && vp_state.pools[dev]->moves != vp_state.lines.moves)
+            vp_pool_refile(vp_state.pools[dev]);
 }
 
 void vp_api_stream_destroying(CUstream stream) {
-    unsigned long long id;
     /* The default streams are nobody's to destroy. */
     if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD || !vp_enter())
         return;
-    if (stream_id(stream, &id)) {
-        struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
-        if (line)
-            vp_line_destroying(&vp_state.lines, line);
-        capture_over(id);
-    }
+    /* To ask a capturing stream for its id would destroy the capture. */
+    struct vp_line *line = vp_line_capturing(&vp_state.lines, stream);
+    if (line || !vp_line_get(&vp_state.lines, stream, &line))
+        vp_line_destroying(&vp_state.lines, line);
+    vp_lines_tidy();
     vp_leave();
 }
 
@@ -72,21 +56,22 @@ static __thread bool begins __attribute__((tls_model("initial-exec")));
  * on a blocking stream, be destroyed by one on the legacy stream. So nobody else is in the library until it has begun.
  */
 void vp_api_capture_beginning(CUstream stream) {
-    unsigned long long id;
+    struct vp_line *line;
     if (!vp_enter())
         return;
     begins = true;
-    if (!vp_line_captures(&vp_state.lines, stream) && !vp_state.drv.cuStreamGetId(stream, &id) && !vp_map_get(&vp_state.capturing, id + 1) &&
-        !vp_map_reserve(&vp_state.capturing)) {
-        struct vp_line *line;
-        if (!vp_line_get(&vp_state.lines, stream, &line))
-            vp_line_capture(&vp_state.lines, line, true);
-        vp_map_set(&vp_state.capturing, id + 1, stream);
-        atomic_fetch_add(&vp_state.lines.captures, 1);
+    if (!vp_line_get(&vp_state.lines, stream, &line) && vp_list_empty(&line->capturing)) {
+        vp_line_capture(&vp_state.lines, line, true);
         for (int dev = 0; dev < VP_DEVICES; dev++)
             if (vp_state.pools[dev])
                 vp_lanes_pass(vp_state.pools[dev]);
     }
+}
+
+/* What was freed while captures ran can get its event once there is none. */
+static void captures_over(void) {
+    if (!atomic_load(&vp_state.lines.captures))
+        vp_lines_poll(&vp_state.lines, true);
 }
 
 static void capture_ended(CUstream stream) {
@@ -99,10 +84,7 @@ static void capture_ended(CUstream stream) {
     struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
     if (line)
         vp_line_capture(&vp_state.lines, line, false);
-    capture_over(id);
-    /* What was freed meanwhile can get its event now. */
-    if (!atomic_load(&vp_state.lines.captures))
-        vp_lines_poll(&vp_state.lines, true);
+    captures_over();
 }
 
 void vp_api_capture_began(CUstream stream, bool ok) {
@@ -123,10 +105,45 @@ void vp_api_capture_ended(CUstream stream) {
 
 /* ---- contexts ---- */
 
+/* It has ended: what it had goes with it. */
+static void drop(struct vp_context *ctx) {
+    CUcontext handle = ctx->handle;
+    int captures = atomic_load(&vp_state.lines.captures);
+    /* If another context has its handle by now, blocks made since may be that one's: they stay. */
+    bool replaced = ctx->lost && !vp_context_dead(&vp_state.lines, ctx);
+    vp_context_drop(&vp_state.lines, ctx);
+    ctx->pins += replaced;
+    if (!replaced)
+        vp_imports_drop_context(handle);
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.pools[dev]) {
+            if (!replaced)
+                vp_pool_drop_context(vp_state.pools[dev], ctx);
+            vp_pool_refile(vp_state.pools[dev]);
+        }
+    vp_peers_forget(ctx);
+    if (captures)
+        captures_over();
+}
+
+void vp_contexts_drop_lost(void) {
+    struct vp_context *ctx;
+    while ((ctx = vp_context_lost(&vp_state.lines)))
+        drop(ctx);
+}
+
 void vp_api_context_created(CUcontext handle, bool primary) {
     if (!handle || !vp_enter())
         return;
     struct vp_context *ctx = vp_context_get(&vp_state.lines, handle);
+    if (ctx) {
+        /* One that ended unseen may have had this handle. */
+        vp_context_check(&vp_state.lines, ctx);
+        if (ctx->lost) {
+            vp_contexts_drop_lost();
+            ctx = vp_context_get(&vp_state.lines, handle);
+        }
+    }
     if (ctx) {
         ctx->primary |= primary;
         ctx->retains += primary;
@@ -138,14 +155,18 @@ void vp_api_context_destroying(CUcontext handle) {
     if (!handle || !vp_enter())
         return;
     struct vp_context *ctx = vp_map_get(&vp_state.lines.by_handle, (uintptr_t)handle);
-    if (ctx)
+    if (ctx) {
         vp_context_end(&vp_state.lines, ctx);
+        ctx->pins++;
+    }
     while (ctx && ctx->waiters) {
         vp_leave();
-        sched_yield();
+        vp_clock_nap();
         if (!vp_enter())
             return;
     }
+    if (ctx)
+        ctx->pins--;
     vp_leave();
 }
 
@@ -155,16 +176,8 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
     struct vp_context *ctx = vp_context_ending(&vp_state.lines, handle);
     if (ctx && !ended)
         vp_context_revive(&vp_state.lines, ctx);
-    if (ctx && ended) {
-        vp_context_drop(&vp_state.lines, ctx);
-        vp_imports_drop_context(handle);
-        for (int dev = 0; dev < VP_DEVICES; dev++)
-            if (vp_state.pools[dev]) {
-                vp_pool_drop_context(vp_state.pools[dev], ctx);
-                vp_pool_refile(vp_state.pools[dev]);
-            }
-        vp_peers_forget(ctx);
-    }
+    if (ctx && ended)
+        drop(ctx);
     vp_leave();
 }
 

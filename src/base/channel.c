@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -159,6 +160,15 @@ static size_t take_fds(struct msghdr *message, int *fds, size_t most) {
         }
     }
     return came;
+}
+
+int vp_channel_wait(int fd) {
+    struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+    int ready;
+    do
+        ready = poll(&poll_fd, 1, PATIENCE_S * 1000);
+    while (ready < 0 && errno == EINTR);
+    return ready > 0 ? 0 : ready ? -errno : -EAGAIN;
 }
 
 int vp_channel_receive(int fd, void *data, size_t bytes, int *fds, size_t *n) {

@@ -37,6 +37,8 @@ bool vp_channel_trusts(uid_t peer);
 
 /* Sends one message with `n` descriptors, which stay the caller's. 0, or a negative errno. */
 int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size_t n);
+/* Waits until there is something to receive. 0; -EAGAIN: nothing came in time; or another negative errno. */
+int vp_channel_wait(int fd);
 /*
  * Receives one message of exactly `bytes`, with `*n` descriptors at most; `*n` then says how many came, and they are the caller's. `n` NULL: none
  * are wanted. 0; -EAGAIN: nothing came in time; -EPROTO: something else came, or more descriptors than were wanted or could be taken (RLIMIT_NOFILE):

@@ -34,6 +34,9 @@ struct vp_clock {
     uint64_t last;              /* what was last returned */
 };
 
+/* Lets other threads run, those of lower priority too. No point of cancellation: the caller may be holding something up. */
+void vp_clock_nap(void);
+
 /* Looks at the clock itself. */
 uint64_t vp_clock_look(struct vp_clock *c);
 

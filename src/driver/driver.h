@@ -45,6 +45,8 @@
 #define VP_DRIVER_OPTIONAL(X)                                                                                                \
     X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                             \
     X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                                                    \
+    X(cuCtxGetId, (CUcontext, unsigned long long *))                                                                         \
+    X(cuStreamQuery, (CUstream))                                                                                             \
     X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                \
     X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                 \
     X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                        \

@@ -114,10 +114,10 @@ static void refresh_index(struct vp_pool *pool, struct vp_index *index) {
 }
 
 void vp_pool_refile(struct vp_pool *pool) {
-    struct vp_index *index;
+    struct vp_index *index, *next;
     for (int z = 0; z < VP_ZONES; z++)
         refresh_index(pool, &pool->mixed[z]);
-    vp_list_each(index, &pool->line_indexes, link)
+    vp_list_each_safe(index, next, &pool->line_indexes, link)
         refresh_index(pool, index);
     pool->moves = pool->lines->moves;
 }
@@ -133,7 +133,7 @@ static void index_synchronized(struct vp_pool *pool, struct vp_index *index, con
 }
 
 void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line) {
-    struct vp_index *index;
+    struct vp_index *index, *next;
     vp_lanes_flush(pool, VP_FLUSH_ALL);
     vp_lines_settle(pool->lines, VP_SETTLE_NS);
     vp_fit_refresh(pool);
@@ -141,7 +141,7 @@ void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line) {
         index_synchronized(pool, &pool->met[z], line);
         index_synchronized(pool, &pool->mixed[z], line);
     }
-    vp_list_each(index, &pool->line_indexes, link)
+    vp_list_each_safe(index, next, &pool->line_indexes, link)
         index_synchronized(pool, index, line);
 }
 
@@ -194,7 +194,7 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
     r->exported = false;
     r->asked = req->asked;
     r->serial = ++pool->serial;
-    r->context = req->context;
+    r->context = r->sync ? req->context : NULL;     /* others outlive it */
     r->owner = req->owner;
     r->lane = NULL;
     r->stream = req->line ? req->line->id : 0;

@@ -59,13 +59,14 @@ int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_line *
 
 void vp_index_finish(struct vp_pool *pool, struct vp_index *index) {
     assert(!vp_index_first(index, 0));
-    vp_list_remove(&index->link);
     vp_slab_free(&pool->bins_slab, index->bins);
     index->bins = NULL;
 }
 
-void vp_index_add(struct vp_index *index, struct vp_region *r) {
+void vp_index_add(struct vp_pool *pool, struct vp_index *index, struct vp_region *r) {
     r->index = index;
+    if (!index->count++ && index->line)
+        vp_list_append(&pool->line_indexes, &index->link);
     if (!binned(index, r->size)) {
         RB_INSERT(vp_region_tree, &index->tree, r);
         return;
@@ -83,6 +84,8 @@ void vp_index_add(struct vp_index *index, struct vp_region *r) {
 void vp_index_remove(struct vp_region *r) {
     struct vp_index *index = r->index;
     r->index = NULL;
+    if (!--index->count)
+        vp_list_remove(&index->link);
     if (!binned(index, r->size)) {
         RB_REMOVE(vp_region_tree, &index->tree, r);
         return;

@@ -1,5 +1,6 @@
 #include "pool/lane.h"
 
+#include "base/clock.h"
 #include "policy/policy.h"
 
 #include <sched.h>
@@ -25,11 +26,13 @@ enum { KEEPS = 16, CALM = 256 };
 
 /* ---- its lock: held for some ten nanoseconds ---- */
 
-enum { SPINS = 100 };
+enum { SPINS = 100, YIELDS = 100 };
 
 static void lane_lock(struct vp_lane *lane) {
     for (unsigned n = 0; atomic_exchange_explicit(&lane->locked, true, memory_order_acquire); n++)
-        if (n >= SPINS)
+        if (n >= SPINS + YIELDS)
+            vp_clock_nap();     /* to yield does not help a holder of lower priority that this thread keeps from the processor */
+        else if (n >= SPINS)
             sched_yield();
 }
 

@@ -1,4 +1,4 @@
-#include "pool/line.h"
+#include "pool/line_private.h"
 
 #include "base/clock.h"
 
@@ -9,6 +9,7 @@ void vp_lines_init(struct vp_lines *ls, const struct vp_driver *drv) {
     vp_list_init(&ls->contexts);
     vp_list_init(&ls->pending);
     vp_list_init(&ls->ended);
+    vp_list_init(&ls->capturing);
     vp_slab_init(&ls->line_slab, sizeof(struct vp_line));
     vp_slab_init(&ls->event_slab, sizeof(struct vp_event));
     vp_slab_init(&ls->context_slab, sizeof(struct vp_context));
@@ -16,24 +17,17 @@ void vp_lines_init(struct vp_lines *ls, const struct vp_driver *drv) {
 }
 
 void vp_lines_finish(struct vp_lines *ls) {
+    struct vp_context *ctx;
+    struct vp_line *line;
+    vp_list_each(ctx, &ls->contexts, link)
+        vp_list_each(line, &ctx->lines, of_context)
+            vp_list_remove(&line->of_thread);
     vp_slab_finish(&ls->line_slab);
     vp_slab_finish(&ls->event_slab);
     vp_slab_finish(&ls->context_slab);
     vp_slab_finish(&ls->point_slab);
     vp_map_finish(&ls->by_id);
     vp_map_finish(&ls->by_handle);
-}
-
-/* While no capture runs, and none can begin before the caller lets the lock go, there is nothing to relax. */
-enum { NOT_RELAXED = -1 };
-
-static int relax(const struct vp_lines *ls) {
-    return atomic_load_explicit(&ls->captures, memory_order_acquire) ? (int)vp_capture_relax(ls) : NOT_RELAXED;
-}
-
-static void restore(const struct vp_lines *ls, int mode) {
-    if (mode != NOT_RELAXED)
-        vp_capture_restore(ls, (CUstreamCaptureMode)mode);
 }
 
 CUstreamCaptureMode vp_capture_relax(const struct vp_lines *ls) {
@@ -60,137 +54,11 @@ static void timer_end(struct vp_context *ctx, uint64_t begin) {
         ctx->stats.ns += TIMED * (vp_clock_ns() - begin);
 }
 
-/* ---- contexts ---- */
-
-static struct vp_line *line_new(struct vp_lines *ls, struct vp_context *ctx, enum vp_line_kind kind, uint64_t id) {
-    struct vp_line *line = vp_slab_alloc(&ls->line_slab);
-    if (!line)
-        return NULL;
-    line->kind = kind;
-    line->id = id;
-    line->next = 1;
-    line->context = ctx;
-    vp_list_init(&line->events);
-    vp_list_init(&line->pending);
-    vp_list_append(&ctx->lines, &line->of_context);
-    return line;
-}
-
-struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
-    struct vp_context *ctx = vp_map_get(&ls->by_handle, (uintptr_t)handle);
-    if (ctx || !handle)
-        return ctx;
-    CUdevice dev;
-    if (ls->drv->cuCtxPushCurrent_v2(handle))
-        return NULL;
-    CUresult res = ls->drv->cuCtxGetDevice(&dev);
-    CUcontext popped;
-    ls->drv->cuCtxPopCurrent_v2(&popped);
-    if (res || vp_map_reserve(&ls->by_handle) < 0 || vp_slab_reserve(&ls->line_slab, 1) < 0)
-        return NULL;
-    ctx = vp_slab_alloc(&ls->context_slab);
-    if (!ctx)
-        return NULL;
-    ctx->registry = ls;
-    ctx->handle = handle;
-    ctx->device = dev;
-    vp_list_init(&ctx->lines);
-    vp_list_init(&ctx->spare);
-    vp_list_append(&ls->contexts, &ctx->link);
-    ctx->barrier = line_new(ls, ctx, VP_LINE_BARRIER, ++ls->barriers_made | UINT64_C(1) << 63);
-    vp_map_set(&ls->by_handle, (uintptr_t)handle, ctx);
-    if (ls->arrived)
-        ls->arrived(ls->user, ctx);
-    return ctx;
-}
-
-struct vp_context *vp_context_on(const struct vp_lines *ls, CUdevice dev) {
-    struct vp_context *ctx, *found = NULL;
-    vp_list_each(ctx, &ls->contexts, link)
-        if (ctx->device == dev && !ctx->gone && !ctx->ending && (!found || ctx->primary))
-            found = ctx;
-    return found;
-}
-
-/* After these the driver answers every call in the context with the same error, until it is destroyed. */
-static bool is_fatal(CUresult res) {
-    switch (res) {
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED: return true;
-    default: return false;
-    }
-}
-
-void vp_context_failed(struct vp_context *ctx, CUresult res) {
-    ctx->error = res;
-    ctx->sick |= is_fatal(res);
-}
-
-void vp_context_end(struct vp_lines *ls, struct vp_context *ctx) {
-    atomic_store(&ctx->ending, true);
-    vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
-}
-
-struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle) {
-    struct vp_context *ctx;
-    vp_list_each(ctx, &ls->contexts, link)
-        if (ctx->handle == handle && ctx->ending && !ctx->gone)
-            return ctx;
-    return NULL;
-}
-
-void vp_context_revive(struct vp_lines *ls, struct vp_context *ctx) {
-    atomic_store(&ctx->ending, false);
-    if (!vp_map_get(&ls->by_handle, (uintptr_t)ctx->handle) && !vp_map_reserve(&ls->by_handle))
-        vp_map_set(&ls->by_handle, (uintptr_t)ctx->handle, ctx);
-}
-
-struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev) {
-    struct vp_line_stats sum = { 0 };
-    const struct vp_context *ctx;
-    vp_list_each(ctx, &ls->contexts, link) {
-        if (ctx->device != dev)
-            continue;
-        sum.records += ctx->stats.records;
-        sum.barriers += ctx->stats.barriers;
-        sum.queries += ctx->stats.queries;
-        sum.waits += ctx->stats.waits;
-        sum.ns += ctx->stats.ns;
-    }
-    return sum;
-}
-
-struct vp_context *vp_context_current(struct vp_lines *ls) {
-    CUcontext handle = NULL;
-    if (ls->drv->cuCtxGetCurrent(&handle) || !handle)
-        return NULL;
-    return vp_context_get(ls, handle);
-}
-
 /* ---- events ---- */
-
-/* Runs with `ctx` current; undone by context_leave with what it returned. */
-static bool context_enter(const struct vp_lines *ls, const struct vp_context *ctx) {
-    CUcontext now = NULL;
-    return (ls->drv->cuCtxGetCurrent(&now) || now != ctx->handle) && !ls->drv->cuCtxPushCurrent_v2(ctx->handle);
-}
 
 /* Legacy and per-thread are names relative to the current context. */
 static bool stream_enter(const struct vp_lines *ls, const struct vp_context *ctx, CUstream stream) {
-    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD && context_enter(ls, ctx);
-}
-
-static void context_leave(const struct vp_lines *ls, bool entered) {
-    CUcontext popped;
-    if (entered)
-        ls->drv->cuCtxPopCurrent_v2(&popped);
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD && vp_context_enter(ls, ctx);
 }
 
 static struct vp_event *event_take(struct vp_lines *ls, struct vp_context *ctx) {
@@ -205,9 +73,9 @@ static struct vp_event *event_take(struct vp_lines *ls, struct vp_context *ctx) 
         return NULL;
     vp_list_init(&ev->link);
     ev->context = ctx;
-    bool entered = context_enter(ls, ctx);
+    bool entered = vp_context_enter(ls, ctx);
     CUresult res = ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
-    context_leave(ls, entered);
+    vp_context_leave(ls, entered);
     if (res) {
         vp_slab_free(&ls->event_slab, ev);
         return NULL;
@@ -215,7 +83,7 @@ static struct vp_event *event_take(struct vp_lines *ls, struct vp_context *ctx) 
     return ev;
 }
 
-static void event_recycle(struct vp_lines *ls, struct vp_event *ev) {
+void vp_event_recycle(struct vp_lines *ls, struct vp_event *ev) {
     vp_list_remove(&ev->link);
     if (ev->refs)
         ev->dropped = true;
@@ -227,7 +95,7 @@ static void event_recycle(struct vp_lines *ls, struct vp_event *ev) {
 
 void vp_event_put(struct vp_lines *ls, struct vp_event *ev) {
     if (--ev->refs == 0 && ev->dropped)
-        event_recycle(ls, ev);
+        vp_event_recycle(ls, ev);
 }
 
 static void line_pend(struct vp_lines *ls, struct vp_line *line) {
@@ -235,57 +103,73 @@ static void line_pend(struct vp_lines *ls, struct vp_line *line) {
         vp_list_append(&ls->pending, &line->pending);
 }
 
-static void line_met(struct vp_line *line, uint64_t seq) {
+void vp_line_met(struct vp_line *line, uint64_t seq) {
     if (seq > line->met)
         line->met = seq;
     if (line->host_func && line->met >= line->host_func) {
         line->host_func = 0;
         line->context->registry->host_funcs--;
     }
+    if (vp_line_covered(line) && line->met >= line->context->cover)
+        line->context->cover = 0;
 }
 
-static bool stream_captures(const struct vp_lines *ls, CUstream stream) {
+bool vp_stream_captures(const struct vp_lines *ls, CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     /* The legacy stream answers 906 while a blocking stream captures: an event there would destroy that capture. */
     return ls->drv->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 bool vp_line_captures(struct vp_lines *ls, CUstream stream) {
-    return atomic_load_explicit(&ls->captures, memory_order_acquire) > 0 && stream_captures(ls, stream);
+    return atomic_load_explicit(&ls->captures, memory_order_acquire) > 0 && vp_stream_captures(ls, stream);
 }
+
+/* How many of the lines that ended a sweep looks at: more than end between two of them. */
+enum { SWEPT = 16 };
 
 /* Lines that are gone and no longer named. Freed only here, so that no free index vanishes while a region is being refiled. */
 static void sweep(struct vp_lines *ls) {
-    struct vp_line *line, *tmp;
-    vp_list_each_safe(line, tmp, &ls->ended, pending) {
-        if (line->refs)
+    for (int i = 0; i < SWEPT && !vp_list_empty(&ls->ended); i++) {
+        struct vp_line *line = vp_container_of(ls->ended.next, struct vp_line, pending);
+        vp_list_remove(&line->pending);
+        if (line->refs) {
+            vp_list_append(&ls->ended, &line->pending);
             continue;
+        }
         if (ls->retire)
             ls->retire(ls->user, line);
-        vp_list_remove(&line->pending);
         vp_list_remove(&line->of_context);
         line->id = 0;
         vp_slab_free(&ls->line_slab, line);
+        ls->lingering--;
     }
 }
 
 /* Takes a line off the pending list if there is nothing left to ask. */
-static void line_quiet(struct vp_lines *ls, struct vp_line *line) {
-    if (!vp_list_empty(&line->events) || line->open)
+void vp_line_quiet(struct vp_lines *ls, struct vp_line *line) {
+    if (!vp_list_empty(&line->events) || line->open || vp_line_covered(line))
         return;
     vp_list_remove(&line->pending);
     if (line->gone)
         vp_list_append(&ls->ended, &line->pending);
 }
 
+bool vp_lines_linger(struct vp_lines *ls) {
+    /* Twice as many as were left the last time: what cannot come free yet is not looked at again and again. */
+    if (ls->lingering < ls->tidy_at)
+        return false;
+    ls->tidy_at = 2 * ls->lingering;
+    return true;
+}
+
 /* Can the calling thread name this line's stream? Of per-thread streams it can name its own only; the id tells, a thread's handle may come back. */
-static bool line_nameable(const struct vp_lines *ls, const struct vp_line *line) {
-    if (line->kind != VP_LINE_STREAM || line->gone || !line->per_thread)
-        return line->kind == VP_LINE_STREAM && !line->gone;
+bool vp_line_nameable(const struct vp_lines *ls, const struct vp_line *line) {
+    if (line->kind != VP_LINE_STREAM || line->gone || line->lost || !line->per_thread)
+        return line->kind == VP_LINE_STREAM && !line->gone && !line->lost;
     unsigned long long id = 0;
-    bool entered = context_enter(ls, line->context);
+    bool entered = vp_context_enter(ls, line->context);
     CUresult res = ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id);
-    context_leave(ls, entered);
+    vp_context_leave(ls, entered);
     return !res && id + 1 == line->id;
 }
 
@@ -308,9 +192,9 @@ static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
             break;
         if (!all && line->met == before && newest != ev)
             all = event_done(ls, newest);
-        line_met(line, ev->seq);
+        vp_line_met(line, ev->seq);
         line->event_count--;
-        event_recycle(ls, ev);
+        vp_event_recycle(ls, ev);
     }
     timer_end(line->context, begin);
     ls->moves += line->met != before;
@@ -320,18 +204,26 @@ static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
 /* Events that a line may have pending before it asks whether some are done, though nobody wants to know: each costs the driver some memory. */
 enum { EVENTS_SPARE = 64 };
 
+/* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next time. */
+static void record_failed(struct vp_lines *ls, struct vp_line *line, struct vp_event *ev, CUresult res) {
+    if (vp_context_died(line->context, res) || res != CUDA_ERROR_INVALID_HANDLE || line->kind != VP_LINE_STREAM || line->gone)
+        return;
+    if ((uintptr_t)line->stream > (uintptr_t)CU_STREAM_PER_THREAD && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE)
+        line->lost = true;
+}
+
 /*
  * Records the line's next event, after everything that it has queued so far: on its stream, or over the whole context where this thread cannot name
  * the stream (another thread's per-thread stream, a destroyed one). Drivers without context barriers have the legacy stream for that, which covers all but the
  * non-blocking ones. Fails while a capture forbids it; the points then stay open.
  */
-static int line_record(struct vp_lines *ls, struct vp_line *line) {
+int vp_line_record(struct vp_lines *ls, struct vp_line *line) {
     struct vp_context *ctx = line->context;
     if (ctx->ending)
         return -EBUSY;
     CUstream stream = line->stream;
     bool over_context = false;
-    if (!line_nameable(ls, line)) {
+    if (!vp_line_nameable(ls, line)) {
         if (!ls->barriers && line->kind == VP_LINE_STREAM && line->nonblocking)
             return -EBUSY;
         over_context = ls->barriers;
@@ -340,7 +232,7 @@ static int line_record(struct vp_lines *ls, struct vp_line *line) {
     bool entered = !over_context && stream_enter(ls, ctx, stream);
     bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
     struct vp_event *ev = NULL;
-    int err = capturing && (over_context || stream_captures(ls, stream)) ? -EBUSY : 0;
+    int err = capturing && (over_context || vp_stream_captures(ls, stream)) ? -EBUSY : 0;
     if (!err && !(ev = event_take(ls, ctx)))
         err = -ENOMEM;
     if (!err) {
@@ -350,11 +242,13 @@ static int line_record(struct vp_lines *ls, struct vp_line *line) {
         ctx->stats.barriers += over_context;
         ctx->stats.records += !over_context;
         err = res ? -EIO : 0;
+        if (res)
+            record_failed(ls, line, ev, res);
     }
-    context_leave(ls, entered);
+    vp_context_leave(ls, entered);
     if (err) {
         if (ev)
-            event_recycle(ls, ev);
+            vp_event_recycle(ls, ev);
         return err;
     }
     ev->seq = line->next++;
@@ -389,7 +283,7 @@ bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial) {
 bool vp_lines_open(const struct vp_lines *ls) {
     const struct vp_line *line;
     vp_list_each(line, &ls->pending, pending)
-        if (line->open)
+        if (line->open || vp_line_covered(line))
             return true;
     return false;
 }
@@ -404,21 +298,21 @@ void vp_lines_settle(struct vp_lines *ls, uint64_t ns) {
 bool vp_lines_poll(struct vp_lines *ls, bool flush) {
     bool moved = false;
     struct vp_line *line, *tmp;
-    int mode = relax(ls);
+    int mode = vp_lines_relax(ls);
     sweep(ls);
     vp_list_each_safe(line, tmp, &ls->pending, pending) {
-        if (flush && line->open)
-            line_record(ls, line);
+        if (flush && (line->open || (vp_line_covered(line) && vp_list_empty(&line->events))))
+            vp_line_record(ls, line);
         moved |= line_poll(ls, line);
-        line_quiet(ls, line);
+        vp_line_quiet(ls, line);
     }
-    restore(ls, mode);
+    vp_lines_restore(ls, mode);
     return moved;
 }
 
 /* ---- streams ---- */
 
-/* Lines of streams that ended in a way nobody told us of (threads that exited) go when their context does. */
+/* Lines of streams that ended in a way nobody told us of go when their context does. */
 int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     unsigned long long id;
     if (vp_line_captures(ls, stream))
@@ -438,64 +332,89 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     if (!ctx)
         return -ENODEV;
     ls->drv->cuStreamGetFlags(stream, &flags);
-    if (vp_map_reserve(&ls->by_id) < 0 || !(line = line_new(ls, ctx, VP_LINE_STREAM, id + 1)))
+    if (vp_map_reserve(&ls->by_id) < 0 || !(line = vp_line_new(ls, ctx, VP_LINE_STREAM, id + 1)))
         return -ENOMEM;
     line->stream = stream ? stream : CU_STREAM_LEGACY;
     line->per_thread = stream == CU_STREAM_PER_THREAD;
     line->nonblocking = flags & CU_STREAM_NON_BLOCKING;
     line->number = ++ls->streams_seen;
+    struct vp_list *own = line->per_thread && ls->of_thread ? ls->of_thread(ls->user) : NULL;
+    if (own)
+        vp_list_append(own, &line->of_thread);
     vp_map_set(&ls->by_id, id + 1, line);
     *out = line;
     return 0;
 }
 
-void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins) {
+struct vp_line *vp_line_capturing(const struct vp_lines *ls, CUstream stream) {
+    struct vp_line *line;
+    vp_list_each(line, &ls->capturing, capturing)
+        if (line->stream == stream && !line->per_thread)
+            return line;
+    return NULL;
+}
+
+void vp_line_capture_over(struct vp_lines *ls, struct vp_line *line) {
     line->rest = 0;
-    if (!begins || ls->barriers)
+    if (vp_list_empty(&line->capturing))
         return;
+    vp_list_remove(&line->capturing);
+    atomic_fetch_sub(&ls->captures, 1);
+}
+
+void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins) {
+    if (!begins) {
+        vp_line_capture_over(ls, line);
+        return;
+    }
     /* Another stream may be capturing already. */
-    int mode = relax(ls);
-    if (line_record(ls, line) == 0)
-        line->rest = line->next - 1;
-    restore(ls, mode);
+    int mode = vp_lines_relax(ls);
+    line->rest = vp_line_record(ls, line) == 0 ? line->next - 1 : 0;
+    vp_lines_restore(ls, mode);
+    vp_list_append(&ls->capturing, &line->capturing);
+    atomic_fetch_add(&ls->captures, 1);
+}
+
+/* ---- ends ---- */
+
+/* Lines that are gone, from which on the first look is taken whether they might come free. */
+enum { LINGER = 64 };
+
+void vp_line_gone(struct vp_lines *ls, struct vp_line *line) {
+    struct vp_context *ctx = line->context;
+    line->gone = true;
+    vp_list_remove(&line->of_thread);
+    if (line->kind == VP_LINE_STREAM)
+        vp_map_take(&ls->by_id, line->id);
+    vp_line_capture_over(ls, line);
+    /* What it has still queued, the barrier alone tells. */
+    if (line->kind == VP_LINE_STREAM)
+        ctx->uncovered = ctx->barrier->next;
+    if (!ls->lingering++ && ls->tidy_at < LINGER)
+        ls->tidy_at = LINGER;
 }
 
 void vp_line_destroying(struct vp_lines *ls, struct vp_line *line) {
     if (ls->closing)
         ls->closing(ls->user, line);
-    int mode = relax(ls);
+    int mode = vp_lines_relax(ls);
     if (line->open)
-        line_record(ls, line);
-    restore(ls, mode);
-    vp_map_take(&ls->by_id, line->id);
-    line->gone = true;
+        vp_line_record(ls, line);
+    vp_lines_restore(ls, mode);
+    vp_line_gone(ls, line);
     sweep(ls);
-    line_quiet(ls, line);
+    vp_line_quiet(ls, line);
 }
 
-void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx) {
-    struct vp_line *line, *next_line;
-    struct vp_event *ev, *next_event;
-    if (vp_map_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
-        vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
-    ctx->gone = true;
-    vp_list_each_safe(line, next_line, &ctx->lines, of_context) {
-        if (ls->closing && !line->gone)
+void vp_lines_thread_ended(struct vp_lines *ls, struct vp_list *own) {
+    struct vp_line *line, *next;
+    vp_list_each_safe(line, next, own, of_thread) {
+        if (ls->closing)
             ls->closing(ls->user, line);
-        vp_list_each_safe(ev, next_event, &line->events, link)
-            event_recycle(ls, ev);
-        if (line->kind == VP_LINE_STREAM && !line->gone)
-            vp_map_take(&ls->by_id, line->id);
-        line->gone = true;
-        line->open = false;
-        line_met(line, UINT64_MAX >> 1);
-        ls->moves++;
-        line_quiet(ls, line);
+        vp_line_gone(ls, line);
+        vp_line_quiet(ls, line);
     }
-    vp_list_each_safe(ev, next_event, &ctx->spare, link) {
-        vp_list_remove(&ev->link);
-        vp_slab_free(&ls->event_slab, ev);
-    }
+    sweep(ls);
 }
 
 /* ---- conditions ---- */
@@ -557,9 +476,9 @@ int vp_cond_free(struct vp_lines *ls, vp_cond *cond, struct vp_line *line, bool 
     if (vp_slab_reserve(&ls->point_slab, 1) < 0)
         return -ENOMEM;
     if (record) {
-        int mode = relax(ls);
-        int err = line_record(ls, line);
-        restore(ls, mode);
+        int mode = vp_lines_relax(ls);
+        int err = vp_line_record(ls, line);
+        vp_lines_restore(ls, mode);
         if (!err) {
             cond_add(ls, cond, line, line->next - 1, true);
             return 0;
@@ -721,9 +640,12 @@ int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line)
         uint64_t begin = timer_begin(ls);
         bool entered = stream_enter(ls, line->context, line->stream);
         CUresult res = ls->drv->cuStreamWaitEvent(line->stream, ev->handle, 0);
-        context_leave(ls, entered);
+        vp_context_leave(ls, entered);
         timer_end(line->context, begin);
         line->context->stats.waits++;
+        /* What ended unseen is over, and nothing is left to wait for. */
+        if (res && vp_context_died(p->line->context, res))
+            continue;
         if (res) {
             /* It may be the other side that fails: a request of this one goes on without it. */
             vp_context_failed(p->line->context, res);

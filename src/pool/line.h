@@ -61,12 +61,14 @@ struct vp_line {
     CUstream stream;
     bool per_thread;            /* only its own thread can name it */
     bool nonblocking;
-    bool gone;                  /* the stream was destroyed; its events live on */
+    bool gone;                  /* the stream was destroyed, or its thread has ended; its events live on */
+    bool lost;                  /* the stream was destroyed, and nobody has told us */
     bool open;                  /* some point has number `next`: no event covers it yet */
     uint64_t next;              /* the number that the next event gets */
     uint64_t met;               /* every point up to here was seen reached */
     uint64_t rest;              /* while its stream captures: the number of an event behind all its real work; 0: none is known */
     uint64_t host_func;         /* the point behind a host function that is not known to be over; 0: there is none */
+    uint64_t cover_for, cover;  /* vp_context.cover that it takes part in; and its own point that this needs (see cover.c) */
     struct vp_list events;      /* of vp_event.link: recorded, not yet seen completed */
     size_t event_count, ask_at; /* how many these are, and how many make it ask some by itself */
     size_t refs;                /* points that name this line */
@@ -77,6 +79,8 @@ struct vp_line {
     struct vp_context *context;
     struct vp_list of_context;  /* vp_context.lines */
     struct vp_list pending;     /* vp_lines.pending: has events or open points; or vp_lines.ended: is gone, and has neither */
+    struct vp_list capturing;   /* vp_lines.capturing, while its stream captures */
+    struct vp_list of_thread;   /* of a thread's own stream: what vp_lines.of_thread gave, until the thread ends */
     struct vp_share *share;     /* what the pool of its device keeps for it; NULL until it frees there */
 };
 
@@ -88,6 +92,7 @@ struct vp_line_stats {
 struct vp_context {
     struct vp_lines *registry;  /* the registry that it is in */
     CUcontext handle;
+    uint64_t id;                /* cuCtxGetId: unique in the process, which handles are not; 0: the driver lacks it */
     CUdevice device;
     struct vp_line *barrier;
     struct vp_list lines;       /* of vp_line.of_context; owned */
@@ -100,6 +105,12 @@ struct vp_context {
     unsigned waiters;           /* threads that ask one of its events outside the lock; they look at `ending` */
     CUresult error;             /* the last answer of a query or wait in it that was neither done nor not-ready; 0: none since it was set back */
     bool sick;                  /* the driver has answered with an error that no context recovers from: whatever is asked of it fails */
+    unsigned pins;              /* threads that allocate for it and may have let the lock go: the struct stays */
+    bool lost;                  /* has ended without a word to us: vp_lines_lost() tells of it */
+    bool bygone;                /* keeps the counts of those of its device that were forgotten */
+    uint64_t cover;             /* a point of the barrier that many events together stand for; 0: none (see cover.c) */
+    bool cover_idle;            /* what the legacy stream covers was seen over since */
+    uint64_t uncovered;         /* a stream ended of which only the barrier's point of this number, or a later one, tells */
     struct vp_line_stats stats;
 };
 
@@ -108,9 +119,13 @@ struct vp_lines {
     const struct vp_driver *drv;
     struct vp_map by_id;        /* vp_line by stream id */
     struct vp_map by_handle;    /* vp_context by handle; a destroyed one is taken out at once */
-    struct vp_list contexts;    /* of vp_context.link: every one ever seen, the destroyed ones too (their counts stay) */
+    struct vp_list contexts;    /* of vp_context.link: those that live; and destroyed ones, forgotten when the next one comes and no point names them */
     struct vp_list pending;     /* of vp_line.pending */
-    struct vp_list ended;       /* of vp_line.pending: freed by a later poll, once no point names them */
+    struct vp_list ended;       /* of vp_line.pending: freed later, once no point names them */
+    struct vp_list capturing;   /* of vp_line.capturing */
+    size_t lingering;           /* lines that are gone and not yet freed */
+    size_t tidy_at;             /* how many of them make vp_lines_linger() say so */
+    bool lost;                  /* some context is */
     struct vp_slab line_slab, event_slab, context_slab, point_slab;
     atomic_int captures;        /* captures that run now: while 0, nothing asks for them */
     bool barriers;              /* the driver has cuCtxRecordEvent */
@@ -124,6 +139,7 @@ struct vp_lines {
     void (*arrived)(void *user, struct vp_context *ctx);    /* told of each context when it is first seen */
     void (*closing)(void *user, struct vp_line *line);  /* told while a line's stream, or the end of its context, can still be named */
     void (*retire)(void *user, struct vp_line *line);   /* told before a line's memory is used again */
+    struct vp_list *(*of_thread)(void *user);   /* where to link the calling thread's own streams, for vp_lines_thread_ended(); NULL: its end is not told */
     void *user;
 };
 
@@ -144,12 +160,20 @@ struct vp_context *vp_context_on(const struct vp_lines *ls, CUdevice dev);
 void vp_context_end(struct vp_lines *ls, struct vp_context *ctx);
 /* The context that vp_context_end() was told of under this handle, the oldest first; NULL if there is none. */
 struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle);
-/* The driver answered a query or a wait in it with an error. */
+/* The driver answered a query or a wait in it with an error: kept in `error`, unless it shows that the context has ended with nobody telling us. */
 void vp_context_failed(struct vp_context *ctx, CUresult res);
 /* It lives on after all. */
 void vp_context_revive(struct vp_lines *ls, struct vp_context *ctx);
 /* The sum of what the contexts of a device counted. */
 struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev);
+/* A context that was found to have ended, without vp_context_end(): to be dropped. NULL: there is none. */
+struct vp_context *vp_context_lost(struct vp_lines *ls);
+/* Does the driver know no context under its handle (any more)? */
+bool vp_context_dead(const struct vp_lines *ls, const struct vp_context *ctx);
+/* Asks whether the context that we know under a handle is the one that lives: it may have ended unseen, and another have begun. */
+void vp_context_check(struct vp_lines *ls, struct vp_context *ctx);
+/* Asks whether those contexts live whose streams capture, and whether these still do: a capture that ended unseen holds up every barrier. */
+void vp_lines_check_captures(struct vp_lines *ls);
 /* The end of a context that was told of before: all its points count as met, its streams and events are forgotten. The struct stays valid as long as points name it. */
 void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx);
 
@@ -160,12 +184,18 @@ bool vp_line_captures(struct vp_lines *ls, CUstream stream);
 /* A host function was queued on the line: it may hold up what is freed behind it, on whatever stream, since streams wait for each other. */
 void vp_line_host_func(struct vp_lines *ls, struct vp_line *line);
 /*
- * A capture begins on the stream, or is over. Only drivers without context barriers need to know: there a non-blocking stream that captures can be given no event, and
- * needs none, if it got one before.
+ * A capture begins on the stream (which is then counted), or is over. A stream that captures can be given no event, and needs none, if it got one before: drivers without
+ * context barriers need it, and others while captures forbid these.
  */
 void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins);
+/* The line of a stream that captures as far as we know, or NULL. Of a thread's own it is not to be asked. */
+struct vp_line *vp_line_capturing(const struct vp_lines *ls, CUstream stream);
 /* Before cuStreamDestroy: gives open points their event. */
 void vp_line_destroying(struct vp_lines *ls, struct vp_line *line);
+/* The calling thread ends, and its own streams with it: those linked to the list. Makes no driver call, since the thread's part of the driver may be gone. */
+void vp_lines_thread_ended(struct vp_lines *ls, struct vp_list *own);
+/* True now and then, when many lines that are gone linger: it is time to poll and to file the free regions anew, so that no point names them any more. */
+bool vp_lines_linger(struct vp_lines *ls);
 
 /*
  * The point of a free that happens now on `line`, added to `cond` (whatever it held before). With `record` the free gets its own event;
@@ -210,9 +240,15 @@ void vp_event_put(struct vp_lines *ls, struct vp_event *ev);
  */
 bool vp_lines_poll(struct vp_lines *ls, bool flush);
 
+/*
+ * While captures forbid barriers: looks, stream by stream, whether what the open barriers wait for is over. Makes no stream wait for anything. Dearer than a poll; for those who
+ * would otherwise have to give up. True if any line's `met` moved.
+ */
+bool vp_lines_cover(struct vp_lines *ls);
+
 /* Is an event still pending that was recorded as number `serial` (of ls->recorded) or before, and can yet complete? */
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial);
-/* Are there points that no event covers yet? */
+/* Are there points that no event covers yet, or not the one event? */
 bool vp_lines_open(const struct vp_lines *ls);
 /* Polls until nothing recorded is pending, at most for so long: on an idle device an event is done half a microsecond after it was recorded. */
 void vp_lines_settle(struct vp_lines *ls, uint64_t ns);

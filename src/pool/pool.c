@@ -115,11 +115,14 @@ static void give_back_all(struct vp_pool *pool) {
 }
 
 void vp_pool_finish(struct vp_pool *pool, bool driver) {
-    struct vp_index *index, *next_index;
+    const struct vp_context *ctx;
+    struct vp_line *line;
     if (driver)
         give_back_all(pool);
-    vp_list_each_safe(index, next_index, &pool->line_indexes, link)
-        index->line->share = NULL;
+    vp_list_each(ctx, &pool->lines->contexts, link)
+        vp_list_each(line, &ctx->lines, of_context)
+            if (ctx->device == pool->device)
+                line->share = NULL;
     vp_spaces_free(pool);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);

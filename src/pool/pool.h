@@ -96,7 +96,8 @@ struct vp_index {
     struct vp_bins *bins;       /* of the small zone: its regions below VP_BINNED; else NULL */
     struct vp_line *line;       /* NULL: of met, and of mixed */
     enum vp_zone_name zone;
-    struct vp_list link;        /* vp_pool.line_indexes (those of lines) */
+    size_t count;               /* of its regions */
+    struct vp_list link;        /* vp_pool.line_indexes (those of lines, while they hold regions) */
 };
 
 /* What a pool keeps for a line. Made when it first frees here. */
@@ -234,7 +235,7 @@ struct vp_pool {
     struct vp_table live;       /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list line_indexes;
-    struct vp_list lanes, spare_lanes;          /* of vp_lane.link; never given back, since other threads may still look at one */
+    struct vp_list lanes, spare_lanes;          /* of vp_lane.link; used again and never given back, since other threads may still look at one */
     _Atomic(struct vp_lane *) busy_lanes;       /* those that may hold blocks, linked by next_busy */
     struct vp_kept_tree kept[VP_ZONES];
     struct vp_list kept_used;

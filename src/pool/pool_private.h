@@ -24,11 +24,11 @@ enum { VP_SETTLE_NS = 50000 };
 /* ---- index.c: free regions by size ---- */
 
 int vp_region_compare(const struct vp_region *a, const struct vp_region *b);
-/* Fills in an empty index; the caller links it. 0 or -ENOMEM. */
+/* Fills in an empty index. 0 or -ENOMEM. */
 int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_line *line, enum vp_zone_name zone);
-/* Unlinks an empty index. */
+/* Frees what an empty index has. */
 void vp_index_finish(struct vp_pool *pool, struct vp_index *index);
-void vp_index_add(struct vp_index *index, struct vp_region *r);
+void vp_index_add(struct vp_pool *pool, struct vp_index *index, struct vp_region *r);
 /* Takes a region out of the index that it is in; its size must still be what it was. */
 void vp_index_remove(struct vp_region *r);
 /* The smallest region of at least `size` bytes, and the next larger (or equal) one; NULL: none. */

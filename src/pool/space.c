@@ -250,8 +250,6 @@ struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line) {
             vp_slab_free(&pool->share_slab, share);
             return NULL;
         }
-    for (int z = 0; z < VP_ZONES; z++)
-        vp_list_append(&pool->line_indexes, &share->index[z].link);
     return line->share = share;
 }
 
@@ -281,7 +279,7 @@ void vp_region_unfile(struct vp_region *r) {
 
 static void region_file(struct vp_pool *pool, struct vp_region *r) {
     if (r->state == VP_FREE) {
-        vp_index_add(classify(pool, r), r);
+        vp_index_add(pool, classify(pool, r), r);
     } else if (r->state == VP_HOLE) {
         vp_list_append(&r->space->holes, &r->holes);
     }

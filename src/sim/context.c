@@ -273,6 +273,37 @@ SIM_API(SIM_SURE, 4000, cuCtxDestroy_v2, (CUcontext handle), (handle))
     return CUDA_SUCCESS;
 }
 
+/* The program's references to a context that it made, beside the first. */
+SIM_API(0, 2000, cuCtxAttach, (CUcontext *handle, unsigned int flags), (handle, flags))
+{
+    CUresult why;
+    struct sim_context *context = sim_current(&why);
+    if (!context)
+        return why;
+    if (!handle || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    context->attached++;
+    *handle = context->handle;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 2000, cuCtxDetach, (CUcontext handle), (handle))
+{
+    struct sim_thread *self = sim_self();
+    struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
+    if (!context || context->parent || !self->depth || self->stack[self->depth - 1] != context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->attached) {
+        context->attached--;
+        return CUDA_SUCCESS;
+    }
+    if (context->primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    context_end(context);
+    self->depth--;
+    return CUDA_SUCCESS;
+}
+
 SIM_API(SIM_SURE, 2000, cuCtxGetDevice, (CUdevice *device), (device))
 {
     CUresult why;

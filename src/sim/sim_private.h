@@ -207,6 +207,7 @@ struct sim_context {
     int device;
     unsigned flags;
     bool primary, destroyed;
+    unsigned attached;              /* cuCtxAttach less cuCtxDetach */
     struct sim_context *parent;     /* of a green context: the primary one */
     CUcontext handle;
     CUgreenCtx green;

@@ -39,12 +39,39 @@ void sim_stream_drop(struct sim_stream *stream)
         sim_stream_free(stream);
 }
 
+static pthread_key_t thread_key;
+
+/* A thread's own streams end with it, and a capture of theirs; what they have queued still runs. */
+static void thread_ends(void *unused)
+{
+    struct sim_context *context;
+    struct sim_stream *stream, *next;
+    (void)unused;
+    pthread_mutex_lock(&sim.lock);
+    unsigned long id = sim_self()->id;
+    LIST_FOREACH(context, &sim.contexts, link)
+        for (stream = LIST_FIRST(&context->streams); stream; stream = next) {
+            next = LIST_NEXT(stream, link);
+            if (stream->kind == SIM_STREAM_THREAD && stream->thread == id && !stream->destroyed)
+                sim_stream_drop(stream);
+        }
+    pthread_mutex_unlock(&sim.lock);
+}
+
+static void make_thread_key(void)
+{
+    pthread_key_create(&thread_key, thread_ends);
+}
+
 static struct sim_stream *thread_stream(struct sim_context *context)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     unsigned long id = sim_self()->id;
     struct sim_stream *stream;
+    pthread_once(&once, make_thread_key);
+    pthread_setspecific(thread_key, &thread_key);
     LIST_FOREACH(stream, &context->streams, link)
-        if (stream->kind == SIM_STREAM_THREAD && stream->thread == id)
+        if (stream->kind == SIM_STREAM_THREAD && stream->thread == id && !stream->destroyed)
             return stream;
     stream = sim_stream_new(context, SIM_STREAM_THREAD, CU_STREAM_DEFAULT, 0);
     stream->thread = id;

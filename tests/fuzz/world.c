@@ -203,7 +203,6 @@ static void close_library(void)
     vp_slab_finish(&vp_state.mempool_slab);
     vp_slab_finish(&vp_state.pool_slab);
     vp_slab_finish(&vp_state.other_slab);
-    vp_map_finish(&vp_state.capturing);
     vp_map_finish(&vp_state.other_handles);
     memset(&vp_state, 0, sizeof vp_state);
     pthread_mutex_init(&vp_state.lock, NULL);

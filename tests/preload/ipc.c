@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 
 enum { GRANULE = 64 << 10, MIB = 1 << 20 };
 
@@ -677,6 +678,41 @@ static void leaves_no_socket_to_children(void)
     end(&remote);
 }
 
+static void *open_what_does_not_answer(void *handle)
+{
+    CUdeviceptr ptr;
+
+    begin();
+    CHECK_OK(cuIpcOpenMemHandle(&ptr, *(CUipcMemHandle *)handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    return NULL;
+}
+
+/* The exporter is stopped, and a thread waits for its answer: that is no reason for others to wait. */
+static void a_fork_does_not_wait_for_an_opening(void)
+{
+    struct remote remote = start();
+    pthread_t thread;
+    int status;
+    time_t before;
+
+    begin();
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CUipcMemHandle handle = TELL(&remote, GET, .ptr = theirs).handle;
+    CHECK(kill(remote.pid, SIGSTOP) == 0 && waitpid(remote.pid, &status, WUNTRACED) == remote.pid);
+    CHECK(pthread_create(&thread, NULL, open_what_does_not_answer, &handle) == 0);
+    usleep(100000);
+    before = time(NULL);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        _exit(0);
+    CHECK(time(NULL) - before < 3); /* an opening gives up after five seconds */
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(kill(remote.pid, SIGCONT) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    end(&remote);
+}
+
 /* An opening that fails half-way leaves nothing behind. */
 static void bears_failing_calls(void)
 {
@@ -836,7 +872,7 @@ static void ends_with_its_context(void)
     end(&remote);
 }
 
-GUEST_MAIN(GUEST(peer), GUEST(shares_memory), GUEST(shares_memory_through_the_runtime), GUEST(counts_references),
+GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares_memory), GUEST(shares_memory_through_the_runtime), GUEST(counts_references),
            GUEST(answers_errors_as_cuda_does), GUEST(gives_each_allocation_its_handle),
            GUEST(never_reuses_what_was_exported), GUEST(survives_the_exporters_death), GUEST(stands_alone),
            GUEST(refuses_what_shares_its_handle), GUEST(keeps_all_apart_when_told),

@@ -1,6 +1,7 @@
 /* Guests of the runtime API, linked to a shared libcudart: every call goes through the dynamic linker. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "guest.h"
 
@@ -149,6 +150,59 @@ static void *use_in_thread(void *arg)
     CHECK_OK(cudaMalloc(&ptr, 3 * MIB));
     check_data(ptr, 3 * MIB, 6);
     return ptr;
+}
+
+static cudaStream_t shared_stream;
+static void *shared_blocks[3];
+
+static bool has_context(void)
+{
+    CUcontext now = NULL;
+    CUresult (*get)(CUcontext *) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "cuCtxGetCurrent");
+
+    return get(&now) == CUDA_SUCCESS && now;
+}
+
+static void *allocate_first(void *unused)
+{
+    CHECK_OK(cudaMallocAsync(&shared_blocks[2], 1 << 20, shared_stream));
+    CHECK(has_context());
+    return unused;
+}
+
+static void *free_first(void *unused)
+{
+    CHECK_OK(cudaFree(shared_blocks[0]));
+    CHECK(has_context());
+    return unused;
+}
+
+static void *free_async_first(void *unused)
+{
+    CHECK_OK(cudaFreeAsync(shared_blocks[1], shared_stream));
+    CHECK(has_context());
+    return unused;
+}
+
+/* A thread's first call of the runtime makes its device's context current, whichever call it is; so does the first after a reset. */
+static void short_ways_make_a_context_current(void)
+{
+    void *(*const firsts[])(void *) = { allocate_first, free_first, free_async_first };
+
+    for (int round = 0; round < 2; round++) {
+        CHECK_OK(cudaMalloc(&shared_blocks[0], 1 << 20));
+        CHECK(has_context());
+        CHECK_OK(cudaStreamCreate(&shared_stream));
+        CHECK_OK(cudaMallocAsync(&shared_blocks[1], 1 << 20, shared_stream));
+        for (int i = 0; i < 3; i++) {
+            pthread_t thread;
+
+            CHECK(!pthread_create(&thread, NULL, firsts[i], NULL) && !pthread_join(thread, NULL));
+        }
+        CHECK_OK(cudaFreeAsync(shared_blocks[2], shared_stream));
+        CHECK_OK(cudaDeviceReset());
+    }
+    check_served();
 }
 
 static void serves_threads_without_a_context(void)
@@ -303,6 +357,7 @@ GUEST_MAIN(
     GUEST(repeats_without_calling_the_driver),
     GUEST(answers_errors_as_cuda_does),
     GUEST(serves_threads_without_a_context),
+    GUEST(short_ways_make_a_context_current),
     GUEST(serves_the_device_that_is_set),
     GUEST(cuda_calls_at_exit),
     GUEST(uses_cuda),
