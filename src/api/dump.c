@@ -2,6 +2,7 @@
 #include "api/dump.h"
 
 #include "api/api_private.h"
+#include "base/output.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -232,12 +233,24 @@ static int fill(const struct vp_dump *dump, int device, const char *name, int fd
     return err;
 }
 
-/* A file is written under another name first: under its own, nobody ever sees half a dump. */
+/* Makes a file that was not there. What an earlier process of our id left half-way makes room for it. */
+static int create(const char *name) {
+    for (int tries = 0;; tries++) {
+        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd >= 0)
+            return fd;
+        if (errno != EEXIST || tries || unlink(name) < 0)
+            return -errno;
+    }
+}
+
+/* A file is written under another name first: under its own, nobody ever sees half a dump. What had the name before, a
+ * file with another name too, say, is left as it was. */
 static int write_file(const struct vp_dump *dump, int device, const char *name) {
     char other[VP_OPTION_TEXT + 64];
     snprintf(other, sizeof other, "%s.%d.tmp", name, (int)getpid());
-    int fd = open(other, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    int err = fd < 0 ? -errno : fill(dump, device, name, fd);
+    int fd = create(other);
+    int err = fd < 0 ? fd : fill(dump, device, name, fd);
     if (!err && rename(other, name) < 0)
         err = -errno;
     if (fd >= 0 && err)
@@ -247,11 +260,8 @@ static int write_file(const struct vp_dump *dump, int device, const char *name) 
 
 /* What is there and no plain file (/dev/null, /dev/stderr) is not replaced, but written to. */
 static int write_special(const struct vp_dump *dump, int device, const char *name) {
-    int fd = open(name, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    fcntl(fd, F_SETFL, O_APPEND);
-    return fill(dump, device, name, fd);
+    int fd = vp_output_open(name, O_APPEND);
+    return fd < 0 ? fd : fill(dump, device, name, fd);
 }
 
 static void write_one(const struct vp_dump *dump, int device) {
@@ -261,7 +271,7 @@ static void write_one(const struct vp_dump *dump, int device) {
     if (vp_dump_name(name, sizeof name, vp_options()->dump_file, dump->number, device))
         err = lstat(name, &there) == 0 && !S_ISREG(there.st_mode) ? write_special(dump, device, name) : write_file(dump, device, name);
     if (err)
-        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP_FILE: %s cannot be written: %s", name, strerror(-err));
+        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP_FILE: %s cannot be written: %s", name, vp_output_error(err));
 }
 
 static bool by_device(const char *pattern) {
