@@ -24,6 +24,8 @@ static const uint64_t QUARANTINE_WAIT_NS = 100000000;
 __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 bool vp_enter(void) {
+    if (__builtin_expect(!vp_process_is_marked(), false))
+        vp_api_fork_child();
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_inside)
         return false;
     pthread_mutex_lock(&vp_state.lock);
@@ -66,6 +68,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     pthread_mutex_lock(&vp_state.lock);
     int err = 0;
     if (atomic_load(&vp_state.phase) == VP_CLOSED) {
+        vp_process_mark();
         vp_options_announce();
         vp_dump_plan();
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);

@@ -132,5 +132,9 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
 bool vp_trace_mark(const char *name);
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
+/* Around a fork: the file stays the parent's. The lock comes last. */
+void vp_trace_fork_prepare(void);
+void vp_trace_fork_parent(void);
+void vp_trace_fork_child(void);
 
 #endif
