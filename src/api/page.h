@@ -73,8 +73,9 @@ struct vp_shared_page {
 /* The process whose page a file of that name in VP_PAGE_FOLDER is, if it is one of this user's; else 0. */
 int vp_page_owner(const char *name);
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.
- * Allocates nothing. */
-void vp_page_sweep(void);
+ * Looks at no more than so many of the folder's files, and of this user's pages, which others can make many of by their
+ * names alone. Allocates nothing. */
+void vp_page_sweep(unsigned files, unsigned pages);
 
 _Static_assert(sizeof(struct vp_shared_page) <= VP_PAGE_SIZE, "a page");
 
