@@ -170,6 +170,10 @@ struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr ad
     return r && r->state == VP_LIVE && (!r->lane || vp_lane_recall(r)) ? r : NULL;
 }
 
+bool vp_pool_reserves(const struct vp_pool *pool, CUdeviceptr addr) {
+    return vp_space_of(pool, addr) != NULL;
+}
+
 bool vp_pool_large(size_t size) {
     return size >= EVENT_WORTH;
 }
