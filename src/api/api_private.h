@@ -52,7 +52,7 @@ struct vp_state {
     atomic_bool sync_matters;   /* some memory pool wants to know when the program synchronises */
     struct vp_map capturing;    /* handles of streams that began a capture, by id + 1 */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
-    int dump_signal;            /* asks this process for a dump; 0: none does */
+    bool takes_dumps;           /* a thread waits for somebody to ask for one */
     struct vp_others others[VP_DEVICES];
     struct vp_map other_handles;    /* struct vp_other by handle: others.c */
     struct vp_slab other_slab;

@@ -7,11 +7,14 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* How long anything waits for a lock. Whoever holds the library's for longer hangs in the driver; the dumps' is held while a file is written. */
@@ -334,29 +337,69 @@ void vp_dump_make(enum vp_dump_reason reason) {
     errno = kept_errno;
 }
 
-static atomic_bool asked;
+/* How often somebody has asked, counted in a word of our own, until there is a page with one that others reach; and how
+ * many of these have their answer. The thread sleeps on the word. */
+static atomic_uint_least32_t own_word, answered;
+static atomic_uint_least32_t *_Atomic word = &own_word;
+
+static void ring(atomic_uint_least32_t *at) {
+    atomic_fetch_add(at, 1);
+    syscall(SYS_futex, at, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
 
 void vp_dump_ask(void) {
-    atomic_store(&asked, true);
+    int kept_errno = errno;
+    ring(atomic_load(&word));
+    errno = kept_errno;
+}
+
+void vp_dump_hear(atomic_uint_least32_t *shared) {
+    if (!shared) {
+        atomic_store(&own_word, atomic_load(&answered));
+        atomic_store(&word, &own_word);
+        return;
+    }
+    uint32_t so_far = atomic_load(&own_word);
+    atomic_store(shared, so_far);
+    atomic_store(&word, shared);
+    /* A signal may have come in between; and the thread is to sleep elsewhere now. */
+    if (atomic_load(&own_word) != so_far)
+        ring(shared);
+    ring(&own_word);
+}
+
+bool vp_dump_wait(const struct timespec *until) {
+    for (;;) {
+        atomic_uint_least32_t *at = atomic_load(&word);
+        uint32_t now = atomic_load(at);
+        /* The word of our own counts no more once there is another. */
+        if (at != atomic_load(&word))
+            continue;
+        if (now != atomic_load(&answered))
+            return true;
+        if (syscall(SYS_futex, at, FUTEX_WAIT_BITSET, now, until, NULL, FUTEX_BITSET_MATCH_ANY) && errno == ETIMEDOUT)
+            return false;
+    }
 }
 
 /* Who answers holds the lock, so that the end of the process waits for it. */
 void vp_dump_answer(void) {
     int kept_errno = errno;
-    if (atomic_load(&asked) && vp_dump_lock()) {
-        if (atomic_exchange(&asked, false))
+    if (atomic_load(atomic_load(&word)) != atomic_load(&answered) && vp_dump_lock()) {
+        uint32_t now = atomic_load(atomic_load(&word));
+        if (atomic_exchange(&answered, now) != now)
             make(VP_DUMP_SIGNAL);
         vp_dump_unlock();
     }
     errno = kept_errno;
 }
 
-void vp_dump_by(int signal) {
+void vp_dump_begin(void) {
     pthread_mutex_lock(&vp_state.lock);
-    vp_state.dump_signal = signal;
+    vp_state.takes_dumps = true;
     struct vp_shared_page *page = vp_state.page;
     if (page)
-        page->dump_signal = (uint32_t)signal;
+        page->takes_dumps = true;
     pthread_mutex_unlock(&vp_state.lock);
 }
 

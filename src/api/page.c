@@ -8,6 +8,7 @@
 #include "api/page.h"
 
 #include "api/api_private.h"
+#include "api/dump.h"
 #include "pool/lane.h"
 
 #include <dirent.h>
@@ -147,7 +148,8 @@ static void create_page(void) {
         page->size = VP_PAGE_SIZE;
         page->pid = (uint32_t)getpid();
         page->namespace = vp_process_namespace();
-        page->dump_signal = (uint32_t)vp_state.dump_signal;
+        page->takes_dumps = vp_state.takes_dumps;
+        vp_dump_hear(&page->dumps_asked);
         page->began = (uint64_t)time(NULL);
         vp_process_read(0, &page->process);
         snprintf(page->release, sizeof page->release, "%s", VP_VERSION);
@@ -256,6 +258,7 @@ void vp_page_publish(void) {
 
 void vp_page_leave_to_parent(void) {
     struct vp_shared_page *page = vp_state.page;
+    vp_dump_hear(NULL);
     if (page)
         munmap(page, VP_PAGE_SIZE);
     vp_state.page = NULL;
