@@ -18,8 +18,8 @@ enum { READER_MS = 2000 };
 
 /* ---- opening ---- */
 
-/* The number of the descriptor that a path names, -1: none. Opened anew it would begin at its file's start, and a socket
- * not open at all. */
+/* The number of the descriptor that a path names, -1: none. Opened anew it would begin at its file's start,
+ * and a socket not open at all. */
 static int own_descriptor(const char *path) {
     static const struct {
         const char *name;
@@ -31,15 +31,17 @@ static int own_descriptor(const char *path) {
             return names[i].fd;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         size_t n = strlen(folders[i]);
-        const char *digits = path + n;
-        if (!strncmp(path, folders[i], n) && *digits && strspn(digits, "0123456789") == strlen(digits) && strlen(digits) < 9)
-            return atoi(digits);
+        if (strncmp(path, folders[i], n))
+            continue;
+        size_t count = strspn(path + n, "0123456789");
+        if (count && count < 9 && !path[n + count])
+            return atoi(path + n);
     }
     return -1;
 }
 
-/* In a folder where everybody may make files and remove only their own, an earlier file of another user's is a trap:
- * what the kernel refuses with fs.protected_regular, here whatever that is set to. */
+/* In a folder where everybody may make files and remove only their own, an earlier file of another user's is
+ * a trap: what the kernel refuses with fs.protected_regular, here whatever that is set to. */
 static bool trap(const char *path, const struct stat *file) {
     char folder[PATH_MAX] = ".";
     struct stat about;
@@ -51,7 +53,8 @@ static bool trap(const char *path, const struct stat *file) {
         memcpy(folder, path, n);
         folder[n] = 0;
     }
-    return !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH && about.st_uid != file->st_uid;
+    return !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH &&
+           about.st_uid != file->st_uid;
 }
 
 static int check(int fd, const char *path) {
@@ -65,7 +68,7 @@ static int check(int fd, const char *path) {
     return trap(path, &about) ? -EPERM : 0;
 }
 
-/* A link is followed without making or emptying anything, and only what it leads to tells whether that was right. */
+/* A link is followed without making or emptying anything: only what it leads to tells whether that was right. */
 static int follow(const char *path, int flags) {
     struct stat about;
     int fd = open(path, flags & ~(O_CREAT | O_TRUNC | O_NOFOLLOW));

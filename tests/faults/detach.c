@@ -1,6 +1,6 @@
 /*
- * A context ends by a route that the library does not see: the driver's own cuCtxDestroy, argv[1] bytes behind
- * vp_sim_hold.
+ * A context ends by a route that the library does not see: the driver's own cuCtxDestroy, argv[1] bytes
+ * behind vp_sim_hold.
  */
 #include "fault.h"
 

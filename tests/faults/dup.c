@@ -1,6 +1,6 @@
 /*
- * A primary context is retained by a route that the library does not see (argv[1] bytes behind vp_sim_hold), then by pairs
- * of calls that it sees, while another thread allocates.
+ * A primary context is retained by a route that the library does not see (argv[1] bytes behind vp_sim_hold),
+ * then by pairs of calls that it sees, while another thread allocates.
  */
 #include "fault.h"
 

@@ -1,4 +1,4 @@
-/* Exports memory to another process. A child made by a third thread meanwhile would keep what stays open on exec. */
+/* Exports memory to another process. A child made meanwhile would keep what stays open on exec. */
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>

@@ -1,6 +1,6 @@
 /*
- * A child that no handler of pthread_atfork() hears of, as _Fork() and clone() make it, exits as programs do: what is its
- * parent's stays.
+ * A child that no handler of pthread_atfork() hears of, as _Fork() and clone() make it, exits as programs
+ * do: what is its parent's stays.
  */
 #include <sys/syscall.h>
 

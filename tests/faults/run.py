@@ -284,7 +284,7 @@ def outputs(path):
 
 
 def links_are_not_followed(link, replaced=()):
-    """A link to somebody's file, under the name that we were told to write to; some write beside it and move that there."""
+    """Somebody's file, led to by the name that we were told to write to. Some replace the name, not the file."""
     def test():
         for what in ("dump", "stats", "trace"):
             folder = tempfile.mkdtemp(dir=TMP)
@@ -376,8 +376,8 @@ CASES = [
     ("12 a child that adopts nothing", adoption("VPOOL_ADOPT=0", {})),
     ("12 a child under the native policy", adoption("VPOOL_POLICY=native", {})),
     ("12 a child of a child", adoption("bash -c 'VPOOL_ADOPT=0 exec \"$@\"' bash", {})),
-    ("12 a child with a value of its own", adoption("PYTORCH_ALLOC_CONF=expandable_segments:True", {}, "PYTORCH_ALLOC_CONF",
-                                                   *ADOPTED[1:])),
+    ("12 a child with a value of its own", adoption("PYTORCH_ALLOC_CONF=expandable_segments:True", {},
+                                                   "PYTORCH_ALLOC_CONF", *ADOPTED[1:])),
     ("12 the user's value stays", adoption("VPOOL_ADOPT=0", {"TF_GPU_ALLOCATOR": "mine"}, "TF_GPU_ALLOCATOR")),
     ("12 a value changed since stays", adoption("export TF_GPU_ALLOCATOR=mine; VPOOL_ADOPT=0", {}, "TF_GPU_ALLOCATOR")),
     ("13 children with traces of their own", traced("tracefork", "%p.csv", 1, 10, 10)),
@@ -404,7 +404,7 @@ CASES = [
     ("19 devices and pipes", devices_and_pipes_are),
     ("19 a pipe whose reader sleeps", a_reader_that_sleeps_is_left),
     ("20 a fork while another process is waited for", says("ipcfork", r"fork took [01]\.")),
-    ("20 descriptors that a child would inherit", says("inherit", r"^descriptors passed on: 0 stay open on exec$")),
+    ("20 descriptors that a child would inherit", says("inherit", r"^descriptors passed on: 0 stay open")),
     ("21 out of memory waits once", says("pitch", r"cudaMalloc -> 2 after [0-7]\.", r"cudaMallocPitch -> 2 after [0-7]\.",
                                          sim="capacity=64M")),
     # Work on freed memory cannot be refused: its last line.

@@ -1,6 +1,6 @@
 /*
- * Replays a trace (CSV on stdin) by cuMemAlloc and cuMemFree. argv: a size that all are rounded up to, and 1 for a memset of
- * each block.
+ * Replays a trace (CSV on stdin) by cuMemAlloc and cuMemFree. argv: a size that all are rounded up to, and 1
+ * for a memset of each block.
  */
 #include "fault.h"
 
