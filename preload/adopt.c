@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include "base/log.h"
 #include "base/options.h"
 #include "early.h"
@@ -31,6 +33,67 @@ static struct setting {
 
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
+/*
+ * Names what was set, with the values, for the programs that this one starts: "NAME=VALUE NAME=VALUE". In a child all
+ * of it is taken back first, as far as it still has our values; so where adoption is off there, or the user has set
+ * something that disagrees, the child finds what it would have found without us.
+ */
+#define MARK "VPOOL_ADOPTED"
+
+/* libc's own. Those that the program would give us may be others: a shell keeps its variables itself, and before it has
+ * begun it sees either the environment or what was set, not both. */
+static struct {
+    char *(*getenv)(const char *);
+    int (*setenv)(const char *, const char *, int);
+    int (*unsetenv)(const char *);
+} libc;
+
+static bool find_libc(void)
+{
+    libc.getenv = (__typeof__(libc.getenv))vp_real_dlsym(RTLD_NEXT, "getenv");
+    libc.setenv = (__typeof__(libc.setenv))vp_real_dlsym(RTLD_NEXT, "setenv");
+    libc.unsetenv = (__typeof__(libc.unsetenv))vp_real_dlsym(RTLD_NEXT, "unsetenv");
+    return libc.getenv && libc.setenv && libc.unsetenv;
+}
+
+/* Is "NAME=VALUE" among the words of the mark? */
+static bool is_marked(const char *mark, const char *name, const char *value)
+{
+    size_t name_length = strlen(name), value_length = strlen(value);
+
+    for (const char *end; *mark; mark = *end ? end + 1 : end) {
+        end = mark + strcspn(mark, " ");
+        if ((size_t)(end - mark) == name_length + 1 + value_length && strncmp(mark, name, name_length) == 0 &&
+            mark[name_length] == '=' && strncmp(mark + name_length + 1, value, value_length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void take_back(void)
+{
+    const char *mark = libc.getenv(MARK);
+
+    if (!mark)
+        return;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        const char *value = libc.getenv(settings[i].variable);
+
+        if (value && is_marked(mark, settings[i].variable, value))
+            libc.unsetenv(settings[i].variable);
+    }
+    libc.unsetenv(MARK);
+}
+
+/* Sets one, and adds it to the mark. */
+static void set(const struct setting *setting, char *mark, size_t room)
+{
+    size_t used = strlen(mark);
+
+    libc.setenv(setting->variable, setting->value, 0);
+    snprintf(mark + used, room - used, "%s%s=%s", used ? " " : "", setting->variable, setting->value);
+}
+
 static bool agrees(const char *variable)
 {
     for (size_t i = 0; i < SETTINGS; i++) {
@@ -43,32 +106,32 @@ static bool agrees(const char *variable)
 void vp_adopt(void)
 {
     const struct vp_options *options = vp_options();
-    /*
-     * libc's own two. Those that the program would give us may be others: a shell keeps its variables itself,
-     * and before it has begun it sees either the environment or what was set, not both.
-     */
-    char *(*libc_getenv)(const char *) = (__typeof__(libc_getenv))vp_real_dlsym(RTLD_NEXT, "getenv");
-    int (*libc_setenv)(const char *, const char *, int) =
-        (__typeof__(libc_setenv))vp_real_dlsym(RTLD_NEXT, "setenv");
+    char mark[512] = "";
 
-    if (!libc_getenv || !libc_setenv || !options->adopt || options->policy == VP_POLICY_NATIVE)
+    /* A program with raised privileges is given no variables of ours; its user's are not read either. */
+    if (getauxval(AT_SECURE) || !find_libc())
+        return;
+    take_back();
+    if (!options->adopt || options->policy == VP_POLICY_NATIVE)
         return;
     for (size_t i = 0; i < SETTINGS; i++) {
         struct setting *setting = &settings[i];
         const char *variable = setting->variable;
-        const char *value = libc_getenv(variable);
+        const char *value = libc.getenv(variable);
 
         if (setting->needs && !agrees(setting->needs))
             continue;
         if (!value && setting->alias) {
-            value = libc_getenv(setting->alias);
+            value = libc.getenv(setting->alias);
             variable = setting->alias;
         }
         if (!value)
-            libc_setenv(setting->variable, setting->value, 0);
+            set(setting, mark, sizeof(mark));
         else if (!strstr(value, setting->agrees))
             setting->kept = variable;
     }
+    if (*mark)
+        libc.setenv(MARK, mark, 1);
 }
 
 void vp_adopt_report(void)

@@ -7,7 +7,8 @@
 
 /*
  * Sets those that are unset. Before the program starts: frameworks read them when they are loaded, and
- * children inherit them.
+ * children inherit them. What a parent's adoption set is taken back first (VPOOL_ADOPTED names it): a child goes by its
+ * own VPOOL_ADOPT and variables.
  */
 void vp_adopt(void);
 

@@ -4,7 +4,7 @@
  * libc tells by the return address who asks, and by that what RTLD_NEXT, RTLD_DEFAULT and the symbols of
  * privately loaded libraries are. So the real function must be *jumped* to, with the program's own return
  * address and arguments, and no compiler promises that of C. vp_early_ask() answers the address to hand out,
- * or NULL to go on.
+ * or NULL to go on; 1 is NULL for the program.
  */
 #if defined(__x86_64__)
 
@@ -33,6 +33,10 @@
     .cfi_adjust_cfa_offset -8
     testq   %rax, %rax
     jz      1f
+    cmpq    $1, %rax
+    je      2f
+    ret
+2:  xorl    %eax, %eax
     ret
 1:  jmp     *\real(%rip)
     .cfi_endproc
@@ -71,7 +75,8 @@
     .cfi_restore 29
     .cfi_def_cfa_offset 0
     cbz     x16, 1f
-    mov     x0, x16
+    cmp     x16, #1
+    csel    x0, xzr, x16, eq
     ret
 1:  adrp    x16, \real
     ldr     x16, [x16, #:lo12:\real]

@@ -32,7 +32,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_
     CUresult res;
     bool ours = vp_door_enter();
 
-    if (!ours || !vp_api_alloc_pitch(ptr, pitch, width, height, element, &res)) {
+    if (!ours || (!vp_door_take_told(width * height, &res) &&
+                  !vp_api_alloc_pitch(ptr, pitch, width, height, element, &res))) {
         res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocPitch),
                        VP_REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element));
     }
@@ -122,9 +123,10 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
 {
     CUresult res;
+    bool ours = vp_door_enter();
 
-    if (!vp_door_enter() || !vp_api_address_range(base, size, ptr, &res))
-        res = VP_REAL(cuMemGetAddressRange_v2)(base, size, ptr);
+    if (!ours || !vp_api_address_range(base, size, ptr, &res))
+        res = VP_REAL(cuMemGetAddressRange_v2)(base, size, ours ? vp_api_asked_address(ptr) : ptr);
     vp_door_leave();
     return res;
 }
@@ -132,9 +134,10 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pt
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     CUresult res;
+    bool ours = vp_door_enter();
 
-    if (!vp_door_enter() || !vp_api_pointer_attribute(data, attribute, ptr, &res))
-        res = VP_REAL(cuPointerGetAttribute)(data, attribute, ptr);
+    if (!ours || !vp_api_pointer_attribute(data, attribute, ptr, &res))
+        res = VP_REAL(cuPointerGetAttribute)(data, attribute, ours ? vp_api_asked_address(ptr) : ptr);
     vp_door_leave();
     return res;
 }
@@ -143,7 +146,8 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
                                 CUdeviceptr ptr)
 {
     bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuPointerGetAttributes)(count, attributes, data, ptr);
+    CUdeviceptr asked = ours ? vp_api_asked_address(ptr) : ptr;
+    CUresult res = VP_REAL(cuPointerGetAttributes)(count, attributes, data, asked);
 
     for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++) {
         CUresult one;

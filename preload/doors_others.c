@@ -49,6 +49,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     if (ours && vp_api_owns((CUdeviceptr)(uintptr_t)ptr)) {
         res = CUDA_ERROR_INVALID_VALUE;
     } else {
+        if (ours)
+            ptr = (void *)(uintptr_t)vp_api_asked_address((CUdeviceptr)(uintptr_t)ptr);
         res = VP_REAL(cuMemRetainAllocationHandle)(handle, ptr);
         if (ours && res == CUDA_SUCCESS)
             vp_api_other_retained(*handle);

@@ -82,7 +82,7 @@ cudaError_t cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t heig
         CUresult res = CUDA_SUCCESS;
         bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc_pitch(&found, pitch, width, height, element, &res);
 
-        if (short_way(served, res, found, ptr, 0))
+        if (short_way(served, res, found, ptr, width * height))
             return cudaSuccess;
     }
     return RUNTIME_REAL(runtime, cudaMallocPitch)(ptr, pitch, width, height);

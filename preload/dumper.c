@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -17,15 +16,12 @@
 /* Room for the formatting of a line and the JSON writer's buffer, many times. */
 enum { STACK = 512 << 10 };
 
-static sem_t wake;
-
 static void on_signal(int number)
 {
     int kept = errno;
 
     (void)number;
     vp_dump_ask();
-    sem_post(&wake);
     errno = kept;
 }
 
@@ -39,17 +35,6 @@ static void advance(struct timespec *t, uint64_t ms)
     }
 }
 
-/* Until the next time, or until it was woken: then true. Without a time it waits for as long as it takes. */
-static bool woken_before(uint64_t every_ms, const struct timespec *next)
-{
-    int error;
-
-    do
-        error = every_ms ? sem_clockwait(&wake, CLOCK_MONOTONIC, next) : sem_wait(&wake);
-    while (error && errno == EINTR);
-    return !error;
-}
-
 static void *run(void *unused)
 {
     const uint64_t every_ms = vp_dump_plan()->every_ms;
@@ -60,7 +45,7 @@ static void *run(void *unused)
     clock_gettime(CLOCK_MONOTONIC, &next);
     advance(&next, every_ms);
     for (;;) {
-        if (woken_before(every_ms, &next)) {
+        if (vp_dump_wait(every_ms ? &next : NULL)) {
             vp_dump_answer();
             continue;
         }
@@ -83,7 +68,6 @@ static bool start_thread(void)
     pthread_t thread;
     int error;
 
-    sem_init(&wake, 0, 0);
     sigfillset(&all);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK);
@@ -110,8 +94,7 @@ static void start_handler(void)
                "(VPOOL_DUMP_SIGNAL names another)", sigabbrev_np(number));
         return;
     }
-    if (!sigaction(number, &action, NULL))
-        vp_dump_by(number);
+    sigaction(number, &action, NULL);
 }
 
 void vp_dumper_start(void)
@@ -119,6 +102,8 @@ void vp_dumper_start(void)
     const struct vp_dump_plan *plan = vp_dump_plan();
 
     if ((plan->when[VP_DUMP_SIGNAL] || plan->when[VP_DUMP_EVERY]) && start_thread() &&
-        plan->when[VP_DUMP_SIGNAL])
+        plan->when[VP_DUMP_SIGNAL]) {
+        vp_dump_begin();
         start_handler();
+    }
 }

@@ -184,37 +184,45 @@ VP_EARLY void vp_early_find(void)
     __atomic_store_n(&vp_real_dlsym, symbol ? (vp_dlsym_fn *)symbol : no_symbol, __ATOMIC_RELEASE);
 }
 
-/*
- * Whole names only: "cudnnCreate" begins as ours do, and "cuMemAlloc" is another function than
- * "cuMemAlloc_v2". The runtime's functions are not among them: whoever looks one up in a handle means the
- * library of that handle.
- */
-VP_EARLY static bool is_door(const char *name)
-{
-    static const char *const doors[] = {
 #define NAME(symbol, ...) #symbol,
-        VP_DOORS_DRIVER(NAME) VP_DOORS_NCCL(NAME) VP_DOORS_LIBC(NAME)
+static const char *const in_handles[] = { VP_DOORS_DRIVER(NAME) VP_DOORS_NCCL(NAME) VP_DOORS_LIBC(NAME) };
+static const char *const runtime[] = { VP_DOORS_RUNTIME(NAME) };
 #undef NAME
-    };
 
-    if (!begins_with(name, "cu") && !begins_with(name, "nccl") && !begins_with(name, "dl"))
-        return false;
-    for (size_t i = 0; i < sizeof(doors) / sizeof(doors[0]); i++) {
-        if (vp_early_equal(name, doors[i]))
+VP_EARLY static bool is_among(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (vp_early_equal(name, names[i]))
             return true;
     }
     return false;
 }
 
 /*
+ * Whole names only: "cudnnCreate" begins as ours do, and "cuMemAlloc" is another function than
+ * "cuMemAlloc_v2". The runtime's functions are not among those of a handle: whoever looks one up there means the
+ * library of that handle.
+ */
+VP_EARLY static bool is_door(const void *handle, const char *name)
+{
+    if (!begins_with(name, "cu") && !begins_with(name, "nccl") && !begins_with(name, "dl"))
+        return false;
+    if (handle == RTLD_DEFAULT && begins_with(name, "dl"))
+        return false;
+    return is_among(name, in_handles, sizeof(in_handles) / sizeof(in_handles[0])) ||
+           (handle == RTLD_DEFAULT && is_among(name, runtime, sizeof(runtime) / sizeof(runtime[0])));
+}
+
+/*
  * RTLD_NEXT and RTLD_DEFAULT mean "as seen from the caller", whom libc knows by the return address: those
- * always go on, and find our exports by themselves where these are meant.
+ * always go on, and find our exports by themselves where these are meant. But for one case: RTLD_DEFAULT would find
+ * them in a program without CUDA, too, which asks whether it has any.
  */
 VP_EARLY void *vp_early_ask(void *handle, const char *name, const char *version)
 {
     if (!__atomic_load_n(&vp_real_dlsym, __ATOMIC_ACQUIRE))
         vp_early_find();
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !name || !is_door(name))
+    if (handle == RTLD_NEXT || !name || !is_door(handle, name))
         return NULL;
     return vp_lookup_ask(handle, name, version);
 }

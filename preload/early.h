@@ -33,6 +33,9 @@ void vp_early_find(void);
 
 bool vp_early_equal(const char *a, const char *b);
 
+/* There is no such symbol: the program gets NULL. The assembly knows the number. */
+#define VP_EARLY_NOTHING ((void *)1)
+
 /*
  * What the assembly asks: the door to hand out, or NULL to go on to libc with the arguments untouched.
  * `version` is NULL for dlsym.

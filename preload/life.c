@@ -17,6 +17,8 @@ __attribute__((constructor)) static void begin(void)
     vp_early_find();
     vp_options();
     vp_adopt();
+    /* A fork may meet another thread that opens the library. */
+    pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child);
 }
 
 /*
@@ -30,7 +32,6 @@ __attribute__((destructor)) static void end(void)
 
 void vp_life_opened(void)
 {
-    pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child);
     vp_adopt_report();
     vp_dumper_start();
 }

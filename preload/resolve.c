@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include "callers.h"
 #include "doors.h"
 #include "doors_nccl.h"
 #include "early.h"
@@ -97,6 +98,29 @@ static void *exchange_libc(void *real)
     return real;
 }
 
+static bool is_own(const void *function)
+{
+    Dl_info its, ours;
+
+    return dladdr(function, &its) && dladdr(doors, &ours) && its.dli_fbase == ours.dli_fbase;
+}
+
+/*
+ * Would it be there without us? Not where the first definition is ours, and no library that has another is loaded. The
+ * last look-up leaves its message in dlerror.
+ */
+static void *ask_default(const char *name)
+{
+    static const char *const libraries[] = { "libcuda.so", "libcudart.so", "libnccl.so" };
+    const char *library = libraries[name[0] == 'n' ? 2 : name[2] == 'd' && name[3] == 'a' ? 1 : 0];
+    void *first = vp_real_dlsym(RTLD_DEFAULT, name);
+
+    if (!first || !is_own(first) || vp_caller_find(NULL, name, first, NULL, library))
+        return NULL;
+    vp_real_dlsym(RTLD_NEXT, name);
+    return VP_EARLY_NOTHING;
+}
+
 /*
  * Finding libcuda leaves a state in dlerror, so it comes first: the program sees that of its own look-up. For
  * NULL the assembly repeats a failed look-up, with its message.
@@ -105,6 +129,8 @@ void *vp_lookup_ask(void *handle, const char *name, const char *version)
 {
     void *real, *ours;
 
+    if (handle == RTLD_DEFAULT)
+        return ask_default(name);
     if (name[0] == 'c')
         vp_resolve();
     real = version ? vp_real_dlvsym(handle, name, version) : vp_real_dlsym(handle, name);

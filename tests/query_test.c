@@ -105,6 +105,26 @@ Test(query, every_block_has_a_mapping_of_its_own)
     door_close();
 }
 
+/* The driver knows a chunk there: it is asked about another address. */
+Test(query, a_freed_block_is_nobodys)
+{
+    CUdeviceptr base;
+    CUresult res = CUDA_SUCCESS;
+    int type;
+    door_open(SIM);
+    CUdeviceptr a = door_malloc(1000), b = door_malloc(3 * MiB);
+    cr_assert(vp_api_asked_address(a + 999) == a + 999 && vp_api_asked_address(b) == b);
+    cr_assert(vp_api_asked_address(0x1000) == 0x1000 && vp_api_asked_address(0) == 0);
+    cr_assert_neq(vp_api_asked_address(a + 1000), a + 1000);
+    cr_assert(!vp_api_address_range(&base, NULL, a + 1000, &res));
+    cu_ok(door_free(b));
+    cr_assert_neq(vp_api_asked_address(b), b);
+    cr_assert_eq(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, vp_api_asked_address(b)),
+                 CUDA_ERROR_INVALID_VALUE);
+    cu_ok(door_free(a));
+    door_close();
+}
+
 Test(query, a_dma_buf_covers_a_block_of_several_handles)
 {
     int fd = -1;

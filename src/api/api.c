@@ -38,6 +38,8 @@ static void lock(void) {
 }
 
 bool vp_enter(void) {
+    if (__builtin_expect(!vp_process_is_marked(), false))
+        vp_api_fork_child();
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_inside)
         return false;
     lock();
@@ -93,6 +95,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     pthread_mutex_lock(&vp_state.lock);
     int err = 0;
     if (atomic_load(&vp_state.phase) == VP_CLOSED) {
+        vp_process_mark();
         vp_options_announce();
         vp_dump_plan();
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);

@@ -96,6 +96,12 @@ bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUre
  */
 bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, CUresult *res);
 
+/*
+ * The address to ask the driver about, where the two above do not answer: one in the pool's addresses at which nothing
+ * is live becomes one at which nothing ever is. The driver knows chunks there, and would take freed memory for live.
+ */
+CUdeviceptr vp_api_asked_address(CUdeviceptr ptr);
+
 /* Streams. After a successful creation; before a destruction. */
 void vp_api_stream_created(CUstream stream);
 void vp_api_stream_destroying(CUstream stream);

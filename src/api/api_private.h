@@ -52,7 +52,7 @@ struct vp_state {
     struct vp_list mempools;
     atomic_bool sync_matters;   /* some memory pool wants to know when the program synchronises */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
-    int dump_signal;            /* asks this process for a dump; 0: none does */
+    bool takes_dumps;           /* a thread waits for somebody to ask for one */
     struct vp_others others[VP_DEVICES];
     struct vp_map other_handles;    /* struct vp_other by handle: others.c */
     struct vp_slab other_slab;
@@ -156,5 +156,9 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
 bool vp_trace_mark(const char *name);
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
+/* Around a fork: the file stays the parent's. The lock comes last. */
+void vp_trace_fork_prepare(void);
+void vp_trace_fork_parent(void);
+void vp_trace_fork_child(void);
 
 #endif

@@ -2,15 +2,19 @@
 #include "api/dump.h"
 
 #include "api/api_private.h"
+#include "base/output.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* How long anything waits for a lock. Whoever holds the library's for longer hangs in the driver; the dumps' is held while a file is written. */
@@ -232,12 +236,24 @@ static int fill(const struct vp_dump *dump, int device, const char *name, int fd
     return err;
 }
 
-/* A file is written under another name first: under its own, nobody ever sees half a dump. */
+/* Makes a file that was not there. What an earlier process of our id left half-way makes room for it. */
+static int create(const char *name) {
+    for (int tries = 0;; tries++) {
+        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd >= 0)
+            return fd;
+        if (errno != EEXIST || tries || unlink(name) < 0)
+            return -errno;
+    }
+}
+
+/* A file is written under another name first: under its own, nobody ever sees half a dump. What had the name before, a
+ * file with another name too, say, is left as it was. */
 static int write_file(const struct vp_dump *dump, int device, const char *name) {
     char other[VP_OPTION_TEXT + 64];
     snprintf(other, sizeof other, "%s.%d.tmp", name, (int)getpid());
-    int fd = open(other, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    int err = fd < 0 ? -errno : fill(dump, device, name, fd);
+    int fd = create(other);
+    int err = fd < 0 ? fd : fill(dump, device, name, fd);
     if (!err && rename(other, name) < 0)
         err = -errno;
     if (fd >= 0 && err)
@@ -247,11 +263,8 @@ static int write_file(const struct vp_dump *dump, int device, const char *name) 
 
 /* What is there and no plain file (/dev/null, /dev/stderr) is not replaced, but written to. */
 static int write_special(const struct vp_dump *dump, int device, const char *name) {
-    int fd = open(name, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    fcntl(fd, F_SETFL, O_APPEND);
-    return fill(dump, device, name, fd);
+    int fd = vp_output_open(name, O_APPEND);
+    return fd < 0 ? fd : fill(dump, device, name, fd);
 }
 
 static void write_one(const struct vp_dump *dump, int device) {
@@ -261,7 +274,7 @@ static void write_one(const struct vp_dump *dump, int device) {
     if (vp_dump_name(name, sizeof name, vp_options()->dump_file, dump->number, device))
         err = lstat(name, &there) == 0 && !S_ISREG(there.st_mode) ? write_special(dump, device, name) : write_file(dump, device, name);
     if (err)
-        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP_FILE: %s cannot be written: %s", name, strerror(-err));
+        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP_FILE: %s cannot be written: %s", name, vp_output_error(err));
 }
 
 static bool by_device(const char *pattern) {
@@ -324,29 +337,69 @@ void vp_dump_make(enum vp_dump_reason reason) {
     errno = kept_errno;
 }
 
-static atomic_bool asked;
+/* How often somebody has asked, counted in a word of our own, until there is a page with one that others reach; and how
+ * many of these have their answer. The thread sleeps on the word. */
+static atomic_uint_least32_t own_word, answered;
+static atomic_uint_least32_t *_Atomic word = &own_word;
+
+static void ring(atomic_uint_least32_t *at) {
+    atomic_fetch_add(at, 1);
+    syscall(SYS_futex, at, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
 
 void vp_dump_ask(void) {
-    atomic_store(&asked, true);
+    int kept_errno = errno;
+    ring(atomic_load(&word));
+    errno = kept_errno;
+}
+
+void vp_dump_hear(atomic_uint_least32_t *shared) {
+    if (!shared) {
+        atomic_store(&own_word, atomic_load(&answered));
+        atomic_store(&word, &own_word);
+        return;
+    }
+    uint32_t so_far = atomic_load(&own_word);
+    atomic_store(shared, so_far);
+    atomic_store(&word, shared);
+    /* A signal may have come in between; and the thread is to sleep elsewhere now. */
+    if (atomic_load(&own_word) != so_far)
+        ring(shared);
+    ring(&own_word);
+}
+
+bool vp_dump_wait(const struct timespec *until) {
+    for (;;) {
+        atomic_uint_least32_t *at = atomic_load(&word);
+        uint32_t now = atomic_load(at);
+        /* The word of our own counts no more once there is another. */
+        if (at != atomic_load(&word))
+            continue;
+        if (now != atomic_load(&answered))
+            return true;
+        if (syscall(SYS_futex, at, FUTEX_WAIT_BITSET, now, until, NULL, FUTEX_BITSET_MATCH_ANY) && errno == ETIMEDOUT)
+            return false;
+    }
 }
 
 /* Who answers holds the lock, so that the end of the process waits for it. */
 void vp_dump_answer(void) {
     int kept_errno = errno;
-    if (atomic_load(&asked) && vp_dump_lock()) {
-        if (atomic_exchange(&asked, false))
+    if (atomic_load(atomic_load(&word)) != atomic_load(&answered) && vp_dump_lock()) {
+        uint32_t now = atomic_load(atomic_load(&word));
+        if (atomic_exchange(&answered, now) != now)
             make(VP_DUMP_SIGNAL);
         vp_dump_unlock();
     }
     errno = kept_errno;
 }
 
-void vp_dump_by(int signal) {
+void vp_dump_begin(void) {
     pthread_mutex_lock(&vp_state.lock);
-    vp_state.dump_signal = signal;
+    vp_state.takes_dumps = true;
     struct vp_shared_page *page = vp_state.page;
     if (page)
-        page->dump_signal = (uint32_t)signal;
+        page->takes_dumps = true;
     pthread_mutex_unlock(&vp_state.lock);
 }
 

@@ -10,6 +10,9 @@
 
 #include "pool/snapshot.h"
 
+#include <stdatomic.h>
+#include <time.h>
+
 enum vp_dump_reason { VP_DUMP_EXIT, VP_DUMP_OOM, VP_DUMP_SIGNAL, VP_DUMP_EVERY };
 
 /* ---- when: what VPOOL_DUMP says ---- */
@@ -79,15 +82,21 @@ void vp_dump_make(enum vp_dump_reason reason);
 /* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the process's end. */
 void vp_dump_ask(void);
 void vp_dump_answer(void);
+/* For that thread: waits until somebody asks (true), or until then; NULL: for as long as it takes. By CLOCK_MONOTONIC. */
+bool vp_dump_wait(const struct timespec *until);
+/*
+ * Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then might
+ * be the program's own. NULL: there is none any more.
+ */
+void vp_dump_hear(atomic_uint_least32_t *word);
+/* From here on that thread is there. */
+void vp_dump_begin(void);
 
 /* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second at most. */
 bool vp_dump_lock(void);
 /* Writes the file or files. What goes wrong is told once. */
 void vp_dump_write(struct vp_dump *dump);
 void vp_dump_unlock(void);
-
-/* Tells vpool top which signal asks this process for a dump. */
-void vp_dump_by(int signal);
 
 /* One that was asked for and not made yet, and the last, if it is wanted; waits at most a second for one under way. None is made from here on. */
 void vp_dump_end(void);

@@ -3,6 +3,7 @@
 
 #include "api/api_private.h"
 #include "base/json.h"
+#include "base/output.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -256,13 +257,8 @@ struct text {
 };
 
 static void flush(struct text *t) {
-    for (size_t done = 0; done < t->used && !t->error;) {
-        ssize_t wrote = write(t->fd, t->buffer + done, t->used - done);
-        if (wrote >= 0)
-            done += (size_t)wrote;
-        else if (errno != EINTR)
-            t->error = -errno;
-    }
+    if (!t->error)
+        t->error = vp_output_write(t->fd, t->buffer, t->used);
     t->used = 0;
 }
 

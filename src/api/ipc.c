@@ -4,6 +4,7 @@
 #include "pool/lane.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -69,6 +70,9 @@ static CUresult export(const struct vp_region *block, const struct vp_chunk *chu
     CUcontext popped;
     if (pushed)
         drv->cuCtxPopCurrent_v2(&popped);
+    /* The driver does not say whether its descriptors close on exec, and a child that kept one would keep the memory. */
+    if (!res)
+        fcntl(*fd, F_SETFD, FD_CLOEXEC);
     return res;
 }
 

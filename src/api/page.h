@@ -20,7 +20,7 @@
 #define VP_PAGE_FOLDER "/dev/shm"
 #define VP_PAGE_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
 
-enum { VP_PAGE_VERSION = 2, VP_PAGE_SIZE = 4096, VP_PAGE_DEVICES = 16, VP_PAGE_TEXT = 32 };
+enum { VP_PAGE_VERSION = 3, VP_PAGE_SIZE = 4096, VP_PAGE_DEVICES = 16, VP_PAGE_TEXT = 32 };
 
 /* X(field, kind, meaning): the figures of one device. A gauge goes up and down, a counter only up. */
 #define VP_PAGE_FIGURES(X)                                                                                   \
@@ -57,13 +57,13 @@ struct vp_shared_page {
     atomic_uint_least64_t magic; /* set last */
     uint32_t version, size; /* of the whole file; fields are only added, at the end, within one version */
     uint32_t pid;
-    uint32_t dump_signal; /* sent to the process, makes it write a dump; 0: it does not */
+    uint32_t takes_dumps; /* 1: the process writes a dump when `dumps_asked` is raised and its futex woken */
     struct vp_process process;
     uint64_t namespace; /* that of the process's id */
     uint64_t began;     /* seconds since 1970 */
     char release[VP_PAGE_TEXT], policy[VP_PAGE_TEXT], program[VP_PAGE_TEXT];
     /* The reader's: it raises them, and the next writer does what is asked for. */
-    atomic_uint_least32_t asked, trims_asked;
+    atomic_uint_least32_t asked, trims_asked, dumps_asked;
     atomic_uint_least32_t answered, trims_done;
     atomic_uint_least64_t passed_on; /* calls that went on to CUDA */
     atomic_uint_least32_t devices;   /* used ones of those below */
@@ -73,8 +73,9 @@ struct vp_shared_page {
 /* The process whose page a file of that name in VP_PAGE_FOLDER is, if it is one of this user's; else 0. */
 int vp_page_owner(const char *name);
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.
- * Allocates nothing. */
-void vp_page_sweep(void);
+ * Looks at no more than so many of the folder's files, and of this user's pages, which others can make many of by their
+ * names alone. Allocates nothing. */
+void vp_page_sweep(unsigned files, unsigned pages);
 
 _Static_assert(sizeof(struct vp_shared_page) <= VP_PAGE_SIZE, "a page");
 

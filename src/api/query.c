@@ -32,11 +32,32 @@ bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
     return true;
 }
 
+/* The live block with this byte: what lies behind the last one that was asked for is nobody's. */
+static const struct vp_region *block_at(CUdeviceptr ptr, struct vp_pool **pool) {
+    const struct vp_region *r = vp_state_find_inside(ptr, pool);
+    return r && ptr - r->addr < r->asked ? r : NULL;
+}
+
+/* On the page of NULL: no driver has memory there. */
+static const CUdeviceptr NOWHERE = 0x100;
+
+CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
+    struct vp_pool *pool;
+    bool freed = false;
+    if (!ptr || !vp_enter())
+        return ptr;
+    for (int dev = 0; dev < VP_DEVICES && !freed; dev++)
+        freed = vp_state.pools[dev] && vp_pool_reserves(vp_state.pools[dev], ptr);
+    freed = freed && !block_at(ptr, &pool) && !vp_import_at(ptr);
+    vp_leave();
+    return freed ? NOWHERE : ptr;
+}
+
 bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUresult *res) {
     struct vp_pool *pool;
     if ((!base && !size) || !vp_enter())
         return false;
-    const struct vp_region *r = vp_state_find_inside(ptr, &pool);
+    const struct vp_region *r = block_at(ptr, &pool);
     if (r) {
         if (base)
             *base = r->addr;
@@ -85,7 +106,7 @@ bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
     struct vp_pool *pool;
     if (!data || !vp_enter())
         return false;
-    const struct vp_region *r = vp_state_find_inside(ptr, &pool);
+    const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
     bool served = r || (import && import_attribute(data, attribute, import));
     if (r) {

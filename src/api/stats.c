@@ -2,6 +2,7 @@
 #include "api/api_private.h"
 
 #include "base/json.h"
+#include "base/output.h"
 #include "pool/lane.h"
 
 #include <errno.h>
@@ -170,12 +171,12 @@ static void write_file(const char *pattern) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return;
     }
-    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    int err = fd < 0 ? -errno : write_json(fd);
+    int fd = vp_output_open(name, O_TRUNC);
+    int err = fd < 0 ? fd : write_json(fd);
     if (fd >= 0 && close(fd) < 0 && !err)
         err = -errno;
     if (err)
-        vp_log_print("VPOOL_STATS: %s cannot be written: %s", name, strerror(-err));
+        vp_log_print("VPOOL_STATS: %s cannot be written: %s", name, vp_output_error(err));
 }
 
 void vp_stats_write(void) {

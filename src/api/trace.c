@@ -3,16 +3,17 @@
  * and the program's own marks.
  * It has a lock of its own, the last that anybody takes: the fast path comes here without the library's.
  *
- * A program that is killed keeps what it recorded: see base/journal.h.
+ * A program that is killed keeps what it recorded: see base/journal.h. A forked child has the mapping of its parent's
+ * file too, and leaves it at once: what it does itself goes into a file of its own, if the name makes one (%p).
  */
 #include "api/api_private.h"
 
 #include "base/clock.h"
 #include "base/journal.h"
+#include "base/output.h"
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Digits that were written before, and often are again: neighbouring events have much in common. */
 struct digits {
@@ -25,7 +26,7 @@ static struct {
     pthread_mutex_t lock;       /* guards the others */
     struct vp_journal file;
     bool tried, on;
-    atomic_int owner;           /* process; a child that was forked has the mapping too, and must leave it alone */
+    bool parents;               /* the file of this name is a parent's */
     struct vp_clock clock;
     uint64_t begin;             /* by that clock */
     struct digits size_stream[2];   /* of allocations, of frees */
@@ -38,18 +39,21 @@ static void begin(void) {
     trace.tried = true;
     if (!*vp_options()->trace)
         return;
+    if (trace.parents && !strstr(vp_options()->trace, "%p")) {
+        vp_log(VP_LOG_WARN, "VPOOL_TRACE: a forked child is not recorded (%%p in the name, the process id, gives it a file)");
+        return;
+    }
     int err = -ENAMETOOLONG;
     if (vp_file_name(name, sizeof name, vp_options()->trace))
         err = vp_journal_open(&trace.file, name);
     if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
-        atomic_store(&trace.owner, getpid());
         trace.begin = vp_clock_often(&trace.clock);
         return;
     }
     const char *why = err == -EBUSY    ? "another process records to it (%p in a name is the process id)"
                       : err == -ENODEV ? "it is no regular file"
-                                       : strerror(-err);
+                                       : vp_output_error(err);
     vp_log(VP_LOG_WARN, "VPOOL_TRACE: %s: %s; nothing is recorded", name, why);
 }
 
@@ -124,7 +128,7 @@ static void append(char *text, char *at) {
 /* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
 void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
     char text[VP_JOURNAL_LINE], *at = text;
-    if (!vp_state.recording)
+    if (!vp_state.recording || !vp_process_is_marked())
         return;
     pthread_mutex_lock(&trace.lock);
     if (recording()) {
@@ -142,7 +146,7 @@ enum { MARK_NAME = 128 };
 
 bool vp_trace_mark(const char *name) {
     char text[VP_JOURNAL_LINE], *at = text;
-    if (!vp_state.recording)
+    if (!vp_state.recording || !vp_process_is_marked())
         return false;
     pthread_mutex_lock(&trace.lock);
     bool on = recording();
@@ -165,7 +169,7 @@ bool vp_trace_mark(const char *name) {
  * process would leave it. */
 void vp_trace_end(void) {
     struct timespec until;
-    if (atomic_load(&trace.owner) != getpid())
+    if (!vp_state.recording)
         return;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 1;
@@ -178,4 +182,22 @@ void vp_trace_end(void) {
             vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot be closed: %s", strerror(-err));
     }
     pthread_mutex_unlock(&trace.lock);
+}
+
+/* ---- forks ---- */
+
+void vp_trace_fork_prepare(void) {
+    pthread_mutex_lock(&trace.lock);
+}
+
+void vp_trace_fork_parent(void) {
+    pthread_mutex_unlock(&trace.lock);
+}
+
+void vp_trace_fork_child(void) {
+    pthread_mutex_init(&trace.lock, NULL);
+    if (trace.on)
+        vp_journal_leave(&trace.file);
+    trace.parents |= trace.begin != 0;
+    trace.tried = trace.on = false;
 }

@@ -29,6 +29,7 @@
 #include "base/journal.h"
 
 #include "base/gzip.h"
+#include "base/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -212,9 +213,9 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
 static int open_alone(const char *path) {
     struct stat about;
     struct flock lock = { .l_type = F_WRLCK };
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+    int fd = vp_output_open(path, O_RDWR);
     if (fd < 0)
-        return -errno;
+        return fd;
     int err = 0;
     if (fstat(fd, &about) < 0)
         err = -errno;
@@ -240,16 +241,25 @@ static void *get_work(void) {
     return mem == MAP_FAILED ? NULL : mem;
 }
 
-static int let_go(struct vp_journal *j) {
-    int err = ftruncate(j->fd, j->base + (off_t)j->end) < 0 ? -errno : 0;
+static int drop(struct vp_journal *j) {
     if (j->window)
         munmap(j->window, window_of(j));
     if (j->work)
         munmap(j->work, work_size());
-    if (close(j->fd) < 0 && !err)
-        err = -errno;
+    int err = close(j->fd) < 0 ? -errno : 0;
     *j = (struct vp_journal){ .fd = -1 };
     return err;
+}
+
+static int let_go(struct vp_journal *j) {
+    int err = ftruncate(j->fd, j->base + (off_t)j->end) < 0 ? -errno : 0;
+    int closed = drop(j);
+    return err ? err : closed;
+}
+
+/* The record lock stays: it is the parent's, and no descriptor of ours can give it back. */
+void vp_journal_leave(struct vp_journal *j) {
+    (void)drop(j);
 }
 
 int vp_journal_open(struct vp_journal *j, const char *path) {

@@ -1,20 +1,15 @@
 #include "base/json.h"
 
-#include <errno.h>
+#include "base/output.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static void flush(struct vp_json *json)
 {
-    for (size_t done = 0; done < json->used && !json->error;) {
-        ssize_t wrote = write(json->fd, json->buffer + done, json->used - done);
-        if (wrote >= 0)
-            done += (size_t)wrote;
-        else if (errno != EINTR)
-            json->error = -errno;
-    }
+    if (!json->error)
+        json->error = vp_output_write(json->fd, json->buffer, json->used);
     json->used = 0;
 }
 

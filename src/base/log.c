@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/output.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -27,19 +29,6 @@ static atomic_uint said[VP_LOG_LEVELS];
  * reaches it without a call that could allocate. */
 static _Thread_local bool busy __attribute__((tls_model("initial-exec")));
 
-static void write_all(const char *text, size_t count)
-{
-    while (count) {
-        ssize_t wrote = write(STDERR_FILENO, text, count);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return; /* nobody to tell, and nowhere to tell it */
-        text += wrote;
-        count -= (size_t)wrote;
-    }
-}
-
 static void __attribute__((format(printf, 1, 0))) write_line(const char *format, va_list arguments)
 {
     if (busy)
@@ -57,7 +46,7 @@ static void __attribute__((format(printf, 1, 0))) write_line(const char *format,
         used += (size_t)wanted;
     }
     line[used++] = '\n'; /* where the terminator stood */
-    write_all(line, used);
+    (void)vp_output_say(STDERR_FILENO, line, used); /* else there is nobody to tell, and nowhere to tell it */
     errno = kept;
     busy = false;
 }
@@ -68,7 +57,7 @@ void vp_log_block(const char *text)
         return;
     busy = true;
     int kept = errno;
-    write_all(text, strlen(text));
+    (void)vp_output_say(STDERR_FILENO, text, strlen(text));
     errno = kept;
     busy = false;
 }

@@ -278,7 +278,8 @@ void vp_options_find_unknown(char *const *environment, vp_options_line_fn *repor
 
 static const char *lookup_environment(void *context, const char *name)
 {
-    return getenv(name);
+    /* Where the program has raised privileges (/etc/ld.so.preload reaches those too) its user names no files to it. */
+    return secure_getenv(name);
 }
 
 static void report_to_log(void *context, const char *line)

@@ -63,6 +63,8 @@
       "Smaller requests are not stitched by the gmlake policy (GMLake's fragLimit).") \
     X(SIZE, gmlake_stitched, "VPOOL_GMLAKE_STITCHED", "1000G", "0..64T", \
       "Bytes of addresses that stitched blocks of the gmlake policy may take (its autoGC); 0: any number.") \
+    X(FOREIGN, adopted, "VPOOL_ADOPTED", "", "", \
+      "Set by the library: what VPOOL_ADOPT has set, so that a child can take it back.") \
     X(FOREIGN, sim, "VPOOL_SIM", "", "", \
       "Settings of the simulated driver.") \
     X(FOREIGN, cuda_headers, "VPOOL_CUDA_HEADERS", "", "auto, pypi, installed", \

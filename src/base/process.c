@@ -1,9 +1,11 @@
 #include "base/process.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +36,29 @@ bool vp_process_read(int pid, struct vp_process *out) {
     }
     *out = found;
     return at != NULL;
+}
+
+/* A page that the kernel clears in every child that does not share this memory. */
+static atomic_int *_Atomic mark;
+
+void vp_process_mark(void) {
+    atomic_int *page = atomic_load(&mark);
+    if (!page) {
+        size_t size = (size_t)sysconf(_SC_PAGESIZE);
+        page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED)
+            return;
+#ifdef MADV_WIPEONFORK
+        (void)madvise(page, size, MADV_WIPEONFORK);
+#endif
+    }
+    atomic_store_explicit(page, 1, memory_order_relaxed);
+    atomic_store_explicit(&mark, page, memory_order_release);
+}
+
+bool vp_process_is_marked(void) {
+    atomic_int *page = atomic_load_explicit(&mark, memory_order_acquire);
+    return !page || atomic_load_explicit(page, memory_order_relaxed);
 }
 
 bool vp_process_same(const struct vp_process *a, const struct vp_process *b) {

@@ -186,6 +186,10 @@ bool vp_pool_maps(const struct vp_pool *pool, CUdeviceptr addr) {
     return vp_mapping_at(pool, addr) != NULL;
 }
 
+bool vp_pool_reserves(const struct vp_pool *pool, CUdeviceptr addr) {
+    return vp_space_of(pool, addr) != NULL;
+}
+
 bool vp_pool_large(size_t size) {
     return size >= EVENT_WORTH;
 }

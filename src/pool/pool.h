@@ -306,6 +306,8 @@ void vp_pool_error_forget(struct vp_pool *pool, struct vp_context *ctx);
 /* The live region that begins at `addr`, or NULL; and the one that holds `addr`. It leaves its lane: the fast path sees it no more. */
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr);
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr);
+/* Is it an address that the pool has reserved, whatever is there? */
+bool vp_pool_reserves(const struct vp_pool *pool, CUdeviceptr addr);
 
 /* Fetches what the free of a live region will look at first: regions lie far apart in memory. */
 void vp_pool_expect_free(const struct vp_region *block);

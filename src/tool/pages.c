@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,7 +135,7 @@ int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, con
     char file[96];
     int err = 0;
     struct vp_sample s = { .ns = vp_clock_ns() };
-    vp_page_sweep();
+    vp_page_sweep(UINT_MAX, UINT_MAX);
     DIR *folder = opendir(VP_PAGE_FOLDER);
     if (!folder)
         return -errno;

@@ -152,7 +152,7 @@ static int print_json(const struct vp_sample *s) {
         vp_json_string(&j, "policy", w->policy);
         vp_json_u64(&j, "began", w->page->began);
         vp_json_u64(&j, "passed_on", atomic_load(&w->page->passed_on));
-        vp_json_bool(&j, "takes_dumps", w->page->dump_signal != 0);
+        vp_json_bool(&j, "takes_dumps", w->page->takes_dumps != 0);
         vp_json_begin_array(&j, "devices");
         for (unsigned i = 0; i < s->row_count; i++)
             if (s->rows[i].process == p)

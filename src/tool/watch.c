@@ -10,11 +10,14 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -165,14 +168,16 @@ static void dump(struct view *v) {
     struct vp_process now;
     if (!page)
         return;
-    if (!page->dump_signal)
+    if (!page->takes_dumps)
         snprintf(v->message, sizeof v->message, "process %u takes no dumps; start it with VPOOL_DUMP=signal",
                  page->pid);
-    else if (!vp_process_read((int)page->pid, &now) || !vp_process_same(&now, &page->process) ||
-             kill((pid_t)page->pid, (int)page->dump_signal))
+    else if (!vp_process_read((int)page->pid, &now) || !vp_process_same(&now, &page->process))
         snprintf(v->message, sizeof v->message, "process %u is gone", page->pid);
-    else
+    else {
+        atomic_fetch_add(&page->dumps_asked, 1);
+        syscall(SYS_futex, &page->dumps_asked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
         snprintf(v->message, sizeof v->message, "process %u was asked for a dump", page->pid);
+    }
 }
 
 static void trim(struct view *v) {

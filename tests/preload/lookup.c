@@ -8,6 +8,7 @@
 #include "guest.h"
 
 #undef cuGetProcAddress
+#pragma weak cudaMalloc
 enum { MIB = 1 << 20 };
 
 static void *cuda;
@@ -385,8 +386,9 @@ static void keeps_dlerror(void)
 
 static void doors_without_a_driver_fail(void)
 {
-    CUresult (*alloc)(CUdeviceptr *, size_t) = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
-    cudaError_t (*runtime_malloc)(void **, size_t) = dlsym(RTLD_DEFAULT, "cudaMalloc");
+    void *vpool = dlopen(getenv("GUEST_LIBVPOOL"), RTLD_LAZY);
+    CUresult (*alloc)(CUdeviceptr *, size_t) = dlsym(vpool, "cuMemAlloc_v2");
+    cudaError_t (*runtime_malloc)(void **, size_t) = dlsym(vpool, "cudaMalloc");
     CUdeviceptr ptr;
     void *memory;
 
@@ -397,6 +399,27 @@ static void doors_without_a_driver_fail(void)
     CHECK(dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL));
     CHECK_OK(runtime_malloc(&memory, 1));
     check_served();
+}
+
+/* A program may ask whether it has CUDA: by RTLD_DEFAULT, or by references that need not be met. */
+static void finds_nothing_without_cuda(void)
+{
+    static const char *const names[] = { "cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc",
+                                         "cudaGetDriverEntryPointByVersion", "ncclCommInitAll" };
+    cudaError_t (*weak)(void **, size_t) = cudaMalloc;
+    void *memory;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        dlerror();
+        CHECK(!dlsym(RTLD_DEFAULT, names[i]));
+        CHECK(strstr(dlerror(), names[i]));
+    }
+    CHECK(!weak || weak(&memory, 1) == cudaErrorSymbolNotFound);
+    start();
+    CHECK(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == DRIVER(cuMemAlloc_v2));
+    CHECK(!dlsym(RTLD_DEFAULT, "cudaMalloc") && !dlsym(RTLD_DEFAULT, "ncclCommInitAll"));
+    CHECK(dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL));
+    CHECK(dlsym(RTLD_DEFAULT, "cudaMalloc"));
 }
 
 static void survives_dlclose(void)
@@ -536,7 +559,7 @@ static void *look_up(void *arg)
 
 static void looks_up_in_many_threads(void)
 {
-    void *ours = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
+    void *ours = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuMemAlloc_v2");
     pthread_t threads[4];
 
     for (int i = 0; i < 4; i++)
@@ -559,6 +582,7 @@ GUEST_MAIN(
     GUEST(stays_in_when_dlsym_is_looked_up),
     GUEST(keeps_dlerror),
     GUEST(doors_without_a_driver_fail),
+    GUEST(finds_nothing_without_cuda),
     GUEST(survives_dlclose),
     GUEST(may_be_opened_late),
     GUEST(keeps_two_runtimes_apart),

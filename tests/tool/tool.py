@@ -412,6 +412,23 @@ def top_asks_for_dumps():
             terminal.end()
 
 
+def top_signals_nobody():
+    """A program that has set a handler of its own since then, or none, is asked without a signal."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"VPOOL_DUMP": "signal", "VPOOL_DUMP_FILE": f"{folder}/%n.json"}
+        with Guest("open", f"handler={int(signal.SIGUSR2)}", "alloc=5", "sleep=60", last="alloc=5", env=asked) as guest:
+            terminal = Terminal(guest.pid)
+            terminal.read("guest")
+            terminal.press(b"d")
+            terminal.read("was asked for a dump")
+            assert until(lambda: os.path.exists(f"{folder}/1.json"))
+            terminal.press(b"q")
+            terminal.end()
+            assert guest.process.poll() is None
+            guest.process.kill()
+            assert guest.process.stdout.read() == ""
+
+
 def top_refuses_wrong_arguments():
     one_line("top", "--nothing")
     one_line("top", "-d", "0")
@@ -577,7 +594,7 @@ TESTS = {
             run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
-            top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_refuses_wrong_arguments],
+            top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
     "doctor": [doctor_finds_all_well, doctor_misses_the_driver, doctor_knows_what_a_device_lacks, doctor_reads_the_environment,
                doctor_tells_what_a_program_did, doctor_tells_what_was_not_served, doctor_sees_obstacles, doctor_cleans_up,
                doctor_refuses_wrong_arguments],

@@ -1,0 +1,177 @@
+/* Writing to where the user or the environment says: see output.h. */
+#include "base/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How long a reader of a pipe may sleep: it is at the other end of a program that waits. */
+enum { READER_MS = 2000 };
+
+/* ---- opening ---- */
+
+/* The number of the descriptor that a path names, -1: none. Opened anew it would begin at its file's start,
+ * and a socket not open at all. */
+static int own_descriptor(const char *path) {
+    static const struct {
+        const char *name;
+        int fd;
+    } names[] = { { "/dev/stdout", STDOUT_FILENO }, { "/dev/stderr", STDERR_FILENO } };
+    static const char *const folders[] = { "/dev/fd/", "/proc/self/fd/" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(path, names[i].name))
+            return names[i].fd;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        size_t n = strlen(folders[i]);
+        if (strncmp(path, folders[i], n))
+            continue;
+        size_t count = strspn(path + n, "0123456789");
+        if (count && count < 9 && !path[n + count])
+            return atoi(path + n);
+    }
+    return -1;
+}
+
+/* In a folder where everybody may make files and remove only their own, an earlier file of another user's is
+ * a trap: what the kernel refuses with fs.protected_regular, here whatever that is set to. */
+static bool trap(const char *path, const struct stat *file) {
+    char folder[PATH_MAX] = ".";
+    struct stat about;
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    if (file->st_uid == geteuid() || n >= sizeof folder)
+        return false;
+    if (slash) {
+        memcpy(folder, path, n);
+        folder[n] = 0;
+    }
+    return !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH &&
+           about.st_uid != file->st_uid;
+}
+
+static int check(int fd, const char *path) {
+    struct stat about;
+    if (fstat(fd, &about) < 0)
+        return -errno;
+    if (!S_ISREG(about.st_mode))
+        return S_ISDIR(about.st_mode) ? -EISDIR : 0;
+    if (about.st_nlink > 1)
+        return -EMLINK;
+    return trap(path, &about) ? -EPERM : 0;
+}
+
+/* A link is followed without making or emptying anything: only what it leads to tells whether that was right. */
+static int follow(const char *path, int flags) {
+    struct stat about;
+    int fd = open(path, flags & ~(O_CREAT | O_TRUNC | O_NOFOLLOW));
+    if (fd < 0)
+        return errno == ENOENT ? -ELOOP : -errno;
+    if (!fstat(fd, &about) && (S_ISCHR(about.st_mode) || S_ISFIFO(about.st_mode)))
+        return fd;
+    close(fd);
+    return -ELOOP;
+}
+
+int vp_output_open(const char *path, int flags) {
+    int own = own_descriptor(path);
+    if (own >= 0) {
+        int fd = fcntl(own, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        return fd < 0 ? -errno : fd;
+    }
+    if ((flags & O_ACCMODE) == O_RDONLY)
+        flags |= O_WRONLY;
+    const int with = flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    /* Emptied once it is known to be ours: not by open(2). */
+    int fd = open(path, with & ~O_TRUNC, 0644);
+    if (fd < 0)
+        return errno == ELOOP ? follow(path, with) : -errno;
+    int err = check(fd, path);
+    if (!err && flags & O_TRUNC && ftruncate(fd, 0) < 0 && errno != EINVAL)
+        err = -errno;
+    if (err)
+        close(fd);
+    return err ? err : fd;
+}
+
+const char *vp_output_error(int err) {
+    switch (err) {
+    case -ELOOP: return "a link, which is followed to devices and pipes alone";
+    case -EMLINK: return "the file has a second name (a hard link)";
+    case -EPERM: return "the file is another user's";
+    case -ENXIO: return "nobody reads from it";
+    case -ETIMEDOUT: return "its reader does not read";
+    default: return strerror(-err);
+    }
+}
+
+/* ---- writing ---- */
+
+struct held_signals {
+    sigset_t before, ours; /* the mask; what is to be taken back, if it comes */
+};
+
+static void hold_signals(struct held_signals *held) {
+    sigset_t pending;
+    sigemptyset(&held->ours);
+    sigaddset(&held->ours, SIGPIPE);
+    sigaddset(&held->ours, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &held->ours, &held->before);
+    /* One that was there before is the program's. */
+    sigpending(&pending);
+    if (sigismember(&pending, SIGPIPE))
+        sigdelset(&held->ours, SIGPIPE);
+    if (sigismember(&pending, SIGXFSZ))
+        sigdelset(&held->ours, SIGXFSZ);
+}
+
+static void release_signals(const struct held_signals *held, int err) {
+    if (err == -EPIPE || err == -EFBIG)
+        while (sigtimedwait(&held->ours, NULL, &(struct timespec){ 0 }) > 0)
+            ;
+    pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+}
+
+static int write_all(int fd, const char *bytes, size_t count, int patience_ms) {
+    while (count) {
+        ssize_t wrote = write(fd, bytes, count);
+        if (wrote > 0) {
+            bytes += wrote;
+            count -= (size_t)wrote;
+        } else if (wrote == 0) {
+            return -EIO;
+        } else if (errno == EAGAIN) {
+            int ready = poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, patience_ms);
+            if (ready == 0)
+                return -ETIMEDOUT;
+            if (ready < 0 && errno != EINTR)
+                return -errno;
+        } else if (errno != EINTR) {
+            return -errno;
+        }
+    }
+    return 0;
+}
+
+static int write_quietly(int fd, const char *bytes, size_t count, int patience_ms) {
+    struct held_signals held;
+    hold_signals(&held);
+    int err = write_all(fd, bytes, count, patience_ms);
+    release_signals(&held, err);
+    return err;
+}
+
+int vp_output_write(int fd, const char *bytes, size_t count) {
+    return write_quietly(fd, bytes, count, READER_MS);
+}
+
+int vp_output_say(int fd, const char *bytes, size_t count) {
+    return write_quietly(fd, bytes, count, 0);
+}

@@ -1,0 +1,36 @@
+/*
+ * Where a path or a descriptor leads that the user or the environment named: files, devices, pipes, stderr.
+ *
+ * The library writes there out of other people's programs, often as root and into folders that others can
+ * write to. So nothing of another user's is followed or written over, and neither a closed pipe nor a limit
+ * nor a reader that sleeps ends or holds up the program.
+ */
+#ifndef VP_BASE_OUTPUT_H
+#define VP_BASE_OUTPUT_H
+
+#include <stddef.h>
+
+/*
+ * Opens what is there, or makes it (mode 0644); `flags` are added to those of open(2), O_RDWR and O_TRUNC
+ * among them. A file that is there is taken only if it is the user's alone to give: no link leads to it, it
+ * has no second name, and in a folder like /tmp it is no other user's. A link is followed to a device or a
+ * pipe; /dev/stderr, /dev/fd/N and the like are the program's own descriptor N. A pipe that nobody reads is
+ * not waited for.
+ *
+ * The descriptor, which no other program inherits, or a negative errno: -ELOOP a link to a file, -EMLINK a
+ * second name, -EPERM another user's.
+ */
+int vp_output_open(const char *path, int flags);
+
+/*
+ * Writes all of it. 0 or a negative errno; no SIGPIPE and no SIGXFSZ is raised. On a pipe that
+ * vp_output_open() opened a reader may take its time, but not sleep: -ETIMEDOUT.
+ */
+int vp_output_write(int fd, const char *bytes, size_t count);
+/* The same, but where the descriptor does not wait for room, neither do we. */
+int vp_output_say(int fd, const char *bytes, size_t count);
+
+/* What one of those errors means, where strerror() would not say it. */
+const char *vp_output_error(int err);
+
+#endif

@@ -1,0 +1,15 @@
+/* Allocates once, and ends. */
+#include "fault.h"
+
+int main(void)
+{
+    CUdevice d;
+    CUcontext c;
+    CUdeviceptr p;
+    OK(cuInit(0));
+    OK(cuDeviceGet(&d, 0));
+    OK(cuDevicePrimaryCtxRetain(&c, d));
+    OK(cuCtxSetCurrent(c));
+    OK(cuMemAlloc(&p, 1 << 20));
+    return 0;
+}
