@@ -218,7 +218,8 @@ SIM_EXPORT void vp_sim_reset(void)
         (*e)->calls = 0;
     sim.configured = sim.initialised = sim.forked = false;
     sim.violations = 0;
-    sim.cost_ns = sim.clock_ns = sim.next_ns = sim.idle_ns = 0;
+    sim_timed_reset();
+    sim.cost_ns = sim.clock_ns = 0;
     sim.timed = false;
     sim.generation++;
     pthread_mutex_unlock(&sim.lock);
@@ -241,7 +242,10 @@ static void hold(CUstream handle, bool held)
     pthread_mutex_lock(&sim.lock);
     sim_self();
     if (sim.initialised && sim_stream_of(handle, &stream) == CUDA_SUCCESS) {
+        if (sim.timed)
+            sim_timed_hold(stream);
         stream->held = held;
+        sim_timed_look(stream);
         pthread_cond_broadcast(&sim.progress);
     }
     pthread_mutex_unlock(&sim.lock);

@@ -28,6 +28,7 @@ struct sim_op *sim_op_new(enum sim_op_kind kind)
         abort();
     op->kind = kind;
     op->refs = 1;
+    op->when_ns = sim.timed ? sim.clock_ns : 0;
     return op;
 }
 
@@ -68,27 +69,20 @@ static void add_dep(struct sim_op *op, struct sim_op *on)
     op->deps[op->dep_count++] = sim_op_get(on);
 }
 
-static void not_before(uint64_t *time, uint64_t ns)
-{
-    if (*time < ns)
-        *time = ns;
-}
-
 void sim_op_depend(struct sim_op *op, struct sim_op *on)
 {
-    if (!on || sim_op_done(on))
-        return;
-    add_dep(op, on);
-    not_before(&op->due_ns, on->due_ns);
+    if (on && !sim_op_done(on))
+        add_dep(op, on);
 }
 
-/* The first dependency that is not done, dropping those that are. */
-static struct sim_op *open_dep(struct sim_op *op)
+struct sim_op *sim_op_open_dep(struct sim_op *op)
 {
     while (op->dep_count) {
         struct sim_op *last = op->deps[op->dep_count - 1];
         if (!sim_op_done(last))
             return last;
+        if (sim.timed && op->when_ns < last->when_ns)
+            op->when_ns = last->when_ns;
         op->dep_count--;
         sim_op_put(last);
     }
@@ -99,9 +93,10 @@ bool sim_op_done(struct sim_op *op)
 {
     if (!op || op->done)
         return true;
-    if (!op->stream && !open_dep(op)) {
+    if (!op->stream && !sim_op_open_dep(op)) {
         op->done = true;
-        op->when_ns = sim.timed ? op->due_ns : sim_now_ns();
+        if (!sim.timed)
+            op->when_ns = sim_now_ns();
     }
     return op->done;
 }
@@ -153,15 +148,19 @@ static bool wait_briefly(pthread_cond_t *condition, long milliseconds)
     return pthread_cond_timedwait(condition, &sim.lock, &until) == 0;
 }
 
-static void finish(struct sim_op *op)
+void sim_op_finish(struct sim_op *op)
 {
     struct sim_stream *stream = op->stream;
     op->done = true;
     op->running = false;
-    op->when_ns = sim.timed ? op->due_ns : sim_now_ns();
+    if (!sim.timed)
+        op->when_ns = sim_now_ns();
     drop_deps(op);
     TAILQ_REMOVE(&stream->queue, op, next);
-    if (--stream->queued == 0)
+    stream->queued--;
+    if (sim.timed)
+        sim_timed_finished(stream, op);
+    if (stream->queued == 0)
         deactivate(stream);
     sim_op_put(op);
 }
@@ -187,7 +186,7 @@ static void *host_thread(void *arg)
         pthread_mutex_lock(&sim.lock);
         host_op = NULL;
         host_queued--;
-        finish(op);
+        sim_op_finish(op);
         pthread_cond_broadcast(&sim.progress);
     }
     return NULL;
@@ -213,18 +212,6 @@ static void host_submit(struct sim_op *op)
 
 /* ---- queueing ---- */
 
-/* Timed mode: the last op of a stream's queue lasts `longer` than it would, and not less than what is before it. */
-static void keep_busy(struct sim_stream *stream, struct sim_op *last, uint64_t longer)
-{
-    not_before(&last->due_ns, sim.clock_ns);
-    not_before(&last->due_ns, stream->busy_ns);
-    last->due_ns += longer;
-    stream->busy_ns = last->due_ns;
-    not_before(&sim.idle_ns, stream->busy_ns);
-    if (sim.next_ns > last->due_ns)
-        sim.next_ns = last->due_ns;
-}
-
 void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op)
 {
     if (stream->capture) {
@@ -247,24 +234,12 @@ void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op)
     if (stream->queued++ == 0)
         activate(stream);
     if (sim.timed) {
-        keep_busy(stream, op, 0);
+        if (stream->queued == 1)
+            sim_timed_look(stream);
         return;
     }
     for (int tries = 0; stream->queued > MAX_QUEUED && tries < 64; tries++)
         sim_progress(16);
-}
-
-void sim_queue_kernel(struct sim_stream *stream, uint64_t nanoseconds)
-{
-    struct sim_op *last = tail(stream);
-    /*
-     * Kernel after kernel is one op, unless somebody may wait for the first alone. What the legacy stream orders is asked for each.
-     */
-    if (!last || last->kind != SIM_OP_NOP || last->refs > 1 || stream->blocking || stream->kind == SIM_STREAM_LEGACY) {
-        last = sim_op_new(SIM_OP_NOP);
-        sim_op_enqueue(stream, last);
-    }
-    keep_busy(stream, last, nanoseconds);
 }
 
 static struct sim_op *barrier_over(struct sim_op *barrier, struct sim_context *context)
@@ -327,9 +302,9 @@ static bool value_reached(const struct sim_op *op)
     }
 }
 
-static bool try_run(struct sim_op *op)
+bool sim_op_try(struct sim_op *op)
 {
-    if (op->running || op->stream->held || (sim.timed && op->due_ns > sim.clock_ns) || open_dep(op))
+    if (op->running || op->stream->held || sim_op_open_dep(op))
         return false;
     if (op->kind == SIM_OP_WAIT_VALUE && !value_reached(op))
         return false;
@@ -340,7 +315,7 @@ static bool try_run(struct sim_op *op)
         return true;
     }
     sim_op_execute(op);
-    finish(op);
+    sim_op_finish(op);
     return true;
 }
 
@@ -349,7 +324,7 @@ static bool step_random(void)
     size_t first = active_count ? sim_random((uint32_t)active_count) : 0;
     for (size_t i = 0; i < active_count; i++) {
         struct sim_stream *stream = active[(first + i) % active_count];
-        if (try_run(TAILQ_FIRST(&stream->queue)))
+        if (sim_op_try(TAILQ_FIRST(&stream->queue)))
             return true;
     }
     return false;
@@ -361,49 +336,11 @@ static bool step_towards(struct sim_op *op)
     for (;;) {
         if (op->stream)
             op = TAILQ_FIRST(&op->stream->queue);
-        struct sim_op *before = open_dep(op);
+        struct sim_op *before = sim_op_open_dep(op);
         if (!before)
-            return op->stream && try_run(op);
+            return op->stream && sim_op_try(op);
         op = before;
     }
-}
-
-int sim_progress_due(void)
-{
-    int ran = 0, before = -1;
-    if (sim.clock_ns < sim.next_ns)
-        return 0;
-    /* Again while there was something: others may have depended on it. */
-    while (ran != before) {
-        before = ran;
-        sim.next_ns = UINT64_MAX;
-        for (size_t i = 0; i < active_count;) {
-            struct sim_op *first = TAILQ_FIRST(&active[i]->queue);
-            /* What ran has left its place to another; but for a host function, which is there until it has returned. */
-            bool stays = first->kind == SIM_OP_HOST, runs;
-            uint64_t due = first->due_ns;
-            ran += runs = try_run(first);
-            if (runs && !stays)
-                continue;
-            if (due < sim.next_ns)
-                sim.next_ns = due;
-            i++;
-        }
-    }
-    if (ran)
-        pthread_cond_broadcast(&sim.progress);
-    return ran;
-}
-
-uint64_t sim_next_due(void)
-{
-    uint64_t next = UINT64_MAX;
-    for (size_t i = 0; i < active_count; i++) {
-        uint64_t due = TAILQ_FIRST(&active[i]->queue)->due_ns;
-        if (due > sim.clock_ns && due < next)
-            next = due;
-    }
-    return next;
 }
 
 int sim_progress(int n)
@@ -426,6 +363,12 @@ void sim_progress_query(void)
         sim_progress(1 + (int)sim_random(3));
 }
 
+void sim_queue_look(void)
+{
+    for (size_t i = 0; i < active_count; i++)
+        sim_timed_look(active[i]);
+}
+
 size_t sim_pending(void)
 {
     size_t pending = 0;
@@ -434,18 +377,22 @@ size_t sim_pending(void)
     return pending;
 }
 
+/* Gets the device on for who waits for an op: mostly that and nothing more, so that the rest stays late. */
+static bool step_waiting(struct sim_op *op)
+{
+    /* While a host function runs the modelled clock stands: who knows for how long that is. */
+    if (sim.timed)
+        return !host_op && sim_timed_step();
+    bool ran = sim_random(100) < (uint32_t)(100 - sim.options.lazy) / 2 && step_random();
+    return ran || step_towards(op) || step_random();
+}
+
 CUresult sim_op_wait(struct sim_op *op)
 {
     uint64_t deadline = 0;
     unsigned long generation = sim.generation;
-    if (sim.timed && !sim_op_done(op)) {
-        not_before(&sim.clock_ns, op->due_ns);
-        sim_progress_due();
-    }
     while (!sim_op_done(op)) {
-        /* Mostly what is waited for and nothing more: the rest stays late. */
-        bool ran = !sim.timed && sim_random(100) < (uint32_t)(100 - sim.options.lazy) / 2 && step_random();
-        if (ran || step_towards(op) || step_random()) {
+        if (step_waiting(op)) {
             deadline = 0;
             continue;
         }
@@ -523,7 +470,7 @@ void sim_queue_discard(struct sim_stream *stream)
         if (!op->done) {
             if (op->kind == SIM_OP_HOST)
                 host_queued--;
-            finish(op);
+            sim_op_finish(op);
         }
         sim_op_put(op);
     }

@@ -92,21 +92,22 @@ uint64_t vp_sim_cost_ns(void);
 
 /*
  * From now until the reset the clock is modelled, in nanoseconds from 0. Nothing is random then (`lazy` and `seed` mean
- * nothing), and queues have no end. Only kernels take time; all other work is over once what it is behind is. Driver calls
- * move the clock by what they cost, and waits of the host move it to the end of what they wait for.
+ * nothing), and queues have no end. Only kernels take time: the streams that have one to run share the device equally, and all devices
+ * count as one. All other work is over once what it is behind is. Driver calls move the clock by what they cost, and waits of the host
+ * move it to the end of what they wait for.
  */
 void vp_sim_time_start(void);
 uint64_t vp_sim_now(void);
 void vp_sim_advance(uint64_t nanoseconds);
 
-/* A kernel that keeps a stream busy for so long. NOT_INITIALIZED without a modelled clock, NOT_SUPPORTED in a
+/* A kernel that takes so long while no other stream is at work. NOT_INITIALIZED without a modelled clock, NOT_SUPPORTED in a
  * capture; else refused as other work is. */
 CUresult vp_sim_kernel(CUstream stream, uint64_t nanoseconds);
 
-/* When some stream will next be through with something, which lies in the future; UINT64_MAX if all are idle. */
+/* When the next kernel will be over, if nothing is queued before; UINT64_MAX if none runs. */
 uint64_t vp_sim_next_completion(void);
 
-/* When everything queued so far will be over; not before now. */
+/* When everything queued so far will be over, which is not before now; if nothing of it is held up for good. */
 uint64_t vp_sim_idle_at(void);
 
 #ifdef __cplusplus

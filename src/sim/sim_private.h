@@ -5,7 +5,7 @@
  * of its stream's queue, when all ops that it depends on are done, and when nobody holds the stream. Streams,
  * events, the legacy stream's implicit order and context barriers are all expressed by these rules. Nothing
  * runs when it is queued; ops run inside later driver calls, chosen at random among those that may.
- * With a modelled clock (timed.c) nothing is random: an op is done when that clock has come to its time.
+ * With a modelled clock (timed.c) nothing is random: ops run as soon as they may, and kernels take time.
  *
  * One mutex guards everything. SIM_API takes it around each function body; what is named sim_* here expects
  * it held.
@@ -171,8 +171,6 @@ struct sim_state {
     uint64_t random, cost_ns;
     bool timed;                     /* the clock is modelled */
     uint64_t clock_ns;              /* what it says */
-    uint64_t next_ns;               /* nothing that is queued is over before that */
-    uint64_t idle_ns;               /* by then all that was queued so far is over */
     uint64_t next_id;               /* stream, context, capture and buffer ids: never used twice */
     unsigned long violations;
     void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value);  /* NULL: nobody */
@@ -239,8 +237,10 @@ struct sim_op {
     TAILQ_ENTRY(sim_op) next;
     struct sim_op **deps;           /* one reference each */
     unsigned dep_count, dep_room;
-    uint64_t when_ns;               /* events: when it ran */
-    uint64_t due_ns;                /* timed mode: when it is over; until it is queued, when what it depends on is */
+    uint64_t when_ns;               /* events: when it ran; timed mode, until then: not before that */
+    uint64_t work_ns;               /* timed mode: how long a kernel has yet to run that is not at work */
+    struct sim_op *waiters, *next_waiter;   /* timed mode: those that may get on when this is done; one reference each */
+    bool waits;                     /* is one of them itself */
     bool mark;                      /* graphs: reached from the end */
     union {
         struct { uintptr_t dst; size_t pitch, width, height; uint32_t value; unsigned element; } fill;
@@ -280,12 +280,14 @@ int sim_progress(int n);
 /* The little progress that a query makes. */
 void sim_progress_query(void);
 size_t sim_pending(void);
-/* Timed mode: runs what is over by now, and finds out when the next is. Nothing in it is random. */
-int sim_progress_due(void);
-/* Timed mode: when the next stream gets on; UINT64_MAX: none is at work. */
-uint64_t sim_next_due(void);
-/* Timed mode: work that keeps a stream busy for so long. */
-void sim_queue_kernel(struct sim_stream *stream, uint64_t nanoseconds);
+/* For timed.c. The first dependency that is not done, dropping those that are. */
+struct sim_op *sim_op_open_dep(struct sim_op *op);
+/* Runs what heads its queue, if nothing holds it up. */
+bool sim_op_try(struct sim_op *op);
+/* It is done, and leaves its queue. */
+void sim_op_finish(struct sim_op *op);
+/* sim_timed_look() at every stream with something in its queue. */
+void sim_queue_look(void);
 /* Drops queued work without running it: of a stream, of all. */
 void sim_queue_discard(struct sim_stream *stream);
 void sim_queue_reset(void);
@@ -293,6 +295,21 @@ void sim_queue_reset(void);
 void sim_check_unused(uintptr_t start, uintptr_t end, const char *what);
 /* What an op does when it runs (copy.c). */
 void sim_op_execute(struct sim_op *op);
+
+/* ---- the modelled clock (timed.c) ---- */
+
+/* Follows the device up to now. Nothing in it is random. How many ops are over. */
+int sim_progress_due(void);
+/* The same up to the next moment when something is over. False: nothing is at work. */
+bool sim_timed_step(void);
+/* Something happened to a stream, or its queue was empty: it may get on. */
+void sim_timed_look(struct sim_stream *stream);
+/* A stream is about to be held, or released: what it is at stands still. */
+void sim_timed_hold(struct sim_stream *stream);
+/* The first op of a stream has just left its queue. */
+void sim_timed_finished(struct sim_stream *stream, struct sim_op *op);
+void sim_queue_kernel(struct sim_stream *stream, uint64_t nanoseconds);
+void sim_timed_reset(void);
 
 /* ---- streams and events (stream.c, event.c) ---- */
 
@@ -309,7 +326,10 @@ struct sim_stream {
     CUstream handle;
     TAILQ_HEAD(sim_op_queue, sim_op) queue;
     size_t queued, active;          /* ops in the queue; place in the scheduler's list when there are any */
-    uint64_t busy_ns;               /* timed mode: when what was queued so far is over */
+    uint64_t through_at;            /* timed mode, at work: the share of the device with which its kernel is over */
+    size_t work_place;              /* where it is among those at work, counted from 1; 0: it is not */
+    struct sim_streams *listed;     /* timed mode: the list of timed.c's that it is on, or NULL */
+    TAILQ_ENTRY(sim_stream) look;
     struct sim_capture *capture;
     struct sim_op *capture_tail;    /* last node of this stream in its capture; one reference */
     LIST_ENTRY(sim_stream) link;

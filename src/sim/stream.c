@@ -35,6 +35,7 @@ void sim_stream_drop(struct sim_stream *stream)
         sim_handle_free(SIM_STREAM, stream->handle);
     stream->destroyed = true;
     stream->held = false;
+    sim_timed_look(stream);
     if (!stream->queued)
         sim_stream_free(stream);
 }
