@@ -295,8 +295,10 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
             err = -EIO;
     if (!err && o->gpu)
         err = vp_native_init(&run.native, d->handle, trace->blocks);
-    if (!err && o->modelled)
-        err = vp_model_begin(&d->model, trace, o->lag_ns, o->work_ns);
+    if (!err && o->modelled) {
+        vp_model_begin(&d->model, trace, o->lag_ns, o->work_ns);
+        run.pool.throttle.opened = config.now();        /* the clock before was another one */
+    }
     if (!err)
         err = drive(&run, trace, o);
     if (d->model.on)

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdlib.h>
 
 /* How many times as long the kernels take as it takes to queue them: of training steps some five to twenty times. */
 enum { HOST_SHARE = 8 };
@@ -49,26 +48,20 @@ static bool without_times(const struct vp_trace *t) {
     return zero || numbered;
 }
 
-int vp_model_begin(struct vp_model *m, const struct vp_trace *trace, uint64_t lag_ns, uint64_t each_ns) {
+void vp_model_begin(struct vp_model *m, const struct vp_trace *trace, uint64_t lag_ns, uint64_t each_ns) {
     m->trace = trace;
     m->lag = lag_ns;
     m->each = each_ns ? each_ns : without_times(trace) ? WORK_UNKNOWN : 0;
-        m->no_waits = (struct vp_shadow){ .busy = calloc(trace->streams, sizeof(uint64_t)) };
-    m->free_calls = (struct vp_shadow){ .busy = calloc(trace->streams, sizeof(uint64_t)) };
-    m->on = m->no_waits.busy && m->free_calls.busy;
-    if (m->on) {
-        m->start();
-        m->cost_seen = m->cost();
-        vp_clock_modelled = m->now;
-    }
-    return m->on ? 0 : -ENOMEM;
+    m->no_waits = m->free_calls = (struct vp_shadow){ 0 };
+    m->on = true;
+    m->pausing = false;
+    m->start();
+    m->cost_seen = m->cost();
+    vp_clock_modelled = m->now;
 }
 
 void vp_model_finish(struct vp_model *m) {
     vp_clock_modelled = NULL;
-    free(m->no_waits.busy);
-    free(m->free_calls.busy);
-    m->no_waits.busy = m->free_calls.busy = NULL;
     m->on = false;
 }
 
@@ -94,38 +87,29 @@ void vp_model_before(struct vp_model *m, size_t i) {
     shadow_before(&m->free_calls, host, m->lag);
 }
 
-static void shadow_kernel(struct vp_shadow *s, uint32_t stream, uint64_t ns) {
-    uint64_t *busy = &s->busy[stream];
-    *busy = (*busy > s->now ? *busy : s->now) + ns;
-    s->idle = *busy > s->idle ? *busy : s->idle;
+static void shadow_kernel(struct vp_shadow *s, uint64_t ns) {
+    s->idle = (s->idle > s->now ? s->idle : s->now) + ns;
 }
 
-/* The same whatever the pool does: see model.h. */
-static uint64_t kernel_ns(const struct vp_model *m, size_t i) {
-    const struct vp_shadow *s = &m->free_calls;
-    uint64_t working = 1;
-    for (uint32_t other = 0; other < m->trace->streams; other++)
-        working += other != m->trace->events[i].stream && s->busy[other] > s->now;
-    return working * work_ns(m, i);
-}
-
-/* Driver calls take their time with or without waits; but not those that a wait is made of. */
+/* Driver calls take their time with or without waits; but not those that a wait is made of, between two pauses. */
 static void shadow_calls(struct vp_model *m) {
     uint64_t cost = m->cost();
-    m->no_waits.now += cost - m->cost_seen;
+    if (!m->pausing)
+        m->no_waits.now += cost - m->cost_seen;
     m->cost_seen = cost;
 }
 
 void vp_model_after(struct vp_model *m, size_t i, CUstream stream) {
     if (!m->on)
         return;
-    uint64_t ns = kernel_ns(m, i);
+    uint64_t ns = work_ns(m, i);
+    m->pausing = false;
     shadow_calls(m);
     if (!ns)
         return;
     m->kernel(stream, ns);
-    shadow_kernel(&m->no_waits, m->trace->events[i].stream, ns);
-    shadow_kernel(&m->free_calls, m->trace->events[i].stream, ns);
+    shadow_kernel(&m->no_waits, ns);
+    shadow_kernel(&m->free_calls, ns);
 }
 
 void vp_model_end(struct vp_model *m) {
@@ -143,6 +127,8 @@ void vp_model_end(struct vp_model *m) {
 enum { LOOK_NS = 50000 };
 
 void vp_model_pause(struct vp_model *m) {
+    shadow_calls(m);
+    m->pausing = true;
     uint64_t next = m->next_completion(), now = m->now();
     m->advance(next > now && next - now < LOOK_NS ? next - now : LOOK_NS);
 }

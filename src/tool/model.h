@@ -2,15 +2,19 @@
  * How far a GPU lags behind its host, modelled for a replay on the simulated driver (vpool replay --lag).
  *
  * The time between two events of a trace is taken for work that the program queues between them, on the stream of the
- * first: one kernel. The host needs an eighth of it, and runs ahead, until some stream has more than `lag` before it: then
+ * first: one kernel. The host needs an eighth of it, and runs ahead, until the GPU has more than `lag` before it: then
  * it waits for the GPU, as programs do that read a result or have filled a queue. What driver calls cost, and what
- * the pool waits, comes on top. Streams share the device: with n of them at work when a kernel is queued, it takes n times
- * as long. Which streams wait for each other in the program is not recorded, so none does, but where the pool makes it.
+ * the pool waits, comes on top. Which streams wait for each other in the program is not recorded, so none does, but where the pool
+ * makes it.
+ *
+ * The device is never faster or slower than one kernel alone would have it: streams with something to do share it equally, and one
+ * that waits leaves its share to the others. So a wait costs time of the GPU only while no stream can run; and where the host has
+ * queued all it may, the streams of a program without a wait of its own always can. On a real device a lone kernel may well leave
+ * most of it unused: what a wait of the GPU costs is told too low then.
  *
  * Two shadows tell what was lost. They are the same program, with the same kernels, host and lag, once without the waits of
- * the pool, once without its driver calls, too. How long a kernel takes is always the second one's to say: were it what the
- * run itself makes it, a wait could seem to win time. So a stream that the pool holds up leaves its share of the device
- * idle: what is lost is rather told too high than too low.
+ * the pool, once without its driver calls, too. Of a device that shares out all its time they need to know no more than when
+ * all of it is over.
  */
 #ifndef VP_MODEL_H
 #define VP_MODEL_H
@@ -20,7 +24,6 @@
 
 struct vp_shadow {
     uint64_t now, idle;         /* ns: the host's clock, and when all streams are through */
-    uint64_t *busy;             /* when a stream is */
 };
 
 struct vp_model {
@@ -36,15 +39,16 @@ struct vp_model {
     uint64_t each;              /* ns of work for each event; 0: as the trace says */
     struct vp_shadow no_waits, free_calls;
     uint64_t cost_seen;
+    bool pausing;               /* the host waits for the pool */
 };
 
 /* Finds what it needs in the simulator. -ENOSYS: that is an older one. */
 int vp_model_open(struct vp_model *model, void *driver);
 /*
  * The clock begins at 0 with the trace's first event, after the streams were made. `each_ns`: work for each event, in place of the trace's times
- * (0: those; 10 us where it has none). 0 or -ENOMEM.
+ * (0: those; 10 us where it has none).
  */
-int vp_model_begin(struct vp_model *model, const struct vp_trace *trace, uint64_t lag_ns, uint64_t each_ns);
+void vp_model_begin(struct vp_model *model, const struct vp_trace *trace, uint64_t lag_ns, uint64_t each_ns);
 void vp_model_finish(struct vp_model *model);
 
 /* Around what the pool does for event `i`. */
