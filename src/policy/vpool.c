@@ -288,7 +288,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
         harvest_all(pool, &h);
     sort(h.list, h.count);
     size_t bytes, old = choose(h.list, h.count, want, req->alone, &bytes), fresh = 0;
-    if (bytes < want && vp_throttle_due(pool, req, want - bytes))
+    if (want && vp_throttle_due(pool, req, want - bytes))
         return -EAGAIN;
     if (req->alone && bytes < want)
         break_one(pool, h.list + old, h.count - old);

@@ -205,8 +205,13 @@ struct vp_throttle {
     uint64_t longest_ns;        /* the longest wait that succeeded */
     uint64_t rest_ns;           /* the last long rest after waits in vain; 0: none since one succeeded */
     unsigned fruitless;         /* waits in vain, in a row */
-    uint64_t waited_ns, lost_ns;    /* in all; of the program's time, as estimated */
-    size_t allowance;           /* bytes that may be held without a wait, since waits have cost enough */
+    uint64_t lost_ns;           /* of the program's time, as estimated */
+    uint64_t ahead_ns;          /* the host may be so much less far ahead of the device, for its waits, the last of which ended at `waited_at` */
+    uint64_t waited_at;
+    size_t granted;             /* so many bytes may be held without a wait, since waits had cost enough */
+    bool probes;                /* a request is being served that may start `probe` */
+    vp_cond probe;              /* all that the device had to do when that request's driver calls began, at `probe_at` */
+    uint64_t probe_at;
 };
 
 struct vp_policy;

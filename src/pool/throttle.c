@@ -19,15 +19,19 @@ enum { BOUND_TIMES = 4 };
 static const uint64_t REST_NS = 250000000, REST_LONG_NS = 60000000000, REST_LONGEST_NS = 3600000000000;
 
 /*
- * What a wait costs the program: nothing while the device still has work when it ends. Else the device stands still until new work comes, some 50 us. Where
- * waits are less than a tenth of all time, the host is what limits the program, and all of the wait is lost.
+ * What waits cost the program is the time for which the device has no work. It may run out of it in a wait, or in the driver calls of the same request. And the
+ * host is no longer as far ahead as it was: that it runs out of work in the driver calls of later requests is due to the waits before, up to as much as they
+ * took in all; until it has still work after as long a time, for then the host has caught up. No program is farther ahead than a second. How much work
+ * was left when the device was last seen to have some is not known, nor when it gets more after a request: both are short, and taken to be alike.
  */
-static const uint64_t GAP_NS = 50000;
-enum { HOST_BOUND = 10 };
+static const uint64_t AHEAD_MOST_NS = 1000000000;
 
-/* Of the program's time, what may be lost: a hundredth, and 1 ms to begin with. */
+/*
+ * Of the program's time, what may be lost: a hundredth; and at its beginning, when memory has yet to be made and the host has no time to spare, as much as
+ * one wait in vain may take. With less, most of what a program holds in the end would be granted to it in its first moments.
+ */
 enum { LOST_SHARE = 100 };
-static const uint64_t LOST_FIRST_NS = 1000000;
+static const uint64_t LOST_FIRST_NS = 50000000;
 
 /* Have other streams freed memory, a granule of it or more in one piece, that the request may not use yet? */
 static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
@@ -43,14 +47,15 @@ static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     return false;
 }
 
-bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     struct vp_throttle *t = &pool->throttle;
-    if (!pool->config.pause || req->waits != VP_WAITS_HOST || req->impatient || req->pressed || req->strict || req->asked < WORTH)
+    if (!fresh || !pool->config.pause || req->waits != VP_WAITS_HOST || req->impatient || req->pressed || req->strict || req->asked < WORTH)
         return false;
     uint64_t alive = pool->stats.live_bytes + req->size;
     if (alive < pool->stats.peak_live_bytes)
         alive = pool->stats.peak_live_bytes;
-    if (pool->stats.held_bytes + fresh <= alive + alive / SHARE + ROOM + t->allowance)
+    size_t held = pool->stats.held_bytes + fresh;
+    if (held <= alive + alive / SHARE + ROOM || held <= t->granted)
         return false;
     if (atomic_load(&pool->lines->captures) || !pending(pool, req))
         return false;
@@ -58,22 +63,60 @@ bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t 
     if (now < t->not_before)
         return false;
     if (t->lost_ns > (now - t->opened) / LOST_SHARE + LOST_FIRST_NS) {
-        t->allowance += fresh;
+        t->granted = held;
         return false;
     }
     return true;
 }
 
+bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+    struct vp_throttle *t = &pool->throttle;
+    if (due(pool, req, fresh))
+        return true;
+    if (t->probes && t->ahead_ns && !t->probe.line && !atomic_load(&pool->lines->captures)) {
+        t->probe_at = pool->config.now();
+        vp_cond_barrier(pool->lines, &t->probe, req->context, true);
+    }
+    return false;
+}
+
+/* The device ran out of work during a wait or a request, and stood still for so long. */
+static void lose(struct vp_throttle *t, uint64_t ns) {
+    if (ns > t->ahead_ns)
+        ns = t->ahead_ns;
+    t->ahead_ns -= ns;
+    t->lost_ns += ns;
+}
+
+/* As vp_pool_alloc(). Later than a wait, what its driver calls do to the device may be due to that. */
+static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    struct vp_throttle *t = &pool->throttle;
+    t->probes = req->waits == VP_WAITS_HOST;
+    int err = vp_pool_alloc(pool, req, out);
+    t->probes = false;
+    if (t->probe.line) {
+        vp_lines_poll(pool->lines, false);
+        if (vp_cond_settle(pool->lines, &t->probe))
+            lose(t, pool->config.now() - t->probe_at);
+        else if (t->probe_at - t->waited_at > t->ahead_ns)
+            t->ahead_ns = 0;
+        vp_cond_clear(pool->lines, &t->probe);
+    }
+    return err;
+}
+
 /* One request's wait. All zero at first. */
 struct wait {
-    uint64_t begin, bound;      /* when it began; how long it may take. `bound` 0: it has not begun */
+    uint64_t begin, bound;      /* when it began; how long it may take */
+    uint64_t working_at;        /* when the device last had something left to do of that */
+    uint64_t over;              /* when the host last stopped waiting */
     uint64_t serial;            /* events up to this one are worth waiting for */
     vp_cond busy;               /* all that the device had to do when it began */
     bool late;                  /* it has taken too long */
 };
 
 static void begin(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
-    wait->begin = pool->config.now();
+    wait->begin = wait->working_at = wait->over = pool->config.now();
     wait->bound = BOUND_TIMES * pool->throttle.longest_ns;
     if (wait->bound < BOUND_LEAST_NS)
         wait->bound = BOUND_LEAST_NS;
@@ -97,6 +140,9 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
         if (req->line->gone || req->context->ending)
             return false;
         vp_lines_poll(lines, false);
+        wait->over = pool->config.now();
+        if (!vp_cond_settle(lines, &wait->busy))
+            wait->working_at = wait->over;
         if (pool->moves != lines->moves)
             return true;
     }
@@ -118,24 +164,27 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     struct vp_throttle *t = &pool->throttle;
     uint64_t now = pool->config.now(), took = now - wait->begin;
     vp_pool_waited(pool, took, wait->late);
-    t->waited_ns += took;
     if (wait->late) {
         rest(t, now, wait->bound);
-        t->lost_ns += took;
     } else {
         t->fruitless = 0;
         t->rest_ns = 0;
         if (took > t->longest_ns)
             t->longest_ns = took;
-        if (vp_cond_settle(pool->lines, &wait->busy))
-            t->lost_ns += t->waited_ns * HOST_BOUND < now - t->opened ? took : GAP_NS;
     }
+    t->waited_at = now;
+    t->ahead_ns += wait->over - wait->begin;
+    vp_lines_poll(pool->lines, false);
+    if (vp_cond_settle(pool->lines, &wait->busy))
+        lose(t, now - wait->working_at);
+    else if (t->ahead_ns > AHEAD_MOST_NS)
+        t->ahead_ns = AHEAD_MOST_NS;
     vp_cond_clear(pool->lines, &wait->busy);
 }
 
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct wait wait = { 0 };
-    int err = vp_pool_alloc(pool, req, out);
+    int err = allocate(pool, req, out);
     if (err != -EAGAIN || !req->line)
         return err;
     begin(pool, req, &wait);

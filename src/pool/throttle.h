@@ -8,8 +8,8 @@
  * the program has yet to do, it is held up for that long at most; and where waiting has proved to be in vain, it is not tried again for a while.
  *
  * When: a stream's request of 1 MiB and more would need new memory beyond what the program has had alive at once (and a little), and
- * memory that other streams have freed is pending. Never during captures. What such waits cost is estimated; beyond a hundredth of
- * the program's time more memory is held instead.
+ * memory that other streams have freed is pending. Never during captures. What such waits cost is watched: the time for which the device
+ * stands still in and after them. Beyond a hundredth of the program's time more memory is held instead, and from then on that much is.
  *
  * The caller holds the library's lock; vp_pool_config.pause lets it go.
  */
@@ -18,7 +18,7 @@
 
 #include "pool/pool.h"
 
-/* Is a request to wait for pending frees, which would else make `fresh` bytes of new memory? */
+/* Is a request to wait for pending frees, which would else make `fresh` bytes of new memory? To be asked before any mapping, `fresh` or 0. */
 bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 
 /*
