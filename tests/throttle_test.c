@@ -8,7 +8,7 @@
 static const char SIM[] = "backing=ledger,capacity=16G,lazy=0";
 
 enum { MS = 1000000 };
-static const size_t BIG = 256 * MiB;
+static const size_t BIG = 256 * MiB, OTHER = 260 * MiB;
 
 static uint64_t now_ns, tick_ns;
 static unsigned pauses;
@@ -99,31 +99,96 @@ Test(throttle, waits_for_what_another_stream_has_freed)
     fx_close();
 }
 
+/* Stream 2 could have another block of the same size at once; but the oldest place is what the next round will ask for again. */
+Test(throttle, waits_for_the_oldest_place_while_there_is_no_room)
+{
+    open_pool();
+    CUdeviceptr first = alloc(BIG, 1), second = alloc(BIG, 1);
+    fx_free(second, 2);
+    cu_ok(cuStreamSynchronize(fx.stream[2]));
+    fx_free(alloc(4 * MiB, 1), 1);
+    fx_busy(1);
+    fx_free(first, 1);
+    size_t held = fx.pool.stats.held_bytes;
+    idle_after = 7;
+    CUdeviceptr a = alloc(BIG, 2);
+    cr_assert(a == first && pauses == 7 && fx.pool.stats.held_bytes == held);
+    fx_free(a, 2);
+    fx_idle(1);
+    fx_close();
+}
+
 Test(throttle, is_bounded_and_learns)
 {
     open_pool();
     CUdeviceptr a = pending_block(BIG);
-    CUdeviceptr b = alloc(BIG, 2);
+    CUdeviceptr b = alloc(OTHER, 2);
     cr_assert(b != a && pauses == 50, "50 ms, then new memory");
     cr_assert(stat_waits() == 1 && fx.pool.stats.waits_fruitless == 1);
-    CUdeviceptr c = alloc(BIG, 2);
+    CUdeviceptr c = alloc(OTHER, 2);
     cr_assert_eq(pauses, 0, "none for 250 ms after a wait in vain");
     now_ns += 250 * MS;
-    CUdeviceptr d = alloc(BIG, 2);
+    CUdeviceptr d = alloc(OTHER, 2);
     cr_assert_eq(pauses, 50, "the next one");
     now_ns += 59000ull * MS;
-    CUdeviceptr e = alloc(BIG, 2);
+    CUdeviceptr e = alloc(OTHER, 2);
     cr_assert_eq(pauses, 0, "two in a row: none for a minute");
     now_ns += 1001ull * MS;
-    CUdeviceptr f = alloc(BIG, 2);
+    CUdeviceptr f = alloc(OTHER, 2);
     cr_assert_eq(pauses, 50);
     now_ns += 119000ull * MS;
-    CUdeviceptr g = alloc(BIG, 2);
+    CUdeviceptr g = alloc(OTHER, 2);
     cr_assert_eq(pauses, 0, "then for two");
     cr_assert_eq(fx.pool.stats.waits_fruitless, 3);
     CUdeviceptr all[] = { b, c, d, e, f, g };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         fx_free(all[i], 2);
+    fx_close();
+}
+
+/* A place in vain: no further wait for one, but for memory. */
+Test(throttle, waits_for_places_are_given_up_by_themselves)
+{
+    open_pool();
+    CUdeviceptr a = pending_block(BIG), b = alloc(BIG, 2);
+    cr_assert(b != a && pauses == 50 && fx.pool.stats.waits_fruitless == 1);
+    fx_free(b, 2);
+    cu_ok(cuStreamSynchronize(fx.stream[2]));
+    cr_assert(alloc(BIG, 3) == b && pauses == 0, "another one is ready");
+    fx_idle(1);
+    CUdeviceptr c = pending_block(BIG);
+    idle_after = 9;
+    CUdeviceptr d = alloc(OTHER, 2);
+    cr_assert(pauses == 9 && fx.pool.stats.waits_fruitless == 1, "at once");
+    (void)c;
+    fx_free(b, 3);
+    fx_free(d, 2);
+    fx_close();
+}
+
+
+static void third_gets_on(void)
+{
+    if (pauses == 5)
+        fx_idle(3);
+}
+
+/* Some of what was lacking has come free, though not all in time: whoever works so is not held up, but behind. */
+Test(throttle, a_wait_that_gained_something_is_not_in_vain)
+{
+    open_pool();
+    CUdeviceptr c = alloc(BIG, 3);
+    pending_block(BIG);
+    fx_busy(3);
+    fx_free(c, 3);
+    meanwhile = third_gets_on;
+    CUdeviceptr a = alloc(2 * BIG, 2);
+    cr_assert(pauses == 50 && stat_waits() == 1 && fx.pool.stats.waits_fruitless == 0, "%u pauses, %llu waits, %llu in vain", pauses, (unsigned long long)stat_waits(), (unsigned long long)fx.pool.stats.waits_fruitless);
+    meanwhile = NULL;
+    CUdeviceptr b = alloc(BIG, 2);
+    cr_assert(pauses == 200 && fx.pool.stats.waits_fruitless == 1, "the next one may take longer, and gains nothing");
+    fx_free(a, 2);
+    fx_free(b, 2);
     fx_close();
 }
 

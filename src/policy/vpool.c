@@ -2,7 +2,7 @@
  * vpool's own policy.
  *
  * A large request goes to
- *   1. the place that served its size before (kept.c). Its stream waits on the GPU for that where it may: a program that repeats
+ *   1. the place that served its size before (kept.c). Its stream waits on the GPU for that where it may, or the host: a program that repeats
  *      itself must not get another place, and then others after it, because the GPU was a little slower this time;
  *   2. the best fit among the free bytes that it may use at once, or the beginning of a somewhat larger place that can be switched back;
  *   3. the same after asking the driver what has completed;
@@ -378,6 +378,17 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req) {
     return req->await ? -EAGAIN : 0;
 }
 
+/* Is the oldest place of the request's size free, but not ready yet? */
+static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
+    for (bool asked = false;; asked = true) {
+        struct vp_fit fit = vp_kept_find(pool, req, VP_USE_PENDING);
+        if (!fit.region || vp_range_usable(fit.region, fit.addr, fit.addr + req->size, req, VP_USE_READY))
+            return false;
+        if (asked || !vp_fit_refresh(pool))
+            return true;
+    }
+}
+
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     int err = 0;
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
@@ -388,6 +399,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         return 0;
     if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_kept_find(pool, req, waits), req, out, &err))
         return err;
+    if (vp_throttle_place_due(pool, req) && place_pending(pool, req))
+        return -EAGAIN;
     if (reuse(pool, req, VP_USE_READY, out, &err))
         return err;
     if (vp_fit_refresh(pool) && reuse(pool, req, VP_USE_READY, out, &err))

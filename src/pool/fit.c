@@ -16,6 +16,8 @@ bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enu
     /* What a wait may be queued for may be taken when there is nothing left to wait for. */
     if (vp_cond_ready(&p->cond, req->line))
         return !req->strict || req->pressed || use != VP_USE_READY || in_order(p, req);
+    if (use == VP_USE_PENDING)
+        return true;
     return use != VP_USE_READY && vp_cond_waitable(&p->cond, req->line, use == VP_USE_WAIT);
 }
 

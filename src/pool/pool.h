@@ -205,6 +205,8 @@ struct vp_throttle {
     uint64_t longest_ns;        /* the longest wait that succeeded */
     uint64_t rest_ns;           /* the last long rest after waits in vain; 0: none since one succeeded */
     unsigned fruitless;         /* waits in vain, in a row */
+    size_t lacking;             /* bytes of new memory that the last request to wait would have made; 0: it waits for a place */
+    uint64_t no_place_before;   /* no wait for a place until then */
     uint64_t lost_ns;           /* of the program's time, as estimated */
     uint64_t ahead_ns;          /* the host may be so much less far ahead of the device, for its waits, the last of which ended at `waited_at` */
     uint64_t waited_at;

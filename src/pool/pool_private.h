@@ -104,6 +104,7 @@ enum vp_usable {
     VP_USE_READY,               /* with no waiting at all */
     VP_USE_WAIT,                /* also by a wait of the stream on the GPU, while nothing outside can hold it up */
     VP_USE_WAIT_LATE,           /* by any wait at a free's own point */
+    VP_USE_PENDING,             /* once what it waits for is over, whatever that is: the host might wait. Nothing may be taken so */
 };
 
 struct vp_fit {

@@ -20,9 +20,14 @@
 
 /* Is a request to wait for pending frees, which would else make `fresh` bytes of new memory? To be asked before any mapping, `fresh` or 0. */
 bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+/*
+ * Is it rather to wait for the place that served its size before, if that is pending, than to take another? While there is no room for a further one. What it
+ * would take instead is the place of something else, which then needs another: a program that repeats itself would never come to rest.
+ */
+bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req);
 
 /*
- * As vp_pool_alloc(), which returns -EAGAIN where vp_throttle_due() said so: waits then until some pending work is over, and tries again. The lock is let go
+ * As vp_pool_alloc(), which returns -EAGAIN where one of these said so: waits then until some pending work is over, and tries again. The lock is let go
  * meanwhile. -EAGAIN is left for requests without a stream; -ENODEV: the stream or its context ended.
  */
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
