@@ -31,7 +31,7 @@ enum { SKIPPED = 77, SIDE = 1024, SLICE = 32, SIZE = 2 << 20 };
 static char answers[1 << 16];
 static size_t answered;
 static unsigned long long wrong;
-static int all, turn;
+static int every, turn;
 static unsigned char *host;
 static cudaStream_t stream[2];
 
@@ -202,7 +202,7 @@ static void one(const struct copy *c, int way, int current, int async)
     snprintf(where, sizeof where, ", %d to %d, in %d", c->from, c->to, current);
     if (!async)
         answer(ways[way], where, error);
-    if (error ? all && error != cudaErrorNotSupported : !bytes_are(c->dst, c->to, value)) {
+    if (error ? every && error != cudaErrorNotSupported : !bytes_are(c->dst, c->to, value)) {
         fprintf(stderr, "%s%s%s: %s\n", ways[way], where, async ? ", stream-ordered memory" : "",
                 error ? cudaGetErrorString(error) : "wrong bytes");
         wrong++;
@@ -235,7 +235,7 @@ static void host_copies(char *block, int owner, int current, int async)
         if (!async)
             answer(names[i], where, error[i]);
         else
-            wrong += error[i] && all;
+            wrong += error[i] && every;
 }
 
 static void *take(int device, size_t bytes, int async)
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
         printf("{\"skipped\": \"one GPU alone\"}\n");
         return SKIPPED;
     }
-    all = argc > 1 && strcmp(argv[1], "all") == 0;
+    every = argc > 1 && strcmp(argv[1], "all") == 0;
     for (int device = 0; device < 2 && device < devices; device++) {
         CHECK(cudaSetDevice(device));
         CHECK(cudaStreamCreateWithFlags(&stream[device], cudaStreamNonBlocking));
