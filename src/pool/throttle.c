@@ -110,6 +110,7 @@ static void rest(struct vp_throttle *t, uint64_t now, uint64_t bound) {
             t->rest_ns = REST_LONGEST_NS;
         rest_ns = t->rest_ns;
     }
+    t->rested = now;
     t->not_before = now + rest_ns;
 }
 
@@ -120,8 +121,11 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     vp_pool_waited(pool, took, wait->late);
     t->waited_ns += took;
     if (wait->late) {
-        rest(t, now, wait->bound);
-        t->lost_ns += took;
+        /* One that began before the last rest did went on beside that wait: nothing new is learnt, and only what it took longer is lost. */
+        bool beside = wait->begin < t->rested;
+        t->lost_ns += beside ? now - t->rested : took;
+        if (!beside)
+            rest(t, now, wait->bound);
     } else {
         t->fruitless = 0;
         t->rest_ns = 0;
