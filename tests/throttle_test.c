@@ -328,6 +328,7 @@ Test(throttle, a_stream_that_ends_meanwhile_ends_the_wait)
 static void end_context(void)
 {
     atomic_store(&fx.context->ending, true);
+    fx.context->gone = pauses == 9;
 }
 
 Test(throttle, a_context_that_ends_meanwhile_ends_the_wait)
@@ -336,7 +337,26 @@ Test(throttle, a_context_that_ends_meanwhile_ends_the_wait)
     open_pool();
     pending_block(BIG);
     meanwhile = end_context;
-    cr_assert_eq(try_alloc(BIG, 2, &a), -ENODEV);
+    cr_assert(try_alloc(BIG, 2, &a) == -ENODEV && pauses == 9);
     atomic_store(&fx.context->ending, false);
+    fx.context->gone = false;
+    fx_close();
+}
+
+/* A release that was not the last one. */
+static void seem_to_end(void)
+{
+    atomic_store(&fx.context->ending, pauses < 5);
+}
+
+Test(throttle, a_context_that_lives_on_goes_on_waiting)
+{
+    CUdeviceptr a;
+    open_pool();
+    CUdeviceptr pending = pending_block(BIG);
+    meanwhile = seem_to_end;
+    idle_after = 8;
+    cr_assert(try_alloc(BIG, 2, &a) == 0 && a == pending && pauses == 8);
+    fx_free(a, 2);
     fx_close();
 }

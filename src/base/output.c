@@ -80,6 +80,15 @@ static int follow(const char *path, int flags) {
     return -ELOOP;
 }
 
+/* Where the program's standard descriptors are closed, the file must not become one of them: what the program writes there is for nobody. */
+static int above_standard(int fd) {
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), err = errno;
+    close(fd);
+    return higher < 0 ? -err : higher;
+}
+
 int vp_output_open(const char *path, int flags) {
     int own = own_descriptor(path);
     if (own >= 0) {
@@ -92,7 +101,10 @@ int vp_output_open(const char *path, int flags) {
     /* Emptied once it is known to be ours: not by open(2). */
     int fd = open(path, with & ~O_TRUNC, 0644);
     if (fd < 0)
-        return errno == ELOOP ? follow(path, with) : -errno;
+        return errno == ELOOP ? above_standard(follow(path, with)) : -errno;
+    fd = above_standard(fd);
+    if (fd < 0)
+        return fd;
     int err = check(fd, path);
     if (!err && flags & O_TRUNC && ftruncate(fd, 0) < 0 && errno != EINVAL)
         err = -errno;

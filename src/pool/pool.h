@@ -202,6 +202,7 @@ struct vp_pool_config {
 struct vp_throttle {
     uint64_t opened;            /* when the pool was */
     uint64_t not_before;        /* no wait until then */
+    uint64_t rested;            /* when that was last decided */
     uint64_t longest_ns;        /* the longest wait that succeeded */
     uint64_t rest_ns;           /* the last long rest after waits in vain; 0: none since one succeeded */
     unsigned fruitless;         /* waits in vain, in a row */

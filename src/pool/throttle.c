@@ -160,8 +160,11 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
         if (wait->late || atomic_load(&lines->captures) || !vp_lines_waiting(lines, wait->serial))
             return false;
         pool->config.pause(waited);
-        if (req->line->gone || req->context->ending)
+        if (req->line->gone || req->context->gone)
             return false;
+        /* It may live on after all: a release that was not the last, a detachment. */
+        if (req->context->ending)
+            continue;
         vp_lines_poll(lines, false);
         wait->over = pool->config.now();
         if (!vp_cond_settle(lines, &wait->busy))
@@ -179,6 +182,7 @@ static void rest(struct vp_throttle *t, uint64_t now, uint64_t bound) {
             t->rest_ns = REST_LONGEST_NS;
         rest_ns = t->rest_ns;
     }
+    t->rested = now;
     t->not_before = now + rest_ns;
 }
 
@@ -191,7 +195,9 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     if (wait->in_vain && !t->lacking) {
         t->no_place_before = now + REST_LONG_NS;
     } else if (wait->in_vain) {
-        rest(t, now, wait->bound);
+        /* One that began before the last rest did went on beside that wait: nothing new is learnt. */
+        if (wait->begin >= t->rested)
+            rest(t, now, wait->bound);
     } else {
         t->fruitless = 0;
         t->rest_ns = 0;
@@ -217,7 +223,7 @@ int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_re
     wait.lacking = pool->throttle.lacking;
     do {
         req->impatient = !go_on(pool, req, &wait);
-        bool ended = req->line->gone || req->context->ending;
+        bool ended = req->line->gone || req->context->gone;
         err = ended ? -ENODEV : vp_pool_alloc(pool, req, out);
     } while (err == -EAGAIN);
     end(pool, &wait);

@@ -359,6 +359,18 @@ def a_reader_that_sleeps_is_left():
     check(done.status == 0 and "does not read" in done.err, done, "wanted one line")
 
 
+# ---- 27: descriptors 0, 1 and 2
+
+def a_trace_is_none_of_the_standard_descriptors():
+    trace = os.path.join(tempfile.mkdtemp(dir=TMP), "trace.csv")
+    program = os.path.join(PROGRAMS, "closed")
+    done = run(["sh", "-c", 'exec "$0" <&- >&- 2>&-', program], env={"VPOOL_TRACE": trace})
+    with open(trace, encoding="ascii") as lines:
+        text = lines.read()
+    check(done.status == 0 and text.startswith("op,id,size,stream,us\n") and "trace" not in text, done,
+          f"what the program wrote is in the trace:\n{text}")
+
+
 # ---- the table: the fault's number, what it was, how the program is run, what is wanted
 
 PAIR = {"CUR0": "1"}
@@ -425,6 +437,20 @@ CASES = [
     # Weak references are the dynamic linker's; a call fails.
     ("21 a program without CUDA", says("dflt", r"cuMemAlloc_v2\) no, .*ByVersion\) no", r"cudaMalloc -> 500")),
     ("21 contexts that come and go", modest("ctxs 8000", most=0.05)),
+    ("22 another device that is busy", same("other_busy", "devices=2")),
+    ("23 memory beside a capture of a blocking stream", same("blocking_capture")),
+    ("23 memory beside a capture on another device", same("blocking_capture 1", "devices=2")),
+    ("24 a copy captured on a stream of a device that is not current", same("copies 1 0 1 0 c", "devices=2")),
+    ("24 a copy on such a stream that joined a capture", same("copies 1 0 1 0 j", "devices=2")),
+    ("24 the same within one device", same("copies 1 0 1 1 c", "devices=2,peers=0")),
+    ("24 from the host on a stream of a device that is not current", same("copies 0 1 1 h", "devices=2,peers=0")),
+    ("24 to the host on a stream of a device that is not current", same("copies 0 1 h 1", "devices=2,peers=0")),
+    ("24 from the host, captured", same("copies 0 0 1 h c", "devices=2,peers=0")),
+    ("24 to the host, captured", same("copies 0 0 h 1 c", "devices=2,peers=0")),
+    ("25 a reference given back while a thread waits", same("attached", "backing=ledger,capacity=8G")),
+    ("26 one thread that waits in vain", says("crowd 1", r"^waited: 1$", sim="backing=ledger,capacity=8G")),
+    ("26 threads that wait in vain at once", says("crowd 8", r"^waited: 1$", sim="backing=ledger,capacity=8G")),
+    ("27 a trace with the standard descriptors closed", a_trace_is_none_of_the_standard_descriptors),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
