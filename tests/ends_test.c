@@ -101,6 +101,24 @@ Test(ends, a_context_ends_unseen)
         cr_assert_eq(ctx->error, 0);
 }
 
+/* What it had pending will never be over: who is out of memory does not wait for it. */
+Test(ends, nobody_waits_for_a_context_that_ended_unseen)
+{
+    CUcontext primary = door_open("capacity=64M,granularity=64K,lazy=100,timeout=300"), made = door_context(0);
+    cu_ok(cuMemsetD8Async(door_malloc(MiB), 1, MiB, door_stream(CU_STREAM_NON_BLOCKING)));
+    cu_ok(door_free(door_malloc(2 * MiB)));
+    cr_assert(vp_lines_waiting(&vp_state.lines, UINT64_MAX));
+    cu_ok(cuCtxDestroy(made));
+    cu_ok(cuCtxSetCurrent(primary));
+    cr_assert(vp_enter());
+    vp_lines_poll(&vp_state.lines, true);
+    for (int i = 0; i < 100; i++)
+        vp_lines_poll(&vp_state.lines, false);
+    cr_assert(!vp_lines_waiting(&vp_state.lines, UINT64_MAX));
+    vp_leave();
+    nothing_is_held_up();
+}
+
 /* The primary context is reset unseen, and another begins under its handle. What is allocated there is its own; and so might be what was allocated before, which therefore stays. */
 Test(ends, another_context_has_the_handle)
 {

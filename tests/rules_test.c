@@ -6,6 +6,7 @@
 #include "fixture.h"
 
 #include "api/api_private.h"
+#include "pool/lane.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -167,6 +168,8 @@ Test(rules, a_wait_aims_at_the_free)
 /* Chunks of F's memory are joined elsewhere for S: what waits for the bytes goes with them. */
 Test(rules, conditions_travel_with_the_bytes)
 {
+    /* Else the host waits first, for as long as it takes to give F up. */
+    setenv("VPOOL_WAIT", "late", 1);
     door_open("capacity=9M,granularity=64K,lazy=0,timeout=300");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
@@ -184,6 +187,49 @@ Test(rules, conditions_travel_with_the_bytes)
     check_live(&b);
     check_live(&d);
     duel(&a, &b, f);
+}
+
+/* ---- who is held up ---- */
+
+/* The library asks for what was freed on the legacy stream, at a time of its own. */
+static void ask_late(void)
+{
+    cr_assert(vp_enter());
+    vp_lines_poll(&vp_state.lines, true);
+    vp_leave();
+}
+
+/*
+ * An event on the legacy stream would make B wait for A, and A may be waiting for what B has yet to do. Beside a capture, when there are no barriers, as well.
+ */
+Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up)
+{
+    door_open(SIM);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT), capture = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr work = door_take(512, a), sign = door_take(512, b);
+    for (int i = 0; i < 2; i++) {
+        cu_ok(door_free_async(door_take(SIZE, CU_STREAM_LEGACY), CU_STREAM_LEGACY));
+        cr_assert(vp_enter());
+        vp_lanes_flush(vp_state.pools[0], VP_FLUSH_ALL);
+        vp_leave();
+        cr_assert(vp_lines_open(&vp_state.lines));
+        cu_ok(cuCtxSynchronize());
+        vp_sim_hold(a);
+        cu_ok(cuMemsetD8Async(work, 1, 512, a));
+        if (i)
+            cu_ok(door_capture_begin(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+        ask_late();
+        cu_ok(cuMemsetD8Async(sign, 1, 512, b));
+        cu_ok(cuStreamSynchronize(b));
+        vp_sim_release(a);
+        cu_ok(cuStreamSynchronize(a));
+        /* And once nothing holds them up, it is known that the legacy stream is through. */
+        ask_late();
+        cr_assert(!vp_lines_open(&vp_state.lines));
+        if (i)
+            cu_ok(door_capture_end(capture));
+    }
+    door_close();
 }
 
 /* ---- which stream ---- */

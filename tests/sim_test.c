@@ -377,8 +377,12 @@ Test(sim, contexts_take_their_own_with_them, .init = late)
     CUstream stream;
     CUevent theirs;
     CUdeviceptr native, ordered, at;
-    size_t before = vp_sim_leaks(NULL);
+    CUarray array;
+    const CUDA_ARRAY_DESCRIPTOR desc = {1 << 20, 0, CU_AD_FORMAT_FLOAT, 1};
+    size_t before = vp_sim_leaks(NULL), used = vp_sim_used(0);
     OK(cuCtxCreate(&second, NULL, 0, 0));
+    OK(cuArrayCreate(&array, &desc));
+    cr_expect_gt(vp_sim_used(0), used);
     OK(cuStreamCreate(&stream, 0));
     OK(cuEventCreate(&theirs, 0));
     OK(cuMemAlloc(&native, 100));
@@ -386,6 +390,8 @@ Test(sim, contexts_take_their_own_with_them, .init = late)
     OK(cuMemAddressReserve(&at, G, 0, 0, 0));
     cr_expect_eq(vp_sim_leaks(NULL), before + 5);
     OK(cuCtxDestroy(second));
+    OK(cuCtxSetCurrent(context));
+    IS(cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
     cr_expect_eq(vp_sim_leaks(NULL), before + 2, "stream-ordered and virtual memory live on");
     OK(cuMemFreeAsync(ordered, NULL));
     OK(cuMemAddressFree(at, G));

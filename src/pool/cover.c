@@ -10,7 +10,7 @@
  */
 #include "pool/line_private.h"
 
-static bool blocking_idle(struct vp_lines *ls, const struct vp_context *ctx) {
+bool vp_lines_blocking_idle(const struct vp_lines *ls, const struct vp_context *ctx) {
     bool entered = vp_context_enter(ls, ctx);
     /* It answers that it captures while a blocking stream does, and another question would end that capture. */
     bool idle = !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery && !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
@@ -33,7 +33,7 @@ static bool line_over(struct vp_lines *ls, struct vp_line *line, uint64_t cover)
 }
 
 static bool over(struct vp_lines *ls, struct vp_context *ctx) {
-    bool all = ctx->cover_idle = ctx->cover_idle || blocking_idle(ls, ctx);
+    bool all = ctx->cover_idle = ctx->cover_idle || vp_lines_blocking_idle(ls, ctx);
     struct vp_line *line;
     vp_list_each(line, &ctx->lines, of_context)
         if (line->kind == VP_LINE_STREAM && line->nonblocking && !line->gone)

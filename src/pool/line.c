@@ -216,8 +216,11 @@ static void record_failed(struct vp_lines *ls, struct vp_line *line, struct vp_e
  * Records the line's next event, after everything that it has queued so far: on its stream, or over the whole context where this thread cannot name
  * the stream (another thread's per-thread stream, a destroyed one). Drivers without context barriers have the legacy stream for that, which covers all but the
  * non-blocking ones. Fails while a capture forbids it; the points then stay open.
+ *
+ * `late`: not within a call of the program's on that stream. An event on the legacy stream makes later work of blocking streams wait for earlier work of others, which may in turn
+ * wait for it: the program has not asked for that, and could hang by it. A barrier holds nothing up.
  */
-int vp_line_record(struct vp_lines *ls, struct vp_line *line) {
+static int record(struct vp_lines *ls, struct vp_line *line, bool late) {
     struct vp_context *ctx = line->context;
     if (ctx->ending)
         return -EBUSY;
@@ -229,8 +232,12 @@ int vp_line_record(struct vp_lines *ls, struct vp_line *line) {
         over_context = ls->barriers;
         stream = CU_STREAM_LEGACY;
     }
+    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0, joins = late && line->stream == CU_STREAM_LEGACY;
+    if (joins && !capturing)
+        over_context |= ls->barriers;
+    else if (joins && !vp_lines_blocking_idle(ls, ctx))
+        return -EBUSY;
     bool entered = !over_context && stream_enter(ls, ctx, stream);
-    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
     struct vp_event *ev = NULL;
     int err = capturing && (over_context || vp_stream_captures(ls, stream)) ? -EBUSY : 0;
     if (!err && !(ev = event_take(ls, ctx)))
@@ -263,6 +270,10 @@ int vp_line_record(struct vp_lines *ls, struct vp_line *line) {
     return 0;
 }
 
+int vp_line_record(struct vp_lines *ls, struct vp_line *line) {
+    return record(ls, line, false);
+}
+
 void vp_line_host_func(struct vp_lines *ls, struct vp_line *line) {
     if (!line->host_func && !ls->host_funcs++)
         ls->host_funcs_from = ls->recorded;
@@ -274,7 +285,7 @@ void vp_line_host_func(struct vp_lines *ls, struct vp_line *line) {
 bool vp_lines_waiting(const struct vp_lines *ls, uint64_t serial) {
     const struct vp_line *line;
     vp_list_each(line, &ls->pending, pending)
-        if (!vp_list_empty(&line->events) && !line->context->sick &&
+        if (!vp_list_empty(&line->events) && !line->context->sick && !line->context->lost &&
             vp_container_of(line->events.next, struct vp_event, link)->serial <= serial)
             return true;
     return false;
@@ -302,7 +313,7 @@ bool vp_lines_poll(struct vp_lines *ls, bool flush) {
     sweep(ls);
     vp_list_each_safe(line, tmp, &ls->pending, pending) {
         if (flush && (line->open || (vp_line_covered(line) && vp_list_empty(&line->events))))
-            vp_line_record(ls, line);
+            record(ls, line, line->kind == VP_LINE_STREAM);
         moved |= line_poll(ls, line);
         vp_line_quiet(ls, line);
     }

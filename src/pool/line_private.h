@@ -33,6 +33,8 @@ bool vp_context_died(struct vp_context *ctx, CUresult res);
 bool vp_stream_captures(const struct vp_lines *ls, CUstream stream);
 bool vp_line_nameable(const struct vp_lines *ls, const struct vp_line *line);
 int vp_line_record(struct vp_lines *ls, struct vp_line *line);
+/* Has the legacy stream nothing to do, nor any blocking one? Asked, which holds nothing up. */
+bool vp_lines_blocking_idle(const struct vp_lines *ls, const struct vp_context *ctx);
 void vp_line_met(struct vp_line *line, uint64_t seq);
 void vp_line_quiet(struct vp_lines *ls, struct vp_line *line);
 void vp_event_recycle(struct vp_lines *ls, struct vp_event *ev);

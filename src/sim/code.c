@@ -7,7 +7,9 @@
 #define MODULE_BYTES ((size_t)2 << 20)
 
 struct taken {
-    int device;
+    struct sim_context *context;
+    enum sim_handle_kind kind;
+    void *handle;
     size_t bytes;
 };
 
@@ -26,9 +28,16 @@ static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out)
     struct taken *taken = malloc(sizeof(*taken));
     if (!taken)
         abort();
-    *taken = (struct taken){context->device, phys};
     *out = sim_handle_new(kind, taken);
+    *taken = (struct taken){context, kind, *out, phys};
     return CUDA_SUCCESS;
+}
+
+static void end(struct taken *taken)
+{
+    sim_handle_free(taken->kind, taken->handle);
+    sim_phys_give(taken->context->device, taken->bytes);
+    free(taken);
 }
 
 static CUresult give(enum sim_handle_kind kind, void *handle)
@@ -37,25 +46,23 @@ static CUresult give(enum sim_handle_kind kind, void *handle)
     if (!taken)
         return CUDA_ERROR_INVALID_HANDLE;
     /* As the real one, it waits for the device. */
-    CUresult result = sim_op_wait_put(sim_barrier_device(taken->device));
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim_handle_free(kind, handle);
-    sim_phys_give(taken->device, taken->bytes);
-    free(taken);
-    return CUDA_SUCCESS;
+    CUresult result = sim_op_wait_put(sim_barrier_device(taken->context->device));
+    if (result == CUDA_SUCCESS)
+        end(taken);
+    return result;
 }
 
-static void drop(void *item, void *unused)
+static void end_of(void *item, void *context)
 {
-    (void)unused;
-    free(item);
+    struct taken *taken = item;
+    if (taken->context == context)
+        end(taken);
 }
 
-void sim_code_reset(void)
+void sim_code_end(struct sim_context *context)
 {
-    sim_handle_each(SIM_ARRAY, drop, NULL);
-    sim_handle_each(SIM_MODULE, drop, NULL);
+    sim_handle_each(SIM_ARRAY, end_of, context);
+    sim_handle_each(SIM_MODULE, end_of, context);
 }
 
 SIM_API(0, 3020, cuArrayCreate_v2, (CUarray *out, const CUDA_ARRAY_DESCRIPTOR *desc), (out, desc))

@@ -75,6 +75,7 @@ static void context_end(struct sim_context *context)
         sim_event_drop(LIST_FIRST(&context->events));
     while (!LIST_EMPTY(&context->blocks))
         sim_block_destroy(LIST_FIRST(&context->blocks));
+    sim_code_end(context);
     if (!context->primary)
         sim_handle_free(SIM_CONTEXT, context->handle);
     if (context->green)

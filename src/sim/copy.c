@@ -60,6 +60,8 @@ static void run_copy(const struct sim_op *op)
          !may_by(op, op->copy.src_by, op->copy.src, span(width, height, op->copy.src_pitch), false, true,
                  "reads")))
         return;
+    if (sim.watch_copies && !op->copy.to_host && !op->copy.staged && height == 1)
+        sim.watch_copies(op->copy.dst, op->copy.src, width);
     if (sim.options.ledger)
         return;
     for (size_t y = 0; y < height; y++) {

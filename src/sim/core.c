@@ -206,7 +206,6 @@ SIM_EXPORT void vp_sim_reset(void)
     sim_contexts_reset();
     sim_blocks_reset();
     sim_vmm_reset();
-    sim_code_reset();
     sim_handle_reset();
     sim_fail_reset();
     for (int i = 0; i < SIM_MAX_DEVICES; i++) {
@@ -305,6 +304,13 @@ SIM_EXPORT void vp_sim_watch_fills(vp_sim_fill_fn *told)
 {
     pthread_mutex_lock(&sim.lock);
     sim.watch_fills = told;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+SIM_EXPORT void vp_sim_watch_copies(vp_sim_copy_fn *told)
+{
+    pthread_mutex_lock(&sim.lock);
+    sim.watch_copies = told;
     pthread_mutex_unlock(&sim.lock);
 }
 

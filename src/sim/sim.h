@@ -87,6 +87,10 @@ unsigned long vp_sim_violations(void);
 typedef void vp_sim_fill_fn(CUdeviceptr at, size_t bytes, uint32_t value);
 void vp_sim_watch_fills(vp_sim_fill_fn *told);
 
+/* The same of each copy of one row, from wherever to the device. */
+typedef void vp_sim_copy_fn(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+void vp_sim_watch_copies(vp_sim_copy_fn *told);
+
 /* Nanoseconds that all driver calls so far would have cost. */
 uint64_t vp_sim_cost_ns(void);
 

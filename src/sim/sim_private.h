@@ -117,8 +117,9 @@ void sim_handle_free(enum sim_handle_kind kind, const void *handle);
 void sim_handle_each(enum sim_handle_kind kind, void (*visit)(void *item, void *arg), void *arg);
 size_t sim_handle_count(enum sim_handle_kind kind);
 void sim_handle_reset(void);
-/* Arrays and modules: before the handles go. */
-void sim_code_reset(void);
+/* Arrays and modules go with their context. */
+struct sim_context;
+void sim_code_end(struct sim_context *context);
 
 /* Disjoint address ranges, kept in a search tree. Embedded first in what lies there. */
 struct sim_range {
@@ -174,6 +175,7 @@ struct sim_state {
     uint64_t next_id;               /* stream, context, capture and buffer ids: never used twice */
     unsigned long violations;
     void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value);  /* NULL: nobody */
+    void (*watch_copies)(CUdeviceptr to, CUdeviceptr from, size_t bytes);
     struct sim_device devices[SIM_MAX_DEVICES];
     void *reservations, *mappings, *blocks;     /* roots of range trees */
     void *graves;                   /* address space of freed blocks, kept for the next of its size */

@@ -8,6 +8,7 @@
 
 /* The form that every driver has; today's cuda.h no longer declares it. */
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
+CUresult CUDAAPI cuCtxDetach(CUcontext ctx);
 
 bool doors_direct = true, doors_pause = true;
 
@@ -287,6 +288,70 @@ CUresult door_context_destroy(CUcontext ctx)
         vp_api_context_destroyed(ctx, res == CUDA_SUCCESS);
     return res;
 }
+
+CUresult door_context_detach(CUcontext ctx)
+{
+    if (doors_direct)
+        vp_api_context_destroying(ctx);
+    gap();
+    CUresult res = cuCtxDetach(ctx);
+    gap();
+    if (doors_direct)
+        vp_api_context_destroyed(ctx, res == CUDA_SUCCESS);
+    return res;
+}
+
+CUresult door_primary_reset(CUdevice dev)
+{
+    CUcontext ctx = doors_direct ? vp_api_primary(dev, false) : NULL;
+    if (ctx)
+        vp_api_context_destroying(ctx);
+    gap();
+    CUresult res = cuDevicePrimaryCtxReset(dev);
+    gap();
+    if (ctx)
+        vp_api_context_destroyed(ctx, res == CUDA_SUCCESS);
+    return res;
+}
+
+#if CUDA_VERSION >= 12050
+CUresult door_green_create(CUgreenCtx *green, CUcontext *ctx, CUdevice dev)
+{
+    CUdevResource all, some;
+    CUdevResourceDesc desc;
+    unsigned groups = 1;
+    CUresult res = cuDeviceGetDevResource(dev, &all, CU_DEV_RESOURCE_TYPE_SM);
+    res = res ? res : cuDevSmResourceSplitByCount(&some, &groups, &all, NULL, 0, 8);
+    res = res ? res : cuDevResourceGenerateDesc(&desc, &some, 1);
+    res = res ? res : cuGreenCtxCreate(green, desc, dev, CU_GREEN_CTX_DEFAULT_STREAM);
+    res = res ? res : cuCtxFromGreenCtx(ctx, *green);
+    gap();
+    if (doors_direct && !res)
+        vp_api_context_created(*ctx, false);
+    return res;
+}
+
+CUresult door_green_destroy(CUgreenCtx green, CUcontext ctx)
+{
+    if (doors_direct)
+        vp_api_context_destroying(ctx);
+    gap();
+    CUresult res = cuGreenCtxDestroy(green);
+    gap();
+    if (doors_direct)
+        vp_api_context_destroyed(ctx, res == CUDA_SUCCESS);
+    return res;
+}
+
+CUresult door_green_stream(CUstream *stream, CUgreenCtx green)
+{
+    CUresult res = cuGreenCtxStreamCreate(stream, green, CU_STREAM_NON_BLOCKING, 0);
+    gap();
+    if (doors_direct && !res)
+        vp_api_stream_created(*stream);
+    return res;
+}
+#endif
 
 CUresult door_enable_peer(CUcontext peer)
 {

@@ -59,6 +59,15 @@ CUresult door_host_function(CUstream stream, CUhostFn function, void *arg);
 CUresult door_primary(CUcontext *ctx, CUdevice dev);
 CUresult door_context_create(CUcontext *ctx, CUdevice dev);
 CUresult door_context_destroy(CUcontext ctx);
+/* Of the current context, which nobody has attached to; of a device's primary one. */
+CUresult door_context_detach(CUcontext ctx);
+CUresult door_primary_reset(CUdevice dev);
+#if CUDA_VERSION >= 12050
+/* A green context over some of the device, and its context in the older sense. */
+CUresult door_green_create(CUgreenCtx *green, CUcontext *ctx, CUdevice dev);
+CUresult door_green_destroy(CUgreenCtx green, CUcontext ctx);
+CUresult door_green_stream(CUstream *stream, CUgreenCtx green);
+#endif
 CUresult door_enable_peer(CUcontext peer);
 /* Between any two devices; in the stream. */
 CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);

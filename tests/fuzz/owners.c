@@ -228,12 +228,35 @@ static void fill_ran(CUdeviceptr at, size_t bytes, uint32_t word)
         drop_last(o);
 }
 
+/* Who owns some of these bytes must be the block that lies there as the copy sees it, and no other. */
+static void one_end(CUdeviceptr at, size_t bytes, const char *what)
+{
+    for (CUdeviceptr end = at + bytes; at < end;) {
+        const struct place *place = vp_map_get(&all.places, at / all.granularity);
+        if (!place || !place->chunk)
+            return;
+        size_t from = at - place->at, left = place->chunk->size - from, some = left < end - at ? left : end - at;
+        for (const struct piece *p = place->chunk->active; p; p = p->next)
+            if (p->from < from + some && from < p->to && (at < p->owner->at || at + some > p->owner->at + p->owner->size))
+                fuzz_fail("a copy %s %zu bytes at %#llx, which the block [%#llx, +%zu) has by now", what, bytes, at,
+                          p->owner->at, p->owner->size);
+        at += some;
+    }
+}
+
+static void copy_ran(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    one_end(to, bytes, "writes");
+    one_end(from, bytes, "reads");
+}
+
 /* ---- all of it ---- */
 
 void owners_open(size_t granularity)
 {
     all.granularity = granularity;
     vp_sim_watch_fills(fill_ran);
+    vp_sim_watch_copies(copy_ran);
 }
 
 static void free_values(struct vp_map *map)
@@ -252,6 +275,7 @@ static void free_values(struct vp_map *map)
 void owners_close(void)
 {
     vp_sim_watch_fills(NULL);
+    vp_sim_watch_copies(NULL);
     for (uint32_t i = 0; i < all.used; i++)
         if (all.table[i])
             fuzz_fail("the block [%#llx, +%zu) never ended", all.table[i]->at, all.table[i]->size);

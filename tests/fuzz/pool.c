@@ -1,153 +1,35 @@
 /*
  * A program's calls, made of an input's bytes: allocations and frees of both kinds on streams of all kinds, work on
- * the blocks, blocks handed from stream to stream, captures, contexts, memory pools, and driver calls that fail. The
- * driver runs what is queued late and in any order that the rules allow, without data; owners.c sees to it that no
+ * the blocks, blocks handed from stream to stream, copies between devices, memory pools, and driver calls that fail; and
+ * what streams.c and ends.c do. The driver runs what is queued late and in any order that the rules allow, without data; owners.c sees to it that no
  * byte has two owners, and the pool's invariants are proved now and then.
  */
-#include "../doors/doors.h"
 #include "api/api_private.h"
 #include "api/dump.h"
 #include "base/clock.h"
-#include "owners.h"
+#include "program.h"
 #include "sim.h"
-#include "world.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-enum { DEVICES = 2, STREAMS_EACH = 6, STREAMS = DEVICES * STREAMS_EACH, BLOCKS = 192, OTHERS = 4 };
 
 /* So many operations an input at most, and between two proofs of the invariants. */
 enum { OPERATIONS = 20000, CHECK_EVERY = 4096 };
 
-static const uint64_t LONG_NS = 4500000000;
+static const uint64_t LONG_NS = 4500000000, HELD_NS = 14000000000;
 
-struct stream {
-    CUstream handle;
-    int device;
-    bool plain; /* may be destroyed */
-    bool blocking, capturing;
-};
+struct run run;
 
-struct block {
-    CUdeviceptr at;
-    size_t size;
-    struct owner *owner; /* NULL: the driver's own memory */
-    int device;
-    bool sync;
-    int home;      /* of a stream-ordered block */
-    uint32_t used; /* streams that have worked on a synchronous one, by bit */
-};
-
-static struct {
-    struct fuzz_input in;
-    struct stream streams[STREAMS];
-    struct block blocks[BLOCKS];
-    unsigned count;
-    CUmemoryPool pool[DEVICES];
-    struct door_other others[OTHERS];
-    int capturing;
-    size_t kept_back; /* bytes allocated while captures run: what is freed then comes back after them */
-    bool peers;
-    const char *fault; /* the call that the next allocation or free will see fail */
-    long fault_at;
-    CUresult fault_with;
-    uint64_t pool_operations;
-} run;
-
-static void must(CUresult res, const char *what)
+void must(CUresult res, const char *what)
 {
     if (res)
         fuzz_fail("%s: %d", what, (int)res);
 }
-#define MUST(call) must(call, #call)
-
-/* ---- streams ---- */
-
-static void make_current(int device)
-{
-    MUST(cuCtxSetCurrent(world.context[device]));
-}
-
-static struct stream *enter(int number)
-{
-    make_current(run.streams[number].device);
-    return &run.streams[number];
-}
-
-/* May work be queued there now? A legacy stream's would destroy the capture of a blocking one. */
-static bool usable(int number)
-{
-    const struct stream *s = &run.streams[number];
-    if (s->capturing)
-        return false;
-    for (int i = 0; i < STREAMS && run.capturing && s->handle == CU_STREAM_LEGACY; i++)
-        if (run.streams[i].capturing && run.streams[i].blocking)
-            return false;
-    return true;
-}
-
-/* Any stream, of a device that exists. */
-static int any_stream(void)
-{
-    return (int)(fuzz_byte(&run.in) % (unsigned)(world.devices * STREAMS_EACH));
-}
-
-static void make_stream(int number)
-{
-    struct stream *s = &run.streams[number];
-    *s = (struct stream){.device = number / STREAMS_EACH, .plain = true, .blocking = number % 3 == 0};
-    make_current(s->device);
-    MUST(door_stream_create(&s->handle, s->blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
-}
-
-static void open_streams(void)
-{
-    for (int i = 0; i < world.devices * STREAMS_EACH; i++)
-        if (i % STREAMS_EACH > 1)
-            make_stream(i);
-        else
-            run.streams[i] = (struct stream){.handle = i % STREAMS_EACH ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY,
-                                             .device = i / STREAMS_EACH,
-                                             .blocking = true};
-}
-
-/* What `to` does from now on comes after all that `from` has been given. */
-static void wait_for(int from, int to)
-{
-    CUevent event;
-    struct stream *s = enter(from);
-    MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    MUST(cuEventRecord(event, s->handle));
-    s = enter(to);
-    MUST(cuStreamWaitEvent(s->handle, event, 0));
-    MUST(cuEventDestroy(event));
-}
-
-/* Nothing is left on a stream that another need know of: `to` goes on for it. */
-static void hand_over_all(int from, int to)
-{
-    wait_for(from, to);
-    for (unsigned i = 0; i < run.count; i++) {
-        struct block *b = &run.blocks[i];
-        if (!b->sync && b->home == from)
-            b->home = to;
-        if (b->used >> from & 1)
-            b->used = (b->used & ~(1u << from)) | 1u << to;
-    }
-}
-
-/* Another stream of the same device for all that lies on this one; -1: none may be used now. */
-static int other_stream(int number)
-{
-    for (int i = number / STREAMS_EACH * STREAMS_EACH, n = 0; n < STREAMS_EACH; n++, i++)
-        if (i != number && usable(i))
-            return i;
-    return -1;
-}
 
 /* ---- blocks ---- */
 
-static void fill(struct block *b, int stream, bool last)
+void fill(struct block *b, int stream, bool last)
 {
     if (!b->owner)
         return;
@@ -156,7 +38,7 @@ static void fill(struct block *b, int stream, bool last)
     MUST(cuMemsetD32Async(b->at, owner_word(b->owner, last), words + !words, s->handle));
 }
 
-static bool reaches(const struct block *b, int stream)
+bool reaches(const struct block *b, int stream)
 {
     return run.streams[stream].device == b->device || (run.peers && b->owner);
 }
@@ -179,36 +61,7 @@ static bool disarm(bool armed)
     return armed;
 }
 
-static void end_capture(int number)
-{
-    CUgraph graph = NULL;
-    CUdeviceptr at = 0;
-    if (!run.streams[number].capturing)
-        return;
-    struct stream *s = enter(number);
-    if (number & 1) {
-        /* A node of the graph; it may find the device full. */
-        CUresult res = door_alloc_async(&at, 4096, NULL, s->handle);
-        if (!res) {
-            MUST(cuMemsetD32Async(at, 0, 1024, s->handle));
-            MUST(door_free_async(at, s->handle));
-        } else if (res != CUDA_ERROR_OUT_OF_MEMORY) {
-            must(res, "an allocation on a capturing stream");
-        }
-    }
-    MUST(door_end_capture(s->handle, &graph));
-    MUST(cuGraphDestroy(graph));
-    s->capturing = false;
-    run.capturing--;
-}
-
-static void end_captures(void)
-{
-    for (int i = 0; i < STREAMS; i++)
-        end_capture(i);
-}
-
-static size_t any_size(void)
+size_t any_size(void)
 {
     unsigned kind = fuzz_byte(&run.in), more = fuzz_byte(&run.in);
     unsigned magnitude = kind % 26;
@@ -224,36 +77,50 @@ static void allocate(bool sync)
     if (run.count == BLOCKS || !usable(stream))
         return;
     struct block b = {.size = size, .sync = sync, .home = stream, .device = run.streams[stream].device};
+    unsigned lives = run.streams[stream].lives;
     if (run.capturing && ((run.kept_back += size) > world.limit / 16 || world.small_are_native))
         end_captures();
     unsigned which = fuzz_byte(&run.in);
     CUmemoryPool pool = which & 1 ? run.pool[b.device] : NULL;
     struct stream *s = enter(stream);
     bool armed = arm();
-    uint64_t began = vp_clock_ns();
+    bool others = run.held || run.meanwhile;
+    uint64_t began = vp_clock_ns() - run.meanwhile_ns, waited = streams_waited();
+    if (!armed)
+        waits_begin();
     CUresult res = sync ? door_alloc(&b.at, size) : door_alloc_async(&b.at, size, pool, s->handle);
+    waits_end();
     armed = disarm(armed);
     run.pool_operations++;
-    /* All that is queued can run: to wait for long is to wait for nothing. */
-    if (res && !armed && vp_clock_ns() - began > LONG_NS)
-        fuzz_fail("an allocation waited for %.1f s in vain", (double)(vp_clock_ns() - began) / 1e9);
-    if (res == CUDA_ERROR_OUT_OF_MEMORY || (res && armed))
+    /* All that is queued can run: to wait for long is to wait for nothing. And whatever is held, no call is held up for ever. */
+    uint64_t took = vp_clock_ns() - run.meanwhile_ns - began;
+    if (took > (others ? HELD_NS : LONG_NS) && (others || (res && !armed)))
+        fuzz_fail("an allocation waited for %.1f s in vain", (double)took / 1e9);
+    if (world.never_waits && !armed && streams_waited() != waited && vp_sim_used(b.device) + size < world.capacity / 4)
+        fuzz_fail("a stream was made to wait");
+    /* What named a stream or a pool that ended meanwhile may fail in any way. */
+    bool ended = lives != run.streams[stream].lives || (pool && pool != run.pool[b.device]);
+    if (res == CUDA_ERROR_OUT_OF_MEMORY || (res && (armed || ended)))
         return;
     must(res, "an allocation");
+    if (ended) {
+        let_all_go();
+        run_dry();
+    }
     b.owner = owner_new(b.at, size);
     if (sync && b.owner)
         owner_begin(b.owner);
-    else if (!sync)
+    else if (!sync && usable(stream))
         fill(&b, stream, false);
     run.blocks[run.count++] = b;
 }
 
-static void alloc_async(void)
+void alloc_async(void)
 {
     allocate(false);
 }
 
-static void alloc_sync(void)
+void alloc_sync(void)
 {
     allocate(true);
 }
@@ -288,6 +155,9 @@ static void queue_last(struct block *b, int stream)
 static CUresult free_now(const struct block *b, int stream)
 {
     CUresult res;
+    /* These wait for the device. */
+    if (!b->owner || (stream < 0 && world.sync_free))
+        let_all_go();
     if (stream < 0) {
         make_current(b->device);
         res = door_free(b->at);
@@ -301,7 +171,7 @@ static CUresult free_now(const struct block *b, int stream)
 /* On a stream, or as cudaFree does (-1). */
 static void free_block(unsigned number, int stream)
 {
-    struct block *b = &run.blocks[number];
+    struct block copy = run.blocks[number], *b = &copy;
     if (run.capturing && !b->owner)
         return;
     /* The driver's own memory of cudaMalloc is not for stream-ordered frees. */
@@ -309,6 +179,8 @@ static void free_block(unsigned number, int stream)
         stream = -1;
     if (!may_end(b, b->sync ? stream : b->home))
         return;
+    /* The end of the list is another thread's to add to, while this one waits. */
+    run.blocks[number] = run.blocks[--run.count];
     queue_last(b, b->sync ? stream : b->home);
     if (!b->sync && stream >= 0)
         stream = b->home;
@@ -317,7 +189,43 @@ static void free_block(unsigned number, int stream)
     if (disarm(armed) && res)
         res = free_now(b, stream);
     must(res, "a free");
-    run.blocks[number] = run.blocks[--run.count];
+}
+
+/* From one block to another, of whichever devices, on a stream that has to do with one of them. */
+static void copy(void)
+{
+    unsigned from = fuzz_byte(&run.in), to = fuzz_byte(&run.in), how = fuzz_byte(&run.in);
+    if (run.count < 2)
+        return;
+    struct block *end[2] = {&run.blocks[from % run.count], &run.blocks[to % run.count]};
+    if (end[0] == end[1] || !end[0]->owner || !end[1]->owner)
+        return;
+    int stream = end[how & 1]->device * STREAMS_EACH + (int)(how / 2 % STREAMS_EACH), own[2] = {-1, -1};
+    bool good = usable(stream);
+    for (int i = 0; i < 2; i++) {
+        struct block *b = end[i];
+        own[i] = !b->sync ? b->home : reaches(b, stream) ? stream : b->device * STREAMS_EACH + (int)(how / 16 % STREAMS_EACH);
+        good &= usable(own[i]);
+        for (int k = 0; k < STREAMS; k++)
+            good &= !(b->used >> k & 1) || usable(k);
+    }
+    if (!good)
+        return;
+    for (int i = 0; i < 2; i++) {
+        if (!end[i]->sync && own[i] != stream)
+            wait_for(own[i], stream);
+        for (int k = 0; k < STREAMS; k++)
+            if (end[i]->used >> k & 1 && k != stream)
+                wait_for(k, stream);
+    }
+    size_t bytes = end[0]->size < end[1]->size ? end[0]->size : end[1]->size;
+    MUST(door_copy(end[1]->at, end[0]->at, bytes, enter(stream)->handle));
+    for (int i = 0; i < 2; i++) {
+        if (own[i] != stream)
+            wait_for(stream, own[i]);
+        if (end[i]->sync)
+            end[i]->used |= 1u << own[i];
+    }
 }
 
 static void release(bool sync)
@@ -328,18 +236,18 @@ static void release(bool sync)
         free_block(number % run.count, stream);
 }
 
-static void free_async(void)
+void free_async(void)
 {
     release(false);
 }
 
-static void free_sync(void)
+void free_sync(void)
 {
     release(true);
 }
 
 /* As most programs do: the block allocated last. */
-static void free_last(void)
+void free_last(void)
 {
     if (run.count)
         free_block(run.count - 1, run.blocks[run.count - 1].home);
@@ -405,116 +313,7 @@ static void move(void)
 
 /* ---- the rest ---- */
 
-static void synchronize(void)
-{
-    unsigned how = fuzz_byte(&run.in);
-    int stream = any_stream();
-    struct stream *s = enter(stream);
-    if (how < 128)
-        vp_sim_step(how % 16);
-    else if (!run.capturing && how < 224)
-        MUST(cuStreamSynchronize(s->handle));
-    else if (!run.capturing)
-        MUST(cuCtxSynchronize());
-}
-
-static void renew_stream(void)
-{
-    int number = any_stream(), to = other_stream(number);
-    struct stream *s = &run.streams[number];
-    if (!s->plain || to < 0)
-        return;
-    /* A capturing stream has nothing on it, and its capture ends with it. */
-    if (s->capturing)
-        run.capturing--;
-    else
-        hand_over_all(number, to);
-    make_current(s->device);
-    MUST(door_stream_destroy(s->handle));
-    make_stream(number);
-}
-
-static void begin_capture(void)
-{
-    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-                                                CU_STREAM_CAPTURE_MODE_GLOBAL};
-    int number = any_stream(), to = other_stream(number);
-    unsigned mode = fuzz_byte(&run.in) % 3;
-    size_t live = 0;
-    if (!run.streams[number].plain || run.capturing == 2 || !world.captures || !usable(number) || to < 0)
-        return;
-    for (unsigned i = 0; i < run.count && !run.capturing; i++)
-        live += run.blocks[i].size;
-    if (live > world.limit / 2)
-        return;
-    hand_over_all(number, to);
-    struct stream *s = enter(number);
-    MUST(door_begin_capture(s->handle, modes[mode]));
-    s->capturing = true;
-    if (!run.capturing++)
-        run.kept_back = 0;
-}
-
-static void capture(void)
-{
-    for (int i = 0; i < STREAMS; i++)
-        if (run.streams[i].capturing) {
-            end_capture(i);
-            return;
-        }
-    begin_capture();
-}
-
-/* One more stream, while another captures. */
-static void capture_too(void)
-{
-    begin_capture();
-}
-
-/* A context of its own: its synchronous blocks end with it, the stream-ordered ones stay. */
-static void context(void)
-{
-    int device = (int)(fuzz_byte(&run.in) % (unsigned)world.devices);
-    unsigned blocks = fuzz_byte(&run.in) % 4;
-    CUcontext ctx;
-    CUstream stream;
-    if (run.capturing || run.count + blocks > BLOCKS)
-        return;
-    make_current(device);
-    MUST(door_context_create(&ctx, device));
-    MUST(door_stream_create(&stream, CU_STREAM_NON_BLOCKING));
-    struct owner *dying[4];
-    size_t dying_count = 0;
-    for (unsigned i = 0; i < blocks; i++) {
-        struct block b = {.size = any_size(), .device = device, .home = device * STREAMS_EACH};
-        b.sync = fuzz_byte(&run.in) & 1;
-        CUresult res = b.sync ? door_alloc(&b.at, b.size) : door_alloc_async(&b.at, b.size, NULL, stream);
-        run.pool_operations++;
-        if (res == CUDA_ERROR_OUT_OF_MEMORY)
-            continue;
-        must(res, "an allocation in a context of its own");
-        if ((b.owner = owner_new(b.at, b.size))) {
-            size_t words = b.size / 4;
-            MUST(cuMemsetD32Async(b.at, owner_word(b.owner, false), words + !words, stream));
-        }
-        if (!b.sync) {
-            run.blocks[run.count++] = b;
-        } else if (b.owner) {
-            owner_begin(b.owner);
-            dying[dying_count++] = b.owner;
-        }
-    }
-    /* A program's duty, if it goes on with memory of a context that ends. */
-    MUST(cuStreamSynchronize(stream));
-    for (size_t i = 0; i < dying_count; i++) {
-        owner_ending(dying[i]);
-        owner_ended(dying[i]);
-    }
-    MUST(door_context_destroy(ctx));
-    make_current(device);
-}
-
-static void memory_pool(void)
+void memory_pool(void)
 {
     unsigned what = fuzz_byte(&run.in);
     int device = (int)(what % (unsigned)world.devices), on = what >> 7;
@@ -522,6 +321,7 @@ static void memory_pool(void)
         return;
     make_current(device);
     CUmemoryPool *pool = &run.pool[device];
+    let_all_go();
     if (!*pool) {
         MUST(door_pool_create(pool, device));
     } else if (what & 2) {
@@ -544,13 +344,18 @@ static void others(unsigned what)
     if (run.capturing)
         return;
     make_current(device);
-    if (other->kind)
+    if (other->kind) {
+        let_all_go();
         MUST(door_other_give(other));
-    else
+    } else {
+        waits_begin();
         door_other_take(other, kind, device, world.granularity * (1 + what * what / 8 % 64));
+        waits_end();
+        run.other_device[what % OTHERS] = device;
+    }
 }
 
-static void trim(void)
+void trim(void)
 {
     unsigned what = fuzz_byte(&run.in);
     if (what < 64) {
@@ -602,6 +407,8 @@ static void fault(void)
     /* A device whose addresses are refused is left to the driver, which destroys captures. */
     if (what % 12 == 3) {
         end_captures();
+        let_all_go();
+        world.no_holds = true;
         world.captures = false;
     }
 }
@@ -610,6 +417,11 @@ static void peers(void)
 {
     if (world.devices < 2 || run.peers || run.capturing)
         return;
+    if (!world.can_peer) {
+        make_current(0);
+        must(door_enable_peer(world.context[1]) != CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "an access that cannot be");
+        return;
+    }
     for (int d = 0; d < 2; d++) {
         make_current(d);
         MUST(door_enable_peer(world.context[1 - d]));
@@ -643,15 +455,19 @@ static void misuse(void)
 
 static void repeat(void);
 
+/* Inputs that are older than the last rows know nothing of them: KINDS stays as it is. */
 static void (*const operations[])(void) = {
     alloc_async,  alloc_async, alloc_async, alloc_async, alloc_async, alloc_sync,  alloc_sync,  free_async,
     free_async,   free_async,  free_sync,   free_sync,   free_last,   free_last,   free_last,   use,
     use,          move,        move,        synchronize, synchronize, repeat,      repeat,      repeat,
-    renew_stream, capture,     capture,     capture_too, context,     memory_pool, trim,        ask,
+    renew_stream, capture,     capture,     begin_capture, context,     memory_pool, trim,        ask,
     fault,        fault,       peers,       couple,      misuse,      fleeting,    fleeting,
+
+    hold,         hold,        hold,        let_go,      let_go,      copy,        copy,        copy,
+    context_ends, context_ends, thread_ends, thread_ends, reset,      during_waits, during_waits, during_waits,
 };
 
-enum { KINDS = sizeof operations / sizeof *operations };
+enum { KINDS = 39, ALL_KINDS = sizeof operations / sizeof *operations };
 
 static struct {
     size_t begins[16]; /* of the last operations, in the input */
@@ -661,9 +477,15 @@ static struct {
 
 static void step(void)
 {
+    static int trace = -1;
+    if (trace < 0)
+        trace = getenv("FUZZ_TRACE") != NULL;
     if (++sequence.done % CHECK_EVERY == 0)
         world_check();
-    operations[fuzz_byte(&run.in) % KINDS]();
+    unsigned kind = fuzz_byte(&run.in) % (world.newer ? ALL_KINDS : KINDS);
+    if (trace)
+        fprintf(stderr, "-- operation %u: %u\n", sequence.done, kind);
+    operations[kind]();
 }
 
 /* A program that repeats itself: the last N operations, K times more. */
@@ -686,7 +508,9 @@ static void repeat(void)
 static void release_all(void)
 {
     end_captures();
+    let_all_go();
     run.fault = NULL;
+    run.meanwhile = 0;
     while (run.count)
         free_block(run.count - 1, run.count % 2 ? -1 : run.blocks[run.count - 1].home);
     for (int i = 0; i < OTHERS; i++)
