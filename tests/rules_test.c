@@ -284,6 +284,62 @@ Test(rules, a_per_thread_stream_is_another_in_each_thread)
     door_close();
 }
 
+static pthread_key_t late_key;
+static uint32_t *early_flag, *late_flag;
+
+/* A destructor that runs after ours: the thread's own stream was taken for ended, and is used once more. */
+static void use_after_the_end(void *unused)
+{
+    (void)unused;
+    cu_ok(cuStreamWaitValue32(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)late_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    threads_owner = take(CU_STREAM_PER_THREAD);
+    give(&threads_owner, CU_STREAM_PER_THREAD);
+}
+
+static void *end_and_go_on(void *ctx)
+{
+    cu_ok(cuCtxSetCurrent(ctx));
+    cu_ok(cuStreamWaitValue32(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)early_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    for (int i = 0; i < 8; i++)
+        cu_ok(door_free_async(door_take(SIZE, CU_STREAM_PER_THREAD), CU_STREAM_PER_THREAD));
+    pthread_barrier_wait(&step);
+    pthread_barrier_wait(&step);
+    pthread_setspecific(late_key, ctx);
+    return NULL;
+}
+
+/* Its points are counted anew then: what a stream has waited for before is none of them. */
+Test(rules, a_stream_that_comes_back_is_waited_for_anew)
+{
+    pthread_t thread;
+    setenv("VPOOL_WAIT", "early", 1);
+    CUcontext ctx = door_open("capacity=64M,granularity=64K,lazy=0,timeout=5000");
+    cu_ok(cuMemAllocHost((void **)&early_flag, sizeof *early_flag));
+    cu_ok(cuMemAllocHost((void **)&late_flag, sizeof *late_flag));
+    *early_flag = *late_flag = 0;
+    cr_assert(!pthread_key_create(&late_key, use_after_the_end));
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(f, s);
+    pthread_barrier_init(&step, NULL, 2);
+    cr_assert(!pthread_create(&thread, NULL, end_and_go_on, ctx));
+    pthread_barrier_wait(&step);
+    struct owner b = take(s);
+    cr_assert_eq(waits(), 1);
+    *early_flag = 1;
+    pthread_barrier_wait(&step);
+    pthread_join(thread, NULL);
+    struct owner c = take(s);
+    cr_assert_eq(c.ptr, threads_owner.ptr, "early waits save memory");
+    vp_sim_step(1000);
+    usleep(50000);
+    *late_flag = 1;
+    cu_ok(cuCtxSynchronize());
+    check(&threads_owner);
+    check_live(&b);
+    check_live(&c);
+    door_close();
+}
+
 /* ---- cudaMalloc and cudaFree ---- */
 
 /* Memory of cudaMalloc may be used at once on any stream, one not yet born included. */

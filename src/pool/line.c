@@ -587,7 +587,7 @@ static bool line_behind(const struct vp_line *line, const struct vp_point *p) {
  */
 static bool line_waited(const struct vp_line *line, const struct vp_point *p) {
     for (unsigned i = 0; i < VP_SEEN; i++)
-        if (line->seen[i].id == p->line->id && line->seen[i].seq >= p->seq)
+        if (line->seen[i].birth == p->line->birth && line->seen[i].seq >= p->seq)
             return true;
     return false;
 }
@@ -651,7 +651,7 @@ int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line)
             vp_context_failed(p->line->context, res);
             return p->line->context == line->context ? -EIO : -EBUSY;
         }
-        line->seen[line->seen_at].id = p->line->id;
+        line->seen[line->seen_at].birth = p->line->birth;
         line->seen[line->seen_at].seq = p->seq;
         line->seen_at = (line->seen_at + 1) % VP_SEEN;
     }
