@@ -243,6 +243,31 @@ Test(ends, destructors_use_the_stream_again)
     door_close();
 }
 
+/* The destructors of a thread run a few times, and then no more: what is first used in the last round ends with its context. By then the thread is no more, nor its stack. */
+static void use_in_the_last_round(void *context)
+{
+    static _Thread_local int rounds;
+    if (++rounds == sysconf(_SC_THREAD_DESTRUCTOR_ITERATIONS))
+        use_own_stream(context);
+    else
+        pthread_setspecific(late_key, context);
+}
+
+Test(ends, the_last_destructor_uses_the_stream)
+{
+    pthread_t thread;
+    pthread_attr_t large;
+    CUcontext primary = door_open(SIM), made = door_context(0);
+    cr_assert(!pthread_key_create(&late_key, use_in_the_last_round));
+    cr_assert(!pthread_attr_init(&large) && !pthread_attr_setstacksize(&large, 128 * MiB), "libc keeps no stack as large");
+    for (int i = 0; i < 3; i++)
+        cr_assert(!pthread_create(&thread, &large, use_in_destructor, made) && !pthread_join(thread, NULL));
+    door_context_destroy(made);
+    cu_ok(cuCtxSetCurrent(primary));
+    nothing_is_held_up();
+    door_close();
+}
+
 /* What a thread's own stream has still queued at its end goes on: its memory is nobody else's until then. */
 static CUdeviceptr left_at_work;
 
