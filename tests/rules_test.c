@@ -250,6 +250,34 @@ Test(rules, a_stream_destroyed_while_it_captures)
     duel(&a, &b, g);
 }
 
+static void *without_ids(const char *name, void *unused)
+{
+    return strcmp(name, "cuCtxGetId") ? fx_lookup(name, unused) : NULL;
+}
+
+/* By a route without a door; what it has queued goes on. The driver says that its handle is none, and has no ids to
+ * tell that the context is still the same: that is not taken for dead, with all that its streams have queued. */
+Test(rules, a_stream_that_ends_unseen_does_not_end_its_context)
+{
+    cr_assert(!vp_api_open(without_ids, NULL));
+    door_open(SIM);
+    CUstream g = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, g);
+    struct owner a = take(g);
+    give(&a, g);
+    cu_ok(door_free_async(door_take(64 * KiB, f), f));
+    cu_ok(cuStreamDestroy(f));
+    struct owner b = take_sync(s), c = take_sync(s);
+    cr_assert(apart(&a, &b) && apart(&a, &c));
+    vp_sim_step(1000);
+    vp_sim_release(g);
+    cu_ok(cuCtxSynchronize());
+    check(&a);
+    check_live(&b);
+    check_live(&c);
+}
+
 static pthread_barrier_t step;
 static struct owner threads_owner;
 

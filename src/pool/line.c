@@ -204,11 +204,17 @@ static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
 /* Events that a line may have pending before it asks whether some are done, though nobody wants to know: each costs the driver some memory. */
 enum { EVENTS_SPARE = 64 };
 
+/* Of the two handles that a call was given, is it the stream's that is none? Where contexts have no ids this must not pass for the end of the event's context. */
+static bool stream_lost(const struct vp_lines *ls, const struct vp_event *ev, CUresult res) {
+    return res == CUDA_ERROR_INVALID_HANDLE && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next time. */
 static void record_failed(struct vp_lines *ls, struct vp_line *line, struct vp_event *ev, CUresult res) {
-    if (vp_context_died(line->context, res) || res != CUDA_ERROR_INVALID_HANDLE || line->kind != VP_LINE_STREAM || line->gone)
+    bool lost = stream_lost(ls, ev, res);
+    if ((!lost || line->context->id) && vp_context_died(line->context, res))
         return;
-    if ((uintptr_t)line->stream > (uintptr_t)CU_STREAM_PER_THREAD && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE)
+    if (lost && line->kind == VP_LINE_STREAM && !line->gone && (uintptr_t)line->stream > (uintptr_t)CU_STREAM_PER_THREAD)
         line->lost = true;
 }
 
