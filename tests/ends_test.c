@@ -458,6 +458,41 @@ Test(ends, a_thread_is_not_cancelled_while_it_waits)
     door_close();
 }
 
+UNWOUND static void *free_and_wait(void *context)
+{
+    cuCtxSetCurrent(context);
+    CUdeviceptr ptr = door_malloc(MiB);
+    door_free(ptr);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The driver's wait is a point of cancellation. Whoever goes there is no longer waited for by those who destroy the context. */
+Test(ends, a_thread_is_not_cancelled_while_its_free_waits)
+{
+    pthread_t thread;
+    void *how;
+    setenv("VPOOL_SYNC_FREE", "1", 1);
+    door_open("capacity=64M,granularity=64K,lazy=0,timeout=10000");
+    CUcontext made = door_context(0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr ptr = door_malloc(MiB);
+    vp_sim_hold(s);
+    cu_ok(cuMemsetD8Async(ptr, 1, MiB, s));
+    cr_assert(!pthread_create(&thread, NULL, free_and_wait, made));
+    struct vp_context *ctx = vp_context_get(&vp_state.lines, made);
+    while (!*(volatile unsigned *)&ctx->waiters)
+        usleep(1000);
+    usleep(20000);
+    pthread_cancel(thread);
+    usleep(20000);
+    vp_sim_release(s);
+    cr_assert(!pthread_join(thread, &how) && how == PTHREAD_CANCELED);
+    cr_assert_eq(ctx->waiters, 0);
+    door_context_destroy(made);
+    door_close();
+}
+
 static struct vp_lane *lane;
 static atomic_bool holds;
 
