@@ -250,6 +250,48 @@ Test(rules, a_stream_destroyed_while_it_captures)
     duel(&a, &b, g);
 }
 
+/* A context ends and another begins under its handle, both unseen. What is queued in the new one does not count as done
+ * when the old one's end comes to light: with a stream's memory, and with cudaFree. */
+static void follow_unseen(void)
+{
+    CUcontext old = door_open(SIM), new;
+    cu_ok(door_free(door_malloc(SIZE)));
+    cu_ok(cuDevicePrimaryCtxReset(0));
+    cu_ok(cuDevicePrimaryCtxRetain(&new, 0));
+    cr_assert_eq(new, old);
+}
+
+static void memory_stays(const struct owner *a, CUstream held)
+{
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    struct owner b = take_sync(s), c = take_sync(s);
+    cr_assert(apart(a, &b) && apart(a, &c));
+    vp_sim_step(1000);
+    vp_sim_release(held);
+    cu_ok(cuCtxSynchronize());
+    check(a);
+    check_live(&b);
+    check_live(&c);
+}
+
+Test(rules, a_context_that_follows_unseen_has_streams_of_its_own)
+{
+    follow_unseen();
+    CUstream g = held_stream(CU_STREAM_NON_BLOCKING);
+    struct owner a = take(g);
+    give(&a, g);
+    memory_stays(&a, g);
+}
+
+Test(rules, a_context_that_follows_unseen_has_a_barrier_of_its_own)
+{
+    follow_unseen();
+    vp_sim_hold(CU_STREAM_LEGACY);
+    struct owner a = take_sync(CU_STREAM_LEGACY);
+    give_sync(&a);
+    memory_stays(&a, CU_STREAM_LEGACY);
+}
+
 static void *without_ids(const char *name, void *unused)
 {
     return strcmp(name, "cuCtxGetId") ? fx_lookup(name, unused) : NULL;

@@ -464,8 +464,12 @@ static int barrier_everywhere(const struct vp_pool *pool, bool record, vp_cond *
     struct vp_context *ctx;
     int err = 0;
     vp_list_each(ctx, &vp_state.lines.contexts, link)
-        if (!err && !ctx->gone && (ctx->device == pool->device || !ctx->sick))
+        if (!err && !ctx->gone && (ctx->device == pool->device || !ctx->sick)) {
             err = vp_cond_barrier(&vp_state.lines, cond, ctx, record);
+            /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes. */
+            if (ctx->lost)
+                vp_context_get(&vp_state.lines, ctx->handle);
+        }
     return err;
 }
 

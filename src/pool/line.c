@@ -335,6 +335,11 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     if (ls->drv->cuStreamGetCtx(stream, &handle))
         return -ENODEV;
     struct vp_context *ctx = vp_context_get(ls, handle);
+    /* What is queued in a new context must not hang on one that ended unseen, and had its handle: with that one's points it would count as done. */
+    if (ctx)
+        vp_context_check(ls, ctx);
+    if (ctx && ctx->lost)
+        ctx = vp_context_get(ls, handle);
     if (!ctx)
         return -ENODEV;
     ls->drv->cuStreamGetFlags(stream, &flags);
