@@ -261,6 +261,31 @@ Test(ends, destructors_use_the_stream_again)
     door_close();
 }
 
+/* The destructors of a thread run a few times, and then no more: what is first used in the last round ends with its context. By then the thread is no more, nor its stack. */
+static void use_in_the_last_round(void *context)
+{
+    static _Thread_local int rounds;
+    if (++rounds == sysconf(_SC_THREAD_DESTRUCTOR_ITERATIONS))
+        use_own_stream(context);
+    else
+        pthread_setspecific(late_key, context);
+}
+
+Test(ends, the_last_destructor_uses_the_stream)
+{
+    pthread_t thread;
+    pthread_attr_t large;
+    CUcontext primary = door_open(SIM), made = door_context(0);
+    cr_assert(!pthread_key_create(&late_key, use_in_the_last_round));
+    cr_assert(!pthread_attr_init(&large) && !pthread_attr_setstacksize(&large, 128 * MiB), "libc keeps no stack as large");
+    for (int i = 0; i < 3; i++)
+        cr_assert(!pthread_create(&thread, &large, use_in_destructor, made) && !pthread_join(thread, NULL));
+    door_context_destroy(made);
+    cu_ok(cuCtxSetCurrent(primary));
+    nothing_is_held_up();
+    door_close();
+}
+
 /* What a thread's own stream has still queued at its end goes on: its memory is nobody else's until then. */
 static CUdeviceptr left_at_work;
 
@@ -442,6 +467,41 @@ Test(ends, a_thread_is_not_cancelled_while_it_waits)
     struct vp_context *ctx = vp_context_get(&vp_state.lines, made);
     while (!*(volatile unsigned *)&ctx->waiters)
         usleep(1000);
+    pthread_cancel(thread);
+    usleep(20000);
+    vp_sim_release(s);
+    cr_assert(!pthread_join(thread, &how) && how == PTHREAD_CANCELED);
+    cr_assert_eq(ctx->waiters, 0);
+    door_context_destroy(made);
+    door_close();
+}
+
+UNWOUND static void *free_and_wait(void *context)
+{
+    cuCtxSetCurrent(context);
+    CUdeviceptr ptr = door_malloc(MiB);
+    door_free(ptr);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The driver's wait is a point of cancellation. Whoever goes there is no longer waited for by those who destroy the context. */
+Test(ends, a_thread_is_not_cancelled_while_its_free_waits)
+{
+    pthread_t thread;
+    void *how;
+    setenv("VPOOL_SYNC_FREE", "1", 1);
+    door_open("capacity=64M,granularity=64K,lazy=0,timeout=10000");
+    CUcontext made = door_context(0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr ptr = door_malloc(MiB);
+    vp_sim_hold(s);
+    cu_ok(cuMemsetD8Async(ptr, 1, MiB, s));
+    cr_assert(!pthread_create(&thread, NULL, free_and_wait, made));
+    struct vp_context *ctx = vp_context_get(&vp_state.lines, made);
+    while (!*(volatile unsigned *)&ctx->waiters)
+        usleep(1000);
+    usleep(20000);
     pthread_cancel(thread);
     usleep(20000);
     vp_sim_release(s);

@@ -296,6 +296,76 @@ Test(rules, a_stream_destroyed_while_it_captures)
     duel(&a, &b, g);
 }
 
+/* A context ends and another begins under its handle, both unseen. What is queued in the new one does not count as done
+ * when the old one's end comes to light: with a stream's memory, and with cudaFree. */
+static void follow_unseen(void)
+{
+    CUcontext old = door_open(SIM), new;
+    cu_ok(door_free(door_malloc(SIZE)));
+    cu_ok(cuDevicePrimaryCtxReset(0));
+    cu_ok(cuDevicePrimaryCtxRetain(&new, 0));
+    cr_assert_eq(new, old);
+}
+
+static void memory_stays(const struct owner *a, CUstream held)
+{
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    struct owner b = take_sync(s), c = take_sync(s);
+    cr_assert(apart(a, &b) && apart(a, &c));
+    vp_sim_step(1000);
+    vp_sim_release(held);
+    cu_ok(cuCtxSynchronize());
+    check(a);
+    check_live(&b);
+    check_live(&c);
+}
+
+Test(rules, a_context_that_follows_unseen_has_streams_of_its_own)
+{
+    follow_unseen();
+    CUstream g = held_stream(CU_STREAM_NON_BLOCKING);
+    struct owner a = take(g);
+    give(&a, g);
+    memory_stays(&a, g);
+}
+
+Test(rules, a_context_that_follows_unseen_has_a_barrier_of_its_own)
+{
+    follow_unseen();
+    vp_sim_hold(CU_STREAM_LEGACY);
+    struct owner a = take_sync(CU_STREAM_LEGACY);
+    give_sync(&a);
+    memory_stays(&a, CU_STREAM_LEGACY);
+}
+
+static void *without_ids(const char *name, void *unused)
+{
+    return strcmp(name, "cuCtxGetId") ? fx_lookup(name, unused) : NULL;
+}
+
+/* By a route without a door; what it has queued goes on. The driver says that its handle is none, and has no ids to
+ * tell that the context is still the same: that is not taken for dead, with all that its streams have queued. */
+Test(rules, a_stream_that_ends_unseen_does_not_end_its_context)
+{
+    cr_assert(!vp_api_open(without_ids, NULL));
+    door_open(SIM);
+    CUstream g = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(s, g);
+    struct owner a = take(g);
+    give(&a, g);
+    cu_ok(door_free_async(door_take(64 * KiB, f), f));
+    cu_ok(cuStreamDestroy(f));
+    struct owner b = take_sync(s), c = take_sync(s);
+    cr_assert(apart(&a, &b) && apart(&a, &c));
+    vp_sim_step(1000);
+    vp_sim_release(g);
+    cu_ok(cuCtxSynchronize());
+    check(&a);
+    check_live(&b);
+    check_live(&c);
+}
+
 static pthread_barrier_t step;
 static struct owner threads_owner;
 
@@ -323,6 +393,62 @@ Test(rules, a_per_thread_stream_is_another_in_each_thread)
     vp_sim_step(1000);
     pthread_barrier_wait(&step);
     pthread_join(thread, NULL);
+    cu_ok(cuCtxSynchronize());
+    check(&threads_owner);
+    check_live(&b);
+    check_live(&c);
+    door_close();
+}
+
+static pthread_key_t late_key;
+static uint32_t *early_flag, *late_flag;
+
+/* A destructor that runs after ours: the thread's own stream was taken for ended, and is used once more. */
+static void use_after_the_end(void *unused)
+{
+    (void)unused;
+    cu_ok(cuStreamWaitValue32(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)late_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    threads_owner = take(CU_STREAM_PER_THREAD);
+    give(&threads_owner, CU_STREAM_PER_THREAD);
+}
+
+static void *end_and_go_on(void *ctx)
+{
+    cu_ok(cuCtxSetCurrent(ctx));
+    cu_ok(cuStreamWaitValue32(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)early_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    for (int i = 0; i < 8; i++)
+        cu_ok(door_free_async(door_take(SIZE, CU_STREAM_PER_THREAD), CU_STREAM_PER_THREAD));
+    pthread_barrier_wait(&step);
+    pthread_barrier_wait(&step);
+    pthread_setspecific(late_key, ctx);
+    return NULL;
+}
+
+/* Its points are counted anew then: what a stream has waited for before is none of them. */
+Test(rules, a_stream_that_comes_back_is_waited_for_anew)
+{
+    pthread_t thread;
+    setenv("VPOOL_WAIT", "early", 1);
+    CUcontext ctx = door_open("capacity=64M,granularity=64K,lazy=0,timeout=5000");
+    cu_ok(cuMemAllocHost((void **)&early_flag, sizeof *early_flag));
+    cu_ok(cuMemAllocHost((void **)&late_flag, sizeof *late_flag));
+    *early_flag = *late_flag = 0;
+    cr_assert(!pthread_key_create(&late_key, use_after_the_end));
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    two_streams_free(f, s);
+    pthread_barrier_init(&step, NULL, 2);
+    cr_assert(!pthread_create(&thread, NULL, end_and_go_on, ctx));
+    pthread_barrier_wait(&step);
+    struct owner b = take(s);
+    cr_assert_eq(waits(), 1);
+    *early_flag = 1;
+    pthread_barrier_wait(&step);
+    pthread_join(thread, NULL);
+    struct owner c = take(s);
+    cr_assert_eq(c.ptr, threads_owner.ptr, "early waits save memory");
+    vp_sim_step(1000);
+    usleep(50000);
+    *late_flag = 1;
     cu_ok(cuCtxSynchronize());
     check(&threads_owner);
     check_live(&b);

@@ -68,11 +68,6 @@ void vp_leave(void) {
     pthread_setcancelstate(cancel, NULL);
 }
 
-/* After a vp_leave() of the same call. */
-static void reenter(void) {
-    lock();
-}
-
 static void closing(void *user, struct vp_line *line) {
     struct vp_pool *pool = vp_state.pools[line->context->device];
     (void)user;
@@ -447,13 +442,13 @@ CUresult vp_state_finish_work(uint64_t devices, CUdevice own) {
         if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1) || atomic_load(&vp_state.lines.captures))
             continue;
         ctx->waiters++;     /* its handle stays good until this is over */
-        vp_leave();
+        step_out();
         CUresult res = vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
         if (!res) {
             res = vp_state.drv.cuCtxSynchronize();
             vp_state.drv.cuCtxPopCurrent_v2(&popped);
         }
-        reenter();
+        step_in();
         ctx->waiters--;
         if (ctx->device == own && !ctx->ending && res != CUDA_ERROR_INVALID_CONTEXT && res != CUDA_ERROR_CONTEXT_IS_DESTROYED)
             failed = res ? res : failed;
@@ -469,8 +464,12 @@ static int barrier_everywhere(const struct vp_pool *pool, bool record, vp_cond *
     struct vp_context *ctx;
     int err = 0;
     vp_list_each(ctx, &vp_state.lines.contexts, link)
-        if (!err && !ctx->gone && (ctx->device == pool->device || !ctx->sick))
+        if (!err && !ctx->gone && (ctx->device == pool->device || !ctx->sick)) {
             err = vp_cond_barrier(&vp_state.lines, cond, ctx, record);
+            /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes. */
+            if (ctx->lost)
+                vp_context_get(&vp_state.lines, ctx->handle);
+        }
     return err;
 }
 

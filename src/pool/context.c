@@ -7,6 +7,7 @@ struct vp_line *vp_line_new(struct vp_lines *ls, struct vp_context *ctx, enum vp
         return NULL;
     line->kind = kind;
     line->id = id;
+    line->birth = ++ls->lines_made;
     line->next = 1;
     line->context = ctx;
     vp_list_init(&line->events);

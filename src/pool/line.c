@@ -204,11 +204,17 @@ static bool line_poll(struct vp_lines *ls, struct vp_line *line) {
 /* Events that a line may have pending before it asks whether some are done, though nobody wants to know: each costs the driver some memory. */
 enum { EVENTS_SPARE = 64 };
 
+/* Of the two handles that a call was given, is it the stream's that is none? Where contexts have no ids this must not pass for the end of the event's context. */
+static bool stream_lost(const struct vp_lines *ls, const struct vp_event *ev, CUresult res) {
+    return res == CUDA_ERROR_INVALID_HANDLE && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next time. */
 static void record_failed(struct vp_lines *ls, struct vp_line *line, struct vp_event *ev, CUresult res) {
-    if (vp_context_died(line->context, res) || res != CUDA_ERROR_INVALID_HANDLE || line->kind != VP_LINE_STREAM || line->gone)
+    bool lost = stream_lost(ls, ev, res);
+    if ((!lost || line->context->id) && vp_context_died(line->context, res))
         return;
-    if ((uintptr_t)line->stream > (uintptr_t)CU_STREAM_PER_THREAD && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE)
+    if (lost && line->kind == VP_LINE_STREAM && !line->gone && (uintptr_t)line->stream > (uintptr_t)CU_STREAM_PER_THREAD)
         line->lost = true;
 }
 
@@ -340,6 +346,11 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     if (ls->drv->cuStreamGetCtx(stream, &handle))
         return -ENODEV;
     struct vp_context *ctx = vp_context_get(ls, handle);
+    /* What is queued in a new context must not hang on one that ended unseen, and had its handle: with that one's points it would count as done. */
+    if (ctx)
+        vp_context_check(ls, ctx);
+    if (ctx && ctx->lost)
+        ctx = vp_context_get(ls, handle);
     if (!ctx)
         return -ENODEV;
     ls->drv->cuStreamGetFlags(stream, &flags);
@@ -598,7 +609,7 @@ static bool line_behind(const struct vp_line *line, const struct vp_point *p) {
  */
 static bool line_waited(const struct vp_line *line, const struct vp_point *p) {
     for (unsigned i = 0; i < VP_SEEN; i++)
-        if (line->seen[i].id == p->line->id && line->seen[i].seq >= p->seq)
+        if (line->seen[i].birth == p->line->birth && line->seen[i].seq >= p->seq)
             return true;
     return false;
 }
@@ -662,7 +673,7 @@ int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line)
             vp_context_failed(p->line->context, res);
             return p->line->context == line->context ? -EIO : -EBUSY;
         }
-        line->seen[line->seen_at].id = p->line->id;
+        line->seen[line->seen_at].birth = p->line->birth;
         line->seen[line->seen_at].seq = p->seq;
         line->seen_at = (line->seen_at + 1) % VP_SEEN;
     }

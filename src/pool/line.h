@@ -56,7 +56,8 @@ enum { VP_SEEN = 8 };
 
 struct vp_line {
     enum vp_line_kind kind;
-    uint64_t id;                /* cuStreamGetId + 1: unique in the process, never used again; top bit set for a barrier */
+    uint64_t id;                /* cuStreamGetId + 1: unique in the process; top bit set for a barrier. A stream that was taken for ended and comes back gets another line */
+    uint64_t birth;             /* of this line among all ever made, from 1: what its points are counted along */
     uint32_t number;            /* of this stream among all ever seen, from 1 */
     CUstream stream;
     bool per_thread;            /* only its own thread can name it */
@@ -73,7 +74,7 @@ struct vp_line {
     size_t event_count, ask_at; /* how many these are, and how many make it ask some by itself */
     size_t refs;                /* points that name this line */
     struct {
-        uint64_t id, seq;
+        uint64_t birth, seq;
     } seen[VP_SEEN];            /* this line waits behind those points already */
     unsigned seen_at;
     struct vp_context *context;
@@ -129,7 +130,7 @@ struct vp_lines {
     struct vp_slab line_slab, event_slab, context_slab, point_slab;
     atomic_int captures;        /* captures that run now: while 0, nothing asks for them */
     bool barriers;              /* the driver has cuCtxRecordEvent */
-    uint64_t barriers_made;
+    uint64_t barriers_made, lines_made;
     uint32_t streams_seen;
     uint64_t recorded;          /* events recorded so far */
     size_t host_funcs;          /* lines with `host_func` */
