@@ -88,6 +88,7 @@ static CUresult copy_between(struct copy *copy, const struct vp_copy_end *dst, c
     __typeof__(&cuMemcpyPeer) range = per_thread ? VP_REAL(cuMemcpyPeer_ptds) : VP_REAL(cuMemcpyPeer);
     __typeof__(&cuMemcpy3DPeer) area = per_thread ? VP_REAL(cuMemcpy3DPeer_ptds) : VP_REAL(cuMemcpy3DPeer);
 
+    vp_api_copied_between();
     if (is_range(p) && dst->ptr && src->ptr)
         return copy->sync ? range(dst->ptr, dst->context, src->ptr, src->context, p->WidthInBytes)
                           : VP_REAL(cuMemcpyPeerAsync)(dst->ptr, dst->context, src->ptr, src->context,
@@ -347,3 +348,40 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
     vp_copy_node(params);
     return VP_REAL(cuGraphExecNodeSetParams)(exec, node, params);
 }
+
+/* ---- copies that need nothing, and are to be known ---- */
+
+#define BETWEEN(symbol)                                                                                    \
+    CUresult symbol(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size)           \
+    {                                                                                                      \
+        vp_api_copied_between();                                                                           \
+        return VP_REAL(symbol)(dst, to, src, from, size);                                                  \
+    }
+#define BETWEEN_ASYNC(symbol)                                                                              \
+    CUresult symbol(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size,           \
+                    CUstream stream)                                                                       \
+    {                                                                                                      \
+        vp_api_copied_between();                                                                           \
+        return VP_REAL(symbol)(dst, to, src, from, size, stream);                                          \
+    }
+#define AREA_BETWEEN(symbol)                                                                               \
+    CUresult symbol(const CUDA_MEMCPY3D_PEER *copy)                                                        \
+    {                                                                                                      \
+        vp_api_copied_between();                                                                           \
+        return VP_REAL(symbol)(copy);                                                                      \
+    }
+#define AREA_BETWEEN_ASYNC(symbol)                                                                         \
+    CUresult symbol(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)                                       \
+    {                                                                                                      \
+        vp_api_copied_between();                                                                           \
+        return VP_REAL(symbol)(copy, stream);                                                              \
+    }
+
+BETWEEN(cuMemcpyPeer)
+BETWEEN(cuMemcpyPeer_ptds)
+BETWEEN_ASYNC(cuMemcpyPeerAsync)
+BETWEEN_ASYNC(cuMemcpyPeerAsync_ptsz)
+AREA_BETWEEN(cuMemcpy3DPeer)
+AREA_BETWEEN(cuMemcpy3DPeer_ptds)
+AREA_BETWEEN_ASYNC(cuMemcpy3DPeerAsync)
+AREA_BETWEEN_ASYNC(cuMemcpy3DPeerAsync_ptsz)

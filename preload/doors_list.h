@@ -107,6 +107,14 @@
     X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2)                                          \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2)                                                 \
     X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset_v2)                                              \
+    X(cuMemcpyPeer, cuMemcpyPeer)                                                                          \
+    X(cuMemcpyPeer_ptds, cuMemcpyPeer)                                                                     \
+    X(cuMemcpyPeerAsync, cuMemcpyPeerAsync)                                                                \
+    X(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync)                                                           \
+    X(cuMemcpy3DPeer, cuMemcpy3DPeer)                                                                      \
+    X(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer)                                                                 \
+    X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync)                                                            \
+    X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync)                                                       \
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess)                                                        \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess)
 
@@ -188,12 +196,6 @@
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx)                                                                \
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)                                              \
     X(cuStreamIsCapturing, cuStreamIsCapturing)                                                            \
-    X(cuMemcpyPeer, cuMemcpyPeer)                                                                          \
-    X(cuMemcpyPeer_ptds, cuMemcpyPeer)                                                                     \
-    X(cuMemcpyPeerAsync, cuMemcpyPeerAsync)                                                                \
-    X(cuMemcpy3DPeer, cuMemcpy3DPeer)                                                                      \
-    X(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer)                                                                 \
-    X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync)                                                            \
     X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2)                                                            \
     X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2)                                                              \
     X(cuEventCreate, cuEventCreate)                                                                        \

@@ -457,14 +457,17 @@ CUresult vp_state_finish_work(uint64_t devices, CUdevice own) {
 }
 
 /*
- * Every context that could have touched the bytes: those of all devices, since copies between devices need no leave. One that fails for good has no work left that
- * could; on its own device it is asked all the same, and what it has freed stays behind it until it is destroyed.
+ * Every context that could have touched the bytes: those of the device itself and of all that it was opened to; and of all others once some copy has named a context for
+ * each end, which needs no access. One that fails for good has no work left that could; on its own device it is asked all the same, and what it has freed
+ * stays behind it until it is destroyed.
  */
-static int barrier_everywhere(const struct vp_pool *pool, bool record, vp_cond *cond) {
+static int barrier_of_all(const struct vp_pool *pool, bool record, vp_cond *cond) {
+    bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
+    uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->device | pool->peers | pool->copiers;
     struct vp_context *ctx;
     int err = 0;
     vp_list_each(ctx, &vp_state.lines.contexts, link)
-        if (!err && !ctx->gone && (ctx->device == pool->device || !ctx->sick)) {
+        if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->device || !ctx->sick)) {
             err = vp_cond_barrier(&vp_state.lines, cond, ctx, record);
             /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes. */
             if (ctx->lost)
@@ -496,7 +499,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
         }
     }
     vp_cond cond = { 0 };
-    int err = barrier_everywhere(pool, r->asked >= BARRIER_WORTH, &cond);
+    int err = barrier_of_all(pool, r->asked >= BARRIER_WORTH, &cond);
     if (err) {
         vp_cond_clear(&vp_state.lines, &cond);
     } else {

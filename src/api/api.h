@@ -153,6 +153,9 @@ struct vp_copy_end {
 };
 enum vp_copy_way { VP_COPY_AS_IT_IS, VP_COPY_BETWEEN, VP_COPY_ELSEWHERE };
 extern atomic_bool vp_copies_matter;
+/* The program copies by cuMemcpyPeer and its like: told before each. From then on work of any device may touch any memory. */
+extern atomic_bool vp_copies_between;
+void vp_api_copied_between(void);
 static inline bool vp_api_copies_matter(void) {
     return atomic_load_explicit(&vp_copies_matter, memory_order_relaxed);
 }

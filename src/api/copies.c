@@ -11,6 +11,13 @@
 /* Until the library is open the doors have not looked for the driver, and are to. */
 atomic_bool vp_copies_matter = true;
 
+atomic_bool vp_copies_between;
+
+void vp_api_copied_between(void) {
+    if (!atomic_load_explicit(&vp_copies_between, memory_order_relaxed))
+        atomic_store_explicit(&vp_copies_between, true, memory_order_release);
+}
+
 void vp_copies_arrived(void *unused, struct vp_context *ctx) {
     (void)unused;
     if (ctx->device < 0 || ctx->device >= VP_DEVICES)
