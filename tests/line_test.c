@@ -482,6 +482,25 @@ Test(line, a_capture_is_left_alone)
     fx_close();
 }
 
+/* It may have begun since the wait was asked for: while memory was waited for, the lock was let go. A wait for work outside would destroy it. */
+Test(line, a_stream_that_captures_waits_for_nobody)
+{
+    CUstreamCaptureStatus status;
+    fx_open(SIM);
+    fx_busy(2);
+    struct vp_line *asks = line(1);
+    vp_cond c = freed(line(2), true);
+    begin_capture(fx.stream[1], CU_STREAM_CAPTURE_MODE_RELAXED);
+    cr_assert_eq(vp_cond_wait(&fx.lines, &c, asks), -EBUSY);
+    cu_ok(cuStreamIsCapturing(fx.stream[1], &status));
+    cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    end_capture(fx.stream[1]);
+    cr_assert_eq(vp_cond_wait(&fx.lines, &c, asks), 0);
+    fx_idle(2);
+    cr_assert(over(&c));
+    fx_close();
+}
+
 Test(line, the_legacy_stream_rests_while_a_blocking_one_captures)
 {
     CUstream blocking;

@@ -661,9 +661,13 @@ int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line)
             return -EBUSY;
         uint64_t begin = timer_begin(ls);
         bool entered = stream_enter(ls, line->context, line->stream);
-        CUresult res = ls->drv->cuStreamWaitEvent(line->stream, ev->handle, 0);
+        /* Its capture may have begun while memory was waited for without the lock; a wait for work outside would destroy it. */
+        bool captures = vp_line_captures(ls, line->stream);
+        CUresult res = captures ? CUDA_SUCCESS : ls->drv->cuStreamWaitEvent(line->stream, ev->handle, 0);
         vp_context_leave(ls, entered);
         timer_end(line->context, begin);
+        if (captures)
+            return -EBUSY;
         line->context->stats.waits++;
         /* What ended unseen is over, and nothing is left to wait for. */
         if (res && vp_context_died(p->line->context, res))

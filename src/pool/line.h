@@ -228,7 +228,7 @@ bool vp_cond_host_waitable(const vp_cond *cond);
 
 /*
  * Makes `line` wait for every point that it is not behind already. 0, -EBUSY (one is not its free's own, so that nothing may wait for it, or is of another context and
- * refuses) or -EIO.
+ * refuses; or `line` captures) or -EIO.
  */
 int vp_cond_wait(struct vp_lines *ls, const vp_cond *cond, struct vp_line *line);
 /* The event of the first unmet point of a waitable condition, held until vp_event_put(); NULL if all are met. */
