@@ -570,6 +570,30 @@ Test(rules, cudafree_covers_every_device)
     }
 }
 
+/* A copy that names a context for each end needs no access, and may be made by any device. */
+Test(rules, cudafree_covers_copies_that_need_no_access)
+{
+    CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2"), there = context_of(1);
+    cu_ok(cuCtxSetCurrent(one));
+    CUdeviceptr ptr = door_malloc(SIZE), source;
+    cu_ok(cuMemsetD8(ptr, 55, SIZE));
+    cu_ok(cuCtxSynchronize());
+    cu_ok(cuCtxSetCurrent(there));
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuMemAlloc(&source, SIZE));
+    cu_ok(cuMemsetD8(source, 77, SIZE));
+    cu_ok(cuCtxSynchronize());
+    vp_api_copied_between();
+    cu_ok(cuMemcpyPeerAsync(ptr, one, source, there, SIZE, f));
+    cu_ok(cuCtxSetCurrent(one));
+    cu_ok(door_free(ptr));
+    struct owner b = take_sync(0);
+    cr_assert_neq(b.ptr, ptr, "the copy is still to come");
+    vp_sim_release(f);
+    cu_ok(cuStreamSynchronize(f));
+    cu_ok(cuMemFree(source));
+}
+
 /* A device whose context is lost for good holds up nothing of another's, from then on; and what it answers is no answer of another's. */
 Test(rules, a_sick_device_leaves_the_others_alone)
 {

@@ -15,6 +15,9 @@ struct vp_state vp_state = { .lock = PTHREAD_MUTEX_INITIALIZER };
  * another thread, which this one could be holding up. */
 static const uint64_t BARRIER_WAIT_NS = 2000000000;
 
+/* After such a wait in vain, others are not tried for so long: what holds the device up may do so for good. */
+static const uint64_t BARRIER_REST_NS = 60000000000;
+
 /* How long an allocation waits for pending work to free something before it reports out of memory. */
 static const uint64_t PENDING_WAIT_NS = 5000000000;
 
@@ -292,6 +295,8 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
         if (err == -EAGAIN) {
             uint64_t from = vp_clock_ns();
             req->impatient = !wait_event(req->await);
+            if (req->impatient)
+                pool->barrier_rest = vp_clock_ns() + BARRIER_REST_NS;
             vp_pool_waited(pool, vp_clock_ns() - from, req->impatient);
         } else if (err == -ENOMEM) {
             if (!begin) {
@@ -348,7 +353,8 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
     struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.lines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
     if (pool) {
-        struct vp_request req = { .asked = size, .context = ctx, .alone = vp_ipc_alone(size) };
+        struct vp_request req = { .asked = size, .context = ctx, .alone = vp_ipc_alone(size),
+                                  .impatient = pool->barrier_rest && vp_clock_ns() < pool->barrier_rest };
         struct vp_region *r = NULL;
         ctx->pins++;
         int err = allocate(pool, &req, &r);

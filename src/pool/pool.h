@@ -267,6 +267,7 @@ struct vp_pool {
         size_t bytes;
     } scratch;
     struct vp_throttle throttle;
+    uint64_t barrier_rest;      /* cudaMalloc waits for no earlier cudaFree until then, in nanoseconds; 0: it may */
     struct vp_pool_stats stats;
 };
 
