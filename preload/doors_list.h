@@ -188,6 +188,7 @@
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx)                                                                \
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)                                              \
     X(cuStreamIsCapturing, cuStreamIsCapturing)                                                            \
+    X(cuStreamGetCtx, cuStreamGetCtx)                                                                      \
     X(cuMemcpyPeer, cuMemcpyPeer)                                                                          \
     X(cuMemcpyPeer_ptds, cuMemcpyPeer)                                                                     \
     X(cuMemcpyPeerAsync, cuMemcpyPeerAsync)                                                                \
