@@ -57,8 +57,8 @@ static CUresult queue_there(const struct copy *copy, CUevent before, CUevent *af
     return res;
 }
 
-/* In a context that reaches both ends, at its place in the program's stream. */
-static CUresult copy_elsewhere(const struct copy *copy, CUcontext context)
+/* At its place in the program's stream. That is of the current context: where an event is made it is recorded. */
+static CUresult queue_elsewhere(const struct copy *copy, CUcontext context)
 {
     CUevent before, after = NULL;
     CUcontext popped;
@@ -81,6 +81,21 @@ static CUresult copy_elsewhere(const struct copy *copy, CUcontext context)
     return res;
 }
 
+/* In a context that reaches both ends. */
+static CUresult copy_elsewhere(const struct copy *copy, CUcontext context)
+{
+    CUcontext own, popped;
+    bool pushed = (uintptr_t)copy->stream > (uintptr_t)CU_STREAM_PER_THREAD &&
+                  VP_REAL(cuStreamGetCtx)(copy->stream, &own) == CUDA_SUCCESS &&
+                  VP_REAL(cuCtxPushCurrent_v2)(own) == CUDA_SUCCESS;
+    CUresult res = queue_elsewhere(copy, context);
+
+    if (pushed)
+        VP_REAL(cuCtxPopCurrent_v2)(&popped);
+    return res;
+}
+
+/* An end that may be anywhere keeps its kind, with the other end's context. */
 static CUresult copy_between(struct copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src)
 {
     CUDA_MEMCPY3D_PEER *p = &copy->p;
@@ -89,15 +104,15 @@ static CUresult copy_between(struct copy *copy, const struct vp_copy_end *dst, c
     __typeof__(&cuMemcpy3DPeer) area = per_thread ? VP_REAL(cuMemcpy3DPeer_ptds) : VP_REAL(cuMemcpy3DPeer);
 
     vp_api_copied_between();
-    if (is_range(p) && dst->ptr && src->ptr)
+    if (is_range(p) && dst->ptr && src->ptr && !dst->anywhere && !src->anywhere)
         return copy->sync ? range(dst->ptr, dst->context, src->ptr, src->context, p->WidthInBytes)
                           : VP_REAL(cuMemcpyPeerAsync)(dst->ptr, dst->context, src->ptr, src->context,
                                                        p->WidthInBytes, copy->stream);
-    p->dstContext = dst->context;
-    p->srcContext = src->context;
-    if (dst->ptr)
+    p->dstContext = dst->anywhere ? src->context : dst->context;
+    p->srcContext = src->anywhere ? dst->context : src->context;
+    if (dst->ptr && !dst->anywhere)
         p->dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    if (src->ptr)
+    if (src->ptr && !src->anywhere)
         p->srcMemoryType = CU_MEMORYTYPE_DEVICE;
     return copy->sync ? area(p) : VP_REAL(cuMemcpy3DPeerAsync)(p, copy->stream);
 }
@@ -131,8 +146,9 @@ static bool translated(struct copy *copy, CUresult *res)
 
     if (vp_door_enter() && p->WidthInBytes && p->Height && p->Depth)
         way = vp_api_copy_way(copy->stream, &dst, &src);
+    /* A stream of ours must not join the capture; a copy that waits is refused there anyway. */
     if (way == VP_COPY_ELSEWHERE && captures(copy->stream))
-        way = VP_COPY_AS_IT_IS;
+        way = copy->sync ? VP_COPY_AS_IT_IS : VP_COPY_BETWEEN;
     if (way == VP_COPY_BETWEEN)
         *res = copy_between(copy, &dst, &src);
     else if (way == VP_COPY_ELSEWHERE)

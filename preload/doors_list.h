@@ -196,6 +196,7 @@
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx)                                                                \
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)                                              \
     X(cuStreamIsCapturing, cuStreamIsCapturing)                                                            \
+    X(cuStreamGetCtx, cuStreamGetCtx)                                                                      \
     X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2)                                                            \
     X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2)                                                              \
     X(cuEventCreate, cuEventCreate)                                                                        \

@@ -103,17 +103,48 @@ static void find_context(struct vp_copy_end *end, struct owner owner) {
         vp_state.drv.cuCtxGetCurrent(&end->context);
 }
 
-/* The device that a stream is of. A capturing stream does not tell; it is mostly one of the current context. */
-static CUdevice device_of(CUstream stream) {
-    CUcontext handle = NULL;
-    const struct vp_context *ctx = NULL;
+static uint64_t bit_of(CUdevice dev) {
+    return dev >= 0 && dev < VP_DEVICES ? UINT64_C(1) << dev : 0;
+}
+
+/* Those that an end of ours and the current context are of. */
+static uint64_t devices_near(struct owner to, struct owner from) {
     CUdevice dev = -1;
-    if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD && !vp_line_captures(&vp_state.lines, stream) &&
-        !vp_state.drv.cuStreamGetCtx(stream, &handle))
-        ctx = vp_context_get(&vp_state.lines, handle);
-    if (ctx)
-        return ctx->device;
-    return vp_state.drv.cuCtxGetDevice(&dev) || dev >= VP_DEVICES ? -1 : dev;
+    return (vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev)) | (to.pool ? bit_of(to.pool->device) : 0) |
+           (from.pool ? bit_of(from.pool->device) : 0);
+}
+
+/*
+ * The devices, as bits, that a stream may be of. A capturing stream is not asked. That which began the capture is known; one that has joined it is taken to be
+ * of any device concerned.
+ */
+static uint64_t devices_of(CUstream stream, struct owner to, struct owner from) {
+    CUcontext handle = NULL;
+    CUdevice dev = -1;
+    if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD) {
+        const struct vp_line *line = NULL;
+        const struct vp_context *ctx = NULL;
+        if (vp_line_captures(&vp_state.lines, stream)) {
+            uint64_t devices = devices_near(to, from);
+            vp_list_each(line, &vp_state.lines.capturing, capturing) {
+                if (line->stream == stream && !line->per_thread)
+                    return bit_of(line->context->device);
+                devices |= bit_of(line->context->device);
+            }
+            return devices;
+        }
+        if (!vp_state.drv.cuStreamGetCtx(stream, &handle) && (ctx = vp_context_get(&vp_state.lines, handle)))
+            return bit_of(ctx->device);
+    }
+    return vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev);
+}
+
+static bool reached_by_all(struct owner to, struct owner from, uint64_t devices) {
+    bool all = true;
+    for (CUdevice dev = 0; dev < VP_DEVICES; dev++)
+        if (devices & bit_of(dev))
+            all = reached(to, dev) && reached(from, dev) && all;
+    return all;
 }
 
 enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src) {
@@ -121,8 +152,7 @@ enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struc
     if (!vp_enter())
         return way;
     const struct owner to = owner_of(dst), from = owner_of(src);
-    CUdevice dev = to.pool || to.import || from.pool || from.import ? device_of(stream) : -1;
-    if (dev >= 0 && !(reached(to, dev) && reached(from, dev))) {
+    if ((to.pool || to.import || from.pool || from.import) && !reached_by_all(to, from, devices_of(stream, to, from))) {
         find_context(dst, to);
         find_context(src, from);
         if (dst->context && src->context)

@@ -28,7 +28,7 @@ static CUdeviceptr memory(const char *where, int value)
 int main(int argc, char **argv)
 {
     const char how = argc > 5 ? *argv[5] : 0;
-    const unsigned long (*violations)(void) = sym("vp_sim_violations");
+    unsigned long (*const violations)(void) = sym("vp_sim_violations");
     unsigned char found[2] = {0};
     CUdeviceptr dst, src;
     CUstream s, first;

@@ -438,7 +438,6 @@ CASES = [
     ("21 a program without CUDA", says("dflt", r"cuMemAlloc_v2\) no, .*ByVersion\) no", r"cudaMalloc -> 500")),
     ("21 contexts that come and go", modest("ctxs 8000", most=0.05)),
     ("22 another device that is busy", same("other_busy", "devices=2")),
-    ("23 memory beside a capture of a blocking stream", same("blocking_capture")),
     ("23 memory beside a capture on another device", same("blocking_capture 1", "devices=2")),
     ("24 a copy captured on a stream of a device that is not current", same("copies 1 0 1 0 c", "devices=2")),
     ("24 a copy on such a stream that joined a capture", same("copies 1 0 1 0 j", "devices=2")),
