@@ -3,11 +3,12 @@ import os
 import statistics
 
 from bench import Probe, one_of, worked
+from calls import settings
 from rows import Row, workloads
 from sidebyside import run_side_by_side
 from table import MIB, Goal
 
-TURNS = 8
+TURNS = 6
 WORSE = 1.05
 GROUPS = ("pair", "streams", "inturn", "live64k", "handover", "threads")
 
@@ -28,7 +29,7 @@ def ratio_goal(what, ratio, text):
 def calls(other, program, api, group):
     def measure(bench):
         ours, theirs = both(bench, other, lambda env: bench.device.run([bench.program(program), group],
-                                                                       env=bench.runtime | env))
+                                                                       env=bench.runtime | settings(group) | env))
         if group == "threads":  # rates
             ours, theirs = one_of(ours, statistics.median), one_of(theirs, statistics.median)
             ratios = {name: theirs[name] / ours[name] for name in ours}

@@ -28,7 +28,16 @@ def listed(cases):
 # ---- in process
 
 # Cases that one process may run one after the other; the others need a pool that nobody has used before.
-TOGETHER = ("pair", "streams", "inturn")
+TOGETHER = ("pair", "streams")
+
+
+# What goes from stream to stream behind an event: by default no stream waits for another's frees.
+EARLY = {"VPOOL_WAIT": "early"}
+HANDED_ON = ("inturn", "handover")
+
+
+def settings(group):
+    return EARLY if group in HANDED_ON else {}
 
 
 def company(group):
@@ -37,7 +46,7 @@ def company(group):
 
 def in_process(bench, group):
     return bench.once(("in process", *company(group)), lambda: over_turns(
-        [worked(bench.simulate("bench_doors", *company(group))).result for _ in range(TURNS)], group))
+        [worked(bench.simulate("bench_doors", *company(group), env=settings(group))).result for _ in range(TURNS)], group))
 
 
 def over_turns(results, group):
@@ -194,7 +203,8 @@ def bare_and_vpool(bench, program, group):
         results = {False: [], True: []}
         for turn in range(TURNS):
             for preload in (False, True) if turn % 2 == 0 else (True, False):
-                run = bench.device.run([bench.program(program), *company(group)], preload=preload, env=bench.runtime)
+                run = bench.device.run([bench.program(program), *company(group)], preload=preload,
+                                       env=bench.runtime | settings(group))
                 results[preload].append(worked(run).result)
         return over_turns(results[False], group), over_turns(results[True], group)
     return bench.once((program, *company(group)), measure)
@@ -257,8 +267,8 @@ def with_kernel(bench):
 
 def probes():
     same, several = "pair, same size and stream", "the same, 4 streams in use"
-    in_turn = "pair, each on the next of 4 streams"
-    crowd, hand_over = "pair at 64k live blocks of random sizes", "hand-over between streams"
+    in_turn = "pair, each on the next of 4 streams, VPOOL_WAIT=early"
+    crowd, hand_over = "pair at 64k live blocks of random sizes", "hand-over between streams, VPOOL_WAIT=early"
     return [
         simulated_pair(same, "pair", 150),
         simulated_pair(several, "streams", 350),
