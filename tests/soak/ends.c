@@ -1,7 +1,8 @@
 /*
- * What ends in the middle of its work, beside all that goes on elsewhere: contexts of all kinds, with a capture in them and with frees that
- * nothing has waited for; threads with streams of their own, which may capture, and which may be cancelled; and streams that wait
- * for the program, which goes on allocating meanwhile.
+ * What ends in the middle of its work, beside all that goes on elsewhere: contexts of all kinds, with a
+ * capture in them and with frees that nothing has waited for; threads with streams of their own, which may
+ * capture, and which may be cancelled; and streams that wait for the program, which goes on allocating
+ * meanwhile.
  */
 #include "soak.h"
 
@@ -88,6 +89,10 @@ void episode_ending(struct worker *w)
     cuDriverGetVersion(&version);
     if (g.how == GREEN && (version < 12050 || CUDA_VERSION < 12050))
         g.how = DETACHED;
+    /* Only by asking for it does the door find out whether it was the last reference: the simulated driver
+     * has that for a violation. */
+    if (g.how == DETACHED && !doors_direct)
+        g.how = DESTROYED;
     guest_begin(w, &g);
     if (soak_random(w, 2)) {
         MUST(w, NULL, door_begin_capture(g.stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -114,7 +119,7 @@ struct visitor {
     struct worker *host;
     int device;
     bool captures;
-    uint32_t frees;     /* which blocks, by bit */
+    uint32_t frees; /* which blocks, by bit */
     struct block block[OWN];
     CUresult result[OWN];
     size_t count;
@@ -197,7 +202,8 @@ static void inherit(struct worker *w, struct visitor *v)
 
 void episode_thread(struct worker *w)
 {
-    struct visitor v = {.host = w, .device = (int)soak_random(w, (uint32_t)soak.devices), .frees = soak_random(w, 16)};
+    struct visitor v = {
+        .host = w, .device = (int)soak_random(w, (uint32_t)soak.devices), .frees = soak_random(w, 16)};
     pthread_t thread;
     if (w->count + OWN > BLOCKS_MOST)
         return;
@@ -205,7 +211,8 @@ void episode_thread(struct worker *w)
     v.captures = soak_random(w, 3) == 0 && pthread_rwlock_trywrlock(&soak.legacy) == 0;
     v.count = 1 + soak_random(w, OWN);
     for (size_t i = 0; i < v.count; i++)
-        v.block[i] = (struct block){.size = soak.granularity + soak_random(w, 1 << 20), .device = v.device, .served = true};
+        v.block[i] = (struct block){
+            .size = soak.granularity + soak_random(w, 1 << 20), .device = v.device, .served = true};
     if (pthread_create(&thread, NULL, visitor_run, &v))
         soak_fail(w, NULL, "no thread");
     if (soak_random(w, 2)) {
@@ -227,8 +234,9 @@ static void wait_at_gate(void *open)
 }
 
 /*
- * A host function waits for what this thread does later, which is to allocate on other streams: they may have to take what others have freed behind the
- * function. Nothing of it may wait for long, if the device is not full. No call of the driver's own that waits for the device: it would wait for ever.
+ * A host function waits for what this thread does later, which is to allocate on other streams: they may have
+ * to take what others have freed behind the function. Nothing of it may wait for long, if the device is not
+ * full. No call of the driver's own that waits for the device: it would wait for ever.
  */
 void episode_gate(struct worker *w)
 {
@@ -266,7 +274,8 @@ void episode_gate(struct worker *w)
     }
     atomic_store(&open, true);
     if (end.tv_sec - begin.tv_sec > 20)
-        soak_fail(w, NULL, "allocations beside a stream that waits took %ld s", (long)(end.tv_sec - begin.tv_sec));
+        soak_fail(w, NULL, "allocations beside a stream that waits took %ld s",
+                  (long)(end.tv_sec - begin.tv_sec));
     for (int i = 0; i < OWN && taken[i]; i++)
         MUST(w, NULL, door_free_async(taken[i], free_stream));
     /* `open` is this function's. */
