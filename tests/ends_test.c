@@ -51,6 +51,25 @@ Test(ends, a_capture_ends_with_its_context)
     door_close();
 }
 
+/* Before we hear that it has ended, another stream has the handle of the one that captured: it is that one which is destroyed. */
+Test(ends, a_capturing_streams_handle_is_given_out_again)
+{
+    CUcontext primary = door_open(SIM), made = door_context(0);
+    CUstream captures_there = door_stream(CU_STREAM_NON_BLOCKING), s;
+    cu_ok(door_capture_begin(captures_there, CU_STREAM_CAPTURE_MODE_RELAXED));
+    vp_api_context_destroying(made);
+    cu_ok(cuCtxDestroy(made));
+    cu_ok(cuCtxSetCurrent(primary));
+    cr_assert_eq(s = door_stream(CU_STREAM_NON_BLOCKING), captures_there);
+    cu_ok(door_free_async(door_take(2 * MiB, s), s));
+    door_stream_destroy(s);
+    vp_api_context_destroyed(made, true);
+    nothing_is_held_up();
+    cr_assert_eq(vp_sim_violations(), 0);
+    cr_assert_eq(captures(), 0);
+    door_close();
+}
+
 static void *capture_own_stream(void *context)
 {
     cu_ok(cuCtxSetCurrent(context));

@@ -371,7 +371,7 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
 struct vp_line *vp_line_capturing(const struct vp_lines *ls, CUstream stream) {
     struct vp_line *line;
     vp_list_each(line, &ls->capturing, capturing)
-        if (line->stream == stream && !line->per_thread)
+        if (line->stream == stream && !line->per_thread && !line->context->ending)
             return line;
     return NULL;
 }

@@ -189,7 +189,7 @@ void vp_line_host_func(struct vp_lines *ls, struct vp_line *line);
  * context barriers need it, and others while captures forbid these.
  */
 void vp_line_capture(struct vp_lines *ls, struct vp_line *line, bool begins);
-/* The line of a stream that captures as far as we know, or NULL. Of a thread's own it is not to be asked. */
+/* The line of a stream that captures as far as we know, or NULL. Of a thread's own it is not to be asked. A stream of a context that is ending may have given its handle to another. */
 struct vp_line *vp_line_capturing(const struct vp_lines *ls, CUstream stream);
 /* Before cuStreamDestroy: gives open points their event. */
 void vp_line_destroying(struct vp_lines *ls, struct vp_line *line);

@@ -1,6 +1,7 @@
 /*
- * What ends, and when: contexts of all kinds by all calls, with captures in them and work left behind; threads with their
- * own streams; primary contexts that are reset; and any of this, and more, while a call of the library waits.
+ * What ends, and when: contexts of all kinds by all calls, with captures in them and work left behind;
+ * threads with their own streams; primary contexts that are reset; and any of this, and more, while a call of
+ * the library waits.
  */
 #include "api/api_private.h"
 #include "base/clock.h"
@@ -102,18 +103,20 @@ static void end_ending(struct ending *e)
 }
 
 /*
- * A context that ends as it is: a stream captures, blocks have been freed behind work that has not run, and synchronous ones have not been
- * freed at all. The driver lets the work run first.
+ * A context that ends as it is: a stream captures, blocks have been freed behind work that has not run, and
+ * synchronous ones have not been freed at all. The driver lets the work run first.
  */
 void context_ends(void)
 {
     unsigned how = fuzz_byte(&run.in), blocks = 1 + how / 8 % 4;
     struct ending e = {.kind = (int)(how % 4), .device = (int)(how / 4 % 2 % (unsigned)world.devices)};
-    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_GLOBAL};
+    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_RELAXED,
+                                                CU_STREAM_CAPTURE_MODE_GLOBAL};
     /* Whoever finds out has to ask for what is no more. */
     if (e.kind == UNSEEN && !world.unseen)
         e.kind = MADE;
-    if (run.capturing || run.count + blocks > BLOCKS || (e.kind == GREEN && (world.old_driver || CUDA_VERSION < 12050)))
+    if (run.capturing || run.count + blocks > BLOCKS ||
+        (e.kind == GREEN && (world.old_driver || CUDA_VERSION < 12050)))
         return;
     let_all_go();
     begin_ending(&e);
@@ -122,7 +125,8 @@ void context_ends(void)
     for (unsigned i = 0; i < blocks; i++) {
         unsigned what = fuzz_byte(&run.in);
         struct block b = {.size = any_size(), .device = e.device, .sync = what & 1 && e.kind != UNSEEN};
-        CUresult res = b.sync ? door_alloc(&b.at, b.size) : door_alloc_async(&b.at, b.size, NULL, e.stream[0]);
+        CUresult res =
+            b.sync ? door_alloc(&b.at, b.size) : door_alloc_async(&b.at, b.size, NULL, e.stream[0]);
         run.pool_operations++;
         if (res == CUDA_ERROR_OUT_OF_MEMORY)
             continue;
@@ -143,7 +147,7 @@ void context_ends(void)
 /* ---- threads ---- */
 
 struct visitor {
-    int device, to;     /* whose stream goes on with what is left */
+    int device, to; /* whose stream goes on with what is left */
     unsigned how;
     struct block left[4];
     size_t count, operations;
@@ -185,7 +189,8 @@ static void *visit(void *arg)
     return NULL;
 }
 
-/* A thread's own stream ends with it, busy or capturing; what it has allocated is another stream's to free. */
+/* A thread's own stream ends with it, busy or capturing; what it has allocated is another stream's to free.
+ */
 void thread_ends(void)
 {
     pthread_t thread;
@@ -207,12 +212,20 @@ void thread_ends(void)
 
 /* ---- resets ---- */
 
+/* Who ends a context waits for those who wait in it: here that is this same thread. */
+static bool waited_in(int device)
+{
+    const struct vp_context *ctx;
+    vp_list_each(ctx, &vp_state.lines.contexts, link) if (ctx->device == device && ctx->waiters) return true;
+    return false;
+}
+
 /* A device's primary context ends with all that is synchronous, whatever captures there; and begins again. */
 void reset(void)
 {
     unsigned how = fuzz_byte(&run.in);
     int device = (int)(how % (unsigned)world.devices), first = device * STREAMS_EACH;
-    if (run.peers || world.small_are_native || (how & 6) || world.no_holds)
+    if (run.peers || world.small_are_native || (how & 6) || world.no_holds || waited_in(device))
         return;
     let_all_go();
     run_dry();
@@ -261,9 +274,10 @@ static unsigned next_random(void)
 /* Another thread's turn. */
 static void meanwhile(void)
 {
-    static void (*const operations[])(void) = {renew_stream, renew_stream,  capture,     context,  context_ends, thread_ends, reset,
-                                               free_async,   free_last,     free_sync,   let_go,   let_go,       hold,        memory_pool,
-                                               alloc_async,  begin_capture, context_ends};
+    static void (*const operations[])(void) = {
+        renew_stream, renew_stream, capture,     context,       context_ends, thread_ends,
+        reset,        free_async,   free_last,   free_sync,     let_go,       let_go,
+        hold,         memory_pool,  alloc_async, begin_capture, context_ends};
     uint8_t bytes[24];
     CUcontext current;
     if (!waiting.open || !run.meanwhile || run.count > BLOCKS - 16)

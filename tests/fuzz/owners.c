@@ -235,11 +235,13 @@ static void one_end(CUdeviceptr at, size_t bytes, const char *what)
         const struct place *place = vp_map_get(&all.places, at / all.granularity);
         if (!place || !place->chunk)
             return;
-        size_t from = at - place->at, left = place->chunk->size - from, some = left < end - at ? left : end - at;
+        size_t from = at - place->at, left = place->chunk->size - from,
+               some = left < end - at ? left : end - at;
         for (const struct piece *p = place->chunk->active; p; p = p->next)
-            if (p->from < from + some && from < p->to && (at < p->owner->at || at + some > p->owner->at + p->owner->size))
-                fuzz_fail("a copy %s %zu bytes at %#llx, which the block [%#llx, +%zu) has by now", what, bytes, at,
-                          p->owner->at, p->owner->size);
+            if (p->from < from + some && from < p->to &&
+                (at < p->owner->at || at + some > p->owner->at + p->owner->size))
+                fuzz_fail("a copy %s %zu bytes at %#llx, which the block [%#llx, +%zu) has by now", what,
+                          bytes, at, p->owner->at, p->owner->size);
         at += some;
     }
 }

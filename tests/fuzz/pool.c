@@ -1,8 +1,9 @@
 /*
- * A program's calls, made of an input's bytes: allocations and frees of both kinds on streams of all kinds, work on
- * the blocks, blocks handed from stream to stream, copies between devices, memory pools, and driver calls that fail; and
- * what streams.c and ends.c do. The driver runs what is queued late and in any order that the rules allow, without data; owners.c sees to it that no
- * byte has two owners, and the pool's invariants are proved now and then.
+ * A program's calls, made of an input's bytes: allocations and frees of both kinds on streams of all kinds,
+ * work on the blocks, blocks handed from stream to stream, copies between devices, memory pools, and driver
+ * calls that fail; and what streams.c and ends.c do. The driver runs what is queued late and in any order
+ * that the rules allow, without data; owners.c sees to it that no byte has two owners, and the pool's
+ * invariants are proved now and then.
  */
 #include "api/api_private.h"
 #include "api/dump.h"
@@ -92,11 +93,13 @@ static void allocate(bool sync)
     waits_end();
     armed = disarm(armed);
     run.pool_operations++;
-    /* All that is queued can run: to wait for long is to wait for nothing. And whatever is held, no call is held up for ever. */
+    /* All that is queued can run: to wait for long is to wait for nothing. And whatever is held, no call is
+     * held up for ever. */
     uint64_t took = vp_clock_ns() - run.meanwhile_ns - began;
     if (took > (others ? HELD_NS : LONG_NS) && (others || (res && !armed)))
         fuzz_fail("an allocation waited for %.1f s in vain", (double)took / 1e9);
-    if (world.never_waits && !armed && streams_waited() != waited && vp_sim_used(b.device) + size < world.capacity / 4)
+    if (world.never_waits && !armed && streams_waited() != waited &&
+        vp_sim_used(b.device) + size < world.capacity / 4)
         fuzz_fail("a stream was made to wait");
     /* What named a stream or a pool that ended meanwhile may fail in any way. */
     bool ended = lives != run.streams[stream].lives || (pool && pool != run.pool[b.device]);
@@ -204,7 +207,9 @@ static void copy(void)
     bool good = usable(stream);
     for (int i = 0; i < 2; i++) {
         struct block *b = end[i];
-        own[i] = !b->sync ? b->home : reaches(b, stream) ? stream : b->device * STREAMS_EACH + (int)(how / 16 % STREAMS_EACH);
+        own[i] = !b->sync             ? b->home
+                 : reaches(b, stream) ? stream
+                                      : b->device * STREAMS_EACH + (int)(how / 16 % STREAMS_EACH);
         good &= usable(own[i]);
         for (int k = 0; k < STREAMS; k++)
             good &= !(b->used >> k & 1) || usable(k);
@@ -419,7 +424,8 @@ static void peers(void)
         return;
     if (!world.can_peer) {
         make_current(0);
-        must(door_enable_peer(world.context[1]) != CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "an access that cannot be");
+        must(door_enable_peer(world.context[1]) != CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+             "an access that cannot be");
         return;
     }
     for (int d = 0; d < 2; d++) {

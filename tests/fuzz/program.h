@@ -1,4 +1,5 @@
-/* The program that an input is made into: what its parts share. The operations read their arguments from run.in. */
+/* The program that an input is made into: what its parts share. The operations read their arguments from
+ * run.in. */
 #ifndef FUZZ_PROGRAM_H
 #define FUZZ_PROGRAM_H
 
@@ -13,9 +14,9 @@ struct stream {
     int device;
     bool plain; /* may be destroyed */
     bool blocking, capturing;
-    bool held;         /* something outside keeps it from getting on */
-    uint32_t behind;   /* held streams that its work waits for, by bit: the program's own doing */
-    unsigned lives;    /* grows when another stream takes its place */
+    bool held;       /* something outside keeps it from getting on */
+    uint32_t behind; /* held streams that its work waits for, by bit: the program's own doing */
+    unsigned lives;  /* grows when another stream takes its place */
 };
 
 struct block {
@@ -45,9 +46,9 @@ struct run {
     uint64_t pool_operations;
     unsigned held;                 /* streams */
     uint32_t left_behind[DEVICES]; /* held streams that work of streams waits for which are gone */
-    unsigned meanwhile;            /* so many pauses in the library's waits see the program go on in other threads */
-    uint64_t meanwhile_ns;         /* that took so long */
-    uint64_t waited_before;        /* waits that streams had been made to do when the first was held */
+    unsigned meanwhile;     /* so many pauses in the library's waits see the program go on in other threads */
+    uint64_t meanwhile_ns;  /* that took so long */
+    uint64_t waited_before; /* waits that streams had been made to do when the first was held */
 };
 
 extern struct run run;

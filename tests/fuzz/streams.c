@@ -1,7 +1,7 @@
 /*
- * The streams of the program: they come and go, wait for each other, capture; and something outside may keep one from
- * getting on, which the library is told of (a host function) or not (a kernel that spins). Whoever does not wait for such a stream
- * by the program's own doing must get on all the same.
+ * The streams of the program: they come and go, wait for each other, capture; and something outside may keep
+ * one from getting on, which the library is told of (a host function) or not (a kernel that spins). Whoever
+ * does not wait for such a stream by the program's own doing must get on all the same.
  */
 #include "api/api_private.h"
 #include "program.h"
@@ -53,7 +53,8 @@ int any_stream(void)
 void make_stream(int number)
 {
     struct stream *s = &run.streams[number];
-    *s = (struct stream){.device = number / STREAMS_EACH, .plain = true, .blocking = number % 3 == 0, .lives = s->lives + 1};
+    *s = (struct stream){
+        .device = number / STREAMS_EACH, .plain = true, .blocking = number % 3 == 0, .lives = s->lives + 1};
     make_current(s->device);
     MUST(door_stream_create(&s->handle, s->blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
 }
@@ -64,9 +65,10 @@ void open_streams(void)
         if (i % STREAMS_EACH > 1)
             make_stream(i);
         else
-            run.streams[i] = (struct stream){.handle = i % STREAMS_EACH ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY,
-                                             .device = i / STREAMS_EACH,
-                                             .blocking = true};
+            run.streams[i] =
+                (struct stream){.handle = i % STREAMS_EACH ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY,
+                                .device = i / STREAMS_EACH,
+                                .blocking = true};
 }
 
 void wait_for(int from, int to)
@@ -130,12 +132,14 @@ void run_dry(void)
 /* Streams that the program has not put behind a held one are through with everything. */
 static void check_others(void)
 {
-    /* On old drivers events on the legacy stream stand for barriers; and a stream may have been made to wait where the rules let it. */
+    /* On old drivers events on the legacy stream stand for barriers; and a stream may have been made to wait
+     * where the rules let it. */
     if (!run.held || run.capturing || world.old_driver || streams_waited() != run.waited_before)
         return;
     run_dry();
     for (int i = 0; i < world.devices * STREAMS_EACH; i++)
-        if (!run.streams[i].behind && i % STREAMS_EACH && cuStreamQuery(enter(i)->handle) && !run.streams[i].behind) {
+        if (!run.streams[i].behind && i % STREAMS_EACH && cuStreamQuery(enter(i)->handle) &&
+            !run.streams[i].behind) {
             run_dry();
             if (cuStreamQuery(run.streams[i].handle))
                 fuzz_fail("stream %d hangs, which does not wait for one that is held", i);
@@ -262,8 +266,8 @@ void renew_stream(void)
 
 void begin_capture(void)
 {
-    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-                                                CU_STREAM_CAPTURE_MODE_GLOBAL};
+    static const CUstreamCaptureMode modes[] = {
+        CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL};
     int number = any_stream(), to = other_stream(number);
     unsigned mode = fuzz_byte(&run.in) % 3;
     size_t live = 0;

@@ -14,7 +14,7 @@ struct world {
     size_t limit;          /* bytes that the pool of a device may hold */
     bool captures;         /* there is so much memory that captures may keep some back */
     bool newer;            /* the input may name the younger kinds of operations */
-    bool unseen;           /* contexts end with nobody telling the library, and handles may be used that are no more */
+    bool unseen; /* contexts end with nobody telling the library, and handles may be used that are no more */
     bool can_peer;         /* devices may access each other's memory */
     bool no_holds;         /* the pool may leave memory to the driver, whose calls wait for what is held */
     bool old_driver;       /* no barriers over contexts: events on the legacy stream */
@@ -25,7 +25,8 @@ struct world {
 
 extern struct world world;
 
-/* What the rest of the program does while a call of the library waits on the host and has let its lock go; NULL: nothing. */
+/* What the rest of the program does while a call of the library waits on the host and has let its lock go;
+ * NULL: nothing. */
 extern void (*world_meanwhile)(void);
 
 /* The options of the library and of the driver come from the input. */

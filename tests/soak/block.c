@@ -86,8 +86,7 @@ void block_fill(struct worker *w, struct block *b)
         MUST(w, b, cuMemsetD8Async(b->ptr + 4 * words, (unsigned char)b->word, rest, b->home->handle));
 }
 
-/* Fails unless all bytes of the block's copy are as they should be. */
-static void compare(struct worker *w, const struct block *b, const void *copy)
+void block_compare(struct worker *w, const struct block *b, const void *copy)
 {
     const unsigned char *bytes = copy;
     const uint32_t *words = copy;
@@ -112,7 +111,7 @@ static bool arrived(struct worker *w, struct inspection *i, bool wait)
     if (res == CUDA_ERROR_NOT_READY)
         return false;
     MUST(w, &i->block, res);
-    compare(w, &i->block, w->ring + i->at);
+    block_compare(w, &i->block, w->ring + i->at);
     MUST(w, &i->block, cuEventDestroy(i->copied));
     stream_put(i->block.home);
     return true;
@@ -173,7 +172,7 @@ void block_inspect_now(struct worker *w, const struct block *b)
         abort();
     MUST(w, b, cuMemcpyDtoHAsync(copy, b->ptr, b->size, b->home->handle));
     MUST(w, b, cuStreamSynchronize(b->home->handle));
-    compare(w, b, copy);
+    block_compare(w, b, copy);
     free(copy);
 }
 

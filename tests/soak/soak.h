@@ -161,6 +161,8 @@ void block_move(struct worker *w, struct block *b, struct stream *to);
 void block_fill(struct worker *w, struct block *b);
 /* Queues the comparison with the block's word. */
 void block_inspect(struct worker *w, struct block *b);
+/* Fails unless all bytes of the block's copy are as they should be. */
+void block_compare(struct worker *w, const struct block *b, const void *copy);
 /* The same at once, for a stream whose context is about to end. */
 void block_inspect_now(struct worker *w, const struct block *b);
 /* A word that no block has had. */
@@ -183,6 +185,10 @@ bool block_reaches(const struct block *b, int device);
 void episode_capture(struct worker *w);
 void episode_context(struct worker *w);
 void episode_alone(struct worker *w);
+/* What ends in the middle, and what waits for the program (ends.c). */
+void episode_ending(struct worker *w);
+void episode_thread(struct worker *w);
+void episode_gate(struct worker *w);
 
 /* A worker's thread: runs part of its quota. */
 void *worker_run(void *worker);

@@ -308,6 +308,9 @@ static struct {
     {"repeat", repeat, 25, false},
     {"capture", episode_capture, 50, false},
     {"context", episode_context, 20, false},
+    {"ending", episode_ending, 20, false},
+    {"thread", episode_thread, 20, false},
+    {"gate", episode_gate, 10, false},
 };
 
 bool mix_without(const char *name)
