@@ -77,12 +77,13 @@ bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUre
     return r || import;
 }
 
-/* Memory that is open for copies alone is none that the program may touch. */
+/* CUDA says of cuMemAlloc's memory that every device may read and write it, peer access or not (seen on two H200s). What is stream-ordered is not the program's to touch while it is
+ * open for copies alone. */
 static bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
     const struct vp_context *ctx = vp_context_current(&vp_state.lines);
     if (!ctx || ctx->device == pool->device)
         return false;
-    *flags = vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    *flags = r->sync || vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
     return true;
 }
 
