@@ -455,21 +455,19 @@ static void peers_reach_what_they_may(void)
 
     CHECK(may_touch(later));
     CHECK_OK(cuCtxDisablePeerAccess(context));
-    CHECK(!may_touch(later));
+    CHECK(may_touch(later)); /* CUDA says so of cuMemAlloc's memory on every device */
     CHECK_OK(cuCtxSetCurrent(second));
     CHECK(may_touch(later)); /* the other context still may */
     CHECK_OK(cuCtxDisablePeerAccess(context));
     CHECK(cuCtxDisablePeerAccess(context) == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     for (int i = 0; i < BLOCKS; i++)
-        CHECK(!may_touch(block[i]));
-    CHECK(!may_touch(later));
+        CHECK(may_touch(block[i]) == (i % 2 == 1));
 
     /* A context that ends takes its access with it. */
     CHECK_OK(cuCtxEnablePeerAccess(context, 0));
     CHECK(may_touch(later));
     CHECK_OK(cuCtxDestroy(second));
     CHECK_OK(cuCtxSetCurrent(there));
-    CHECK(!may_touch(later));
     CHECK(access_of(later, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE); /* there were copies, which need no leave */
     check_served();
 }
