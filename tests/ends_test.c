@@ -462,6 +462,35 @@ Test(ends, a_thread_is_not_cancelled_under_the_lock)
     door_close();
 }
 
+UNWOUND static void *cancelled_in_a_call(void *context)
+{
+    CUdeviceptr ptr;
+    cuCtxSetCurrent(context);
+    pthread_cancel(pthread_self());
+    door_alloc(&ptr, 40 * MiB);
+    door_free(ptr);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* An allocation asks the system to be left alone only when it comes to a call that goes to the kernel. */
+Test(ends, a_thread_is_not_cancelled_in_a_driver_call)
+{
+    pthread_t thread;
+    void *how;
+    door_open(SIM);
+    CUcontext made = door_context(0);
+    cu_ok(door_free(door_malloc(MiB)));     /* what is done once, is done */
+    cr_assert(!pthread_create(&thread, NULL, cancelled_in_a_call, made) && !pthread_join(thread, &how));
+    cr_assert_eq(how, PTHREAD_CANCELED);
+    cr_assert(!pthread_mutex_trylock(&vp_state.lock), "it has taken the lock along");
+    pthread_mutex_unlock(&vp_state.lock);
+    cr_assert_eq(vp_state.pools[0]->stats.live_bytes, 0, "the call did not come to its end");
+    nothing_is_held_up();
+    door_context_destroy(made);
+    door_close();
+}
+
 UNWOUND static void *wait_for_memory(void *context)
 {
     CUdeviceptr ptr;

@@ -2,6 +2,7 @@
 #include "api/ipc.h"
 
 #include "api/dump.h"
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "pool/throttle.h"
 
@@ -26,33 +27,30 @@ static const uint64_t QUARANTINE_WAIT_NS = 100000000;
 
 __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/*
- * A thread that is cancelled while it holds the lock would hold it for ever. What is done under it may be a point of cancellation: a message, a nap, what the driver asks of the
- * system.
- */
-static __thread int cancel_state __attribute__((tls_model("initial-exec")));
-
-static void lock(void) {
-    int before;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    pthread_mutex_lock(&vp_state.lock);
-    cancel_state = before;
-    vp_inside = true;
-}
-
-bool vp_enter(void) {
+/* As vp_enter(), for calls that mostly come to no point of cancellation. */
+static inline bool enter_briefly(void) {
     if (__builtin_expect(!vp_process_is_marked(), false))
         vp_api_fork_child();
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_inside)
         return false;
-    lock();
-    if (vp_state.lines.lost)
+    vp_cancel_arm();
+    pthread_mutex_lock(&vp_state.lock);
+    vp_inside = true;
+    if (__builtin_expect(vp_state.lines.lost, false))
         vp_contexts_drop_lost();
     return true;
 }
 
-/* For a while: the thread still cannot be cancelled, and comes back by step_in(). */
+bool vp_enter(void) {
+    if (!enter_briefly())
+        return false;
+    vp_cancel_hold();
+    return true;
+}
+
+/* For a while: the thread cannot be cancelled meanwhile, and comes back by step_in(). */
 static void step_out(void) {
+    vp_cancel_hold();
     if (vp_state.page)
         vp_page_publish();
     vp_inside = false;
@@ -65,10 +63,12 @@ static void step_in(void) {
 }
 
 void vp_leave(void) {
-    int cancel = cancel_state;
-    step_out();
+    if (vp_state.page)
+        vp_page_publish();
+    vp_inside = false;
+    pthread_mutex_unlock(&vp_state.lock);
     vp_thread_left();
-    pthread_setcancelstate(cancel, NULL);
+    vp_cancel_release();
 }
 
 static void closing(void *user, struct vp_line *line) {
@@ -168,6 +168,7 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
         return NULL;
     const struct vp_options *o = vp_options();
     const struct vp_policy *policy = chosen_policy();
+    vp_cancel_hold();
     const struct vp_pool_config config = {
         .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check,
         .account = vp_mempool_account, .limit = vp_pressure_limit(dev),
@@ -244,6 +245,7 @@ static bool wait_event(struct vp_event *ev) {
 CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
     CUdevice current;
     CUcontext popped;
+    vp_cancel_hold();
     const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev ? vp_context_on(&vp_state.lines, dev) : NULL;
     bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
     CUresult res = vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
@@ -346,7 +348,7 @@ static bool answer(struct vp_pool *pool, int err, const struct vp_request *req, 
 
 bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
     bool served = false;
-    if (!out || !size || !vp_enter())
+    if (!out || !size || !enter_briefly())
         return false;
     vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
     bool native = vp_options()->ipc == VP_IPC_NATIVE;
@@ -410,7 +412,7 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
         *res = CUDA_SUCCESS;
         return true;
     }
-    if (!vp_enter())
+    if (!enter_briefly())
         return false;
     vp_state.doors |= 1u << (handle ? VP_PASSED_cuMemAllocFromPoolAsync : VP_PASSED_cuMemAllocAsync);
     if (!vp_line_get(&vp_state.lines, stream, &line) && vp_state_pool(line->context->device)) {
@@ -427,7 +429,10 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
             line->refs--;
             served = answer(pool, err, &req, r, out, res);
             vp_fast_know(stream, handle, line, mp->dead ? NULL : mp);
-            vp_mempool_account(mp, 0, false);
+            if (mp->dead)
+                vp_mempool_account(mp, 0, false);
+            else
+                mp->blocks--;
             id = line->id;
         }
     }
@@ -485,7 +490,7 @@ static int barrier_of_all(const struct vp_pool *pool, bool record, vp_cond *cond
 bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
     struct vp_pool *pool;
     struct vp_region *r;
-    if (!ptr || !vp_enter())
+    if (!ptr || !enter_briefly())
         return false;
     vp_state.doors |= 1u << VP_PASSED_cuMemFree;
     /* As in CUDA, no context need be current. */
@@ -528,7 +533,7 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
         *res = CUDA_SUCCESS;
         return true;
     }
-    if (!vp_enter())
+    if (!enter_briefly())
         return false;
     vp_state.doors |= 1u << VP_PASSED_cuMemFreeAsync;
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */

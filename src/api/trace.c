@@ -8,6 +8,7 @@
  */
 #include "api/api_private.h"
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/journal.h"
 #include "base/output.h"
@@ -130,6 +131,7 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
     char text[VP_JOURNAL_LINE], *at = text;
     if (!vp_state.recording || !vp_process_is_marked())
         return;
+    vp_cancel_hold();
     pthread_mutex_lock(&trace.lock);
     if (recording()) {
         *at++ = op;

@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include "base/cancel.h"
 #include "base/output.h"
 
 #include <errno.h>
@@ -56,6 +57,7 @@ void vp_log_block(const char *text)
     if (busy || !vp_log_shows(VP_LOG_WARN))
         return;
     busy = true;
+    vp_cancel_hold();
     int kept = errno;
     (void)vp_output_say(STDERR_FILENO, text, strlen(text));
     errno = kept;

@@ -399,7 +399,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         return 0;
     if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_kept_find(pool, req, waits), req, out, &err))
         return err;
-    if (vp_throttle_place_due(pool, req) && place_pending(pool, req))
+    if (req->zone == VP_ZONE_LARGE && vp_throttle_place_due(pool, req) && place_pending(pool, req))
         return -EAGAIN;
     if (reuse(pool, req, VP_USE_READY, out, &err))
         return err;

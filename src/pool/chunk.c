@@ -1,6 +1,7 @@
 /* Physical memory: the driver's calls, counted and timed, and undone when one of several fails. */
 #include "pool/pool_private.h"
 
+#include "base/cancel.h"
 #include "base/clock.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #define CALL(pool, field, call)                                                                                              \
     ({                                                                                                                       \
         uint64_t begin_ = vp_clock_ns();                                                                                     \
+        vp_cancel_hold();                                                                                                    \
         CUresult res_ = (call);                                                                                              \
         (pool)->stats.driver_ns += vp_clock_ns() - begin_;                                                                   \
         (pool)->stats.calls.field++;                                                                                         \
@@ -95,7 +97,7 @@ struct vp_mapping *vp_mapping_at(const struct vp_pool *pool, CUdeviceptr addr) {
 
 static void set_pages(struct vp_pool *pool, CUdeviceptr addr, size_t size, struct vp_mapping *m) {
     struct vp_page *page = vp_space_page(pool, vp_space_of(pool, addr), addr);
-    for (size_t i = 0; i < size / pool->granularity; i++)
+    for (size_t i = 0; i < size >> pool->granularity_shift; i++)
         page[i].mapping = m;
 }
 

@@ -1,6 +1,8 @@
 /* Contexts: when they begin, when they end, and how it shows when nobody tells. */
 #include "pool/line_private.h"
 
+#include "base/cancel.h"
+
 struct vp_line *vp_line_new(struct vp_lines *ls, struct vp_context *ctx, enum vp_line_kind kind, uint64_t id) {
     struct vp_line *line = vp_slab_alloc(&ls->line_slab);
     if (!line)
@@ -67,6 +69,7 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     if (ctx || !handle || (ctx = lives_on(ls, handle)))
         return ctx;
     CUdevice dev;
+    vp_cancel_hold();
     if (ls->drv->cuCtxPushCurrent_v2(handle))
         return NULL;
     CUresult res = ls->drv->cuCtxGetDevice(&dev);

@@ -84,7 +84,7 @@ void vp_index_add(struct vp_pool *pool, struct vp_index *index, struct vp_region
 void vp_index_remove(struct vp_region *r) {
     struct vp_index *index = r->index;
     r->index = NULL;
-    if (!--index->count)
+    if (!--index->count && index->line)
         vp_list_remove(&index->link);
     if (!binned(index, r->size)) {
         RB_REMOVE(vp_region_tree, &index->tree, r);

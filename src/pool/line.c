@@ -1,5 +1,6 @@
 #include "pool/line_private.h"
 
+#include "base/cancel.h"
 #include "base/clock.h"
 
 #include <errno.h>
@@ -73,6 +74,7 @@ static struct vp_event *event_take(struct vp_lines *ls, struct vp_context *ctx) 
         return NULL;
     vp_list_init(&ev->link);
     ev->context = ctx;
+    vp_cancel_hold();
     bool entered = vp_context_enter(ls, ctx);
     CUresult res = ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
     vp_context_leave(ls, entered);
@@ -343,6 +345,7 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     }
     CUcontext handle;
     unsigned flags = 0;
+    vp_cancel_hold();
     if (ls->drv->cuStreamGetCtx(stream, &handle))
         return -ENODEV;
     struct vp_context *ctx = vp_context_get(ls, handle);

@@ -60,8 +60,9 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     if (attribute(pool, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
         pool->prop.allocFlags.gpuDirectRDMACapable = 1;
     if (drv->cuMemGetAllocationGranularity(&pool->granularity, &pool->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
-        !pool->granularity)
+        !pool->granularity || pool->granularity & (pool->granularity - 1))
         return -EOPNOTSUPP;
+    pool->granularity_shift = (unsigned)__builtin_ctzl(pool->granularity);
     if (pool->config.handle < pool->granularity)
         pool->config.handle = pool->granularity;
     pool->config.handle -= pool->config.handle % pool->granularity;

@@ -225,7 +225,8 @@ struct vp_pool {
     const struct vp_policy *policy;
     struct vp_pool_config config;
     CUdevice device;
-    size_t granularity;
+    size_t granularity;         /* a power of two, 1 << granularity_shift */
+    unsigned granularity_shift;
     uint64_t recent_peak;       /* most bytes live since whoever reads it set it back */
     CUmemAllocationProp prop;
     /* Devices, one bit each, that every mapping is open to besides the own one. */

@@ -34,7 +34,7 @@ struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr) {
 }
 
 struct vp_page *vp_space_page(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr) {
-    return &space->pages[(addr - space->base) / pool->granularity];
+    return &space->pages[(addr - space->base) >> pool->granularity_shift];
 }
 
 struct vp_region *vp_region_next(const struct vp_region *r) {
@@ -49,7 +49,7 @@ struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_space *s = vp_space_of(pool, addr);
     if (!s)
         return NULL;
-    size_t page = (addr - s->base) / pool->granularity;
+    size_t page = (addr - s->base) >> pool->granularity_shift;
     struct vp_region *r = s->pages[page].first;
     if (!r || r->addr > addr)
         r = s->pages[vp_bits_at_most(&s->begins, page - 1)].first;
@@ -111,7 +111,7 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
         err = reserve_base(pool);
     if (err)
         return err;
-    size_t count = size / pool->granularity, pages = count * sizeof(struct vp_page);
+    size_t count = size >> pool->granularity_shift, pages = count * sizeof(struct vp_page);
     size_t table = vp_round_up(pages + vp_bits_bytes(count) + sizeof(struct vp_space), 4096);
     char *mem = mmap(NULL, table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mem == MAP_FAILED)

@@ -122,6 +122,9 @@ static void configure_once(void)
 
 CUresult sim_enter(struct sim_entry *entry, bool per_thread)
 {
+    /* What goes to the kernel may be a point of cancellation. */
+    if (entry->flags & SIM_VMM)
+        pthread_testcancel();
     pthread_mutex_lock(&sim.lock);
     configure_once();
     entry->calls++;

@@ -1,0 +1,4 @@
+/* What a thread knows of its being cancelled: see cancel.h. */
+#include "base/cancel.h"
+
+__thread struct vp_cancel vp_cancel __attribute__((tls_model("initial-exec"), visibility("hidden")));
