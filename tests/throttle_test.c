@@ -99,6 +99,32 @@ Test(throttle, waits_for_what_another_stream_has_freed)
     fx_close();
 }
 
+/* Idle memory that is moved there is missing where it was: while there is room for the lag, new memory is made. */
+Test(throttle, a_lag_gets_memory_of_its_own_before_idle_memory_is_moved)
+{
+    open_pool();
+    const size_t idle = 80 * MiB, wanted = 128 * MiB;
+    CUdeviceptr base = alloc(4 * BIG, 2), left = alloc(idle, 2), between = alloc(32 * MiB, 2), right = alloc(idle, 2);
+    CUdeviceptr pending = pending_block(wanted);
+    fx_free(left, 2);
+    fx_free(right, 2);
+    cu_ok(cuStreamSynchronize(fx.stream[2]));
+    const size_t held = fx.pool.stats.held_bytes;
+    const uint64_t moved = fx.pool.switches;
+    CUdeviceptr first = alloc(wanted, 2);
+    cr_assert_neq(first, pending);
+    cr_assert_eq(fx.pool.stats.held_bytes, held + wanted);
+    cr_assert_eq(fx.pool.switches, moved);
+    /* More than an eighth is not held for it. */
+    CUdeviceptr second = alloc(wanted, 2);
+    cr_assert_eq(fx.pool.stats.held_bytes, held + wanted);
+    cr_assert_gt(fx.pool.switches, moved);
+    CUdeviceptr blocks[] = {base, between, first, second};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        fx_free(blocks[i], 2);
+    fx_close();
+}
+
 /* Stream 2 could have another block of the same size at once; but the oldest place is what the next round will ask for again. */
 Test(throttle, waits_for_the_oldest_place_while_there_is_no_room)
 {

@@ -135,12 +135,22 @@ static void relax_cpu(void) {
 #endif
 }
 
+/* Each look asks the driver, under a lock of its own that launches take, too: not oftener than it helps. */
+static const uint64_t LOOK_EVERY_NS = 10000;
+
+static void spin_for(uint64_t ns) {
+    const uint64_t begin = vp_clock_ns();
+    sched_yield();
+    while (vp_clock_ns() - begin < ns)
+        relax_cpu();
+}
+
 static void pause_for(uint64_t waited_ns) {
     /* A barrier on an idle device is done within half a microsecond; a long kernel must not keep a core busy. */
-    if (waited_ns < 20000)
+    if (waited_ns < 5000)
         relax_cpu();
     else if (waited_ns < 1000000)
-        sched_yield();
+        spin_for(LOOK_EVERY_NS);
     else
         nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 }

@@ -272,6 +272,11 @@ static void break_one(struct vp_pool *pool, const struct candidate *c, size_t n)
         vp_chunk_give_back(pool, least->chunk);
 }
 
+/* Is there something free that fits, but is not ready yet? */
+static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
+    return vp_kept_find(pool, req, VP_USE_PENDING).region || vp_fit_find(pool, req, VP_USE_PENDING).region;
+}
+
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
     struct site site;
     int err = find_site(pool, req, use, &site);
@@ -284,11 +289,12 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     h.list = vp_pool_scratch(pool, list_bytes > chunk_bytes ? list_bytes : chunk_bytes);
     if (!h.list)
         return -ENOMEM;
-    if (want)
+    const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
+    if (want && !lags)
         harvest_all(pool, &h);
     sort(h.list, h.count);
     size_t bytes, old = choose(h.list, h.count, want, req->alone, &bytes), fresh = 0;
-    if (want && vp_throttle_due(pool, req, want - bytes))
+    if (want && !lags && vp_throttle_due(pool, req, want - bytes))
         return -EAGAIN;
     if (req->alone && bytes < want)
         break_one(pool, h.list + old, h.count - old);

@@ -27,6 +27,12 @@ bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t 
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req);
 
 /*
+ * What fits is pending: is so much new memory rather to be made than idle memory to be moved there? Moved, it is missing where it was, and a program that
+ * repeats itself moves it to and fro for as long as the GPU lags. So an eighth of what the program has alive is held for that before, and remaps are taken up
+ * only then.
+ */
+bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+/*
  * As vp_pool_alloc(), which returns -EAGAIN where one of these said so: waits then until some pending work is over, and tries again. The lock is let go
  * meanwhile. -EAGAIN is left for requests without a stream; -ENODEV: the stream or its context ended.
  */
