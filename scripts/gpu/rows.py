@@ -131,7 +131,7 @@ def memory_rows(work):
         rows.append(Row(name + ", vpool", argv, section="memory", preload=True, env=env or {}, like=name + ", bare",
                         **more))
 
-    both("memory pools to the letter", [os.path.join(build, "tests", "preload", "pool_answers")])
+    both("memory pools to the letter", [os.path.join(build, "tests", "process", "preload", "pool_answers")])
     torch = dict(context="torch", tolerance=1e-4)
     both("PyTorch's graphs", script("graphs.py", "step"), **torch)
     rows.append(Row("PyTorch's graphs, cudaMallocAsync", script("graphs.py", "step"), section="memory",

@@ -2,7 +2,7 @@
 #include "bench.h"
 #include "check.h"
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "sim.h"
 
 const char bench_api[] = "doors, simulated driver";

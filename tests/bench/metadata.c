@@ -14,7 +14,7 @@
 #include "bench.h"
 #include "check.h"
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "api/api.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef FUZZ_PROGRAM_H
 #define FUZZ_PROGRAM_H
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "owners.h"
 #include "world.h"
 

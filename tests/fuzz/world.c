@@ -1,6 +1,6 @@
 #include "world.h"
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "api/api_private.h"
 #include "owners.h"
 #include "pool/lane.h"

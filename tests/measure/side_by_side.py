@@ -9,7 +9,7 @@ import time
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, folder) for folder in ("../../scripts/measure", "../../scripts/gpu", "..")]
+sys.path[:0] = [os.path.join(HERE, folder) for folder in ("../../scripts/measure", "../../scripts/gpu", "../common")]
 
 import tap
 from rows import Row

@@ -6,7 +6,7 @@
 #ifndef RACE_H
 #define RACE_H
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "sim.h"
 
 /* Ends the program unless the condition holds. */

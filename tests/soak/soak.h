@@ -10,7 +10,7 @@
 #ifndef SOAK_H
 #define SOAK_H
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

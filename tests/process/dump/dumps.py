@@ -19,7 +19,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
 import tap
 
 VPOOL, GUEST, LIBRARY, SCHEMA = map(os.path.realpath, sys.argv[1:5])

@@ -21,13 +21,13 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
 import tap
 
 VPOOL = os.path.realpath(sys.argv[1])
 HERE = os.path.dirname(os.path.realpath(__file__))
-TRACES = os.path.join(HERE, "..", "traces")
-SCRIPTS = os.path.join(HERE, "..", "..", "scripts")
+TRACES = os.path.join(HERE, "../../traces")
+SCRIPTS = os.path.join(HERE, "../../../scripts")
 FSDP, GPT2, RMM = (os.path.join(TRACES, name) for name in ("fsdp.csv.gz", "gpt2-R-var.csv.gz", "rmm.csv"))
 DUMPS = [os.path.join(HERE, name) for name in ("oom.json", "run.json")]
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("VPOOL_")}

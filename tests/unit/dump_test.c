@@ -1,4 +1,4 @@
-/* Snapshots of the pool and what is made of them; the words and names of dumps. tests/dump has the dumps of programs. */
+/* Snapshots of the pool and what is made of them; the words and names of dumps. tests/process/dump has the dumps of programs. */
 #include "fixture.h"
 
 #include "api/api_private.h"

@@ -170,7 +170,7 @@ static void leads_the_surface_to_its_doors(void)
 #define SERVED(name, door, test) doors += found_in(#name, "libvpool");
 #define TRANSLATED(name, door, test) doors += found_in(#name, "libvpool");
 #define PASSED(name, door, test) passed += found_in(#name, "libcuda");
-#include "../../preload/surface.def"
+#include "../../../preload/surface.def"
     CHECK(doors > 30 && passed > 10);
 }
 

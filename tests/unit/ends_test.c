@@ -599,7 +599,7 @@ Test(ends, a_real_time_thread_lets_others_run)
 /* ---- doors that are left without a return ---- */
 
 /* It takes names of cuda.h back, which all above needs. */
-#include "../preload/doors.h"
+#include "../../preload/doors.h"
 
 _Thread_local unsigned vp_door_depth;
 _Thread_local const char *vp_door_outer;
