@@ -3,8 +3,8 @@ import json
 import os
 import statistics
 
-from bench import Failed, Probe, medians, one_of, worked
-from table import MIB, Goal
+from .probe import Failed, Probe, medians, one_of, worked
+from .table import MIB, Goal
 
 # A machine of several users slows down by half for seconds at a time: the more turns, the likelier that one of them is left alone.
 TURNS = 6

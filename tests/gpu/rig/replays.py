@@ -5,9 +5,9 @@ import json
 import os
 import tempfile
 
-from bench import Probe, output_of
-from build import ROOT
-from table import MIB, Goal, print_table
+from .probe import Probe, output_of
+from .build import ROOT
+from .table import MIB, Goal, print_table
 
 HANDLES = ["2M", "4M", "8M", "16M", "32M", "64M", "256M"]
 REPEAT = 3  # a program that repeats itself; its last repetition is what counts as late

@@ -9,13 +9,13 @@ import time
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, folder) for folder in ("../../scripts/measure", "../../scripts/gpu", "../common")]
+sys.path[:0] = [os.path.join(HERE, folder) for folder in ("..", "../../common")]
 
 import tap
-from rows import Row
-from runner import Run, Runner
-from sidebyside import run_side_by_side
-from workloads import speed_goal
+from rig.rows import Row
+from rig.runner import Run, Runner
+from rig.side_by_side import run_side_by_side
+from rig.workloads import speed_goal
 
 folder = sys.argv[1]
 os.makedirs(folder, exist_ok=True)

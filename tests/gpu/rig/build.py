@@ -7,8 +7,8 @@ import subprocess
 import sys
 import sysconfig
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
+PROGRAM_SOURCES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # tests/gpu
+ROOT = os.path.dirname(os.path.dirname(PROGRAM_SOURCES))
 
 # Program, source, how it gets the CUDA runtime, and which of CUDA's libraries it uses.
 PROGRAMS = [
@@ -80,8 +80,8 @@ def runtime_folder():
 
 
 def compile_one(into, architecture, name, source, runtime, *libraries):
-    program, source = os.path.join(into, name), os.path.join(HERE, source)
-    newest = max(os.path.getmtime(path) for path in glob.glob(HERE + "/*.cu*"))
+    program, source = os.path.join(into, name), os.path.join(PROGRAM_SOURCES, source)
+    newest = max(os.path.getmtime(path) for path in glob.glob(PROGRAM_SOURCES + "/*.cu*"))
     if os.path.exists(program) and os.path.getmtime(program) > newest:
         return
     argv = [nvcc(), "-O2", "-std=c++17", "-cudart", runtime, "-o", program, source]
@@ -123,7 +123,3 @@ def programs(into, architecture, names=None):
             except BuildError as problem:
                 problems[name] = str(problem)
     return problems
-
-
-if __name__ == "__main__":
-    sys.exit("run scripts/gpu-check or scripts/bench")

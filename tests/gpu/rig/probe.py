@@ -5,8 +5,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Callable
 
-from rows import contexts_of, empty_contexts
-from runner import FORGOTTEN, run_rows
+from .rows import contexts_of, empty_contexts
+from .runner import FORGOTTEN, run_rows
 
 NEEDS_GPU = "not measured here: needs a GPU"
 

@@ -5,7 +5,7 @@ import select
 import subprocess
 import time
 
-from runner import kill, say, tell
+from .runner import kill, say, tell
 
 READY = b"ready\n"
 

@@ -1,9 +1,9 @@
 """PyTorch programs under its own two allocators and under libvpool.so: speed, and memory as NVML sees it."""
-from bench import Probe
-from rows import Row, verdict, workload_rows, workloads
-from runner import run_rows
-from sidebyside import run_side_by_side
-from table import MIB, Goal
+from .probe import Probe
+from .rows import Row, verdict, workload_rows, workloads
+from .runner import run_rows
+from .side_by_side import run_side_by_side
+from .table import MIB, Goal
 
 SPEED, MEMORY = 0.995, 1.01
 BACKEND_STEPS = 4  # enough for its kernels to be loaded

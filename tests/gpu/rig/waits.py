@@ -1,11 +1,11 @@
 """What the bounded wait of the host saves, and costs: programs that gather and release layers on a second stream."""
 import os
 
-from bench import Probe, worked
-from rows import Row, python_example
-from runner import run_rows
-from sidebyside import run_side_by_side
-from table import MIB, Goal
+from .probe import Probe, worked
+from .rows import Row, python_example
+from .runner import run_rows
+from .side_by_side import run_side_by_side
+from .table import MIB, Goal
 
 MODES = ("early", "auto", "late")
 SAVED, SPEED, HELD_UP_US = 0.9, 0.99, 1000

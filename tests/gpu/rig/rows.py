@@ -4,8 +4,8 @@ import sys
 from dataclasses import dataclass, field
 from statistics import median
 
-from build import HERE, ROOT
-from table import Goal
+from .build import PROGRAM_SOURCES, ROOT
+from .table import Goal
 
 WARM_UP = 6  # training steps at the start that say nothing about speed
 
@@ -58,7 +58,7 @@ class Row:
 
 
 def script(name, *arguments):
-    return [sys.executable, os.path.join(HERE, name), *arguments]
+    return [sys.executable, os.path.join(PROGRAM_SOURCES, name), *arguments]
 
 
 def python_example(name, *arguments):
@@ -131,7 +131,7 @@ def memory_rows(work):
         rows.append(Row(name + ", vpool", argv, section="memory", preload=True, env=env or {}, like=name + ", bare",
                         **more))
 
-    both("memory pools to the letter", [os.path.join(build, "tests", "process", "preload", "pool_answers")])
+    both("memory pools to the letter", [os.path.join(build, "tests", "gpu", "pool_answers")])
     torch = dict(context="torch", tolerance=1e-4)
     both("PyTorch's graphs", script("graphs.py", "step"), **torch)
     rows.append(Row("PyTorch's graphs, cudaMallocAsync", script("graphs.py", "step"), section="memory",
@@ -224,8 +224,8 @@ def ipc_rows(work):
 
 def soak_rows(work, seconds):
     others = [os.path.join(work, "churn-static") + " 20000", os.path.join(work, "stress") + " --seconds 10",
-              f"{sys.executable} {os.path.join(HERE, 'cupy_arrays.py')}",
-              f"{sys.executable} {os.path.join(HERE, 'numba_vectors.py')}"]
+              " ".join(script("cupy_arrays.py")),
+              " ".join(script("numba_vectors.py"))]
     return [Row("soak, vpool", script("soak.py", "--seconds", str(seconds), *others), preload=True, context="torch",
                 section="soak", limit=seconds + 90)]
 

@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from device import Peak, idle_use
+from .device import Peak, idle_use
 
 SKIPPED = 77         # exit status of a program that cannot run on this machine, and says why in its result
 LOG_LIMIT = 200_000  # bytes of a program's output that go to the log

@@ -2,11 +2,11 @@
 import os
 import statistics
 
-from bench import Probe, one_of, worked
-from calls import settings
-from rows import Row, workloads
-from sidebyside import run_side_by_side
-from table import MIB, Goal
+from .probe import Probe, one_of, worked
+from .calls import settings
+from .rows import Row, workloads
+from .side_by_side import run_side_by_side
+from .table import MIB, Goal
 
 TURNS = 6
 WORSE = 1.05

@@ -1,0 +1,1 @@
+"""What scripts/gpu-check and scripts/bench have in common: building, running programs, and the tables of both."""
