@@ -45,7 +45,7 @@ static void racer(int index)
         return;
     }
     for (int i = 0; i < FORKS; i++) {
-        int status;
+        int status = -1;
         pid_t pid = fork();
         if (!pid)
             child(i);

@@ -1,6 +1,8 @@
-# What the scripts share. Sourced, with bash, from any folder; puts the caller at the top of the source tree.
+# What the commands of scripts/ share: messages, packages, and build folders. Sourced, with bash, from any folder.
+# SPDX-License-Identifier: Apache-2.0
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# The caller works at the top of the source tree.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 say()
 {
