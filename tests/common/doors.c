@@ -1,3 +1,4 @@
+/* The doors of all tests: see doors.h. */
 #include "doors.h"
 
 #include "api/api.h"
@@ -11,9 +12,10 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev
 CUresult CUDAAPI cuCtxDetach(CUcontext ctx);
 
 bool doors_direct = true, doors_pause = true;
+_Thread_local bool door_served;
 
 /* The simulated driver exports everything, whatever its version; a real one lacks what is younger than it. */
-static void *lookup(const char *name, void *ctx)
+void *doors_lookup(const char *name, void *unused)
 {
     int version = 0;
     cuDriverGetVersion(&version);
@@ -22,7 +24,7 @@ static void *lookup(const char *name, void *ctx)
 
 int doors_open(void)
 {
-    return doors_direct ? vp_api_open(lookup, NULL) : 0;
+    return doors_direct ? vp_api_open(doors_lookup, NULL) : 0;
 }
 
 /* Other threads may do anything between a call of the driver and the library's being told of it: here they
@@ -50,7 +52,8 @@ CUresult door_alloc(CUdeviceptr *ptr, size_t size)
 {
     struct vp_relief relief = {0};
     CUresult res;
-    if (doors_direct && vp_api_alloc(ptr, size, &res))
+    door_served = doors_direct && vp_api_alloc(ptr, size, &res);
+    if (door_served)
         return res;
     passed(VP_PASSED_cuMemAlloc);
     do
@@ -62,7 +65,8 @@ CUresult door_alloc(CUdeviceptr *ptr, size_t size)
 CUresult door_free(CUdeviceptr ptr)
 {
     CUresult res;
-    return doors_direct && vp_api_free(ptr, &res) ? res : cuMemFree(ptr);
+    door_served = doors_direct && vp_api_free(ptr, &res);
+    return door_served ? res : cuMemFree(ptr);
 }
 
 static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream)
@@ -74,7 +78,8 @@ CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUst
 {
     struct vp_relief relief = {0};
     CUresult res;
-    if (doors_direct && vp_api_alloc_async(ptr, size, pool, stream, &res))
+    door_served = doors_direct && vp_api_alloc_async(ptr, size, pool, stream, &res);
+    if (door_served)
         return res;
     passed(VP_PASSED_cuMemAllocAsync);
     do
@@ -128,7 +133,8 @@ CUresult door_other_give(struct door_other *other)
 CUresult door_free_async(CUdeviceptr ptr, CUstream stream)
 {
     CUresult res;
-    return doors_direct && vp_api_free_async(ptr, stream, &res) ? res : cuMemFreeAsync(ptr, stream);
+    door_served = doors_direct && vp_api_free_async(ptr, stream, &res);
+    return door_served ? res : cuMemFreeAsync(ptr, stream);
 }
 
 CUresult door_mem_info(size_t *free_bytes, size_t *total)
@@ -229,10 +235,13 @@ CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode)
 
 CUresult door_end_capture(CUstream stream, CUgraph *graph)
 {
-    CUresult res = cuStreamEndCapture(stream, graph);
+    CUgraph own = NULL;
+    CUresult res = cuStreamEndCapture(stream, graph ? graph : &own);
     gap();
     if (doors_direct)
         vp_api_capture_ended(stream);
+    if (own)
+        cuGraphDestroy(own);
     return res;
 }
 

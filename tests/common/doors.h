@@ -1,5 +1,5 @@
 /*
- * The doors as a program under libvpool.so meets them, without the preload library: each asks the library's
+ * The doors of all tests: the calls of CUDA as a program under libvpool.so meets them, without the preload library: each asks the library's
  * api layer first and then the driver, as preload/ does. With `doors_direct` false they are plain CUDA calls,
  * for a program that runs under LD_PRELOAD.
  *
@@ -13,12 +13,16 @@
 #include <stddef.h>
 
 extern bool doors_direct;
+/* Whether it was the library that answered this thread's last allocation or free, and not the driver. */
+extern _Thread_local bool door_served;
 /* Whether other threads get the chance, now and then, to run between a call of the driver and what tells the
  * library of it. */
 extern bool doors_pause;
 
 /* Opens the api layer on the linked driver; any number of times, by any thread. 0 or a negative errno. */
 int doors_open(void);
+/* The linked driver's functions by name, as vp_api_open() wants them: without what its version lacks. */
+void *doors_lookup(const char *name, void *unused);
 
 CUresult door_alloc(CUdeviceptr *ptr, size_t size);
 CUresult door_free(CUdeviceptr ptr);
@@ -53,6 +57,7 @@ CUresult door_stream_destroy(CUstream stream);
 CUresult door_stream_synchronize(CUstream stream);
 CUresult door_synchronize(void);
 CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode);
+/* `graph` NULL: it is destroyed at once. */
 CUresult door_end_capture(CUstream stream, CUgraph *graph);
 CUresult door_host_function(CUstream stream, CUhostFn function, void *arg);
 

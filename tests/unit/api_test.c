@@ -36,8 +36,8 @@ Test(api, zero_and_null_go_to_cuda)
     cr_assert(door_alloc(&ptr, 0) == CUDA_ERROR_INVALID_VALUE && !door_served);
     cr_assert(door_alloc(NULL, 512) == CUDA_ERROR_INVALID_VALUE && !door_served);
     CUresult plain = cuMemAllocAsync(&none, 0, s);
-    cr_assert(door_alloc_async(&none, 0, s) == plain && !door_served);
-    cr_assert(door_alloc_async(NULL, 512, s) == CUDA_ERROR_INVALID_VALUE && !door_served);
+    cr_assert(door_alloc_async(&none, 0, NULL, s) == plain && !door_served);
+    cr_assert(door_alloc_async(NULL, 512, NULL, s) == CUDA_ERROR_INVALID_VALUE && !door_served);
     cr_assert(door_free(0) == CUDA_SUCCESS && !door_served);
     cr_assert(door_free_async(0, s) == cuMemFreeAsync(0, s) && !door_served);
     cr_assert_eq(ptr, 1);
@@ -92,7 +92,7 @@ Test(api, without_a_context_cuda_answers)
     ours = door_malloc(MiB);
     cu_ok(cuCtxSetCurrent(NULL));
     cr_assert(door_alloc(&ptr, 512) == CUDA_ERROR_INVALID_CONTEXT && !door_served);
-    cr_assert(door_alloc_async(&ptr, 512, 0) == CUDA_ERROR_INVALID_CONTEXT && !door_served);
+    cr_assert(door_alloc_async(&ptr, 512, NULL, 0) == CUDA_ERROR_INVALID_CONTEXT && !door_served);
     cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, MiB);
     cr_assert(vp_pool_find(pool_of(0), ours));
     door_close();
@@ -112,7 +112,7 @@ Test(api, nothing_is_served_before_it_is_open)
 
 static void *lacking(const char *name, void *which)
 {
-    return strcmp(name, which) ? fx_lookup(name, NULL) : NULL;
+    return strcmp(name, which) ? doors_lookup(name, NULL) : NULL;
 }
 
 Test(api, a_driver_that_lacks_a_call_is_left_alone)
@@ -121,7 +121,7 @@ Test(api, a_driver_that_lacks_a_call_is_left_alone)
     CUresult res;
     cr_assert_eq(vp_api_open(lacking, (char *)"cuMemMap"), -ENOSYS);
     cr_assert(!vp_api_ready() && !vp_api_alloc(&ptr, 512, &res));
-    cr_assert_eq(vp_api_open(fx_lookup, NULL), -ENODEV, "and it stays so");
+    cr_assert_eq(vp_api_open(doors_lookup, NULL), -ENODEV, "and it stays so");
 }
 
 Test(api, without_memory_pools_synchronous_calls_are_served)
@@ -134,7 +134,7 @@ Test(api, without_memory_pools_synchronous_calls_are_served)
     cu_ok(cuDevicePrimaryCtxRetain(&ctx, 0));
     cu_ok(cuCtxSetCurrent(ctx));
     cu_ok(door_free(door_malloc(MiB)));
-    cu_ok(door_alloc_async(&ptr, MiB, 0));
+    cu_ok(door_alloc_async(&ptr, MiB, NULL, 0));
     cr_assert(!door_served);
     door_close();
 }
@@ -146,7 +146,7 @@ Test(api, the_native_policy_passes_everything_on)
     door_open(SIM);
     cu_ok(door_alloc(&a, MiB));
     cr_assert(!door_served);
-    cu_ok(door_alloc_async(&b, MiB, 0));
+    cu_ok(door_alloc_async(&b, MiB, NULL, 0));
     cr_assert(!door_served);
     cu_ok(door_free(a));
     cu_ok(door_free_async(b, 0));
@@ -199,7 +199,7 @@ Test(api, errors_are_those_of_the_call_that_failed)
             size_t size = (2 * i + (size_t)async + 1) * MiB,
                    held = vp_state.pools[0] ? vp_pool_stats(pool_of(0)).held_bytes : 0;
             vp_sim_fail(cases[i].call, -1, cases[i].injected);
-            CUresult res = async ? door_alloc_async(&ptr, size, s) : door_alloc(&ptr, size);
+            CUresult res = async ? door_alloc_async(&ptr, size, NULL, s) : door_alloc(&ptr, size);
             vp_sim_fail(cases[i].call, 0, CUDA_SUCCESS);
             cr_assert(res == cases[i].injected && door_served, "%s %d: %d", cases[i].call, cases[i].injected,
                       res);
@@ -235,7 +235,7 @@ Test(api, impossible_sizes_are_refused_at_once)
     const size_t sizes[] = { 100 * MiB, (size_t)1 << 45, SIZE_MAX / 2, SIZE_MAX };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         cr_assert(door_alloc(&ptr, sizes[i]) == CUDA_ERROR_OUT_OF_MEMORY && door_served);
-        cr_assert(door_alloc_async(&ptr, sizes[i], s) == CUDA_ERROR_OUT_OF_MEMORY && door_served);
+        cr_assert(door_alloc_async(&ptr, sizes[i], NULL, s) == CUDA_ERROR_OUT_OF_MEMORY && door_served);
     }
     cr_assert_lt(seconds() - begin, 1);
     cr_assert_eq(vp_pool_stats(pool_of(0)).ooms, 8);
@@ -264,7 +264,7 @@ Test(api, out_of_memory_comes_after_pending_work)
         cu_ok(cuMemsetD8Async(a, 1, MiB, f));
         cu_ok(door_free_async(a, f));
         cr_assert(!pthread_create(&thread, NULL, release_soon, f));
-        cu_ok(sync ? door_alloc(&b, 12 * MiB) : door_alloc_async(&b, 12 * MiB, s));
+        cu_ok(sync ? door_alloc(&b, 12 * MiB) : door_alloc_async(&b, 12 * MiB, NULL, s));
         pthread_join(thread, NULL);
         cu_ok(door_free_async(b, s));
         cu_ok(cuCtxSynchronize());
@@ -347,10 +347,10 @@ Test(api, relieve_outlives_no_capture)
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_malloc(8 * MiB);
-    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
     cu_ok(door_free(a));
     cr_assert(!vp_api_relieve_more(&relief), "nobody knows yet whether work on it is over");
-    cu_ok(door_capture_end(s));
+    cu_ok(door_end_capture(s, NULL));
     relief = (struct vp_relief){ 0 };
     cr_assert(vp_api_relieve_more(&relief));
     cr_assert_eq(vp_sim_used_vmm(0), 0);
@@ -478,7 +478,7 @@ Test(api, a_context_takes_its_synchronous_blocks_with_it)
     door_malloc(700);
     cu_ok(cuCtxSetCurrent(first));
     CUdeviceptr other = door_malloc(MiB);
-    door_context_destroy(second);
+    cu_ok(door_context_destroy(second));
     cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 3 * MiB, "what is stream-ordered lives on");
     cr_assert_neq(door_free(mine), CUDA_SUCCESS);
     cr_assert_eq(door_malloc(3 * MiB), mine, "and may be had again at once");
@@ -532,7 +532,7 @@ Test(api, streams_come_and_go)
         cu_ok(cuMemsetD8Async(large, i, 4 * MiB, s));
         cu_ok(door_free_async(large, s));
         cu_ok(door_free_async(small, s));
-        door_stream_destroy(s);
+        cu_ok(door_stream_destroy(s));
     }
     cr_assert_leq(vp_pool_stats(pool_of(0)).held_bytes, 9 * MiB);
     cr_assert_lt(vp_state.lines.line_slab.total, 2000);
@@ -547,15 +547,15 @@ Test(api, captures)
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr before = door_malloc(MiB);
-    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_free(before));
     CUdeviceptr during = door_malloc(MiB);
     cu_ok(door_free_async(door_take(MiB, other), other));
-    cu_ok(door_alloc_async(&node, MiB, s));
+    cu_ok(door_alloc_async(&node, MiB, NULL, s));
     cr_assert(!door_served, "an allocation on the capturing stream is a node of the graph");
     cu_ok(door_free_async(node, s));
     cr_assert(!door_served);
-    cu_ok(door_capture_end(s));
+    cu_ok(door_end_capture(s, NULL));
     cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
     cu_ok(door_free(during));
     door_close();
@@ -565,13 +565,13 @@ Test(api, a_capture_that_does_not_begin_is_not_counted)
 {
     door_open(SIM);
     CUstream s = door_stream(0);
-    cr_assert_neq(door_capture_begin(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    cr_assert_neq(door_begin_capture(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
     cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
-    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
     cr_assert_eq(atomic_load(&vp_state.lines.captures), 1);
-    cr_assert_neq(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS, "it runs already");
+    cr_assert_neq(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS, "it runs already");
     cr_assert_eq(atomic_load(&vp_state.lines.captures), 1);
-    cu_ok(door_capture_end(s));
+    cu_ok(door_end_capture(s, NULL));
     cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
     door_close();
 }
@@ -656,7 +656,7 @@ Test(api, a_node_that_copies_finds_its_memory_open)
 
     /* While a stream captures, too, and that goes on. */
     CUstreamCaptureStatus status;
-    cu_ok(door_capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cu_ok(door_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     struct vp_copy_end dst = { .ptr = there }, src = { .ptr = here };
     vp_api_copy_node(NULL, &dst, &src);
     cr_assert_eq(access_of(here, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -667,6 +667,6 @@ Test(api, a_node_that_copies_finds_its_memory_open)
     cr_assert_eq(access_of(there, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cu_ok(cuStreamIsCapturing(stream, &status));
     cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    cu_ok(door_capture_end(stream));
+    cu_ok(door_end_capture(stream, NULL));
     door_close();
 }

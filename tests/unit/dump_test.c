@@ -135,7 +135,7 @@ static void *storm(void *seed_of)
         size_t size = 1 + (size_t)rand_r(&seed) % (rand_r(&seed) % 8 ? 32 * KiB : 2 * MiB);
         if (*slot)
             cu_ok(rand_r(&seed) & 1 ? door_free(*slot) : door_free_async(*slot, stream));
-        if (rand_r(&seed) & 1 ? door_alloc(slot, size) : door_alloc_async(slot, size, stream))
+        if (rand_r(&seed) & 1 ? door_alloc(slot, size) : door_alloc_async(slot, size, NULL, stream))
             *slot = 0;
     }
     return NULL;

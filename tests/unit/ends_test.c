@@ -41,10 +41,10 @@ static void nothing_is_held_up(void)
 Test(ends, a_capture_ends_with_its_context)
 {
     CUcontext primary = door_open(SIM), made = door_context(0);
-    cu_ok(door_capture_begin(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    cu_ok(door_capture_begin(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
     cr_assert_eq(captures(), 2);
-    door_context_destroy(made);
+    cu_ok(door_context_destroy(made));
     cr_assert_eq(captures(), 0);
     cu_ok(cuCtxSetCurrent(primary));
     nothing_is_held_up();
@@ -56,13 +56,13 @@ Test(ends, a_capturing_streams_handle_is_given_out_again)
 {
     CUcontext primary = door_open(SIM), made = door_context(0);
     CUstream captures_there = door_stream(CU_STREAM_NON_BLOCKING), s;
-    cu_ok(door_capture_begin(captures_there, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_begin_capture(captures_there, CU_STREAM_CAPTURE_MODE_RELAXED));
     vp_api_context_destroying(made);
     cu_ok(cuCtxDestroy(made));
     cu_ok(cuCtxSetCurrent(primary));
     cr_assert_eq(s = door_stream(CU_STREAM_NON_BLOCKING), captures_there);
     cu_ok(door_free_async(door_take(2 * MiB, s), s));
-    door_stream_destroy(s);
+    cu_ok(door_stream_destroy(s));
     vp_api_context_destroyed(made, true);
     nothing_is_held_up();
     cr_assert_eq(vp_sim_violations(), 0);
@@ -73,7 +73,7 @@ Test(ends, a_capturing_streams_handle_is_given_out_again)
 static void *capture_own_stream(void *context)
 {
     cu_ok(cuCtxSetCurrent(context));
-    cu_ok(door_capture_begin(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_begin_capture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
     return NULL;
 }
 
@@ -92,11 +92,11 @@ Test(ends, a_capture_ends_unseen)
 {
     CUgraph graph;
     CUcontext primary = door_open(SIM), made = door_context(0);
-    cu_ok(door_capture_begin(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(cuCtxDestroy(made));
     cu_ok(cuCtxSetCurrent(primary));
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(cuStreamEndCapture(s, &graph));
     nothing_is_held_up();
     cr_assert_eq(captures(), 0);
@@ -178,7 +178,7 @@ Test(ends, contexts_are_forgotten)
     for (int i = 0; i < 500; i++) {
         CUcontext made = door_context(0);
         cu_ok(door_free(door_malloc(MiB)));
-        door_context_destroy(made);
+        cu_ok(door_context_destroy(made));
         cu_ok(cuCtxSetCurrent(primary));
         cr_assert(length(&vp_state.lines.contexts) <= 8, "%zu", length(&vp_state.lines.contexts));
         struct vp_line_stats stats = vp_lines_stats(&vp_state.lines, 0);
@@ -216,7 +216,7 @@ Test(ends, a_hundred_thousand_streams)
     for (int i = 0; i < 100000; i++) {
         CUstream s = door_stream(i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
         cu_ok(door_free_async(door_take(64 * KiB, s), s));
-        door_stream_destroy(s);
+        cu_ok(door_stream_destroy(s));
         if (i == 2000)
             kept = bytes_kept();
         if (i > 2000 && i % 100 == 0 && walked() > most)
@@ -299,7 +299,7 @@ Test(ends, the_last_destructor_uses_the_stream)
     cr_assert(!pthread_attr_init(&large) && !pthread_attr_setstacksize(&large, 128 * MiB), "libc keeps no stack as large");
     for (int i = 0; i < 3; i++)
         cr_assert(!pthread_create(&thread, &large, use_in_destructor, made) && !pthread_join(thread, NULL));
-    door_context_destroy(made);
+    cu_ok(door_context_destroy(made));
     cu_ok(cuCtxSetCurrent(primary));
     nothing_is_held_up();
     door_close();
@@ -346,13 +346,13 @@ Test(ends, idle_memory_comes_back_beside_a_capture)
     CUstream capture = door_stream(CU_STREAM_NON_BLOCKING), one = door_stream(CU_STREAM_NON_BLOCKING),
              two = door_stream(CU_STREAM_DEFAULT);
     cu_ok(cuMemsetD8Async(door_malloc(MiB), 1, MiB, capture));
-    cu_ok(door_capture_begin(capture, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_GLOBAL));
     for (int i = 0; i < 20; i++) {
         CUdeviceptr ptr = door_malloc(20 * MiB);
         cu_ok(cuMemsetD8Async(ptr, 1, 20 * MiB, i % 2 ? one : two));
         cu_ok(door_free(ptr));
     }
-    cu_ok(door_capture_end(capture));
+    cu_ok(door_end_capture(capture, NULL));
     door_close();
 }
 
@@ -378,7 +378,7 @@ static void busy_memory_stays(unsigned flags, bool captures_itself)
     a = door_malloc(40 * MiB);
     vp_sim_hold(busy);
     cu_ok(cuMemsetD8Async(a, 7, 40 * MiB, busy));
-    cu_ok(door_capture_begin(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_free(a));
     cr_assert(!covered());
     vp_sim_release(busy);
@@ -389,7 +389,7 @@ static void busy_memory_stays(unsigned flags, bool captures_itself)
     CUstreamCaptureStatus status;
     cu_ok(cuStreamIsCapturing(capture, &status));
     cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    cu_ok(door_capture_end(capture));
+    cu_ok(door_end_capture(capture, NULL));
     cu_ok(door_free(b));
     door_close();
 }
@@ -421,12 +421,12 @@ Test(ends, a_destroyed_streams_work_is_not_taken_for_over)
     *flag = 0;
     cu_ok(cuStreamWaitValue32(gone, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
     cu_ok(cuMemsetD8Async(a, 7, 40 * MiB, gone));
-    door_stream_destroy(gone);
-    cu_ok(door_capture_begin(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_stream_destroy(gone));
+    cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_free(a));
     cr_assert(!covered());
     *flag = 1;
-    cu_ok(door_capture_end(capture));
+    cu_ok(door_end_capture(capture, NULL));
     cu_ok(door_alloc(&b, 40 * MiB));
     cu_ok(cuCtxSynchronize());
     door_close();
@@ -520,7 +520,7 @@ Test(ends, a_thread_is_not_cancelled_while_it_waits)
     vp_sim_release(s);
     cr_assert(!pthread_join(thread, &how) && how == PTHREAD_CANCELED);
     cr_assert_eq(ctx->waiters, 0);
-    door_context_destroy(made);
+    cu_ok(door_context_destroy(made));
     door_close();
 }
 
@@ -555,7 +555,7 @@ Test(ends, a_thread_is_not_cancelled_while_its_free_waits)
     vp_sim_release(s);
     cr_assert(!pthread_join(thread, &how) && how == PTHREAD_CANCELED);
     cr_assert_eq(ctx->waiters, 0);
-    door_context_destroy(made);
+    cu_ok(door_context_destroy(made));
     door_close();
 }
 

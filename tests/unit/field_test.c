@@ -108,7 +108,7 @@ Test(field, a_live_block_keeps_its_mapping)
         /* As much as there is. */
         CUdeviceptr full[16];
         int n = 0;
-        while (n < 16 && !door_alloc_async(&full[n], 5 * MiB, s))
+        while (n < 16 && !door_alloc_async(&full[n], 5 * MiB, NULL, s))
             n++;
         cr_assert(n < 16);
         while (n)
@@ -188,7 +188,7 @@ Test(field, addresses_are_used_again)
         if (at[k])
             cu_ok(door_free_async(at[k], s));
         at[k] = 0;
-        if (door_alloc_async(&at[k], size, s))
+        if (door_alloc_async(&at[k], size, NULL, s))
             at[k] = 0;
     }
     cr_assert_geq(vp_state.pools[0]->stats.stitches, 100, "ranges were built");
@@ -230,14 +230,14 @@ Test(field, a_capture_begins_beside_another)
         CUstream one = door_stream(CU_STREAM_NON_BLOCKING), two = door_stream(CU_STREAM_NON_BLOCKING);
         for (int k = 0; k < 100; k++)
             cu_ok(door_free_async(door_take(MiB, k % 2 ? one : two), k % 2 ? one : two));
-        cu_ok(door_capture_begin(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        cu_ok(door_begin_capture(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
         for (int k = 0; k < 100; k++) {
-            cu_ok(door_capture_begin(two, CU_STREAM_CAPTURE_MODE_GLOBAL));
+            cu_ok(door_begin_capture(two, CU_STREAM_CAPTURE_MODE_GLOBAL));
             cu_ok(cuStreamIsCapturing(one, &status));
             cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE, "the first capture was destroyed");
-            cu_ok(door_capture_end(two));
+            cu_ok(door_end_capture(two, NULL));
         }
-        cu_ok(door_capture_end(one));
+        cu_ok(door_end_capture(one, NULL));
         door_close();
     }
 }

@@ -2,28 +2,16 @@
 
 #include "api/api_private.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct fixture fx;
-bool door_served;
-
-void *fx_lookup(const char *name, void *unused)
-{
-    int version = 0;
-    (void)unused;
-    cuDriverGetVersion(&version);
-    if (version < 12050 && !strcmp(name, "cuCtxRecordEvent"))
-        return NULL;
-    return dlsym(RTLD_DEFAULT, name);
-}
 
 void fx_driver(struct vp_driver *drv)
 {
     const char *missing = "";
-    cr_assert(!vp_driver_fill(drv, fx_lookup, NULL, &missing), "the simulator lacks %s", missing);
+    cr_assert(!vp_driver_fill(drv, doors_lookup, NULL, &missing), "the simulator lacks %s", missing);
 }
 
 /* ---- a pool by itself ---- */
@@ -264,10 +252,10 @@ CUcontext door_open(const char *sim)
     setenv("VPOOL_HANDLE", "1M", 0);
     setenv("VPOOL_CHECK", "1", 0);
     cu_ok(cuInit(0));
-    cr_assert(!vp_api_open(fx_lookup, NULL));
-    cu_ok(cuDevicePrimaryCtxRetain(&ctx, 0));
+    doors_pause = false;
+    cr_assert(!doors_open());
+    cu_ok(door_primary(&ctx, 0));
     cu_ok(cuCtxSetCurrent(ctx));
-    vp_api_context_created(ctx, true);
     return ctx;
 }
 
@@ -279,90 +267,24 @@ void door_close(void)
     cr_expect(vp_sim_violations() == 0);
 }
 
-CUresult door_alloc(CUdeviceptr *out, size_t size)
-{
-    CUresult res;
-    door_served = vp_api_alloc(out, size, &res);
-    return door_served ? res : cuMemAlloc(out, size);
-}
-
-CUresult door_free(CUdeviceptr ptr)
-{
-    CUresult res;
-    door_served = vp_api_free(ptr, &res);
-    return door_served ? res : cuMemFree(ptr);
-}
-
-CUresult door_alloc_async(CUdeviceptr *out, size_t size, CUstream stream)
-{
-    CUresult res;
-    door_served = vp_api_alloc_async(out, size, NULL, stream, &res);
-    return door_served ? res : cuMemAllocAsync(out, size, stream);
-}
-
-CUresult door_free_async(CUdeviceptr ptr, CUstream stream)
-{
-    CUresult res;
-    door_served = vp_api_free_async(ptr, stream, &res);
-    return door_served ? res : cuMemFreeAsync(ptr, stream);
-}
-
 CUstream door_stream(unsigned flags)
 {
     CUstream stream;
-    cu_ok(cuStreamCreate(&stream, flags));
-    vp_api_stream_created(stream);
+    cu_ok(door_stream_create(&stream, flags));
     return stream;
-}
-
-void door_stream_destroy(CUstream stream)
-{
-    vp_api_stream_destroying(stream);
-    cu_ok(cuStreamDestroy(stream));
-}
-
-CUresult door_capture_begin(CUstream stream, CUstreamCaptureMode mode)
-{
-    vp_api_capture_beginning(stream);
-    CUresult res = cuStreamBeginCapture(stream, mode);
-    vp_api_capture_began(stream, res == CUDA_SUCCESS);
-    return res;
-}
-
-CUresult door_capture_end(CUstream stream)
-{
-    CUgraph graph = NULL;
-    CUresult res = cuStreamEndCapture(stream, &graph);
-    vp_api_capture_ended(stream);
-    if (graph)
-        cuGraphDestroy(graph);
-    return res;
 }
 
 CUcontext door_context(int device)
 {
     CUcontext ctx;
-#if CUDA_VERSION >= 13000
-    cu_ok(cuCtxCreate(&ctx, NULL, 0, device));
-#else
-    cu_ok(cuCtxCreate(&ctx, 0, device));
-#endif
-    vp_api_context_created(ctx, false);
+    cu_ok(door_context_create(&ctx, device));
     return ctx;
-}
-
-void door_context_destroy(CUcontext ctx)
-{
-    vp_api_context_destroying(ctx);
-    CUresult res = cuCtxDestroy(ctx);
-    vp_api_context_destroyed(ctx, res == CUDA_SUCCESS);
-    cu_ok(res);
 }
 
 CUdeviceptr door_take(size_t size, CUstream stream)
 {
     CUdeviceptr ptr = 0;
-    cu_ok(door_alloc_async(&ptr, size, stream));
+    cu_ok(door_alloc_async(&ptr, size, NULL, stream));
     cr_assert(door_served);
     return ptr;
 }

@@ -7,6 +7,7 @@
 
 #include <criterion/criterion.h>
 
+#include "../common/doors.h"
 #include "policy/policy.h"
 #include "sim.h"
 
@@ -23,8 +24,6 @@
 
 /* The driver table from the simulator linked to this program, without what its `driver=` version lacks. */
 void fx_driver(struct vp_driver *drv);
-/* Its lookup, as vp_api_open() wants it. */
-void *fx_lookup(const char *name, void *unused);
 
 /* ---- a pool by itself ---- */
 
@@ -79,7 +78,7 @@ uint64_t fx_calls(void);
  */
 void fx_script(const char *text, size_t unit);
 
-/* ---- the doors' calls ---- */
+/* ---- the doors' calls, beside those of doors.h ---- */
 
 /* Simulator, primary context of device 0, and vp_api_open(). Options are environment variables, to be set
  * before it. */
@@ -87,20 +86,10 @@ CUcontext door_open(const char *sim);
 /* Every pool is sound and no queued work was wronged. */
 void door_close(void);
 
-/* As the preload library's doors: what the api does not serve goes on to the driver. */
-extern bool door_served;
-CUresult door_alloc(CUdeviceptr *out, size_t size);
-CUresult door_free(CUdeviceptr ptr);
-CUresult door_alloc_async(CUdeviceptr *out, size_t size, CUstream stream);
-CUresult door_free_async(CUdeviceptr ptr, CUstream stream);
-CUstream door_stream(unsigned flags);
-void door_stream_destroy(CUstream stream);
-CUresult door_capture_begin(CUstream stream, CUstreamCaptureMode mode);
-CUresult door_capture_end(CUstream stream);
-CUcontext door_context(int device);
-void door_context_destroy(CUcontext ctx);
-
 /* Succeeding ones. */
+CUstream door_stream(unsigned flags);
+CUcontext door_context(int device);
+/* And served by the library. */
 CUdeviceptr door_take(size_t size, CUstream stream);
 CUdeviceptr door_malloc(size_t size);
 

@@ -68,7 +68,7 @@ Test(lane, a_handle_given_out_again_is_another_stream)
     cr_assert_eq(door_take(SIZE, f), a);
     cu_ok(cuMemsetD8Async(a, 1, SIZE, f));
     cu_ok(door_free_async(a, f));
-    door_stream_destroy(f);
+    cu_ok(door_stream_destroy(f));
     CUstream again = door_stream(CU_STREAM_NON_BLOCKING);
     cr_assert_eq(again, f);
     cr_assert_neq(door_take(SIZE, again), a, "work of the first is queued there");
@@ -138,7 +138,7 @@ Test(lane, a_lane_used_again_is_another_streams)
     open_fast(SIM);
     CUstream f = door_stream(CU_STREAM_NON_BLOCKING);
     warm(f, SIZE);
-    door_stream_destroy(f);
+    cu_ok(door_stream_destroy(f));
     CUstream g = door_stream(CU_STREAM_NON_BLOCKING), x = door_stream(CU_STREAM_NON_BLOCKING);
     cr_assert_eq(g, f);
     CUdeviceptr a = warm(x, SIZE);
@@ -160,12 +160,12 @@ Test(lane, a_capturing_stream_gets_none_of_it)
     CUdeviceptr at = warm(s, SIZE), live = door_take(SIZE, s), node = 0;
     cr_assert_eq(live, at);
     cu_ok(door_free_async(live, s));
-    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_RELAXED));
-    cu_ok(door_alloc_async(&node, SIZE, s));
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_alloc_async(&node, SIZE, NULL, s));
     cr_assert(!door_served && node != at, "a node of the graph");
     cu_ok(door_free_async(node, s));
     cr_assert(!door_served);
-    cu_ok(door_capture_end(s));
+    cu_ok(door_end_capture(s, NULL));
     cr_assert_eq(door_take(SIZE, s), at, "it was parked all the while");
     door_close();
 }

@@ -188,7 +188,7 @@ Test(mempool, another_devices_pool)
     }
     cr_assert_eq(vp_sim_used_vmm(0), 0);
     pool_destroy(pool);
-    door_stream_destroy(s);
+    cu_ok(door_stream_destroy(s));
     door_close();
 }
 
@@ -218,7 +218,7 @@ Test(mempool, what_is_not_ours_goes_to_cuda)
     cr_assert(!vp_api_pool_get_attribute(default_pool(0), (CUmemPool_attribute)999, &value, &res));
     cu_ok(cuDeviceSetMemPool(0, pool));
     vp_api_pool_set_current(0, pool);
-    cu_ok(door_alloc_async(&ptr, 512, 0));
+    cu_ok(door_alloc_async(&ptr, 512, NULL, 0));
     cr_assert(!door_served, "while it is the current one");
     cu_ok(door_free_async(ptr, 0));
     cu_ok(cuDeviceSetMemPool(0, default_pool(0)));
@@ -373,7 +373,7 @@ Test(mempool, a_release_threshold_that_is_set_is_obeyed)
         synchronize(how, s);
         cr_assert_eq(vp_sim_used_vmm(0), 0);
     }
-    door_stream_destroy(s);
+    cu_ok(door_stream_destroy(s));
     door_close();
 }
 
@@ -427,11 +427,11 @@ static void check_strict(bool wait, enum sync how)
             cr_assert(c != a && c != b);
             cu_ok(door_free_async(c, t));
         }
-        door_stream_destroy(t);
+        cu_ok(door_stream_destroy(t));
     }
     cu_ok(door_free_async(b, s));
-    door_stream_destroy(f);
-    door_stream_destroy(s);
+    cu_ok(door_stream_destroy(f));
+    cu_ok(door_stream_destroy(s));
     pool_destroy(pool);
 }
 
@@ -463,9 +463,9 @@ Test(mempool, forbidden_reuse_is_better_than_no_memory)
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cu_ok(door_free_async(door_take(60 * MiB, s), s));
     cu_ok(cuStreamSynchronize(s));
-    cu_ok(door_alloc_async(&a, 60 * MiB, 0));
+    cu_ok(door_alloc_async(&a, 60 * MiB, NULL, 0));
     cu_ok(door_free_async(a, 0));
-    door_stream_destroy(s);
+    cu_ok(door_stream_destroy(s));
     door_close();
 }
 

@@ -217,7 +217,7 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up)
         vp_sim_hold(a);
         cu_ok(cuMemsetD8Async(work, 1, 512, a));
         if (i)
-            cu_ok(door_capture_begin(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+            cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
         ask_late();
         cu_ok(cuMemsetD8Async(sign, 1, 512, b));
         cu_ok(cuStreamSynchronize(b));
@@ -227,7 +227,7 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up)
         ask_late();
         cr_assert(!vp_lines_open(&vp_state.lines));
         if (i)
-            cu_ok(door_capture_end(capture));
+            cu_ok(door_end_capture(capture, NULL));
     }
     door_close();
 }
@@ -252,7 +252,7 @@ Test(rules, a_handle_given_out_again_is_another_stream)
     chain(f, g);
     struct owner a = take(f);
     give(&a, f);
-    door_stream_destroy(f);
+    cu_ok(door_stream_destroy(f));
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cr_assert_eq(s, f);
     struct owner b = take(s);
@@ -268,7 +268,7 @@ Test(rules, a_destroyed_stream_leaves_an_event)
     chain(f, g);
     struct owner a = take(f);
     give(&a, f);
-    door_stream_destroy(f);
+    cu_ok(door_stream_destroy(f));
     struct owner b = take_sync(s);
     cr_assert(apart(&a, &b));
     vp_sim_step(1000);
@@ -287,8 +287,8 @@ Test(rules, a_stream_destroyed_while_it_captures)
     chain(f, g);
     struct owner a = take(f);
     give(&a, f);
-    cu_ok(door_capture_begin(f, CU_STREAM_CAPTURE_MODE_RELAXED));
-    door_stream_destroy(f);
+    cu_ok(door_begin_capture(f, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_stream_destroy(f));
     cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cr_assert_eq(s, f);
@@ -340,7 +340,7 @@ Test(rules, a_context_that_follows_unseen_has_a_barrier_of_its_own)
 
 static void *without_ids(const char *name, void *unused)
 {
-    return strcmp(name, "cuCtxGetId") ? fx_lookup(name, unused) : NULL;
+    return strcmp(name, "cuCtxGetId") ? doors_lookup(name, unused) : NULL;
 }
 
 /* By a route without a door; what it has queued goes on. The driver says that its handle is none, and has no ids to
@@ -679,7 +679,7 @@ Test(rules, a_capture_begins_alone)
     vp_api_capture_began(capture, true);
     cr_assert(!pthread_join(other, NULL) && trimmed);
     still_capturing(capture);
-    cu_ok(door_capture_end(capture));
+    cu_ok(door_end_capture(capture, NULL));
     door_close();
 }
 
@@ -694,7 +694,7 @@ Test(rules, a_capture_survives)
         CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
         two_streams_free(s, f);
         struct owner a = take_sync(f), c = take(f);
-        cu_ok(door_capture_begin(capture, modes[i / 2]));
+        cu_ok(door_begin_capture(capture, modes[i / 2]));
         give_sync(&a);
         give(&c, f);
         CUdeviceptr b = door_malloc(SIZE), d = door_take(SIZE, s);
@@ -702,7 +702,7 @@ Test(rules, a_capture_survives)
         CUdeviceptr e = door_malloc(3 * SIZE);
         still_capturing(capture);
         cr_assert(b + SIZE <= a.ptr || b >= a.ptr + SIZE);
-        cu_ok(door_capture_end(capture));
+        cu_ok(door_end_capture(capture, NULL));
         struct owner late = owner_of(d, s), now = owner_of(b, s);
         vp_sim_step(1000);
         vp_sim_release(f);
@@ -722,10 +722,10 @@ Test(rules, quarantine_ends_with_the_capture)
     door_open(SIM);
     CUstream capture = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_malloc(SIZE);
-    cu_ok(door_capture_begin(capture, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_GLOBAL));
     cu_ok(door_free(a));
     cr_assert_neq(door_malloc(SIZE), a);
-    cu_ok(door_capture_end(capture));
+    cu_ok(door_end_capture(capture, NULL));
     cr_assert_eq(door_malloc(SIZE), a);
     door_close();
 }
@@ -737,10 +737,10 @@ Test(rules, freeing_our_pointer_on_a_capturing_stream_leaves_it_live)
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     struct owner a = take(s);
     cu_ok(cuStreamSynchronize(s));
-    cu_ok(door_capture_begin(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     cr_assert_neq(door_free_async(a.ptr, s), CUDA_SUCCESS);
     cr_assert(!door_served && vp_state_find(a.ptr, &pool));
-    door_capture_end(s);
+    door_end_capture(s, NULL);
     struct owner b = take(s);
     cr_assert(apart(&a, &b));
     give(&a, s);
