@@ -1,7 +1,10 @@
+/*
+ * The map of owners: who has which bytes of physical memory, from the driver calls and memsets that the simulator sees.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "owners.h"
 
 #include "base/map.h"
-#include "fuzz.h"
 #include "sim.h"
 
 #include <stdlib.h>
@@ -43,6 +46,7 @@ enum { OWNERS = 1 << 16 };
 
 static struct {
     size_t granularity;
+    void (*fail)(const char *format, ...) __attribute__((format(printf, 1, 2)));
     struct vp_map chunks; /* by handle */
     struct vp_map places; /* by address / granularity */
     struct owner *table[OWNERS];
@@ -75,7 +79,7 @@ static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
     CUresult res = cuMemRelease(handle);
     struct chunk *chunk = res ? NULL : vp_map_take(&all.chunks, handle);
     if (chunk && chunk->used)
-        fuzz_fail("%u blocks lie in a handle that was released", chunk->used);
+        all.fail("%u blocks lie in a handle that was released", chunk->used);
     free(chunk);
     return res;
 }
@@ -100,7 +104,7 @@ static CUresult CUDAAPI unmap(CUdeviceptr at, size_t size)
     for (uint32_t i = 0; i < all.used; i++) {
         const struct owner *o = all.table[i];
         if (o && !o->freed && o->at < at + size && at < o->at + o->size)
-            fuzz_fail("[%#llx, +%zu) was unmapped, where the live block [%#llx, +%zu) lies", at, size, o->at, o->size);
+            all.fail("[%#llx, +%zu) was unmapped, where the live block [%#llx, +%zu) lies", at, size, o->at, o->size);
     }
     CUresult res = cuMemUnmap(at, size);
     for (size_t k = 0; !res && k < size; k += all.granularity) {
@@ -167,7 +171,7 @@ void owner_begin(struct owner *o)
     for (struct piece *p = o->pieces; p < o->pieces + o->count; p++) {
         for (struct piece *q = p->chunk->active; q; q = q->next)
             if (p->from < q->to && q->from < p->to)
-                fuzz_fail("the block [%#llx, +%zu) begins on bytes that [%#llx, +%zu) is not done with", o->at, o->size,
+                all.fail("the block [%#llx, +%zu) begins on bytes that [%#llx, +%zu) is not done with", o->at, o->size,
                           q->owner->at, q->owner->size);
         p->link = &p->chunk->active;
         p->next = *p->link;
@@ -222,7 +226,7 @@ static void fill_ran(CUdeviceptr at, size_t bytes, uint32_t word)
     if (!o)
         return;
     if (at != o->at)
-        fuzz_fail("a memset of [%#llx, +%zu) is another block's", at, bytes);
+        all.fail("a memset of [%#llx, +%zu) is another block's", at, bytes);
     owner_begin(o);
     if (word & 1)
         drop_last(o);
@@ -240,7 +244,7 @@ static void one_end(CUdeviceptr at, size_t bytes, const char *what)
         for (const struct piece *p = place->chunk->active; p; p = p->next)
             if (p->from < from + some && from < p->to &&
                 (at < p->owner->at || at + some > p->owner->at + p->owner->size))
-                fuzz_fail("a copy %s %zu bytes at %#llx, which the block [%#llx, +%zu) has by now", what,
+                all.fail("a copy %s %zu bytes at %#llx, which the block [%#llx, +%zu) has by now", what,
                           bytes, at, p->owner->at, p->owner->size);
         at += some;
     }
@@ -254,9 +258,10 @@ static void copy_ran(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 
 /* ---- all of it ---- */
 
-void owners_open(size_t granularity)
+void owners_open(size_t granularity, void (*fail)(const char *format, ...) __attribute__((format(printf, 1, 2))))
 {
     all.granularity = granularity;
+    all.fail = fail;
     vp_sim_watch_fills(fill_ran);
     vp_sim_watch_copies(copy_ran);
 }
@@ -280,7 +285,7 @@ void owners_close(void)
     vp_sim_watch_copies(NULL);
     for (uint32_t i = 0; i < all.used; i++)
         if (all.table[i])
-            fuzz_fail("the block [%#llx, +%zu) never ended", all.table[i]->at, all.table[i]->size);
+            all.fail("the block [%#llx, +%zu) never ended", all.table[i]->at, all.table[i]->size);
     all.used = all.free_count = 0;
     free_values(&all.chunks);
     free_values(&all.places);

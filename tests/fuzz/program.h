@@ -4,7 +4,7 @@
 #define FUZZ_PROGRAM_H
 
 #include "../common/doors.h"
-#include "owners.h"
+#include "../common/owners.h"
 #include "world.h"
 
 enum { DEVICES = 2, STREAMS_EACH = 6, STREAMS = DEVICES * STREAMS_EACH, BLOCKS = 192, OTHERS = 4 };

@@ -2,7 +2,7 @@
 
 #include "../common/doors.h"
 #include "api/api_private.h"
-#include "owners.h"
+#include "../common/owners.h"
 #include "pool/lane.h"
 #include "sim.h"
 
@@ -169,7 +169,7 @@ void world_open(struct fuzz_input *in)
     doors_pause = false;
     set_options(in);
     set_driver(in);
-    owners_open(world.granularity);
+    owners_open(world.granularity, fuzz_fail);
     must(cuInit(0), "cuInit");
     if (vp_api_open(lookup, NULL))
         fuzz_fail("the library does not open");

@@ -2,6 +2,8 @@
 #ifndef VPOOL_GPU_COMMON_CUH
 #define VPOOL_GPU_COMMON_CUH
 
+#include "../common/owners.h"
+
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -48,22 +50,15 @@ struct random_numbers {
     }
 };
 
-/* The byte that belongs at `index` of a block with this pattern; 8 neighbouring bytes share one mixing. */
-__device__ static inline uint64_t pattern_word(uint32_t pattern, uint64_t word)
-{
-    uint64_t z = (word + 1) * 0x9e3779b97f4a7c15u ^ ((uint64_t)pattern * 0xd6e8feb86659fd93u);
-    z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
-    return z ^ (z >> 32);
-}
-
+/* The marks of owners, each 8 bytes by owner_word_at(). */
 __global__ static void pattern_write(unsigned char *block, size_t bytes, uint32_t pattern)
 {
     size_t words = bytes / 8, step = (size_t)gridDim.x * blockDim.x;
     size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (size_t w = first; w < words; w += step)
-        ((uint64_t *)block)[w] = pattern_word(pattern, w);
+        ((uint64_t *)block)[w] = owner_word_at(pattern, w);
     for (size_t i = words * 8 + first; i < bytes; i += step)
-        block[i] = (unsigned char)(pattern_word(pattern, words) >> (8 * (i % 8)));
+        block[i] = (unsigned char)(owner_word_at(pattern, words) >> (8 * (i % 8)));
 }
 
 /* What verifying found, on the device. */
@@ -82,11 +77,11 @@ __global__ static void pattern_verify(const unsigned char *block, size_t bytes, 
 
     for (size_t w = first; w < words; w += step) {
         uint64_t read = ((const uint64_t *)block)[w];
-        if (read != pattern_word(pattern, w))
+        if (read != owner_word_at(pattern, w))
             mine++, index = w * 8, value = read;
     }
     for (size_t i = words * 8 + first; i < bytes; i += step)
-        if (block[i] != (unsigned char)(pattern_word(pattern, words) >> (8 * (i % 8))))
+        if (block[i] != (unsigned char)(owner_word_at(pattern, words) >> (8 * (i % 8))))
             mine++, index = i, value = block[i];
     if (mine && atomicAdd(&wrong->count, mine) == 0) {
         wrong->block = (unsigned long long)block;

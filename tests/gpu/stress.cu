@@ -50,6 +50,7 @@ static std::mutex mail_lock;
 static std::vector<struct parcel> mail;
 
 static std::atomic<size_t> live, peak_live;
+static std::atomic<uint32_t> marks; /* given out so far */
 static std::atomic<long> ops, allocs, frees, ooms, misaligned;
 static __device__ struct wrong wrong_on_device;
 static struct wrong *wrong;
@@ -114,7 +115,7 @@ struct worker {
     void write(struct block *b)
     {
         maybe_spin(b->stream);
-        b->pattern = (uint32_t)numbers.next();
+        b->pattern = owner_mark(++marks);
         pattern_write_on(streams[b->stream], b->data, b->bytes, b->pattern);
     }
 

@@ -11,6 +11,7 @@
 #define SOAK_H
 
 #include "../common/doors.h"
+#include "../common/owners.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,6 +5,8 @@
  */
 #include "fixture.h"
 
+#include "../common/owners.h"
+
 #include "api/api_private.h"
 #include "pool/lane.h"
 
@@ -21,60 +23,61 @@ enum { SIZE = 2 << 20 };
 
 /* ---- owners ---- */
 
-struct owner {
+struct holder {
     CUdeviceptr ptr;
-    unsigned char mark;
-    unsigned char *seen;        /* pinned: what the last read found */
+    uint32_t mark;
+    void *seen;                 /* pinned: what the last read found */
 };
 
-static struct owner owner_of(CUdeviceptr ptr, CUstream stream)
+static struct holder holder_of(CUdeviceptr ptr, CUstream stream)
 {
-    static unsigned char marks;
-    struct owner o = { .ptr = ptr, .mark = ++marks };
-    cu_ok(cuMemAllocHost((void **)&o.seen, SIZE));
-    memset(o.seen, o.mark, SIZE);
-    cu_ok(cuMemsetD8Async(ptr, o.mark, SIZE, stream));
+    static uint32_t marks;
+    struct holder o = { .ptr = ptr, .mark = owner_mark(++marks) };
+    cu_ok(cuMemAllocHost(&o.seen, SIZE));
+    for (size_t i = 0; i < SIZE / 4; i++)
+        ((uint32_t *)o.seen)[i] = o.mark;
+    cu_ok(cuMemsetD32Async(ptr, o.mark, SIZE / 4, stream));
     cu_ok(cuMemcpyDtoHAsync(o.seen, ptr, SIZE, stream));
     return o;
 }
 
 /* A stream-ordered owner, and one by cudaMalloc whose work is on that stream. */
-static struct owner take(CUstream stream)
+static struct holder take(CUstream stream)
 {
-    return owner_of(door_take(SIZE, stream), stream);
+    return holder_of(door_take(SIZE, stream), stream);
 }
 
-static struct owner take_sync(CUstream stream)
+static struct holder take_sync(CUstream stream)
 {
-    return owner_of(door_malloc(SIZE), stream);
+    return holder_of(door_malloc(SIZE), stream);
 }
 
-static void give(const struct owner *o, CUstream stream)
+static void give(const struct holder *o, CUstream stream)
 {
     cu_ok(door_free_async(o->ptr, stream));
     cr_assert(door_served);
 }
 
-static void give_sync(const struct owner *o)
+static void give_sync(const struct holder *o)
 {
     cu_ok(door_free(o->ptr));
     cr_assert(door_served);
 }
 
-static bool apart(const struct owner *a, const struct owner *b)
+static bool apart(const struct holder *a, const struct holder *b)
 {
     return a->ptr + SIZE <= b->ptr || b->ptr + SIZE <= a->ptr;
 }
 
 /* Its work is over: what it has read were its own bytes. */
-static void check(const struct owner *o)
+static void check(const struct holder *o)
 {
-    for (size_t i = 0; i < SIZE; i++)
-        cr_assert_eq(o->seen[i], o->mark, "owner %d saw byte %d of another at %zu", o->mark, o->seen[i], i);
+    size_t at = owner_intruder(o->seen, SIZE, o->mark);
+    cr_assert_eq(at, SIZE, "the owner of %#llx, mark %08x, saw another's byte at %zu", o->ptr, o->mark, at);
 }
 
 /* It is live still: nobody has written to its bytes since. */
-static void check_live(const struct owner *o)
+static void check_live(const struct holder *o)
 {
     check(o);
     cu_ok(cuMemcpyDtoH(o->seen, o->ptr, SIZE));
@@ -82,7 +85,7 @@ static void check_live(const struct owner *o)
 }
 
 /* Runs all that may run beside the held stream, then that, and checks both. */
-static void duel(const struct owner *old, const struct owner *new, CUstream held)
+static void duel(const struct holder *old, const struct holder *new, CUstream held)
 {
     vp_sim_step(1000);
     vp_sim_release(held);
@@ -121,9 +124,9 @@ Test(rules, a_stream_waits_for_another_on_the_gpu)
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
-    struct owner b = take(s);
+    struct holder b = take(s);
     cr_assert(b.ptr == a.ptr && waits() == 1, "early waits save memory");
     duel(&a, &b, f);
 }
@@ -137,10 +140,10 @@ Test(rules, a_wait_never_aims_at_a_late_event)
     unsigned *flag;
     cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
     *flag = 0;
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     cu_ok(cuStreamWaitValue32(f, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
-    struct owner b = take(s);
+    struct holder b = take(s);
     cr_assert(apart(&a, &b) && waits() == 0);
     cu_ok(cuStreamWriteValue32(s, (CUdeviceptr)flag, 1, 0));
     duel(&a, &b, f);
@@ -156,10 +159,10 @@ Test(rules, a_wait_aims_at_the_free)
     cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
     *flag = 0;
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     cu_ok(cuStreamWaitValue32(f, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
-    struct owner b = take(s);
+    struct holder b = take(s);
     cr_assert(b.ptr == a.ptr && waits() == 1);
     cu_ok(cuStreamWriteValue32(s, (CUdeviceptr)flag, 1, 0));
     duel(&a, &b, f);
@@ -173,14 +176,14 @@ Test(rules, conditions_travel_with_the_bytes)
     door_open("capacity=9M,granularity=64K,lazy=0,timeout=300");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     CUdeviceptr wall = door_take(SIZE, s), c = door_take(SIZE, f);
     door_take(SIZE, s);
     give(&a, f);
     cu_ok(door_free_async(c, f));
     CUdeviceptr both = door_take(2 * SIZE, s);
     cr_assert(both != a.ptr && both != c && wall && waits() > 0);
-    struct owner b = owner_of(both, s), d = owner_of(both + SIZE, s);
+    struct holder b = holder_of(both, s), d = holder_of(both + SIZE, s);
     vp_sim_step(1000);
     vp_sim_release(f);
     cu_ok(cuCtxSynchronize());
@@ -250,12 +253,12 @@ Test(rules, a_handle_given_out_again_is_another_stream)
     door_open(SIM);
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
     chain(f, g);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     cu_ok(door_stream_destroy(f));
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cr_assert_eq(s, f);
-    struct owner b = take(s);
+    struct holder b = take(s);
     duel(&a, &b, g);
 }
 
@@ -266,10 +269,10 @@ Test(rules, a_destroyed_stream_leaves_an_event)
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     chain(f, g);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     cu_ok(door_stream_destroy(f));
-    struct owner b = take_sync(s);
+    struct holder b = take_sync(s);
     cr_assert(apart(&a, &b));
     vp_sim_step(1000);
     vp_sim_release(g);
@@ -285,14 +288,14 @@ Test(rules, a_stream_destroyed_while_it_captures)
     door_open(SIM);
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
     chain(f, g);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     cu_ok(door_begin_capture(f, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_stream_destroy(f));
     cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cr_assert_eq(s, f);
-    struct owner b = take(s);
+    struct holder b = take(s);
     duel(&a, &b, g);
 }
 
@@ -307,10 +310,10 @@ static void follow_unseen(void)
     cr_assert_eq(new, old);
 }
 
-static void memory_stays(const struct owner *a, CUstream held)
+static void memory_stays(const struct holder *a, CUstream held)
 {
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    struct owner b = take_sync(s), c = take_sync(s);
+    struct holder b = take_sync(s), c = take_sync(s);
     cr_assert(apart(a, &b) && apart(a, &c));
     vp_sim_step(1000);
     vp_sim_release(held);
@@ -324,7 +327,7 @@ Test(rules, a_context_that_follows_unseen_has_streams_of_its_own)
 {
     follow_unseen();
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING);
-    struct owner a = take(g);
+    struct holder a = take(g);
     give(&a, g);
     memory_stays(&a, g);
 }
@@ -333,7 +336,7 @@ Test(rules, a_context_that_follows_unseen_has_a_barrier_of_its_own)
 {
     follow_unseen();
     vp_sim_hold(CU_STREAM_LEGACY);
-    struct owner a = take_sync(CU_STREAM_LEGACY);
+    struct holder a = take_sync(CU_STREAM_LEGACY);
     give_sync(&a);
     memory_stays(&a, CU_STREAM_LEGACY);
 }
@@ -352,11 +355,11 @@ Test(rules, a_stream_that_ends_unseen_does_not_end_its_context)
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     CUstream f = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, g);
-    struct owner a = take(g);
+    struct holder a = take(g);
     give(&a, g);
     cu_ok(door_free_async(door_take(64 * KiB, f), f));
     cu_ok(cuStreamDestroy(f));
-    struct owner b = take_sync(s), c = take_sync(s);
+    struct holder b = take_sync(s), c = take_sync(s);
     cr_assert(apart(&a, &b) && apart(&a, &c));
     vp_sim_step(1000);
     vp_sim_release(g);
@@ -367,7 +370,7 @@ Test(rules, a_stream_that_ends_unseen_does_not_end_its_context)
 }
 
 static pthread_barrier_t step;
-static struct owner threads_owner;
+static struct holder threads_owner;
 
 static void *free_on_own_default_stream(void *ctx)
 {
@@ -389,7 +392,7 @@ Test(rules, a_per_thread_stream_is_another_in_each_thread)
     pthread_barrier_init(&step, NULL, 2);
     cr_assert(!pthread_create(&thread, NULL, free_on_own_default_stream, ctx));
     pthread_barrier_wait(&step);
-    struct owner b = take(CU_STREAM_PER_THREAD), c = take_sync(CU_STREAM_PER_THREAD);
+    struct holder b = take(CU_STREAM_PER_THREAD), c = take_sync(CU_STREAM_PER_THREAD);
     vp_sim_step(1000);
     pthread_barrier_wait(&step);
     pthread_join(thread, NULL);
@@ -439,12 +442,12 @@ Test(rules, a_stream_that_comes_back_is_waited_for_anew)
     pthread_barrier_init(&step, NULL, 2);
     cr_assert(!pthread_create(&thread, NULL, end_and_go_on, ctx));
     pthread_barrier_wait(&step);
-    struct owner b = take(s);
+    struct holder b = take(s);
     cr_assert_eq(waits(), 1);
     *early_flag = 1;
     pthread_barrier_wait(&step);
     pthread_join(thread, NULL);
-    struct owner c = take(s);
+    struct holder c = take(s);
     cr_assert_eq(c.ptr, threads_owner.ptr, "early waits save memory");
     vp_sim_step(1000);
     usleep(50000);
@@ -464,10 +467,10 @@ Test(rules, cudamalloc_gives_nothing_that_is_pending)
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     CUdeviceptr ptr = door_malloc(SIZE);
-    struct owner b = owner_of(ptr, door_stream(CU_STREAM_NON_BLOCKING));
+    struct holder b = holder_of(ptr, door_stream(CU_STREAM_NON_BLOCKING));
     duel(&a, &b, f);
 }
 
@@ -485,10 +488,10 @@ Test(rules, cudamalloc_makes_no_stream_wait)
     door_open("capacity=3M,granularity=64K,lazy=0");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     cr_assert(!pthread_create(&thread, NULL, release_soon, f));
-    struct owner b = take_sync(s);
+    struct holder b = take_sync(s);
     cr_assert(!apart(&a, &b));
     pthread_join(thread, NULL);
     cr_assert_eq(waits(), 0);
@@ -499,9 +502,9 @@ Test(rules, cudafree_covers_every_stream_and_does_not_stop_the_host)
 {
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
-    struct owner a = take_sync(f);
+    struct holder a = take_sync(f);
     give_sync(&a);
-    struct owner b = take_sync(s), c = take(s);
+    struct holder b = take_sync(s), c = take(s);
     vp_sim_step(1000);
     check(&b);
     check(&c);
@@ -517,9 +520,9 @@ Test(rules, cudafree_covers_every_stream_of_old_drivers)
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     for (int blocking = 0; blocking < 2; blocking++) {
         CUstream f = held_stream(blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
-        struct owner a = take_sync(f);
+        struct holder a = take_sync(f);
         give_sync(&a);
-        struct owner b = take_sync(s);
+        struct holder b = take_sync(s);
         duel(&a, &b, f);
     }
 }
@@ -532,10 +535,10 @@ Test(rules, cudafree_covers_every_context_of_the_device)
     cu_ok(cuCtxSetCurrent(one));
     CUdeviceptr ptr = door_malloc(SIZE);
     cu_ok(cuCtxSetCurrent(two));
-    struct owner a = owner_of(ptr, f);
+    struct holder a = holder_of(ptr, f);
     cu_ok(cuCtxSetCurrent(one));
     give_sync(&a);
-    struct owner b = take_sync(0);
+    struct holder b = take_sync(0);
     duel(&a, &b, f);
 }
 
@@ -562,10 +565,10 @@ Test(rules, cudafree_covers_every_device)
         struct vp_copy_end to = { .ptr = ptr }, from = { .ptr = source };
         cr_assert_eq(vp_api_copy_way(f, &to, &from), VP_COPY_AS_IT_IS);
         cu_ok(cuMemcpyDtoDAsync(ptr, source, SIZE, f));
-        struct owner a = owner_of(ptr, f);
+        struct holder a = holder_of(ptr, f);
         cu_ok(cuCtxSetCurrent(one));
         give_sync(&a);
-        struct owner b = take_sync(0);
+        struct holder b = take_sync(0);
         duel(&a, &b, f);
     }
 }
@@ -587,7 +590,7 @@ Test(rules, cudafree_covers_copies_that_need_no_access)
     cu_ok(cuMemcpyPeerAsync(ptr, one, source, there, SIZE, f));
     cu_ok(cuCtxSetCurrent(one));
     cu_ok(door_free(ptr));
-    struct owner b = take_sync(0);
+    struct holder b = take_sync(0);
     cr_assert_neq(b.ptr, ptr, "the copy is still to come");
     vp_sim_release(f);
     cu_ok(cuStreamSynchronize(f));
@@ -634,10 +637,10 @@ Test(rules, a_block_freed_in_one_context_is_taken_in_another)
     door_context(0);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     cu_ok(cuCtxSetCurrent(one));
-    struct owner b = take(s);
+    struct holder b = take(s);
     duel(&a, &b, f);
 }
 
@@ -693,7 +696,7 @@ Test(rules, a_capture_survives)
         CUstream capture = door_stream(i % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
         CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
         two_streams_free(s, f);
-        struct owner a = take_sync(f), c = take(f);
+        struct holder a = take_sync(f), c = take(f);
         cu_ok(door_begin_capture(capture, modes[i / 2]));
         give_sync(&a);
         give(&c, f);
@@ -703,7 +706,7 @@ Test(rules, a_capture_survives)
         still_capturing(capture);
         cr_assert(b + SIZE <= a.ptr || b >= a.ptr + SIZE);
         cu_ok(door_end_capture(capture, NULL));
-        struct owner late = owner_of(d, s), now = owner_of(b, s);
+        struct holder late = holder_of(d, s), now = holder_of(b, s);
         vp_sim_step(1000);
         vp_sim_release(f);
         cu_ok(cuCtxSynchronize());
@@ -735,13 +738,13 @@ Test(rules, freeing_our_pointer_on_a_capturing_stream_leaves_it_live)
     struct vp_pool *pool;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    struct owner a = take(s);
+    struct holder a = take(s);
     cu_ok(cuStreamSynchronize(s));
     cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     cr_assert_neq(door_free_async(a.ptr, s), CUDA_SUCCESS);
     cr_assert(!door_served && vp_state_find(a.ptr, &pool));
     door_end_capture(s, NULL);
-    struct owner b = take(s);
+    struct holder b = take(s);
     cr_assert(apart(&a, &b));
     give(&a, s);
     duel(&a, &b, s);
@@ -754,16 +757,16 @@ Test(rules, a_live_chunk_is_not_taken_back)
 {
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    struct owner a = take(s);
+    struct holder a = take(s);
     CUdeviceptr wall = door_take(SIZE, s);
-    struct owner c = take(s);
+    struct holder c = take(s);
     door_take(SIZE, s);
     give(&a, s);
     give(&c, s);
     CUdeviceptr both = door_take(2 * SIZE, s);
     cr_assert(both > wall, "stitched of a and c");
     cu_ok(cuMemsetD8Async(both, 77, 2 * SIZE, s));
-    struct owner d = take(s), e = take(s);
+    struct holder d = take(s), e = take(s);
     unsigned char *seen;
     cu_ok(cuMemAllocHost((void **)&seen, 2 * SIZE));
     cu_ok(cuMemcpyDtoH(seen, both, 2 * SIZE));
@@ -777,7 +780,7 @@ Test(rules, nothing_is_unmapped_under_queued_work)
 {
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
-    struct owner a = take(f);
+    struct holder a = take(f);
     CUdeviceptr wall = door_take(SIZE, s), c = door_take(SIZE, f);
     give(&a, f);
     cu_ok(door_free_async(c, f));
@@ -785,7 +788,7 @@ Test(rules, nothing_is_unmapped_under_queued_work)
     cu_ok(door_free_async(both, f));
     vp_api_relieve();
     cr_assert_eq(vp_sim_violations(), 0);
-    struct owner b = owner_of(wall, s);
+    struct holder b = holder_of(wall, s);
     duel(&a, &b, f);
 }
 
@@ -797,9 +800,9 @@ Test(rules, by_default_no_stream_waits)
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
-    struct owner b = take(s);
+    struct holder b = take(s);
     cr_assert(apart(&a, &b) && waits() == 0);
     cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), 0);
     duel(&a, &b, f);
@@ -811,9 +814,9 @@ Test(rules, streams_wait_when_growing_fails)
     door_open("capacity=3M,granularity=64K,lazy=0,timeout=300");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
-    struct owner b = take(s);
+    struct holder b = take(s);
     cr_assert(!apart(&a, &b) && waits() > 0);
     duel(&a, &b, f);
 }
@@ -826,9 +829,9 @@ Test(rules, coupled_processes_grow_before_they_wait)
     vp_api_coupled("a test");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
-    struct owner b = take(s);
+    struct holder b = take(s);
     cr_assert(apart(&a, &b) && waits() == 0);
     duel(&a, &b, f);
 }
@@ -848,11 +851,11 @@ Test(rules, nobody_waits_early_behind_a_host_function)
     door_open(SIM);
     CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     vp_api_host_function(f);
     cu_ok(cuLaunchHostFunc(f, until, &go));
     give(&a, f);
-    struct owner b = take(s);
+    struct holder b = take(s);
     cu_ok(cuStreamSynchronize(s));
     atomic_store(&go, true);
     cu_ok(cuStreamSynchronize(f));
@@ -872,10 +875,10 @@ Test(rules, a_pool_without_internal_dependencies_never_waits)
     cr_assert(
         vp_api_pool_set_attribute(mempool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no, &res) &&
         !res);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     cr_assert(!pthread_create(&thread, NULL, release_soon, f));
-    struct owner b = take(s);
+    struct holder b = take(s);
     pthread_join(thread, NULL);
     cr_assert(!apart(&a, &b) && waits() == 0, "the host waited");
     duel(&a, &b, f);
@@ -889,12 +892,12 @@ Test(rules, a_query_that_fails_is_an_error_and_not_done)
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
-    struct owner a = take(f);
+    struct holder a = take(f);
     give(&a, f);
     vp_sim_fail("cuEventQuery", -1, CUDA_ERROR_LAUNCH_FAILED);
     cr_assert_eq(door_alloc(&ptr, SIZE), CUDA_ERROR_LAUNCH_FAILED);
     cr_assert(door_served && !ptr);
     vp_sim_fail("cuEventQuery", 0, CUDA_SUCCESS);
-    struct owner b = take_sync(s);
+    struct holder b = take_sync(s);
     duel(&a, &b, f);
 }

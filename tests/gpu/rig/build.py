@@ -81,7 +81,8 @@ def runtime_folder():
 
 def compile_one(into, architecture, name, source, runtime, *libraries):
     program, source = os.path.join(into, name), os.path.join(PROGRAM_SOURCES, source)
-    newest = max(os.path.getmtime(path) for path in glob.glob(PROGRAM_SOURCES + "/*.cu*"))
+    sources = glob.glob(PROGRAM_SOURCES + "/*.cu*") + glob.glob(PROGRAM_SOURCES + "/../common/*.h")
+    newest = max(os.path.getmtime(path) for path in sources)
     if os.path.exists(program) and os.path.getmtime(program) > newest:
         return
     argv = [nvcc(), "-O2", "-std=c++17", "-cudart", runtime, "-o", program, source]
