@@ -1,23 +1,21 @@
-/*
- * Asks a CUDA driver a list of questions whose answers do not depend on the machine, one line each. Run on a
+/* Asks a CUDA driver a list of questions whose answers do not depend on the machine, one line each. Run on a
  * GPU, it makes driver_answers.txt; run on the simulated driver it must print the same. So the simulator
  * refuses what the real one refuses, and a doubt about either becomes a line here.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
-#include <cuda.h>
-#include <pthread.h>
+#include "driver_answers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static CUcontext context;
-static size_t granularity;
+CUcontext context;
+size_t granularity;
 
-#define SAY(call) printf("%-90s %d\n", #call, (int)(call))
-#define NEED(call) need(call, #call, __LINE__)
-
-static void need(CUresult result, const char *what, int line)
+void need(CUresult result, const char *what, int line)
 {
     if (result != CUDA_SUCCESS) {
         printf("line %d: %s failed with %d\n", line, what, result);
@@ -25,119 +23,12 @@ static void need(CUresult result, const char *what, int line)
     }
 }
 
-static CUmemAllocationProp prop_of(void)
+CUmemAllocationProp prop_of(void)
 {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
     return prop;
-}
-
-static void vmm(void)
-{
-    CUmemAllocationProp prop = prop_of(), wrong;
-    CUmemGenericAllocationHandle h, h2, h3;
-    CUdeviceptr va, other, base;
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemAccessDesc none = access;
-    size_t g = granularity, size;
-    unsigned long long flags;
-    puts("# reservations");
-    SAY(cuMemAddressReserve(&va, 0, 0, 0, 0));
-    SAY(cuMemAddressReserve(&va, g / 2, 0, 0, 0));
-    SAY(cuMemAddressReserve(&va, g + 4096, 0, 0, 0));
-    SAY(cuMemAddressReserve(&va, g, 3, 0, 0));
-    SAY(cuMemAddressReserve(&va, g, 4096, 0, 1));
-    SAY(cuMemAddressReserve(NULL, g, 0, 0, 0));
-    SAY(cuMemAddressReserve(&va, 1ull << 47, 0, 0, 0));
-    NEED(cuMemAddressReserve(&va, 16 * g, 0, 0, 0));
-    printf("aligned to the granularity: %d\n", va % g == 0);
-    SAY(cuMemAddressReserve(&other, 4 * g, 8 * g, 0, 0));
-    printf("aligned as asked: %d\n", other % (8 * g) == 0);
-    SAY(cuMemAddressFree(other, 2 * g));
-    SAY(cuMemAddressFree(other + g, 3 * g));
-    SAY(cuMemAddressFree(other, 4 * g));
-    SAY(cuMemAddressFree(other, 4 * g));
-
-    puts("# handles");
-    SAY(cuMemCreate(&h, 0, &prop, 0));
-    SAY(cuMemCreate(&h, g / 2, &prop, 0));
-    SAY(cuMemCreate(&h, g + 4096, &prop, 0));
-    SAY(cuMemCreate(&h, g, NULL, 0));
-    SAY(cuMemCreate(NULL, g, &prop, 0));
-    SAY(cuMemCreate(&h, g, &prop, 1));
-    wrong = prop, wrong.location.id = 99;
-    SAY(cuMemCreate(&h, g, &wrong, 0));
-    wrong = prop, wrong.type = CU_MEM_ALLOCATION_TYPE_INVALID;
-    SAY(cuMemCreate(&h, g, &wrong, 0));
-    wrong = prop, wrong.location.type = CU_MEM_LOCATION_TYPE_INVALID;
-    SAY(cuMemCreate(&h, g, &wrong, 0));
-    SAY(cuMemCreate(&h, (size_t)1 << 44, &prop, 0));
-    NEED(cuMemCreate(&h, 2 * g, &prop, 0));
-    NEED(cuMemCreate(&h2, g, &prop, 0));
-
-    puts("# maps");
-    SAY(cuMemMap(va, g, 0, h, 0));
-    SAY(cuMemMap(va, g, g, h, 0));
-    SAY(cuMemMap(va, 4 * g, 0, h, 0));
-    SAY(cuMemMap(va, 0, 0, h, 0));
-    SAY(cuMemMap(va + 4096, 2 * g, 0, h, 0));
-    SAY(cuMemMap(va - 16 * g, 2 * g, 0, h, 0) != 0);
-    SAY(cuMemMap(va, 2 * g, 0, h, 1));
-    SAY(cuMemMap(va, 2 * g, 0, h, 0));
-    SAY(cuMemMap(va, 2 * g, 0, h, 0));
-    SAY(cuMemMap(va + g, g, 0, h2, 0));
-    SAY(cuMemMap(va + 2 * g, g, 0, h2, 0));
-    SAY(cuMemMap(va + 8 * g, g, 0, h2, 0));
-    SAY(cuMemAddressFree(va, 16 * g));
-
-    puts("# access");
-    SAY(cuMemSetAccess(va, g, &access, 1));
-    SAY(cuMemSetAccess(va + g, g, &access, 1));
-    SAY(cuMemSetAccess(va + g, 2 * g, &access, 1));
-    SAY(cuMemSetAccess(va, 4 * g, &access, 1));
-    SAY(cuMemSetAccess(va + 4 * g, g, &access, 1));
-    SAY(cuMemSetAccess(va, 4096, &access, 1));
-    SAY(cuMemSetAccess(va, 0, &access, 1));
-    SAY(cuMemSetAccess(va, 2 * g, &access, 0));
-    SAY(cuMemSetAccess(va, 2 * g, NULL, 1));
-    SAY(cuMemGetAccess(&flags, &access.location, va));
-    SAY(cuMemSetAccess(va, 3 * g, &access, 1));
-    SAY(cuMemSetAccess(va, 3 * g, &access, 1));
-    SAY(cuMemGetAccess(&flags, &access.location, va));
-    printf("access flags: %llu\n", flags);
-    SAY(cuMemGetAccess(&flags, &access.location, va + 5 * g));
-    SAY(cuMemsetD8(va, 1, 3 * g));
-    none.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    SAY(cuMemSetAccess(va + 2 * g, g, &none, 1));
-    SAY(cuMemSetAccess(va + 2 * g, g, &access, 1));
-
-    puts("# questions about mapped memory");
-    SAY(cuMemGetAddressRange(&base, &size, va + g + 5));
-    printf("one mapping: %d %d\n", base == va, size == 2 * g);
-    SAY(cuMemGetAddressRange(NULL, NULL, va));
-    SAY(cuMemGetAddressRange(&base, &size, va + 5 * g));
-    SAY(cuMemFree(va));
-    SAY(cuMemFreeAsync(va, NULL));
-    CUipcMemHandle ipc;
-    SAY(cuIpcGetMemHandle(&ipc, va));
-    SAY(cuMemRetainAllocationHandle(&h3, (void *)(va + g)));
-    printf("the same handle: %d\n", h3 == h);
-    SAY(cuMemRelease(h3));
-    SAY(cuMemRetainAllocationHandle(&h3, (void *)(va + 5 * g)));
-
-    puts("# unmaps");
-    SAY(cuMemUnmap(va, g));
-    SAY(cuMemUnmap(va + g, g));
-    SAY(cuMemUnmap(va, 0));
-    SAY(cuMemUnmap(va, 3 * g));
-    SAY(cuMemMap(va, 2 * g, 0, h, 0));
-    SAY(cuMemRelease(h));
-    SAY(cuMemUnmap(va, 2 * g));
-    SAY(cuMemUnmap(va + 8 * g, g));
-    SAY(cuMemRelease(h2));
-    SAY(cuMemAddressFree(va, 16 * g));
 }
 
 static void native(void)
@@ -299,215 +190,16 @@ static void attributes(void)
     SAY(cuPointerGetAttributes(0, which, data, (CUdeviceptr)&local));
 }
 
-/* Begins a capture, makes one call, and says what became of the capture. */
-#define DURING(flags, mode, call) \
-    do { \
-        CUstream s; \
-        CUgraph graph = NULL; \
-        NEED(cuStreamCreate(&s, flags)); \
-        NEED(cuStreamBeginCapture(s, mode)); \
-        int result_ = (int)(call); \
-        int end_ = (int)cuStreamEndCapture(s, &graph); \
-        printf("%s capture of a %s stream: %-60s %d, then the end %d\n", mode_names[mode], \
-               flags ? "non-blocking" : "blocking", #call, result_, end_); \
-        if (graph) \
-            cuGraphDestroy(graph); \
-        NEED(cuStreamDestroy(s)); \
-    } while (0)
-
-static const char *const mode_names[] = {"global", "thread-local", "relaxed"};
-
-static CUresult relaxed_query(CUevent event)
+/* With no context current. */
+static void without_context(CUdeviceptr kept)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    NEED(cuThreadExchangeStreamCaptureMode(&mode));
-    CUresult result = cuEventQuery(event);
-    NEED(cuThreadExchangeStreamCaptureMode(&mode));
-    return result;
-}
-
-struct job {
-    CUevent event;
-    CUresult result;
-};
-
-static void *query_elsewhere(void *arg)
-{
-    struct job *job = arg;
-    NEED(cuCtxSetCurrent(context));
-    job->result = cuEventQuery(job->event);
-    return NULL;
-}
-
-static CUresult other_thread_query(CUevent event)
-{
-    struct job job = {event, 0};
-    pthread_t thread;
-    pthread_create(&thread, NULL, query_elsewhere, &job);
-    pthread_join(thread, NULL);
-    return job.result;
-}
-
-static void captures(void)
-{
-    CUevent done, fresh;
-    CUstream other, nb;
-    CUdeviceptr p, q;
-    CUcontext c;
-    CUstreamCaptureStatus status;
-    unsigned long long id;
-    size_t a, b;
-    CUmemAllocationProp prop = prop_of();
-    CUmemGenericAllocationHandle h;
-    char host[16];
-    void *pinned;
-    NEED(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
-    NEED(cuEventCreate(&fresh, CU_EVENT_DISABLE_TIMING));
-    NEED(cuStreamCreate(&other, 0));
-    NEED(cuStreamCreate(&nb, CU_STREAM_NON_BLOCKING));
-    NEED(cuMemAlloc(&p, 4096));
-    NEED(cuEventRecord(done, nb));
-    NEED(cuCtxSynchronize());
-    puts("# captures");
-    for (int blocking = 0; blocking < 2; blocking++) {
-        unsigned flags = blocking ? 0 : CU_STREAM_NON_BLOCKING;
-        for (CUstreamCaptureMode mode = 0; mode < 3; mode++) {
-            DURING(flags, mode, CUDA_SUCCESS);
-            DURING(flags, mode, cuEventQuery(done));
-            DURING(flags, mode, relaxed_query(done));
-            DURING(flags, mode, other_thread_query(done));
-            DURING(flags, mode, cuEventSynchronize(done));
-            DURING(flags, mode, cuEventRecord(done, other));
-            DURING(flags, mode, cuEventRecord(done, nb));
-            DURING(flags, mode, cuEventRecord(done, NULL));
-            DURING(flags, mode, cuEventRecord(fresh, s));
-            DURING(flags, mode, cuCtxRecordEvent(context, done));
-            DURING(flags, mode, cuStreamWaitEvent(s, done, 0));
-            DURING(flags, mode, cuStreamWaitEvent(other, done, 0));
-            DURING(flags, mode, cuStreamWaitEvent(NULL, done, 0));
-            DURING(flags, mode, cuStreamGetId(s, &id));
-            DURING(flags, mode, cuStreamGetCtx(s, &c));
-            DURING(flags, mode, cuStreamIsCapturing(s, &status));
-            DURING(flags, mode, cuStreamIsCapturing(NULL, &status));
-            DURING(flags, mode, cuStreamIsCapturing(nb, &status));
-            DURING(flags, mode, cuStreamQuery(s));
-            DURING(flags, mode, cuStreamQuery(nb));
-            DURING(flags, mode, cuStreamQuery(other));
-            DURING(flags, mode, cuStreamQuery(NULL));
-            DURING(flags, mode, cuStreamSynchronize(s));
-            DURING(flags, mode, cuStreamSynchronize(nb));
-            DURING(flags, mode, cuStreamSynchronize(NULL));
-            DURING(flags, mode, cuCtxSynchronize());
-            DURING(flags, mode, cuMemAlloc(&q, 512));
-            DURING(flags, mode, cuMemFree(p) == 0 ? cuMemAlloc(&p, 4096) : 1);
-            DURING(flags, mode, cuMemGetInfo(&a, &b));
-            DURING(flags, mode, cuMemHostAlloc(&pinned, 512, 0));
-            DURING(flags, mode, cuMemAllocAsync(&q, 512, s));
-            DURING(flags, mode, cuMemAllocAsync(&q, 512, nb));
-            DURING(flags, mode, cuMemAllocAsync(&q, 512, other));
-            DURING(flags, mode, cuMemAllocAsync(&q, 512, NULL));
-            DURING(flags, mode, cuMemFreeAsync(p, s));
-            DURING(flags, mode, cuMemFreeAsync(0, s));
-            DURING(flags, mode, cuMemCreate(&h, granularity, &prop, 0) ? 1 : cuMemRelease(h));
-            DURING(flags, mode, cuMemsetD8(p, 1, 16));
-            DURING(flags, mode, cuMemsetD8Async(p, 1, 16, s));
-            DURING(flags, mode, cuMemsetD8Async(p, 1, 16, nb));
-            DURING(flags, mode, cuMemsetD8Async(p, 1, 16, other));
-            DURING(flags, mode, cuMemsetD8Async(p, 1, 16, NULL));
-            DURING(flags, mode, cuMemcpyDtoH(host, p, 16));
-            DURING(flags, mode, cuStreamCreate(&(CUstream){0}, 0));
-            DURING(flags, mode, cuEventCreate(&(CUevent){0}, 0));
-            DURING(flags, mode, cuStreamBeginCapture(s, mode));
-        }
-    }
-    SAY(cuStreamBeginCapture(NULL, 0));
-    CUgraph graph;
-    SAY(cuStreamEndCapture(nb, &graph));
-    SAY(cuStreamEndCapture(NULL, &graph));
-
-    puts("# captured events, joins");
-    NEED(cuStreamBeginCapture(nb, 2));
-    SAY(cuEventRecord(fresh, nb));
-    SAY(relaxed_query(fresh));
-    SAY(cuStreamWaitEvent(other, fresh, 0));
-    SAY(cuStreamIsCapturing(other, &status));
-    printf("status: %d\n", status);
-    SAY(cuMemsetD8Async(p, 1, 16, other));
-    SAY(cuStreamEndCapture(other, &graph));
-    SAY(cuStreamEndCapture(nb, &graph));
-    SAY(relaxed_query(fresh));
-    SAY(cuStreamWaitEvent(other, fresh, 0));
-    NEED(cuStreamBeginCapture(nb, 2));
-    SAY(cuEventRecord(fresh, nb));
-    SAY(cuStreamWaitEvent(other, fresh, 0));
-    SAY(cuMemsetD8Async(p, 1, 16, other));
-    SAY(cuStreamEndCapture(nb, &graph));
-    NEED(cuStreamBeginCapture(nb, 2));
-    SAY(cuEventRecord(fresh, nb));
-    SAY(cuStreamWaitEvent(other, fresh, 0));
-    SAY(cuMemsetD8Async(p, 1, 16, other));
-    SAY(cuEventRecord(fresh, other));
-    SAY(cuStreamWaitEvent(nb, fresh, 0));
-    SAY(cuStreamEndCapture(nb, &graph));
-    SAY(cuGraphDestroy(graph));
-    SAY(cuStreamIsCapturing(other, &status));
-    printf("status: %d\n", status);
-    SAY(cuEventQuery(fresh));
-
-    puts("# graph memory");
-    CUgraphExec exec;
-    NEED(cuStreamBeginCapture(nb, 0));
-    SAY(cuMemAllocAsync(&q, 4096, nb));
-    SAY(cuMemsetD8Async(q, 1, 4096, nb));
-    SAY(cuMemFreeAsync(q, nb));
-    SAY(cuStreamEndCapture(nb, &graph));
-    SAY(cuGraphInstantiate(&exec, graph, 0));
-    SAY(cuGraphLaunch(exec, nb));
-    SAY(cuGraphLaunch(exec, NULL));
-    SAY(cuCtxSynchronize());
-    SAY(cuMemFree(q));
-    SAY(cuGraphExecDestroy(exec));
-    SAY(cuGraphDestroy(graph));
-    NEED(cuMemFree(p));
-    NEED(cuStreamDestroy(other));
-    NEED(cuStreamDestroy(nb));
-    NEED(cuEventDestroy(done));
-    NEED(cuEventDestroy(fresh));
-}
-
-static void contexts(void)
-{
-    CUcontext made, got;
+    CUcontext got;
     CUdevice device;
     CUevent event;
     CUstream stream;
-    CUdeviceptr p, kept;
-    unsigned long long a, b;
+    CUdeviceptr p;
+    unsigned long long a;
     size_t x, y;
-    puts("# contexts");
-    NEED(cuMemAlloc(&kept, 4096));
-    NEED(cuCtxCreate(&made, NULL, 0, 0));
-    SAY(cuCtxGetCurrent(&got));
-    printf("current after create: %d\n", got == made);
-    NEED(cuEventCreate(&event, 0));
-    NEED(cuStreamCreate(&stream, 0));
-    NEED(cuMemAlloc(&p, 4096));
-    NEED(cuStreamGetId(NULL, &a));
-    SAY(cuCtxPopCurrent(&got));
-    printf("popped: %d\n", got == made);
-    NEED(cuStreamGetId(NULL, &b));
-    printf("the legacy stream has one id: %d\n", a == b);
-    NEED(cuStreamGetId(CU_STREAM_LEGACY, &a));
-    printf("0 and legacy have one id: %d\n", a == b);
-    NEED(cuStreamGetId(CU_STREAM_PER_THREAD, &a));
-    printf("per-thread has the same id: %d\n", a == b);
-    SAY(cuEventRecord(event, NULL));
-    SAY(cuEventRecord(event, stream));
-    SAY(cuCtxRecordEvent(context, event));
-    SAY(cuStreamWaitEvent(NULL, event, 0));
-    SAY(cuMemFree(p));
-    SAY(cuCtxDestroy(made));
-    SAY(cuCtxDestroy(context));
     SAY(cuCtxSetCurrent(NULL));
     SAY(cuCtxGetCurrent(&got));
     printf("none: %d\n", got == NULL);
@@ -539,6 +231,12 @@ static void contexts(void)
     SAY(cuMemRelease(h));
     SAY(cuMemAddressFree(p, granularity));
     SAY(cuCtxSetCurrent(context));
+}
+
+static void odd_arguments(void)
+{
+    CUevent event;
+    CUstream stream;
     SAY(cuCtxEnablePeerAccess(context, 0));
     SAY(cuCtxDisablePeerAccess(context));
     SAY(cuStreamDestroy(NULL));
@@ -556,6 +254,41 @@ static void contexts(void)
     float ms;
     SAY(cuEventElapsedTime(&ms, event, event));
     NEED(cuEventDestroy(event));
+}
+
+static void contexts(void)
+{
+    CUcontext made, got;
+    CUevent event;
+    CUstream stream;
+    CUdeviceptr p, kept;
+    unsigned long long a, b;
+    puts("# contexts");
+    NEED(cuMemAlloc(&kept, 4096));
+    NEED(cuCtxCreate(&made, NULL, 0, 0));
+    SAY(cuCtxGetCurrent(&got));
+    printf("current after create: %d\n", got == made);
+    NEED(cuEventCreate(&event, 0));
+    NEED(cuStreamCreate(&stream, 0));
+    NEED(cuMemAlloc(&p, 4096));
+    NEED(cuStreamGetId(NULL, &a));
+    SAY(cuCtxPopCurrent(&got));
+    printf("popped: %d\n", got == made);
+    NEED(cuStreamGetId(NULL, &b));
+    printf("the legacy stream has one id: %d\n", a == b);
+    NEED(cuStreamGetId(CU_STREAM_LEGACY, &a));
+    printf("0 and legacy have one id: %d\n", a == b);
+    NEED(cuStreamGetId(CU_STREAM_PER_THREAD, &a));
+    printf("per-thread has the same id: %d\n", a == b);
+    SAY(cuEventRecord(event, NULL));
+    SAY(cuEventRecord(event, stream));
+    SAY(cuCtxRecordEvent(context, event));
+    SAY(cuStreamWaitEvent(NULL, event, 0));
+    SAY(cuMemFree(p));
+    SAY(cuCtxDestroy(made));
+    SAY(cuCtxDestroy(context));
+    without_context(kept);
+    odd_arguments();
 }
 
 static void pools(void)

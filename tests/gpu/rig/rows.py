@@ -230,39 +230,34 @@ def soak_rows(work, seconds):
                 section="soak", limit=seconds + 90)]
 
 
-def all_rows(work, runtime_folder, quick):
-    """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so."""
-    build = os.path.dirname(work)
+def both(name, argv, env=None, bare_env=None, **more):
+    """A row bare, and one under libvpool.so that must do the same."""
+    return [Row(name + ", bare", argv, env=(env or {}) | (bare_env or {}), **more),
+            Row(name + ", vpool", argv, preload=True, env=env or {}, like=name + ", bare", **more)]
 
-    def compiled(name, *arguments):
-        return [os.path.join(work, name), *arguments]
 
+def cuda_rows(work, runtime_folder, quick):
+    """Programs of CUDA C, by each way to the runtime."""
     def example(name, *arguments):
-        return [os.path.join(build, "examples", name), *arguments, "--json"]
+        return [os.path.join(os.path.dirname(work), "examples", name), *arguments, "--json"]
 
-    rows = empty_contexts(work)
-
-    def both(name, argv, env=None, bare_env=None, **more):
-        """A row bare, and one under libvpool.so that must do the same."""
-        rows.append(Row(name + ", bare", argv, env=(env or {}) | (bare_env or {}), **more))
-        rows.append(Row(name + ", vpool", argv, preload=True, env=env or {}, like=name + ", bare", **more))
-
-    # Programs of CUDA C, by each way to the runtime.
     folders = [folder for folder in (runtime_folder, os.environ.get("LD_LIBRARY_PATH")) if folder]
     found = {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
     steps = "4000" if quick else "20000"
     scale = ["--scale", "8" if quick else "32"]
-    both("static nvcc binary", compiled("churn-static", steps))
-    both("shared-cudart binary", compiled("churn-shared", steps))
-    both("runtime-API example", example("train_runtime", *scale), env=found)
-    both("driver-API example", example("train_driver", *scale), env=found)
+    return [*both("static nvcc binary", [os.path.join(work, "churn-static"), steps]),
+            *both("shared-cudart binary", [os.path.join(work, "churn-shared"), steps]),
+            *both("runtime-API example", example("train_runtime", *scale), env=found),
+            *both("driver-API example", example("train_driver", *scale), env=found)]
 
-    # PyTorch. Its own allocator and ours take turns, so that neither has the better moment.
+
+def pytorch_rows(quick):
+    """Its own allocator and ours take turns, so that neither has the better moment."""
     train = python_example("train.py", "--side-stream", "--steps", "12" if quick else "30")
     turns = 1 if quick else 6
     torch = dict(context="torch", tolerance=1e-2)
     base = "PyTorch, its cache"
-    rows.append(Row(base, train, repeat=turns, **torch))
+    rows = [Row(base, train, repeat=turns, **torch)]
     rows.append(Row("PyTorch, vpool", train, preload=True, like=base, repeat=turns, **torch))
     rows.append(Row("PyTorch, expandable", train, like=base,
                     env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **torch))
@@ -272,29 +267,44 @@ def all_rows(work, runtime_folder, quick):
                     env={"VPOOL_ADOPT": "0", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, **torch))
     rows.append(Row("PyTorch, vpool under its cache", train, preload=True, like=base,
                     env={"VPOOL_ADOPT": "0"}, **torch))
+    return rows
 
-    both("JAX", script("jax_mlp.py"), tolerance=1e-4, env={"XLA_FLAGS": "--xla_gpu_autotune_level=0"},
-         bare_env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
-    both("CuPy", script("cupy_arrays.py"), tolerance=1e-9)
-    both("CuPy, no pool", script("cupy_arrays.py", "--no-pool"), tolerance=1e-9)
-    both("numba", script("numba_vectors.py"))
 
-    # Every byte checked on the device.
+def framework_rows():
+    return [*both("JAX", script("jax_mlp.py"), tolerance=1e-4, env={"XLA_FLAGS": "--xla_gpu_autotune_level=0"},
+                  bare_env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+            *both("CuPy", script("cupy_arrays.py"), tolerance=1e-9),
+            *both("CuPy, no pool", script("cupy_arrays.py", "--no-pool"), tolerance=1e-9),
+            *both("numba", script("numba_vectors.py"))]
+
+
+def stress_rows(work, quick):
+    """Every byte checked on the device."""
+    def stress(*arguments):
+        return [os.path.join(work, "stress"), *arguments]
+
     many = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     seconds = 4 if quick else 15
-    rows.append(Row("stress, bare", compiled("stress", "--seconds", str(seconds / 3)), env=many))
-    rows.append(Row("stress, vpool", compiled("stress", "--seconds", str(seconds)), preload=True, env=many))
-    little = compiled("stress", "--seed", "2", "--seconds", str(seconds), "--leave", "4096", "--live", "2600")
-    rows.append(Row("stress, little memory, vpool", little, preload=True, env=many))
-    third = compiled("stress", "--seed", "3", "--seconds", str(seconds / 2))
-    rows.append(Row("stress, vpmm, vpool", third, preload=True, env=many | {"VPOOL_POLICY": "vpmm"}))
+    little = stress("--seed", "2", "--seconds", str(seconds), "--leave", "4096", "--live", "2600")
+    third = stress("--seed", "3", "--seconds", str(seconds / 2))
+    return [Row("stress, bare", stress("--seconds", str(seconds / 3)), env=many),
+            Row("stress, vpool", stress("--seconds", str(seconds)), preload=True, env=many),
+            Row("stress, little memory, vpool", little, preload=True, env=many),
+            Row("stress, vpmm, vpool", third, preload=True, env=many | {"VPOOL_POLICY": "vpmm"})]
 
-    # What a call costs.
-    rows.append(Row("call pairs, bare", compiled("pairs")))
-    rows.append(Row("call pairs, vpool", compiled("pairs"), preload=True))
-    rows.append(Row("64 MiB pairs, vpool", compiled("pairs", "sync_64m"), preload=True))
-    rows += software_rows(work, quick) + memory_rows(work) + ipc_rows(work) + peer_rows(work, 1 if quick else 3)
-    return rows + soak_rows(work, 60 if quick else 480)
+
+def call_rows(work):
+    """What a call costs."""
+    pairs = os.path.join(work, "pairs")
+    return [Row("call pairs, bare", [pairs]), Row("call pairs, vpool", [pairs], preload=True),
+            Row("64 MiB pairs, vpool", [pairs, "sync_64m"], preload=True)]
+
+
+def all_rows(work, runtime_folder, quick):
+    """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so."""
+    return [*empty_contexts(work), *cuda_rows(work, runtime_folder, quick), *pytorch_rows(quick), *framework_rows(),
+            *stress_rows(work, quick), *call_rows(work), *software_rows(work, quick), *memory_rows(work), *ipc_rows(work),
+            *peer_rows(work, 1 if quick else 3), *soak_rows(work, 60 if quick else 480)]
 
 
 # ---- is a row right?

@@ -74,8 +74,19 @@ def holds_together(d):
     assert spaces == sorted(spaces) and all(a + n <= b for (a, n), (b, _) in zip(spaces, spaces[1:])), spaces
     regions = [(int(r["addr"], 16), r["size"], r) for r in d["regions"]]
     starts = {base for base, _ in spaces}
+    regions_share_spaces(spaces, regions)
+    regions_are_right(d, regions, starts)
+    bytes_add_up(d)
+    sizes_are_counted(d, regions, starts)
 
-    # They share each space out among them, without gap or overlap.
+    worst = [p["free_bytes"] for p in d["obstacles"]["pinned"]]
+    assert worst == sorted(worst, reverse=True) and sum(worst) <= d["waste"]["pinned"] and bool(worst) == bool(d["waste"]["pinned"])
+    waited = [w["bytes"] for w in d["obstacles"]["waits_for"]]
+    assert waited == sorted(waited, reverse=True)
+
+
+def regions_share_spaces(spaces, regions):
+    """They share each space out among them, without gap or overlap."""
     at = iter(regions)
     for base, size in spaces:
         end = base + size
@@ -86,9 +97,8 @@ def holds_together(d):
         assert base == end, (hex(base), hex(end))
     assert next(at, None) is None
 
-    live = [r for _, _, r in regions if r["state"] == "live"]
-    free = [r for _, _, r in regions if r["state"] == "free"]
-    waste = d["waste"]
+
+def regions_are_right(d, regions, starts):
     for (address, length, r), (_, _, after) in zip(regions, regions[1:] + [(0, 0, {"state": ""})]):
         if r["state"] == "hole":
             assert address % d["granularity"] == 0 and length % d["granularity"] == 0, r
@@ -99,7 +109,12 @@ def holds_together(d):
         assert ("age" in r) == (r["state"] in ("free", "zombie", "retired")), r
         assert "waits_for" not in r or (r["state"] in ("free", "zombie", "retired") and r["waits_for"]), r
 
-    # Each byte held is alive, or lost in one way.
+
+def bytes_add_up(d):
+    """Each byte held is alive, or lost in one way."""
+    live = [r for r in d["regions"] if r["state"] == "live"]
+    free = [r for r in d["regions"] if r["state"] == "free"]
+    waste = d["waste"]
     assert sum(r["asked"] for r in live) == d["live_bytes"] <= d["peak_live_bytes"], d["live_bytes"]
     assert sum(r["size"] - r["asked"] for r in live) == waste["internal"]
     assert sum(r["size"] for r in free) == d["free_bytes"] == waste["pinned"] + waste["pending"] + waste["idle"], waste
@@ -110,7 +125,9 @@ def holds_together(d):
     assert sum(c["size"] * c["wholly_free"] for c in d["chunks"]) == waste["pending"] + waste["idle"]
     assert d["allocs"] - d["frees"] == len(live), (d["allocs"], d["frees"], len(live))
 
-    # The histogram: free neighbours count as one.
+
+def sizes_are_counted(d, regions, starts):
+    """The histogram: free neighbours count as one."""
     found, run, ready, largest = {}, 0, 0, 0
     for address, length, r in regions + [(0, 0, {"state": "end"})]:
         if r["state"] != "free" or address in starts:
@@ -128,11 +145,6 @@ def holds_together(d):
     assert largest == d["largest_free"] <= d["largest_request"] or largest == d["largest_free"], (largest, d["largest_free"])
     assert found == {log2(s["from"]): [s["live"], s["live_bytes"], s["free"], s["free_bytes"]] for s in d["sizes"]}, d["sizes"]
     assert all(s["to"] == 2 * s["from"] for s in d["sizes"])
-
-    worst = [p["free_bytes"] for p in d["obstacles"]["pinned"]]
-    assert worst == sorted(worst, reverse=True) and sum(worst) <= waste["pinned"] and bool(worst) == bool(waste["pinned"])
-    waited = [w["bytes"] for w in d["obstacles"]["waits_for"]]
-    assert waited == sorted(waited, reverse=True)
 
 
 def read(path):

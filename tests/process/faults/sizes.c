@@ -1,54 +1,40 @@
 /* Odd sizes, NULL, double frees, and questions about freed memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include "fault.h"
 
-int main(void)
+static const size_t sizes[] = {
+    0, 1, SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 510, SIZE_MAX - 511, SIZE_MAX - 512, SIZE_MAX - 65535,
+    SIZE_MAX - 65536, SIZE_MAX - (2 << 20) + 1, SIZE_MAX - (2 << 20), SIZE_MAX / 2,
+    SIZE_MAX / 2 + 1, 1ull << 47, 1ull << 48, 1ull << 62, 1ull << 63,
+};
+
+static CUdeviceptr p;
+static CUstream s;
+static size_t pitch;
+
+static void odd_size(size_t size)
 {
-    CUcontext c;
-    CUdevice d;
-    CUdeviceptr p;
-    CUstream s;
-    size_t pitch;
-    OK(cuInit(0));
-    OK(cuDeviceGet(&d, 0));
-    OK(cuDevicePrimaryCtxRetain(&c, d));
-    OK(cuCtxSetCurrent(c));
-    OK(cuStreamCreate(&s, 1));
-    size_t z[] = {0,
-                  1,
-                  SIZE_MAX,
-                  SIZE_MAX - 1,
-                  SIZE_MAX - 510,
-                  SIZE_MAX - 511,
-                  SIZE_MAX - 512,
-                  SIZE_MAX - 65535,
-                  SIZE_MAX - 65536,
-                  SIZE_MAX - (2 << 20) + 1,
-                  SIZE_MAX - (2 << 20),
-                  SIZE_MAX / 2,
-                  SIZE_MAX / 2 + 1,
-                  1ull << 47,
-                  1ull << 48,
-                  1ull << 62,
-                  1ull << 63};
-    for (size_t i = 0; i < sizeof z / sizeof *z; i++) {
-        p = 77;
-        int r = cuMemAlloc(&p, z[i]);
-        int q = (int)(p == 77);
-        CUdeviceptr p2 = 77;
-        int r2 = cuMemAllocAsync(&p2, z[i], s);
-        void *x = (void *)77;
-        int r3 = cudaMalloc(&x, z[i]);
-        void *y = (void *)77;
-        int r4 = cudaMallocPitch(&y, &pitch, z[i], 3);
-        void *w = (void *)77;
-        int r5 = cudaMallocPitch(&w, &pitch, 3, z[i]);
-        int r6 = cudaMallocAsync(&w, z[i], (cudaStream_t)s);
-        cudaGetLastError();
-        printf("%zx: alloc %d%s async %d%s rt %d pitch %d %d rtasync %d\n", z[i], r, q ? " (untouched)" : "",
-               r2, p2 == 77 ? " (untouched)" : "", r3, r4, r5, r6);
-    }
+    p = 77;
+    int r = cuMemAlloc(&p, size);
+    int q = (int)(p == 77);
+    CUdeviceptr p2 = 77;
+    int r2 = cuMemAllocAsync(&p2, size, s);
+    void *x = (void *)77;
+    int r3 = cudaMalloc(&x, size);
+    void *y = (void *)77;
+    int r4 = cudaMallocPitch(&y, &pitch, size, 3);
+    void *w = (void *)77;
+    int r5 = cudaMallocPitch(&w, &pitch, 3, size);
+    int r6 = cudaMallocAsync(&w, size, (cudaStream_t)s);
+    cudaGetLastError();
+    printf("%zx: alloc %d%s async %d%s rt %d pitch %d %d rtasync %d\n", size, r, q ? " (untouched)" : "",
+           r2, p2 == 77 ? " (untouched)" : "", r3, r4, r5, r6);
+}
+
+static void nothing(void)
+{
     SHOW(cuMemAlloc(NULL, 100));
     SHOW(cuMemAllocAsync(NULL, 100, s));
     SHOW(cuMemFree(0));
@@ -60,7 +46,10 @@ int main(void)
     SHOW(cudaMallocPitch((void **)&p, NULL, 10, 10));
     SHOW(cudaGetLastError());
     SHOW(cuMemGetAddressRange(NULL, NULL, 1));
-    // frees
+}
+
+static void frees(void)
+{
     OK(cuMemAlloc(&p, 3 << 20));
     SHOW(cuMemFree(p + 512));
     SHOW(cuMemFree(p + (2 << 20)));
@@ -86,6 +75,10 @@ int main(void)
     SHOW(cuMemFreeAsync(p, s));
     SHOW(cuMemFreeAsync(p, s));
     SHOW(cuMemFree(p));
+}
+
+static void questions(void)
+{
     CUdeviceptr b;
     size_t n;
     OK(cuMemAlloc(&p, 1000));
@@ -103,4 +96,20 @@ int main(void)
     SHOW(cudaPointerGetAttributes(&at, (void *)p));
     printf("rt type of freed pointer %d\n", at.type);
     SHOW(cuMemsetD8(p, 1, 100));
+}
+
+int main(void)
+{
+    CUcontext c;
+    CUdevice d;
+    OK(cuInit(0));
+    OK(cuDeviceGet(&d, 0));
+    OK(cuDevicePrimaryCtxRetain(&c, d));
+    OK(cuCtxSetCurrent(c));
+    OK(cuStreamCreate(&s, 1));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        odd_size(sizes[i]);
+    nothing();
+    frees();
+    questions();
 }

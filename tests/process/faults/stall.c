@@ -1,32 +1,43 @@
-/*
- * Replays a trace (CSV on stdin) by stream-ordered calls, with a memset of each block, and prints what a
+/* Replays a trace (CSV on stdin) by stream-ordered calls, with a memset of each block, and prints what a
  * thousand events cost. argv: events between two synchronises, events at most, and the first and the number
  * of events behind which all streams are held.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdbool.h>
 
 #include "fault.h"
 
+struct ev {
+    char op;
+    unsigned id;
+    size_t size;
+    unsigned stream;
+};
+
+/* Reads at most `cap` events; their number, and the highest id and the number of streams in them. */
+static size_t events_read(struct ev *e, size_t cap, unsigned *maxid, unsigned *streams)
+{
+    char line[256];
+    size_t n = 0;
+    while (n < cap && fgets(line, sizeof line, stdin))
+        if (sscanf(line, "%c,%u,%zu,%u", &e[n].op, &e[n].id, &e[n].size, &e[n].stream) == 4) {
+            if (e[n].id > *maxid)
+                *maxid = e[n].id;
+            if (e[n].stream >= *streams)
+                *streams = e[n].stream + 1;
+            n++;
+        }
+    return n;
+}
+
 int main(int argc, char **argv)
 {
     size_t every = argc > 1 ? strtoull(argv[1], 0, 0) : 1000,
-           cap = argc > 2 ? strtoull(argv[2], 0, 0) : 1 << 21, n = 0;
-    struct ev {
-        char op;
-        unsigned id;
-        size_t size;
-        unsigned stream;
-    } *e = malloc(cap * sizeof *e);
-    char line[256];
+           cap = argc > 2 ? strtoull(argv[2], 0, 0) : 1 << 21;
+    struct ev *e = malloc(cap * sizeof *e);
     unsigned maxid = 0, streams = 0;
-    while (n < cap && fgets(line, sizeof line, stdin))
-        if (sscanf(line, "%c,%u,%zu,%u", &e[n].op, &e[n].id, &e[n].size, &e[n].stream) == 4) {
-            if (e[n].id > maxid)
-                maxid = e[n].id;
-            if (e[n].stream >= streams)
-                streams = e[n].stream + 1;
-            n++;
-        }
+    size_t n = events_read(e, cap, &maxid, &streams);
     CUdeviceptr *p = calloc(maxid + 1, sizeof *p);
     CUstream *s = calloc(streams, sizeof *s);
     start();

@@ -21,80 +21,11 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
+import doctor
 import tap
+from guests import COMMANDS, ENV, GUEST, Guest, LIBRARY, MIB, RUNTIMES, SIM, VPOOL, is_plain, one_line, page, top, until, vpool
 
 SUBJECT = sys.argv[1]
-VPOOL, GUEST, LIBRARY = map(os.path.realpath, sys.argv[2:5])
-SIM = os.path.join(os.environ["TEST_BUILD"], "sim")
-MIB = 1 << 20
-COMMANDS = ["doctor", "export", "help", "options", "replay", "report", "run", "top", "version"]
-
-# The user's environment: nothing of ours but a sanitizer's runtime, which has to come first.
-ENV = {k: v for k, v in os.environ.items() if not k.startswith(("VPOOL_", "XLA_", "TF_", "PYTORCH_", "LD_"))}
-RUNTIMES = os.environ.get("TEST_PRELOAD", "").split(":")[:-1]
-if RUNTIMES:
-    ENV["LD_PRELOAD"] = ":".join(RUNTIMES)
-    ENV["ASAN_OPTIONS"] = ENV.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
-
-
-def page(pid):
-    return f"/dev/shm/vpool-{os.geteuid()}-{pid}"
-
-
-def vpool(*args, **more):
-    """Runs the command to its end: exit status, stdout, stderr."""
-    env = {**ENV, **{k: v for k, v in more.items() if k.isupper()}}
-    done = subprocess.run([VPOOL, *map(str, args)], env=env, capture_output=True, timeout=60, text=True,
-                          stdin=subprocess.DEVNULL)
-    return done.returncode, done.stdout, done.stderr
-
-
-class Guest:
-    """A guest under `vpool run --sim` that has said its last word, and goes on."""
-
-    def __init__(self, *words, last=None, env={}):
-        self.process = subprocess.Popen([VPOOL, "run", "--sim", "--quiet", GUEST, *words], env={**ENV, **env},
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.pid = self.process.pid
-        for line in self.process.stdout:
-            if line.strip() == last:
-                break
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        if os.path.lexists(page(self.pid)):
-            os.unlink(page(self.pid))
-
-
-def top(*args):
-    """What top says of one process: its JSON object, or None."""
-    status, out, _ = vpool("top", "--json", *args)
-    found = json.loads(out)["processes"]
-    return found[0] if found else None
-
-
-def until(what, seconds=30):
-    """Waits until it is true, and says how long that took; None if it never was."""
-    begin = time.monotonic()
-    while time.monotonic() - begin < seconds:
-        if what():
-            return time.monotonic() - begin
-        time.sleep(0.02)
-    return None
-
-
-def is_plain(text):
-    return not re.search("[\x00-\x09\x0b-\x1f\x7f]", text)
-
-
-def one_line(*args):
-    status, out, err = vpool(*args)
-    assert status == 2, (args, status)
-    assert err.count("\n") == 1 and not out and is_plain(err), (args, out, err)
 
 
 # ---- run ----
@@ -436,101 +367,6 @@ def top_refuses_wrong_arguments():
     one_line("top", "me")
 
 
-# ---- doctor ----
-
-def lines_of(*args, **env):
-    """Exit status, and the lines of the doctor itself, by their marks."""
-    status, out, err = vpool("doctor", *args, **env)
-    lines = [line for line in out.splitlines() if not re.fullmatch(r"(open|\w+=\d+)", line)]
-    assert is_plain(out) and all(re.match("(ok|--|!!)  .", line) for line in lines), out
-    marks = {mark: [line[4:] for line in lines if line.startswith(mark)] for mark in ("ok", "--", "!!")}
-    assert status == bool(marks["!!"]), (status, out)
-    return status, marks
-
-
-def has(lines, text):
-    return any(re.search(text, line) for line in lines)
-
-
-def doctor_finds_all_well():
-    status, said = lines_of("--sim")
-    assert status == 0, said
-    assert has(said["ok"], "driver API 13.0") and has(said["ok"], f"library {re.escape(LIBRARY)}"), said
-    assert has(said["ok"] + said["--"], r"device 0.* virtual memory management"), said
-    assert has(said["ok"], "allocates from the pool, by .*cuMemAlloc.*cuMemAllocAsync"), said
-    assert has(said["ok"], "sets PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"), said
-
-
-def doctor_misses_the_driver():
-    if subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"], env=ENV, stderr=subprocess.DEVNULL).returncode == 0:
-        return
-    status, said = lines_of()
-    assert status == 1 and has(said["!!"], "no driver: "), said
-
-
-def doctor_knows_what_a_device_lacks():
-    for sim, text in ("vmm=0", "lacks virtual memory management"), ("driver=11020", "too old"):
-        status, said = lines_of("--sim", VPOOL_SIM=sim)
-        assert status == 1 and has(said["!!"], text), said
-
-
-def doctor_reads_the_environment():
-    status, said = lines_of("--sim", VPOOL_WAIT="sometimes", VPOOL_POLICI="vpmm", VPOOL_ADOPT="0")
-    assert status == 1 and has(said["!!"], "VPOOL_WAIT=sometimes is not valid") and has(said["!!"], "did you mean VPOOL_POLICY"), said
-    assert has(said["--"], "VPOOL_ADOPT=0"), said
-    status, said = lines_of("--sim", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
-    assert status == 1 and has(said["!!"], "PYTORCH_CUDA_ALLOC_CONF is set and kept"), said
-
-
-def doctor_tells_what_a_program_did():
-    status, said = lines_of("--sim", "--", GUEST, "open", "alloc=3", "async=4", "capture")
-    assert status == 0, said
-    assert has(said["ok"], r"the program .* was served 2 allocations on 1 device, by cuMemAlloc, .*cuMemAllocAsync; peak live 7.0 MiB"), said
-    assert has(said["--"], "cuMemAllocAsync went on to CUDA 1 times: the stream captures"), said
-    status, said = lines_of("--sim", GUEST, "fork", "open", "alloc=3", "exit=5")
-    assert status == 0 and has(said["ok"], "its child .* was served 1 allocation") and has(said["--"], "exit status 5"), said
-
-
-def doctor_tells_what_was_not_served():
-    status, said = lines_of("--sim", "true")
-    assert status == 1 and has(said["!!"], "no process used CUDA"), said
-    status, said = lines_of("--sim", GUEST, "open", "alloc=3", "kill=9")
-    assert status == 1 and has(said["!!"], "ended by signal 9"), said
-    status, said = lines_of("--sim", GUEST, "open", "alloc=3", VPOOL_POLICY="native")
-    assert status == 1 and has(said["!!"], "was served nothing") and has(said["--"], "cuMemAlloc went on"), said
-
-
-def doctor_sees_obstacles():
-    with tempfile.TemporaryDirectory() as folder:
-        program = os.path.join(folder, "static")
-        # An ELF program without an interpreter, that does nothing but exit(0).
-        code = bytes.fromhex("31ffb83c0000000f05")
-        header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 2, 62, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0)
-        segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 120 + len(code), 120 + len(code), 4096)
-        with open(program, "wb") as file:
-            file.write(header + segment + code)
-        os.chmod(program, 0o755)
-        status, said = lines_of("--sim", program)
-        assert status == 1 and has(said["!!"], "linked statically"), said
-        assert "linked statically" in vpool("run", program)[2]
-        script = os.path.join(folder, "script")
-        with open(script, "w") as file:
-            file.write(f"#!{program}\n")
-        os.chmod(script, 0o755)
-        assert "linked statically" in vpool("run", script)[2]
-
-
-def doctor_cleans_up():
-    before = set(os.listdir("/tmp"))
-    lines_of("--sim", GUEST, "open", "alloc=3")
-    assert not [name for name in set(os.listdir("/tmp")) - before if name.startswith("vpool-doctor")]
-
-
-def doctor_refuses_wrong_arguments():
-    one_line("doctor", "--nothing")
-    one_line("doctor", "--sim=lots")
-
-
 # ---- help ----
 
 def every_command_has_help():
@@ -595,9 +431,7 @@ TESTS = {
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
-    "doctor": [doctor_finds_all_well, doctor_misses_the_driver, doctor_knows_what_a_device_lacks, doctor_reads_the_environment,
-               doctor_tells_what_a_program_did, doctor_tells_what_was_not_served, doctor_sees_obstacles, doctor_cleans_up,
-               doctor_refuses_wrong_arguments],
+    "doctor": doctor.TESTS,
     "help": [every_command_has_help, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
 }
 
