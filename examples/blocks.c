@@ -1,5 +1,4 @@
-/*
- * Blocks of GPU memory that are counted, and checked against what was written into them.
+/* Blocks of GPU memory that are counted, and checked against what was written into them.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "blocks.h"

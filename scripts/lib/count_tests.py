@@ -1,7 +1,5 @@
 """Adds up what passed and what failed over all parts of scripts/test, from the reports that Meson leaves.
 
-SPDX-License-Identifier: Apache-2.0
-
 usage: count_tests.py add TALLY FOLDER STATUS    what meson's report on that build folder's last run says; STATUS is
                                                  that of `meson test`
        count_tests.py one TALLY passed|failed NAME    something that is no test of Meson's
@@ -10,6 +8,7 @@ usage: count_tests.py add TALLY FOLDER STATUS    what meson's report on that bui
 TALLY is a file that does not exist at first: a line for everything counted. Each case of a Criterion program is a test
 of its own. A program that ends badly with no case failed (it crashed, or ran out of time) is one failed test.
 """
+# SPDX-License-Identifier: Apache-2.0
 import re
 import sys
 import xml.etree.ElementTree as xml

@@ -1,9 +1,8 @@
 """Prints what scripts/quickstart's program needed bare and under libvpool.so, side by side.
 
-SPDX-License-Identifier: Apache-2.0
-
 usage: show_runs.py FOLDER      that has bare.json and vpool.json (the program's figures) and stats.json (the library's)
 """
+# SPDX-License-Identifier: Apache-2.0
 import json
 import sys
 from pathlib import Path

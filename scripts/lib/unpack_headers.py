@@ -1,9 +1,8 @@
 """Takes the headers out of Python packages: all files below an include/ folder in them.
 
-SPDX-License-Identifier: Apache-2.0
-
 usage: unpack_headers.py WHEELS TARGET      two folders
 """
+# SPDX-License-Identifier: Apache-2.0
 import sys
 import zipfile
 from pathlib import Path

@@ -1,4 +1,5 @@
 /* The benchmarks in process: through the doors, on the simulated driver. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 #include "check.h"
 

@@ -1,4 +1,5 @@
 /* The doors of all tests: see doors.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "doors.h"
 
 #include "api/api.h"

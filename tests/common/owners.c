@@ -1,5 +1,4 @@
-/*
- * The map of owners: who has which bytes of physical memory, from the driver calls and memsets that the simulator sees.
+/* The map of owners: who has which bytes of physical memory, from the driver calls and memsets that the simulator sees.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "owners.h"

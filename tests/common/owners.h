@@ -1,5 +1,4 @@
-/*
- * The oracle that no byte has two owners, kept beside the allocator and without its help.
+/* The oracle that no byte has two owners, kept beside the allocator and without its help.
  * SPDX-License-Identifier: Apache-2.0
  *
  * By marks, which any program can do, on a device too: each owner fills its block with a mark that no other has, and

@@ -1,4 +1,5 @@
 """Runs test functions and tells of each in the Test Anything Protocol."""
+# SPDX-License-Identifier: Apache-2.0
 
 
 def run(tests):

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """The inputs that fuzzing found, TARGET/NAME each, in one archive: takes them out of it, and puts others in.
 
-SPDX-License-Identifier: Apache-2.0
-
 usage: corpus.py unpack ARCHIVE FOLDER           FOLDER holds them then, and nothing else
        corpus.py add ARCHIVE TARGET FILE...      more inputs for a target, named by their contents
        corpus.py replace ARCHIVE TARGET FOLDER   the files of FOLDER become all that there are for it
 
 The same inputs make the same archive, whoever packs them and when.
 """
+# SPDX-License-Identifier: Apache-2.0
 import gzip
 import hashlib
 import io

@@ -1,5 +1,8 @@
 /* The program that an input is made into: what its parts share. The operations read their arguments from
- * run.in. */
+ * run.in.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #ifndef FUZZ_PROGRAM_H
 #define FUZZ_PROGRAM_H
 

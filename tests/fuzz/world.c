@@ -1,3 +1,5 @@
+/* The library and the simulated driver, opened afresh for each input and closed behind it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
 
 #include "../common/doors.h"

@@ -2,6 +2,8 @@
  * whatever the allocator.
  *
  * usage: churn [STEPS]      prints one JSON object
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "common.cuh"
 

@@ -1,4 +1,5 @@
 /* What the test programs share: checked calls, numbers, and kernels that write and verify a pattern. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VPOOL_GPU_COMMON_CUH
 #define VPOOL_GPU_COMMON_CUH
 

@@ -1,4 +1,5 @@
 /* A context and a loaded module, and nothing else: what the device holds for any CUDA program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 #include <unistd.h>

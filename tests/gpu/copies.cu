@@ -1,5 +1,4 @@
-/*
- * Copies between two GPUs of one process without peer access, which in CUDA need none: each call that can make one, both ways,
+/* Copies between two GPUs of one process without peer access, which in CUDA need none: each call that can make one, both ways,
  * from each device's context, on memory of cudaMalloc and of cudaMallocAsync. Every copy that succeeds is checked; what each call on
  * cudaMalloc's memory returned is among the answers, to be the same as bare. CUDA's own stream-ordered memory may refuse; with the
  * argument `all` none may. Exits with 77 where there is one GPU alone.
@@ -8,6 +7,8 @@
  *     copies churn N       allocations on the first of N devices in use; 3: two, with copies between them
  *
  * No kernel runs, so that it can also be compiled as plain C++ and run on the simulated driver (-DSIMULATED leaves out what that lacks).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <cuda_runtime_api.h>
 

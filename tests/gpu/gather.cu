@@ -1,9 +1,10 @@
-/*
- * One thread gathers and releases layers on a second stream, far ahead of the device: each is filled on the one stream, read on the
+/* One thread gathers and releases layers on a second stream, far ahead of the device: each is filled on the one stream, read on the
  * other, which takes long, and freed behind that. Another thread allocates and frees on a stream of its own meanwhile, and looks how
  * long its calls take. Every layer is checked on the device.
  *
  * usage: gather [--rounds N]      prints one JSON object: the first thread's time, the longest and the median of the second one's calls
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "common.cuh"
 

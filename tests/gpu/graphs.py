@@ -5,6 +5,7 @@
 
 Prints one JSON object; "checksum" is the same whatever the allocator, but for the last digits.
 """
+# SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import threading

@@ -2,6 +2,7 @@
 
 Prints one JSON object; "checksum" is the same whatever the allocator, but for the last digits.
 """
+# SPDX-License-Identifier: Apache-2.0
 import json
 import statistics
 import time

@@ -2,6 +2,8 @@
  * themselves and blocks that are handed from stream to stream, and checks what comes out.
  *
  * usage: libraries [ROUNDS]      prints one JSON object
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "common.cuh"
 

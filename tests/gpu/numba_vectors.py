@@ -2,6 +2,7 @@
 
 Prints one JSON object; "checksum" is the same whatever the allocator.
 """
+# SPDX-License-Identifier: Apache-2.0
 import json
 import statistics
 import time

@@ -1,4 +1,5 @@
 /* A kernel that writes where nothing is: what a memory checker must find. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 __global__ void write_to(char *where)

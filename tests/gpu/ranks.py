@@ -6,6 +6,7 @@
 
 Prints one JSON object. Exits with 77 where there is one GPU alone.
 """
+# SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os

@@ -5,6 +5,7 @@ usage: sanitize.py PLANTED PROGRAM [ARGUMENTS...]
 PLANTED is a program with an error, which must be found first. Prints one JSON object; "checksum" is the number of
 errors of PROGRAM. Exits with 77 where the tool is missing or cannot watch this device.
 """
+# SPDX-License-Identifier: Apache-2.0
 import glob
 import json
 import os

@@ -4,6 +4,7 @@ Each round trains, generates and fine-tunes a little model of changing size, bui
 and starts another program now and then; at its end everything is dropped and idle memory given back. What is held
 after a round must not grow from round to round. Prints one JSON object.
 """
+# SPDX-License-Identifier: Apache-2.0
 import argparse
 import ctypes
 import gc

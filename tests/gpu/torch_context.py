@@ -1,4 +1,5 @@
 """PyTorch with a context and next to no tensor: what the device holds for any PyTorch program."""
+# SPDX-License-Identifier: Apache-2.0
 import json
 import time
 

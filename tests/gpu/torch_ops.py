@@ -3,6 +3,7 @@
 The samples come with the package (torch.testing, `op_db`). Prints one JSON object; "checksum" names the operators
 that failed or answered something else than on the CPU: random ones do so anyway, on every run alike.
 """
+# SPDX-License-Identifier: Apache-2.0
 import argparse
 import contextlib
 import itertools

@@ -3,6 +3,7 @@
 PyTorch's own cache must be in use: under libvpool.so with VPOOL_ADOPT=0. Prints one JSON object; "checksum" is the
 same whatever the allocator.
 """
+# SPDX-License-Identifier: Apache-2.0
 import json
 
 import torch

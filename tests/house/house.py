@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """The rules of the house that a machine can keep: lengths, first lines, licences, subjects of commits. Reports in TAP.
 
-SPDX-License-Identifier: Apache-2.0
-
 A file that may break a rule stands in exceptions.txt, with the reason.
 """
+# SPDX-License-Identifier: Apache-2.0
 import re
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ BASE = "40b33b4"
 
 
 def exceptions():
-    """The files that may break a rule, by its name."""
+    """The files that may break a rule, and folders whose files may, by the rule's name."""
     found = {}
     for line in (HERE / "exceptions.txt").read_text().splitlines():
         if line and not line.startswith("#"):
@@ -34,10 +33,13 @@ def exceptions():
 
 def judge(rule, faults):
     """Fails for each (file, what) that is no exception, and for each exception that is none any more."""
-    allowed = exceptions().get(rule, {})
-    faults = list(faults)
-    wrong = [f"{path}: {what}" for path, what in faults if str(path) not in allowed]
-    wrong += [f"exceptions.txt: {rule} {path}: it keeps the rule" for path in sorted(set(allowed) - {str(path) for path, _ in faults})]
+    allowed, used, wrong = exceptions().get(rule, {}), set(), []
+    for path, what in faults:
+        covers = [name for name in allowed if name == str(path) or name.endswith("/") and str(path).startswith(name)]
+        used.update(covers)
+        if not covers:
+            wrong.append(f"{path}: {what}")
+    wrong += [f"exceptions.txt: {rule} {name}: the rule is kept there" for name in sorted(set(allowed) - used)]
     assert not wrong, "\n".join(wrong)
 
 

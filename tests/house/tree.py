@@ -1,7 +1,5 @@
-"""The source as the checks of the house read it: which files there are, of which kind, and the functions in them.
-
-SPDX-License-Identifier: Apache-2.0
-"""
+"""The source as the checks of the house read it: which files there are, of which kind, and the functions in them."""
+# SPDX-License-Identifier: Apache-2.0
 import ast
 import os
 import re

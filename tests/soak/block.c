@@ -1,4 +1,5 @@
 /* The life of a block: allocated, filled, moved between streams, inspected, freed. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* Options, threads, progress and the verdict. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include "api/api_private.h"

@@ -1,4 +1,5 @@
 /* What the doors call: which requests are served, which are left to CUDA, and what the answers are. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "api_test.h"
 
 #include "api/api_private.h"

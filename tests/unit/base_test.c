@@ -1,4 +1,5 @@
 /* Lists, slabs and maps. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 
 #include "base/bits.h"

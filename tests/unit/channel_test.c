@@ -1,4 +1,5 @@
 /* Sockets between processes of one user: messages, file descriptors, and who is hung up on. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 
 #include "base/channel.h"

@@ -1,4 +1,5 @@
 /* Snapshots of the pool and what is made of them; the words and names of dumps. tests/process/dump has the dumps of programs. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "api/api_private.h"

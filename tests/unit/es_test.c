@@ -1,6 +1,7 @@
-/*
- * PyTorch's expandable segments: what is published of them. Sizes are halves of a MiB: a small page has 4, a
+/* PyTorch's expandable segments: what is published of them. Sizes are halves of a MiB: a small page has 4, a
  * large one 40.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "fixture.h"
 

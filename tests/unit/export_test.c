@@ -1,4 +1,5 @@
 /* Blocks alone in their chunks, and what becomes of chunks that other processes have mapped. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include <errno.h>

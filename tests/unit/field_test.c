@@ -1,6 +1,7 @@
-/*
- * What went wrong for users of other interposers and of other allocators on virtual memory, where no test of a subject
+/* What went wrong for users of other interposers and of other allocators on virtual memory, where no test of a subject
  * guards it already. field_bugs.txt names the guards of each.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "fixture.h"
 

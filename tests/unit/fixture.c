@@ -1,3 +1,5 @@
+/* What the unit tests of the pool stand on: see fixture.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "api/api_private.h"

@@ -1,6 +1,7 @@
-/*
- * What the unit tests of the pool stand on: the simulated driver, linked directly, and on it either a pool
+/* What the unit tests of the pool stand on: the simulated driver, linked directly, and on it either a pool
  * driven by itself (fx_) or the calls that the doors make (door_).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_TESTS_FIXTURE_H
 #define VP_TESTS_FIXTURE_H

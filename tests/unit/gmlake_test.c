@@ -1,4 +1,5 @@
 /* GMLake: what is published of it. Sizes are chunks (64 KiB here). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* Files that survive a kill, and the compression in them. `gzip` is the judge. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 

@@ -1,3 +1,5 @@
+/* Writing JSON: what is written is what JSON allows. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 

@@ -1,5 +1,8 @@
 /* Lines, points and conditions: what has to be over before memory changes hands, asked of the simulated
- * driver. */
+ * driver.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "line_test.h"
 
 #include <errno.h>

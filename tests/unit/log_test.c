@@ -1,3 +1,5 @@
+/* Messages: the level decides, each is one line, those in a loop come to an end, and errno stays. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 

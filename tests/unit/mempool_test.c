@@ -1,4 +1,5 @@
 /* Stream-ordered memory pools: attributes, pools of the program's own, trimming, access. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "api/api_private.h"

@@ -1,3 +1,5 @@
+/* Options: what is parsed, what is refused, and how that is said. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 

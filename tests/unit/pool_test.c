@@ -1,4 +1,5 @@
 /* vpool's own policy and the mechanisms under it, on a device of 64 KiB granules. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* What the pool leaves to others: limits, and idle memory given back. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "api/api_private.h"

@@ -1,4 +1,5 @@
 /* The simulated driver with a modelled clock: when work is over, and what moves the clock. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
 /* The bounded wait of the host: when, for what, for how long, and what it learns. Time is the test's own. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "pool/throttle.h"

@@ -1,6 +1,7 @@
-/*
- * The published VPMM policy: the cases that a faithful implementation meets. Sizes are pages (64 KiB here);
+/* The published VPMM policy: the cases that a faithful implementation meets. Sizes are pages (64 KiB here);
  * `pages` of them are mapped in advance, and `held` counts those mapped.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "fixture.h"
 

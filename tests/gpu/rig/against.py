@@ -1,4 +1,5 @@
 """This library beside another build of it: the same calls and programs in turns, so that neither has the better moment."""
+# SPDX-License-Identifier: Apache-2.0
 import os
 import statistics
 

@@ -5,6 +5,7 @@ is an NVIDIA GPU with nvcc and a python3 that has PyTorch, the calls are timed o
 and PyTorch programs are run under its own allocators and under libvpool.so. Exits with 0 if all that was measured
 holds.
 """
+# SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os

@@ -1,4 +1,5 @@
 """Builds libvpool.so with Meson and the test programs with nvcc."""
+# SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import glob
 import os

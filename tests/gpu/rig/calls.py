@@ -1,4 +1,5 @@
 """What a call costs: in process on the simulated driver, and on a GPU beside CUDA's own allocator."""
+# SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import statistics

@@ -4,6 +4,7 @@ Builds the library and the test programs, runs each program bare and under LD_PR
 results, measures time and memory, and prints a table last. Needs meson, ninja, a C compiler, nvcc, and python3 with
 PyTorch, JAX, CuPy and numba; nothing is fetched. Exits with 0 only if all rows are right and all goals are met.
 """
+# SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os

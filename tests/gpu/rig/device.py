@@ -1,4 +1,5 @@
 """The device as NVML sees it: how much of its memory is in use, by anyone."""
+# SPDX-License-Identifier: Apache-2.0
 import ctypes
 import os
 import threading

@@ -1,4 +1,5 @@
 """What the parts of scripts/bench share: where things are, how a program is run, and what a probe is."""
+# SPDX-License-Identifier: Apache-2.0
 import os
 import statistics
 import subprocess

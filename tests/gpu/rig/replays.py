@@ -1,4 +1,5 @@
 """Recorded programs, replayed on the simulated driver: waste, driver time by its model, calls that never end."""
+# SPDX-License-Identifier: Apache-2.0
 import glob
 import gzip
 import json

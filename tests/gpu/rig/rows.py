@@ -1,4 +1,5 @@
 """The programs that are run, in order, and what is expected of them."""
+# SPDX-License-Identifier: Apache-2.0
 import os
 import sys
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
 """Runs programs, bare or under libvpool.so, and gathers what is to be known about each run."""
+# SPDX-License-Identifier: Apache-2.0
 import glob
 import json
 import os

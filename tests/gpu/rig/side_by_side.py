@@ -1,5 +1,6 @@
 """Programs that do the same laps, side by side: each waits for its turn before a lap, so that what slows the machine
 down for a while slows all of them, and each is compared with what was measured in the same second."""
+# SPDX-License-Identifier: Apache-2.0
 import os
 import select
 import subprocess

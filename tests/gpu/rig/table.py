@@ -1,4 +1,5 @@
 """Tables of text, and the goals that stand in them."""
+# SPDX-License-Identifier: Apache-2.0
 from dataclasses import dataclass
 
 MIB = 1 << 20

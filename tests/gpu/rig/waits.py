@@ -1,4 +1,5 @@
 """What the bounded wait of the host saves, and costs: programs that gather and release layers on a second stream."""
+# SPDX-License-Identifier: Apache-2.0
 import os
 
 from .probe import Probe, worked

@@ -1,4 +1,5 @@
 """PyTorch programs under its own two allocators and under libvpool.so: speed, and memory as NVML sees it."""
+# SPDX-License-Identifier: Apache-2.0
 from .probe import Probe
 from .rows import Row, verdict, workload_rows, workloads
 from .runner import run_rows

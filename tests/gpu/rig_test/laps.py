@@ -1,4 +1,5 @@
 """A program of laps, for side_by_side.py: laps.py LAPS-A-STEP FAIL-AT [report.py's options]. It writes down when each of its laps ran."""
+# SPDX-License-Identifier: Apache-2.0
 import os
 import sys
 import time

@@ -3,6 +3,7 @@
 
 usage: side_by_side.py FOLDER
 """
+# SPDX-License-Identifier: Apache-2.0
 import os
 import sys
 import time

@@ -7,6 +7,7 @@ From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before
 Each dump is held against the schema, and against what must be true of a pool: its regions share its addresses out
 among them, and every total is the sum of what it stands for.
 """
+# SPDX-License-Identifier: Apache-2.0
 import contextlib
 import glob
 import json

@@ -1,4 +1,5 @@
 /* A thread waits in cuMemAllocAsync while another takes a reference to the context, and gives it back. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

@@ -1,4 +1,5 @@
 /* A blocking stream captures, in a mode that leaves other threads alone; one of these allocates and frees, on a stream of its own. argv[1]: the captured stream's device */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext context;

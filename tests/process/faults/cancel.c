@@ -1,4 +1,5 @@
 /* A thread is cancelled inside an allocation; another allocates afterwards. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

@@ -1,4 +1,5 @@
 /* A primary context is reset while one of its streams captures; memory comes and goes after that. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void)

@@ -1,4 +1,5 @@
 /* Standard output and error are closed when it begins; it writes to them all the same. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void)

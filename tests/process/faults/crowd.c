@@ -1,6 +1,7 @@
-/*
- * Threads that wait in vain for one held stream, all at once: argv[1] of them. Seconds later a stream asks for what
+/* Threads that wait in vain for one held stream, all at once: argv[1] of them. Seconds later a stream asks for what
  * another will have freed in 30 ms.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "fault.h"
 

@@ -1,4 +1,5 @@
 /* A context is destroyed, or with an argument a thread ends, while a stream of it captures. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

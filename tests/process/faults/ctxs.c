@@ -1,4 +1,5 @@
 /* Contexts that come and go by the thousand: what is kept of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,5 @@
 /* The first call of a thread makes its device's context current. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include "fault.h"

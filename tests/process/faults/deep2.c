@@ -1,4 +1,5 @@
 /* A plug-in that resolves the driver by itself; with an argument it is opened with RTLD_DEEPBIND. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include "fault.h"

@@ -1,4 +1,5 @@
 /* Has this program CUDA? It asks by a weak reference and by RTLD_DEFAULT. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
 /* Allocates once, and ends. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void)

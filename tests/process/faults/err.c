@@ -1,4 +1,5 @@
 /* A device's work fails: is the other device fine? */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void)

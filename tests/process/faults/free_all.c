@@ -1,4 +1,5 @@
 /* Frees all it has, and looks what the device has left. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void)

@@ -1,4 +1,5 @@
 /* A green context is destroyed while its stream captures. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void)

@@ -1,4 +1,5 @@
 /* Memory of device 1 will be free soon; the current context is that of device 0, which is full. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static void *release_later(void *s)

@@ -1,5 +1,6 @@
-/*
- * A host function holds up a stream, or one that waits for it, until the program has seen the other stream end.
+/* A host function holds up a stream, or one that waits for it, until the program has seen the other stream end.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <semaphore.h>
 

@@ -1,4 +1,5 @@
 /* Exports memory to another process. A child made meanwhile would keep what stays open on exec. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>

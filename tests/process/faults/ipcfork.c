@@ -1,4 +1,5 @@
 /* Forks while another thread waits for an exporter that is stopped. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUipcMemHandle h;

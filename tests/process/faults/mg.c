@@ -1,4 +1,5 @@
 /* Copies between two devices without peer access. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include "fault.h"

@@ -1,4 +1,5 @@
 /* A stream of device 1 is busy for long, with its own memory; device 0, which is idle, allocates and frees. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void)

@@ -1,4 +1,5 @@
 /* Allocates and frees once. What is said of that goes to a pipe that nobody reads. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include "fault.h"

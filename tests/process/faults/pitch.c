@@ -1,4 +1,5 @@
 /* Out of memory behind work that does not end: each call waits once. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include "fault.h"

@@ -1,4 +1,5 @@
 /* The plug-in of deep2.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <cuda.h>
 static int (*mfree)(CUdeviceptr);

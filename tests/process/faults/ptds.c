@@ -1,4 +1,5 @@
 /* Threads that come and go, each with its per-thread default stream: what is kept of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

@@ -1,4 +1,5 @@
 /* The same, and what it costs those that stay. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

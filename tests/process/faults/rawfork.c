@@ -1,6 +1,7 @@
-/*
- * A child that no handler of pthread_atfork() hears of, as _Fork() and clone() make it, exits as programs
+/* A child that no handler of pthread_atfork() hears of, as _Fork() and clone() make it, exits as programs
  * do: what is its parent's stays.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <sys/syscall.h>
 

@@ -1,4 +1,5 @@
 /* What CUDA makes itself while the memory that it needs will be free soon: argv[1] says which call. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUstream s;

@@ -1,4 +1,5 @@
 /* A thread is cancelled while its cudaMalloc waits; then its context ends. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include "fault.h"

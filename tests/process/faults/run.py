@@ -7,6 +7,7 @@ From the environment: TEST_PRELOAD (libvpool.so, a sanitizer's runtime before it
 The table CASES, at the end, says what each fault was and what is wanted. A case that must end within some seconds
 has these as its limit; times are not compared otherwise.
 """
+# SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import contextlib
 import json

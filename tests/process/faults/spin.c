@@ -1,4 +1,5 @@
 /* One stream waits, as by a spinning kernel, for what the program queues on another later. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUstream F, S;

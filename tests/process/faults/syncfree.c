@@ -1,4 +1,5 @@
 /* A cudaFree that waits, of a block of a device that is not the current one. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUstream s;

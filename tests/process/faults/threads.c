@@ -1,4 +1,5 @@
 /* Threads that come and go: what is held for them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

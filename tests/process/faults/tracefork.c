@@ -1,4 +1,5 @@
 /* A parent that marks its trace and never allocates, and two children that do the work. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void)

@@ -1,4 +1,5 @@
 /* As daemons begin: the parent ends at once, and its child works on. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static void on_bus_error(int number)

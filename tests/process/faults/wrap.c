@@ -1,4 +1,5 @@
 /* Out of memory beside a capture that runs. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include "fault.h"

@@ -1,11 +1,10 @@
 """What the tests of the preloaded library (run) have Python look at, each by a word.
 
-SPDX-License-Identifier: Apache-2.0
-
 usage: check.py statistics FILE...     those of cuda_calls_at_exit: one file, named by the process
        check.py others FILE            those of others_memory
        check.py marks TRACE            the trace of marks: they stand in their order among the allocations
 """
+# SPDX-License-Identifier: Apache-2.0
 import gzip
 import json
 import sys

@@ -1,4 +1,5 @@
 /* Guests of the driver API, linked to libcuda: every call goes through the dynamic linker. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <time.h>

@@ -1,4 +1,5 @@
 /* Guests in which contexts and threads end in the middle, and threads come and go in numbers. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <stdbool.h>
 

@@ -1,6 +1,7 @@
-/*
- * What the guests share: programs that run under libvpool.so on the simulated driver, each with cases by
+/* What the guests share: programs that run under libvpool.so on the simulated driver, each with cases by
  * name. A case returns if all is well. What it prints may be compared with a run without libvpool.so.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef GUEST_H
 #define GUEST_H

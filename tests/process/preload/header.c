@@ -1,4 +1,5 @@
 /* include/vpool.h alone, as C and as C++ (header.cpp): everything that it declares, by the types that it says. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <vpool.h>
 
 /* Not linked to anything: as a program would find them. */

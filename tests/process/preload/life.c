@@ -1,4 +1,5 @@
 /* Guests that live and die in every way: streams and threads in numbers, signals, other programs, and ends. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
 /* Guests that link to no CUDA library: they open it, and look its functions up. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #define CUDA_ENABLE_DEPRECATED /* programs still call what is */
 #include <cuda_runtime_api.h>
 #include <link.h>

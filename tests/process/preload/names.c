@@ -1,6 +1,7 @@
-/*
- * libnames.so: functions whose names begin as the driver's do, or are the driver's. Whoever looks them up in
+/* libnames.so: functions whose names begin as the driver's do, or are the driver's. Whoever looks them up in
  * this library's handle means these.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 int cudnnCreate(void);
 int cuMemAllocFoo(void);

@@ -1,4 +1,5 @@
 /* libnccl.so.2: tells what it was called with. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
 struct unique_id {

@@ -1,4 +1,5 @@
 /* libnext.so: what libself.so finds behind itself. */
+/* SPDX-License-Identifier: Apache-2.0 */
 int self_answer(void);
 int next_only(void);
 

@@ -1,4 +1,5 @@
 /* Guests that use the public interface, which they find by dlsym and are not linked to. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* Guests of the runtime API, linked to a shared libcudart: every call goes through the dynamic linker. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,3 +1,5 @@
+/* A library that looks CUDA's calls up by itself: behind itself, by version, and among all. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "self.h"
 
 #include <dlfcn.h>

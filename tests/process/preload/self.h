@@ -1,6 +1,7 @@
-/*
- * libself.so: a library that looks up symbols by itself and for itself, as OpenMP runtimes and other
+/* libself.so: a library that looks up symbols by itself and for itself, as OpenMP runtimes and other
  * interposers do.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SELF_H
 #define SELF_H

@@ -1,4 +1,5 @@
 /* libuser12.so and libuser13.so: the same code, linked to two versions of libcudart. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 
 int cudaMalloc(void **ptr, size_t size);

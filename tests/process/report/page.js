@@ -1,6 +1,7 @@
-/*
- * Reads a page of `vpool report` as a browser does, without drawing: node page.js PAGE. Prints as JSON what the page's own
+/* Reads a page of `vpool report` as a browser does, without drawing: node page.js PAGE. Prints as JSON what the page's own
  * code makes of the facts, for report.py to compare.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 "use strict";
 const fs = require("fs");

@@ -6,6 +6,7 @@ usage: report.py VPOOL
 Reads what they write by other means than those that wrote it: a decoder of the page's columns in Python, the page's own in
 node where there is one, pickle and json. A browser is not needed; scripts/report-check has one.
 """
+# SPDX-License-Identifier: Apache-2.0
 import base64
 import collections
 import gzip

@@ -1,7 +1,5 @@
-"""Tests of `vpool doctor`, for tool.py.
-
-SPDX-License-Identifier: Apache-2.0
-"""
+"""Tests of `vpool doctor`, for tool.py."""
+# SPDX-License-Identifier: Apache-2.0
 import os
 import re
 import struct

@@ -1,7 +1,5 @@
-"""What the tests of the vpool command share: the command itself, and guests that it runs or watches.
-
-SPDX-License-Identifier: Apache-2.0
-"""
+"""What the tests of the vpool command share: the command itself, and guests that it runs or watches."""
+# SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re

@@ -3,6 +3,7 @@
 
 usage: replay.py VPOOL
 """
+# SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import subprocess

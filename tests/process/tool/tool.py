@@ -4,6 +4,7 @@
 usage: tool.py SUBJECT VPOOL GUEST LIBRARY     run, top, doctor or help
 From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before libvpool.so), TEST_BUILD.
 """
+# SPDX-License-Identifier: Apache-2.0
 import fcntl
 import json
 import os

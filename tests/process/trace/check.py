@@ -1,11 +1,10 @@
 """What the tests of traces (run) have Python look at, each by a word.
 
-SPDX-License-Identifier: Apache-2.0
-
 usage: check.py events TRACE COUNTER SLACK     one event for each call that COUNTER has, and at most SLACK more
        check.py figures FILE NAME=VALUE...     the figures in the JSON of a replay
        check.py progress VPOOL TRACE           what a replay shows on a terminal of its own
 """
+# SPDX-License-Identifier: Apache-2.0
 import gzip
 import json
 import os

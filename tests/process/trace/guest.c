@@ -1,9 +1,10 @@
-/*
- * A program to be recorded, on the simulated driver: `guest COUNTER N [fork|exit]` allocates and frees in two
+/* A program to be recorded, on the simulated driver: `guest COUNTER N [fork|exit]` allocates and frees in two
  * threads, on two streams, with some synchronous calls, and counts the calls that returned in the file
  * COUNTER, from where they can be read after a kill. N calls, or without end if N is 0. fork: makes a child
  * first, which ends in the ordinary way while the parent goes on. exit: a thread goes on while the process
  * exits.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <cuda.h>
 #include <fcntl.h>

@@ -2,6 +2,7 @@
 
 usage: snapshots.py CASE SNAPSHOT-TO-TRACE VPOOL FOLDER
 """
+# SPDX-License-Identifier: Apache-2.0
 import gzip
 import json
 import os

@@ -1,4 +1,5 @@
 """As much of PyTorch as examples/report.py needs."""
+# SPDX-License-Identifier: Apache-2.0
 from . import cuda, utils  # noqa: F401
 
 

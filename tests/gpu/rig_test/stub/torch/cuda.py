@@ -1,3 +1,5 @@
+"""What the tests of bench have in place of torch.cuda."""
+# SPDX-License-Identifier: Apache-2.0
 def synchronize():
     pass
 
