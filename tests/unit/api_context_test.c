@@ -4,12 +4,8 @@
 
 #include "api/api_private.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- devices and contexts ---- */

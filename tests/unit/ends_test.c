@@ -9,8 +9,6 @@
 #include "pool/lane.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -3,7 +3,6 @@
 #include "line_test.h"
 
 #include <errno.h>
-#include <pthread.h>
 
 /* ---- captures ---- */
 

@@ -3,8 +3,6 @@
 #include "fixture.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,12 +5,10 @@
 #include "../common/owners.h"
 
 #include "api/api_private.h"
-#include "pool/lane.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- cudaMalloc and cudaFree ---- */

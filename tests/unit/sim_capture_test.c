@@ -3,9 +3,6 @@
 #include "sim_test.h"
 
 #include <criterion/criterion.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

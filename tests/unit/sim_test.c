@@ -7,7 +7,6 @@
 
 #include <criterion/criterion.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -3,8 +3,6 @@
 #include "ipc.h"
 
 #include <cuda_runtime_api.h>
-#include <dirent.h>
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>

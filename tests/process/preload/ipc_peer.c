@@ -4,14 +4,11 @@
 
 #include <cuda_runtime_api.h>
 #include <dirent.h>
-#include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 
 /* ---- the peer ---- */
 
@@ -227,7 +224,6 @@ struct told tell(const struct remote *remote, struct ask ask)
     CHECK(read(remote->from, &told, sizeof(told)) == (ssize_t)sizeof(told));
     return told;
 }
-
 
 CUdeviceptr opened(const struct remote *remote, CUipcMemHandle handle)
 {

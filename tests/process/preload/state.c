@@ -1,8 +1,5 @@
 /* Guests of what comes and goes around memory: captures and the graphs that they make, contexts; state_devices.c has others.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/wait.h>
 
 #include "state.h"
