@@ -1,4 +1,5 @@
 /* Blocks of GPU memory that are counted, and checked against what was written into them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VPOOL_EXAMPLE_BLOCKS_H
 #define VPOOL_EXAMPLE_BLOCKS_H
 

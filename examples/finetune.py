@@ -9,6 +9,7 @@ sequence length, and each layer is computed again in the backward pass.
 
 The same --seed gives the same numbers, whatever the allocator.
 """
+# SPDX-License-Identifier: Apache-2.0
 import random
 
 import report

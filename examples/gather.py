@@ -12,6 +12,7 @@ allocator that waits for nothing holds every layer at once.
 
 The same --seed gives the same numbers, whatever the allocator.
 """
+# SPDX-License-Identifier: Apache-2.0
 import report
 
 import torch

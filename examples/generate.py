@@ -9,6 +9,7 @@ the keys and values of each layer grow by one token a time, in memory that is a 
 
 The same --seed gives the same tokens, whatever the allocator.
 """
+# SPDX-License-Identifier: Apache-2.0
 import random
 
 import report

@@ -1,10 +1,11 @@
-/*
- * Two processes share device memory by CUDA's legacy IPC.
+/* Two processes share device memory by CUDA's legacy IPC.
  *
  * usage: ipc [--json]
  *
  * The first allocates blocks, fills them, and starts this program once more with the blocks' handles on a pipe;
  * the second opens them, checks what is in them, changes it, and answers. Under libvpool.so both processes must be.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <cuda.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 """A Llama-like decoder with random weights, for the examples that only use a model: generate.py and finetune.py."""
+# SPDX-License-Identifier: Apache-2.0
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -2,6 +2,7 @@
 
 Import it before torch: it sets what cuBLAS reads when it starts.
 """
+# SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os

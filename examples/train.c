@@ -10,6 +10,8 @@
  * fetches parts of it and compares them at the end of the step: memory with two owners shows up as a mismatch.
  *
  * blocks.c does the asking, the counting and the comparing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "blocks.h"
 

@@ -9,6 +9,7 @@ change all the time: the case where a caching allocator holds much more memory t
 
 The same --seed gives the same numbers, whatever the allocator.
 """
+# SPDX-License-Identifier: Apache-2.0
 import random
 
 import report

@@ -1,4 +1,5 @@
 /* The training loop of train.c on the CUDA runtime API. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "train.h"
 
 #include <cuda_runtime_api.h>

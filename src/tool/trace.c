@@ -27,7 +27,7 @@ struct reader {
     size_t message_room;
 };
 
-static int fault(struct reader *r, const char *format, ...) {
+static int __attribute__((format(printf, 2, 3))) fault(struct reader *r, const char *format, ...) {
     va_list args;
     int n = snprintf(r->message, r->message_room, "%s:%zu: ", r->path, r->line);
     va_start(args, format);

@@ -1,4 +1,5 @@
 /* usage: bench_… [CASE…]      prints one JSON object: nanoseconds by case, for threads calls a second */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 
 #include <stdio.h>

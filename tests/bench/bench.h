@@ -1,5 +1,4 @@
-/*
- * What the benchmark programs share. bench.c, pairs.c and threads.c say what is measured, and ask for memory
+/* What the benchmark programs share. bench.c, pairs.c and threads.c say what is measured, and ask for memory
  * through the functions below; each program answers them in another way:
  *
  *   bench_doors     in process, through the library's api layer on the simulated driver (doors.c)
@@ -8,6 +7,8 @@
  *
  * The last two know nothing of the library: they run bare or under LD_PRELOAD, on a GPU, or with
  * LD_LIBRARY_PATH=build/sim without one. A call that fails names itself on stderr and ends the program.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VPOOL_BENCH_H
 #define VPOOL_BENCH_H

@@ -1,4 +1,5 @@
 /* What the driver's own calls cost that an allocator makes for each block. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 #include "check.h"
 

@@ -1,4 +1,5 @@
 /* Driver calls that must succeed. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VPOOL_BENCH_CHECK_H
 #define VPOOL_BENCH_CHECK_H
 

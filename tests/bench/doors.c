@@ -1,8 +1,9 @@
 /* The benchmarks in process: through the doors, on the simulated driver. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 #include "check.h"
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "sim.h"
 
 const char bench_api[] = "doors, simulated driver";

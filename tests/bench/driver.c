@@ -1,4 +1,5 @@
 /* The benchmarks by the driver API. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 #include "check.h"
 

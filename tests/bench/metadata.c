@@ -1,5 +1,4 @@
-/*
- * Takes N pieces of one kind and ends with all of them in use. What the library then needs to describe them
+/* Takes N pieces of one kind and ends with all of them in use. What the library then needs to describe them
  * stands in its statistics (VPOOL_STATS=FILE); the difference of two runs is the price of a piece.
  *
  * usage: bench_metadata KIND N
@@ -10,11 +9,13 @@
  *   twice      the same, and the other half too
  *
  * Handles must be of 2 MiB: VPOOL_HANDLE=2M.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "bench.h"
 #include "check.h"
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "api/api.h"
 
 #include <string.h>

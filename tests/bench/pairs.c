@@ -1,4 +1,5 @@
 /* Pairs of an allocation and a free, by one thread. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* The random numbers of the benchmarks. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 
 uint64_t bench_random(uint64_t *state)

@@ -1,4 +1,5 @@
 /* The benchmarks by the runtime API. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 
 #include <cuda_runtime_api.h>

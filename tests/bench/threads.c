@@ -1,4 +1,5 @@
 /* Pairs of an allocation and a free by several threads at once, each on a stream of its own. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 
 #include <pthread.h>

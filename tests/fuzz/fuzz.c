@@ -1,3 +1,5 @@
+/* What the fuzz targets share: findings, texts, and the counts at exit. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* The recorder's compression: zlib, where there is one, is the judge of every stream and of the checksums. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/gzip.h"
 
 #include "fuzz.h"

@@ -1,4 +1,5 @@
 /* JSON: what is read, any bytes; and what is written, from any strings, which must be read as the same. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
 
 #include "fuzz.h"

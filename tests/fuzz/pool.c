@@ -1,9 +1,10 @@
-/*
- * A program's calls, made of an input's bytes: allocations and frees of both kinds on streams of all kinds,
+/* A program's calls, made of an input's bytes: allocations and frees of both kinds on streams of all kinds,
  * work on the blocks, blocks handed from stream to stream, copies between devices, memory pools, and driver
  * calls that fail; and what streams.c and ends.c do. The driver runs what is queued late and in any order
  * that the rules allow, without data; owners.c sees to it that no byte has two owners, and the pool's
  * invariants are proved now and then.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "api/api_private.h"
 #include "api/dump.h"

@@ -1,10 +1,13 @@
 /* The program that an input is made into: what its parts share. The operations read their arguments from
- * run.in. */
+ * run.in.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #ifndef FUZZ_PROGRAM_H
 #define FUZZ_PROGRAM_H
 
-#include "../doors/doors.h"
-#include "owners.h"
+#include "../common/doors.h"
+#include "../common/owners.h"
 #include "world.h"
 
 enum { DEVICES = 2, STREAMS_EACH = 6, STREAMS = DEVICES * STREAMS_EACH, BLOCKS = 192, OTHERS = 4 };

@@ -1,4 +1,5 @@
 /* The configuration of the simulated driver. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
 #include "sim.h"
 

@@ -1,7 +1,8 @@
-/*
- * The streams of the program: they come and go, wait for each other, capture; and something outside may keep
+/* The streams of the program: they come and go, wait for each other, capture; and something outside may keep
  * one from getting on, which the library is told of (a host function) or not (a kernel that spins). Whoever
  * does not wait for such a stream by the program's own doing must get on all the same.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "api/api_private.h"
 #include "program.h"

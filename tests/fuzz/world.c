@@ -1,8 +1,10 @@
+/* The library and the simulated driver, opened afresh for each input and closed behind it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "api/api_private.h"
-#include "owners.h"
+#include "../common/owners.h"
 #include "pool/lane.h"
 #include "sim.h"
 
@@ -169,7 +171,7 @@ void world_open(struct fuzz_input *in)
     doors_pause = false;
     set_options(in);
     set_driver(in);
-    owners_open(world.granularity);
+    owners_open(world.granularity, fuzz_fail);
     must(cuInit(0), "cuInit");
     if (vp_api_open(lookup, NULL))
         fuzz_fail("the library does not open");

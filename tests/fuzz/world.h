@@ -1,4 +1,5 @@
 /* The library and the simulated driver, opened afresh for each input and closed behind it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FUZZ_WORLD_H
 #define FUZZ_WORLD_H
 

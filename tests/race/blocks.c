@@ -1,4 +1,6 @@
 /* Blocks allocated in one thread and freed in another, by both kinds of calls, while a third asks about them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "race.h"
 

@@ -1,4 +1,5 @@
 /* The process ends while threads allocate: the statistics are written once, and nothing hangs or crashes. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "api/api.h"

@@ -1,7 +1,8 @@
-/*
- * A process that forks while its threads allocate. The child has no CUDA, and no thread that could give a
+/* A process that forks while its threads allocate. The child has no CUDA, and no thread that could give a
  * lock back: it must neither hang nor find the parent's memory; most children go on to execute another
  * program.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "race.h"
 
@@ -45,7 +46,7 @@ static void racer(int index)
         return;
     }
     for (int i = 0; i < FORKS; i++) {
-        int status;
+        int status = -1;
         pid_t pid = fork();
         if (!pid)
             child(i);

@@ -1,6 +1,7 @@
-/*
- * Two processes share memory, each from several threads: this one opens, the other (this program again)
+/* Two processes share memory, each from several threads: this one opens, the other (this program again)
  * allocates, exports and frees, and answers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "race.h"
 

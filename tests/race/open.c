@@ -1,4 +1,5 @@
 /* Many threads make the program's first CUDA calls at the same moment. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "api/api.h"

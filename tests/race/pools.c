@@ -1,4 +1,5 @@
 /* Memory pools: made, read, trimmed and destroyed by several threads, while blocks count for them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 enum { ROUNDS = 300 };

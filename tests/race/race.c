@@ -1,3 +1,5 @@
+/* What the race tests share: checks, and threads that set off together. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "api/api_private.h"

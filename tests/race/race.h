@@ -1,12 +1,13 @@
-/*
- * What the race tests share. They are plain programs, since Criterion does not bear ThreadSanitizer; each
+/* What the race tests share. They are plain programs, since Criterion does not bear ThreadSanitizer; each
  * does one thing from several threads at once. ThreadSanitizer finds the races; without it the programs still
  * find crashes, hangs and wrong answers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef RACE_H
 #define RACE_H
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
 #include "sim.h"
 
 /* Ends the program unless the condition holds. */

@@ -1,5 +1,8 @@
 /* Streams that come and go with work and frees queued on them, and each thread's own default stream, whose
- * frees others find. */
+ * frees others find.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "race.h"
 
 enum { ROUNDS = 250 };

@@ -1,16 +1,17 @@
 /* The life of a block: allocated, filled, moved between streams, inspected, freed. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* Multiplied by an odd number, successive numbers differ in every byte, and none comes twice. */
 uint32_t block_new_word(void)
 {
-    uint32_t word;
+    uint32_t number;
     do
-        word = (atomic_fetch_add(&soak.next_word, 1) + 1) * 2654435761u;
-    while (!word);
-    return word;
+        number = atomic_fetch_add(&soak.next_word, 1) + 1;
+    while (!number);
+    return owner_mark(number);
 }
 
 bool block_reaches(const struct block *b, int device)
@@ -88,21 +89,13 @@ void block_fill(struct worker *w, struct block *b)
 
 void block_compare(struct worker *w, const struct block *b, const void *copy)
 {
-    const unsigned char *bytes = copy;
-    const uint32_t *words = copy;
-    size_t n = b->size / 4, at = 0;
-    uint32_t wrong = 0;
-    for (size_t k = 0; k < n; k++)
-        wrong |= words[k] ^ b->word;
-    for (size_t k = 4 * n; k < b->size; k++)
-        wrong |= bytes[k] ^ (b->word & 255);
-    if (!wrong)
+    size_t at = owner_intruder(copy, b->size, b->word);
+    uint32_t found = 0;
+    if (at == b->size)
         return;
-    while (at < n && words[at] == b->word)
-        at++;
-    uint32_t found = at < n ? words[at] : bytes[4 * n];
+    memcpy(&found, (const char *)copy + at, b->size - at < 4 ? 1 : 4);
     history_print(b, found);
-    soak_fail(w, b, "byte %zu of %zu was overwritten: word %08x, not %08x", 4 * at, b->size, found, b->word);
+    soak_fail(w, b, "byte %zu of %zu was overwritten: word %08x, not %08x", at, b->size, found, b->word);
 }
 
 static bool arrived(struct worker *w, struct inspection *i, bool wait)

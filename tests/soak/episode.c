@@ -1,6 +1,7 @@
-/*
- * What takes several steps that belong together: captures and their graphs, contexts that come and go, work
+/* What takes several steps that belong together: captures and their graphs, contexts that come and go, work
  * with the world stopped.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "soak.h"
 

@@ -1,4 +1,5 @@
 /* What the threads did, in rings of their own; read only when something went wrong. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include <stdarg.h>

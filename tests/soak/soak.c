@@ -1,4 +1,5 @@
 /* Options, threads, progress and the verdict. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include "api/api_private.h"
@@ -121,26 +122,27 @@ static const char usage[] =
     "  --without OPERATION  leave one out, to find out what a failure needs; may be given several times\n"
     "  --preload            plain CUDA calls: for a run under LD_PRELOAD=libvpool.so\n";
 
+/* clang-format off */
+static const struct option options[] = {
+    { "ops", required_argument, NULL, 'n' },
+    { "threads", required_argument, NULL, 't' },
+    { "streams", required_argument, NULL, 's' },
+    { "seed", required_argument, NULL, 'r' },
+    { "seconds", required_argument, NULL, 'T' },
+    { "check-every", required_argument, NULL, 'c' },
+    { "pressure", required_argument, NULL, 'p' },
+    { "sync", required_argument, NULL, 'S' },
+    { "largest", required_argument, NULL, 'l' },
+    { "expect", required_argument, NULL, 'e' },
+    { "without", required_argument, NULL, 'w' },
+    { "preload", no_argument, NULL, 'P' },
+    { NULL, 0, NULL, 0 },
+};
+/* clang-format on */
+
 /* Returns what --expect named, or NULL. */
 static const char *parse(int argc, char **argv)
 {
-    /* clang-format off */
-    static const struct option options[] = {
-        { "ops", required_argument, NULL, 'n' },
-        { "threads", required_argument, NULL, 't' },
-        { "streams", required_argument, NULL, 's' },
-        { "seed", required_argument, NULL, 'r' },
-        { "seconds", required_argument, NULL, 'T' },
-        { "check-every", required_argument, NULL, 'c' },
-        { "pressure", required_argument, NULL, 'p' },
-        { "sync", required_argument, NULL, 'S' },
-        { "largest", required_argument, NULL, 'l' },
-        { "expect", required_argument, NULL, 'e' },
-        { "without", required_argument, NULL, 'w' },
-        { "preload", no_argument, NULL, 'P' },
-        { NULL, 0, NULL, 0 },
-    };
-    /* clang-format on */
     const char *expected = NULL;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {

@@ -1,16 +1,18 @@
-/*
- * The soak: threads that allocate, use, hand over and free memory at random, as programs may, on the
+/* The soak: threads that allocate, use, hand over and free memory at random, as programs may, on the
  * simulated driver; and a check of every byte. Each block is filled with a word that no other block has;
  * before it is freed a copy of it to the host is queued, in the order of its streams, and compared later. Two
  * owners of one byte thus show as a wrong word, which names the other owner.
  *
  * Locks, in this order: soak.world, one stream's `use` and soak.legacy in any order (who wants to write only
  * tries), soak.table_lock or soak.shelf_lock; then those of what is called.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SOAK_H
 #define SOAK_H
 
-#include "../doors/doors.h"
+#include "../common/doors.h"
+#include "../common/owners.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

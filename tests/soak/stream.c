@@ -1,6 +1,7 @@
-/*
- * The streams of all threads: a table of plain ones, which come and go, the legacy stream of each device, and
+/* The streams of all threads: a table of plain ones, which come and go, the legacy stream of each device, and
  * each thread's own.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "soak.h"
 

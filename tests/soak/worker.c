@@ -1,4 +1,5 @@
 /* One thread's mix of operations. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include "sim.h"

@@ -1,0 +1,137 @@
+"""Two or more GPUs, a process for each, by torchrun: what NCCL and data-parallel training make of our memory.
+
+    ranks.py collectives  all-reduces of 1 GiB, and messages from each rank to the next; every element checked
+    ranks.py training     the model of examples/train.py, trained by all ranks together under DistributedDataParallel
+    ranks.py sharded      the same with its parameters in shards (FSDP: fully_shard)
+
+Prints one JSON object. Exits with 77 where there is one GPU alone.
+"""
+# SPDX-License-Identifier: Apache-2.0
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples"))
+
+import report
+import torch
+import torch.distributed as dist
+
+SKIPPED = 77
+ELEMENTS = 1 << 28  # of 4 bytes: 1 GiB
+TURNS = 12
+
+
+def launch():
+    """Begins again under torchrun, with a process for each of two GPUs."""
+    if torch.cuda.device_count() < 2:
+        print(json.dumps({"skipped": "one GPU alone"}))
+        sys.exit(SKIPPED)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    os.execv(sys.executable, [sys.executable, *torchrun, os.path.abspath(__file__), *sys.argv[1:]])
+
+
+def timed(action, bytes_of_one):
+    """GB/s at the median, after three turns that count for nothing."""
+    seconds = []
+    for _ in range(3 + TURNS):
+        dist.barrier()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        action()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return bytes_of_one / statistics.median(seconds[3:]) / 1e9
+
+
+def demand(right, what):
+    if not right:
+        raise SystemExit(f"rank {dist.get_rank()}: {what} is wrong")
+
+
+def collectives():
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    sums = []
+    for turn in range(4):  # new memory each time, and other memory freed behind it
+        garbage = torch.empty(ELEMENTS // 3 + turn, device="cuda")
+        block = torch.full((ELEMENTS,), float(rank + turn), device="cuda")
+        del garbage
+        dist.all_reduce(block)
+        wanted = float(sum(range(ranks)) + ranks * turn)
+        demand(bool((block == wanted).all()), "an all-reduce")
+        sums.append(wanted)
+        got = torch.empty(ELEMENTS // 4, device="cuda")
+        sent = torch.full((ELEMENTS // 4,), 100.0 * turn + rank, device="cuda")
+        both = [dist.P2POp(dist.isend, sent, (rank + 1) % ranks), dist.P2POp(dist.irecv, got, (rank - 1) % ranks)]
+        for request in dist.batch_isend_irecv(both):
+            request.wait()
+        demand(bool((got == 100.0 * turn + (rank - 1) % ranks).all()), "a message")
+
+    def exchange():
+        for request in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, (rank + 1) % ranks),
+                                               dist.P2POp(dist.irecv, got, (rank - 1) % ranks)]):
+            request.wait()
+
+    return {"checksum": sum(sums),
+            "all_reduce_gb_s": timed(lambda: dist.all_reduce(block), 4 * ELEMENTS * 2 * (ranks - 1) / ranks),
+            "send_recv_gb_s": timed(exchange, ELEMENTS)}
+
+
+def replicated(model):
+    from torch.nn.parallel import DistributedDataParallel
+
+    return DistributedDataParallel(model)
+
+
+def sharded(model):
+    """Each layer is gathered before its use and released behind it."""
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def training(spread):
+    import types
+
+    import train
+
+    options = types.SimpleNamespace(seed=1 + dist.get_rank(), batch=8, seq_min=256, seq_max=768, side_stream=True)
+    device = torch.device("cuda")
+    report.deterministic(1)
+    with device:
+        model = spread(train.GPT(8, 768, 12, options.seq_max))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    batches = train.Batches(options, device)
+    for _ in range(20):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batches.next())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    own = [parameter.to_local() if hasattr(parameter, "to_local") else parameter for parameter in model.parameters()]
+    return {"final_loss": loss.item(), "checksum": report.checksum(own)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("collectives", "training", "sharded"))
+    what = parser.parse_args().what
+    if "LOCAL_RANK" not in os.environ:
+        launch()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+    figures = collectives() if what == "collectives" else training(sharded if what == "sharded" else replicated)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        print(json.dumps({"ok": True} | figures), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

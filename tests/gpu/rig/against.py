@@ -1,0 +1,83 @@
+"""This library beside another build of it: the same calls and programs in turns, so that neither has the better moment."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import statistics
+
+from .probe import Probe, one_of, worked
+from .calls import settings
+from .rows import Row, workloads
+from .side_by_side import run_side_by_side
+from .table import MIB, Goal
+
+TURNS = 6
+WORSE = 1.05
+GROUPS = ("pair", "streams", "inturn", "live64k", "handover", "threads")
+
+
+def both(bench, other, run):
+    """The results of run(environment) with this library and with the other one, in turns."""
+    results = ([], [])
+    for turn in range(TURNS):
+        for which in (0, 1) if turn % 2 == 0 else (1, 0):
+            results[which].append(worked(run({"LD_PRELOAD": (bench.library, other)[which]})).result)
+    return results
+
+
+def ratio_goal(what, ratio, text):
+    return Goal(f"{what}, against the other build", f"{ratio:.3f} ({text})", f"<= {WORSE}", ratio <= WORSE)
+
+
+def calls(other, program, api, group):
+    def measure(bench):
+        ours, theirs = both(bench, other, lambda env: bench.device.run([bench.program(program), group],
+                                                                       env=bench.runtime | settings(group) | env))
+        if group == "threads":  # rates
+            ours, theirs = one_of(ours, statistics.median), one_of(theirs, statistics.median)
+            ratios = {name: theirs[name] / ours[name] for name in ours}
+        else:
+            ours, theirs = one_of(ours, min), one_of(theirs, min)
+            ratios = {name: ours[name] / theirs[name] for name in ours if not name.endswith("_same")}
+        worst = max(ratios, key=ratios.get)
+        return [ratio_goal(f"{group}, {api}", ratios[worst],
+                           f"worst {worst}: {ours[worst]:.0f} beside {theirs[worst]:.0f}")]
+    return measure
+
+
+def with_kernel(other):
+    def measure(bench):
+        path, case = os.path.join(bench.folder, "gpu/pairs"), "sync_64m_kernel"
+        ours, theirs = (one_of(results, min)[case] for results in
+                        both(bench, other, lambda env: bench.device.run([path, case], env=env)))
+        return [ratio_goal("cudaMalloc + kernel + cudaFree", ours / theirs, f"{ours:.0f} beside {theirs:.0f} ns")]
+    return measure
+
+
+def training(other, name, argv):
+    def measure(bench):
+        rows = [Row(f"{name}, this build", argv, preload=True, context="torch"),
+                Row(f"{name}, the other", argv, preload=True, env={"LD_PRELOAD": other}, context="torch")]
+        for _ in range(2):
+            run_side_by_side(bench.device, rows, bench.started)
+        turns = min(len(row.timed()) for row in rows)
+        if not turns:
+            return [Goal(f"PyTorch {name}, against the other build", "not measured", f"<= {WORSE}", None)]
+        ours, theirs = (sum(row.step_ms(turns)) / 1e3 for row in rows)
+        goals = [ratio_goal(f"PyTorch {name}, time", ours / theirs, f"{ours:.2f} beside {theirs:.2f} s")]
+        for what, scale, unit in (("peak_held_bytes", MIB, "MiB held"), ("driver_us", 1e3, "ms of driver calls")):
+            ours, theirs = (row.best(lambda run: run.stats.get(what), min) for row in rows)
+            goals.append(ratio_goal(f"PyTorch {name}, {what}", ours / theirs,
+                                    f"{ours / scale:.0f} beside {theirs / scale:.0f} {unit}"))
+        return goals
+    return measure
+
+
+def probes(other):
+    """`other`: a libvpool.so."""
+    wanted = f"<= {WORSE}"
+    found = [Probe(f"{group}, {api}, against the other build", True,
+                   [(f"{group}, {api}, against the other build", wanted)], calls(other, program, api, group))
+             for api, program in (("cudaMallocAsync", "bench_runtime"), ("cuMemAllocAsync", "bench_driver"))
+             for group in GROUPS if group != "threads" or program == "bench_runtime"]
+    found.append(Probe("cudaMalloc with a kernel, against the other build", True, [], with_kernel(other)))
+    return found + [Probe(f"PyTorch {name}, against the other build", True, [], training(other, name, argv))
+                    for name, argv in workloads().items()]

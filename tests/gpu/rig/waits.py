@@ -1,0 +1,75 @@
+"""What the bounded wait of the host saves, and costs: programs that gather and release layers on a second stream."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+
+from .probe import Probe, worked
+from .rows import Row, python_example
+from .runner import run_rows
+from .side_by_side import run_side_by_side
+from .table import MIB, Goal
+
+MODES = ("early", "auto", "late")
+SAVED, SPEED, HELD_UP_US = 0.9, 0.99, 1000
+TURNS = 3
+
+PROGRAM = "gather and release on a second stream"
+TRAINING = "PyTorch gathers and releases layers"
+
+
+def saved_goal(what, held):
+    """Of the memory that waits of the stream save, how much waits of the host do."""
+    most = held["late"] - held["early"]
+    share = (held["late"] - held["auto"]) / most if most > 0 else 1
+    figures = ", ".join(f"{mode} {held[mode] / MIB:.0f}" for mode in MODES)
+    return Goal(f"{what}: memory saved", f"{share:.3f} of what early waits save (held {figures} MiB)", f">= {SAVED}",
+                share >= SAVED)
+
+
+def speed_goal(what, seconds):
+    ratio = seconds["early"] / seconds["auto"]
+    figures = ", ".join(f"{mode} {seconds[mode]:.3f}" for mode in MODES)
+    return Goal(f"{what}: speed", f"{ratio:.4f} of early waits' ({figures} s)", f">= {SPEED}", ratio >= SPEED)
+
+
+def program(bench):
+    runs = {mode: [] for mode in MODES}
+    for turn in range(TURNS):
+        for mode in MODES if turn % 2 == 0 else MODES[::-1]:
+            run = bench.device.run([os.path.join(bench.folder, "gpu/gather")], preload=True, env={"VPOOL_WAIT": mode})
+            runs[mode].append(worked(run))
+    held = {mode: max(run.stats["peak_held_bytes"] for run in runs[mode]) for mode in MODES}
+    seconds = {mode: min(run.result["seconds"] for run in runs[mode]) for mode in MODES}
+    worst = {mode: min(run.result["worst_us"] for run in runs[mode]) for mode in MODES}
+    waits = runs["auto"][-1].stats
+    bench.notes.append(f"{PROGRAM}: {waits.get('waits_host')} waits of the host, {waits.get('waits_host_us', 0) / 1e3:.1f} ms in "
+                       f"all, {waits.get('waits_fruitless')} in vain")
+    return [saved_goal(PROGRAM, held), speed_goal(PROGRAM, seconds),
+            Goal(f"{PROGRAM}: another thread's longest call", f"{worst['auto']:.0f} us (early {worst['early']:.0f})",
+                 f"<= early's + {HELD_UP_US}", worst["auto"] <= worst["early"] + HELD_UP_US)]
+
+
+def training(bench):
+    rows = [Row(f"gather, {mode}", python_example("gather.py"), preload=True, env={"VPOOL_WAIT": mode}, context="torch")
+            for mode in MODES]
+    for _ in range(2):
+        run_side_by_side(bench.device, rows, bench.started)
+    alone = [Row(row.name, row.argv, preload=True, env=row.env, context="torch") for row in rows]
+    run_rows(bench.device, alone, {}, bench.started)
+    if any(not row.runs or not worked(row.runs[-1]) for row in [*rows, *alone]):
+        return [Goal(f"{TRAINING}: {what}", "not measured", wanted, None) for what, wanted in
+                (("memory saved", f">= {SAVED}"), ("speed", f">= {SPEED}"))]
+    held = {mode: row.stat("peak_held_bytes") for mode, row in zip(MODES, alone)}
+    turns = min(len(row.timed()) for row in rows)
+    seconds = {mode: sum(row.step_ms(turns)) / 1e3 for mode, row in zip(MODES, rows)}
+    results = {(run.result["final_loss"], run.result["checksum"]) for row in [*rows, *alone] for run in row.runs}
+    return [saved_goal(TRAINING, held), speed_goal(TRAINING, seconds),
+            Goal(f"{TRAINING}: same result", f"{len(results)} different", "1", len(results) == 1)]
+
+
+def probes():
+    return [
+        Probe(PROGRAM, True, [(f"{PROGRAM}: memory saved", f">= {SAVED}"), (f"{PROGRAM}: speed", f">= {SPEED}"),
+                              (f"{PROGRAM}: another thread's longest call", f"<= early's + {HELD_UP_US}")], program),
+        Probe(TRAINING, True, [(f"{TRAINING}: memory saved", f">= {SAVED}"), (f"{TRAINING}: speed", f">= {SPEED}"),
+                               (f"{TRAINING}: same result", "1")], training),
+    ]

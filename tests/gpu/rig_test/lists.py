@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Tests of what gpu-check and bench would run: the lists are whole, and each program in them exists. No GPU is needed.
+
+usage: lists.py BUILD
+"""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, folder) for folder in ("..", "../../common")]
+
+import tap
+from rig import build
+from rig.rows import SECTIONS, all_rows
+
+BUILD = os.path.abspath(sys.argv[1])
+COMPILED = {name for name, *_ in build.PROGRAMS}
+
+
+def rows():
+    return all_rows(os.path.join(BUILD, "gpu"), None, False)
+
+
+def every_program_is_there():
+    for row in rows():
+        program = row.argv[1] if row.argv[0] == sys.executable else row.argv[0]
+        folder, name = os.path.split(program)
+        assert name in COMPILED if folder == os.path.join(BUILD, "gpu") else os.path.exists(program), (row.name, program)
+
+
+def every_source_is_there():
+    for name, source, *_ in build.PROGRAMS:
+        assert os.path.exists(os.path.join(build.PROGRAM_SOURCES, source)), (name, source)
+
+
+def rows_are_told_apart():
+    names = [row.name for row in rows()]
+    assert len(names) == len(set(names))
+    assert all(row.like is None or row.like in names for row in rows())
+    assert {row.section for row in rows()} == set(SECTIONS)
+
+
+def listed(command, *arguments):
+    return subprocess.run([sys.executable, os.path.join(build.ROOT, "scripts", command), "--list", *arguments],
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def the_commands_list():
+    all_of_them = listed("gpu-check", "--section", ",".join(SECTIONS))
+    assert len(all_of_them.splitlines()) == len(rows())
+    assert len(listed("gpu-check", "--only", "^JAX, vpool$").splitlines()) == 3, "with those that it is compared with"
+    assert "replay: waste and driver time" in listed("bench") and "(GPU)" in listed("bench")
+    assert "against the other build" in listed("bench", "--against", __file__)
+
+
+tap.run([every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list])

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Tests of what the scripts use: the count of passed and failed tests, and the archive of fuzz inputs. Reports in TAP."""
+# SPDX-License-Identifier: Apache-2.0
+import gzip
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/common"))
+import tap
+
+CORPUS = ROOT / "tests/fuzz/corpus.tar.gz"
+REPORT = """<?xml version='1.0'?><testsuites>
+<testsuite name="unit" errors="0"><testcase name="one"/><testcase name="two"><skipped/></testcase>
+<testcase name="three"><failure/></testcase><system-out>ok 1 - one
+# said before \x01
+not ok 3 - three
+</system-out></testsuite>
+<testsuite name="crashed" errors="1"><testcase name="four"/></testsuite>
+</testsuites>"""
+
+
+def call(script, *arguments):
+    return subprocess.run([sys.executable, ROOT / script, *map(str, arguments)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+
+
+def count(*arguments):
+    return call("scripts/lib/count_tests.py", *arguments)
+
+
+def tests_are_counted():
+    with tempfile.TemporaryDirectory() as folder:
+        build, tally = Path(folder, "build"), Path(folder, "tally")
+        (build / "meson-logs").mkdir(parents=True)
+        (build / "meson-logs/testlog.junit.xml").write_text(REPORT)
+        assert count("add", tally, build, 1).stdout == f"==> {build}: 2 passed, 2 failed, 1 skipped\n"
+        count("one", tally, "passed", "soak")
+        count("one", tally, "failed", "the build")
+        done = count("total", tally)
+        assert done.returncode == 1 and done.stdout.splitlines() == [
+            f"FAILED: {build}: unit three: # said before ?", f"FAILED: {build}: crashed ended badly", "FAILED: the build",
+            "3 passed, 3 failed"], done.stdout
+
+
+def nothing_passes_unseen():
+    with tempfile.TemporaryDirectory() as folder:
+        tally = Path(folder, "tally")
+        assert "0 passed, 1 failed" in count("add", tally, folder, 0).stdout, "no report"
+        tally.unlink()
+        count("one", tally, "passed", "soak")
+        done = count("total", tally)
+        assert (done.returncode, done.stdout) == (0, "1 passed, 0 failed\n")
+
+
+def the_archive_is_what_its_inputs_make():
+    with tempfile.TemporaryDirectory() as folder:
+        copy, inputs = Path(folder, "copy.tar.gz"), Path(folder, "inputs")
+        copy.write_bytes(CORPUS.read_bytes())
+        assert call("tests/fuzz/corpus.py", "unpack", copy, inputs).returncode == 0
+        for target in inputs.iterdir():
+            assert call("tests/fuzz/corpus.py", "replace", copy, target.name, target).returncode == 0
+        assert gzip.decompress(copy.read_bytes()) == gzip.decompress(CORPUS.read_bytes())
+
+
+def inputs_are_added_once():
+    with tempfile.TemporaryDirectory() as folder:
+        copy, inputs, new = Path(folder, "copy.tar.gz"), Path(folder, "inputs"), Path(folder, "new")
+        copy.write_bytes(CORPUS.read_bytes())
+        new.write_bytes(b"an input that nobody has had")
+        for _ in range(2):
+            assert call("tests/fuzz/corpus.py", "add", copy, "json", new).returncode == 0
+        assert call("tests/fuzz/corpus.py", "unpack", copy, inputs).returncode == 0
+        assert sum(path.read_bytes() == new.read_bytes() for path in inputs.glob("json/*")) == 1
+
+
+tap.run([tests_are_counted, nothing_passes_unseen, the_archive_is_what_its_inputs_make, inputs_are_added_once])

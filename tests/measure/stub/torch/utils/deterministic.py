@@ -1,1 +1,0 @@
-fill_uninitialized_memory = False

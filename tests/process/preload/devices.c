@@ -1,0 +1,379 @@
+/* Guests of two devices (VPOOL_SIM=devices=2, with peers=0: that cannot reach each other): copies between them, which
+ * need no leave, and what one device's trouble is to the other.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "guest.h"
+
+enum { MIB = 1 << 20, SIZE = MIB, SIDE = 1024, SLICE = 32 };
+
+static CUcontext context[2];
+static CUstream stream[2];
+
+static void enter(int device)
+{
+    CHECK_OK(cuCtxSetCurrent(context[device]));
+}
+
+static void start(void)
+{
+    CHECK_OK(cuInit(0));
+    for (int device = 0; device < 2; device++) {
+        CHECK_OK(cuDevicePrimaryCtxRetain(&context[device], device));
+        enter(device);
+        CHECK_OK(cuStreamCreate(&stream[device], CU_STREAM_NON_BLOCKING));
+    }
+}
+
+static void *sim(const char *name)
+{
+    return guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), name);
+}
+
+static unsigned long long access_of(CUdeviceptr ptr, int device)
+{
+    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+    unsigned long long flags = 99;
+
+    CHECK_OK(cuMemGetAccess(&flags, &where, ptr));
+    return flags;
+}
+
+static unsigned access_flags(CUdeviceptr ptr)
+{
+    unsigned flags = 99;
+
+    CHECK_OK(cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, ptr));
+    return flags;
+}
+
+static CUdeviceptr take(int device, bool async)
+{
+    CUdeviceptr ptr;
+
+    enter(device);
+    CHECK_OK(async ? cuMemAllocAsync(&ptr, SIZE, stream[device]) : cuMemAlloc(&ptr, SIZE));
+    CHECK_OK(cuStreamSynchronize(stream[device]));
+    return ptr;
+}
+
+/* ---- copies ---- */
+
+/* One copy of SIZE bytes, by each call that can make it. `at`: the stream to use. */
+struct copy {
+    CUdeviceptr dst, src;
+    int to, from;
+    CUstream at;
+};
+
+static CUDA_MEMCPY2D rows(const struct copy *c)
+{
+    return (CUDA_MEMCPY2D){ .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = c->src, .srcPitch = SIDE,
+                            .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = c->dst, .dstPitch = SIDE,
+                            .WidthInBytes = SIDE, .Height = SIZE / SIDE };
+}
+
+static CUDA_MEMCPY3D slices(const struct copy *c)
+{
+    return (CUDA_MEMCPY3D){ .srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = c->src, .srcPitch = SIDE,
+                            .srcHeight = SLICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = c->dst,
+                            .dstPitch = SIDE, .dstHeight = SLICE, .WidthInBytes = SIDE, .Height = SLICE,
+                            .Depth = SIZE / SIDE / SLICE };
+}
+
+/* The form of a call that means the per-thread stream. */
+#define PER_THREAD(call, suffix) ((__typeof__(&call))sim(#call suffix))
+
+static CUresult run(const struct copy *c, int way)
+{
+    CUDA_MEMCPY2D area = rows(c);
+    CUDA_MEMCPY3D space = slices(c);
+
+    switch (way) {
+    case 0: return cuMemcpy(c->dst, c->src, SIZE);
+    case 1: return cuMemcpyAsync(c->dst, c->src, SIZE, c->at);
+    case 2: return cuMemcpyDtoD(c->dst, c->src, SIZE);
+    case 3: return cuMemcpyDtoDAsync(c->dst, c->src, SIZE, c->at);
+    case 4: return cuMemcpyPeer(c->dst, context[c->to], c->src, context[c->from], SIZE);
+    case 5: return cuMemcpyPeerAsync(c->dst, context[c->to], c->src, context[c->from], SIZE, c->at);
+    case 6: return cuMemcpy2D(&area);
+    case 7: return cuMemcpy2DUnaligned(&area);
+    case 8: return cuMemcpy2DAsync(&area, c->at);
+    case 9: return cuMemcpy3D(&space);
+    case 10: return cuMemcpy3DAsync(&space, c->at);
+    case 11: return PER_THREAD(cuMemcpy, "_ptds")(c->dst, c->src, SIZE);
+    case 12: return PER_THREAD(cuMemcpyAsync, "_ptsz")(c->dst, c->src, SIZE, c->at);
+    case 13: return ((__typeof__(&cuMemcpyDtoDAsync))sim("cuMemcpyDtoDAsync_v2_ptsz"))(c->dst, c->src, SIZE, NULL);
+    case 14: return ((__typeof__(&cuMemcpy2DAsync))sim("cuMemcpy2DAsync_v2_ptsz"))(&area, c->at);
+    case 15: return ((__typeof__(&cuMemcpy3D))sim("cuMemcpy3D_v2_ptds"))(&space);
+    default: return CUDA_ERROR_NOT_FOUND;
+    }
+}
+
+static void check_bytes(CUdeviceptr ptr, unsigned char value)
+{
+    const size_t places[] = { 0, SIZE / 2, SIZE - 1 };
+    unsigned char byte;
+
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(cuMemcpyDtoH(&byte, ptr + places[i], 1));
+        CHECK(byte == value);
+    }
+}
+
+/* By every call, both ways, with either context current, on memory of both kinds. */
+static void copies_need_no_leave(void)
+{
+    unsigned char value = 0;
+
+    start();
+    for (int async = 0; async < 2; async++) {
+        CUdeviceptr ptr[2] = { take(0, async), take(1, async) };
+
+        for (int from = 0; from < 2; from++)
+            for (int current = 0; current < 2; current++)
+                for (int way = 0; way < 16; way++) {
+                    struct copy c = { .dst = ptr[!from], .src = ptr[from], .to = !from, .from = from,
+                                      .at = stream[current] };
+
+                    enter(from);
+                    CHECK_OK(cuMemsetD8(c.src, ++value, SIZE));
+                    CHECK_OK(cuCtxSynchronize());
+                    enter(current);
+                    CHECK_OK(run(&c, way));
+                    CHECK_OK(cuCtxSynchronize());
+                    check_bytes(c.dst, value);
+                }
+        for (int device = 0; device < 2; device++)
+            CHECK_OK(cuMemFree(ptr[device]));
+    }
+    check_served();
+}
+
+/* The other device's context is current while one's memory goes to the host, or comes from there. */
+static void the_host_is_reached_from_any_context(void)
+{
+    static unsigned char plain[SIZE];
+    unsigned char *pinned;
+
+    start();
+    CHECK_OK(cuMemHostAlloc((void **)&pinned, SIZE, 0));
+    for (int async = 0; async < 2; async++) {
+        CUdeviceptr ptr = take(0, async);
+
+        enter(1);
+        memset(plain, 3, SIZE);
+        CHECK_OK(cuMemcpyHtoD(ptr, plain, SIZE));
+        check_bytes(ptr, 3);
+        memset(pinned, 4, SIZE);
+        CHECK_OK(cuMemcpyHtoDAsync(ptr, pinned, SIZE, stream[1]));
+        CHECK_OK(cuMemcpyDtoHAsync(plain, ptr, SIZE, stream[1]));
+        CHECK_OK(cuStreamSynchronize(stream[1]));
+        CHECK(plain[0] == 4 && plain[SIZE - 1] == 4);
+        CUDA_MEMCPY2D area = { .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = plain, .srcPitch = SIDE,
+                               .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = ptr, .dstPitch = SIDE,
+                               .WidthInBytes = SIDE, .Height = SIZE / SIDE };
+        memset(plain, 5, SIZE);
+        CHECK_OK(cuMemcpy2D(&area));
+        check_bytes(ptr, 5);
+        CHECK_OK(cuMemFree(ptr));
+    }
+    check_served();
+}
+
+/* In its stream's order: behind what comes before it, and before what comes behind. */
+static void copies_keep_their_order(void)
+{
+    start();
+    CUdeviceptr there = take(1, false), here = take(0, false), back = take(0, false);
+
+    enter(0);
+    for (int i = 1; i < 40; i++) {
+        CHECK_OK(cuMemsetD8Async(here, (unsigned char)i, SIZE, stream[0]));
+        CHECK_OK(cuMemcpyAsync(there, here, SIZE, stream[0]));
+        CHECK_OK(cuMemsetD8Async(here, 0, SIZE, stream[0]));
+        CHECK_OK(cuMemcpyAsync(back, there, SIZE, stream[0]));
+        if (i % 8 == 0) {
+            CHECK_OK(cuStreamSynchronize(stream[0]));
+            check_bytes(back, (unsigned char)i);
+        }
+    }
+    check_served();
+}
+
+static void copies_can_be_captured(void)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+
+    start();
+    CUdeviceptr here = take(0, false), there = take(1, false);
+
+    enter(0);
+    CHECK_OK(cuStreamBeginCapture(stream[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK_OK(cuMemcpyAsync(there, here, SIZE, stream[0]));
+    CHECK_OK(cuStreamEndCapture(stream[0], &graph));
+    CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+    for (int i = 1; i < 4; i++) {
+        CHECK_OK(cuMemsetD8Async(here, (unsigned char)i, SIZE, stream[0]));
+        CHECK_OK(cuGraphLaunch(exec, stream[0]));
+        CHECK_OK(cuStreamSynchronize(stream[0]));
+        check_bytes(there, (unsigned char)i);
+    }
+    check_served();
+}
+
+/* ---- what the program may see of it ---- */
+
+/* Memory that is open for copies is not the peer's, whatever is asked; and none is before there was a copy. */
+static void openness_is_not_told(void)
+{
+    CUmemoryPool pool;
+    CUmemLocation peer = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 };
+    CUmemAccess_flags flags;
+
+    start();
+    CUdeviceptr sync = take(0, false), async = take(0, true), there = take(1, false);
+    enter(0);
+    CHECK_OK(cuMemcpyDtoD(async, sync, SIZE));
+    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK_OK(cuMemcpyDtoD(there, sync, SIZE));
+    CHECK(access_of(there, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE); /* device 0 makes the copy */
+    enter(1);
+    CHECK_OK(cuMemcpyDtoD(there, sync, SIZE));
+    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(access_of(take(0, false), 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK_OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    CHECK_OK(cuMemPoolGetAccess(&flags, pool, &peer));
+    CHECK(flags == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    enter(0);
+    CHECK(access_flags(sync) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    enter(1);
+    CHECK(access_flags(sync) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    CHECK(access_flags(async) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
+
+    unsigned long before = driver_calls("cuMemSetAccess");
+    CHECK(cuCtxDisablePeerAccess(context[0]) == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    CHECK_OK(cuCtxEnablePeerAccess(context[0], 0));
+    CHECK(cuCtxEnablePeerAccess(context[0], 0) == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    CHECK(access_flags(sync) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    CHECK(access_flags(async) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
+    CHECK_OK(cuCtxDisablePeerAccess(context[0]));
+    CHECK(access_flags(sync) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_calls("cuMemSetAccess") == before);
+    check_served();
+}
+
+/* The driver refuses to open some of the memory: that is nobody's error, and copies find their way. */
+static void what_cannot_be_opened_is_copied_nevertheless(void)
+{
+    void (*fail)(const char *, long, CUresult);
+
+    start();
+    fail = sim("vp_sim_fail");
+    CUdeviceptr there = take(1, false), one = take(0, false), two;
+    CHECK_OK(cuMemAlloc(&two, 40 * MIB));
+    enter(1);
+    CHECK_OK(cuMemsetD8(there, 5, SIZE));
+    fail("cuMemSetAccess", 2, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_OK(cuMemcpyDtoD(two, there, SIZE));
+    CHECK(access_of(one, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK_OK(cuMemcpyDtoD(one, two, SIZE));
+    check_bytes(one, 5);
+
+    /* And of what comes after it was opened. */
+    enter(0);
+    CHECK_OK(cuMemcpyDtoD(there, one, SIZE));
+    CHECK(access_of(there, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    enter(1);
+    fail("cuMemSetAccess", 1, CUDA_ERROR_NOT_SUPPORTED);
+    CHECK_OK(cuMemAlloc(&two, 40 * MIB));
+    CHECK(access_of(two, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    enter(0);
+    CHECK_OK(cuMemcpyDtoD(two, one, SIZE));
+    check_bytes(two, 5);
+    check_served();
+}
+
+/* ---- one device's trouble ---- */
+
+static void hold(CUstream which)
+{
+    ((void (*)(CUstream))sim("vp_sim_hold"))(which);
+}
+
+static void *release_later(void *which)
+{
+    usleep(100000);
+    ((void (*)(CUstream))sim("vp_sim_release"))(which);
+    return NULL;
+}
+
+/* An allocation that waits for its own device's memory, while another device is current, and full. */
+static void waits_for_the_pools_own_device(void)
+{
+    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 } };
+    CUmemGenericAllocationHandle handle;
+    size_t unused, total;
+    pthread_t thread;
+    CUdeviceptr ptr;
+    CUstream other;
+
+    start();
+    enter(0);
+    CHECK_OK(cuMemGetInfo(&unused, &total));
+    CHECK_OK(cuMemCreate(&handle, unused / (2 * MIB) * (2 * MIB), &prop, 0));
+    enter(1);
+    CHECK_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuMemAllocAsync(&ptr, 32 * MIB, stream[1]));
+    CHECK_OK(cuMemsetD8Async(ptr, 1, 32 * MIB, stream[1]));
+    hold(stream[1]);
+    CHECK_OK(cuMemsetD8Async(ptr, 1, 32 * MIB, stream[1]));
+    CHECK_OK(cuMemFreeAsync(ptr, stream[1]));
+    enter(0);
+    CHECK(pthread_create(&thread, NULL, release_later, stream[1]) == 0);
+    CHECK_OK(cuMemAllocAsync(&ptr, 56 * MIB, other));
+    CHECK(pthread_join(thread, NULL) == 0);
+    check_served();
+}
+
+/* VPOOL_SYNC_FREE=1: the host waits for the block's device, whichever is current, or none. */
+static void a_stopping_free_waits_for_the_blocks_device(void)
+{
+    start();
+    for (int current = 0; current < 3; current++) {
+        CUdeviceptr ptr = take(1, false);
+        pthread_t thread;
+
+        hold(stream[1]);
+        CHECK_OK(cuMemsetD8Async(ptr, 1, SIZE, stream[1]));
+        CHECK_OK(cuCtxSetCurrent(current < 2 ? context[current] : NULL));
+        CHECK(pthread_create(&thread, NULL, release_later, stream[1]) == 0);
+        CHECK_OK(cuMemFree(ptr));
+        CHECK_OK(cuStreamQuery(stream[1]));
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    /* Not while a stream captures, which that would destroy; nor in a context that is gone. */
+    CUgraph graph;
+    CUdeviceptr ptr = take(0, false);
+    enter(1);
+    CHECK_OK(cuStreamBeginCapture(stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_OK(cuMemFree(ptr));
+    CHECK_OK(cuStreamEndCapture(stream[1], &graph));
+    ptr = take(0, false);
+    CHECK_OK(cuDevicePrimaryCtxReset(1));
+    CHECK_OK(cuMemFree(ptr));
+    check_served();
+}
+
+GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order),
+           GUEST(copies_can_be_captured), GUEST(openness_is_not_told),
+           GUEST(what_cannot_be_opened_is_copied_nevertheless), GUEST(waits_for_the_pools_own_device),
+           GUEST(a_stopping_free_waits_for_the_blocks_device))

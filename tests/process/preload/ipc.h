@@ -1,0 +1,59 @@
+/* What the files of the guest `ipc` share: a peer that does what it is told, and how a case tells it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef IPC_H
+#define IPC_H
+
+#include "guest.h"
+
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+enum { GRANULE = 64 << 10, MIB = 1 << 20 };
+
+enum op { ALLOC, ALLOC_ASYNC, FREE, GET, OPEN, CLOSE, FILL, READ, RANGE, CAPABLE, SOCKETS, RUNTIME_OPEN, RUNTIME_CLOSE, FEW_FILES, LEFT };
+
+struct ask {
+    enum op op;
+    unsigned flags;
+    CUipcMemHandle handle;
+    CUdeviceptr ptr;
+    size_t size;
+    unsigned char value;
+};
+
+struct told {
+    int result;
+    CUipcMemHandle handle;
+    CUdeviceptr ptr;
+    size_t size;
+    int value;
+};
+
+struct remote {
+    pid_t pid;
+    int to, from;
+};
+
+#define TELL(remote, ...) tell(remote, (struct ask){__VA_ARGS__})
+#define FLAG CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+
+struct told tell(const struct remote *remote, struct ask ask);
+void begin(void);
+int sockets(void);
+int read_value(CUdeviceptr ptr, size_t size);
+rlim_t limit_files(rlim_t to);
+rlim_t no_more_files(void);
+void peer(void);
+struct remote start_with(const char *variable, const char *value);
+struct remote start(void);
+CUdeviceptr opened(const struct remote *remote, CUipcMemHandle handle);
+int value_at(const struct remote *remote, CUdeviceptr ptr, size_t size);
+void end(struct remote *remote);
+void kill_peer(struct remote *remote);
+CUdeviceptr allocate(size_t size, unsigned char value);
+CUipcMemHandle exported(CUdeviceptr ptr);
+void check_refused(CUdeviceptr ptr);
+bool same(const CUipcMemHandle *a, const CUipcMemHandle *b);
+
+#endif

@@ -1,0 +1,351 @@
+/* Guests of what comes and goes around memory: captures and the graphs that they make, contexts; state_devices.c has others.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <sys/wait.h>
+
+#include "state.h"
+
+/* ---- captures ---- */
+
+/* What one thread does beside another's capture, or beside its own. */
+struct beside {
+    CUstream stream;
+    CUdeviceptr old, kept;
+    CUstreamCaptureMode mode;       /* of the thread */
+};
+
+static void *work_beside(void *arg)
+{
+    struct beside *b = arg;
+    CUdeviceptr sync, async;
+    CUmemoryPool pool;
+    size_t unused, total;
+
+    CHECK_OK(cuCtxSetCurrent(context));
+    CHECK_OK(cuThreadExchangeStreamCaptureMode(&b->mode));
+    CHECK_OK(cuMemAlloc(&sync, 5 * MIB));
+    CHECK_OK(cuMemAllocAsync(&async, 3 * MIB, b->stream));
+    CHECK_OK(cuMemsetD8Async(async, 9, 3 * MIB, b->stream));
+    CHECK_OK(cuMemFreeAsync(async, b->stream));
+    CHECK_OK(cuMemFree(b->old));
+    CHECK_OK(cuMemGetInfo(&unused, &total));
+    CHECK_OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    CHECK_OK(cuMemPoolTrimTo(pool, 0));
+    CHECK_OK(cuMemFree(sync));
+    CHECK_OK(cuMemAlloc(&b->kept, 2 * MIB));
+    CHECK_OK(cuThreadExchangeStreamCaptureMode(&b->mode));
+    return NULL;
+}
+
+/*
+ * A capture in each mode, of a stream of each kind; beside it a thread of each mode, or the capturing one
+ * itself, allocates and frees in every way. The capture lives, its graph does what it should, and what was
+ * freed comes back.
+ */
+static void captures_in_every_mode(void)
+{
+    start();
+    CUstream side = stream_new(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 3 * 2 * 4; i++) {
+        CUstreamCaptureMode mode = (CUstreamCaptureMode)(i % 3);
+        CUstream stream = stream_new(i / 3 % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
+        int who = i / 6; /* a thread in mode 0, 1 or 2; 3: this one */
+        struct beside b = { .stream = side, .mode = (CUstreamCaptureMode)(who < 3 ? who : 0) };
+        CUdeviceptr in, out;
+        CUgraph graph;
+        CUgraphExec exec;
+        CUstreamCaptureStatus status;
+
+        CHECK_OK(cuMemAlloc(&in, 3 * MIB));
+        CHECK_OK(cuMemAlloc(&out, 3 * MIB));
+        CHECK_OK(cuMemAlloc(&b.old, 4 * MIB));
+        CHECK_OK(cuStreamBeginCapture(stream, mode));
+        CHECK_OK(cuMemcpyDtoDAsync(out, in, 3 * MIB, stream));
+        on_thread(who < 3, work_beside, &b);
+        CHECK_OK(cuStreamIsCapturing(stream, &status));
+        CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        CHECK_OK(cuStreamEndCapture(stream, &graph));
+        CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+        for (int round = 0; round < 2; round++) {
+            CHECK_OK(cuMemsetD8(in, (unsigned char)(i + round), 3 * MIB));
+            CHECK_OK(cuGraphLaunch(exec, stream));
+            CHECK_OK(cuStreamSynchronize(stream));
+            check_bytes(out, 3 * MIB, (unsigned char)(i + round));
+        }
+        CHECK_OK(cuGraphExecDestroy(exec));
+        CHECK_OK(cuGraphDestroy(graph));
+        CHECK_OK(cuMemFree(in));
+        CHECK_OK(cuMemFree(out));
+        CHECK_OK(cuMemFree(b.kept));
+        CHECK_OK(cuStreamDestroy(stream));
+    }
+    CHECK_OK(cuCtxSynchronize());
+    trim();
+    CHECK(driver_calls("cuMemCreate") == driver_calls("cuMemRelease"));
+    check_served();
+}
+
+/*
+ * A graph knows addresses. Around the blocks that it uses all else is freed, asked for in other sizes, built of
+ * the pieces and given back: they stay where they are, with what is in them.
+ */
+static void a_graph_keeps_its_memory(void)
+{
+    enum { BLOCKS = 24 };
+    CUdeviceptr block[BLOCKS], large;
+    CUgraph graph;
+    CUgraphExec exec;
+
+    start();
+    CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < BLOCKS; i++)
+        CHECK_OK(cuMemAllocAsync(&block[i], 2 * MIB + 4096, stream));
+    CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (int i = 2; i < BLOCKS; i += 2)
+        CHECK_OK(cuMemcpyDtoDAsync(block[i], block[i - 2], 2 * MIB + 4096, stream));
+    CHECK_OK(cuStreamEndCapture(stream, &graph));
+    CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+    for (int round = 0; round < 6; round++) {
+        if (round % 2)
+            for (int i = 1; i < BLOCKS; i += 2)
+                CHECK_OK(cuMemAllocAsync(&block[i], 2 * MIB + 4096, stream));
+        else
+            for (int i = 1; i < BLOCKS; i += 2)
+                CHECK_OK(cuMemFreeAsync(block[i], stream));
+        CHECK_OK(cuMemAllocAsync(&large, (size_t)(5 + round) * MIB, stream));
+        CHECK_OK(cuMemsetD8Async(large, 200, (size_t)(5 + round) * MIB, stream));
+        CHECK_OK(cuMemFreeAsync(large, stream));
+        CHECK_OK(cuStreamSynchronize(stream));
+        trim();
+        CHECK_OK(cuMemsetD8Async(block[0], (unsigned char)round, 2 * MIB + 4096, stream));
+        CHECK_OK(cuGraphLaunch(exec, stream));
+        CHECK_OK(cuStreamSynchronize(stream));
+        for (int i = 0; i < BLOCKS; i += 2)
+            check_bytes(block[i], 2 * MIB + 4096, (unsigned char)round);
+    }
+    CHECK_OK(cuGraphExecDestroy(exec));
+    CHECK_OK(cuGraphDestroy(graph));
+    check_served();
+}
+
+/* Memory that a capture allocates is the graph's own; a launch later it is freed outside, by either call. */
+static void memory_of_a_graph_is_cudas(void)
+{
+    start();
+    CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+    for (int how = 0; how < 2; how++) {
+        CUdeviceptr ptr, ours;
+        CUgraph graph;
+        CUgraphExec exec;
+
+        CHECK_OK(cuMemAllocAsync(&ours, MIB, stream));
+        CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        CHECK_OK(cuMemAllocAsync(&ptr, MIB, stream));
+        CHECK_OK(cuMemsetD8Async(ptr, 5, MIB, stream));
+        CHECK_OK(cuMemcpyDtoDAsync(ours, ptr, MIB, stream));
+        CHECK_OK(cuStreamEndCapture(stream, &graph));
+        CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+        CHECK_OK(cuGraphLaunch(exec, stream));
+        CHECK_OK(cuStreamSynchronize(stream));
+        check_bytes(ours, MIB, 5);
+        SHOW(how ? cuMemFree(ptr) : cuMemFreeAsync(ptr, stream));
+        SHOW(cuStreamSynchronize(stream));
+        SHOW(cuMemFreeAsync(ours, stream));
+        CHECK_OK(cuGraphExecDestroy(exec));
+        CHECK_OK(cuGraphDestroy(graph));
+    }
+}
+
+/* What was allocated before a capture cannot be freed in it. The error is CUDA's, and the block lives on. */
+static void a_free_in_a_capture_is_refused(void)
+{
+    CUdeviceptr ptr;
+    CUgraph graph = NULL;
+    CUstreamCaptureStatus status;
+
+    start();
+    CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+    CHECK_OK(cuMemAllocAsync(&ptr, 2 * MIB, stream));
+    CHECK_OK(cuMemsetD8Async(ptr, 7, 2 * MIB, stream));
+    CHECK_OK(cuStreamSynchronize(stream));
+    CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    SHOW(cuMemFreeAsync(ptr, stream));
+    SHOW(cuStreamIsCapturing(stream, &status));
+    printf("status %d\n", (int)status);
+    SHOW(cuStreamEndCapture(stream, &graph));
+    check_bytes(ptr, 2 * MIB, 7);
+    SHOW(cuMemFreeAsync(ptr, stream));
+    SHOW(cuMemFreeAsync(ptr, stream));
+    SHOW(cuStreamSynchronize(stream));
+}
+
+/* A graph that lacks memory gets what lies idle, and is made or launched once more. */
+static void graphs_get_idle_memory(void)
+{
+    static const char *const names[] = { "cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch" };
+    void (*fail)(const char *, long, CUresult);
+    CUdeviceptr ptr, idle;
+
+    start();
+    fail = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_fail");
+    CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+    CHECK_OK(cuMemAlloc(&ptr, MIB));
+    for (int lacking = 0; lacking < 2; lacking++)
+        for (int which = 0; which < 3; which++) {
+            CUgraph graph;
+            CUgraphExec exec;
+            CUresult wanted = lacking ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+
+            CHECK_OK(cuMemAlloc(&idle, 9 * MIB));
+            CHECK_OK(cuMemFree(idle));
+            CHECK_OK(cuCtxSynchronize());
+            if (lacking)
+                trim();
+            CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+            CHECK_OK(cuMemsetD8Async(ptr, (unsigned char)which, MIB, stream));
+            CHECK_OK(cuStreamEndCapture(stream, &graph));
+            fail(names[which], 1, CUDA_ERROR_OUT_OF_MEMORY);
+            CHECK(cuGraphInstantiate(&exec, graph, 0) == (which == 0 ? wanted : CUDA_SUCCESS));
+            if (which == 0 && lacking) {
+                CHECK_OK(cuGraphDestroy(graph));
+                continue;
+            }
+            CHECK(cuGraphUpload(exec, stream) == (which == 1 ? wanted : CUDA_SUCCESS));
+            CHECK(cuGraphLaunch(exec, stream) == (which == 2 ? wanted : CUDA_SUCCESS));
+            CHECK_OK(cuStreamSynchronize(stream));
+            if (!lacking)
+                check_bytes(ptr, MIB, (unsigned char)which);
+            CHECK_OK(cuGraphExecDestroy(exec));
+            CHECK_OK(cuGraphDestroy(graph));
+        }
+}
+
+/* ---- contexts ---- */
+
+/* Nothing of ours outlives a context, but for what is free to all; and nothing is lost. */
+static void check_nothing_left(unsigned long reservations)
+{
+    trim();
+    CHECK(driver_calls("cuMemCreate") == driver_calls("cuMemRelease"));
+    CHECK(driver_calls("cuMemAddressReserve") == reservations);
+}
+
+static void contexts_come_and_go(void)
+{
+    unsigned long reservations = 0;
+
+    start();
+    for (int round = 0; round < 12; round++) {
+        CUcontext made;
+        CUdeviceptr sync, async, ours;
+
+        CHECK_OK(cuMemAlloc(&ours, 2 * MIB));
+        CHECK_OK(cuMemsetD8(ours, (unsigned char)round, 2 * MIB));
+        CHECK_OK(cuCtxCreate(&made, NULL, 0, 0));
+        CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+        CHECK_OK(cuMemAlloc(&sync, 5 * MIB));
+        CHECK_OK(cuMemAllocAsync(&async, 3 * MIB, stream));
+        CHECK_OK(cuMemsetD8Async(async, 1, 3 * MIB, stream));
+        if (round % 2)
+            CHECK_OK(cuStreamDestroy(stream));
+        CHECK_OK(cuCtxDestroy(made));
+        CHECK_OK(cuCtxSetCurrent(context));
+        CHECK(cuMemFree(sync) != CUDA_SUCCESS); /* it went with its context */
+        CHECK_OK(cuMemFree(async));             /* this one has none */
+        check_bytes(ours, 2 * MIB, (unsigned char)round);
+        CHECK_OK(cuMemFree(ours));
+        CHECK_OK(cuCtxSynchronize());
+        if (!round)
+            reservations = driver_calls("cuMemAddressReserve");
+        check_nothing_left(reservations);
+    }
+    check_served();
+}
+
+static void green_contexts_come_and_go(void)
+{
+    unsigned long reservations = 0;
+
+    start();
+    for (int round = 0; round < 6; round++) {
+        CUdevResource all, part;
+        CUdevResourceDesc desc;
+        unsigned int parts = 1;
+        CUgreenCtx green;
+        CUstream stream;
+        CUdeviceptr a, b;
+
+        CHECK_OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+        CHECK_OK(cuDevSmResourceSplitByCount(&part, &parts, &all, NULL, 0, 8));
+        CHECK_OK(cuDevResourceGenerateDesc(&desc, &part, 1));
+        CHECK_OK(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+        CHECK_OK(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+        CHECK_OK(cuMemAllocAsync(&a, 3 * MIB, stream));
+        CHECK_OK(cuMemsetD8Async(a, 4, 3 * MIB, stream));
+        CHECK_OK(cuMemFree(a)); /* while the stream may be at work there: the next owner is behind it */
+        CHECK_OK(cuMemAlloc(&b, 3 * MIB));
+        CHECK_OK(cuMemsetD8(b, 6, 3 * MIB));
+        CHECK_OK(cuStreamSynchronize(stream));
+        check_bytes(b, 3 * MIB, 6);
+        CHECK_OK(cuMemAllocAsync(&a, 3 * MIB, stream));
+        CHECK_OK(cuStreamDestroy(stream));
+        CHECK_OK(cuGreenCtxDestroy(green));
+        CHECK_OK(cuMemFree(a));
+        CHECK_OK(cuMemFree(b));
+        CHECK_OK(cuCtxSynchronize());
+        if (!round)
+            reservations = driver_calls("cuMemAddressReserve");
+        check_nothing_left(reservations);
+    }
+    check_served();
+}
+
+static void primary_contexts_are_reset(void)
+{
+    unsigned long reservations = 0;
+
+    for (int round = 0; round < 8; round++) {
+        CUdeviceptr sync, async, freed;
+
+        start();
+        if (round % 4 == 3)
+            CHECK_OK(cuDevicePrimaryCtxRetain(&context, 0));
+        CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+        CHECK_OK(cuMemAlloc(&sync, 5 * MIB));
+        CHECK_OK(cuMemAllocAsync(&freed, 4 * MIB, stream));
+        CHECK_OK(cuMemFreeAsync(freed, stream));
+        CHECK_OK(cuMemAllocAsync(&async, 3 * MIB, stream));
+        CHECK_OK(cuMemFreeAsync(async, stream));
+        if (round % 2) {
+            CHECK_OK(cuDevicePrimaryCtxRelease(0));
+            if (round % 4 == 3) {
+                check_bytes(sync, 5 * MIB, 0); /* still retained: nothing has ended */
+                CHECK_OK(cuDevicePrimaryCtxRelease(0));
+            }
+        } else {
+            CHECK_OK(cuDevicePrimaryCtxReset(0));
+            CHECK_OK(cuDevicePrimaryCtxRelease(0));
+        }
+        if (!round)
+            reservations = driver_calls("cuMemAddressReserve");
+        context = retain(0);
+        check_nothing_left(reservations);
+        CHECK_OK(cuDevicePrimaryCtxRelease(0));
+    }
+    check_served();
+}
+
+GUEST_MAIN(
+    GUEST(captures_in_every_mode),
+    GUEST(a_graph_keeps_its_memory),
+    GUEST(memory_of_a_graph_is_cudas),
+    GUEST(a_free_in_a_capture_is_refused),
+    GUEST(graphs_get_idle_memory),
+    GUEST(contexts_come_and_go),
+    GUEST(green_contexts_come_and_go),
+    GUEST(primary_contexts_are_reset),
+    GUEST(peers_reach_what_they_may),
+    GUEST(peers_come_before_memory),
+    GUEST(enabling_a_peer_may_fail),
+    GUEST(devices_have_pools_of_their_own),
+    GUEST(threads_without_a_context),
+    GUEST(ranks_that_wait_for_each_other))

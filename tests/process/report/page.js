@@ -1,0 +1,55 @@
+/* Reads a page of `vpool report` as a browser does, without drawing: node page.js PAGE. Prints as JSON what the page's own
+ * code makes of the facts, for report.py to compare.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+"use strict";
+const fs = require("fs");
+const vm = require("vm");
+
+const page = fs.readFileSync(process.argv[2], "utf8");
+const elements = {};
+for (const [, id, text] of page.matchAll(/<script type="[^"]*" id="([^"]*)">([^<]*)<\/script>/g))
+    elements[id] = { textContent: text };
+const data = [...page.matchAll(/<script>\n([^]*?)<\/script>/g)].map(match => match[1]).find(script => script.includes("class Trace"));
+const context = vm.createContext({ document: { getElementById: id => elements[id] }, atob, TextDecoder, Intl });
+vm.runInContext(data, context);
+
+/* A moment is sound if the regions cover what they should, once. */
+vm.runInContext(`
+function soundness(run, event) {
+    const bytes = run.bytes(event), sum = bytes.live + bytes.internal + bytes.pinned + bytes.unused;
+    const faults = sum === bytes.held ? [] : [\`\${sum} bytes are told of, \${bytes.held} are held\`];
+    for (const layout of ["address", "memory"]) {
+        const regions = run.regions(event, layout), free = freeStretches(regions).reduce((a, b) => a + b, 0);
+        let live = 0;
+        for (let i = 0; i < regions.count; i++)
+            live += regions.state[i] === LIVE ? regions.size[i] : 0;
+        if (live + free !== bytes.held || live !== bytes.live + bytes.internal)
+            faults.push(\`by \${layout}: \${live} live and \${free} free of \${bytes.held} held\`);
+    }
+    return faults;
+}
+function tell(about, input) {
+    if (about.kind === "dump")
+        return new Dump(about, input).runs.map(run => ({ regions: run.all.count, sizes: sizesOf(run.all) }));
+    const trace = new Trace(about, input);
+    return trace.runs.map(run => {
+        const faults = [], last = run.sample.event.length - 1;
+        for (let k = 0; k <= 40; k++)
+            faults.push(...soundness(run, Math.floor((trace.events - 1) * k / 40)));
+        for (let i = 0; i <= last; i++) {
+            const { sample } = run, event = sample.event[i], sum = WASTE.reduce((n, name) => n + sample[name][i], sample.live[i]);
+            if (sum !== run.held[event] || sample.live[i] !== run.live[event])
+                faults.push(\`the sample of event \${event} is not what the events say\`);
+        }
+        return {
+            policy: run.policy, faults: faults.slice(0, 5),
+            peak_live_bytes: run.live.reduce((a, b) => Math.max(a, b), 0), peak_held_bytes: run.held.reduce((a, b) => Math.max(a, b), 0),
+            driver_calls: run.calls.count.map(counts => counts.reduce((a, b) => a + b, 0)),
+        };
+    });
+}`, context);
+const index = JSON.parse(elements.index.textContent);
+context.inputs = index.inputs;
+process.stdout.write(vm.runInContext("JSON.stringify(inputs.map(tell))", context) + "\n");

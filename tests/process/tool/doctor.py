@@ -1,0 +1,114 @@
+"""Tests of `vpool doctor`, for tool.py."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+from guests import ENV, GUEST, LIBRARY, is_plain, one_line, vpool
+
+
+def lines_of(*args, **env):
+    """Exit status, and the lines of the doctor itself, by their marks."""
+    status, out, err = vpool("doctor", *args, **env)
+    lines = [line for line in out.splitlines() if not re.fullmatch(r"(open|\w+=\d+)", line)]
+    assert is_plain(out) and all(re.match("(ok|--|!!)  .", line) for line in lines), out
+    marks = {mark: [line[4:] for line in lines if line.startswith(mark)] for mark in ("ok", "--", "!!")}
+    assert status == bool(marks["!!"]), (status, out)
+    return status, marks
+
+
+def has(lines, text):
+    return any(re.search(text, line) for line in lines)
+
+
+def doctor_finds_all_well():
+    status, said = lines_of("--sim")
+    assert status == 0, said
+    assert has(said["ok"], "driver API 13.0") and has(said["ok"], f"library {re.escape(LIBRARY)}"), said
+    assert has(said["ok"] + said["--"], r"device 0.* virtual memory management"), said
+    assert has(said["ok"], "allocates from the pool, by .*cuMemAlloc.*cuMemAllocAsync"), said
+    assert has(said["ok"], "sets PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"), said
+
+
+def doctor_misses_the_driver():
+    if subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"], env=ENV, stderr=subprocess.DEVNULL).returncode == 0:
+        return
+    status, said = lines_of()
+    assert status == 1 and has(said["!!"], "no driver: "), said
+
+
+def doctor_knows_what_a_device_lacks():
+    for sim, text in ("vmm=0", "lacks virtual memory management"), ("driver=11020", "too old"):
+        status, said = lines_of("--sim", VPOOL_SIM=sim)
+        assert status == 1 and has(said["!!"], text), said
+
+
+def doctor_reads_the_environment():
+    status, said = lines_of("--sim", VPOOL_WAIT="sometimes", VPOOL_POLICI="vpmm", VPOOL_ADOPT="0")
+    assert status == 1 and has(said["!!"], "VPOOL_WAIT=sometimes is not valid") and has(said["!!"], "did you mean VPOOL_POLICY"), said
+    assert has(said["--"], "VPOOL_ADOPT=0"), said
+    status, said = lines_of("--sim", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    assert status == 1 and has(said["!!"], "PYTORCH_CUDA_ALLOC_CONF is set and kept"), said
+
+
+def doctor_tells_what_a_program_did():
+    status, said = lines_of("--sim", "--", GUEST, "open", "alloc=3", "async=4", "capture")
+    assert status == 0, said
+    assert has(said["ok"], r"the program .* was served 2 allocations on 1 device, by cuMemAlloc, .*cuMemAllocAsync; peak live 7.0 MiB"), said
+    assert has(said["--"], "cuMemAllocAsync went on to CUDA 1 times: the stream captures"), said
+    status, said = lines_of("--sim", GUEST, "fork", "open", "alloc=3", "exit=5")
+    assert status == 0 and has(said["ok"], "its child .* was served 1 allocation") and has(said["--"], "exit status 5"), said
+
+
+def doctor_tells_what_was_not_served():
+    status, said = lines_of("--sim", "true")
+    assert status == 1 and has(said["!!"], "no process used CUDA"), said
+    status, said = lines_of("--sim", GUEST, "open", "alloc=3", "kill=9")
+    assert status == 1 and has(said["!!"], "ended by signal 9"), said
+    status, said = lines_of("--sim", GUEST, "open", "alloc=3", VPOOL_POLICY="native")
+    assert status == 1 and has(said["!!"], "was served nothing") and has(said["--"], "cuMemAlloc went on"), said
+
+
+def doctor_sees_obstacles():
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "static")
+        # An ELF program without an interpreter, that does nothing but exit(0).
+        code = bytes.fromhex("31ffb83c0000000f05")
+        header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 2, 62, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+        segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 120 + len(code), 120 + len(code), 4096)
+        with open(program, "wb") as file:
+            file.write(header + segment + code)
+        os.chmod(program, 0o755)
+        status, said = lines_of("--sim", program)
+        assert status == 1 and has(said["!!"], "linked statically"), said
+        assert "linked statically" in vpool("run", program)[2]
+        script = os.path.join(folder, "script")
+        with open(script, "w") as file:
+            file.write(f"#!{program}\n")
+        os.chmod(script, 0o755)
+        assert "linked statically" in vpool("run", script)[2]
+
+
+def doctor_cleans_up():
+    before = set(os.listdir("/tmp"))
+    lines_of("--sim", GUEST, "open", "alloc=3")
+    assert not [name for name in set(os.listdir("/tmp")) - before if name.startswith("vpool-doctor")]
+
+
+def doctor_refuses_wrong_arguments():
+    one_line("doctor", "--nothing")
+    one_line("doctor", "--sim=lots")
+
+
+TESTS = [doctor_finds_all_well,
+         doctor_misses_the_driver,
+         doctor_knows_what_a_device_lacks,
+         doctor_reads_the_environment,
+         doctor_tells_what_a_program_did,
+         doctor_tells_what_was_not_served,
+         doctor_sees_obstacles,
+         doctor_cleans_up,
+         doctor_refuses_wrong_arguments]

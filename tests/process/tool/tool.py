@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+"""The vpool command as a user meets it. Reports in TAP.
+
+usage: tool.py SUBJECT VPOOL GUEST LIBRARY     run, top, doctor or help
+From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before libvpool.so), TEST_BUILD.
+"""
+# SPDX-License-Identifier: Apache-2.0
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
+import doctor
+import tap
+from guests import COMMANDS, ENV, GUEST, Guest, LIBRARY, MIB, RUNTIMES, SIM, VPOOL, is_plain, one_line, page, top, until, vpool
+
+SUBJECT = sys.argv[1]
+
+
+# ---- run ----
+
+def run_ends_as_its_program():
+    assert vpool("run", "sh", "-c", "exit 7")[0] == 7
+    assert vpool("run", "--", "sh", "-c", "kill -TERM $$")[0] == -signal.SIGTERM
+    assert vpool("run", "--sim", "--quiet", GUEST, "open", "alloc=1", f"kill={int(signal.SIGUSR1)}")[0] == -signal.SIGUSR1
+    assert vpool("run", "/nowhere/at/all")[0] == 127
+    assert vpool("run", "/tmp")[0] == 126
+
+
+def run_is_its_program():
+    with subprocess.Popen([VPOOL, "run", "sh", "-c", "echo $$; cat"], env=ENV, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as process:
+        out, _ = process.communicate("what came in\n")
+    assert out == f"{process.pid}\nwhat came in\n", out
+
+
+def run_prints_the_summary():
+    status, _, err = vpool("run", "--sim", GUEST, "open", "alloc=3", "async=4")
+    assert status == 0 and "2 allocations" in err and "peak live 7.0 MiB" in err, err
+    status, _, err = vpool("run", "--sim", "--quiet", GUEST, "open", "alloc=3")
+    assert status == 0 and not err, err
+
+
+def run_sets_options():
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "stats")
+        status, _, err = vpool("run", "--sim", f"--stats={file}", "--policy", "vpmm", "--wait=late", "--sync-free", GUEST,
+                               "open", "alloc=4")
+        with open(file) as stats:
+            stats = json.load(stats)
+        assert status == 0 and stats["policy"] == "vpmm" and stats["devices"][0]["allocs"] == 1, (stats, err)
+    out = vpool("run", "--wait=late", "--sync-free", "--adopt=0", "env")[1].splitlines()
+    assert {"VPOOL_WAIT=late", "VPOOL_SYNC_FREE=1", "VPOOL_ADOPT=0", "VPOOL_STATS=1"} <= set(out), out
+
+
+def run_keeps_what_is_preloaded():
+    before = ":".join(RUNTIMES + [os.path.join(SIM, "libcudart.so.13")])
+    out = vpool("run", "--quiet", "sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD=before)[1]
+    assert out == f"{before}:{LIBRARY}\n", out
+
+
+def run_sizes_the_device():
+    assert vpool("run", "--sim=16M", "--quiet", GUEST, "open", "alloc=32")[0] == 99
+    assert vpool("run", "--sim=64M", "--quiet", GUEST, "open", "alloc=32")[0] == 0
+
+
+def run_finds_what_was_installed():
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(folder + "/bin")
+        command = shutil.copy(VPOOL, folder + "/bin/vpool")
+        done = subprocess.run([command, "run", "true"], env=ENV, capture_output=True, text=True)
+        assert done.returncode == 1 and "libvpool.so is neither" in done.stderr, done
+        # An installation that was moved as a whole.
+        libs = os.path.join(folder, os.environ["TEST_LIBDIR"])
+        os.makedirs(libs + "/vpool")
+        shutil.copy(LIBRARY, libs)
+        shutil.copy(os.path.join(SIM, "libcuda.so.1"), libs + "/vpool")
+        done = subprocess.run([command, "run", "--sim", GUEST, "open", "alloc=3"], env=ENV, capture_output=True, text=True)
+        assert done.returncode == 0 and "peak live 3.0 MiB" in done.stderr, done
+
+
+def run_refuses_wrong_arguments():
+    one_line("run")
+    one_line("run", "--nothing", "true")
+    one_line("run", "--policy")
+    one_line("run", "--policy=nothing", "true")
+    one_line("run", "--sim=lots", "true")
+    one_line("run", "--handle=1", "true")
+    one_line("run", "--cuda-headers=pypi", "true")
+
+
+# ---- top ----
+
+def top_shows_a_program_at_once():
+    def seconds():
+        """From the start to the first sight of it."""
+        begin = time.monotonic()
+        with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+            assert until(lambda: top(guest.pid)) is not None
+            return time.monotonic() - begin
+
+    # Within a second; a machine that has much else to do may need another try.
+    assert any(seconds() < 1 + 2 * bool(RUNTIMES) for _ in range(10))
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+        shown = top(guest.pid)
+        device = shown["devices"][0]
+        assert shown["pid"] == guest.pid and shown["program"] == "guest" and shown["policy"] == "vpool", shown
+        assert device["live_bytes"] == 5 * MIB and device["held_bytes"] >= 5 * MIB and device["allocs"] == 1, device
+        assert device["free_bytes"] == device["held_bytes"] - device["live_bytes"], device
+        file = os.stat(page(guest.pid))
+        assert file.st_mode & 0o777 == 0o600 and file.st_size == 4096, file
+        status, out, err = vpool("top", "--once", guest.pid)
+        assert status == 0 and str(guest.pid) in out and "5.0M" in out and is_plain(out) and not err, (out, err)
+
+
+def top_forgets_the_dead():
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+        assert top(guest.pid)
+        guest.process.send_signal(signal.SIGKILL)
+        guest.process.wait()
+        # Its page may be gone already: any program that starts under vpool meanwhile sweeps, one of another test too.
+        assert top() is None or guest.pid not in [p["pid"] for p in json.loads(vpool("top", "--json")[1])["processes"]]
+        assert not os.path.exists(page(guest.pid))
+        assert vpool("top", "--json", guest.pid)[0] == 1
+
+
+def a_page_goes_with_its_program():
+    with Guest("open", "alloc=5", "line", last="alloc=5") as guest:
+        assert os.path.exists(page(guest.pid))
+        guest.process.communicate("\n")
+        assert guest.process.returncode == 0 and not os.path.exists(page(guest.pid))
+
+
+def a_page_is_not_taken_for_anothers():
+    """Neither for a later process of the same id, nor for the program that an exec puts in its place."""
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+        shutil.copyfile(page(guest.pid), page(os.getpid()))
+        shown = [p["pid"] for p in json.loads(vpool("top", "--json")[1])["processes"]]
+        assert shown.count(guest.pid) == 1, shown
+        assert not os.path.exists(page(os.getpid()))
+        # The same, by the time alone at which the process began.
+        with open(page(guest.pid), "rb") as file, open("/proc/self/stat") as stat:
+            content = bytearray(file.read())
+            content[32:40] = struct.pack("Q", int(stat.read().split()[27]))
+        with open(page(os.getpid()), "wb") as file:
+            file.write(content)
+        vpool("top", "--once")
+        assert not os.path.exists(page(os.getpid()))
+    with Guest("open", "alloc=5", "exec", last="alloc=5") as guest:
+        assert until(lambda: b"sleep" in open(f"/proc/{guest.pid}/cmdline", "rb").read())
+        assert top(guest.pid) is None and not os.path.exists(page(guest.pid))
+
+
+def the_next_program_sweeps():
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as dead:
+        dead.process.kill()
+        dead.process.wait()
+        with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+            assert not os.path.exists(page(dead.pid)) and os.path.exists(page(guest.pid))
+
+
+def half_made_pages_are_swept():
+    child = subprocess.Popen(["true"])
+    child.wait()
+    for content in b"", b"x" * 100, bytes(4096):
+        with open(page(child.pid), "wb") as file:
+            file.write(content)
+        vpool("top", "--once")
+        assert not os.path.exists(page(child.pid)), content
+
+
+def a_link_is_not_followed():
+    with tempfile.TemporaryDirectory() as folder:
+        target = os.path.join(folder, "precious")
+        with open(target, "w") as file:
+            file.write("precious")
+        script = f'ln -s {target} /dev/shm/vpool-{os.geteuid()}-$$ && exec "$0" "$@"'
+        done = subprocess.Popen(["sh", "-c", script, VPOOL, "run", "--sim", "--quiet", GUEST, "open", "alloc=5"], env=ENV,
+                                stdout=subprocess.DEVNULL)
+        assert done.wait() == 0 and open(target).read() == "precious"
+        assert not os.path.lexists(page(done.pid))
+
+
+def pages_can_be_refused():
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5", env={"VPOOL_PAGE": "0"}) as guest:
+        assert not os.path.exists(page(guest.pid))
+        assert vpool("top", "--once", guest.pid)[0] == 1
+    done = subprocess.run(["sh", "-c", f'ulimit -f 0; exec "$0" "$@"', VPOOL, "run", "--sim", "--quiet", GUEST, "open",
+                           "alloc=5"], env={**ENV, "VPOOL_SIM": "backing=ledger"}, stdout=subprocess.DEVNULL)
+    assert done.returncode == 0, done
+
+
+def a_forked_child_has_its_own():
+    with Guest("fork", "open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+        shown = [p for p in json.loads(vpool("top", "--json")[1])["processes"]
+                 if open(f"/proc/{p['pid']}/stat").read().split()[3] == str(guest.pid)]
+        assert len(shown) == 1 and shown[0]["devices"][0]["live_bytes"] == 5 * MIB, shown
+        assert not os.path.exists(page(guest.pid))
+        os.kill(shown[0]["pid"], signal.SIGKILL)
+    vpool("top", "--once")
+
+
+def top_sees_the_fast_path():
+    with Guest("open", "pairs=20", last="open") as guest:
+        assert until(lambda: top(guest.pid), 3)
+        rate = top("-d", "1.5", guest.pid)["devices"][0]["allocs_per_s"]
+        assert rate > 1000, rate
+
+
+def metrics_can_be_read():
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest, tempfile.TemporaryDirectory() as folder:
+        status, out, err = vpool("top", "--prometheus", guest.pid)
+        assert status == 0 and not err
+        kinds, values = {}, {}
+        for line in out.splitlines():
+            kind = re.fullmatch(r"# TYPE (vpool_[a-z_]+) (gauge|counter)", line)
+            sample = re.fullmatch(r'(vpool_[a-z_]+)\{((?:[a-z]+="[^"\\]*",?)+)\} (\d+)', line)
+            assert kind or sample or re.fullmatch(r"# HELP vpool_[a-z_]+ .+", line), line
+            if kind:
+                kinds[kind[1]] = kind[2]
+            if sample:
+                assert sample[1] in kinds and f'pid="{guest.pid}"' in sample[2], line
+                values[sample[1]] = int(sample[3])
+        assert values["vpool_live_bytes"] == 5 * MIB and values["vpool_allocs_total"] == 1, values
+        assert all((kinds[name] == "counter") == name.endswith("_total") for name in kinds), kinds
+        file = os.path.join(folder, "vpool.prom")
+        assert vpool("top", f"--prometheus={file}", guest.pid)[0] == 0
+        assert open(file).read() == out and os.listdir(folder) == ["vpool.prom"], os.listdir(folder)
+        assert vpool("top", f"--prometheus={folder}/none/file")[0] == 1
+
+
+class Terminal:
+    """top on a terminal."""
+
+    def __init__(self, *args):
+        ready, go = os.pipe()
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            os.close(go)
+            os.read(ready, 1)  # until the terminal is as it shall be found
+            os.execve(VPOOL, [VPOOL, "top", "-d", "0.2", *map(str, args)], ENV)
+        os.close(ready)
+        self.size(20, 100)
+        self.before = termios.tcgetattr(self.fd)
+        os.close(go)
+
+    def size(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self, pattern, seconds=30):
+        """Reads on until the pattern has come; what came since the last time."""
+        begin, text = time.monotonic(), ""
+        while time.monotonic() - begin < seconds:
+            if select.select([self.fd], [], [], 0.05)[0]:
+                try:
+                    text += os.read(self.fd, 65536).decode()
+                except OSError:
+                    break
+            if re.search(pattern, text):
+                break
+        assert re.search(pattern, text), (pattern, text[-2000:])
+        return text
+
+    def picture(self):
+        """The next whole picture: the width of each of its lines."""
+        lines = self.read(r"\033\[H(.*\n)+.*\033\[J").rsplit("\033[J", 1)[0].rsplit("\033[H", 1)[1].split("\r\n")
+        return [len(re.sub(r"\033\[[0-9]*[A-Za-z]", "", line)) for line in lines]
+
+    def press(self, keys):
+        os.write(self.fd, keys)
+
+    def end(self):
+        return os.waitpid(self.pid, 0)[1]
+
+
+LEFT = re.escape("\033[?25h\033[?1049l")
+
+
+def top_keeps_a_terminal_tidy():
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+        terminal = Terminal(guest.pid)
+        assert terminal.read("5.0M").startswith("\033[?1049h")
+        terminal.press(b"l")
+        terminal.read("by live")
+        terminal.size(6, 40)
+        os.kill(terminal.pid, signal.SIGWINCH)
+        # What was drawn before it may come first.
+        assert until(lambda: max(terminal.picture()) <= 40)
+        terminal.press(b"d")
+        terminal.read("takes no dumps")
+        terminal.press(b"q")
+        terminal.read(LEFT)
+        assert terminal.end() == 0
+        assert terminal.before[3] & termios.ECHO and termios.tcgetattr(terminal.fd)[3] & termios.ECHO
+    for number in signal.SIGTERM, signal.SIGINT:
+        terminal = Terminal()
+        terminal.read("PID")
+        os.kill(terminal.pid, number)
+        terminal.read(LEFT)
+        assert terminal.end() == number
+        os.close(terminal.fd)
+
+
+def top_trims():
+    with Guest("open", "alloc=48", "async=1", "free", "free", "line", "alloc=1", "sleep=60", last="async=1") as guest:
+        # What it has freed it holds.
+        assert until(lambda: top(guest.pid)["devices"][0]["live_bytes"] == 0), top(guest.pid)
+        assert top(guest.pid)["devices"][0]["held_bytes"] >= 48 * MIB
+        terminal = Terminal(guest.pid)
+        terminal.read("guest")
+        terminal.press(b"t")
+        terminal.read("gives idle memory back")
+        guest.process.stdin.write("\n")
+        guest.process.stdin.flush()
+        assert until(lambda: top(guest.pid)["devices"][0]["held_bytes"] < 48 * MIB), top(guest.pid)
+        terminal.press(b"q")
+        terminal.end()
+
+
+def top_asks_for_dumps():
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"VPOOL_DUMP": "signal", "VPOOL_DUMP_FILE": f"{folder}/%n.json"}
+        with Guest("open", "alloc=5", "sleep=60", last="alloc=5", env=asked) as guest:
+            terminal = Terminal(guest.pid)
+            terminal.read("guest")
+            terminal.press(b"d")
+            terminal.read("was asked for a dump")
+            assert until(lambda: os.path.exists(f"{folder}/1.json"))
+            with open(f"{folder}/1.json") as file:
+                assert json.load(file)["reason"] == "signal"
+            terminal.press(b"q")
+            terminal.end()
+
+
+def top_signals_nobody():
+    """A program that has set a handler of its own since then, or none, is asked without a signal."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"VPOOL_DUMP": "signal", "VPOOL_DUMP_FILE": f"{folder}/%n.json"}
+        with Guest("open", f"handler={int(signal.SIGUSR2)}", "alloc=5", "sleep=60", last="alloc=5", env=asked) as guest:
+            terminal = Terminal(guest.pid)
+            terminal.read("guest")
+            terminal.press(b"d")
+            terminal.read("was asked for a dump")
+            assert until(lambda: os.path.exists(f"{folder}/1.json"))
+            terminal.press(b"q")
+            terminal.end()
+            assert guest.process.poll() is None
+            guest.process.kill()
+            assert guest.process.stdout.read() == ""
+
+
+def top_refuses_wrong_arguments():
+    one_line("top", "--nothing")
+    one_line("top", "-d", "0")
+    one_line("top", "--sort", "x")
+    one_line("top", "me")
+
+
+# ---- help ----
+
+def every_command_has_help():
+    for command in COMMANDS:
+        status, out, err = vpool(command, "--help")
+        assert status == 0 and out.startswith("usage: vpool " + command) and is_plain(out) and not err, (command, out, err)
+        assert command == "options" or vpool("help", command)[1] == out, command
+    assert vpool("--help")[1] == vpool("help")[1]
+    assert all(re.search(rf"^  {command} ", vpool("help")[1], re.M) for command in COMMANDS)
+
+
+def topics_are_told():
+    topics = re.findall(r"^  ([a-z-]+) ", vpool("help")[1].split("explains:")[1], re.M)
+    assert {"options", "waits", "frameworks", "policies", "dumps", "why-not"} <= set(topics), topics
+    for topic in topics:
+        status, out, _ = vpool("help", topic)
+        assert status == 0 and len(out) > 200 and is_plain(out), (topic, out)
+        assert topic == "options" or all(len(line) <= 80 for line in out.splitlines()), topic
+
+
+def the_manual_is_whole():
+    pages = {"vpool": vpool("help", "--man", "vpool")[1], "libvpool": vpool("help", "--man", "libvpool")[1]}
+    variables = re.findall(r"`(VPOOL_\w+)`", vpool("options", "--markdown")[1])
+    assert len(variables) > 10
+    assert all(f".It Ev {variable}\n" in pages["libvpool"] for variable in variables)
+    assert all(f".Ss vpool {command}\n" in pages["vpool"] for command in COMMANDS)
+    for name, text in pages.items():
+        for checker in ["mandoc", "-Tlint", "-Wwarning"], ["groff", "-mdoc", "-Tutf8", "-ww", "-z"]:
+            if shutil.which(checker[0]):
+                done = subprocess.run(checker, input=text, capture_output=True, text=True)
+                assert not done.stdout and not done.stderr, (name, checker, done.stdout, done.stderr)
+
+
+def words_are_completed():
+    with tempfile.NamedTemporaryFile("w", suffix=".bash") as file:
+        file.write(vpool("help", "--completion")[1])
+        file.flush()
+        for words, wanted, unwanted in ((["to"], "top", "run"), (["run", "--sy"], "--sync-free", "--sim"),
+                                        (["run", "--policy", "=", "g"], "gmlake", "vpmm"), (["help", "wa"], "waits", "run"),
+                                        (["top", "--p"], "--prometheus", "--once"), (["run", "prog", "--s"], "", "--sim")):
+            script = (f"source {file.name}; COMP_WORDS=(vpool {' '.join(words)}); COMP_CWORD={len(words)}; _vpool; "
+                      'echo "${COMPREPLY[@]}"')
+            out = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+            assert wanted in out.stdout.split() + [""] and unwanted not in out.stdout.split() and not out.stderr, (words, out)
+
+
+def wrong_arguments_get_one_line():
+    one_line()
+    one_line("nothing")
+    one_line("help", "nothing")
+    one_line("help", "--nothing")
+    one_line("help", "--man", "nothing")
+    one_line("help", "waits", "frameworks")
+    one_line("options", "nothing")
+    one_line("version", "nothing")
+    one_line("replay", "--nothing")
+
+
+TESTS = {
+    "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
+            run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
+    "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
+            the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
+            top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
+    "doctor": doctor.TESTS,
+    "help": [every_command_has_help, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
+}
+
+tap.run(TESTS[SUBJECT])

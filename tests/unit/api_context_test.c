@@ -1,0 +1,233 @@
+/* The api: devices, contexts and streams that come and go, captures, fork, and copies between devices. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api_test.h"
+
+#include "api/api_private.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- devices and contexts ---- */
+
+Test(api, the_pool_is_that_of_the_streams_device)
+{
+    CUcontext second;
+    CUcontext first = door_open("capacity=64M,granularity=64K,lazy=0,devices=2");
+    cu_ok(cuDevicePrimaryCtxRetain(&second, 1));
+    cu_ok(cuCtxSetCurrent(second));
+    CUstream there = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_malloc(MiB);
+    cu_ok(cuCtxSetCurrent(first));
+    CUdeviceptr b = door_malloc(2 * MiB), c = door_take(4 * MiB, there);
+    cr_assert_eq(vp_pool_stats(pool_of(1)).live_bytes, 5 * MiB);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 2 * MiB);
+    cu_ok(cuMemsetD8Async(c, 1, 4 * MiB, there));
+    cu_ok(door_free(a));
+    cr_assert(door_served, "freed while another device is current");
+    cu_ok(door_free_async(c, there));
+    cu_ok(door_free(b));
+    cr_assert(vp_sim_used_vmm(1) == 5 * MiB && vp_sim_used_vmm(0) == 2 * MiB);
+    door_close();
+}
+
+Test(api, a_context_takes_its_synchronous_blocks_with_it)
+{
+    CUcontext first = door_open(SIM), second = door_context(0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr mine = door_malloc(3 * MiB), async = door_take(2 * MiB, s);
+    door_malloc(700);
+    cu_ok(cuCtxSetCurrent(first));
+    CUdeviceptr other = door_malloc(MiB);
+    cu_ok(door_context_destroy(second));
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 3 * MiB, "what is stream-ordered lives on");
+    cr_assert_neq(door_free(mine), CUDA_SUCCESS);
+    cr_assert_eq(door_malloc(3 * MiB), mine, "and may be had again at once");
+    cu_ok(door_free(async));
+    cr_assert(door_served);
+    cu_ok(door_free(other));
+    door_close();
+}
+
+Test(api, a_reset_device_starts_again)
+{
+    CUcontext ctx = door_open(SIM), again;
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    door_malloc(8 * MiB);
+    cu_ok(door_free_async(door_take(MiB, s), s));
+    cr_assert_eq(vp_api_primary(0, false), ctx);
+    vp_api_context_destroying(ctx);
+    cu_ok(cuDevicePrimaryCtxReset(0));
+    vp_api_context_destroyed(ctx, true);
+    cr_assert_null(vp_api_primary(0, false));
+    cu_ok(cuDevicePrimaryCtxRetain(&again, 0));
+    cu_ok(cuCtxSetCurrent(again));
+    vp_api_context_created(again, true);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0);
+    CUdeviceptr ptr = door_malloc(8 * MiB);
+    cr_assert_eq(vp_sim_used_vmm(0), 9 * MiB, "idle memory outlives the context");
+    cu_ok(cuMemsetD8(ptr, 1, 8 * MiB));
+    door_close();
+}
+
+/* A release that does not end the primary context ends nothing. */
+Test(api, a_context_that_did_not_end_goes_on)
+{
+    CUcontext ctx = door_open(SIM);
+    CUdeviceptr ptr = door_malloc(MiB);
+    vp_api_context_destroying(ctx);
+    vp_api_context_destroyed(ctx, false);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, MiB);
+    cu_ok(door_free(ptr));
+    cr_assert(door_served);
+    door_close();
+}
+
+/* What a stream freed, parked or not, outlives it and serves the next. */
+Test(api, streams_come_and_go)
+{
+    door_open(SIM);
+    for (int i = 0; i < 500; i++) {
+        CUstream s = door_stream(i % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+        CUdeviceptr large = door_take(4 * MiB, s), small = door_take(512, s);
+        cu_ok(cuMemsetD8Async(large, i, 4 * MiB, s));
+        cu_ok(door_free_async(large, s));
+        cu_ok(door_free_async(small, s));
+        cu_ok(door_stream_destroy(s));
+    }
+    cr_assert_leq(vp_pool_stats(pool_of(0)).held_bytes, 9 * MiB);
+    cr_assert_lt(vp_state.lines.line_slab.total, 2000);
+    door_close();
+}
+
+/* ---- captures ---- */
+
+Test(api, captures)
+{
+    CUdeviceptr node;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr before = door_malloc(MiB);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_free(before));
+    CUdeviceptr during = door_malloc(MiB);
+    cu_ok(door_free_async(door_take(MiB, other), other));
+    cu_ok(door_alloc_async(&node, MiB, NULL, s));
+    cr_assert(!door_served, "an allocation on the capturing stream is a node of the graph");
+    cu_ok(door_free_async(node, s));
+    cr_assert(!door_served);
+    cu_ok(door_end_capture(s, NULL));
+    cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
+    cu_ok(door_free(during));
+    door_close();
+}
+
+Test(api, a_capture_that_does_not_begin_is_not_counted)
+{
+    door_open(SIM);
+    CUstream s = door_stream(0);
+    cr_assert_neq(door_begin_capture(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cr_assert_eq(atomic_load(&vp_state.lines.captures), 1);
+    cr_assert_neq(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS, "it runs already");
+    cr_assert_eq(atomic_load(&vp_state.lines.captures), 1);
+    cu_ok(door_end_capture(s, NULL));
+    cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
+    door_close();
+}
+
+/* ---- the one departure, and its option ---- */
+
+Test(api, sync_free_waits_for_the_device)
+{
+    setenv("VPOOL_SYNC_FREE", "1", 1);
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_malloc(MiB);
+    vp_sim_hold(s);
+    cu_ok(cuMemsetD8Async(a, 1, MiB, s));
+    cr_assert_neq(door_free(a), CUDA_SUCCESS, "the device does not come to an end here");
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, MiB);
+    vp_sim_release(s);
+    cu_ok(door_free(a));
+    cr_assert_eq(vp_sim_pending(), 0);
+    door_close();
+}
+
+/* ---- fork ---- */
+
+static int in_child(bool used)
+{
+    CUdeviceptr ptr;
+    CUresult res;
+    size_t free_bytes = 7;
+    vp_api_fork_prepare();
+    pid_t pid = fork();
+    if (pid == 0) {
+        vp_api_fork_child();
+        bool ready = vp_api_ready();
+        bool served = used && (vp_api_alloc(&ptr, 512, &res) || vp_api_relieve());
+        bool told = used && vp_api_mem_info(&free_bytes, NULL, &res);
+        _exit(ready != !used || served || told || free_bytes != 7);
+    }
+    vp_api_fork_parent();
+    int status = -1;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+Test(api, fork)
+{
+    door_open(SIM);
+    cr_assert_eq(in_child(false), 0, "a child whose parent used no memory starts afresh");
+    CUdeviceptr a = door_malloc(MiB);
+    cr_assert_eq(in_child(true), 0, "the parent's CUDA does not exist in the child");
+    cu_ok(door_free(a));
+    cu_ok(door_free(door_malloc(MiB)));
+    door_close();
+}
+
+/* ---- copies between devices ---- */
+
+static unsigned long long access_of(CUdeviceptr ptr, int device)
+{
+    const CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+    unsigned long long flags = 99;
+    cu_ok(cuMemGetAccess(&flags, &where, ptr));
+    return flags;
+}
+
+/* A node of a graph: who will make the copy is not known, so each end is opened to the other's device and to the node's. */
+Test(api, a_node_that_copies_finds_its_memory_open)
+{
+    CUcontext one = door_open("capacity=64M,granularity=64K,devices=3"), two = NULL, three = NULL;
+    CUdeviceptr here = door_malloc(1 << 20);
+    CUstream stream = door_stream(CU_STREAM_NON_BLOCKING);
+    cr_assert(!vp_api_copies_matter());
+    cu_ok(cuDevicePrimaryCtxRetain(&two, 1));
+    vp_api_context_created(two, true);
+    cr_assert(vp_api_copies_matter());
+    cu_ok(cuDevicePrimaryCtxRetain(&three, 2));
+    vp_api_context_created(three, true);
+    cu_ok(cuCtxSetCurrent(two));
+    CUdeviceptr there = door_malloc(1 << 20);
+    cu_ok(cuCtxSetCurrent(one));
+    cr_assert_eq(access_of(here, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+
+    /* While a stream captures, too, and that goes on. */
+    CUstreamCaptureStatus status;
+    cu_ok(door_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    struct vp_copy_end dst = { .ptr = there }, src = { .ptr = here };
+    vp_api_copy_node(NULL, &dst, &src);
+    cr_assert_eq(access_of(here, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(there, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(here, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    vp_api_copy_node(three, &dst, &src);
+    cr_assert_eq(access_of(here, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(there, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cu_ok(cuStreamIsCapturing(stream, &status));
+    cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    cu_ok(door_end_capture(stream, NULL));
+    door_close();
+}

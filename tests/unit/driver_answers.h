@@ -1,0 +1,23 @@
+/* What the files of driver_answers share: how a question is put, and the sections that have files of their own. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DRIVER_ANSWERS_H
+#define DRIVER_ANSWERS_H
+
+#include <cuda.h>
+#include <stdio.h>
+
+extern CUcontext context;
+extern size_t granularity;
+
+/* A question, with its answer. */
+#define SAY(call) printf("%-90s %d\n", #call, (int)(call))
+/* What must succeed for the questions to make sense. */
+#define NEED(call) need(call, #call, __LINE__)
+void need(CUresult result, const char *what, int line);
+
+CUmemAllocationProp prop_of(void);
+
+void vmm(void);
+void captures(void);
+
+#endif

@@ -1,0 +1,314 @@
+/* What ends in the middle, and lists that must not grow: contexts, threads and streams that end while something of theirs is under way, told or untold. Counts go back,
+ * locks come free, and what is kept of the dead is bounded. Work is counted, not timed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "ends_test.h"
+
+#include "api/api_private.h"
+#include "pool/lane.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- captures ---- */
+
+Test(ends, a_capture_ends_with_its_context)
+{
+    CUcontext primary = door_open(SIM), made = door_context(0);
+    cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
+    cr_assert_eq(captures(), 2);
+    cu_ok(door_context_destroy(made));
+    cr_assert_eq(captures(), 0);
+    cu_ok(cuCtxSetCurrent(primary));
+    nothing_is_held_up();
+    door_close();
+}
+
+/* Before we hear that it has ended, another stream has the handle of the one that captured: it is that one which is destroyed. */
+Test(ends, a_capturing_streams_handle_is_given_out_again)
+{
+    CUcontext primary = door_open(SIM), made = door_context(0);
+    CUstream captures_there = door_stream(CU_STREAM_NON_BLOCKING), s;
+    cu_ok(door_begin_capture(captures_there, CU_STREAM_CAPTURE_MODE_RELAXED));
+    vp_api_context_destroying(made);
+    cu_ok(cuCtxDestroy(made));
+    cu_ok(cuCtxSetCurrent(primary));
+    cr_assert_eq(s = door_stream(CU_STREAM_NON_BLOCKING), captures_there);
+    cu_ok(door_free_async(door_take(2 * MiB, s), s));
+    cu_ok(door_stream_destroy(s));
+    vp_api_context_destroyed(made, true);
+    nothing_is_held_up();
+    cr_assert_eq(vp_sim_violations(), 0);
+    cr_assert_eq(captures(), 0);
+    door_close();
+}
+
+static void *capture_own_stream(void *context)
+{
+    cu_ok(cuCtxSetCurrent(context));
+    cu_ok(door_begin_capture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+    return NULL;
+}
+
+Test(ends, a_capture_ends_with_its_thread)
+{
+    pthread_t thread;
+    CUcontext context = door_open(SIM);
+    cr_assert(!pthread_create(&thread, NULL, capture_own_stream, context) && !pthread_join(thread, NULL));
+    cr_assert_eq(captures(), 0);
+    nothing_is_held_up();
+    door_close();
+}
+
+/* By a route that leads through no door. */
+Test(ends, a_capture_ends_unseen)
+{
+    CUgraph graph;
+    CUcontext primary = door_open(SIM), made = door_context(0);
+    cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(cuCtxDestroy(made));
+    cu_ok(cuCtxSetCurrent(primary));
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(cuStreamEndCapture(s, &graph));
+    nothing_is_held_up();
+    cr_assert_eq(captures(), 0);
+}
+
+/* ---- contexts ---- */
+
+Test(ends, a_context_ends_unseen)
+{
+    CUcontext primary = door_open(SIM), made = door_context(0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr sync = door_malloc(2 * MiB), async = door_take(2 * MiB, s);
+    cu_ok(door_free(door_malloc(MiB)));
+    cu_ok(cuCtxDestroy(made));
+    cu_ok(cuCtxSetCurrent(primary));
+    nothing_is_held_up();
+    cr_assert_neq(door_free(sync), CUDA_SUCCESS, "it went with its context");
+    cu_ok(door_free(async));
+    struct vp_context *ctx;
+    vp_list_each(ctx, &vp_state.lines.contexts, link)
+        cr_assert_eq(ctx->error, 0);
+}
+
+/* What it had pending will never be over: who is out of memory does not wait for it. */
+Test(ends, nobody_waits_for_a_context_that_ended_unseen)
+{
+    CUcontext primary = door_open("capacity=64M,granularity=64K,lazy=100,timeout=300"), made = door_context(0);
+    cu_ok(cuMemsetD8Async(door_malloc(MiB), 1, MiB, door_stream(CU_STREAM_NON_BLOCKING)));
+    cu_ok(door_free(door_malloc(2 * MiB)));
+    cr_assert(vp_lines_waiting(&vp_state.lines, UINT64_MAX));
+    cu_ok(cuCtxDestroy(made));
+    cu_ok(cuCtxSetCurrent(primary));
+    cr_assert(vp_enter());
+    vp_lines_poll(&vp_state.lines, true);
+    for (int i = 0; i < 100; i++)
+        vp_lines_poll(&vp_state.lines, false);
+    cr_assert(!vp_lines_waiting(&vp_state.lines, UINT64_MAX));
+    vp_leave();
+    nothing_is_held_up();
+}
+
+/* The primary context is reset unseen, and another begins under its handle. What is allocated there is its own; and so might be what was allocated before, which therefore stays. */
+Test(ends, another_context_has_the_handle)
+{
+    CUcontext context = door_open(SIM);
+    CUdeviceptr before = door_malloc(2 * MiB);
+    cu_ok(cuDevicePrimaryCtxReset(0));
+    CUcontext again;
+    cu_ok(cuDevicePrimaryCtxRetain(&again, 0));
+    cr_assert_eq(again, context);
+    vp_api_context_created(again, true);
+    CUdeviceptr after = door_malloc(2 * MiB);
+    cr_assert(after + 2 * MiB <= before || after >= before + 2 * MiB);
+    cu_ok(door_free(before));
+    nothing_is_held_up();
+    cu_ok(door_free(after));
+    cr_assert(door_served);
+}
+
+/* A release that was not the last one, while another thread allocates: the context is still the one object. */
+Test(ends, a_context_that_lives_on_stays_one)
+{
+    CUcontext context = door_open(SIM);
+    struct vp_context *ctx = vp_context_get(&vp_state.lines, context);
+    vp_api_context_destroying(context);
+    CUdeviceptr ptr = door_malloc(MiB);
+    vp_api_context_destroyed(context, false);
+    cr_assert_eq(vp_context_get(&vp_state.lines, context), ctx);
+    cr_assert_eq(length(&vp_state.lines.contexts), 1);
+    cu_ok(door_free(ptr));
+    nothing_is_held_up();
+    door_close();
+}
+
+Test(ends, contexts_are_forgotten)
+{
+    CUcontext primary = door_open(SIM);
+    uint64_t barriers = 0;
+    for (int i = 0; i < 500; i++) {
+        CUcontext made = door_context(0);
+        cu_ok(door_free(door_malloc(MiB)));
+        cu_ok(door_context_destroy(made));
+        cu_ok(cuCtxSetCurrent(primary));
+        cr_assert(length(&vp_state.lines.contexts) <= 8, "%zu", length(&vp_state.lines.contexts));
+        struct vp_line_stats stats = vp_lines_stats(&vp_state.lines, 0);
+        cr_assert(stats.barriers >= barriers, "counts never go back");
+        barriers = stats.barriers;
+    }
+    cr_assert(barriers >= 500);
+    door_close();
+}
+
+/* ---- lists ---- */
+
+static size_t bytes_kept(void)
+{
+    return vp_pool_metadata(vp_state.pools[0]) + vp_state.lines.line_slab.bytes + vp_state.lines.event_slab.bytes +
+           vp_state.lines.point_slab.bytes + vp_state.lines.context_slab.bytes + (vp_state.lines.by_id.mask + 1) * sizeof(struct vp_map_slot);
+}
+
+/* What is looked at, one after another, by calls that find nothing at once. */
+static size_t walked(void)
+{
+    struct vp_context *ctx;
+    size_t lines = 0;
+    vp_list_each(ctx, &vp_state.lines.contexts, link)
+        lines += length(&ctx->lines);
+    return lines + length(&vp_state.lines.pending) + length(&vp_state.lines.ended) + length(&vp_state.pools[0]->line_indexes) +
+           length(&vp_state.pools[0]->lanes);
+}
+
+Test(ends, a_hundred_thousand_streams)
+{
+    size_t kept = 0, most = 0;
+    setenv("VPOOL_CHECK", "0", 1);
+    door_open(SIM);
+    for (int i = 0; i < 100000; i++) {
+        CUstream s = door_stream(i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
+        cu_ok(door_free_async(door_take(64 * KiB, s), s));
+        cu_ok(door_stream_destroy(s));
+        if (i == 2000)
+            kept = bytes_kept();
+        if (i > 2000 && i % 100 == 0 && walked() > most)
+            most = walked();
+    }
+    cr_assert(bytes_kept() <= kept + MiB, "%zu and then %zu bytes", kept, bytes_kept());
+    cr_assert(most < 1000, "%zu", most);
+    door_close();
+}
+
+static void *use_own_stream(void *context)
+{
+    cu_ok(cuCtxSetCurrent(context));
+    for (int i = 0; i < 2; i++)
+        cu_ok(door_free_async(door_take(64 * KiB << i, CU_STREAM_PER_THREAD), CU_STREAM_PER_THREAD));
+    return NULL;
+}
+
+Test(ends, threads_leave_nothing_behind)
+{
+    size_t kept = 0, most = 0;
+    pthread_t thread;
+    setenv("VPOOL_CHECK", "0", 1);
+    CUcontext context = door_open(SIM);
+    for (int i = 0; i < 4000; i++) {
+        cr_assert(!pthread_create(&thread, NULL, use_own_stream, context) && !pthread_join(thread, NULL));
+        if (i == 1000)
+            kept = bytes_kept();
+        if (i > 1000 && walked() > most)
+            most = walked();
+    }
+    cr_assert(bytes_kept() <= kept + MiB, "%zu and then %zu bytes", kept, bytes_kept());
+    cr_assert(most < 1000, "%zu", most);
+    door_close();
+}
+
+static pthread_key_t late_key;
+
+static void use_once_more(void *context)
+{
+    use_own_stream(context);
+}
+
+static void *use_in_destructor(void *context)
+{
+    use_own_stream(context);
+    pthread_setspecific(late_key, context);
+    return NULL;
+}
+
+/* Other destructors of the thread may use the stream after ours has run. */
+Test(ends, destructors_use_the_stream_again)
+{
+    pthread_t thread;
+    CUcontext context = door_open(SIM);
+    cr_assert(!pthread_key_create(&late_key, use_once_more));
+    for (int i = 0; i < 20; i++)
+        cr_assert(!pthread_create(&thread, NULL, use_in_destructor, context) && !pthread_join(thread, NULL));
+    cr_assert(length(&vp_state.pools[0]->lanes) <= 1);
+    nothing_is_held_up();
+    door_close();
+}
+
+/* The destructors of a thread run a few times, and then no more: what is first used in the last round ends with its context. By then the thread is no more, nor its stack. */
+static void use_in_the_last_round(void *context)
+{
+    static _Thread_local int rounds;
+    if (++rounds == sysconf(_SC_THREAD_DESTRUCTOR_ITERATIONS))
+        use_own_stream(context);
+    else
+        pthread_setspecific(late_key, context);
+}
+
+Test(ends, the_last_destructor_uses_the_stream)
+{
+    pthread_t thread;
+    pthread_attr_t large;
+    CUcontext primary = door_open(SIM), made = door_context(0);
+    cr_assert(!pthread_key_create(&late_key, use_in_the_last_round));
+    cr_assert(!pthread_attr_init(&large) && !pthread_attr_setstacksize(&large, 128 * MiB), "libc keeps no stack as large");
+    for (int i = 0; i < 3; i++)
+        cr_assert(!pthread_create(&thread, &large, use_in_destructor, made) && !pthread_join(thread, NULL));
+    cu_ok(door_context_destroy(made));
+    cu_ok(cuCtxSetCurrent(primary));
+    nothing_is_held_up();
+    door_close();
+}
+
+/* What a thread's own stream has still queued at its end goes on: its memory is nobody else's until then. */
+static CUdeviceptr left_at_work;
+
+static void *leave_work_behind(void *context)
+{
+    cu_ok(cuCtxSetCurrent(context));
+    left_at_work = door_take(2 * MiB, CU_STREAM_PER_THREAD);
+    cu_ok(cuStreamWaitValue32(CU_STREAM_PER_THREAD, left_at_work, 1, CU_STREAM_WAIT_VALUE_EQ));
+    cu_ok(door_free_async(left_at_work, CU_STREAM_PER_THREAD));
+    return NULL;
+}
+
+Test(ends, a_dead_threads_work_goes_on)
+{
+    pthread_t thread;
+    CUcontext context = door_open("capacity=64M,granularity=64K,lazy=0,timeout=2000");
+    cr_assert(!pthread_create(&thread, NULL, leave_work_behind, context) && !pthread_join(thread, NULL));
+    CUdeviceptr other[4];
+    for (int i = 0; i < 4; i++) {
+        other[i] = door_malloc(2 * MiB);
+        cr_assert(other[i] + 2 * MiB <= left_at_work || other[i] >= left_at_work + 2 * MiB);
+    }
+    *(volatile uint32_t *)(uintptr_t)left_at_work = 1;
+    cu_ok(cuCtxSynchronize());
+    cr_assert(vp_lines_open(&vp_state.lines) || !vp_list_empty(&vp_state.lines.pending));
+    vp_lines_settle(&vp_state.lines, 1000000000);
+    for (int i = 0; i < 4; i++)
+        cu_ok(door_free(other[i]));
+    nothing_is_held_up();
+    door_close();
+}

@@ -1,0 +1,394 @@
+/* Lines, points and conditions: what has to be over before memory changes hands, asked of the simulated
+ * driver.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "line_test.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+/* ---- points ---- */
+
+Test(line, memory_returns_to_its_own_stream_at_once)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_cond c = freed(line(1), false);
+    cr_assert(vp_cond_ready(&c, line(1)));
+    cr_assert(!vp_cond_ready(&c, line(2)) && !vp_cond_ready(&c, NULL));
+    vp_lines_poll(&fx.lines, false);
+    cr_assert_eq(records(), 0, "as long as nobody else asks there is no event");
+    vp_cond_clear(&fx.lines, &c);
+    fx_close();
+}
+
+Test(line, an_own_point_may_be_waited_for)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_cond c = freed(line(1), true);
+    cr_assert(c.own && records() == 1);
+    cr_assert(!vp_cond_ready(&c, line(2)) && vp_cond_waitable(&c, line(2), true));
+    cr_assert(!vp_cond_waitable(&c, NULL, false), "cudaMalloc makes no stream wait");
+    cr_assert(!over(&c));
+    fx_idle(1);
+    cr_assert(over(&c) && vp_cond_ready(&c, NULL));
+    fx_close();
+}
+
+Test(line, a_late_point_may_only_be_asked)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_cond c = freed(line(1), false);
+    cr_assert(!c.own && !vp_cond_waitable(&c, line(2), false));
+    cr_assert(!over(&c) && records() == 1);
+    cr_assert(!vp_cond_waitable(&c, line(2), false), "the event that came later covers it, and is no target");
+    cr_assert_eq(vp_cond_wait(&fx.lines, &c, line(2)), -EBUSY);
+    cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), 0);
+    cr_assert_null(vp_cond_event(&c));
+    fx_idle(1);
+    cr_assert(over(&c));
+    fx_close();
+}
+
+Test(line, late_points_share_an_event)
+{
+    vp_cond c[5];
+    fx_open(SIM);
+    fx_busy(1);
+    for (int i = 0; i < 5; i++)
+        c[i] = freed(line(1), false);
+    vp_lines_poll(&fx.lines, true);
+    vp_lines_poll(&fx.lines, true);
+    cr_assert_eq(records(), 1);
+    fx_idle(1);
+    for (int i = 0; i < 5; i++)
+        cr_assert(over(&c[i]));
+    fx_close();
+}
+
+/* An event that cannot be had makes the point a late one, never a met one. */
+Test(line, a_refused_event_leaves_the_point_open)
+{
+    const char *const calls[] = { "cuEventCreate", "cuEventRecord" };
+    for (int i = 0; i < 2; i++) {
+        fx_open(SIM);
+        fx_busy(1);
+        vp_sim_fail(calls[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
+        vp_cond c = freed(line(1), true);
+        cr_assert(!c.own && !over(&c));
+        fx_idle(1);
+        cr_assert(over(&c));
+        fx_close();
+    }
+}
+
+Test(line, a_failed_query_is_an_error_and_not_done)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_cond c = freed(line(1), true);
+    vp_sim_fail("cuEventQuery", 1, CUDA_ERROR_LAUNCH_FAILED);
+    cr_assert(!over(&c));
+    cr_assert_eq(fx.context->error, CUDA_ERROR_LAUNCH_FAILED);
+    fx_idle(1);
+    cr_assert(over(&c));
+    fx_close();
+}
+
+Test(line, events_are_used_again)
+{
+    fx_open(SIM);
+    for (int i = 0; i < 1000; i++) {
+        vp_cond c = freed(line(1 + i % 2), true);
+        cr_assert(over(&c));
+    }
+    cr_assert_leq(vp_sim_calls("cuEventCreate"), 4);
+    fx_close();
+}
+
+/* ---- conditions ---- */
+
+Test(line, the_union_of_a_line_is_its_later_point)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_cond first = freed(line(1), true), second = freed(line(1), true), both;
+    cr_assert(!vp_cond_same(&first, &second));
+    cr_assert(!vp_cond_copy(&fx.lines, &both, &first));
+    cr_assert(vp_cond_same(&both, &first) && both.own);
+    cr_assert(!vp_cond_unite(&fx.lines, &both, &first));
+    cr_assert(vp_cond_same(&both, &first), "the same point twice is itself");
+    cr_assert(!vp_cond_unite(&fx.lines, &both, &second));
+    cr_assert(both.seq == second.seq && !both.next);
+    cr_assert(!vp_cond_waitable(&both, line(2), false),
+              "for the bytes of the first, the second's event is late");
+    vp_cond_clear(&fx.lines, &both);
+    cr_assert(!vp_cond_copy(&fx.lines, &both, &second));
+    cr_assert(!vp_cond_unite(&fx.lines, &both, &first));
+    cr_assert(both.seq == second.seq && !vp_cond_waitable(&both, line(2), false), "whatever the order");
+    fx_idle(1);
+    cr_assert(over(&both) && over(&first) && over(&second));
+    fx_close();
+}
+
+Test(line, the_union_of_lines_needs_them_all)
+{
+    fx_open(SIM);
+    vp_cond c = { 0 };
+    for (int i = 1; i <= 3; i++) {
+        fx_busy(i);
+        cr_assert(!vp_cond_free(&fx.lines, &c, line(i), true));
+    }
+    cr_assert(vp_cond_waitable(&c, line(4), true) && !vp_cond_ready(&c, line(1)));
+    fx_idle(2);
+    cr_assert(!over(&c));
+    fx_idle(1);
+    cr_assert(!over(&c) && vp_cond_ready(&c, line(3)), "the third alone is left");
+    fx_idle(3);
+    cr_assert(over(&c) && !c.line);
+    cr_assert_eq(fx.lines.point_slab.spare, fx.lines.point_slab.total, "no point is lost");
+    fx_close();
+}
+
+Test(line, a_wait_orders_the_streams_and_is_remembered)
+{
+    fx_open(SIM);
+    cu_ok(cuMemsetD8(fx.scratch, 0, 2));
+    vp_sim_hold(fx.stream[1]);
+    cu_ok(cuMemsetD8Async(fx.scratch, 1, 1, fx.stream[1]));
+    vp_cond c = freed(line(1), true);
+    cr_assert(!vp_cond_wait(&fx.lines, &c, line(2)));
+    cr_assert(!vp_cond_ready(&c, line(2)), "what a cache remembers is no promise to build on");
+    cr_assert(!vp_cond_wait(&fx.lines, &c, line(2)));
+    cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), 1);
+    vp_cond later = freed(line(1), true);
+    cr_assert(!vp_cond_ready(&later, line(2)), "a later point is another");
+    cu_ok(cuMemcpyDtoDAsync(fx.scratch + 1, fx.scratch, 1, fx.stream[2]));
+    vp_sim_step(100);
+    vp_sim_release(fx.stream[1]);
+    cu_ok(cuStreamSynchronize(fx.stream[2]));
+    unsigned char bytes[2];
+    cu_ok(cuMemcpyDtoH(bytes, fx.scratch, 2));
+    cr_assert_eq(bytes[1], 1, "the copy came after the memset");
+    vp_cond_clear(&fx.lines, &c);
+    vp_cond_clear(&fx.lines, &later);
+    fx_close();
+}
+
+/* What falls out of the small cache is waited for once more: never taken for granted. */
+Test(line, forgotten_waits_are_repeated)
+{
+    enum { MANY = 2 * VP_SEEN };
+    CUstream stream[MANY];
+    vp_cond c[MANY];
+    fx_open(SIM);
+    for (int i = 0; i < MANY; i++) {
+        cu_ok(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+        vp_sim_hold(stream[i]);
+        c[i] = freed(line_of(stream[i]), true);
+        cr_assert(!vp_cond_wait(&fx.lines, &c[i], line(2)));
+    }
+    cr_assert(!vp_cond_wait(&fx.lines, &c[MANY - 1], line(2)));
+    cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), MANY);
+    cr_assert(!vp_cond_wait(&fx.lines, &c[0], line(2)));
+    cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), MANY + 1);
+    for (int i = 0; i < MANY; i++) {
+        vp_cond_clear(&fx.lines, &c[i]);
+        vp_sim_release(stream[i]);
+        cu_ok(cuStreamDestroy(stream[i]));
+    }
+    fx_close();
+}
+
+Test(line, behind_a_host_function_nobody_waits_early)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_cond before = freed(line(1), true);
+    vp_line_host_func(&fx.lines, line(1));
+    vp_cond behind = freed(line(1), true);
+    cr_assert(vp_cond_waitable(&before, line(2), true));
+    cr_assert(!vp_cond_waitable(&behind, line(2), true));
+    cr_assert(vp_cond_waitable(&behind, line(2), false), "only when growing has failed");
+    vp_line_host_func(&fx.lines, line(1));
+    cr_assert(!vp_cond_waitable(&behind, line(2), true), "the first one is not over");
+    fx_idle(1);
+    cr_assert(over(&before) && over(&behind));
+    fx_busy(1);
+    vp_cond later = freed(line(1), true);
+    fx_idle(1);
+    cr_assert(over(&later));
+    fx_close();
+}
+
+/* F waits for an event behind a host function of H: what is freed on F, or by a cudaFree, hangs on it just as well. */
+Test(line, behind_a_host_function_of_another_stream_nobody_waits_early)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_line_host_func(&fx.lines, line(3));
+    vp_cond behind = freed(line(1), true), barrier = freed_by_all(true);
+    cr_assert(!vp_cond_waitable(&behind, line(2), true) && !vp_cond_waitable(&barrier, line(2), true));
+    cr_assert(vp_cond_waitable(&behind, line(2), false));
+    vp_lines_poll(&fx.lines, true);
+    vp_cond later = freed(line(1), true);
+    cr_assert(vp_cond_waitable(&later, line(2), true), "it is over");
+    fx_idle(1);
+    cr_assert(over(&behind) && over(&barrier) && over(&later));
+    fx_close();
+}
+
+/* ---- barriers ---- */
+
+Test(line, a_barrier_covers_every_stream_and_holds_none_up)
+{
+    CUstream blocking;
+    fx_open(SIM);
+    cu_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    fx_busy(1);
+    vp_sim_hold(blocking);
+    cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, blocking));
+    vp_cond c = freed_by_all(true);
+    cr_assert(c.own && barriers() == 1 && records() == 0);
+    cr_assert(vp_cond_host_waitable(&c));
+    cu_ok(cuMemsetD8Async(fx.scratch + 1, 0, 1, fx.stream[2]));
+    cu_ok(cuStreamSynchronize(fx.stream[2]));
+    fx_idle(1);
+    cr_assert(!over(&c));
+    vp_sim_release(blocking);
+    cu_ok(cuStreamSynchronize(blocking));
+    cr_assert(over(&c));
+    cu_ok(cuStreamDestroy(blocking));
+    fx_close();
+}
+
+Test(line, the_host_waits_for_own_barriers_alone)
+{
+    fx_open(SIM);
+    fx_busy(1);
+    vp_cond own = freed_by_all(true), late = freed_by_all(false), stream = freed(line(1), true);
+    cr_assert(vp_cond_host_waitable(&own) && vp_cond_event(&own));
+    cr_assert(!vp_cond_host_waitable(&late) && !vp_cond_host_waitable(&stream));
+    fx_idle(1);
+    cr_assert(over(&own) && over(&late) && over(&stream));
+    fx_close();
+}
+
+/* ---- which stream ---- */
+
+Test(line, zero_is_the_legacy_stream)
+{
+    fx_open(SIM);
+    cr_assert_eq(line_of(0), line_of(CU_STREAM_LEGACY));
+    cr_assert_neq(line_of(0), line_of(CU_STREAM_PER_THREAD));
+    cr_assert_eq(line_of(CU_STREAM_PER_THREAD), line_of(CU_STREAM_PER_THREAD));
+    fx_close();
+}
+
+struct other {
+    pthread_barrier_t step;
+    vp_cond cond;
+    struct vp_line *line;
+};
+
+static void *free_on_own_stream(void *arg)
+{
+    struct other *o = arg;
+    cu_ok(cuCtxSetCurrent(fx.handle));
+    vp_sim_hold(CU_STREAM_PER_THREAD);
+    cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, CU_STREAM_PER_THREAD));
+    o->line = line_of(CU_STREAM_PER_THREAD);
+    o->cond = freed(o->line, false);
+    pthread_barrier_wait(&o->step);
+    pthread_barrier_wait(&o->step);
+    vp_sim_release(CU_STREAM_PER_THREAD);
+    cu_ok(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    return NULL;
+}
+
+/* CU_STREAM_PER_THREAD names another stream in each thread: an event recorded by it here would tell of this
+ * thread's work. */
+Test(line, another_threads_default_stream_is_reached_by_a_barrier)
+{
+    struct other o;
+    pthread_t thread;
+    fx_open(SIM);
+    pthread_barrier_init(&o.step, NULL, 2);
+    cr_assert(!pthread_create(&thread, NULL, free_on_own_stream, &o));
+    pthread_barrier_wait(&o.step);
+    cr_assert_neq(line_of(CU_STREAM_PER_THREAD), o.line);
+    cr_assert(!vp_cond_ready(&o.cond, line_of(CU_STREAM_PER_THREAD)));
+    cr_assert(!over(&o.cond));
+    cr_assert(barriers() == 1 && records() == 0);
+    pthread_barrier_wait(&o.step);
+    pthread_join(thread, NULL);
+    cr_assert(over(&o.cond));
+    pthread_barrier_destroy(&o.step);
+    fx_close();
+}
+
+/* Work of stream `a` that waits for the held stream `b`: pending even after `a` is destroyed. */
+static void pending_behind(CUstream a, int b)
+{
+    CUevent event;
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    fx_busy(b);
+    cu_ok(cuEventRecord(event, fx.stream[b]));
+    cu_ok(cuStreamWaitEvent(a, event, 0));
+    cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, a));
+    cu_ok(cuEventDestroy(event));
+}
+
+Test(line, a_destroyed_streams_open_points_get_their_event)
+{
+    CUstream a, again;
+    fx_open(SIM);
+    cu_ok(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    struct vp_line *old = line_of(a);
+    pending_behind(a, 2);
+    vp_cond c = freed(old, false);
+    vp_line_destroying(&fx.lines, old);
+    cr_assert_eq(records(), 2, "the test's own, and that of the open point");
+    cu_ok(cuStreamDestroy(a));
+    cu_ok(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
+    cr_assert_eq(again, a, "the handle is given out again");
+    struct vp_line *fresh = line_of(again);
+    cr_assert(fresh != old && fresh->id != old->id && !vp_cond_ready(&c, fresh));
+    cr_assert(!over(&c));
+    fx_idle(2);
+    cr_assert(over(&c));
+    vp_line_destroying(&fx.lines, fresh);
+    cu_ok(cuStreamDestroy(again));
+    fx_close();
+}
+
+static int retired;
+
+static void count_retired(void *user, struct vp_line *gone)
+{
+    (void)user;
+    (void)gone;
+    retired++;
+}
+
+Test(line, lines_of_ended_streams_are_used_again)
+{
+    enum { MANY = 5000 };
+    CUstream stream;
+    fx_open(SIM);
+    fx.lines.retire = count_retired;
+    for (int i = 0; i < MANY; i++) {
+        cu_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        vp_cond c = freed(line_of(stream), i % 2);
+        vp_line_destroying(&fx.lines, line_of(stream));
+        cu_ok(cuStreamDestroy(stream));
+        cr_assert(over(&c));
+    }
+    vp_lines_poll(&fx.lines, true);
+    cr_assert_eq(retired, MANY);
+    cr_assert_lt(fx.lines.line_slab.total, 2000);
+    fx_close();
+}

@@ -1,0 +1,491 @@
+/* Stream-ordered memory pools: attributes, pools of the program's own, trimming, access. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include "api/api_private.h"
+
+#include <string.h>
+
+static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,devices=2";
+
+static CUmemoryPool default_pool(int dev)
+{
+    CUmemoryPool pool;
+    cu_ok(cuDeviceGetDefaultMemPool(&pool, dev));
+    return pool;
+}
+
+/* As the door. */
+static uint64_t get(CUmemoryPool pool, CUmemPool_attribute which)
+{
+    uint64_t value = 0;
+    CUresult res;
+    if (!vp_api_pool_get_attribute(pool, which, &value, &res))
+        res = cuMemPoolGetAttribute(pool, which, &value);
+    cu_ok(res);
+    return value;
+}
+
+static CUresult set(CUmemoryPool pool, CUmemPool_attribute which, uint64_t value)
+{
+    CUresult res;
+    cr_assert(vp_api_pool_set_attribute(pool, which, &value, &res));
+    return res;
+}
+
+static CUmemoryPool pool_create(int dev)
+{
+    const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev } };
+    CUmemoryPool pool;
+    cu_ok(cuMemPoolCreate(&pool, &props));
+    cr_assert(vp_api_pool_created(pool, &props));
+    return pool;
+}
+
+static void pool_destroy(CUmemoryPool pool)
+{
+    cu_ok(cuMemPoolDestroy(pool));
+    vp_api_pool_destroying(pool);
+    vp_api_pool_destroyed(pool, true);
+}
+
+static CUresult alloc_from(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream)
+{
+    CUresult res;
+    cr_assert(vp_api_alloc_async(out, size, pool, stream, &res));
+    return res;
+}
+
+static void trim(CUmemoryPool pool, size_t keep)
+{
+    CUresult res;
+    cr_assert(vp_api_pool_trim_to(pool, keep, &res) && !res);
+}
+
+Test(mempool, attributes_of_the_default_pool)
+{
+    const CUmemPool_attribute flags[] = { CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                                          CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+                                          CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES };
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(get(pool, flags[i]), 1);
+        cr_assert(!set(pool, flags[i], 0) && get(pool, flags[i]) == 0);
+        cr_assert(!set(pool, flags[i], 1) && get(pool, flags[i]) == 1);
+    }
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0);
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), UINT64_MAX);
+    door_close();
+}
+
+Test(mempool, accounts)
+{
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    CUdeviceptr a = door_take(8 * MiB, 0), b = door_take(700, 0);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 8 * MiB + 700);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), vp_sim_used_vmm(0));
+    cu_ok(door_free_async(a, 0));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 700);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 8 * MiB + 700);
+    cr_assert_eq(set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 5), CUDA_ERROR_INVALID_VALUE,
+                 "a mark can only be reset");
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 700);
+    cu_ok(cuCtxSynchronize());
+    trim(pool, 0);
+    cr_assert_leq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 64 * KiB);
+    cr_assert_geq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 8 * MiB);
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
+    cr_assert_leq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 64 * KiB);
+    cu_ok(door_free_async(b, 0));
+    door_close();
+}
+
+Test(mempool, trim_keeps_what_was_asked_for)
+{
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    cu_ok(door_free_async(door_take(8 * MiB, 0), 0));
+    cu_ok(cuCtxSynchronize());
+    trim(pool, 16 * MiB);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * MiB);
+    trim(pool, 3 * MiB);
+    cr_assert_geq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 3 * MiB);
+    cr_assert_leq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 4 * MiB);
+    trim(pool, 0);
+    cr_assert_eq(vp_sim_used_vmm(0), 0);
+    door_close();
+}
+
+Test(mempool, pools_of_the_programs_own_share_the_devices_memory)
+{
+    CUdeviceptr a, b, c;
+    door_open(SIM);
+    CUmemoryPool pool = pool_create(0);
+    cu_ok(alloc_from(&a, 2 * MiB, pool, 0));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * MiB);
+    cr_assert_eq(get(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    cu_ok(door_free_async(a, 0));
+    b = door_take(2 * MiB, 0);
+    cr_assert_eq(a, b, "nothing is hidden from one that the other could use");
+    cu_ok(cuDeviceSetMemPool(0, pool));
+    vp_api_pool_set_current(0, pool);
+    c = door_take(MiB, 0);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MiB,
+                 "the current pool is the one that allocates");
+    pool_destroy(pool);
+    door_take(4 * MiB, 0);
+    cr_assert_eq(get(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 6 * MiB,
+                 "and the default one again");
+    cu_ok(door_free_async(c, 0));
+    cr_assert(door_served, "a block outlives its pool");
+    cu_ok(door_free_async(b, 0));
+    door_close();
+}
+
+/* The driver gives a destroyed pool's handle out again: it is another pool. */
+Test(mempool, a_pools_handle_comes_back)
+{
+    CUdeviceptr a, b;
+    CUresult res;
+    uint64_t value;
+    door_open("capacity=64M,granularity=64K,lazy=0");
+    CUmemoryPool first = pool_create(0);
+    cu_ok(alloc_from(&a, MiB, first, 0));
+    pool_destroy(first);
+    cr_assert(!vp_api_pool_get_attribute(first, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value, &res));
+    CUmemoryPool second = pool_create(0);
+    cr_assert_eq(second, first);
+    cr_assert_eq(get(second, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    cu_ok(alloc_from(&b, 512, second, 0));
+    cu_ok(door_free_async(a, 0));
+    cr_assert_eq(get(second, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 512);
+    cu_ok(door_free_async(b, 0));
+    pool_destroy(second);
+    door_close();
+}
+
+/* A pool's memory is its device's, whatever stream it is asked on. */
+Test(mempool, another_devices_pool)
+{
+    CUcontext there;
+    CUdeviceptr a;
+    CUcontext here = door_open(SIM);
+    cu_ok(cuDevicePrimaryCtxRetain(&there, 1));
+    vp_api_context_created(there, true);
+    cu_ok(cuCtxSetCurrent(there));
+    CUmemoryPool pool = pool_create(1);
+    cu_ok(cuCtxSetCurrent(here));
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 3; i++) {
+        cu_ok(alloc_from(&a, MiB, pool, s));
+        cr_assert_eq(vp_sim_used_vmm(1), MiB);
+        cu_ok(door_free_async(a, s));
+        cr_assert(door_served);
+    }
+    cr_assert_eq(vp_sim_used_vmm(0), 0);
+    pool_destroy(pool);
+    cu_ok(door_stream_destroy(s));
+    door_close();
+}
+
+Test(mempool, what_is_not_ours_goes_to_cuda)
+{
+    CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                             .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                             .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+    CUmemoryPool pool;
+    CUdeviceptr ptr;
+    CUresult res;
+    uint64_t value;
+    CUmemAccessDesc desc = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE }, .flags = 3 };
+    CUmemPoolProps small = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = props.location, .maxSize = 4 * MiB };
+    door_open(SIM);
+    cu_ok(cuMemPoolCreate(&pool, &small));
+    cr_assert(!vp_api_pool_created(pool, &small), "so is one with a largest size");
+    cu_ok(cuMemPoolDestroy(pool));
+    cu_ok(cuMemPoolCreate(&pool, &props));
+    cr_assert(!vp_api_pool_created(pool, &props), "an exportable pool is CUDA's");
+    cr_assert(!vp_api_alloc_async(&ptr, 512, pool, 0, &res));
+    cr_assert(!vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value, &res));
+    cr_assert(!vp_api_pool_trim_to(pool, 0, &res));
+    cr_assert(!vp_api_pool_set_access(pool, &desc, 1, &res));
+    cr_assert(!vp_api_pool_get_attribute(NULL, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value, &res));
+    cr_assert(!vp_api_pool_get_attribute(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, NULL, &res));
+    cr_assert(!vp_api_pool_get_attribute(default_pool(0), (CUmemPool_attribute)999, &value, &res));
+    cu_ok(cuDeviceSetMemPool(0, pool));
+    vp_api_pool_set_current(0, pool);
+    cu_ok(door_alloc_async(&ptr, 512, NULL, 0));
+    cr_assert(!door_served, "while it is the current one");
+    cu_ok(door_free_async(ptr, 0));
+    cu_ok(cuDeviceSetMemPool(0, default_pool(0)));
+    vp_api_pool_set_current(0, default_pool(0));
+    cu_ok(door_free_async(door_take(512, 0), 0));
+    door_close();
+}
+
+static CUmemAccess_flags pool_access(CUmemoryPool pool, int dev)
+{
+    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev };
+    CUmemAccess_flags flags = 77;
+    cu_ok(cuMemPoolGetAccess(&flags, pool, &where));
+    return flags;
+}
+
+static unsigned long long access_of(CUdeviceptr addr, int dev)
+{
+    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev };
+    unsigned long long flags = 77;
+    cu_ok(cuMemGetAccess(&flags, &where, addr));
+    return flags;
+}
+
+static CUresult open_to(CUmemoryPool pool, int dev, CUmemAccess_flags flags)
+{
+    const CUmemAccessDesc desc = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
+    CUresult res;
+    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res));
+    return res;
+}
+
+static const CUmemAccess_flags NONE = CU_MEM_ACCESS_FLAGS_PROT_NONE, BOTH = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
+Test(mempool, access)
+{
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    CUdeviceptr a = door_take(MiB, 0);
+    cr_assert_eq(pool_access(pool, 1), NONE);
+    cu_ok(open_to(pool, 1, BOTH));
+    cr_assert_eq(pool_access(pool, 1), BOTH);
+    cr_assert_eq(access_of(a, 1), BOTH);
+    cr_assert_eq(access_of(door_take(9 * MiB, 0), 1), BOTH, "what comes later, too");
+    cu_ok(open_to(pool, 1, NONE));
+    cr_assert_eq(pool_access(pool, 1), NONE);
+    cr_assert_eq(access_of(a, 1), NONE);
+    cr_assert_eq(open_to(pool, 0, NONE), CUDA_ERROR_INVALID_DEVICE, "its own device cannot be shut out");
+    cr_assert_eq(open_to(pool, 99, BOTH), CUDA_ERROR_INVALID_DEVICE);
+    door_close();
+}
+
+/* What one pool opens, another one's closing does not take away; nor does a pool that ends while it has blocks. */
+Test(mempool, access_of_several_pools)
+{
+    CUdeviceptr a;
+    door_open(SIM);
+    CUmemoryPool one = pool_create(0), two = pool_create(0);
+    cu_ok(alloc_from(&a, MiB, one, 0));
+    cu_ok(open_to(one, 1, BOTH));
+    cu_ok(open_to(two, 1, BOTH));
+    cu_ok(open_to(two, 1, NONE));
+    cr_assert_eq(access_of(a, 1), BOTH);
+    pool_destroy(one);
+    cr_assert_eq(access_of(a, 1), BOTH);
+    cu_ok(door_free_async(a, 0));
+    pool_destroy(two);
+    CUdeviceptr b = door_take(MiB, 0);
+    cr_assert_eq(access_of(b, 1), NONE);
+    door_close();
+}
+
+/* A failure half-way leaves everything as it was, in the driver's own pool too. */
+Test(mempool, access_that_fails)
+{
+    CUdeviceptr at[5];
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    for (int i = 0; i < 5; i++)
+        at[i] = door_take(9 * MiB, 0);
+    vp_sim_fail("cuMemSetAccess", 3, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert_eq(open_to(pool, 1, BOTH), CUDA_ERROR_OUT_OF_MEMORY);
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(access_of(at[i], 1), NONE);
+    cr_assert_eq(pool_access(pool, 1), NONE);
+    cu_ok(open_to(pool, 1, BOTH));
+    vp_sim_fail("cuMemSetAccess", 3, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert_eq(open_to(pool, 1, NONE), CUDA_ERROR_OUT_OF_MEMORY);
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(access_of(at[i], 1), BOTH);
+    cr_assert_eq(pool_access(pool, 1), BOTH);
+    door_close();
+}
+
+/* ---- where the program waits on the host ---- */
+
+enum sync { CONTEXT, STREAM, EVENT };
+
+/* As the doors of doors_sync.c. */
+static void synchronize(enum sync how, CUstream stream)
+{
+    CUevent event;
+    switch (how) {
+    case CONTEXT: cu_ok(cuCtxSynchronize()); break;
+    case STREAM: cu_ok(cuStreamSynchronize(stream)); break;
+    case EVENT:
+        cu_ok(cuEventCreate(&event, 0));
+        cu_ok(cuEventRecord(event, stream));
+        cu_ok(cuEventSynchronize(event));
+        cu_ok(cuEventDestroy(event));
+    }
+    if (!vp_api_sync_matters())
+        return;
+    switch (how) {
+    case CONTEXT: vp_api_context_synchronized(); break;
+    case STREAM: vp_api_stream_synchronized(stream); break;
+    case EVENT: vp_api_event_synchronized(); break;
+    }
+}
+
+Test(mempool, a_release_threshold_that_is_set_is_obeyed)
+{
+    door_open("capacity=256M,granularity=64K,lazy=0,devices=2");
+    CUmemoryPool pool = default_pool(0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (enum sync how = CONTEXT; how <= EVENT; how++) {
+        CUdeviceptr kept = door_take(4 * MiB, s), a = door_take(32 * MiB, s), b = door_take(32 * MiB, s);
+        if (how == CONTEXT) {
+            cu_ok(door_free_async(a, s));
+            synchronize(how, s);
+            cr_assert(!vp_api_sync_matters());
+            cr_assert_geq(vp_sim_used_vmm(0), 68 * MiB, "nobody has set it: what is held stays");
+            cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX));
+            synchronize(how, s);
+            cr_assert(!vp_api_sync_matters(), "and under the highest one");
+            a = door_take(32 * MiB, s);
+        }
+        cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 20 * MiB));
+        synchronize(how, s);
+        cr_assert_geq(vp_sim_used_vmm(0), 68 * MiB, "nothing is idle");
+        cu_ok(door_free_async(a, s));
+        cu_ok(door_free_async(b, s));
+        cr_assert_geq(vp_sim_used_vmm(0), 68 * MiB, "not before a synchronise");
+        synchronize(how, s);
+        uint64_t held = get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        cr_assert_eq(held, vp_sim_used_vmm(0));
+        cr_assert(held >= 20 * MiB && held <= 28 * MiB, "%zu", (size_t)held);
+        cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0));
+        synchronize(how, s);
+        cr_assert_leq(vp_sim_used_vmm(0), 8 * MiB);
+        cu_ok(door_free_async(kept, s));
+        synchronize(how, s);
+        cr_assert_eq(vp_sim_used_vmm(0), 0);
+    }
+    cu_ok(door_stream_destroy(s));
+    door_close();
+}
+
+/* What is idle is everybody's: thresholds add up, and one at the top keeps all. */
+Test(mempool, release_thresholds_of_several_pools)
+{
+    CUdeviceptr a;
+    door_open(SIM);
+    CUmemoryPool own = pool_create(0);
+    cr_assert(!set(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0));
+    cr_assert(!set(default_pool(0), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX));
+    cu_ok(alloc_from(&a, 32 * MiB, own, 0));
+    cu_ok(door_free_async(a, 0));
+    synchronize(CONTEXT, 0);
+    cr_assert_eq(vp_sim_used_vmm(0), 32 * MiB);
+    cr_assert(!set(default_pool(0), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 8 * MiB));
+    synchronize(CONTEXT, 0);
+    cr_assert_leq(vp_sim_used_vmm(0), 16 * MiB);
+    pool_destroy(own);
+    door_close();
+}
+
+static void check_strict(bool wait, enum sync how)
+{
+    CUdeviceptr a, b;
+    CUmemoryPool pool = pool_create(0);
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0));
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, wait));
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(alloc_from(&a, 2 * MiB, pool, f));
+    cu_ok(cuMemsetD8Async(a, 1, 2 * MiB, f));
+    cu_ok(door_free_async(a, f));
+    cu_ok(cuCtxSynchronize());      /* unseen: the stream is over, and nobody was told */
+    cu_ok(alloc_from(&b, 2 * MiB, pool, f));
+    cr_assert_eq(a, b, "its own stream takes it");
+    cu_ok(door_free_async(b, f));
+    cu_ok(cuCtxSynchronize());
+    cu_ok(alloc_from(&b, 2 * MiB, pool, s));
+    if (wait) {
+        cr_assert_eq(a, b, "a wait may be queued for it");
+    } else {
+        cr_assert_neq(a, b, "that it was seen over is not enough");
+        cu_ok(door_free_async(b, s));
+        synchronize(how, f);
+        CUstream t = door_stream(CU_STREAM_NON_BLOCKING);
+        cu_ok(alloc_from(&b, 2 * MiB, pool, t));
+        cr_assert_eq(a == b, how != EVENT, "the program has waited for its stream");
+        if (how == STREAM) {
+            CUdeviceptr c;
+            cu_ok(alloc_from(&c, 2 * MiB, pool, t));
+            cr_assert(c != a && c != b);
+            cu_ok(door_free_async(c, t));
+        }
+        cu_ok(door_stream_destroy(t));
+    }
+    cu_ok(door_free_async(b, s));
+    cu_ok(door_stream_destroy(f));
+    cu_ok(door_stream_destroy(s));
+    pool_destroy(pool);
+}
+
+Test(mempool, opportunistic_reuse_can_be_forbidden)
+{
+    setenv("VPOOL_WAIT", "early", 1);
+    door_open(SIM);
+    check_strict(true, CONTEXT);
+    cu_ok(cuCtxSynchronize());
+    trim(default_pool(0), 0);
+    check_strict(false, CONTEXT);
+    cu_ok(cuCtxSynchronize());
+    trim(default_pool(0), 0);
+    check_strict(false, STREAM);
+    cu_ok(cuCtxSynchronize());
+    trim(default_pool(0), 0);
+    check_strict(false, EVENT);
+    door_close();
+}
+
+/* Out of memory is worse. */
+Test(mempool, forbidden_reuse_is_better_than_no_memory)
+{
+    CUdeviceptr a;
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0));
+    cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0));
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_free_async(door_take(60 * MiB, s), s));
+    cu_ok(cuStreamSynchronize(s));
+    cu_ok(door_alloc_async(&a, 60 * MiB, NULL, 0));
+    cu_ok(door_free_async(a, 0));
+    cu_ok(door_stream_destroy(s));
+    door_close();
+}
+
+/* ---- accounts ---- */
+
+Test(mempool, what_others_have_is_not_in_the_default_pools_account)
+{
+    CUdeviceptr a, b;
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0), own = pool_create(0);
+    a = door_malloc(16 * MiB);
+    cu_ok(alloc_from(&b, 8 * MiB, own, 0));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    cr_assert_eq(get(own, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * MiB);
+    cu_ok(door_free(a));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 16 * MiB, "what is idle is");
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 16 * MiB);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
+    cu_ok(door_free_async(b, 0));
+    pool_destroy(own);
+    door_close();
+}

@@ -1,0 +1,173 @@
+/* The pool: peers, what its handles can do, and what a device may lack. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include <errno.h>
+
+static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
+
+/* ---- peers ---- */
+
+static unsigned long long access_of(CUdeviceptr addr, int device)
+{
+    const CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+    unsigned long long flags = 0;
+    cu_ok(cuMemGetAccess(&flags, &where, addr));
+    return flags;
+}
+
+Test(pool, peers_reach_every_mapping_present_and_future)
+{
+    fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpool, NULL);
+    CUdeviceptr a = fx_alloc(2 * MiB, 1), wall = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    fx_free(a, 1);
+    fx_free(b, 1);
+    CUdeviceptr c = fx_alloc(5 * MiB, 1);
+    for (size_t at = 0; at < 5 * MiB; at += MiB) {
+        cr_assert_eq(access_of(c + at, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        cr_assert_eq(access_of(c + at, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        cr_assert_eq(access_of(c + at, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
+    cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                 "old mappings too: they may be taken back");
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 2));
+    cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert_eq(access_of(wall, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    fx_close();
+}
+
+/* Enabled before there was a pool: it has no byte that they cannot reach, or does not come to be. */
+Test(pool, peers_from_before_the_pool_reach_it)
+{
+    const struct vp_pool_config config = { .handle = MiB, .va = GiB, .pages = 16, .peers = 1 << 0 | 1 << 1 };
+    static struct vp_pool other;
+    fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpmm, &config);
+    CUdeviceptr a = fx_alloc(MiB / 2, 1), b = fx_alloc(4 * MiB, 1);
+    cr_assert_eq(access_of(a, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(b, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(b, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    vp_sim_fail("cuMemSetAccess", 1, CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert_eq(vp_pool_init(&other, &fx.drv, &fx.lines, 0, &vp_policy_vpmm, &config), -EIO);
+    fx_close();
+}
+
+/* Setting access fails at each mapping in turn: what was open stays so, what was not is not. */
+Test(pool, peers_change_whole_or_not_at_all)
+{
+    fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpool, NULL);
+    CUdeviceptr at[4];
+    for (int i = 0; i < 4; i++)
+        at[i] = fx_alloc(MiB, 1);
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    /* 1 goes and 2 comes: two calls for each mapping. */
+    for (int nth = 1; nth <= 8; nth++) {
+        vp_sim_fail("cuMemSetAccess", nth, CUDA_ERROR_OUT_OF_MEMORY);
+        cr_assert_eq(vp_pool_set_peers(&fx.pool, 1 << 2), -ENOMEM);
+        for (int i = 0; i < 4; i++) {
+            cr_assert_eq(access_of(at[i], 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+            cr_assert_eq(access_of(at[i], 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        }
+    }
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 2));
+    cr_assert_eq(access_of(at[3], 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert_eq(access_of(fx_alloc(9 * MiB, 1), 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    fx_close();
+}
+
+/* Opened for copies: nobody asked, so nobody is told where the driver refuses. What the program opens besides comes and goes, and closes nothing. */
+Test(pool, copiers_are_let_in_where_they_can_be)
+{
+    fx_open_pool("capacity=64M,granularity=64K,devices=4", &vp_policy_vpool, NULL);
+    CUdeviceptr a = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
+    vp_sim_fail("cuMemSetAccess", 2, CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert(!vp_pool_add_copier(&fx.pool, 3));
+    cr_assert_eq(access_of(a, 3), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert(!vp_pool_add_copier(&fx.pool, 3), "it is not asked again for each copy");
+    cr_assert(vp_pool_add_copier(&fx.pool, 0) && vp_pool_add_copier(&fx.pool, 1) && vp_pool_add_copier(&fx.pool, 2));
+    cr_assert_eq(access_of(b, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(fx_alloc(9 * MiB, 1), 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+
+    unsigned long before = vp_sim_calls("cuMemSetAccess");
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    cr_assert(!vp_pool_set_peers(&fx.pool, 0));
+    cr_assert(vp_pool_add_copier(&fx.pool, 1));
+    cr_assert_eq(vp_sim_calls("cuMemSetAccess"), before);
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+
+    /* Later memory that cannot be opened to them comes to be all the same; to the program's peers it must be open. */
+    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    vp_sim_fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    CUdeviceptr c = fx_alloc(12 * MiB, 1);
+    cr_assert_eq(access_of(c, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(c, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert(vp_pool_add_copier(&fx.pool, 1));
+    cr_assert(!vp_pool_add_copier(&fx.pool, 2));
+    fx_close();
+}
+
+/* ---- what handles can do ---- */
+
+/* For export and RDMA where the device has them; where it then refuses, plain ones. */
+Test(pool, handles_are_exportable_and_rdma_capable)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop;
+    for (int refused = 0; refused < 2; refused++) {
+        fx_open_pool(SIM, &vp_policy_vpool, NULL);
+        cr_assert_eq(fx.pool.prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        cr_assert_eq(fx.pool.prop.allocFlags.gpuDirectRDMACapable, 1);
+        if (refused)
+            vp_sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_PERMITTED);
+        CUdeviceptr a = fx_alloc(MiB, 1);
+        cu_ok(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)a));
+        cu_ok(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+        cu_ok(cuMemRelease(handle));
+        cr_assert_eq(prop.allocFlags.gpuDirectRDMACapable, !refused);
+        cr_assert_eq(prop.requestedHandleTypes, refused ? 0 : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        fx_free(a, 1);
+        fx_close();
+        vp_sim_reset();
+    }
+}
+
+/* ---- the ends ---- */
+
+Test(pool, impossible_sizes_are_out_of_memory)
+{
+    CUdeviceptr addr = 1;
+    fx_open_pool(SIM, &vp_policy_vpool, NULL);
+    const size_t sizes[] = { 65 * MiB, (size_t)1 << 40, SIZE_MAX / 2, SIZE_MAX - 511, SIZE_MAX };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int stream = 0; stream < 2; stream++) {
+            cr_assert_eq(fx_try(sizes[i], stream, &addr), -ENOMEM);
+            cr_assert_eq(addr, 1);
+        }
+    cr_assert_eq(fx.pool.stats.held_bytes, 0, "and nothing stays of the attempt");
+    fx_script("a+60", MiB);
+    fx_close();
+}
+
+Test(pool, a_device_without_virtual_memory_is_refused)
+{
+    const struct vp_pool_config config = { .handle = MiB };
+    fx_open("capacity=64M,granularity=64K,vmm=0");
+    cr_assert_eq(vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, &vp_policy_vpool, &config), -EOPNOTSUPP);
+    fx.pool.drv = NULL;
+    fx_close();
+}
+
+Test(pool, reservations_are_halved_while_they_are_refused)
+{
+    const struct vp_pool_config config = { .handle = MiB };
+    fx_open(SIM);
+    for (int i = 1; i <= 3; i++)
+        vp_sim_fail("cuMemAddressReserve", i, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, &vp_policy_vpool, &config));
+    cr_assert_eq(fx.pool.stats.calls.reserve, 4);
+    fx_script("a+40 b+1 c+9", MiB);
+    fx_close();
+}

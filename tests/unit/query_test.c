@@ -1,0 +1,162 @@
+/* What CUDA tells about our memory must be what it tells about its own: each attribute of a block of the pool
+ * beside that of a native block made by the same call. Also memory that others make, which is only counted.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "fixture.h"
+
+#include "api/api_private.h"
+
+#include <unistd.h>
+
+static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
+
+/* As the door does it: what the api leaves open is the driver's to answer. */
+static CUresult ask(void *data, CUpointer_attribute which, CUdeviceptr ptr)
+{
+    CUresult res;
+    return vp_api_pointer_attribute(data, which, ptr, &res) ? res : cuPointerGetAttribute(data, which, ptr);
+}
+
+static const struct {
+    const char *name;
+    CUpointer_attribute which;
+} attributes[] = {
+    { "CONTEXT", CU_POINTER_ATTRIBUTE_CONTEXT },
+    { "MEMORY_TYPE", CU_POINTER_ATTRIBUTE_MEMORY_TYPE },
+    { "HOST_POINTER", CU_POINTER_ATTRIBUTE_HOST_POINTER },
+    { "IS_MANAGED", CU_POINTER_ATTRIBUTE_IS_MANAGED },
+    { "MAPPED", CU_POINTER_ATTRIBUTE_MAPPED },
+    { "DEVICE_ORDINAL", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL },
+    { "IS_LEGACY_CUDA_IPC_CAPABLE", CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE },
+    { "RANGE_SIZE", CU_POINTER_ATTRIBUTE_RANGE_SIZE },
+    { "ALLOWED_HANDLE_TYPES", CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES },
+    { "IS_GPU_DIRECT_RDMA_CAPABLE", CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE },
+    { "ACCESS_FLAGS", CU_POINTER_ATTRIBUTE_ACCESS_FLAGS },
+    { "MEMPOOL_HANDLE", CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE },
+    { "SYNC_MEMOPS", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS },
+};
+
+static void same_answers(CUdeviceptr ours, CUdeviceptr native)
+{
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
+        uint64_t a = 0, b = 0;
+        CUresult ra = ask(&a, attributes[i].which, ours + 5);
+        CUresult rb = cuPointerGetAttribute(&b, attributes[i].which, native + 5);
+        cr_expect(ra == rb && a == b, "%s: %d, %#lx; natively %d, %#lx", attributes[i].name, ra, a, rb, b);
+    }
+}
+
+Test(query, a_synchronous_block_answers_as_cuMemAlloc_memory)
+{
+    CUdeviceptr native;
+    size_t size = 0;
+    door_open(SIM);
+    CUdeviceptr ours = door_malloc(3 * MiB);
+    cu_ok(cuMemAlloc(&native, 3 * MiB));
+    same_answers(ours, native);
+    cu_ok(ask(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, ours));
+    cr_assert_eq(size, 3 * MiB);
+    cu_ok(cuMemFree(native));
+    cu_ok(door_free(ours));
+    door_close();
+}
+
+Test(query, a_stream_ordered_block_answers_as_cuMemAllocAsync_memory)
+{
+    CUdeviceptr native;
+    int ipc = 1;
+    door_open(SIM);
+    CUdeviceptr ours = door_take(3 * MiB, 0);
+    cu_ok(cuMemAllocAsync(&native, 3 * MiB, 0));
+    same_answers(ours, native);
+    cu_ok(ask(&ipc, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ours));
+    cr_assert_eq(ipc, 0);
+    cu_ok(cuMemFreeAsync(native, 0));
+    cu_ok(door_free_async(ours, 0));
+    door_close();
+}
+
+/* What is announced and what the call then does must agree. */
+Test(query, what_is_not_announced_is_refused)
+{
+    unsigned on = 1;
+    door_open(SIM);
+    CUdeviceptr ours = door_malloc(3 * MiB);
+    cr_assert_eq(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours),
+                 CUDA_ERROR_NOT_SUPPORTED);
+    cu_ok(door_free(ours));
+    door_close();
+}
+
+Test(query, every_block_has_a_mapping_of_its_own)
+{
+    uint64_t base = 0, first = 0, second = 0;
+    door_open(SIM);
+    CUdeviceptr a = door_malloc(1000), b = door_malloc(1000);
+    cr_assert(vp_api_owns(a) && vp_api_owns(b + 999) && !vp_api_owns(0x1000));
+    cu_ok(ask(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, b + 500));
+    cr_assert_eq(base, b);
+    cu_ok(ask(&first, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, a));
+    cu_ok(ask(&second, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, b));
+    cr_assert_neq(first, second);
+    cu_ok(door_free(a));
+    cr_assert(!vp_api_owns(a));
+    cu_ok(door_free(b));
+    door_close();
+}
+
+/* The driver knows a chunk there: it is asked about another address. */
+Test(query, a_freed_block_is_nobodys)
+{
+    CUdeviceptr base;
+    CUresult res = CUDA_SUCCESS;
+    int type;
+    door_open(SIM);
+    CUdeviceptr a = door_malloc(1000), b = door_malloc(3 * MiB);
+    cr_assert(vp_api_asked_address(a + 999) == a + 999 && vp_api_asked_address(b) == b);
+    cr_assert(vp_api_asked_address(0x1000) == 0x1000 && vp_api_asked_address(0) == 0);
+    cr_assert_neq(vp_api_asked_address(a + 1000), a + 1000);
+    cr_assert(!vp_api_address_range(&base, NULL, a + 1000, &res));
+    cu_ok(door_free(b));
+    cr_assert_neq(vp_api_asked_address(b), b);
+    cr_assert_eq(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, vp_api_asked_address(b)),
+                 CUDA_ERROR_INVALID_VALUE);
+    cu_ok(door_free(a));
+    door_close();
+}
+
+Test(query, a_dma_buf_covers_a_block_of_several_handles)
+{
+    int fd = -1;
+    door_open(SIM);
+    CUdeviceptr ours = door_malloc(24 * MiB);
+    cu_ok(cuMemGetHandleForAddressRange(&fd, ours, 24 * MiB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+    cr_assert_geq(fd, 0);
+    close(fd);
+    cu_ok(door_free(ours));
+    door_close();
+}
+
+/* ---- memory of others ---- */
+
+Test(query, handles_of_others_are_counted)
+{
+    door_open(SIM);
+    const struct vp_others *of = &vp_state.others[0];
+    vp_api_other_created(0, 11, 6 * MiB);
+    vp_api_other_created(0, 12, 2 * MiB);
+    vp_api_other_retained(11);
+    vp_api_other_retained(99);
+    cr_assert(of->handles == 2 && of->bytes == 8 * MiB && of->peak_bytes == 8 * MiB);
+    vp_api_other_released(12);
+    vp_api_other_released(12);
+    vp_api_other_released(11);
+    cr_assert(of->handles == 1 && of->bytes == 6 * MiB, "a reference is left");
+    vp_api_other_released(11);
+    cr_assert(of->handles == 0 && of->bytes == 0 && of->peak_bytes == 8 * MiB);
+    vp_api_other_created(-1, 13, MiB);
+    vp_api_other_created(1, 14, MiB);
+    cr_assert_eq(vp_state.others[1].bytes, MiB);
+    door_close();
+}

@@ -1,0 +1,232 @@
+/* The simulated driver: green contexts, captures, and how it is set up. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim_test.h"
+
+#include <criterion/criterion.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- green contexts ---- */
+
+Test(sim, a_primary_barrier_covers_green_contexts, .init = late)
+{
+    CUdevResource all, part;
+    CUdevResourceDesc desc;
+    CUgreenCtx green;
+    CUstream stream;
+    unsigned groups = 1;
+    OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    OK(cuDevSmResourceSplitByCount(&part, &groups, &all, NULL, 0, 16));
+    OK(cuDevResourceGenerateDesc(&desc, &part, 1));
+    OK(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    OK(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    vp_sim_hold(stream);
+    OK(cuMemsetD8Async(memory, 1, 1, stream));
+    OK(cuCtxRecordEvent(context, event));
+    drain();
+    IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    vp_sim_release(stream);
+    OK(cuEventSynchronize(event));
+    OK(cuGreenCtxDestroy(green));
+}
+
+/* ---- capture ---- */
+
+Test(sim, a_graph_replays_its_work, .init = late)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemsetD8Async(memory, 1, 1, blocking));
+    OK(cuEventRecord(event, blocking));
+    OK(cuStreamWaitEvent(free_stream, event, 0));
+    OK(cuMemsetD8Async(memory + 1, 2, 1, free_stream));
+    OK(cuEventRecord(event, free_stream));
+    OK(cuStreamWaitEvent(blocking, event, 0));
+    OK(cuStreamEndCapture(blocking, &graph));
+    drain();
+    cr_expect_eq(byte(0), 0, "capturing runs nothing");
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphLaunch(exec, other));
+    OK(cuStreamSynchronize(other));
+    cr_expect_eq(byte(0), 1);
+    cr_expect_eq(byte(1), 2);
+    OK(cuGraphExecDestroy(exec));
+}
+
+static CUresult query(void)
+{
+    return cuEventQuery(event);
+}
+
+static CUresult query_relaxed(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    CUresult result = cuEventQuery(event);
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    return result;
+}
+
+static CUresult barrier(void)
+{
+    return cuCtxRecordEvent(context, event);
+}
+
+static CUresult record_legacy(void)
+{
+    return cuEventRecord(event, NULL);
+}
+
+static CUresult record_other(void)
+{
+    return cuEventRecord(event, other);
+}
+
+static CUresult probe_legacy(void)
+{
+    CUstreamCaptureStatus status;
+    return cuStreamIsCapturing(NULL, &status);
+}
+
+static CUresult allocate(void)
+{
+    CUdeviceptr at;
+    return cuMemAlloc(&at, 100);
+}
+
+static CUresult allocate_async_elsewhere(void)
+{
+    CUdeviceptr at;
+    return cuMemAllocAsync(&at, 100, other);
+}
+
+Test(sim, what_a_capture_bears, .init = late)
+{
+    const CUstreamCaptureMode GLOBAL = CU_STREAM_CAPTURE_MODE_GLOBAL,
+                              LOCAL = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                              RELAXED = CU_STREAM_CAPTURE_MODE_RELAXED;
+    const struct {
+        const char *name;
+        CUstreamCaptureMode mode;
+        bool blocking;
+        CUresult (*call)(void);
+        int result, end;
+    } cases[] = {
+        {"query, global", GLOBAL, false, query, 900, 901},
+        {"query, thread-local", LOCAL, false, query, 900, 901},
+        {"query, relaxed", RELAXED, false, query, 0, 0},
+        {"query of a relaxed thread", GLOBAL, false, query_relaxed, 0, 0},
+        {"barrier, global", GLOBAL, false, barrier, 900, 901},
+        {"barrier, relaxed", RELAXED, false, barrier, 900, 901},
+        {"record on legacy, blocking", RELAXED, true, record_legacy, 906, 901},
+        {"record on legacy, non-blocking", GLOBAL, false, record_legacy, 0, 0},
+        {"record elsewhere", GLOBAL, true, record_other, 0, 0},
+        {"probe of legacy, blocking", GLOBAL, true, probe_legacy, 906, 0},
+        {"probe of legacy, non-blocking", GLOBAL, false, probe_legacy, 0, 0},
+        {"native allocation, global", GLOBAL, false, allocate, 900, 901},
+        {"native allocation, relaxed", RELAXED, false, allocate, 0, 0},
+        {"stream-ordered allocation elsewhere, global", GLOBAL, true, allocate_async_elsewhere, 900, 901},
+        {"stream-ordered allocation elsewhere, relaxed", RELAXED, true, allocate_async_elsewhere, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CUgraph graph = NULL;
+        CUstream stream = cases[i].blocking ? blocking : free_stream;
+        OK(cuStreamBeginCapture(stream, cases[i].mode));
+        CUresult result = cases[i].call(), end = cuStreamEndCapture(stream, &graph);
+        cr_expect_eq((int)result, cases[i].result, "%s: %d", cases[i].name, result);
+        cr_expect_eq((int)end, cases[i].end, "%s: end %d", cases[i].name, end);
+        if (graph)
+            OK(cuGraphDestroy(graph));
+    }
+}
+
+/* ---- the simulator itself ---- */
+
+Test(sim, calls_can_be_made_to_fail)
+{
+    CUdeviceptr at;
+    start("fail=cuMemAlloc:3");
+    OK(cuMemAlloc(&at, 100));
+    IS(cuMemAlloc(&at, 100), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemAlloc(&at, 100));
+    cr_expect_eq(vp_sim_calls("cuMemAlloc"), 4u);
+    vp_sim_fail("cuMemFree", -2, CUDA_ERROR_UNKNOWN);
+    OK(cuMemFree(at));
+    IS(cuMemFree(memory), CUDA_ERROR_UNKNOWN);
+    IS(cuMemFree(memory), CUDA_ERROR_UNKNOWN);
+    vp_sim_fail("cuMemFree", 0, 0);
+    OK(cuMemFree(memory));
+    vp_sim_fail(NULL, 2, CUDA_ERROR_NOT_PERMITTED);
+    OK(cuMemAlloc(&at, 100));
+    IS(cuEventRecord(event, NULL), CUDA_ERROR_NOT_PERMITTED);
+    OK(cuEventRecord(event, NULL));
+}
+
+Test(sim, wrong_options_are_named_and_ignored)
+{
+    const char *wrong[] = {"capacity=lots", "granularity=3M", "devices=0",    "lazy=101",
+                           "nothing=1",     "backing",        "fail=cuMemMap"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        cr_expect_lt(vp_sim_configure(wrong[i]), 0, "%s", wrong[i]);
+    cr_expect_eq(vp_sim_configure("capacity=1G,lazy=0,,seed=7"), 0);
+}
+
+Test(sim, old_drivers_lack_young_functions)
+{
+    void *fn;
+    CUdriverProcAddressQueryResult status;
+    start("driver=12040");
+    IS(cuGetProcAddress("cuCtxRecordEvent", &fn, 13000, 0, &status), CUDA_ERROR_INVALID_VALUE,
+       "younger than the driver");
+    OK(cuGetProcAddress("cuCtxRecordEvent", &fn, 12040, 0, &status));
+    cr_expect_null(fn);
+    cr_expect_eq(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    IS(cuCtxRecordEvent(context, event), CUDA_ERROR_NOT_SUPPORTED);
+    OK(cuGetProcAddress("cuMemAlloc", &fn, 12040, 0, &status));
+    cr_expect_eq(fn, (void *)cuMemAlloc_v2);
+}
+
+Test(sim, devices_may_lack_virtual_memory)
+{
+    int has = 1;
+    CUdeviceptr at;
+    start("vmm=0");
+    OK(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+    cr_expect_eq(has, 0);
+    IS(cuMemAddressReserve(&at, 2 << 20, 0, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+}
+
+Test(sim, a_forked_child_has_no_driver, .init = late)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        CUdeviceptr at;
+        _exit(cuMemAlloc(&at, 1) == CUDA_ERROR_NOT_INITIALIZED && cuInit(0) == CUDA_ERROR_NOT_INITIALIZED
+                  ? 0
+                  : 1);
+    }
+    waitpid(child, &status, 0);
+    cr_expect_eq(status, 0);
+    OK(cuCtxSynchronize());
+}
+
+Test(sim, a_reset_forgets_everything)
+{
+    for (int round = 0; round < 3; round++) {
+        CUdeviceptr at;
+        late();
+        OK(cuMemAddressReserve(&at, 4 * G, 0, 0, 0));
+        OK(cuMemMap(at, 2 * G, 0, create(2 * G), 0));
+        OK(cuMemAllocAsync(&at, 100, other));
+        OK(cuMemsetD8Async(at, 1, 100, other));
+        OK(cuMemFreeAsync(at, other));
+        OK(cuStreamBeginCapture(free_stream, 0));
+        vp_sim_reset();
+        cr_expect_eq(vp_sim_leaks(NULL), 0u);
+        cr_expect_eq(vp_sim_used(0), 0u);
+        IS(cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
+    }
+}
