@@ -40,7 +40,7 @@ NOT_RUN = [
 
 LANGUAGES = {"sh", "text", "json", "c"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-LIMIT_S = 120
+LIMIT_S = 100
 README_MOST, CONTRIBUTING_MOST, CONTRIBUTING_LINES, GLOSSARY_MOST = 10000, 6000, 110, 25
 
 # A dump of an allocation that fails takes one that does.
@@ -102,6 +102,9 @@ def lay_out(folder):
     (folder / "bin").mkdir()
     (folder / "bin/python").symlink_to(shutil.which("python3"))
     (folder / "train.py").write_text(TRAIN)
+    # The build is there already. What runs this test would not like another to build beside it.
+    (folder / "bin/ninja").write_text("#!/bin/sh\n")
+    (folder / "bin/ninja").chmod(0o755)
 
 
 def run_page(page):
