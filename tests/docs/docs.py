@@ -189,6 +189,7 @@ def unknown_words(words):
     if program != "vpool" and not (SOURCE / program).is_file():
         return [program]
     words = words[:words.index("--")] if "--" in words else words
+    words = [word for word in words if not word.isupper()]      # COMMAND and the like stand for something
     command = words[0] if program == "vpool" and words and not words[0].startswith("-") else None
     names = re.findall(r"^  ([\w-]+)  ", help_of("vpool", None), re.M)
     if command and (command not in names or (command == "help" and len(words) > 1 and words[1] not in names)):
