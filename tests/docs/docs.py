@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+TESTS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "common")]
 import tap
 
 SOURCE, BUILD = (Path(argument).resolve() for argument in sys.argv[1:3])
