@@ -73,9 +73,7 @@ const struct vp_help_topic vp_help_topics[] = {
       "  bfc      PyTorch's caching allocator\n"
       "  es       PyTorch's expandable segments\n"
       "  gmlake   GMLake: stitching of blocks from 512 MiB on (VPOOL_GMLAKE_FRAGMENT)\n"
-      "  native   CUDA itself; calls are counted, nothing else\n"
-      "\n"
-      "docs/replay.md compares them on recorded programs.\n" },
+      "  native   CUDA itself; calls are counted, nothing else\n" },
     { "statistics", "What the library did",
       "VPOOL_STATS=1 prints a summary on stderr when the program exits, and\n"
       "VPOOL_STATS=FILE writes a JSON object (%p in the name is the process id). Live\n"
