@@ -1,7 +1,7 @@
 /* The user's options: environment variables, all of them in the one table below.
  *
- * The table makes the struct, the parser, the text of --help, the README's table and the listing of the
- * values in force. A wrong value is reported, and the default used; nothing here can stop the program. */
+ * The table makes the struct, the parser, the text of --help, the table of docs/options.md and the listing of
+ * the values in force. A wrong value is reported, and the default used; nothing here can stop the program. */
 #ifndef VP_BASE_OPTIONS_H
 #define VP_BASE_OPTIONS_H
 

@@ -25,26 +25,30 @@ const struct vp_help_topic vp_help_topics[] = {
       "memory happens to be.\n" },
     { "waits", "When a stream waits for memory",
       "Memory freed on one stream may be wanted on another while work that uses it is\n"
-      "still queued. The second stream can be made to wait on the GPU until the first\n"
-      "has passed the free; the host does not wait. VPOOL_WAIT says when:\n"
+      "still queued. VPOOL_WAIT says what is done where other streams have freed\n"
+      "enough, and nothing of it is ready yet:\n"
       "\n"
-      "  early   before the pool takes more of the device: least memory\n"
-      "  late    only when the device has no more, as CUDA's own pools do\n"
+      "  auto    the thread that asks waits before the pool takes more of the device,\n"
+      "          for a bounded time; the stream only right before out of memory\n"
+      "  early   the stream waits on the GPU before the pool takes more: least memory\n"
+      "  late    the stream waits, only when the device has no more, as CUDA's own\n"
+      "          pools do\n"
       "  never   other memory is taken instead\n"
-      "  auto    early, until the process shows that something outside can hold its\n"
-      "          streams up; from then on late\n"
       "\n"
-      "What shows it: an NCCL communicator of more than one rank; memory, events or\n"
-      "semaphores of others opened or imported; a stream that waits for a value in\n"
-      "memory; a host function in a graph.\n"
+      "A wait aims at the free itself, never at later work. early is safe while the\n"
+      "work queued before a free can always finish without what is queued after it. A\n"
+      "receive posted ahead of the send that answers it is not like that.\n"
       "\n"
-      "A wait aims at the free itself, never at later work. It is safe while the work\n"
-      "queued before a free can always finish without what is queued after it. A\n"
-      "receive posted ahead of the send that answers it is not like that: use late.\n"
+      "The published policies wait early under auto, until the process shows that\n"
+      "something outside can hold its streams up; from then on late. What shows it: an\n"
+      "NCCL communicator of more than one rank; memory, events or semaphores of others\n"
+      "opened or imported; a stream that waits for a value in memory; a host function\n"
+      "in a graph.\n"
       "\n"
-      "The host waits in two cases: for an earlier cudaFree, where CUDA would have\n"
-      "waited already; and before out of memory is reported, for at most 5 seconds,\n"
-      "for pending work that will free some. The statistics count both.\n" },
+      "The host also waits for an earlier cudaFree, where CUDA would have waited\n"
+      "already; and before out of memory is reported, for at most 5 seconds, for\n"
+      "pending work that will free some. The statistics count all of it.\n"
+      "docs/design.md has the reasons.\n" },
     { "frameworks", "PyTorch, JAX and others",
       "Frameworks keep freed memory to themselves. On load the library sets the\n"
       "variables by which they leave it to CUDA, where these are unset: PyTorch's\n"
@@ -60,7 +64,7 @@ const struct vp_help_topic vp_help_topics[] = {
       "With cudaMallocAsync PyTorch refuses to share CUDA tensors by\n"
       "torch.multiprocessing, memory history and snapshots, torch.cuda.MemPool and the\n"
       "graph trees of torch.compile. VPOOL_ADOPT=0 keeps its own cache, which refuses\n"
-      "none of them, and holds what it holds without us.\n" },
+      "none of them, and holds what it holds without us. docs/frameworks.md has more.\n" },
     { "policies", "Who decides which bytes an allocation gets",
       "VPOOL_POLICY chooses among them, to compare (see vpool replay --help, too):\n"
       "\n"
@@ -86,7 +90,8 @@ const struct vp_help_topic vp_help_topics[] = {
       "A dump has the totals, every region in order of addresses with its state, size,\n"
       "stream and age, the chunks by size, and what stands in the way of a large\n"
       "request. The signal is SIGUSR2, unless VPOOL_DUMP_SIGNAL names another or the\n"
-      "program has a handler of its own; vpool top sends it by the key d.\n" },
+      "program has a handler of its own. Where it is on the list, the key d of vpool\n"
+      "top asks for a dump, too, without a signal. docs/dumps.md has more.\n" },
     { "ipc", "Memory shared with other processes",
       "cudaIpcGetMemHandle and its kin work between two processes of one user under\n"
       "libvpool.so; torch.multiprocessing with PyTorch's own cache (VPOOL_ADOPT=0) is\n"

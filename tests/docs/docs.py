@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""Is what the pages say true? Runs their commands, follows their links, and looks up the names in them. Reports in TAP.
+
+usage: docs.py SOURCE BUILD
+
+A command is a line of a block that is marked as sh. It runs without a GPU, on the simulated driver, in a temporary folder
+that looks like a clone with a build in it; the blocks of a page run one after another in the same folder, as a reader would
+run them. train.py stands for the reader's program: it is one of the examples in C. What cannot run is in NOT_RUN, and its
+names are looked up like all others.
+"""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+TESTS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "common")]
+import tap
+
+SOURCE, BUILD = (Path(argument).resolve() for argument in sys.argv[1:3])
+VPOOL = BUILD / "vpool"
+PAGES = [SOURCE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md",
+                                    "tests/traces/README.md")] + sorted((SOURCE / "docs").glob("*.md"))
+
+# What is not run, and why. Each must be there.
+NOT_RUN = [
+    (r"(\./)?scripts/test\b", "runs this test"),
+    (r"(meson|ninja) ", "scripts/test does it, for every part"),
+    (r"(\./)?scripts/soak\b", "scripts/test runs it"),
+    (r"(\./)?scripts/gpu-check\b", "needs a GPU"),
+    (r"(\./)?scripts/bench\b", "takes minutes; scripts/bench is its own check"),
+    (r"(\./)?scripts/fuzz\b", "needs clang and a build of its own; what it found runs in the suite fuzz"),
+    (r"(\./)?scripts/mutate$", "takes an hour; scripts/test runs its --check"),
+    (r"(\w+=\S+ )*python3 examples/", "needs a GPU and PyTorch; scripts/gpu-check and scripts/bench run it"),
+]
+
+LANGUAGES = {"sh", "text", "json", "c"}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+LIMIT_S = 100
+README_MOST, CONTRIBUTING_MOST, CONTRIBUTING_LINES, GLOSSARY_MOST = 10000, 6000, 110, 25
+COUNT_SLACK = 500      # the figure need not change with every commit
+
+# A dump of an allocation that fails takes one that does.
+TRAIN = """import os, subprocess
+program = ["build/examples/train_runtime", "--steps", "3"]
+if os.environ.get("VPOOL_DUMP") == "oom":
+    subprocess.run(program, env=os.environ | {"VPOOL_SIM": "capacity=32M"})
+else:
+    os.execv(program[0], program)
+"""
+
+
+def name_of(page):
+    return str(page.relative_to(SOURCE))
+
+
+def prose(page):
+    """The page without its blocks."""
+    return FENCE.sub("", page.read_text())
+
+
+def blocks(page):
+    return [text for language, text in FENCE.findall(page.read_text()) if language == "sh"]
+
+
+def lines_of(block):
+    """The commands of a block, each on one line and without its comment."""
+    lines = (re.sub(r"\s+# .*|^# .*", "", line).strip() for line in block.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line]
+
+
+def not_run(line):
+    return next((pattern for pattern, _ in NOT_RUN if re.match(pattern, line)), None)
+
+
+def output_of(*argv):
+    done = subprocess.run([str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, cwd=SOURCE)
+    return done.stdout
+
+
+def fail_on(faults):
+    assert not faults, "\n" + "\n".join(faults)
+
+
+# ---- the commands ----
+
+def environment(folder):
+    """As a reader's, but that CUDA is the simulated one."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("VPOOL_", "LD_", "XLA_", "TF_", "PYTORCH_", "CUDA_"))}
+    return env | {"PATH": f"{folder}/bin:{BUILD}:{env['PATH']}", "LD_LIBRARY_PATH": str(BUILD / "sim"), "HOME": str(folder)}
+
+
+def lay_out(folder):
+    for entry in SOURCE.iterdir():
+        if not entry.name.startswith((".", "build")):
+            (folder / entry.name).symlink_to(entry)
+    (folder / "build").symlink_to(BUILD)
+    (folder / "bin").mkdir()
+    (folder / "bin/python").symlink_to(shutil.which("python3"))
+    (folder / "train.py").write_text(TRAIN)
+    # The build is there already. What runs this test would not like another to build beside it.
+    (folder / "bin/ninja").write_text("#!/bin/sh\n")
+    (folder / "bin/ninja").chmod(0o755)
+
+
+def run_page(page):
+    faults, folder = [], Path(tempfile.mkdtemp(prefix="vpool-docs-"))
+    try:
+        lay_out(folder)
+        for block in blocks(page):
+            lines = [line for line in lines_of(block) if not not_run(line)]
+            done = subprocess.run(["timeout", str(LIMIT_S), "bash", "-euo", "pipefail", "-c", "\n".join(lines)], cwd=folder,
+                                  env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, errors="replace")
+            if done.returncode:
+                faults.append(f"{name_of(page)}: status {done.returncode} of\n{block}{done.stdout[-1000:]}")
+    finally:
+        shutil.rmtree(folder)
+    return faults
+
+
+def commands_run():
+    fail_on([fault for page in PAGES for fault in run_page(page)])
+
+
+def each_exception_is_needed():
+    used = {not_run(line) for page in PAGES for block in blocks(page) for line in lines_of(block)}
+    fail_on([f"nothing is like {pattern}" for pattern, _ in NOT_RUN if pattern not in used])
+
+
+def shown_output_is_what_is_printed():
+    found, faults = 0, []
+    for page in PAGES:
+        for command, shown in re.findall(r"^<!-- output: (.*?) -->\n(.*?)\n<!-- end of output -->$", page.read_text(),
+                                         re.M | re.S):
+            found += 1
+            words = shlex.split(command)
+            if output_of(VPOOL, *words[1:]).strip() != shown.strip():
+                faults.append(f"{name_of(page)}: `{command}` prints something else")
+    assert found
+    fail_on(faults)
+
+
+def the_picture_is_what_is_drawn():
+    with tempfile.NamedTemporaryFile(suffix=".svg") as file:
+        said = output_of(SOURCE / "scripts/draw-memory", "--vpool", VPOOL, "--out", file.name)
+        assert Path(file.name).read_text() == (SOURCE / "docs/memory.svg").read_text(), f"run scripts/draw-memory: {said}"
+
+
+# ---- names ----
+
+def told(page):
+    """All that stands in code: the commands, and what is between backquotes."""
+    return [line for block in blocks(page) for line in lines_of(block)] + re.findall(r"`([^`\n]+)`", prose(page))
+
+
+def variables_exist():
+    known = set(re.findall(r"VPOOL_\w+", output_of(VPOOL, "options")))
+    fail_on([f"{name_of(page)}: {name} is no option" for page in PAGES
+             for name in sorted(set(re.findall(r"VPOOL_[A-Z_]*[A-Z]", page.read_text())) - known)])
+
+
+HELP = {}
+
+
+def help_of(program, command):
+    """What a script, or a command of vpool, says of itself."""
+    if (program, command) not in HELP:
+        if program == "vpool":
+            HELP[program, command] = output_of(VPOOL, command, "--help") if command else output_of(VPOOL, "help")
+        else:
+            text = (SOURCE / program).read_text()
+            python = text.startswith("#!/usr/bin/env python3")
+            HELP[program, command] = text + (output_of(SOURCE / program, "--help") if python else "")
+    return HELP[program, command]
+
+
+def unknown_words(words):
+    """What is no command, topic or option of the program that these words call."""
+    at = next((i for i, word in enumerate(words) if re.fullmatch(r"(\./)?scripts/[\w.-]+|(build/)?vpool", word)), None)
+    if at is None:
+        return []
+    program, words = re.sub(r"^\./|^build/", "", words[at]), words[at + 1:]
+    if program != "vpool" and not (SOURCE / program).is_file():
+        return [program]
+    words = words[:words.index("--")] if "--" in words else words
+    words = [word for word in words if not word.isupper()]      # COMMAND and the like stand for something
+    command = words[0] if program == "vpool" and words and not words[0].startswith("-") else None
+    names = re.findall(r"^  ([\w-]+)  ", help_of("vpool", None), re.M)
+    if command and (command not in names or (command == "help" and len(words) > 1 and words[1] not in names)):
+        return [" ".join(words[:2])]
+    options = {re.sub(r"[=\[].*", "", word) for word in words if word.startswith("--") and len(word) > 2}
+    return sorted(option for option in options if not re.search(rf"{re.escape(option)}(?![\w-])", help_of(program, command)))
+
+
+def all_options():
+    """Every option that a script, a command or an example has."""
+    commands = re.findall(r"^  ([\w-]+)  ", help_of("vpool", None).split("TOPIC")[0], re.M)
+    texts = [output_of(VPOOL, command, "--help") for command in commands]
+    texts += [path.read_text(errors="replace") for folder in ("scripts", "examples") for path in (SOURCE / folder).rglob("*")
+              if path.is_file() and "__pycache__" not in path.parts]
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(texts)))
+
+
+def options_and_scripts_exist():
+    faults, known = [], all_options()
+    for page in PAGES:
+        faults += [f"{name_of(page)}: there is no {option}" for option in re.findall(r"`(--[a-z][\w-]*)[^`]*`", prose(page))
+                   if option not in known]
+        for text in told(page):
+            try:
+                words = shlex.split(text.replace("…", ""))
+            except ValueError:
+                continue
+            faults += [f"{name_of(page)}: `{text}`: there is no {word}" for word in unknown_words(words)]
+    fail_on(faults)
+
+
+def files_exist():
+    """Each path into the source that stands between backquotes. A bare name counts from the page's own folder, too."""
+    entries = [entry.name for entry in SOURCE.iterdir() if entry.is_dir() and not entry.name.startswith("build")]
+    folders = "|".join(map(re.escape, entries))
+    faults = []
+    for page in PAGES:
+        for text in re.findall(r"`([^`\s]+)`", prose(page)):
+            if re.fullmatch(rf"(\./)?({folders})/[\w./*-]*", text) and not any(SOURCE.glob(text.removeprefix("./").rstrip("/"))):
+                faults.append(f"{name_of(page)}: there is no {text}")
+    fail_on(faults)
+
+
+# ---- links ----
+
+def slugs(page):
+    """The anchors that a page's headings have where it is shown."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links_lead_somewhere():
+    faults = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+            path, _, anchor = target.partition("#")
+            if re.match(r"\w+:", target):
+                continue
+            there = (page.parent / path).resolve() if path else page
+            if not there.exists():
+                faults.append(f"{name_of(page)}: {target} leads nowhere")
+            elif anchor and anchor not in slugs(there):
+                faults.append(f"{name_of(page)}: {target}: there is no such heading")
+    fail_on(faults)
+
+
+def every_page_is_listed():
+    index = (SOURCE / "docs/README.md").read_text()
+    fail_on([f"docs/README.md does not list {page.name}" for page in (SOURCE / "docs").glob("*.md")
+             if page.name != "README.md" and f"({page.name})" not in index])
+
+
+# ---- form ----
+
+def commands_are_marked():
+    """A block says what it is, so that no command escapes: none is made by indentation."""
+    faults = []
+    for page in PAGES:
+        faults += [f"{name_of(page)}: a block of '{language}', not of {', '.join(sorted(LANGUAGES))}"
+                   for language, _ in FENCE.findall(page.read_text()) if language not in LANGUAGES]
+        faults += [f"{name_of(page)}: an indented block: {line}" for line in re.findall(r"\n\n    (.*)", prose(page))]
+    fail_on(faults)
+
+
+def pages_are_short():
+    readme, contributing = SOURCE / "README.md", (SOURCE / "CONTRIBUTING.md").read_text()
+    terms = re.findall(r"^\| (?!\|)[^|-][^|]*\|", (SOURCE / "docs/glossary.md").read_text(), re.M)
+    faults = []
+    for what, size, most in (("README.md, bytes", readme.stat().st_size, README_MOST),
+                             ("CONTRIBUTING.md, characters", len(contributing), CONTRIBUTING_MOST),
+                             ("CONTRIBUTING.md, lines", contributing.count("\n"), CONTRIBUTING_LINES),
+                             ("docs/glossary.md, terms", len(terms), GLOSSARY_MOST)):
+        if not 0 < size <= most:
+            faults.append(f"{what}: {size}, at most {most}")
+    fail_on(faults)
+
+
+def the_count_of_lines_is_as_shown():
+    """CONTRIBUTING.md shows what runs inside every program, rounded up."""
+    shown = int(re.search(r"at most ([\d,]+) lines", (SOURCE / "CONTRIBUTING.md").read_text())[1].replace(",", ""))
+    counted = int(re.search(r"([\d,]+)  lines in", output_of(SOURCE / "scripts/count-preloaded", BUILD))[1].replace(",", ""))
+    assert shown - COUNT_SLACK <= counted <= shown, f"{counted} lines are preloaded; CONTRIBUTING.md says at most {shown}"
+
+
+tap.run([commands_run, each_exception_is_needed, shown_output_is_what_is_printed, the_picture_is_what_is_drawn, variables_exist,
+         options_and_scripts_exist, files_exist, links_lead_somewhere, every_page_is_listed, commands_are_marked, pages_are_short,
+         the_count_of_lines_is_as_shown])
