@@ -23,7 +23,7 @@
 #include "base/list.h"
 #include "base/slab.h"
 #include "base/table.h"
-#include "base/tree.h"
+#include "tree.h"
 #include "driver/driver.h"
 #include "pool/line.h"
 

@@ -17,7 +17,7 @@
  * streams used a block, here a block freed on another stream waits for it. Not modelled: rounding to powers
  * of two and the collection of old blocks, both off unless asked for.
  */
-#include "policy/bfc.h"
+#include "compare/bfc.h"
 
 #include <errno.h>
 
