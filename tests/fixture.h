@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "policy/policy.h"
+#include "compare/compare.h"
 #include "sim.h"
 
 #define KiB ((size_t)1 << 10)

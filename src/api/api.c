@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct vp_state vp_state = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -85,6 +86,21 @@ static void retire(void *user, struct vp_line *line) {
         vp_pool_drop_line(pool, line);
 }
 
+const struct vp_policy *vp_policy_chosen(void) {
+    const struct vp_policy *policy = vp_policies[vp_options()->policy];
+    if (vp_options()->policy == VP_POLICY_NATIVE)
+        return NULL;
+    return policy ? policy : &vp_policy_vpool;
+}
+
+static void announce(void) {
+    int choice = vp_options()->policy;
+    const char *name = secure_getenv("VPOOL_POLICY");
+    vp_options_announce();
+    if (choice != VP_POLICY_NATIVE && !vp_policies[choice])
+        vp_log(VP_LOG_WARN, "VPOOL_POLICY=%.16s is in libvpool-compare.so, not in this library; vpool's own policy serves", name ? name : "");
+}
+
 int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     int phase = atomic_load_explicit(&vp_state.phase, memory_order_acquire);
     if (phase != VP_CLOSED)
@@ -94,7 +110,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     int err = 0;
     if (atomic_load(&vp_state.phase) == VP_CLOSED) {
         vp_process_mark();
-        vp_options_announce();
+        announce();
         vp_dump_plan();
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
         if (!err) {
@@ -152,22 +168,11 @@ static void pause_unlocked(uint64_t waited_ns) {
     step_in();
 }
 
-static const struct vp_policy *chosen_policy(void) {
-    switch (vp_options()->policy) {
-    case VP_POLICY_VPMM: return &vp_policy_vpmm;
-    case VP_POLICY_BFC: return &vp_policy_bfc;
-    case VP_POLICY_ES: return &vp_policy_es;
-    case VP_POLICY_GMLAKE: return &vp_policy_gmlake;
-    case VP_POLICY_NATIVE: return NULL;
-    default: return &vp_policy_vpool;
-    }
-}
-
 struct vp_pool *vp_state_open_pool(CUdevice dev) {
     if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
         return NULL;
     const struct vp_options *o = vp_options();
-    const struct vp_policy *policy = chosen_policy();
+    const struct vp_policy *policy = vp_policy_chosen();
     vp_cancel_hold();
     const struct vp_pool_config config = {
         .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check,

@@ -144,7 +144,9 @@ void vp_page_publish(void);
 void vp_page_leave_to_parent(void);
 void vp_page_remove(void);
 
-/* stats.c. The policy in force, by its name in VPOOL_POLICY. */
+/* The policy in force; NULL: all is left to CUDA. */
+const struct vp_policy *vp_policy_chosen(void);
+/* stats.c. Its name in VPOOL_POLICY. */
 const char *vp_policy_name(void);
 /* The pattern with each %p replaced by the process id; false if it does not fit. */
 bool vp_file_name(char *out, size_t room, const char *pattern);

@@ -77,7 +77,8 @@ enum vp_policy_choice {
     VP_POLICY_BFC,
     VP_POLICY_ES,
     VP_POLICY_GMLAKE,
-    VP_POLICY_NATIVE
+    VP_POLICY_NATIVE,
+    VP_POLICY_CHOICES
 };
 enum vp_ipc_choice { VP_IPC_AUTO, VP_IPC_ALONE, VP_IPC_SHARE, VP_IPC_NATIVE };
 enum vp_dump_signal_choice { VP_DUMP_SIGUSR2, VP_DUMP_SIGUSR1, VP_DUMP_SIGHUP, VP_DUMP_SIGQUIT };

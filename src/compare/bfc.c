@@ -89,5 +89,5 @@ int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 }
 
 const struct vp_policy vp_policy_bfc = {
-    .name = "bfc", .never_event = true, .owned = true, .layout = layout, .alloc = vp_bfc_alloc,
+    .name = "bfc", .never_event = true, .owned = true, .never_stitches = true, .layout = layout, .alloc = vp_bfc_alloc,
 };

@@ -45,7 +45,8 @@ static bool stands_alone(const struct setting *s) {
 
 static void help(void) {
     puts("usage: vpool run [OPTION…] [--] PROGRAM [ARGUMENT…]\n\n"
-         "Runs a program under libvpool.so, and prints at its end what the library did.\n"
+         "Runs a program under libvpool.so (or libvpool-compare.so, for the published\n"
+         "policies), and prints at its end what the library did.\n"
          "Everything else is as without: the process id, the exit status and the signals\n"
          "are the program's own.\n\n"
          "  --sim[=SIZE]   on the simulated driver, whose device has SIZE bytes (K, M, G or\n"
@@ -125,8 +126,8 @@ int vp_tool_run(int argc, char **argv) {
     if (optind == argc)
         return vp_tool_usage("run", "no program given");
     if (!vp_launch_library(library)) {
-        fprintf(stderr, "vpool run: libvpool.so is neither beside this command nor in %s/%s\n", VP_PREFIX,
-                VP_LIBDIR);
+        fprintf(stderr, "vpool run: %s is neither beside this command nor in %s/%s\n", vp_launch_library_name(),
+                VP_PREFIX, VP_LIBDIR);
         return 1;
     }
     if (!vp_launch_preload(library)) {

@@ -25,6 +25,8 @@ import tap
 
 SUBJECT = sys.argv[1]
 VPOOL, GUEST, LIBRARY = map(os.path.realpath, sys.argv[2:5])
+COMPARE = os.path.join(os.path.dirname(LIBRARY), "libvpool-compare.so")
+PUBLISHED = "vpmm", "bfc", "es", "gmlake"
 SIM = os.path.join(os.environ["TEST_BUILD"], "sim")
 MIB = 1 << 20
 COMMANDS = ["doctor", "export", "help", "options", "replay", "report", "run", "top", "version"]
@@ -139,6 +141,56 @@ def run_keeps_what_is_preloaded():
     assert out == f"{before}:{LIBRARY}\n", out
 
 
+def preload_of(*args, **more):
+    """What LD_PRELOAD is to a program under `vpool run`, without a sanitizer's runtime."""
+    out = vpool("run", "--quiet", *args, "sh", "-c", "echo $LD_PRELOAD", **more)[1]
+    return [path for path in out.strip().split(":") if path not in RUNTIMES]
+
+
+def run_takes_the_library_that_has_the_policy():
+    for policy in PUBLISHED:
+        assert preload_of(f"--policy={policy}") == preload_of(VPOOL_POLICY=policy.upper()) == [COMPARE], policy
+        status, _, err = vpool("run", "--sim", "--policy", policy, GUEST, "open", "alloc=3")
+        assert status == 0 and f"policy {policy}\n" in err and "libvpool" not in err, err
+    for policy in "vpool", "native", "nothing":
+        assert preload_of(VPOOL_POLICY=policy) == [LIBRARY], policy
+    assert preload_of("--policy=vpool", VPOOL_POLICY="bfc") == [LIBRARY]
+    # What is there already stays where it has the policy, and makes way where not.
+    other = os.path.join(SIM, "libcudart.so.13")
+    before = RUNTIMES + [LIBRARY, other]
+    assert preload_of(LD_PRELOAD=":".join(before)) == [LIBRARY, other]
+    assert preload_of("--policy=bfc", LD_PRELOAD=":".join(before)) == [COMPARE, other]
+    assert preload_of("--policy=vpool", LD_PRELOAD=":".join(RUNTIMES + [COMPARE])) == [COMPARE]
+
+
+def preloaded(libraries, **more):
+    """The guest under these, without the command: the policies that its summaries name, and what else it says."""
+    env = {**ENV, **more, "LD_PRELOAD": ":".join(RUNTIMES + libraries), "LD_LIBRARY_PATH": SIM, "VPOOL_STATS": "1"}
+    done = subprocess.run([GUEST, "open", "alloc=3", "async=4"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    said = [line for line in done.stderr.splitlines() if re.match(r"vpool: (?!0\.|device|  )", line)]
+    assert done.stderr.count("2 allocations, ") == 1, done
+    return re.findall(r", policy (\w+)$", done.stderr, re.M), said
+
+
+def the_library_names_the_one_with_the_policy():
+    for policy in PUBLISHED:
+        assert preloaded([COMPARE], VPOOL_POLICY=policy) == ([policy], [])
+        names, said = preloaded([LIBRARY], VPOOL_POLICY=policy)
+        assert names == ["vpool"] and len(said) == 1 and f"VPOOL_POLICY={policy} is in libvpool-compare.so" in said[0], said
+    for library in LIBRARY, COMPARE:
+        assert preloaded([library]) == (["vpool"], []), library
+    assert not preloaded([LIBRARY], VPOOL_POLICY="bfc", VPOOL_LOG="quiet")[1]
+
+
+def the_first_of_two_libraries_serves():
+    assert preloaded([COMPARE, LIBRARY], VPOOL_POLICY="bfc") == (["bfc"], [])
+    names, said = preloaded([LIBRARY, COMPARE], VPOOL_POLICY="bfc")
+    assert names == ["vpool"] and len(said) == 1, (names, said)
+    for both in [LIBRARY, COMPARE], [COMPARE, LIBRARY]:
+        assert preloaded(both) == (["vpool"], []), both
+
+
 def run_sizes_the_device():
     assert vpool("run", "--sim=16M", "--quiet", GUEST, "open", "alloc=32")[0] == 99
     assert vpool("run", "--sim=64M", "--quiet", GUEST, "open", "alloc=32")[0] == 0
@@ -157,6 +209,12 @@ def run_finds_what_was_installed():
         shutil.copy(os.path.join(SIM, "libcuda.so.1"), libs + "/vpool")
         done = subprocess.run([command, "run", "--sim", GUEST, "open", "alloc=3"], env=ENV, capture_output=True, text=True)
         assert done.returncode == 0 and "peak live 3.0 MiB" in done.stderr, done
+        published = [command, "run", "--sim", "--policy=bfc", GUEST, "open", "alloc=3"]
+        done = subprocess.run(published, env=ENV, capture_output=True, text=True)
+        assert done.returncode == 1 and "libvpool-compare.so is neither" in done.stderr, done
+        shutil.copy(COMPARE, libs)
+        done = subprocess.run(published, env=ENV, capture_output=True, text=True)
+        assert done.returncode == 0 and "policy bfc" in done.stderr, done
 
 
 def run_refuses_wrong_arguments():
@@ -482,6 +540,18 @@ def doctor_reads_the_environment():
     assert status == 1 and has(said["!!"], "PYTORCH_CUDA_ALLOC_CONF is set and kept"), said
 
 
+def doctor_knows_both_libraries():
+    def of(library, **more):
+        return lines_of("--sim", LD_PRELOAD=":".join(RUNTIMES + [library]), **more)
+    for library, policy in (LIBRARY, "vpool"), (COMPARE, "vpool"), (COMPARE, "es"):
+        status, said = of(library, VPOOL_POLICY=policy)
+        assert status == 0 and has(said["ok"], f"LD_PRELOAD names {os.path.basename(library)}: "), (library, policy, said)
+    status, said = of(LIBRARY, VPOOL_POLICY="es")
+    assert status == 1 and has(said["!!"], "LD_PRELOAD names libvpool.so, and .* libvpool-compare.so alone"), said
+    status, said = lines_of("--sim", GUEST, "open", "alloc=3", VPOOL_POLICY="es")
+    assert status == 0 and has(said["ok"], f"library {re.escape(COMPARE)}") and has(said["ok"], "was served 1 allocation"), said
+
+
 def doctor_tells_what_a_program_did():
     status, said = lines_of("--sim", "--", GUEST, "open", "alloc=3", "async=4", "capture")
     assert status == 0, said
@@ -591,11 +661,13 @@ def wrong_arguments_get_one_line():
 
 TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
+            run_takes_the_library_that_has_the_policy, the_library_names_the_one_with_the_policy, the_first_of_two_libraries_serves,
             run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
     "doctor": [doctor_finds_all_well, doctor_misses_the_driver, doctor_knows_what_a_device_lacks, doctor_reads_the_environment,
+               doctor_knows_both_libraries,
                doctor_tells_what_a_program_did, doctor_tells_what_was_not_served, doctor_sees_obstacles, doctor_cleans_up,
                doctor_refuses_wrong_arguments],
     "help": [every_command_has_help, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
