@@ -54,7 +54,7 @@ struct vp_state {
     struct vp_slab mempool_slab, pool_slab, peer_slab;
     bool takes_dumps;           /* a thread waits for somebody to ask for one */
     struct vp_others others[VP_DEVICES];
-    struct vp_map other_handles;    /* struct vp_other by handle: others.c */
+    struct vp_table other_handles;  /* struct vp_other by handle: others.c */
     struct vp_slab other_slab;
     struct vp_shared_page *_Atomic page;    /* what this process publishes (page.h); NULL: nothing. Set under the lock; at exit it is looked at without */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
