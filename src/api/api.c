@@ -223,7 +223,7 @@ struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) {
 }
 
 /* Returns true if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
-static bool wait_event(struct vp_event *ev) {
+static __attribute__((cold)) bool wait_event(struct vp_event *ev) {
     uint64_t begin = vp_clock_ns();
     struct vp_context *ctx = ev->context;
     CUevent handle = ev->handle;
@@ -260,7 +260,7 @@ CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
 }
 
 /* Could the request be met at all, if everything pending came free? */
-static bool hopeless(const struct vp_pool *pool, size_t size) {
+static __attribute__((cold)) bool hopeless(const struct vp_pool *pool, size_t size) {
     size_t free_bytes = 0, total = 0;
     if (vp_list_empty(&vp_state.lines.pending))
         return true;
@@ -275,7 +275,7 @@ static bool hopeless(const struct vp_pool *pool, size_t size) {
  * Waits without the lock for work that was queued before `serial`; true if something completed since, so that another try may succeed. False: nothing of it is
  * left, or it takes too long. What was freed while captures run has no event yet, and is waited for as well.
  */
-static bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
+static __attribute__((cold)) bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
     struct vp_lines *lines = &vp_state.lines;
     while (vp_clock_ns() - begin < PENDING_WAIT_NS) {
         bool quarantine = vp_lines_open(lines) && vp_clock_ns() - begin < QUARANTINE_WAIT_NS;

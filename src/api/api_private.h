@@ -85,7 +85,7 @@ void vp_contexts_drop_lost(void);
 void vp_lines_tidy(void);
 
 /* Opens the pool of a device; NULL: the device's memory is not served. */
-struct vp_pool *vp_state_open_pool(CUdevice dev);
+struct vp_pool *vp_state_open_pool(CUdevice dev) __attribute__((cold));
 /* The pool of a device, opened at first use. */
 static inline struct vp_pool *vp_state_pool(CUdevice dev) {
     struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;
