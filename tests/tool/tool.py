@@ -612,6 +612,13 @@ def every_command_has_help():
     assert all(re.search(rf"^  {command} ", vpool("help")[1], re.M) for command in COMMANDS)
 
 
+def options_are_listed():
+    status, out, _ = vpool("options")
+    assert status == 0 and "  VPOOL_HANDLE (64K..1G; default 256M)\n" in out and "  VPOOL_STATS (1, FILE)\n" in out, out
+    assert "| `VPOOL_WAIT` | auto, early, late, never | auto |" in vpool("options", "--markdown")[1]
+    assert out in vpool("help", "options")[1]
+
+
 def topics_are_told():
     topics = re.findall(r"^  ([a-z-]+) ", vpool("help")[1].split("explains:")[1], re.M)
     assert {"options", "waits", "frameworks", "policies", "dumps", "why-not"} <= set(topics), topics
@@ -670,7 +677,7 @@ TESTS = {
                doctor_knows_both_libraries,
                doctor_tells_what_a_program_did, doctor_tells_what_was_not_served, doctor_sees_obstacles, doctor_cleans_up,
                doctor_refuses_wrong_arguments],
-    "help": [every_command_has_help, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
+    "help": [every_command_has_help, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
 }
 
 tap.run(TESTS[SUBJECT])
