@@ -43,10 +43,3 @@ CUresult vp_driver_result(int err) {
             return pairs[i].res;
     return CUDA_ERROR_UNKNOWN;
 }
-
-int vp_driver_errno(CUresult res) {
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].res == res)
-            return pairs[i].err;
-    return -EIO;
-}
