@@ -184,16 +184,19 @@ VP_EARLY void vp_early_find(void)
     __atomic_store_n(&vp_real_dlsym, symbol ? (vp_dlsym_fn *)symbol : no_symbol, __ATOMIC_RELEASE);
 }
 
-#define NAME(symbol, ...) #symbol,
-static const char *const in_handles[] = { VP_DOORS_DRIVER(NAME) VP_DOORS_NCCL(NAME) VP_DOORS_LIBC(NAME) };
-static const char *const runtime[] = { VP_DOORS_RUNTIME(NAME) };
+/* Names as one text: an array of pointers is four times as large, with what the dynamic linker has to know of each. */
+#define NAME(symbol, ...) #symbol "\0"
+const char vp_early_names[] = VP_DOORS_DRIVER(NAME) VP_DOORS_NCCL(NAME) VP_DOORS_LIBC(NAME);
+static const char runtime[] = VP_DOORS_RUNTIME(NAME);
 #undef NAME
 
-VP_EARLY static bool is_among(const char *name, const char *const *names, size_t count)
+VP_EARLY static bool is_among(const char *name, const char *names)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (vp_early_equal(name, names[i]))
+    while (*names) {
+        if (vp_early_equal(name, names))
             return true;
+        while (*names++)
+            continue;
     }
     return false;
 }
@@ -209,8 +212,7 @@ VP_EARLY static bool is_door(const void *handle, const char *name)
         return false;
     if (handle == RTLD_DEFAULT && begins_with(name, "dl"))
         return false;
-    return is_among(name, in_handles, sizeof(in_handles) / sizeof(in_handles[0])) ||
-           (handle == RTLD_DEFAULT && is_among(name, runtime, sizeof(runtime) / sizeof(runtime[0])));
+    return is_among(name, vp_early_names) || (handle == RTLD_DEFAULT && is_among(name, runtime));
 }
 
 /*

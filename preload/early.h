@@ -32,6 +32,8 @@ extern vp_dlvsym_fn *vp_real_dlvsym;
 void vp_early_find(void);
 
 bool vp_early_equal(const char *a, const char *b);
+/* The names of all doors but the runtime's, each with its end: first the driver's, in the order of enum vp_door; an empty one at the end. */
+extern const char vp_early_names[];
 
 /* There is no such symbol: the program gets NULL. The assembly knows the number. */
 #define VP_EARLY_NOTHING ((void *)1)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include "callers.h"
 #include "doors.h"
 #include "doors_nccl.h"
@@ -29,12 +30,9 @@ void *vp_real[VP_REAL_COUNT] = {
 #undef NOT_FOUND
 };
 
-static const char *const names[VP_REAL_COUNT] = {
-#define NAME(symbol, ...) [VP_DOOR_##symbol] = #symbol,
-    VP_DOORS_DRIVER(NAME)
-    VP_DOORS_ASK(NAME)
+#define NAME(symbol, ...) #symbol "\0"
+static const char asked_names[] = VP_DOORS_ASK(NAME);
 #undef NAME
-};
 
 static void *const doors[VP_DOOR_COUNT] = {
 #define DOOR(symbol, ...) [VP_DOOR_##symbol] = symbol,
@@ -65,9 +63,14 @@ bool vp_resolve(void)
         vp_early_find();
     handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
     if (handle) {
-        for (size_t i = 0; i < VP_REAL_COUNT; i++) {
-            void *real = vp_real_dlsym(handle, names[i]);
+        const char *name = vp_early_names;
 
+        for (size_t i = 0; i < VP_REAL_COUNT; i++, name += strlen(name) + 1) {
+            void *real;
+
+            if (i == VP_DOOR_COUNT)
+                name = asked_names;
+            real = vp_real_dlsym(handle, name);
             if (real)
                 __atomic_store_n(&vp_real[i], real, __ATOMIC_RELAXED);
         }

@@ -74,7 +74,8 @@ configure()
     fi
 }
 
+# compile FOLDER [TARGET...]: all but the tests, unless told.
 compile()
 {
-    ninja -C "$1"
+    ninja -C "$@"
 }

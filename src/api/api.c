@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct vp_state vp_state = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -85,6 +86,21 @@ static void retire(void *user, struct vp_line *line) {
         vp_pool_drop_line(pool, line);
 }
 
+const struct vp_policy *vp_policy_chosen(void) {
+    const struct vp_policy *policy = vp_policies[vp_options()->policy];
+    if (vp_options()->policy == VP_POLICY_NATIVE)
+        return NULL;
+    return policy ? policy : &vp_policy_vpool;
+}
+
+static void announce(void) {
+    int choice = vp_options()->policy;
+    const char *name = secure_getenv("VPOOL_POLICY");
+    vp_options_announce();
+    if (choice != VP_POLICY_NATIVE && !vp_policies[choice])
+        vp_log(VP_LOG_WARN, "VPOOL_POLICY=%.16s is in libvpool-compare.so, not in this library; vpool's own policy serves", name ? name : "");
+}
+
 int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     int phase = atomic_load_explicit(&vp_state.phase, memory_order_acquire);
     if (phase != VP_CLOSED)
@@ -94,7 +110,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     int err = 0;
     if (atomic_load(&vp_state.phase) == VP_CLOSED) {
         vp_process_mark();
-        vp_options_announce();
+        announce();
         vp_dump_plan();
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
         if (!err) {
@@ -162,22 +178,11 @@ static void pause_unlocked(uint64_t waited_ns) {
     step_in();
 }
 
-static const struct vp_policy *chosen_policy(void) {
-    switch (vp_options()->policy) {
-    case VP_POLICY_VPMM: return &vp_policy_vpmm;
-    case VP_POLICY_BFC: return &vp_policy_bfc;
-    case VP_POLICY_ES: return &vp_policy_es;
-    case VP_POLICY_GMLAKE: return &vp_policy_gmlake;
-    case VP_POLICY_NATIVE: return NULL;
-    default: return &vp_policy_vpool;
-    }
-}
-
 struct vp_pool *vp_state_open_pool(CUdevice dev) {
     if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
         return NULL;
     const struct vp_options *o = vp_options();
-    const struct vp_policy *policy = chosen_policy();
+    const struct vp_policy *policy = vp_policy_chosen();
     vp_cancel_hold();
     const struct vp_pool_config config = {
         .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check,
@@ -228,7 +233,7 @@ struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) {
 }
 
 /* Returns true if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
-static bool wait_event(struct vp_event *ev) {
+static __attribute__((cold)) bool wait_event(struct vp_event *ev) {
     uint64_t begin = vp_clock_ns();
     struct vp_context *ctx = ev->context;
     CUevent handle = ev->handle;
@@ -265,7 +270,7 @@ CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
 }
 
 /* Could the request be met at all, if everything pending came free? */
-static bool hopeless(const struct vp_pool *pool, size_t size) {
+static __attribute__((cold)) bool hopeless(const struct vp_pool *pool, size_t size) {
     size_t free_bytes = 0, total = 0;
     if (vp_list_empty(&vp_state.lines.pending))
         return true;
@@ -280,7 +285,7 @@ static bool hopeless(const struct vp_pool *pool, size_t size) {
  * Waits without the lock for work that was queued before `serial`; true if something completed since, so that another try may succeed. False: nothing of it is
  * left, or it takes too long. What was freed while captures run has no event yet, and is waited for as well.
  */
-static bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
+static __attribute__((cold)) bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
     struct vp_lines *lines = &vp_state.lines;
     while (vp_clock_ns() - begin < PENDING_WAIT_NS) {
         bool quarantine = vp_lines_open(lines) && vp_clock_ns() - begin < QUARANTINE_WAIT_NS;

@@ -33,7 +33,7 @@ enum vp_passed {
  * libcuda is known (any number of times, by any thread: the first one counts). Makes no CUDA call. Returns 0; -ENOSYS when the
  * driver lacks what a pool needs, -ENODEV in a forked child whose parent used CUDA: everything is then passed on.
  */
-int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx);
+int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) __attribute__((cold));
 bool vp_api_ready(void);
 
 /* cuMemAlloc, cuMemAllocPitch, cuMemFree. */

@@ -54,7 +54,7 @@ struct vp_state {
     struct vp_slab mempool_slab, pool_slab, peer_slab;
     bool takes_dumps;           /* a thread waits for somebody to ask for one */
     struct vp_others others[VP_DEVICES];
-    struct vp_map other_handles;    /* struct vp_other by handle: others.c */
+    struct vp_table other_handles;  /* struct vp_other by handle: others.c */
     struct vp_slab other_slab;
     struct vp_shared_page *_Atomic page;    /* what this process publishes (page.h); NULL: nothing. Set under the lock; at exit it is looked at without */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
@@ -85,7 +85,7 @@ void vp_contexts_drop_lost(void);
 void vp_lines_tidy(void);
 
 /* Opens the pool of a device; NULL: the device's memory is not served. */
-struct vp_pool *vp_state_open_pool(CUdevice dev);
+struct vp_pool *vp_state_open_pool(CUdevice dev) __attribute__((cold));
 /* The pool of a device, opened at first use. */
 static inline struct vp_pool *vp_state_pool(CUdevice dev) {
     struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;
@@ -144,7 +144,9 @@ void vp_page_publish(void);
 void vp_page_leave_to_parent(void);
 void vp_page_remove(void);
 
-/* stats.c. The policy in force, by its name in VPOOL_POLICY. */
+/* The policy in force; NULL: all is left to CUDA. */
+const struct vp_policy *vp_policy_chosen(void);
+/* stats.c. Its name in VPOOL_POLICY. */
 const char *vp_policy_name(void);
 /* The pattern with each %p replaced by the process id; false if it does not fit. */
 bool vp_file_name(char *out, size_t room, const char *pattern);

@@ -127,7 +127,7 @@ static int take_all(struct vp_dump *dump, const struct vp_dump_request *request)
         if (err)
             return err;
         d->limit = pool->config.limit;
-        d->stitches = pool->policy != &vp_policy_bfc;
+        d->stitches = !pool->policy->never_stitches;
         if (request && request->device == dev)
             ask_device(d);
         dump->count++;

@@ -81,7 +81,7 @@ static void capture_ended(CUstream stream) {
     bool over = vp_state.drv.cuStreamIsCapturing(stream, &status) || status == CU_STREAM_CAPTURE_STATUS_NONE;
     if (!over || vp_state.drv.cuStreamGetId(stream, &id))
         return;
-    struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
+    struct vp_line *line = vp_table_get(&vp_state.lines.by_id, id + 1);
     if (line)
         vp_line_capture(&vp_state.lines, line, false);
     captures_over();
@@ -154,7 +154,7 @@ void vp_api_context_created(CUcontext handle, bool primary) {
 void vp_api_context_destroying(CUcontext handle) {
     if (!handle || !vp_enter())
         return;
-    struct vp_context *ctx = vp_map_get(&vp_state.lines.by_handle, (uintptr_t)handle);
+    struct vp_context *ctx = vp_table_get(&vp_state.lines.by_handle, (uintptr_t)handle);
     if (ctx) {
         vp_context_end(&vp_state.lines, ctx);
         ctx->pins++;

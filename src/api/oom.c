@@ -146,7 +146,7 @@ static void say_hints(struct block *b, const struct vp_dump_device *d, const str
     const struct vp_digest *g = &d->digest;
     const struct vp_options *o = vp_options();
     size_t largest = vp_dump_largest(d);
-    bool smaller = o->policy == VP_POLICY_VPOOL && g->worst[0].size > d->snap.granularity;
+    bool smaller = vp_policy_chosen() == &vp_policy_vpool && g->worst[0].size > d->snap.granularity;
     say(b, "vpool:   largest  %12s is the largest block that could be had now\n", SIZE(largest));
     if (d->total && request->asked > d->total) {
         say(b, "vpool:   more: none: the device has less in all\n");

@@ -2,6 +2,7 @@
 #include "api/api_private.h"
 
 struct vp_other {
+    uint64_t handle;
     CUdevice device;
     unsigned references;        /* that the program holds; mappings keep memory too, and are not counted */
     size_t size;
@@ -12,11 +13,14 @@ void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, siz
         return;
     if (!vp_state.other_slab.size)
         vp_slab_init(&vp_state.other_slab, sizeof(struct vp_other));
-    struct vp_other *other = vp_map_reserve(&vp_state.other_handles) ? NULL : vp_slab_alloc(&vp_state.other_slab);
+    /* One whose end we did not see has left its handle behind. */
+    struct vp_other *other = vp_table_take(&vp_state.other_handles, handle);
+    if (!other && !vp_table_reserve(&vp_state.other_handles))
+        other = vp_slab_alloc(&vp_state.other_slab);
     if (other) {
         struct vp_others *all = &vp_state.others[dev];
-        *other = (struct vp_other){ .device = dev, .references = 1, .size = size };
-        vp_map_set(&vp_state.other_handles, handle, other);
+        *other = (struct vp_other){ .handle = handle, .device = dev, .references = 1, .size = size };
+        vp_table_add(&vp_state.other_handles, other);
         all->handles++;
         all->bytes += size;
         if (all->bytes > all->peak_bytes)
@@ -28,7 +32,7 @@ void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, siz
 void vp_api_other_retained(CUmemGenericAllocationHandle handle) {
     if (!handle || !vp_enter())
         return;
-    struct vp_other *other = vp_map_get(&vp_state.other_handles, handle);
+    struct vp_other *other = vp_table_get(&vp_state.other_handles, handle);
     if (other)
         other->references++;
     vp_leave();
@@ -37,11 +41,11 @@ void vp_api_other_retained(CUmemGenericAllocationHandle handle) {
 void vp_api_other_released(CUmemGenericAllocationHandle handle) {
     if (!handle || !vp_enter())
         return;
-    struct vp_other *other = vp_map_get(&vp_state.other_handles, handle);
+    struct vp_other *other = vp_table_get(&vp_state.other_handles, handle);
     if (other && !--other->references) {
         vp_state.others[other->device].handles--;
         vp_state.others[other->device].bytes -= other->size;
-        vp_map_take(&vp_state.other_handles, handle);
+        vp_table_take(&vp_state.other_handles, handle);
         vp_slab_free(&vp_state.other_slab, other);
     }
     vp_leave();

@@ -33,9 +33,8 @@ static double efficiency(const struct vp_pool_stats *s) {
 }
 
 const char *vp_policy_name(void) {
-    static const char *const names[] = { [VP_POLICY_VPOOL] = "vpool", [VP_POLICY_VPMM] = "vpmm",     [VP_POLICY_BFC] = "bfc",
-                                         [VP_POLICY_ES] = "es",       [VP_POLICY_GMLAKE] = "gmlake", [VP_POLICY_NATIVE] = "native" };
-    return names[vp_options()->policy];
+    const struct vp_policy *policy = vp_policy_chosen();
+    return policy ? policy->name : "native";
 }
 
 static void json_calls(struct vp_json *j, const struct device_stats *s) {

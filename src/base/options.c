@@ -25,7 +25,7 @@ enum option_kind {
 struct option {
     enum option_kind kind;
     size_t offset; /* of the field in struct vp_options */
-    const char *variable, *fallback, *allowed, *sentence;
+    const char *variable, *fallback, *allowed;
 };
 
 #define OFFSET_BOOL(field) offsetof(struct vp_options, field)
@@ -36,7 +36,7 @@ struct option {
 #define OFFSET_STRING(field) offsetof(struct vp_options, field)
 #define OFFSET_FOREIGN(field) 0
 #define ROW(kind, field, variable, fallback, allowed, sentence) \
-    {OPTION_##kind, OFFSET_##kind(field), variable, fallback, allowed, sentence},
+    {OPTION_##kind, OFFSET_##kind(field), variable, fallback, allowed},
 
 static const struct option table[] = {VP_OPTIONS(ROW)};
 
@@ -372,35 +372,6 @@ static void format_value(const struct option *option, const struct vp_options *o
     case OPTION_FOREIGN:
         *text = '\0';
         break;
-    }
-}
-
-void vp_options_print_help(vp_options_line_fn *print, void *context)
-{
-    char line[LINE_SIZE];
-    for (size_t i = 0; i < TABLE_SIZE; i++) {
-        const struct option *option = &table[i];
-        const char *separator = *option->allowed && *option->fallback ? "; " : "";
-        int used = snprintf(line, sizeof(line), "  %s", option->variable);
-        if (*option->allowed || *option->fallback)
-            snprintf(line + used, sizeof(line) - (size_t)used, " (%s%s%s%s)", option->allowed, separator,
-                     *option->fallback ? "default " : "", option->fallback);
-        print(context, line);
-        snprintf(line, sizeof(line), "      %s", option->sentence);
-        print(context, line);
-    }
-}
-
-void vp_options_print_markdown(vp_options_line_fn *print, void *context)
-{
-    char line[LINE_SIZE];
-    print(context, "| Variable | Allowed | Default | Meaning |");
-    print(context, "|---|---|---|---|");
-    for (size_t i = 0; i < TABLE_SIZE; i++) {
-        const struct option *option = &table[i];
-        snprintf(line, sizeof(line), "| `%s` | %s | %s | %s |",
-                 option->variable, option->allowed, option->fallback, option->sentence);
-        print(context, line);
     }
 }
 

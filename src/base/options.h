@@ -77,7 +77,8 @@ enum vp_policy_choice {
     VP_POLICY_BFC,
     VP_POLICY_ES,
     VP_POLICY_GMLAKE,
-    VP_POLICY_NATIVE
+    VP_POLICY_NATIVE,
+    VP_POLICY_CHOICES
 };
 enum vp_ipc_choice { VP_IPC_AUTO, VP_IPC_ALONE, VP_IPC_SHARE, VP_IPC_NATIVE };
 enum vp_dump_signal_choice { VP_DUMP_SIGUSR2, VP_DUMP_SIGUSR1, VP_DUMP_SIGHUP, VP_DUMP_SIGQUIT };
@@ -122,9 +123,7 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
  * no option, with the option that was probably meant. */
 void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context);
 
-/* The table as text, line by line: for --help, as Markdown, or with the values in force. */
-void vp_options_print_help(vp_options_line_fn *print, void *context);
-void vp_options_print_markdown(vp_options_line_fn *print, void *context);
+/* The values in force, line by line. */
 void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);
 
 #endif

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum { FIRST_SLOTS = 1024 };
@@ -35,7 +36,9 @@ static unsigned distance_in(uint64_t slot) {
 }
 
 static uint64_t key_of(const void *object) {
-    return *(const uint64_t *)object;
+    uint64_t key;
+    memcpy(&key, object, sizeof key);
+    return key;
 }
 
 /* A slot at `distance` (plus 1) from the home of what hashes so, without its object. */

@@ -1,7 +1,6 @@
 /*
  * A table of objects by a non-zero 64-bit key that each begins with: open addressing after Robin Hood (Celis, Larson, Munro, 1985), 8 bytes
- * a slot, at most 3/4 full, in anonymous memory of our own. Half the size of a map (map.h), for where that decides what the processor's caches
- * hold; an object must not change its key while it is here. Not thread-safe.
+ * a slot, at most 3/4 full, in anonymous memory of our own. An object must not change its key while it is here. Not thread-safe.
  */
 #ifndef VP_TABLE_H
 #define VP_TABLE_H

@@ -1,26 +1,26 @@
 #include "driver/driver.h"
 
 #include <errno.h>
+#include <string.h>
 
 int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx, const char **missing) {
-    struct vp_driver d = { 0 };
-#define FILL(name, args) *(void **)&d.name = lookup(#name, ctx);
-#define NEED(name, args)                                                                                                     \
-    if (!d.name) {                                                                                                           \
-        lacking = #name;                                                                                                     \
-    }
-    const char *lacking = NULL;
-    VP_DRIVER_REQUIRED(FILL)
-    VP_DRIVER_OPTIONAL(FILL)
-    VP_DRIVER_REQUIRED(NEED)
-#undef FILL
-#undef NEED
-    if (lacking) {
-        if (missing)
-            *missing = lacking;
-        return -ENOSYS;
-    }
-    *drv = d;
+#define NAME(name, args) #name "\0"
+#define ONE(name, args) 1 +
+    static const char names[] = VP_DRIVER_REQUIRED(NAME) VP_DRIVER_OPTIONAL(NAME);
+    enum { REQUIRED = VP_DRIVER_REQUIRED(ONE) 0, ALL = REQUIRED + VP_DRIVER_OPTIONAL(ONE) 0 };
+#undef NAME
+#undef ONE
+    /* The fields are pointers to functions, in the order of the names. */
+    void *found[ALL];
+    _Static_assert(sizeof found == sizeof *drv, "each field of the table has a name");
+    const char *name = names;
+    for (int i = 0; i < ALL; i++, name += strlen(name) + 1)
+        if (!(found[i] = lookup(name, ctx)) && i < REQUIRED) {
+            if (missing)
+                *missing = name;
+            return -ENOSYS;
+        }
+    memcpy(drv, found, sizeof found);
     return 0;
 }
 
@@ -42,11 +42,4 @@ CUresult vp_driver_result(int err) {
         if (pairs[i].err == err)
             return pairs[i].res;
     return CUDA_ERROR_UNKNOWN;
-}
-
-int vp_driver_errno(CUresult res) {
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].res == res)
-            return pairs[i].err;
-    return -EIO;
 }

@@ -70,8 +70,7 @@ struct vp_driver {
  */
 int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx, const char **missing);
 
-/* The nearest CUresult for a negative errno of ours (0 gives CUDA_SUCCESS), and back. */
+/* The nearest CUresult for a negative errno of ours; 0 gives CUDA_SUCCESS. */
 CUresult vp_driver_result(int err);
-int vp_driver_errno(CUresult res);
 
 #endif

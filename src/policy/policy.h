@@ -2,6 +2,7 @@
 #ifndef VP_POLICY_H
 #define VP_POLICY_H
 
+#include "base/options.h"
 #include "pool/pool_private.h"
 
 struct vp_policy {
@@ -24,6 +25,8 @@ struct vp_policy {
     bool owned;
     /* It reserves its addresses itself. */
     bool own_spaces;
+    /* It never builds one range of chunks that lie apart. */
+    bool never_stitches;
     /* Pages mapped in advance and the like; NULL: nothing to do. 0 or a negative errno. */
     int (*open)(struct vp_pool *pool);
     /* Fills in size, align and zone. 0; -EOPNOTSUPP: not for this policy, CUDA shall serve it; -ENOMEM: larger than anything. */
@@ -37,6 +40,12 @@ static inline bool vp_pool_by_stream(const struct vp_pool *pool) {
     return pool->stricts || pool->policy->by_stream;
 }
 
-extern const struct vp_policy vp_policy_vpool, vp_policy_vpmm, vp_policy_bfc, vp_policy_es, vp_policy_gmlake, vp_policy_native;
+extern const struct vp_policy vp_policy_vpool;
+
+/*
+ * The policies to choose from, by enum vp_policy_choice; NULL: not here. Each program and library that is linked with the core brings the
+ * table along: policy/own.c is vpool's own policy alone, compare/all.c has the published allocators, too.
+ */
+extern const struct vp_policy *const vp_policies[VP_POLICY_CHOICES];
 
 #endif

@@ -65,7 +65,7 @@ static struct vp_context *lives_on(const struct vp_lines *ls, CUcontext handle) 
 }
 
 struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
-    struct vp_context *ctx = vp_map_get(&ls->by_handle, (uintptr_t)handle);
+    struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
     if (ctx || !handle || (ctx = lives_on(ls, handle)))
         return ctx;
     CUdevice dev;
@@ -75,7 +75,7 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     CUresult res = ls->drv->cuCtxGetDevice(&dev);
     CUcontext popped;
     ls->drv->cuCtxPopCurrent_v2(&popped);
-    if (res || vp_map_reserve(&ls->by_handle) < 0 || vp_slab_reserve(&ls->line_slab, 1) < 0)
+    if (res || vp_table_reserve(&ls->by_handle) < 0 || vp_slab_reserve(&ls->line_slab, 1) < 0)
         return NULL;
     forget(ls);
     ctx = vp_slab_alloc(&ls->context_slab);
@@ -89,7 +89,7 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     vp_list_init(&ctx->spare);
     vp_list_append(&ls->contexts, &ctx->link);
     ctx->barrier = vp_line_new(ls, ctx, VP_LINE_BARRIER, ++ls->barriers_made | UINT64_C(1) << 63);
-    vp_map_set(&ls->by_handle, (uintptr_t)handle, ctx);
+    vp_table_add(&ls->by_handle, ctx);
     if (ls->arrived)
         ls->arrived(ls->user, ctx);
     return ctx;
@@ -105,7 +105,7 @@ struct vp_context *vp_context_on(const struct vp_lines *ls, CUdevice dev) {
 
 void vp_context_end(struct vp_lines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, true);
-    vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
+    vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
 }
 
 struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle) {
@@ -118,8 +118,8 @@ struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle) {
 
 void vp_context_revive(struct vp_lines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, false);
-    if (!vp_map_get(&ls->by_handle, (uintptr_t)ctx->handle) && !vp_map_reserve(&ls->by_handle))
-        vp_map_set(&ls->by_handle, (uintptr_t)ctx->handle, ctx);
+    if (!vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) && !vp_table_reserve(&ls->by_handle))
+        vp_table_add(&ls->by_handle, ctx);
 }
 
 struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev) {
@@ -174,8 +174,8 @@ static bool alive(const struct vp_lines *ls, const struct vp_context *ctx) {
 
 static void lose(struct vp_lines *ls, struct vp_context *ctx) {
     struct vp_line *line;
-    if (vp_map_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
-        vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
+    if (vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
+        vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
     atomic_store(&ctx->ending, true);
     ctx->lost = ls->lost = true;
     vp_list_each(line, &ctx->lines, of_context) {
@@ -258,8 +258,8 @@ void vp_lines_check_captures(struct vp_lines *ls) {
 void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx) {
     struct vp_line *line, *next_line;
     struct vp_event *ev, *next_event;
-    if (vp_map_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
-        vp_map_take(&ls->by_handle, (uintptr_t)ctx->handle);
+    if (vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
+        vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
     ctx->gone = true;
     ctx->lost = false;
     ctx->cover = 0;

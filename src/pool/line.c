@@ -27,8 +27,8 @@ void vp_lines_finish(struct vp_lines *ls) {
     vp_slab_finish(&ls->event_slab);
     vp_slab_finish(&ls->context_slab);
     vp_slab_finish(&ls->point_slab);
-    vp_map_finish(&ls->by_id);
-    vp_map_finish(&ls->by_handle);
+    vp_table_finish(&ls->by_id);
+    vp_table_finish(&ls->by_handle);
 }
 
 CUstreamCaptureMode vp_capture_relax(const struct vp_lines *ls) {
@@ -141,7 +141,6 @@ static void sweep(struct vp_lines *ls) {
         if (ls->retire)
             ls->retire(ls->user, line);
         vp_list_remove(&line->of_context);
-        line->id = 0;
         vp_slab_free(&ls->line_slab, line);
         ls->lingering--;
     }
@@ -338,7 +337,7 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
         return -EBUSY;
     if (ls->drv->cuStreamGetId(stream, &id))
         return -ENODEV;
-    struct vp_line *line = vp_map_get(&ls->by_id, id + 1);
+    struct vp_line *line = vp_table_get(&ls->by_id, id + 1);
     if (line) {
         *out = line;
         return 0;
@@ -357,7 +356,7 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     if (!ctx)
         return -ENODEV;
     ls->drv->cuStreamGetFlags(stream, &flags);
-    if (vp_map_reserve(&ls->by_id) < 0 || !(line = vp_line_new(ls, ctx, VP_LINE_STREAM, id + 1)))
+    if (vp_table_reserve(&ls->by_id) < 0 || !(line = vp_line_new(ls, ctx, VP_LINE_STREAM, id + 1)))
         return -ENOMEM;
     line->stream = stream ? stream : CU_STREAM_LEGACY;
     line->per_thread = stream == CU_STREAM_PER_THREAD;
@@ -366,7 +365,7 @@ int vp_line_get(struct vp_lines *ls, CUstream stream, struct vp_line **out) {
     struct vp_list *own = line->per_thread && ls->of_thread ? ls->of_thread(ls->user) : NULL;
     if (own)
         vp_list_append(own, &line->of_thread);
-    vp_map_set(&ls->by_id, id + 1, line);
+    vp_table_add(&ls->by_id, line);
     *out = line;
     return 0;
 }
@@ -410,7 +409,7 @@ void vp_line_gone(struct vp_lines *ls, struct vp_line *line) {
     line->gone = true;
     vp_list_remove(&line->of_thread);
     if (line->kind == VP_LINE_STREAM)
-        vp_map_take(&ls->by_id, line->id);
+        vp_table_take(&ls->by_id, line->id);
     vp_line_capture_over(ls, line);
     /* What it has still queued, the barrier alone tells. */
     if (line->kind == VP_LINE_STREAM)

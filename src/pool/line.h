@@ -15,7 +15,7 @@
 #define VP_LINE_H
 
 #include "base/list.h"
-#include "base/map.h"
+#include "base/table.h"
 #include "base/slab.h"
 #include "driver/driver.h"
 
@@ -55,8 +55,8 @@ static inline bool vp_line_id_is_barrier(uint64_t id) {
 enum { VP_SEEN = 8 };
 
 struct vp_line {
-    enum vp_line_kind kind;
     uint64_t id;                /* cuStreamGetId + 1: unique in the process; top bit set for a barrier. A stream that was taken for ended and comes back gets another line */
+    enum vp_line_kind kind;
     uint64_t birth;             /* of this line among all ever made, from 1: what its points are counted along */
     uint32_t number;            /* of this stream among all ever seen, from 1 */
     CUstream stream;
@@ -91,8 +91,8 @@ struct vp_line_stats {
 };
 
 struct vp_context {
-    struct vp_lines *registry;  /* the registry that it is in */
     CUcontext handle;
+    struct vp_lines *registry;  /* the registry that it is in */
     uint64_t id;                /* cuCtxGetId: unique in the process, which handles are not; 0: the driver lacks it */
     CUdevice device;
     struct vp_line *barrier;
@@ -118,8 +118,8 @@ struct vp_context {
 /* The registry. One for a process (or for a test). */
 struct vp_lines {
     const struct vp_driver *drv;
-    struct vp_map by_id;        /* vp_line by stream id */
-    struct vp_map by_handle;    /* vp_context by handle; a destroyed one is taken out at once */
+    struct vp_table by_id;      /* vp_line by stream id */
+    struct vp_table by_handle;  /* vp_context by handle; a destroyed one is taken out at once */
     struct vp_list contexts;    /* of vp_context.link: those that live; and destroyed ones, forgotten when the next one comes and no point names them */
     struct vp_list pending;     /* of vp_line.pending */
     struct vp_list ended;       /* of vp_line.pending: freed later, once no point names them */

@@ -23,7 +23,7 @@
 #include "base/list.h"
 #include "base/slab.h"
 #include "base/table.h"
-#include "base/tree.h"
+#include "tree.h"
 #include "driver/driver.h"
 #include "pool/line.h"
 
@@ -276,9 +276,9 @@ struct vp_pool {
 
 /* Opens the pool of a device, whose context must be current. Reserves addresses. 0, or -EOPNOTSUPP (the device cannot), -ENOMEM, -EIO. */
 int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_lines *lines, CUdevice dev,
-                 const struct vp_policy *policy, const struct vp_pool_config *config);
+                 const struct vp_policy *policy, const struct vp_pool_config *config) __attribute__((cold));
 /* Frees our memory; with `driver`, also unmaps, releases and gives back everything at the driver (all work must be over). */
-void vp_pool_finish(struct vp_pool *pool, bool driver);
+void vp_pool_finish(struct vp_pool *pool, bool driver) __attribute__((cold));
 
 /* Fields that are not marked are the caller's to fill. */
 struct vp_request {

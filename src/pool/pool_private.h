@@ -40,7 +40,7 @@ struct vp_region *vp_index_next(const struct vp_index *index, const struct vp_re
 /* Makes sure that the next `n` cuts, joins and conversions cannot fail for want of metadata. 0 or -ENOMEM. */
 int vp_space_reserve(struct vp_pool *pool, size_t n);
 /* A new reservation of `size` bytes for one zone. 0, -ENOMEM (no such range to be had) or -EIO. */
-int vp_space_add(struct vp_pool *pool, enum vp_zone_name zone, size_t size);
+int vp_space_add(struct vp_pool *pool, enum vp_zone_name zone, size_t size) __attribute__((cold));
 /* Takes [base, base+size) of an existing reservation; `reserved_size` not 0: and owns the reservation, which begins there. */
 int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size);
 /* Forgets every space. */

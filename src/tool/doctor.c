@@ -219,12 +219,14 @@ static void check_environment(void) {
     if (options.sync_free)
         say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain "
                   "CUDA is");
-    const char *list = getenv("LD_PRELOAD");
-    if (vp_launch_preloaded())
-        say(OK, "LD_PRELOAD names libvpool.so: %s", list);
-    else
-        say(NOTE, "LD_PRELOAD does not name libvpool.so here: vpool run sets it for one program%s%s",
+    const char *list = getenv("LD_PRELOAD"), *there = vp_launch_preloaded(), *wanted = vp_launch_library_name();
+    if (!there)
+        say(NOTE, "LD_PRELOAD does not name %s here: vpool run sets it for one program%s%s", wanted,
             list && *list ? "; it is now " : "", list && *list ? list : "");
+    else if (strcmp(there, wanted) && strcmp(there, "libvpool-compare.so"))
+        say(WRONG, "LD_PRELOAD names %s, and VPOOL_POLICY a policy that is in %s alone: vpool's own serves here", there, wanted);
+    else
+        say(OK, "LD_PRELOAD names %s: %s", there, list);
 }
 
 /* ---- the library ---- */
@@ -363,14 +365,14 @@ static void say_process(const char *pid, bool main, const struct stats *s) {
             reason(s->passed_names[i]));
 }
 
-/* Is libvpool.so mapped in the process? */
+/* Is one of the libraries mapped in the process? */
 static bool has_library(pid_t pid) {
     char path[32], line[PATH_MAX + 128];
     bool found = false;
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
     FILE *in = fopen(path, "r");
     while (in && !found && fgets(line, sizeof line, in))
-        found = strstr(line, "/libvpool.so") != NULL;
+        found = strstr(line, "/libvpool.so") || strstr(line, "/libvpool-compare.so");
     if (in)
         fclose(in);
     return found;
@@ -494,7 +496,7 @@ int vp_tool_doctor(int argc, char **argv) {
     check_environment();
     bool found = vp_launch_library(library);
     if (!found)
-        say(WRONG, "libvpool.so is neither beside this command nor in %s/%s", VP_PREFIX, VP_LIBDIR);
+        say(WRONG, "%s is neither beside this command nor in %s/%s", vp_launch_library_name(), VP_PREFIX, VP_LIBDIR);
     else if (strpbrk(library, ": "))
         say(WRONG, "%s: LD_PRELOAD cannot hold a path with a space or a colon; move it", library);
     else {

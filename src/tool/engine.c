@@ -15,10 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct vp_policy *const all_policies[VP_ENGINE_POLICIES] = {
-    &vp_policy_vpool, &vp_policy_vpmm, &vp_policy_bfc, &vp_policy_es, &vp_policy_gmlake, &vp_policy_native,
-};
-
 /* The part of a run whose driver calls, and the time in them, are counted as late. */
 enum { LATE_SHARE = 3 };
 
@@ -29,11 +25,11 @@ int vp_engine_policies(const char *command, char *list, const struct vp_policy *
     *count = 0;
     for (char *name; (name = strsep(&list, ","));) {
         size_t i = 0;
-        while (i < VP_ENGINE_POLICIES && strcmp(all_policies[i]->name, name))
+        while (i < VP_POLICY_CHOICES && strcmp(vp_policies[i]->name, name))
             i++;
-        if (i == VP_ENGINE_POLICIES || *count == VP_ENGINE_POLICIES)
+        if (i == VP_POLICY_CHOICES || *count == VP_POLICY_CHOICES)
             return vp_tool_usage(command, "unknown policy '%s'", name);
-        policies[(*count)++] = all_policies[i];
+        policies[(*count)++] = vp_policies[i];
     }
     return 0;
 }

@@ -9,12 +9,11 @@
 #ifndef VP_TOOL_ENGINE_H
 #define VP_TOOL_ENGINE_H
 
-#include "policy/policy.h"
+#include "compare/compare.h"
 #include "tool/model.h"
 #include "tool/trace.h"
 
 /* The most that `vp_engine_policies` tells of. */
-enum { VP_ENGINE_POLICIES = 6 };
 
 struct vp_latency {
     uint32_t *ns;
@@ -79,7 +78,7 @@ int vp_engine_replay(struct vp_engine *engine, const struct vp_replay_options *o
 /* Calls that create, map, set access, unmap or release. */
 uint64_t vp_engine_remap_calls(const struct vp_pool_stats *s);
 
-/* Reads "P[,P…]", cutting it up, into at most VP_ENGINE_POLICIES; 0, or the status of wrong usage, told on stderr. */
+/* Reads "P[,P…]", cutting it up, into at most VP_POLICY_CHOICES; 0, or the status of wrong usage, told on stderr. */
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count);
 /* Is it a capacity that the simulated device takes: a number, perhaps with K, M, G or T behind? */
 bool vp_engine_capacity(const char *text);

@@ -13,7 +13,7 @@
 
 struct options {
     struct vp_replay_options replay;
-    const struct vp_policy *policies[VP_ENGINE_POLICIES];
+    const struct vp_policy *policies[VP_POLICY_CHOICES];
     size_t policy_count;
     vp_export_fn *format;
     const char *output;

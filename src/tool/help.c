@@ -1,17 +1,13 @@
 /* vpool help. The texts are in topics.c and in the commands themselves. */
 #include "tool/help.h"
 
-#include "base/options.h"
+#include "tool/settings.h"
 #include "tool/tool.h"
 
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void print_line(void *context, const char *line) {
-    fprintf(context, "%s\n", line);
-}
 
 static void overview(void) {
     puts("usage: vpool COMMAND [ARGUMENT…]\n");
@@ -49,7 +45,7 @@ static int help_command(size_t number) {
 static int print_topic(const char *name) {
     if (!strcmp(name, "options") || !strcmp(name, "environment")) {
         puts("The variables that the library reads\n");
-        vp_options_print_help(print_line, stdout);
+        vp_settings_print_help(stdout);
         return 0;
     }
     for (size_t i = 0; i < vp_help_topic_count; i++)

@@ -1,5 +1,7 @@
 #include "tool/launch.h"
 
+#include "base/options.h"
+
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,8 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LIBRARY "libvpool.so"
 #define DRIVER "libcuda.so.1"
+
+enum library { OWN, COMPARE };
+static const char *const libraries[] = { [OWN] = "libvpool.so", [COMPARE] = "libvpool-compare.so" };
 
 /* ---- where things are ---- */
 
@@ -36,10 +40,22 @@ static bool find(char folder[PATH_MAX], const char *const places[], const char *
     return false;
 }
 
+static const char *look_up(void *context, const char *name) {
+    (void)context;
+    return getenv(name);
+}
+
+const char *vp_launch_library_name(void) {
+    static struct vp_options options;
+    vp_options_parse(&options, look_up, NULL, NULL, NULL);
+    return libraries[options.policy == VP_POLICY_VPOOL || options.policy == VP_POLICY_NATIVE ? OWN : COMPARE];
+}
+
 bool vp_launch_library(char path[PATH_MAX]) {
     static const char *const places[] = { ".", "../" VP_LIBDIR, VP_PREFIX "/" VP_LIBDIR, NULL };
+    const char *name = vp_launch_library_name();
     char folder[PATH_MAX];
-    return find(folder, places, LIBRARY) && snprintf(path, PATH_MAX, "%s/%s", folder, LIBRARY) < PATH_MAX;
+    return find(folder, places, name) && snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
 
 bool vp_launch_sim(char folder[PATH_MAX]) {
@@ -64,22 +80,43 @@ static void add(const char *variable, const char *text, const char *separator, b
     free(joined);
 }
 
-bool vp_launch_preloaded(void) {
-    const char *list = getenv("LD_PRELOAD");
-    for (const char *at = list; at && *at; at += strcspn(at, ": "), at += strspn(at, ": ")) {
-        size_t length = strcspn(at, ": "), wanted = strlen(LIBRARY);
-        if (length >= wanted && !memcmp(at + length - wanted, LIBRARY, wanted) &&
-            (length == wanted || at[length - wanted - 1] == '/'))
-            return true;
-    }
-    return false;
+/* Is the path of `length` characters that of a library of this name? */
+static bool names(const char *path, size_t length, const char *library) {
+    size_t wanted = strlen(library);
+    return length >= wanted && !memcmp(path + length - wanted, library, wanted) &&
+           (length == wanted || path[length - wanted - 1] == '/');
+}
+
+/* The first of our libraries in a list as LD_PRELOAD's, and where it stands there; NULL: none. Of two, the first one serves. */
+static const char *first_of_ours(const char *list, const char **where) {
+    for (const char *at = list; at && *at; at += strcspn(at, ": "), at += strspn(at, ": "))
+        for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+            if (names(at, strcspn(at, ": "), libraries[i])) {
+                *where = at;
+                return libraries[i];
+            }
+    return NULL;
+}
+
+const char *vp_launch_preloaded(void) {
+    const char *where;
+    return first_of_ours(getenv("LD_PRELOAD"), &where);
 }
 
 bool vp_launch_preload(const char *library) {
+    const char *list = getenv("LD_PRELOAD"), *where;
+    const char *there = first_of_ours(list, &where);
+    char *changed;
     if (strpbrk(library, ": "))
         return false;
-    if (!vp_launch_preloaded())
+    if (!there)
         add("LD_PRELOAD", library, ":", false);
+    /* The one with all policies serves for the other, too. */
+    else if (there == libraries[OWN] && names(library, strlen(library), libraries[COMPARE]) &&
+             asprintf(&changed, "%.*s%s%s", (int)(where - list), list, library, where + strcspn(where, ": ")) >= 0) {
+        setenv("LD_PRELOAD", changed, 1);
+        free(changed);
+    }
     return true;
 }
 

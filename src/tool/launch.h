@@ -6,14 +6,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* libvpool.so, and the folder of the simulated libcuda.so.1: beside this command, as a build leaves them, or
+/* The library that has the policy which VPOOL_POLICY names: libvpool.so, or libvpool-compare.so for a published allocator. */
+const char *vp_launch_library_name(void);
+/* That library, and the folder of the simulated libcuda.so.1: beside this command, as a build leaves them, or
  * where they were installed. False, with nothing written: not found. */
 bool vp_launch_library(char path[PATH_MAX]);
 bool vp_launch_sim(char folder[PATH_MAX]);
 
-/* Is libvpool.so in LD_PRELOAD? */
-bool vp_launch_preloaded(void);
-/* Puts it behind what is there. False: its path has a character that LD_PRELOAD cannot hold. */
+/* Which of the two is in LD_PRELOAD, by its name; NULL: neither. */
+const char *vp_launch_preloaded(void);
+/* Puts it behind what is there; libvpool-compare.so takes the place of a libvpool.so. False: its path has a character that LD_PRELOAD
+ * cannot hold. */
 bool vp_launch_preload(const char *library);
 /* Lets the program find the simulated driver first; `capacity` (as VPOOL_SIM reads it) may be NULL. */
 void vp_launch_simulate(const char *folder, const char *capacity);

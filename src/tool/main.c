@@ -1,5 +1,5 @@
 /* vpool: the command beside the library. */
-#include "base/options.h"
+#include "tool/settings.h"
 #include "tool/tool.h"
 
 #include <stdarg.h>
@@ -16,10 +16,6 @@ int vp_tool_usage(const char *command, const char *format, ...) {
     return 2;
 }
 
-static void print_line(void *context, const char *line) {
-    fprintf(context, "%s\n", line);
-}
-
 static int options(int argc, char **argv) {
     bool markdown = argc == 2 && !strcmp(argv[1], "--markdown");
     if (argc == 2 && !strcmp(argv[1], "--help")) {
@@ -28,7 +24,7 @@ static int options(int argc, char **argv) {
     }
     if (argc > 1 && !markdown)
         return vp_tool_usage("options", "unknown argument '%s'", argv[1]);
-    (markdown ? vp_options_print_markdown : vp_options_print_help)(print_line, stdout);
+    (markdown ? vp_settings_print_markdown : vp_settings_print_help)(stdout);
     return 0;
 }
 

@@ -1,23 +1,12 @@
 /* The manual pages and the shell's completion, made of the option table and of what `vpool help` prints. */
 #include "tool/help.h"
 
-#include "base/options.h"
+#include "tool/settings.h"
 #include "tool/tool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct setting {
-    const char *kind, *field, *variable, *fallback, *allowed, *sentence;
-} settings[] = {
-#define SETTING(kind, field, variable, fallback, allowed, sentence)                                          \
-    { #kind, #field, variable, fallback, allowed, sentence },
-    VP_OPTIONS(SETTING)
-#undef SETTING
-};
-
-enum { SETTINGS = sizeof settings / sizeof *settings };
 
 /* ---- mdoc ---- */
 
@@ -114,8 +103,8 @@ void vp_man_libvpool(void) {
          "when memory is freed on one stream and wanted on another, it knows from when on that is safe.\n"
          "It needs nothing but libc, and finds the program's own CUDA at run time.\n"
          ".Sh ENVIRONMENT\nA wrong value is one message, and the default is used.\n.Bl -tag -width Ds");
-    for (size_t i = 0; i < SETTINGS; i++) {
-        const struct setting *s = &settings[i];
+    for (size_t i = 0; i < VP_SETTINGS; i++) {
+        const struct vp_setting *s = &vp_settings[i];
         printf(".It Ev %s\n", s->variable);
         put_line(s->sentence, strlen(s->sentence), true);
         if (*s->allowed) {
@@ -189,15 +178,15 @@ void vp_completion(void) {
         free(text);
     }
     puts("    esac\n    case $before in");
-    for (size_t i = 0; i < SETTINGS; i++) {
-        if (!strcmp(settings[i].kind, "FOREIGN") || !strchr(settings[i].allowed, ',') ||
-            strstr(settings[i].allowed, "FILE"))
+    for (size_t i = 0; i < VP_SETTINGS; i++) {
+        if (vp_settings[i].kind == VP_SETTING_FOREIGN || !strchr(vp_settings[i].allowed, ',') ||
+            strstr(vp_settings[i].allowed, "FILE"))
             continue;
         printf("    --");
-        for (const char *c = settings[i].field; *c; c++)
+        for (const char *c = vp_settings[i].field; *c; c++)
             putchar(*c == '_' ? '-' : *c);
         printf(") COMPREPLY=($(compgen -W '");
-        put_words(settings[i].allowed);
+        put_words(vp_settings[i].allowed);
         puts("' -- \"$word\")) && return ;;");
     }
     printf("    esac\n"

@@ -31,18 +31,17 @@ static uint64_t home_of(const struct vp_mapping *m) {
 static int open_mapping(struct vp_record *r, const struct vp_mapping *m, bool current, uint32_t i) {
     struct vp_record_mapping *new = grow(&r->mappings, sizeof *new);
     uint32_t *lasting = grow(&r->lasting, sizeof *lasting);
-    if (!new || !lasting || vp_map_reserve(&r->open) < 0)
+    if (!new || !lasting || vp_numbers_set(&r->open, m->addr, r->mappings.count) < 0)
         return -ENOMEM;
     *new = (struct vp_record_mapping){ .addr = m->addr, .size = m->chunk->size, .home = home_of(m), .from = i, .to = UINT32_MAX, .current = current };
     *lasting = (uint32_t)(r->mappings.count - 1);
-    vp_map_set(&r->open, m->addr, (void *)r->mappings.count);
     return 0;
 }
 
 /* A lasting one is marked as seen by an end that lies in the future. */
 static int see_mapping(struct vp_record *r, const struct vp_mapping *m, uint32_t i) {
     struct vp_record_mapping *all = r->mappings.items;
-    uintptr_t n = (uintptr_t)vp_map_get(&r->open, m->addr);
+    size_t n = vp_numbers_get(&r->open, m->addr);
     bool current = m->chunk->current == m;
     if (n && all[n - 1].size == m->chunk->size && all[n - 1].current == current && all[n - 1].home == home_of(m)) {
         all[n - 1].to = i;
@@ -74,8 +73,8 @@ static int look_at_mappings(struct vp_record *r, const struct vp_pool *pool, uin
             continue;
         }
         m->to = i;
-        if ((uintptr_t)vp_map_get(&r->open, m->addr) == lasting[n] + 1u)
-            vp_map_take(&r->open, m->addr);
+        if (vp_numbers_get(&r->open, m->addr) == lasting[n] + 1u)
+            vp_numbers_drop(&r->open, m->addr);
     }
     r->lasting.count = kept;
     return 0;
@@ -226,6 +225,6 @@ void vp_record_finish(struct vp_record *r) {
     free(r->samples.items);
     free(r->calls.items);
     free(r->lasting.items);
-    vp_map_finish(&r->open);
+    vp_numbers_finish(&r->open);
     *r = (struct vp_record){ 0 };
 }

@@ -8,7 +8,7 @@
 #ifndef VP_TOOL_RECORD_H
 #define VP_TOOL_RECORD_H
 
-#include "base/map.h"
+#include "tool/numbers.h"
 #include "tool/engine.h"
 
 struct vp_record_block {
@@ -68,7 +68,7 @@ struct vp_record {
     struct vp_record_array calls;       /* of struct vp_record_calls, in order */
     /* while it is made */
     const struct vp_engine *engine;
-    struct vp_map open;                 /* by address, number + 1 of the mapping that lasts */
+    struct vp_numbers open;             /* by address, number + 1 of the mapping that lasts */
     struct vp_record_array lasting;     /* of uint32_t, the same */
     uint32_t step;                      /* events from one sample to the next */
     uint64_t changes;                   /* calls and switches that change mappings, so far */

@@ -5,8 +5,8 @@
  * own, and there is nothing left that could stand between. What is printed at the end, the library prints, in
  * the program.
  */
-#include "base/options.h"
 #include "tool/launch.h"
+#include "tool/settings.h"
 #include "tool/tool.h"
 
 #include <ctype.h>
@@ -15,37 +15,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The options that are the library's own: a row of the table each. */
-enum kind { BOOL, INT, SIZE, SHARE, ENUM, STRING, FOREIGN };
-
-static const struct setting {
-    enum kind kind;
-    const char *variable, *allowed, *sentence;
-} settings[] = {
-#define SETTING(kind, field, variable, fallback, allowed, sentence) { kind, variable, allowed, sentence },
-    VP_OPTIONS(SETTING)
-#undef SETTING
-};
-
-enum { SETTINGS = sizeof settings / sizeof *settings, SIM = SETTINGS, QUIET, HELP, OPTIONS };
+/* The options that are the library's own come first: a row of the table each. */
+enum { SIM = VP_SETTINGS, QUIET, HELP, OPTIONS };
 
 /* VPOOL_SYNC_FREE is --sync-free. */
 static const char *option_name(size_t i) {
-    static char names[SETTINGS][48];
-    const char *from = settings[i].variable + strlen("VPOOL_");
+    static char names[VP_SETTINGS][48];
+    const char *from = vp_settings[i].variable + strlen("VPOOL_");
     for (size_t n = 0; n + 1 < sizeof names[i] && from[n]; n++)
         names[i][n] = from[n] == '_' ? '-' : (char)tolower((unsigned char)from[n]);
     return names[i];
 }
 
 /* Some say something without a value, too: it is 1 then. */
-static bool stands_alone(const struct setting *s) {
-    return s->kind == BOOL || !strncmp(s->allowed, "1, ", 3);
+static bool stands_alone(const struct vp_setting *s) {
+    return s->kind == VP_SETTING_BOOL || !strncmp(s->allowed, "1, ", 3);
 }
 
 static void help(void) {
     puts("usage: vpool run [OPTION…] [--] PROGRAM [ARGUMENT…]\n\n"
-         "Runs a program under libvpool.so, and prints at its end what the library did.\n"
+         "Runs a program under libvpool.so (or libvpool-compare.so, for the published\n"
+         "policies), and prints at its end what the library did.\n"
          "Everything else is as without: the process id, the exit status and the signals\n"
          "are the program's own.\n\n"
          "  --sim[=SIZE]   on the simulated driver, whose device has SIZE bytes (K, M, G or\n"
@@ -53,12 +43,12 @@ static void help(void) {
          "  --quiet        no summary at the end\n"
          "  --help\n\n"
          "The library's options, each of which sets the variable of its name:\n");
-    for (size_t i = 0; i < SETTINGS; i++) {
-        if (settings[i].kind == FOREIGN)
+    for (size_t i = 0; i < VP_SETTINGS; i++) {
+        if (vp_settings[i].kind == VP_SETTING_FOREIGN)
             continue;
-        bool alone = stands_alone(&settings[i]);
-        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", settings[i].allowed,
-               alone ? "]" : "", settings[i].sentence);
+        bool alone = stands_alone(&vp_settings[i]);
+        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", vp_settings[i].allowed,
+               alone ? "]" : "", vp_settings[i].sentence);
     }
 }
 
@@ -76,7 +66,7 @@ static void keep_complaint(void *context, const char *line) {
 
 static int set(size_t i, const char *value) {
     static struct vp_options parsed;
-    const char *setting[2] = { settings[i].variable, value ? value : "1" };
+    const char *setting[2] = { vp_settings[i].variable, value ? value : "1" };
     char complaint[512] = "";
     vp_options_parse(&parsed, look_up, setting, keep_complaint, complaint);
     if (*complaint)
@@ -94,12 +84,12 @@ int vp_tool_run(int argc, char **argv) {
     const char *capacity = NULL;
     bool sim = false, quiet = false;
     char library[PATH_MAX], folder[PATH_MAX];
-    for (size_t i = 0; i < SETTINGS; i++)
-        options[i] = (struct option){ settings[i].kind == FOREIGN ? "help" : option_name(i),
-                                      settings[i].kind == FOREIGN  ? no_argument
-                                      : stands_alone(&settings[i]) ? optional_argument
+    for (size_t i = 0; i < VP_SETTINGS; i++)
+        options[i] = (struct option){ vp_settings[i].kind == VP_SETTING_FOREIGN ? "help" : option_name(i),
+                                      vp_settings[i].kind == VP_SETTING_FOREIGN  ? no_argument
+                                      : stands_alone(&vp_settings[i]) ? optional_argument
                                                                    : required_argument,
-                                      NULL, settings[i].kind == FOREIGN ? HELP : (int)i };
+                                      NULL, vp_settings[i].kind == VP_SETTING_FOREIGN ? HELP : (int)i };
     opterr = 0;
     optind = 0;
     for (int chosen; (chosen = getopt_long(argc, argv, "+", options, NULL)) >= 0;) {
@@ -125,8 +115,8 @@ int vp_tool_run(int argc, char **argv) {
     if (optind == argc)
         return vp_tool_usage("run", "no program given");
     if (!vp_launch_library(library)) {
-        fprintf(stderr, "vpool run: libvpool.so is neither beside this command nor in %s/%s\n", VP_PREFIX,
-                VP_LIBDIR);
+        fprintf(stderr, "vpool run: %s is neither beside this command nor in %s/%s\n", vp_launch_library_name(),
+                VP_PREFIX, VP_LIBDIR);
         return 1;
     }
     if (!vp_launch_preload(library)) {

@@ -73,7 +73,12 @@ const struct vp_help_topic vp_help_topics[] = {
       "  bfc      PyTorch's caching allocator\n"
       "  es       PyTorch's expandable segments\n"
       "  gmlake   GMLake: stitching of blocks from 512 MiB on (VPOOL_GMLAKE_FRAGMENT)\n"
-      "  native   CUDA itself; calls are counted, nothing else\n" },
+      "  native   CUDA itself; calls are counted, nothing else\n"
+      "\n"
+      "libvpool.so has vpool and native. vpmm, bfc, es and gmlake are in\n"
+      "libvpool-compare.so, which is the same library with them added: vpool run\n"
+      "--policy preloads the one that is needed, and LD_PRELOAD may name either. Where\n"
+      "both are in it, the first one serves.\n" },
     { "statistics", "What the library did",
       "VPOOL_STATS=1 prints a summary on stderr when the program exits, and\n"
       "VPOOL_STATS=FILE writes a JSON object (%p in the name is the process id). Live\n"

@@ -1,6 +1,6 @@
 #include "tool/trace.h"
 
-#include "base/map.h"
+#include "tool/numbers.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -20,8 +20,8 @@ struct reader {
     const char *path;
     size_t line, room;
     bool rmm;
-    struct vp_map live;         /* id + 1 -> number of the block + 1 */
-    struct vp_map streams;      /* stream + 1 -> number + 1 */
+    struct vp_numbers live;     /* id + 1 -> number of the block + 1 */
+    struct vp_numbers streams;  /* stream + 1 -> number + 1 */
     uint64_t first_us, last_us;
     char *message;
     size_t message_room;
@@ -126,14 +126,10 @@ static size_t split(char *line, char **fields, size_t most) {
     return n;
 }
 
-static int number_of(struct vp_map *map, uint64_t key, uint32_t *count, uint32_t *out) {
-    uintptr_t n = (uintptr_t)vp_map_get(map, key + 1);
-    if (!n) {
-        if (vp_map_reserve(map) < 0)
-            return -ENOMEM;
-        n = ++*count;
-        vp_map_set(map, key + 1, (void *)n);
-    }
+static int number_of(struct vp_numbers *numbers, uint64_t key, uint32_t *count, uint32_t *out) {
+    uint64_t n = vp_numbers_get(numbers, key + 1);
+    if (!n && vp_numbers_set(numbers, key + 1, n = ++*count) < 0)
+        return -ENOMEM;
     *out = (uint32_t)(n - 1);
     return 0;
 }
@@ -163,14 +159,14 @@ static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_
             return -ENOMEM;
         r->room = room;
     }
-    if (alloc && vp_map_get(&r->live, id + 1))
+    if (alloc && vp_numbers_get(&r->live, id + 1))
         return fault(r, "allocation %" PRIu64 " is live already", id);
-    if (!alloc && !vp_map_get(&r->live, id + 1))
+    if (!alloc && !vp_numbers_get(&r->live, id + 1))
         return fault(r, "free of %" PRIu64 ", which is not live", id);
     if (number_of(&r->live, id, &t->blocks, &block) < 0 || number_of(&r->streams, stream, &t->streams, &s) < 0)
         return -ENOMEM;
     if (!alloc)
-        vp_map_take(&r->live, id + 1);
+        vp_numbers_drop(&r->live, id + 1);
     us = time_of(r, us);
     t->events[t->count++] = (struct vp_trace_event){
         .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0, .us = us,
@@ -290,8 +286,8 @@ int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_
     } else if (err == -ENOMEM) {
         snprintf(message, room, "%s: out of memory", path);
     }
-    vp_map_finish(&r.live);
-    vp_map_finish(&r.streams);
+    vp_numbers_finish(&r.live);
+    vp_numbers_finish(&r.streams);
     if (err)
         vp_trace_finish(trace);
     return err;

@@ -226,7 +226,7 @@ static void close_library(void)
     vp_slab_finish(&vp_state.mempool_slab);
     vp_slab_finish(&vp_state.pool_slab);
     vp_slab_finish(&vp_state.other_slab);
-    vp_map_finish(&vp_state.other_handles);
+    vp_table_finish(&vp_state.other_handles);
     memset(&vp_state, 0, sizeof vp_state);
     pthread_mutex_init(&vp_state.lock, NULL);
     atomic_store(&vp_state.mempools_changed, changed);

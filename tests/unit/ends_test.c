@@ -170,7 +170,7 @@ Test(ends, contexts_are_forgotten)
 static size_t bytes_kept(void)
 {
     return vp_pool_metadata(vp_state.pools[0]) + vp_state.lines.line_slab.bytes + vp_state.lines.event_slab.bytes +
-           vp_state.lines.point_slab.bytes + vp_state.lines.context_slab.bytes + (vp_state.lines.by_id.mask + 1) * sizeof(struct vp_map_slot);
+           vp_state.lines.point_slab.bytes + vp_state.lines.context_slab.bytes + vp_table_bytes(&vp_state.lines.by_id);
 }
 
 /* What is looked at, one after another, by calls that find nothing at once. */

@@ -9,7 +9,7 @@
 #include <criterion/criterion.h>
 
 #include "../common/doors.h"
-#include "policy/policy.h"
+#include "compare/compare.h"
 #include "sim.h"
 
 #define KiB ((size_t)1 << 10)

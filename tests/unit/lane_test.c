@@ -528,7 +528,7 @@ Test(lane, a_point_in_a_lane_is_given_up)
     vp_api_relieve();
     cr_assert_eq(vp_sim_used_vmm(0), 0);
     cu_ok(cuStreamGetId(s, &id));
-    const struct vp_line *line = vp_map_get(&vp_state.lines.by_id, id + 1);
+    const struct vp_line *line = vp_table_get(&vp_state.lines.by_id, id + 1);
     cr_assert(line);
     cr_assert_eq(line->refs, 0, "%zu points are left of memory that is gone", line->refs);
     door_close();

@@ -213,22 +213,13 @@ Test(options, a_share_is_a_size_or_a_percentage)
     cr_expect(says("VPOOL_LIMIT=80%\n"));
 }
 
-Test(options, the_table_prints_in_all_its_forms)
+Test(options, the_values_in_force_are_listed)
 {
     parse("VPOOL_HANDLE=1536K");
     vp_options_print_values(&options, keep_line, NULL);
     cr_expect(says("VPOOL_HANDLE=1536K\n"));
     cr_expect(says("VPOOL_POLICY=vpool (default)\n"));
     cr_expect(not(says("VPOOL_SIM")));
-
-    reported[0] = '\0';
-    vp_options_print_help(keep_line, NULL);
-    cr_expect(says("  VPOOL_HANDLE (64K..1G; default 256M)\n"));
-    cr_expect(says("  VPOOL_STATS (1, FILE)\n"));
-
-    reported[0] = '\0';
-    vp_options_print_markdown(keep_line, NULL);
-    cr_expect(says("| `VPOOL_WAIT` | auto, early, late, never | auto |"));
 }
 
 Test(options, a_synchronous_cuda_frees_synchronously_too)

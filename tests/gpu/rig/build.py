@@ -48,7 +48,7 @@ def library(build):
     """libvpool.so, the tool, the examples and the benchmarks, in the build folder."""
     if not os.path.exists(os.path.join(build, "build.ninja")):
         call(["meson", "setup", build, ROOT, "--buildtype=release", "-Dtests=disabled"])
-    call(["meson", "compile", "-C", build])
+    call(["meson", "compile", "-C", build, "--ninja-args=everything"])
     path = os.path.join(build, "libvpool.so")
     if not os.path.exists(path):
         raise BuildError(f"the build made no {path}")

@@ -76,7 +76,9 @@ class Runner:
         base = os.path.join(self.work, f"run-{self.count}")
         added = dict(env or {})
         if preload:
-            added = {"LD_PRELOAD": self.library, "VPOOL_STATS": base + ".stats.%p"} | added
+            # The published policies are in the library beside it.
+            library = os.path.join(os.path.dirname(self.library), "libvpool-compare.so") if "VPOOL_POLICY" in added else self.library
+            added = {"LD_PRELOAD": library, "VPOOL_STATS": base + ".stats.%p"} | added
         whole = {name: value for name, value in os.environ.items() if not name.startswith(FORGOTTEN)}
         whole.setdefault("CUDA_VISIBLE_DEVICES", "0")
         whole |= {"PYTHONUNBUFFERED": "1"} | added

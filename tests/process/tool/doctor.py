@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from guests import ENV, GUEST, LIBRARY, is_plain, one_line, vpool
+from guests import COMPARE, ENV, GUEST, LIBRARY, RUNTIMES, is_plain, one_line, vpool
 
 
 def lines_of(*args, **env):
@@ -52,6 +52,18 @@ def doctor_reads_the_environment():
     assert has(said["--"], "VPOOL_ADOPT=0"), said
     status, said = lines_of("--sim", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     assert status == 1 and has(said["!!"], "PYTORCH_CUDA_ALLOC_CONF is set and kept"), said
+
+
+def doctor_knows_both_libraries():
+    def of(library, **more):
+        return lines_of("--sim", LD_PRELOAD=":".join(RUNTIMES + [library]), **more)
+    for library, policy in (LIBRARY, "vpool"), (COMPARE, "vpool"), (COMPARE, "es"):
+        status, said = of(library, VPOOL_POLICY=policy)
+        assert status == 0 and has(said["ok"], f"LD_PRELOAD names {os.path.basename(library)}: "), (library, policy, said)
+    status, said = of(LIBRARY, VPOOL_POLICY="es")
+    assert status == 1 and has(said["!!"], "LD_PRELOAD names libvpool.so, and .* libvpool-compare.so alone"), said
+    status, said = lines_of("--sim", GUEST, "open", "alloc=3", VPOOL_POLICY="es")
+    assert status == 0 and has(said["ok"], f"library {re.escape(COMPARE)}") and has(said["ok"], "was served 1 allocation"), said
 
 
 def doctor_tells_what_a_program_did():
@@ -107,6 +119,7 @@ TESTS = [doctor_finds_all_well,
          doctor_misses_the_driver,
          doctor_knows_what_a_device_lacks,
          doctor_reads_the_environment,
+         doctor_knows_both_libraries,
          doctor_tells_what_a_program_did,
          doctor_tells_what_was_not_served,
          doctor_sees_obstacles,

@@ -8,6 +8,7 @@ import sys
 import time
 
 VPOOL, GUEST, LIBRARY = map(os.path.realpath, sys.argv[2:5])
+COMPARE = os.path.join(os.path.dirname(LIBRARY), "libvpool-compare.so")
 SIM = os.path.join(os.environ["TEST_BUILD"], "sim")
 MIB = 1 << 20
 COMMANDS = ["doctor", "export", "help", "options", "replay", "report", "run", "top", "version"]

@@ -24,9 +24,10 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
 import doctor
 import tap
-from guests import COMMANDS, ENV, GUEST, Guest, LIBRARY, MIB, RUNTIMES, SIM, VPOOL, is_plain, one_line, page, top, until, vpool
+from guests import COMMANDS, COMPARE, ENV, GUEST, Guest, LIBRARY, MIB, RUNTIMES, SIM, VPOOL, is_plain, one_line, page, top, until, vpool
 
 SUBJECT = sys.argv[1]
+PUBLISHED = "vpmm", "bfc", "es", "gmlake"
 
 
 # ---- run ----
@@ -71,6 +72,56 @@ def run_keeps_what_is_preloaded():
     assert out == f"{before}:{LIBRARY}\n", out
 
 
+def preload_of(*args, **more):
+    """What LD_PRELOAD is to a program under `vpool run`, without a sanitizer's runtime."""
+    out = vpool("run", "--quiet", *args, "sh", "-c", "echo $LD_PRELOAD", **more)[1]
+    return [path for path in out.strip().split(":") if path not in RUNTIMES]
+
+
+def run_takes_the_library_that_has_the_policy():
+    for policy in PUBLISHED:
+        assert preload_of(f"--policy={policy}") == preload_of(VPOOL_POLICY=policy.upper()) == [COMPARE], policy
+        status, _, err = vpool("run", "--sim", "--policy", policy, GUEST, "open", "alloc=3")
+        assert status == 0 and f"policy {policy}\n" in err and "libvpool" not in err, err
+    for policy in "vpool", "native", "nothing":
+        assert preload_of(VPOOL_POLICY=policy) == [LIBRARY], policy
+    assert preload_of("--policy=vpool", VPOOL_POLICY="bfc") == [LIBRARY]
+    # What is there already stays where it has the policy, and makes way where not.
+    other = os.path.join(SIM, "libcudart.so.13")
+    before = RUNTIMES + [LIBRARY, other]
+    assert preload_of(LD_PRELOAD=":".join(before)) == [LIBRARY, other]
+    assert preload_of("--policy=bfc", LD_PRELOAD=":".join(before)) == [COMPARE, other]
+    assert preload_of("--policy=vpool", LD_PRELOAD=":".join(RUNTIMES + [COMPARE])) == [COMPARE]
+
+
+def preloaded(libraries, **more):
+    """The guest under these, without the command: the policies that its summaries name, and what else it says."""
+    env = {**ENV, **more, "LD_PRELOAD": ":".join(RUNTIMES + libraries), "LD_LIBRARY_PATH": SIM, "VPOOL_STATS": "1"}
+    done = subprocess.run([GUEST, "open", "alloc=3", "async=4"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    said = [line for line in done.stderr.splitlines() if re.match(r"vpool: (?!0\.|device|  )", line)]
+    assert done.stderr.count("2 allocations, ") == 1, done
+    return re.findall(r", policy (\w+)$", done.stderr, re.M), said
+
+
+def the_library_names_the_one_with_the_policy():
+    for policy in PUBLISHED:
+        assert preloaded([COMPARE], VPOOL_POLICY=policy) == ([policy], [])
+        names, said = preloaded([LIBRARY], VPOOL_POLICY=policy)
+        assert names == ["vpool"] and len(said) == 1 and f"VPOOL_POLICY={policy} is in libvpool-compare.so" in said[0], said
+    for library in LIBRARY, COMPARE:
+        assert preloaded([library]) == (["vpool"], []), library
+    assert not preloaded([LIBRARY], VPOOL_POLICY="bfc", VPOOL_LOG="quiet")[1]
+
+
+def the_first_of_two_libraries_serves():
+    assert preloaded([COMPARE, LIBRARY], VPOOL_POLICY="bfc") == (["bfc"], [])
+    names, said = preloaded([LIBRARY, COMPARE], VPOOL_POLICY="bfc")
+    assert names == ["vpool"] and len(said) == 1, (names, said)
+    for both in [LIBRARY, COMPARE], [COMPARE, LIBRARY]:
+        assert preloaded(both) == (["vpool"], []), both
+
+
 def run_sizes_the_device():
     assert vpool("run", "--sim=16M", "--quiet", GUEST, "open", "alloc=32")[0] == 99
     assert vpool("run", "--sim=64M", "--quiet", GUEST, "open", "alloc=32")[0] == 0
@@ -89,6 +140,12 @@ def run_finds_what_was_installed():
         shutil.copy(os.path.join(SIM, "libcuda.so.1"), libs + "/vpool")
         done = subprocess.run([command, "run", "--sim", GUEST, "open", "alloc=3"], env=ENV, capture_output=True, text=True)
         assert done.returncode == 0 and "peak live 3.0 MiB" in done.stderr, done
+        published = [command, "run", "--sim", "--policy=bfc", GUEST, "open", "alloc=3"]
+        done = subprocess.run(published, env=ENV, capture_output=True, text=True)
+        assert done.returncode == 1 and "libvpool-compare.so is neither" in done.stderr, done
+        shutil.copy(COMPARE, libs)
+        done = subprocess.run(published, env=ENV, capture_output=True, text=True)
+        assert done.returncode == 0 and "policy bfc" in done.stderr, done
 
 
 def run_refuses_wrong_arguments():
@@ -379,6 +436,13 @@ def every_command_has_help():
     assert all(re.search(rf"^  {command} ", vpool("help")[1], re.M) for command in COMMANDS)
 
 
+def options_are_listed():
+    status, out, _ = vpool("options")
+    assert status == 0 and "  VPOOL_HANDLE (64K..1G; default 256M)\n" in out and "  VPOOL_STATS (1, FILE)\n" in out, out
+    assert "| `VPOOL_WAIT` | auto, early, late, never | auto |" in vpool("options", "--markdown")[1]
+    assert out in vpool("help", "options")[1]
+
+
 def topics_are_told():
     topics = re.findall(r"^  ([a-z-]+) ", vpool("help")[1].split("explains:")[1], re.M)
     assert {"options", "waits", "frameworks", "policies", "dumps", "why-not"} <= set(topics), topics
@@ -428,12 +492,13 @@ def wrong_arguments_get_one_line():
 
 TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
+            run_takes_the_library_that_has_the_policy, the_library_names_the_one_with_the_policy, the_first_of_two_libraries_serves,
             run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
     "doctor": doctor.TESTS,
-    "help": [every_command_has_help, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
+    "help": [every_command_has_help, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
 }
 
 tap.run(TESTS[SUBJECT])

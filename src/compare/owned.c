@@ -1,4 +1,4 @@
-#include "policy/owned.h"
+#include "compare/owned.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 #ifndef VP_BFC_H
 #define VP_BFC_H
 
-#include "policy/owned.h"
+#include "compare/owned.h"
 
 /* The largest small request. */
 enum { VP_BFC_SMALL = 1 << 20 };

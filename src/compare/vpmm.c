@@ -10,7 +10,7 @@
  * It waits on the GPU where the original blocks the host, and under the library's rules for waits. A page's old mapping is unmapped as soon as its
  * event is seen completed; until then it is a zombie, which nobody takes back.
  */
-#include "policy/policy.h"
+#include "compare/compare.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
  * Everything is left to CUDA. In the library that means no pool at all; this is for the replay, which asks
  * every policy the same.
  */
-#include "policy/policy.h"
+#include "compare/compare.h"
 
 #include <errno.h>
 

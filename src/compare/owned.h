@@ -9,7 +9,7 @@
 #ifndef VP_OWNED_H
 #define VP_OWNED_H
 
-#include "policy/policy.h"
+#include "compare/compare.h"
 
 /* A free block, as these allocators see it: neighbouring free bytes that the request may use. */
 struct vp_run {

@@ -17,7 +17,7 @@
  *     derived too: a stream's memory is its own. (The paper draws that line at 2 MiB, the code that its
  *     authors published at 1 MiB.)
  */
-#include "policy/bfc.h"
+#include "compare/bfc.h"
 
 #include <errno.h>
 

@@ -17,7 +17,7 @@
  * streams used a block, here a block freed on another stream waits for it. Not modelled: rounding to powers
  * of two and the collection of old blocks, both off unless asked for.
  */
-#include "policy/bfc.h"
+#include "compare/bfc.h"
 
 #include <errno.h>
 
@@ -89,5 +89,5 @@ int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 }
 
 const struct vp_policy vp_policy_bfc = {
-    .name = "bfc", .never_event = true, .owned = true, .layout = layout, .alloc = vp_bfc_alloc,
+    .name = "bfc", .never_event = true, .owned = true, .never_stitches = true, .layout = layout, .alloc = vp_bfc_alloc,
 };

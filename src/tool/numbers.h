@@ -1,0 +1,20 @@
+/* Numbers by a key that is not zero: a table (base/table.h) of pairs. Not thread-safe. All zero at first. */
+#ifndef VP_TOOL_NUMBERS_H
+#define VP_TOOL_NUMBERS_H
+
+#include "base/slab.h"
+#include "base/table.h"
+
+struct vp_numbers {
+    struct vp_table table;
+    struct vp_slab pairs;
+};
+
+void vp_numbers_finish(struct vp_numbers *n);
+/* 0: there is none. */
+uint64_t vp_numbers_get(const struct vp_numbers *n, uint64_t key);
+/* Adds or replaces: 0 or -ENOMEM. */
+int vp_numbers_set(struct vp_numbers *n, uint64_t key, uint64_t number);
+void vp_numbers_drop(struct vp_numbers *n, uint64_t key);
+
+#endif
