@@ -6,7 +6,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
-#include "api/api.h"
+#include "process/process.h"
 #include "doors_list.h"
 
 /* cuda.h gives these names to their newest variant by macro. Here a name is a symbol. */

@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
-#include "api/api.h"
+#include "process/process.h"
 #include "callers.h"
 #include "doors_list.h"
 #include "early.h"

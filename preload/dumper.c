@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <string.h>
 #include <time.h>
-#include "api/dump.h"
+#include "watch/dump.h"
 #include "base/log.h"
 
 /* Room for the formatting of a line and the JSON writer's buffer, many times. */

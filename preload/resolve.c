@@ -15,7 +15,7 @@
 #include "doors.h"
 #include "doors_nccl.h"
 #include "early.h"
-#include "life.h"
+#include "load.h"
 
 /* Stands in for each function that the driver lacks; its arguments do not matter. */
 static CUresult not_found(void)

@@ -1,6 +1,6 @@
 #include "base/map.h"
 
-#include "base/pages.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <sys/mman.h>

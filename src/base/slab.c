@@ -1,6 +1,6 @@
 #include "base/slab.h"
 
-#include "base/pages.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <stdint.h>

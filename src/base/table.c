@@ -1,6 +1,6 @@
 #include "base/table.h"
 
-#include "base/pages.h"
+#include "base/os_memory.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef VP_BFC_H
 #define VP_BFC_H
 
-#include "compare/owned.h"
+#include "compare/per_stream.h"
 
 /* The largest small request. */
 enum { VP_BFC_SMALL = 1 << 20 };

@@ -2,7 +2,7 @@
 #ifndef VP_COMPARE_H
 #define VP_COMPARE_H
 
-#include "policy/policy.h"
+#include "pool/policy.h"
 
 extern const struct vp_policy vp_policy_vpmm, vp_policy_bfc, vp_policy_es, vp_policy_gmlake, vp_policy_native;
 

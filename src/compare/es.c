@@ -11,7 +11,7 @@
  *   - if the device has no more, the pages that are wholly free are unmapped and given back, and the
  *     request tried again; a range that has no page left is no longer its stream's.
  */
-#include "compare/owned.h"
+#include "compare/per_stream.h"
 
 #include <errno.h>
 

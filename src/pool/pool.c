@@ -1,5 +1,5 @@
-#include "policy/policy.h"
-#include "pool/lane.h"
+#include "pool/policy.h"
+#include "pool/stream_cache.h"
 
 #include <errno.h>
 #include <sys/mman.h>

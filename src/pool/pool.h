@@ -25,7 +25,7 @@
 #include "base/table.h"
 #include "tree.h"
 #include "driver/driver.h"
-#include "pool/line.h"
+#include "order/timeline.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #ifndef VP_TOOL_PAGES_H
 #define VP_TOOL_PAGES_H
 
-#include "api/page.h"
+#include "watch/shared_stats.h"
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 #include "tool/record.h"
 
-#include "pool/lane.h"
+#include "pool/stream_cache.h"
 #include "pool/pool_private.h"
 
 #include <errno.h>

@@ -16,7 +16,7 @@
 #include "check.h"
 
 #include "../common/doors.h"
-#include "api/api.h"
+#include "process/process.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "doors.h"
 
-#include "api/api.h"
+#include "process/process.h"
 
 #include <dlfcn.h>
 #include <string.h>

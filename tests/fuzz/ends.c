@@ -4,7 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "api/api_private.h"
+#include "process/state.h"
 #include "base/clock.h"
 #include "program.h"
 #include "sim.h"

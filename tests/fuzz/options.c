@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "api/dump.h"
+#include "watch/dump.h"
 #include "base/options.h"
 #include "fuzz.h"
 

@@ -6,8 +6,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "api/api_private.h"
-#include "api/dump.h"
+#include "process/state.h"
+#include "watch/dump.h"
 #include "base/clock.h"
 #include "program.h"
 #include "sim.h"

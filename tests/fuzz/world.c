@@ -3,9 +3,9 @@
 #include "world.h"
 
 #include "../common/doors.h"
-#include "api/api_private.h"
+#include "process/state.h"
 #include "../common/owners.h"
-#include "pool/lane.h"
+#include "pool/stream_cache.h"
 #include "sim.h"
 
 #include <dlfcn.h>

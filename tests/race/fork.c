@@ -6,7 +6,7 @@
  */
 #include "race.h"
 
-#include "api/api.h"
+#include "process/process.h"
 
 #include <stdatomic.h>
 #include <pthread.h>

@@ -5,7 +5,7 @@
  */
 #include "race.h"
 
-#include "api/api.h"
+#include "process/process.h"
 
 #include <stdio.h>
 #include <string.h>

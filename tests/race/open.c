@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
-#include "api/api.h"
+#include "process/process.h"
 
 static void first_calls(int index)
 {

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
-#include "api/api_private.h"
+#include "process/state.h"
 #include "sim.h"
 
 #include <getopt.h>

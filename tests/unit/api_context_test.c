@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api_test.h"
 
-#include "api/api_private.h"
+#include "process/state.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

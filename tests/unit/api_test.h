@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-#include "api/api_private.h"
+#include "process/state.h"
 
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,timeout=300";
 

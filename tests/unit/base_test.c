@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/map.h"
-#include "base/pages.h"
+#include "base/os_memory.h"
 #include "base/slab.h"
 #include "base/table.h"
 

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
-#include "api/api_private.h"
-#include "api/dump.h"
+#include "process/state.h"
+#include "watch/dump.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ends_test.h"
 
-#include "api/api_private.h"
-#include "pool/lane.h"
+#include "process/state.h"
+#include "pool/stream_cache.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -5,8 +5,8 @@
  */
 #include "ends_test.h"
 
-#include "api/api_private.h"
-#include "pool/lane.h"
+#include "process/state.h"
+#include "pool/stream_cache.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
-#include "api/api_private.h"
+#include "process/state.h"
 
 #include <string.h>
 

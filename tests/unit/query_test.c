@@ -5,7 +5,7 @@
  */
 #include "fixture.h"
 
-#include "api/api_private.h"
+#include "process/state.h"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 
 #include "../common/owners.h"
 
-#include "api/api_private.h"
+#include "process/state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

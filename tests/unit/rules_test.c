@@ -8,8 +8,8 @@
 
 #include "../common/owners.h"
 
-#include "api/api_private.h"
-#include "pool/lane.h"
+#include "process/state.h"
+#include "pool/stream_cache.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

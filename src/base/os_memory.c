@@ -1,0 +1,23 @@
+#include "base/os_memory.h"
+
+#include <stdint.h>
+#include <sys/mman.h>
+
+static void *map(size_t bytes) {
+    void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mem == MAP_FAILED ? NULL : mem;
+}
+
+void *vp_pages_take(size_t bytes) {
+    if (bytes < VP_HUGE || bytes % VP_HUGE)
+        return map(bytes);
+    char *mem = map(bytes + VP_HUGE);
+    if (!mem)
+        return map(bytes);
+    size_t before = -(uintptr_t)mem % VP_HUGE;
+    if (before)
+        munmap(mem, before);
+    munmap(mem + before + bytes, VP_HUGE - before);
+    madvise(mem + before, bytes, MADV_HUGEPAGE);    /* advice: where it is not taken, nothing is lost */
+    return mem + before;
+}

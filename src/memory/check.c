@@ -1,0 +1,217 @@
+/* The invariants, each with its name. Walks everything; for tests, debug runs and dumps. */
+#include "pool/policy.h"
+
+struct walk {
+    const struct vp_pool *pool;
+    FILE *out;
+    bool ok;
+    size_t live, free_regions, holes;
+    uint64_t asked;
+};
+
+/* Holes may be terabytes: this many granules at either end are looked at. A mapping further in would be found by its chunk. */
+enum { HOLE_EDGE = 64 };
+
+static void breach(struct walk *w, const char *what, const struct vp_region *r) {
+    w->ok = false;
+    if (w->out)
+        fprintf(w->out, "vpool: invariant broken: %s at %#llx+%#zx (state %d)\n", what, r ? (unsigned long long)r->addr : 0,
+                r ? r->size : 0, r ? (int)r->state : -1);
+}
+
+static void check_pieces(struct walk *w, const struct vp_region *r) {
+    CUdeviceptr at = r->addr;
+    for (const struct vp_piece *p = r->pieces; p; p = p->next) {
+        if (p->end <= at)
+            breach(w, "pieces are in address order and not empty", r);
+        at = p->end;
+        for (const struct vp_point *c = &p->cond; c && c->line; c = c->next)
+            if (!c->line->id || !c->line->refs || !c->seq || (c->own && c->seq >= c->line->next))
+                breach(w, "a condition names lines that live and events that were recorded", r);
+    }
+    if (at != vp_region_end(r))
+        breach(w, "the pieces of a region cover it", r);
+}
+
+static void check_mapped(struct walk *w, const struct vp_region *r) {
+    const size_t g = w->pool->granularity;
+    bool zombie = r->state == VP_ZOMBIE, hole = r->state == VP_HOLE;
+    const struct vp_mapping *first = vp_space_page(w->pool, r->space, r->addr)->mapping;
+    for (CUdeviceptr at = r->addr / g * g; at < vp_region_end(r); at += g) {
+        if (hole && at == r->addr + HOLE_EDGE * g && r->size > 2 * HOLE_EDGE * g)
+            at = vp_region_end(r) - HOLE_EDGE * g;
+        const struct vp_mapping *m = vp_space_page(w->pool, r->space, at < r->addr ? r->addr : at)->mapping;
+        if (hole ? m != NULL : !m)
+            breach(w, hole ? "a hole has no mapping" : "live, free, zombie and retired bytes are mapped", r);
+        else if (m && (m->chunk->current == m) == zombie)
+            breach(w, zombie ? "a zombie is no current mapping" : "live and free bytes lie in the current mapping of their chunk", r);
+        else if (m && w->pool->policy->owned && first && m->chunk->stream != first->chunk->stream)
+            breach(w, "a region's chunks serve one stream", r);
+    }
+    if ((zombie || hole) && (r->addr % g || r->size % g))
+        breach(w, "holes and zombies are whole granules", r);
+}
+
+static void check_region(struct walk *w, const struct vp_region *r) {
+    const struct vp_region *prev = vp_region_prev(r);
+    if (prev && vp_region_end(prev) != r->addr)
+        breach(w, "regions partition the space", r);
+    if (prev && prev->state == r->state && r->state < VP_LIVE)
+        breach(w, "free, zombie, retired and hole neighbours are united", r);
+    if (!r->size || r->addr % VP_QUANTUM || r->size % VP_QUANTUM)
+        breach(w, "regions are whole quanta and not empty", r);
+    const struct vp_page *page = vp_space_page(w->pool, r->space, r->addr);
+    if (!page->first || page->first->addr > r->addr || vp_space_page(w->pool, r->space, page->first->addr) != page)
+        breach(w, "the page table finds the first region of a page", r);
+    if (page->first != r && (!prev || vp_space_page(w->pool, r->space, prev->addr) != page))
+        breach(w, "a page's first region is the first", r);
+    check_mapped(w, r);
+    switch (r->state) {
+    case VP_LIVE:
+        w->live++;
+        w->asked += r->asked;
+        if (vp_table_get(&w->pool->live, r->addr) != r || r->asked > r->size || !r->asked)
+            breach(w, "a live block is found by its address and holds what was asked", r);
+        break;
+    case VP_FREE:
+        w->free_regions++;
+        check_pieces(w, r);
+        if (!r->index || r->index->zone != r->space->zone)
+            breach(w, "a free region is filed", r);
+        else
+            for (const struct vp_piece *p = r->pieces; p; p = p->next)
+                if (p->cond.line && r->index != &w->pool->mixed[r->space->zone] &&
+                    (r->index->line != p->cond.line || p->cond.next))
+                    breach(w, "a region of one line's index waits for that line alone", r);
+        break;
+    case VP_RETIRED:
+        if (!vp_mapping_at(w->pool, r->addr) || !vp_mapping_at(w->pool, r->addr)->chunk->exported)
+            breach(w, "what is retired lies in an exported chunk", r);
+        check_pieces(w, r);
+        break;
+    case VP_ZOMBIE:
+        check_pieces(w, r);
+        break;
+    case VP_HOLE:
+        w->holes++;
+        break;
+    }
+}
+
+static void check_tree(struct walk *w, const struct vp_index *index, size_t *count) {
+    size_t last = 0;
+    for (const struct vp_region *r = vp_index_first(index, 0); r; r = vp_index_next(index, r)) {
+        if (r->index != index || r->state != VP_FREE)
+            breach(w, "an index holds free regions of its own", r);
+        if (r->size < last)
+            breach(w, "an index is in order", r);
+        last = r->size;
+        ++*count;
+    }
+}
+
+static void check_spaces(struct walk *w) {
+    const struct vp_space *s;
+    size_t spaces = 0;
+    for (size_t i = 1; i < w->pool->space_count; i++)
+        if (w->pool->by_base[i]->base < w->pool->by_base[i - 1]->base + w->pool->by_base[i - 1]->size)
+            breach(w, "spaces lie apart, and are in address order", NULL);
+    vp_list_each(s, &w->pool->spaces, link) {
+        const struct vp_region *r, *last = NULL;
+        size_t holes = w->holes, listed = 0;
+        vp_list_each(r, &s->regions, va) {
+            if (!last && r->addr != s->base)
+                breach(w, "the first region begins the space", r);
+            check_region(w, r);
+            last = r;
+        }
+        if (!last || vp_region_end(last) != s->base + s->size)
+            breach(w, "the last region ends the space", last);
+        vp_list_each(r, &s->holes, holes) {
+            listed++;
+            if (r->state != VP_HOLE)
+                breach(w, "the hole list holds holes", r);
+        }
+        if (w->holes - holes != listed)
+            breach(w, "every hole is listed", NULL);
+        if (vp_space_of(w->pool, s->base) != s || vp_space_of(w->pool, s->base + s->size - 1) != s)
+            breach(w, "a space is found by its addresses", NULL);
+        spaces++;
+    }
+    if (spaces != w->pool->space_count)
+        breach(w, "every space is found by its addresses", NULL);
+}
+
+/* What may be reaped is listed, so that no old mapping is ever out of reach. */
+static void check_zombies(struct walk *w, size_t count) {
+    const struct vp_mapping *m;
+    vp_list_each(m, &w->pool->zombies, zombie) {
+        if (m == m->chunk->current || m == m->chunk->home)
+            breach(w, "a mapping that may be reaped is neither current nor a home", NULL);
+        count--;
+    }
+    if (count)
+        breach(w, "every mapping that may be reaped is listed once", NULL);
+}
+
+static void check_places(struct walk *w) {
+    struct vp_kept *k;
+    size_t used = 0;
+    vp_list_each(k, &w->pool->kept_used, used)
+        used++;
+    for (int z = 0; z < VP_ZONES; z++)
+        for (k = RB_MIN(vp_kept_tree, (struct vp_kept_tree *)&w->pool->kept[z]); k; k = RB_NEXT(vp_kept_tree, &w->pool->kept[z], k))
+            used--;
+    if (used || w->pool->kept_count > VP_KEPT_MOST)
+        breach(w, "places are found by size and by use, and are not too many", NULL);
+}
+
+static void check_chunks(struct walk *w) {
+    const struct vp_chunk *c;
+    const struct vp_mapping *m;
+    size_t held = 0, mappings = 0, away = 0, exported = 0, zombies = 0;
+    vp_list_each(c, &w->pool->chunks, link) {
+        bool found = false, home = false;
+        held += c->size;
+        away += c->current != c->home;
+        exported += c->exported;
+        for (m = c->mappings; m; m = m->next) {
+            mappings++;
+            zombies += m != c->current && m != c->home;
+            found |= m == c->current;
+            home |= m == c->home;
+            if (m->chunk != c || vp_mapping_at(w->pool, m->addr) != m ||
+                vp_mapping_at(w->pool, m->addr + c->size - w->pool->granularity) != m)
+                breach(w, "the page table knows each mapping", NULL);
+            else if (vp_region_at(w->pool, m->addr)->state == VP_HOLE)
+                breach(w, "nothing is mapped in a hole", NULL);
+        }
+        if (!found || !home)
+            breach(w, "a chunk has one current mapping, and a home", NULL);
+    }
+    check_zombies(w, zombies);
+    if (exported != w->pool->exported)
+        breach(w, "exported chunks are counted", NULL);
+    if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings || away != w->pool->away)
+        breach(w, "held bytes, mappings and chunks away from home are counted", NULL);
+}
+
+bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
+    struct walk w = { .pool = pool, .out = out, .ok = true };
+    const struct vp_index *index;
+    size_t filed = 0;
+    check_spaces(&w);
+    check_chunks(&w);
+    check_places(&w);
+    for (int z = 0; z < VP_ZONES; z++) {
+        check_tree(&w, &pool->met[z], &filed);
+        check_tree(&w, &pool->mixed[z], &filed);
+    }
+    vp_list_each(index, &pool->line_indexes, link)
+        check_tree(&w, index, &filed);
+    if (filed != w.free_regions)
+        breach(&w, "every free region is filed once", NULL);
+    if (w.live != pool->live.used || w.asked != pool->stats.live_bytes)
+        breach(&w, "live blocks and bytes are counted", NULL);
+    return w.ok;
+}

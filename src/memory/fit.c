@@ -1,0 +1,208 @@
+/* Which free bytes may a request use, and which of them should it get: best fit, under the conditions of the pieces. */
+#include "pool/stream_cache.h"
+#include "pool/pool_private.h"
+
+#include <errno.h>
+
+/* Regions of other streams looked at before giving up: they are visited in order of size, so that a hit comes early or hardly at all. */
+enum { FOREIGN_LOOKS = 256 };
+
+/* Is the request's stream behind the piece by more than luck: never freed, by the same stream, by a cudaFree or before a synchronise, or by a wait? */
+static bool in_order(const struct vp_piece *p, const struct vp_request *req) {
+    return !p->stream || p->stream == req->line->id || vp_line_id_is_barrier(p->stream) || !vp_cond_ready(&p->cond, NULL);
+}
+
+bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use) {
+    /* What a wait may be queued for may be taken when there is nothing left to wait for. */
+    if (vp_cond_ready(&p->cond, req->line))
+        return !req->strict || req->pressed || use != VP_USE_READY || in_order(p, req);
+    if (use == VP_USE_PENDING)
+        return true;
+    return use != VP_USE_READY && vp_cond_waitable(&p->cond, req->line, use == VP_USE_WAIT);
+}
+
+bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
+    for (const struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
+        if (!vp_piece_usable(p, req, use))
+            return false;
+        if (p->end >= end)
+            return true;
+    }
+}
+
+/* The first place in [run, end) where a request fits that is alone in its chunks: it begins and ends where chunks do. 0 if none. */
+static CUdeviceptr first_whole(const struct vp_pool *pool, CUdeviceptr run, CUdeviceptr end, size_t size) {
+    while (run < end && end - run >= size) {
+        const struct vp_mapping *m = vp_mapping_at(pool, run);
+        if (m->addr == run && vp_range_whole(pool, run, run + size))
+            return run;
+        run = m->addr + m->chunk->size;
+    }
+    return 0;
+}
+
+/* The first address of the region where the request fits into pieces that `ok` accepts; 0 if none. */
+static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region *r, const struct vp_request *req, enum vp_usable use, bool host) {
+    CUdeviceptr begin = r->addr, run = 0;
+    for (const struct vp_piece *p = r->pieces; p; begin = p->end, p = p->next) {
+        if (!(host ? vp_cond_host_waitable(&p->cond) : vp_piece_usable(p, req, use))) {
+            run = 0;
+            continue;
+        }
+        if (!run)
+            run = begin;
+        CUdeviceptr addr = req->alone ? first_whole(pool, run, p->end, req->size) : vp_round_up(run, req->align);
+        if (addr && addr + req->size <= p->end)
+            return addr;
+    }
+    return 0;
+}
+
+/* Best fit within one index, looking at no more than `looks` regions. */
+static struct vp_fit index_find(const struct vp_pool *pool, struct vp_index *index, const struct vp_request *req, enum vp_usable use, bool host, int looks) {
+    for (struct vp_region *r = vp_index_first(index, req->size); r && looks-- > 0; r = vp_index_next(index, r)) {
+        __builtin_prefetch(r->pieces);
+        __builtin_prefetch(r->va.next);
+        CUdeviceptr addr = first_run(pool, r, req, use, host);
+        if (addr)
+            return (struct vp_fit){ r, addr };
+    }
+    return (struct vp_fit){ NULL, 0 };
+}
+
+static struct vp_fit better(struct vp_fit a, struct vp_fit b) {
+    if (!a.region || !b.region)
+        return a.region ? a : b;
+    return vp_region_compare(a.region, b.region) <= 0 ? a : b;
+}
+
+struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    enum vp_zone_name zone = req->zone;
+    struct vp_fit fit = index_find(pool, &pool->met[zone], req, use, false, FOREIGN_LOOKS);
+    if (req->line && req->line->share && req->line->context->device == pool->device)
+        fit = better(fit, index_find(pool, &req->line->share->index[zone], req, use, false, FOREIGN_LOOKS));
+    if (!fit.region || use != VP_USE_READY)
+        fit = better(fit, index_find(pool, &pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
+    /* A region that waits for one line may have a part that waits for nothing. */
+    struct vp_index *index;
+    if (!fit.region)
+        vp_list_each(index, &pool->line_indexes, link)
+            if (index->zone == zone && index->line != req->line)
+                fit = better(fit, index_find(pool, index, req, use, false, FOREIGN_LOOKS));
+    return fit;
+}
+
+struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_cond **cond) {
+    enum vp_zone_name zone = req->zone;
+    struct vp_fit fit = index_find(pool, &pool->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
+    struct vp_index *index;
+    vp_list_each(index, &pool->line_indexes, link)
+        if (index->zone == zone && index->line->kind == VP_LINE_BARRIER)
+            fit = better(fit, index_find(pool, index, req, VP_USE_READY, true, FOREIGN_LOOKS));
+    if (fit.region) {
+        const struct vp_piece *p = vp_piece_at(fit.region, fit.addr);
+        while (vp_cond_ready(&p->cond, NULL) && p->end < fit.addr + req->size)
+            p = p->next;
+        *cond = &p->cond;
+    }
+    return fit;
+}
+
+static void refresh_index(struct vp_pool *pool, struct vp_index *index) {
+    for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
+        next = vp_index_next(index, r);
+        vp_region_refile(pool, r);
+    }
+}
+
+void vp_pool_refile(struct vp_pool *pool) {
+    struct vp_index *index, *next;
+    for (int z = 0; z < VP_ZONES; z++)
+        refresh_index(pool, &pool->mixed[z]);
+    vp_list_each_safe(index, next, &pool->line_indexes, link)
+        refresh_index(pool, index);
+    pool->moves = pool->lines->moves;
+}
+
+static void index_synchronized(struct vp_pool *pool, struct vp_index *index, const struct vp_line *line) {
+    for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
+        next = vp_index_next(index, r);
+        for (struct vp_piece *p = r->pieces; p; p = p->next)
+            if ((!line || p->stream == line->id) && vp_cond_ready(&p->cond, NULL))
+                p->stream = 0;
+        vp_region_refile(pool, r);
+    }
+}
+
+void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line) {
+    struct vp_index *index, *next;
+    vp_lanes_flush(pool, VP_FLUSH_ALL);
+    vp_lines_settle(pool->lines, VP_SETTLE_NS);
+    vp_fit_refresh(pool);
+    for (int z = 0; z < VP_ZONES; z++) {
+        index_synchronized(pool, &pool->met[z], line);
+        index_synchronized(pool, &pool->mixed[z], line);
+    }
+    vp_list_each_safe(index, next, &pool->line_indexes, link)
+        index_synchronized(pool, index, line);
+}
+
+bool vp_fit_refresh(struct vp_pool *pool) {
+    vp_lines_poll(pool->lines, true);
+    /* Another pool may have asked since, and moved our lines too. */
+    bool moved = pool->moves != pool->lines->moves;
+    if (moved)
+        vp_pool_refile(pool);
+    return moved;
+}
+
+int vp_fit_await(struct vp_pool *pool, const vp_cond *cond, struct vp_line *line) {
+    if (vp_cond_ready(cond, line))
+        return 0;
+    int err = vp_cond_wait(pool->lines, cond, line);
+    pool->stats.waits_gpu += !err;
+    return err;
+}
+
+int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req) {
+    for (struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
+        int err = vp_fit_await(pool, &p->cond, req->line);
+        if (err || p->end >= end)
+            return err;
+    }
+}
+
+int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out) {
+    /* What is far apart in memory is fetched together. */
+    vp_table_prefetch(&pool->live, fit.addr);
+    __builtin_prefetch(fit.region->va.next);
+    int err = vp_table_reserve(&pool->live);
+    if (!err)
+        err = vp_space_reserve(pool, 4);
+    if (!err)
+        err = vp_fit_wait(pool, fit.region, fit.addr, fit.addr + req->size, req);
+    if (err)
+        return err;
+    struct vp_region *r = vp_region_take(pool, fit.region, fit.addr, fit.addr + req->size);
+    vp_fit_go_live(pool, r, req);
+    vp_table_add(&pool->live, r);
+    *out = r;
+    return 0;
+}
+
+void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_request *req) {
+    r->state = VP_LIVE;
+    r->sync = !req->line;
+    r->exported = false;
+    r->asked = req->asked;
+    r->serial = ++pool->serial;
+    r->context = r->sync ? req->context : NULL;     /* others outlive it */
+    r->owner = req->owner;
+    r->lane = NULL;
+    r->stream = req->line ? req->line->id : 0;
+    vp_region_account(pool, r, true);
+    pool->stats.allocs++;
+    if (pool->stats.live_bytes > pool->recent_peak)
+        pool->recent_peak = pool->stats.live_bytes;
+    vp_pool_note_peak(pool->stats.live_bytes, &pool->stats.peak_live_bytes, pool, NULL);
+}

@@ -1,0 +1,393 @@
+/*
+ * Regions. Each space is an address-ordered list of them; a page table with one entry a granule finds the region of an address (the first that
+ * begins in the page, or in the last page before in which one does) and the mapping at it.
+ */
+#include "pool/policy.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Points for the chains of any sensible number of pieces that one operation copies: one span of the slab. */
+enum { SPARE_POINTS = 4096 };
+
+int vp_space_reserve(struct vp_pool *pool, size_t n) {
+    if (vp_slab_reserve(&pool->region_slab, n) < 0 || vp_slab_reserve(&pool->piece_slab, n) < 0 ||
+        vp_slab_reserve(&pool->lines->point_slab, SPARE_POINTS) < 0)
+        return -ENOMEM;
+    return 0;
+}
+
+struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr) {
+    size_t low = 0, high = pool->space_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        struct vp_space *s = pool->by_base[middle];
+        if (addr - s->base < s->size)
+            return s;
+        if (addr < s->base)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+struct vp_page *vp_space_page(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr) {
+    return &space->pages[(addr - space->base) >> pool->granularity_shift];
+}
+
+struct vp_region *vp_region_next(const struct vp_region *r) {
+    return r->va.next == &r->space->regions ? NULL : vp_container_of(r->va.next, struct vp_region, va);
+}
+
+struct vp_region *vp_region_prev(const struct vp_region *r) {
+    return r->va.prev == &r->space->regions ? NULL : vp_container_of(r->va.prev, struct vp_region, va);
+}
+
+struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr) {
+    struct vp_space *s = vp_space_of(pool, addr);
+    if (!s)
+        return NULL;
+    size_t page = (addr - s->base) >> pool->granularity_shift;
+    struct vp_region *r = s->pages[page].first;
+    if (!r || r->addr > addr)
+        r = s->pages[vp_bits_at_most(&s->begins, page - 1)].first;
+    while (vp_region_end(r) <= addr)
+        r = vp_region_next(r);
+    return r;
+}
+
+/* ---- keeping the page table and the list ---- */
+
+static void region_enter(struct vp_pool *pool, struct vp_region *r, struct vp_list *after) {
+    struct vp_page *page = vp_space_page(pool, r->space, r->addr);
+    vp_list_insert(after, &r->va);
+    if (!page->first)
+        vp_bits_add(&r->space->begins, (size_t)(page - r->space->pages));
+    if (!page->first || page->first->addr > r->addr)
+        page->first = r;
+}
+
+static void region_leave(struct vp_pool *pool, struct vp_region *r) {
+    struct vp_page *page = vp_space_page(pool, r->space, r->addr);
+    if (page->first == r) {
+        struct vp_region *next = vp_region_next(r);
+        page->first = next && vp_space_page(pool, r->space, next->addr) == page ? next : NULL;
+        if (!page->first)
+            vp_bits_remove(&r->space->begins, (size_t)(page - r->space->pages));
+    }
+    vp_list_remove(&r->va);
+    vp_slab_free(&pool->region_slab, r);
+}
+
+/* Makes sure that one more space can be filed by its base. 0 or -ENOMEM. */
+static int reserve_base(struct vp_pool *pool) {
+    size_t room = pool->space_room ? pool->space_room * 2 : 4096 / sizeof *pool->by_base;
+    if (pool->space_count < pool->space_room)
+        return 0;
+    struct vp_space **all = mmap(NULL, room * sizeof *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return -ENOMEM;
+    if (pool->by_base) {
+        memcpy(all, pool->by_base, pool->space_count * sizeof *all);
+        munmap(pool->by_base, pool->space_room * sizeof *all);
+    }
+    pool->by_base = all;
+    pool->space_room = room;
+    return 0;
+}
+
+static void file_by_base(struct vp_pool *pool, struct vp_space *s) {
+    size_t at = pool->space_count++;
+    for (; at && pool->by_base[at - 1]->base > s->base; at--)
+        pool->by_base[at] = pool->by_base[at - 1];
+    pool->by_base[at] = s;
+}
+
+int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size) {
+    int err = vp_slab_reserve(&pool->region_slab, 2);
+    if (!err)
+        err = reserve_base(pool);
+    if (err)
+        return err;
+    size_t count = size >> pool->granularity_shift, pages = count * sizeof(struct vp_page);
+    size_t table = vp_round_up(pages + vp_bits_bytes(count) + sizeof(struct vp_space), 4096);
+    char *mem = mmap(NULL, table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mem == MAP_FAILED)
+        return -ENOMEM;
+    struct vp_space *s = (struct vp_space *)(void *)(mem + table - sizeof(struct vp_space));
+    *s = (struct vp_space){ .base = base, .size = size, .zone = zone, .pages = (struct vp_page *)(void *)mem, .mem_bytes = table,
+                            .reserved = reserved_size > 0, .reserved_size = reserved_size };
+    vp_bits_init(&s->begins, count, (uint64_t *)(void *)(mem + pages));
+    vp_list_init(&s->regions);
+    vp_list_init(&s->holes);
+    vp_list_append(&pool->spaces, &s->link);
+    file_by_base(pool, s);
+    pool->space_bytes += size;
+    struct vp_region *r = vp_slab_alloc(&pool->region_slab);
+    r->addr = base;
+    r->size = size;
+    r->space = s;
+    vp_list_init(&r->holes);
+    region_enter(pool, r, &s->regions);
+    vp_list_append(&s->holes, &r->holes);
+    return 0;
+}
+
+void vp_spaces_free(struct vp_pool *pool) {
+    struct vp_space *s, *next;
+    vp_list_each_safe(s, next, &pool->spaces, link)
+        munmap(s->pages, s->mem_bytes);
+    vp_list_init(&pool->spaces);
+    if (pool->by_base)
+        munmap(pool->by_base, pool->space_room * sizeof *pool->by_base);
+    pool->by_base = NULL;
+    pool->space_count = pool->space_room = 0;
+}
+
+/* ---- pieces ---- */
+
+static void piece_free(struct vp_pool *pool, struct vp_piece *p) {
+    vp_cond_clear(pool->lines, &p->cond);
+    vp_slab_free(&pool->piece_slab, p);
+}
+
+void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r) {
+    for (struct vp_piece *p = r->pieces, *next; p; p = next) {
+        next = p->next;
+        piece_free(pool, p);
+    }
+    r->pieces = NULL;
+}
+
+void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_cond *cond, uint64_t age) {
+    struct vp_piece *p = vp_slab_alloc(&pool->piece_slab);
+    *p = (struct vp_piece){ .end = vp_region_end(r), .cond = *cond, .age = age, .stream = cond->line ? cond->line->id : 0 };
+    *cond = (vp_cond){ 0 };
+    r->pieces = p;
+}
+
+struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr) {
+    struct vp_piece *p = r->pieces;
+    while (p->end <= addr)
+        p = p->next;
+    return p;
+}
+
+/* Frees of one stream that got no event of their own: the later one covers both, and neither may be waited for. */
+static bool both_late(const vp_cond *a, const vp_cond *b) {
+    return a->line && a->line == b->line && !a->own && !b->own && !a->next && !b->next;
+}
+
+/* Makes the conditions of neighbours the same if they differ in nothing that matters: then true. */
+static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
+    bool late = both_late(&p->cond, &q->cond);
+    if (late && q->cond.seq > p->cond.seq)
+        p->cond.seq = q->cond.seq;
+    return late || vp_cond_same(&p->cond, &q->cond);
+}
+
+/* Unites a piece with the next one, under its own condition. The age is that of the older. */
+static void piece_absorb(struct vp_pool *pool, struct vp_piece *p) {
+    struct vp_piece *q = p->next;
+    if (q->age < p->age)
+        p->age = q->age;
+    p->end = q->end;
+    p->next = q->next;
+    piece_free(pool, q);
+}
+
+/* Unites neighbouring pieces that differ in nothing that matters to the policy. */
+static void pieces_tidy(struct vp_pool *pool, struct vp_region *r) {
+    for (struct vp_piece *p = r->pieces; p; p = p->next)
+        vp_cond_settle(pool->lines, &p->cond);
+    for (struct vp_piece *p = r->pieces; p->next;) {
+        bool apart = vp_pool_by_stream(pool) && p->stream != p->next->stream;
+        if (apart || !conds_agree(p, p->next))
+            p = p->next;
+        else
+            piece_absorb(pool, p);
+    }
+}
+
+/* How much smaller than its neighbour a sliver is. */
+enum { SLIVER_SHARE = 16 };
+
+void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
+    CUdeviceptr begin = r->addr;
+    if (vp_pool_by_stream(pool))
+        return;
+    for (struct vp_piece *p = r->pieces; p->next;) {
+        struct vp_piece *q = p->next;
+        size_t size_p = p->end - begin, size_q = q->end - p->end;
+        if (!p->cond.line && q->cond.line && size_p <= size_q / SLIVER_SHARE) {
+            p->cond = q->cond;
+            p->stream = q->stream;
+            q->cond = (vp_cond){ 0 };
+            piece_absorb(pool, p);
+        } else if (p->cond.line && !q->cond.line && size_q <= size_p / SLIVER_SHARE) {
+            piece_absorb(pool, p);
+        } else {
+            begin = p->end;
+            p = q;
+        }
+    }
+}
+
+/* ---- filing: the index of a free region, the hole list ---- */
+
+struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line) {
+    if (line->context->device != pool->device)
+        return NULL;
+    struct vp_share *share = line->share;
+    if (share || !(share = vp_slab_alloc(&pool->share_slab)))
+        return share;
+    for (int z = 0; z < VP_ZONES; z++)
+        if (vp_index_init(pool, &share->index[z], line, z) < 0) {
+            while (z-- > 0)
+                vp_index_finish(pool, &share->index[z]);
+            vp_slab_free(&pool->share_slab, share);
+            return NULL;
+        }
+    return line->share = share;
+}
+
+static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r) {
+    enum vp_zone_name zone = r->space->zone;
+    struct vp_line *only = NULL;
+    for (const struct vp_piece *p = r->pieces; p; p = p->next) {
+        if (!p->cond.line)
+            continue;
+        if (p->cond.next || (only && only != p->cond.line))
+            return &pool->mixed[zone];
+        only = p->cond.line;
+    }
+    if (!only)
+        return &pool->met[zone];
+    struct vp_share *share = vp_share_of(pool, only);
+    return share ? &share->index[zone] : &pool->mixed[zone];
+}
+
+void vp_region_unfile(struct vp_region *r) {
+    if (r->state == VP_FREE && r->index) {
+        vp_index_remove(r);
+    } else if (r->state == VP_HOLE) {
+        vp_list_remove(&r->holes);
+    }
+}
+
+static void region_file(struct vp_pool *pool, struct vp_region *r) {
+    if (r->state == VP_FREE) {
+        vp_index_add(pool, classify(pool, r), r);
+    } else if (r->state == VP_HOLE) {
+        vp_list_append(&r->space->holes, &r->holes);
+    }
+}
+
+void vp_region_refile(struct vp_pool *pool, struct vp_region *r) {
+    pieces_tidy(pool, r);
+    if (r->state == VP_FREE && r->index != classify(pool, r)) {
+        vp_region_unfile(r);
+        region_file(pool, r);
+    }
+}
+
+/* ---- cut and join ---- */
+
+/* Splits an unfiled region; the right part has no pieces yet. */
+static struct vp_region *split(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at) {
+    struct vp_region *right = vp_slab_alloc(&pool->region_slab);
+    right->addr = at;
+    right->size = vp_region_end(r) - at;
+    right->state = r->state;
+    right->space = r->space;
+    r->size = at - r->addr;
+    region_enter(pool, right, &r->va);
+    return right;
+}
+
+struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at) {
+    if (at == r->addr)
+        return r;
+    if (at == vp_region_end(r))
+        return vp_region_next(r);
+    assert(at > r->addr && at < vp_region_end(r) && r->state < VP_LIVE);
+    vp_region_unfile(r);
+    struct vp_region *right = split(pool, r, at);
+    if (vp_region_has_pieces(r)) {
+        struct vp_piece *p = vp_piece_at(r, at - 1);
+        if (p->end == at) {
+            right->pieces = p->next;
+        } else {
+            struct vp_piece *rest = vp_slab_alloc(&pool->piece_slab);
+            *rest = (struct vp_piece){ .end = p->end, .age = p->age, .stream = p->stream, .next = p->next };
+            vp_cond_copy(pool->lines, &rest->cond, &p->cond);
+            p->end = at;
+            right->pieces = rest;
+        }
+        p->next = NULL;
+    }
+    region_file(pool, r);
+    region_file(pool, right);
+    return right;
+}
+
+struct vp_region *vp_region_take(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end) {
+    r = vp_region_cut(pool, r, addr);
+    vp_region_unfile(r);
+    if (end < vp_region_end(r)) {
+        struct vp_region *right = split(pool, r, end);
+        while (r->pieces->end <= end) {
+            struct vp_piece *p = r->pieces;
+            r->pieces = p->next;
+            piece_free(pool, p);
+        }
+        right->pieces = r->pieces;
+        r->pieces = NULL;
+        region_file(pool, right);
+    }
+    vp_region_clear_pieces(pool, r);
+    return r;
+}
+
+struct vp_region *vp_region_carve(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    struct vp_region *r = vp_region_at(pool, addr);
+    assert(end <= vp_region_end(r));
+    r = vp_region_cut(pool, r, addr);
+    vp_region_cut(pool, r, end);
+    return r;
+}
+
+static void absorb(struct vp_pool *pool, struct vp_region *left, struct vp_region *right) {
+    vp_region_unfile(right);
+    if (vp_region_has_pieces(left)) {
+        struct vp_piece *last = left->pieces;
+        while (last->next)
+            last = last->next;
+        last->next = right->pieces;
+    }
+    left->size += right->size;
+    region_leave(pool, right);
+}
+
+static bool joinable(const struct vp_region *left, const struct vp_region *right) {
+    return left && right && left->state == right->state && left->state < VP_LIVE;
+}
+
+struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r) {
+    struct vp_region *prev = vp_region_prev(r), *next = vp_region_next(r);
+    bool with_prev = joinable(prev, r), with_next = joinable(r, next);
+    vp_region_unfile(r);
+    if (with_next)
+        absorb(pool, r, next);
+    if (with_prev) {
+        vp_region_unfile(prev);
+        absorb(pool, prev, r);
+        r = prev;
+    }
+    if (vp_region_has_pieces(r))
+        pieces_tidy(pool, r);
+    region_file(pool, r);
+    return r;
+}

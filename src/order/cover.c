@@ -1,0 +1,71 @@
+/*
+ * What a barrier would tell, learnt stream by stream.
+ *
+ * While any stream of a context captures, no event can be recorded over the context, and what cudaFree gave back stays in quarantine. That must not end in "out of memory" on
+ * a device that is idle. So somebody who would have to give up looks closer: a *cover* begins, a point of the barrier that is reached once
+ *   - each non-blocking stream has reached an event recorded since. One that captures gets none and needs none, if it got one before its capture began: work has not gone there since;
+ *   - and the legacy stream was seen idle since, which tells of all blocking streams, other threads' own included. It is asked and gets no event: that would make
+ *     later work of blocking streams wait for earlier work of others, which may in turn wait for it.
+ * While a blocking stream captures, the legacy stream cannot be asked; and of what a destroyed stream has still queued only a barrier tells. Then there is no cover.
+ */
+#include "order/order.h"
+
+bool vp_lines_blocking_idle(const struct vp_lines *ls, const struct vp_context *ctx) {
+    bool entered = vp_context_enter(ls, ctx);
+    /* It answers that it captures while a blocking stream does, and another question would end that capture. */
+    bool idle = !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery && !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
+    vp_context_leave(ls, entered);
+    return idle;
+}
+
+/* Has the stream done what it had queued when the cover began? */
+static bool line_over(struct vp_lines *ls, struct vp_line *line, uint64_t cover) {
+    if (line->cover_for != cover) {
+        if (line->rest)
+            line->cover = line->rest;
+        else if (vp_line_record(ls, line) == 0)
+            line->cover = line->next - 1;
+        else
+            return false;
+        line->cover_for = cover;
+    }
+    return line->met >= line->cover;
+}
+
+static bool over(struct vp_lines *ls, struct vp_context *ctx) {
+    bool all = ctx->cover_idle = ctx->cover_idle || vp_lines_blocking_idle(ls, ctx);
+    struct vp_line *line;
+    vp_list_each(line, &ctx->lines, of_context)
+        if (line->kind == VP_LINE_STREAM && line->nonblocking && !line->gone)
+            all &= line_over(ls, line, ctx->cover);
+    return all;
+}
+
+static bool cover(struct vp_lines *ls, struct vp_context *ctx) {
+    struct vp_line *barrier = ctx->barrier;
+    if (ctx->ending || (!barrier->open && !ctx->cover) || ctx->uncovered > barrier->met)
+        return false;
+    if (!ctx->cover) {
+        /* What is freed from here on is not behind it. */
+        ctx->cover = barrier->next++;
+        ctx->cover_idle = barrier->open = false;
+    }
+    if (!over(ls, ctx))
+        return false;
+    vp_line_met(barrier, ctx->cover);
+    vp_line_quiet(ls, barrier);
+    ls->moves++;
+    return true;
+}
+
+bool vp_lines_cover(struct vp_lines *ls) {
+    bool moved = false;
+    struct vp_context *ctx;
+    int mode = vp_lines_relax(ls);
+    vp_lines_check_captures(ls);
+    vp_list_each(ctx, &ls->contexts, link)
+        if (!ctx->gone)
+            moved |= cover(ls, ctx);
+    vp_lines_restore(ls, mode);
+    return moved;
+}

@@ -1,4 +1,0 @@
-/* The policies of libvpool.so: vpool's own. */
-#include "policy/policy.h"
-
-const struct vp_policy *const vp_policies[VP_POLICY_CHOICES] = { [VP_POLICY_VPOOL] = &vp_policy_vpool };

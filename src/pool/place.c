@@ -1,0 +1,261 @@
+/*
+ * Places worth keeping. A program that repeats itself asks again for the sizes that it asked for, in the same order. Each place
+ * where a request was served is remembered by its size: if all of its bytes are free there, or in chunks that can be switched
+ * back, the request is served there again, and the driver is not asked. What VPMM calls zombies and GMLake stitched blocks is a
+ * part of this.
+ *
+ * Of several places of one size the *oldest* that is available is taken, and before any other choice. A program that repeats
+ * itself from a state that it was in before (everything freed, say, or the end of a training step) then repeats its addresses:
+ * at its n-th request the same bytes are live as the last time, so the places older than the one taken then are unavailable as
+ * they were then, that one is available, and what was made later is not looked at. From the second round on nothing is built,
+ * and no more is held than the first round needed. What escapes this: conditions that no wait is allowed for, and blocks that
+ * the parking hands out.
+ */
+#include "pool/policy.h"
+
+/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are too few. */
+enum { TRIES = 512 };
+
+/* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is over
+ * stays where it is, and slowly growing requests then find a range). Measured on recorded programs: fewer tries build more
+ * ranges, more tries cost time at each request that finds no fit. */
+enum { TRIES_LARGER = 64, OVER = 2 };
+
+/*
+ * Smaller places that are tried before a range is built, and how much smaller they may be: 1/UNDER of the request, or any that serves one from ANY_FROM
+ * bytes on. What grows step by step, like the cache of a decoder by a token at a time, needs a few handles more then, instead of a range of its own for each
+ * step: with a place for all of its steps decoding takes a quarter of the driver time. The largest tensors of a program whose lengths vary come in a
+ * new size at each step: fine-tuning so takes two thirds of the time. Smaller requests with places of any size waste more.
+ */
+enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
+
+/*
+ * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and
+ * cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a chunk to come round:
+ * with 8, half of its driver time went into building again what had been reaped.
+ */
+enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096 };
+
+/*
+ * Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work on them may not be over, and then they are
+ * passed by; but once it is, an excess goes away as fast as it came. A range costs the driver some 25 microseconds a mapping, and a look far less than one.
+ */
+enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
+
+int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b) {
+    if (a->size != b->size)
+        return a->size < b->size ? -1 : 1;
+    return a->serial < b->serial ? -1 : a->serial > b->serial;
+}
+RB_GENERATE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
+
+static void kept_touch(struct vp_pool *pool, struct vp_kept *k) {
+    vp_list_remove(&k->used);
+    vp_list_append(&pool->kept_used, &k->used);
+}
+
+static void kept_remove(struct vp_pool *pool, struct vp_kept *k) {
+    RB_REMOVE(vp_kept_tree, &pool->kept[k->zone], k);
+    vp_list_remove(&k->used);
+    vp_slab_free(&pool->kept_slab, k);
+    pool->kept_count--;
+}
+
+void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    struct vp_kept *k = vp_slab_alloc(&pool->kept_slab);
+    /* To forget a place for want of memory costs time later, nothing else. */
+    if (!k)
+        return;
+    *k = (struct vp_kept){ .addr = addr, .size = size, .serial = ++pool->kept_serial, .zone = vp_space_of(pool, addr)->zone };
+    RB_INSERT(vp_kept_tree, &pool->kept[k->zone], k);
+    vp_list_append(&pool->kept_used, &k->used);
+    if (++pool->kept_count > VP_KEPT_MOST)
+        kept_remove(pool, vp_container_of(pool->kept_used.next, struct vp_kept, used));
+}
+
+/* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its pages. */
+static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr addr, const struct vp_region **last) {
+    if (!*last || addr - (*last)->addr >= (*last)->size)
+        *last = vp_region_at(pool, addr);
+    return *last;
+}
+
+/* A place, as a request finds it. */
+enum place {
+    PLACE_TAKEN,    /* some of its bytes, here or where they are current, are not free or not for the request */
+    PLACE_GONE,     /* some of it is mapped no more */
+    PLACE_FREE,     /* free memory */
+    PLACE_AWAY,     /* the same once its chunks are switched back */
+};
+
+static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
+    uint64_t mark = ++pool->marks;
+    const struct vp_region *last = vp_region_at(pool, addr);
+    size_t pieces = 0;
+    if (last->state == VP_FREE && vp_region_end(last) >= end)
+        return vp_range_usable(last, addr, end, req, use) ? PLACE_FREE : PLACE_TAKEN;
+    for (CUdeviceptr at = addr; at < end;) {
+        const struct vp_mapping *m = vp_mapping_at(pool, at);
+        if (!m)
+            return PLACE_GONE;
+        if (m->chunk->mark == mark)
+            return PLACE_TAKEN; /* in the range twice: two of its addresses would be live */
+        m->chunk->mark = mark;
+        /* Of the current mapping the part in the range must be free, of another the whole chunk, wherever it is current. */
+        bool here = m->chunk->current == m;
+        CUdeviceptr begin = here ? at : m->chunk->current->addr, stop = m->chunk->current->addr + m->chunk->size;
+        if (here && stop > end)
+            stop = end;
+        const struct vp_region *r = region_near(pool, begin, &last);
+        if (r->state != VP_FREE || vp_region_end(r) < stop || !vp_range_usable(r, begin, stop, req, use))
+            return PLACE_TAKEN;
+        for (const struct vp_piece *p = vp_piece_at(r, begin); p; p = p->end < stop ? p->next : NULL)
+            pieces++;
+        pieces += 4;
+        at = m->addr + m->chunk->size;
+    }
+    return vp_space_reserve(pool, 2 * pieces + 64) == 0 ? PLACE_AWAY : PLACE_TAKEN;
+}
+
+/* The first `size` bytes of a place, of which the first is mapped. */
+static enum place place_find(struct vp_pool *pool, const struct vp_kept *k, size_t size, const struct vp_request *req, enum vp_usable use) {
+    CUdeviceptr end = k->addr + size;
+    if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
+        return PLACE_TAKEN;
+    if (req->alone && (!vp_mapping_at(pool, end - 1) || !vp_range_whole(pool, k->addr, end)))
+        return PLACE_TAKEN;
+    return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use) : PLACE_TAKEN;
+}
+
+/* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the metadata. */
+static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size, enum place place) {
+    bool switched = false;
+    if (place < PLACE_FREE)
+        return false;
+    for (CUdeviceptr at = k->addr; place == PLACE_AWAY && at < k->addr + size;) {
+        struct vp_mapping *m = vp_mapping_at(pool, at);
+        if (m->chunk->current != m) {
+            /* The pieces of chunks switched from elsewhere vary in number: ask anew for each. */
+            if (vp_space_reserve(pool, 64) < 0)
+                return false;
+            vp_mapping_switch(pool, m);
+            switched = true;
+        }
+        at = m->addr + m->chunk->size;
+    }
+    pool->stats.reactivations += switched;
+    kept_touch(pool, k);
+    return true;
+}
+
+/* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is forgotten, and
+ * counts for no try. */
+static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, int tries, const struct vp_request *req,
+                          enum vp_usable use) {
+    for (struct vp_kept *next; tries > 0 && k && k->size <= most; k = next) {
+        next = RB_NEXT(vp_kept_tree, &pool->kept[req->zone], k);
+        enum place place = vp_mapping_at(pool, k->addr) ? place_find(pool, k, req->size, req, use) : PLACE_GONE;
+        if (place == PLACE_GONE)
+            kept_remove(pool, k);
+        else if (switch_over(pool, k, req->size, place))
+            return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
+        else
+            tries--;
+    }
+    return (struct vp_fit){ NULL, 0 };
+}
+
+struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_kept key = { .size = req->size };
+    return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size, TRIES, req, use);
+}
+
+bool vp_kept_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
+    struct vp_kept key = { .size = req->size }, *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key);
+    if (!k || k->size != req->size || k->addr != addr)
+        return false;
+    kept_touch(pool, k);
+    return true;
+}
+
+struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_kept key = { .size = req->size + 1 };
+    return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size + req->size / OVER, TRIES_LARGER, req, use);
+}
+
+/* How far the addresses from the beginning of a place on are mapped, looking no farther than `size` bytes; 0: less than the place. */
+static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_kept *k, size_t size) {
+    const struct vp_space *s = vp_space_of(pool, k->addr);
+    const struct vp_mapping *m = vp_mapping_at(pool, k->addr + k->size - 1);
+    CUdeviceptr end = 0;
+    for (; m && vp_mapping_at(pool, k->addr); m = end - s->base < s->size ? vp_space_page(pool, s, end)->mapping : NULL) {
+        end = m->addr + m->chunk->size;
+        if (end - k->addr >= size)
+            break;
+    }
+    return end;
+}
+
+/* Bytes without mappings from `addr` on, where the mappings of a place end. */
+static size_t room_at(const struct vp_pool *pool, CUdeviceptr addr) {
+    const struct vp_space *s = vp_space_of(pool, addr - 1);
+    return addr - s->base < s->size ? vp_region_end(vp_region_at(pool, addr)) - addr : 0;
+}
+
+static struct vp_kept *smaller(struct vp_pool *pool, struct vp_kept *k, const struct vp_request *req) {
+    k = k ? RB_PREV(vp_kept_tree, &pool->kept[req->zone], k) : RB_MAX(vp_kept_tree, &pool->kept[req->zone]);
+    return k && (req->size >= ANY_FROM || k->size >= req->size - req->size / UNDER) ? k : NULL;
+}
+
+bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_kept key = { .size = req->size };
+    return smaller(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req);
+}
+
+struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end) {
+    struct vp_kept key = { .size = req->size }, *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), *largest = NULL;
+    enum place place, largest_place = PLACE_TAKEN;
+    for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
+        CUdeviceptr stop = mapped_end(pool, k, req->size);
+        bool whole = stop - k->addr >= req->size;
+        if (!stop || (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + pool->config.handle)) ||
+            (place = place_find(pool, k, whole ? req->size : stop - k->addr, req, use)) < PLACE_FREE)
+            continue;
+        largest = k;
+        largest_place = place;
+        *end = stop;
+        if (whole)
+            break;
+    }
+    size_t size = largest ? *end - largest->addr : 0;
+    if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size, largest_place))
+        return (struct vp_fit){ NULL, 0 };
+    return (struct vp_fit){ vp_region_at(pool, largest->addr), largest->addr };
+}
+
+void vp_kept_limit(struct vp_pool *pool, size_t built) {
+    size_t most = pool->chunk_count * MAPPINGS_PER_CHUNK;
+    if (most < MAPPINGS_FLOOR)
+        most = MAPPINGS_FLOOR;
+    if (pool->mappings > most)
+        vp_stitch_reap_some(pool, pool->mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
+}
+
+void vp_kept_shrink(struct vp_pool *pool, size_t most) {
+    const struct vp_kept *k;
+    size_t bytes = 0;
+    vp_list_each(k, &pool->kept_used, used)
+        bytes += k->size;
+    if (bytes > most)
+        vp_fit_refresh(pool);
+    /* What is in use counts as used just now, and so does what waits for work to end. */
+    for (size_t tries = pool->kept_count; tries > 0 && bytes > most; tries--) {
+        struct vp_kept *oldest = vp_container_of(pool->kept_used.next, struct vp_kept, used);
+        CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
+        kept_touch(pool, oldest);
+        if (vp_stitch_reap(pool, addr, end, false)) {
+            kept_remove(pool, oldest);
+            bytes -= end - addr;
+        }
+    }
+}

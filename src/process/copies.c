@@ -1,0 +1,180 @@
+/*
+ * Copies between devices.
+ *
+ * CUDA copies between any two devices, and asks for no leave. From and to mapped memory the device that makes the copy needs access to both ends (memory of
+ * cuMemAlloc's own counts as accessible from everywhere, and is staged where it is not). To open all memory to all devices would make each mapping dearer for programs that
+ * never copy between devices. So a device's memory is opened to another at the first copy that needs it, and stays open, for copies alone:
+ * the program is not told. Where that cannot be, a copy goes by cuMemcpyPeer, which names a context for each end, and needs no access.
+ */
+#include "process/ipc.h"
+
+/* Until the library is open the doors have not looked for the driver, and are to. */
+atomic_bool vp_copies_matter = true;
+
+atomic_bool vp_copies_between;
+
+void vp_api_copied_between(void) {
+    if (!atomic_load_explicit(&vp_copies_between, memory_order_relaxed))
+        atomic_store_explicit(&vp_copies_between, true, memory_order_release);
+}
+
+void vp_copies_arrived(void *unused, struct vp_context *ctx) {
+    (void)unused;
+    if (ctx->device < 0 || ctx->device >= VP_DEVICES)
+        return;
+    vp_state.used |= UINT64_C(1) << ctx->device;
+    if (vp_state.used & (vp_state.used - 1))
+        atomic_store_explicit(&vp_copies_matter, true, memory_order_relaxed);
+}
+
+static CUcontext handle_on(CUdevice dev) {
+    const struct vp_context *ctx = vp_context_on(&vp_state.lines, dev);
+    return ctx ? ctx->handle : NULL;
+}
+
+static bool can_access(CUdevice dev, CUdevice owner) {
+    int can = 0;
+    return vp_state.drv.cuDeviceCanAccessPeer && !vp_state.drv.cuDeviceCanAccessPeer(&can, dev, owner) && can;
+}
+
+/* Opens it if need be. What is open to a peer of the program's is noted too: it must not close while copies run. */
+static bool pool_reached(struct vp_pool *pool, CUdevice dev) {
+    const uint64_t one = UINT64_C(1) << dev;
+    if (dev == pool->device || pool->copiers & one)
+        return true;
+    if (!((pool->refused | pool->peers) & one) && !can_access(dev, pool->device))
+        pool->refused |= one;
+    return vp_pool_add_copier(pool, dev);
+}
+
+static struct vp_pool *pool_at(CUdeviceptr ptr) {
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.pools[dev] && vp_pool_maps(vp_state.pools[dev], ptr))
+            return vp_state.pools[dev];
+    return NULL;
+}
+
+/* Memory that is not ours. */
+static void ask_driver(struct vp_copy_end *end) {
+    unsigned type = CU_MEMORYTYPE_HOST, managed = 0;
+    int dev = -1;
+    const struct vp_driver *drv = &vp_state.drv;
+    if (!drv->cuPointerGetAttribute)
+        return;
+    if (drv->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, end->ptr) || type != CU_MEMORYTYPE_DEVICE ||
+        (!drv->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, end->ptr) && managed)) {
+        end->anywhere = true;
+        return;
+    }
+    if ((drv->cuPointerGetAttribute(&end->context, CU_POINTER_ATTRIBUTE_CONTEXT, end->ptr) || !end->context) &&
+        !drv->cuPointerGetAttribute(&dev, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, end->ptr))
+        end->context = handle_on(dev);
+}
+
+/* Whose an end is, if it is ours. */
+struct owner {
+    struct vp_pool *pool;
+    struct vp_import *import;
+};
+
+static struct owner owner_of(const struct vp_copy_end *end) {
+    struct owner owner = { 0 };
+    if (end->anywhere || !end->ptr)
+        return owner;
+    owner.pool = pool_at(end->ptr);
+    if (!owner.pool && !vp_list_empty(&vp_state.imports))
+        owner.import = (struct vp_import *)vp_import_at(end->ptr);
+    return owner;
+}
+
+/* Can a copy that `dev` makes touch it? Opened if need be. What is not ours is CUDA's affair. */
+static bool reached(struct owner owner, CUdevice dev) {
+    return owner.pool ? pool_reached(owner.pool, dev) : !owner.import || vp_import_add_copier(owner.import, dev);
+}
+
+static void find_context(struct vp_copy_end *end, struct owner owner) {
+    if (owner.pool)
+        end->context = handle_on(owner.pool->device);
+    else if (owner.import)
+        end->context = owner.import->context;
+    else if (end->ptr)
+        ask_driver(end);
+    else if (!end->anywhere)
+        vp_state.drv.cuCtxGetCurrent(&end->context);
+}
+
+static uint64_t bit_of(CUdevice dev) {
+    return dev >= 0 && dev < VP_DEVICES ? UINT64_C(1) << dev : 0;
+}
+
+/* Those that an end of ours and the current context are of. */
+static uint64_t devices_near(struct owner to, struct owner from) {
+    CUdevice dev = -1;
+    return (vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev)) | (to.pool ? bit_of(to.pool->device) : 0) |
+           (from.pool ? bit_of(from.pool->device) : 0);
+}
+
+/*
+ * The devices, as bits, that a stream may be of. A capturing stream is not asked. That which began the capture is known; one that has joined it is taken to be
+ * of any device concerned.
+ */
+static uint64_t devices_of(CUstream stream, struct owner to, struct owner from) {
+    CUcontext handle = NULL;
+    CUdevice dev = -1;
+    if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD) {
+        const struct vp_line *line = NULL;
+        const struct vp_context *ctx = NULL;
+        if (vp_line_captures(&vp_state.lines, stream)) {
+            uint64_t devices = devices_near(to, from);
+            vp_list_each(line, &vp_state.lines.capturing, capturing) {
+                if (line->stream == stream && !line->per_thread)
+                    return bit_of(line->context->device);
+                devices |= bit_of(line->context->device);
+            }
+            return devices;
+        }
+        if (!vp_state.drv.cuStreamGetCtx(stream, &handle) && (ctx = vp_context_get(&vp_state.lines, handle)))
+            return bit_of(ctx->device);
+    }
+    return vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev);
+}
+
+static bool reached_by_all(struct owner to, struct owner from, uint64_t devices) {
+    bool all = true;
+    for (CUdevice dev = 0; dev < VP_DEVICES; dev++)
+        if (devices & bit_of(dev))
+            all = reached(to, dev) && reached(from, dev) && all;
+    return all;
+}
+
+enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src) {
+    enum vp_copy_way way = VP_COPY_AS_IT_IS;
+    if (!vp_enter())
+        return way;
+    const struct owner to = owner_of(dst), from = owner_of(src);
+    if ((to.pool || to.import || from.pool || from.import) && !reached_by_all(to, from, devices_of(stream, to, from))) {
+        find_context(dst, to);
+        find_context(src, from);
+        if (dst->context && src->context)
+            way = VP_COPY_BETWEEN;
+        else if ((dst->anywhere && src->context) || (src->anywhere && dst->context))
+            way = VP_COPY_ELSEWHERE;
+    }
+    vp_leave();
+    return way;
+}
+
+void vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_end *src) {
+    if (!vp_enter())
+        return;
+    const struct owner to = owner_of(dst), from = owner_of(src);
+    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.lines, handle) : vp_context_current(&vp_state.lines);
+    const CUdevice devices[] = { ctx ? ctx->device : -1, to.pool ? to.pool->device : -1, from.pool ? from.pool->device : -1 };
+    /* Which of them makes the copy is the driver's choice. */
+    for (int i = 0; i < 3; i++)
+        if (devices[i] >= 0 && devices[i] < VP_DEVICES) {
+            reached(to, devices[i]);
+            reached(from, devices[i]);
+        }
+    vp_leave();
+}

@@ -1,0 +1,52 @@
+/* Physical memory that others in the process make by cuMemCreate: not ours, only counted. */
+#include "process/state.h"
+
+struct vp_other {
+    uint64_t handle;
+    CUdevice device;
+    unsigned references;        /* that the program holds; mappings keep memory too, and are not counted */
+    size_t size;
+};
+
+void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, size_t size) {
+    if (dev < 0 || dev >= VP_DEVICES || !handle || !vp_enter())
+        return;
+    if (!vp_state.other_slab.size)
+        vp_slab_init(&vp_state.other_slab, sizeof(struct vp_other));
+    /* One whose end we did not see has left its handle behind. */
+    struct vp_other *other = vp_table_take(&vp_state.other_handles, handle);
+    if (!other && !vp_table_reserve(&vp_state.other_handles))
+        other = vp_slab_alloc(&vp_state.other_slab);
+    if (other) {
+        struct vp_others *all = &vp_state.others[dev];
+        *other = (struct vp_other){ .handle = handle, .device = dev, .references = 1, .size = size };
+        vp_table_add(&vp_state.other_handles, other);
+        all->handles++;
+        all->bytes += size;
+        if (all->bytes > all->peak_bytes)
+            all->peak_bytes = all->bytes;
+    }
+    vp_leave();
+}
+
+void vp_api_other_retained(CUmemGenericAllocationHandle handle) {
+    if (!handle || !vp_enter())
+        return;
+    struct vp_other *other = vp_table_get(&vp_state.other_handles, handle);
+    if (other)
+        other->references++;
+    vp_leave();
+}
+
+void vp_api_other_released(CUmemGenericAllocationHandle handle) {
+    if (!handle || !vp_enter())
+        return;
+    struct vp_other *other = vp_table_get(&vp_state.other_handles, handle);
+    if (other && !--other->references) {
+        vp_state.others[other->device].handles--;
+        vp_state.others[other->device].bytes -= other->size;
+        vp_table_take(&vp_state.other_handles, handle);
+        vp_slab_free(&vp_state.other_slab, other);
+    }
+    vp_leave();
+}

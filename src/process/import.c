@@ -1,0 +1,377 @@
+/* Legacy IPC: the importer. */
+#include "process/ipc.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Held while memory is opened or closed, so that nobody else opens the same meanwhile. Before the other locks. A fork does not wait for it: what is half made is the parent's. */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+/* Held while descriptors of another process's memory are open here: a child that is forked in between would keep that memory. Not while an answer is waited for. Before the library's lock. */
+static pthread_mutex_t in_hand = PTHREAD_MUTEX_INITIALIZER;
+
+/* Whoever is cancelled while it waits for another process would never let go. */
+static int begin_opening(void) {
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    pthread_mutex_lock(&opening);
+    return cancel;
+}
+
+static void end_opening(int cancel) {
+    pthread_mutex_unlock(&opening);
+    pthread_setcancelstate(cancel, NULL);
+}
+
+static struct vp_slab import_slab;
+static uint64_t opened;
+
+/* ---- look-ups, with the library's lock held ---- */
+
+const struct vp_import *vp_import_at(CUdeviceptr ptr) {
+    const struct vp_import *import;
+    if (!opened)
+        return NULL;
+    vp_list_each(import, &vp_state.imports, link)
+        if (ptr - import->ptr < import->asked)
+            return import;
+    return NULL;
+}
+
+static struct vp_import *find(const struct vp_ipc_handle *handle) {
+    struct vp_import *import;
+    vp_list_each(import, &vp_state.imports, link)
+        if (!memcmp(&import->key, &handle->key, sizeof import->key))
+            return import;
+    return NULL;
+}
+
+/* ---- mapping ---- */
+
+/* Gives devices access, or takes it from them. */
+static CUresult set_access(const struct vp_import *import, uint64_t devices, CUmemAccess_flags flags) {
+    CUmemAccessDesc desc[VP_DEVICES];
+    size_t n = 0;
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (devices >> dev & 1)
+            desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
+    return n ? vp_state.drv.cuMemSetAccess(import->base, import->bytes, desc, n) : CUDA_SUCCESS;
+}
+
+static CUresult grant(struct vp_import *import, uint64_t devices) {
+    CUresult res = set_access(import, devices & ~import->access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (!res)
+        import->access |= devices;
+    return res;
+}
+
+/* Each of them as far as it goes. */
+static void grant_each(struct vp_import *import, uint64_t devices) {
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (devices >> dev & 1)
+            grant(import, UINT64_C(1) << dev);
+}
+
+static void unmap(const struct vp_import *import, size_t mapped) {
+    if (mapped && vp_state.drv.cuMemUnmap(import->base, mapped))
+        vp_log(VP_LOG_WARN, "memory of another process stays mapped: the driver refuses to unmap it");
+    else if (import->base)
+        vp_state.drv.cuMemAddressFree(import->base, import->bytes);
+}
+
+/* Maps the chunks of one message behind what is mapped. */
+static CUresult map_some(const struct vp_ipc_reply *reply, const int *fds, const struct vp_import *import, size_t *mapped) {
+    const struct vp_driver *drv = &vp_state.drv;
+    CUresult res = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < reply->count && !res; i++) {
+        CUmemGenericAllocationHandle chunk;
+        if (!reply->size[i] || reply->size[i] > import->bytes - *mapped)
+            return CUDA_ERROR_INVALID_HANDLE;
+        res = drv->cuMemImportFromShareableHandle(&chunk, (void *)(uintptr_t)fds[i], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        if (res)
+            break;
+        res = drv->cuMemMap(import->base + *mapped, reply->size[i], 0, chunk, 0);
+        drv->cuMemRelease(chunk);
+        if (!res)
+            *mapped += reply->size[i];
+    }
+    return res;
+}
+
+static CUresult begin(const struct vp_ipc_reply *reply, struct vp_import *import) {
+    if (!reply->count || !reply->asked || reply->offset >= reply->bytes || reply->asked > reply->bytes - reply->offset)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult res = vp_state.drv.cuMemAddressReserve(&import->base, reply->bytes, 0, 0, 0);
+    if (res)
+        return res;
+    import->bytes = reply->bytes;
+    import->asked = reply->asked;
+    import->ptr = import->base + reply->offset;
+    return CUDA_SUCCESS;
+}
+
+/* What CUDA says when the other process does not answer. */
+static CUresult unreachable(int err, const struct vp_ipc_handle *handle) {
+    const char *why;
+    switch (err) {
+    case -EMFILE:
+    case -ENFILE: why = "no file descriptor is left (see ulimit -n)"; break;
+    case -EPERM: why = "it is another user's"; break;
+    case -EAGAIN:
+    case -EINPROGRESS: why = "it does not answer"; break;
+    case -EPROTO: why = "it answers what is no answer, or with more than there are file descriptors (see ulimit -n)"; break;
+    default: why = "it has ended, or cannot be reached from here"; break;
+    }
+    vp_log(VP_LOG_WARN, "memory of process %u cannot be opened: %s", (unsigned)handle->pid, why);
+    return err == -EMFILE || err == -ENFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Asks the exporter and maps what it sends. Without the library's lock. On failure nothing is left behind. */
+static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *import) {
+    static struct vp_ipc_reply reply;   /* guarded by `opening` */
+    const struct vp_channel_name name = { .id = { handle->key.id[0], handle->key.id[1] }, .in_file = handle->in_file };
+    const struct vp_ipc_request ask = { .addr = handle->key.addr, .serial = handle->key.serial, .device = handle->device };
+    CUresult res = CUDA_SUCCESS;
+    size_t mapped = 0;
+    int fd = vp_channel_connect(&name);
+    if (fd < 0)
+        return unreachable(fd, handle);
+    int err = vp_channel_send(fd, &ask, sizeof ask, NULL, 0);
+    do {
+        int fds[VP_CHANNEL_FDS];
+        size_t n = VP_CHANNEL_FDS;
+        if (!err)
+            err = vp_channel_wait(fd);
+        pthread_mutex_lock(&in_hand);
+        if (!err)
+            err = vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
+        if (err) {
+            pthread_mutex_unlock(&in_hand);
+            res = unreachable(err, handle);
+            break;
+        }
+        res = reply.result;
+        if (!res && (n != reply.count || n > VP_CHANNEL_FDS))
+            res = CUDA_ERROR_INVALID_HANDLE;
+        if (!res && !import->base)
+            res = begin(&reply, import);
+        if (!res)
+            res = map_some(&reply, fds, import, &mapped);
+        while (n)
+            close(fds[--n]);
+        pthread_mutex_unlock(&in_hand);
+    } while (!res && reply.left);
+    close(fd);
+    if (!res && mapped != import->bytes)
+        res = CUDA_ERROR_INVALID_HANDLE;
+    if (res)
+        unmap(import, mapped);
+    return res;
+}
+
+/* The device that the handle names, here; -1: it is not visible to this process. */
+static CUdevice owner_of(const struct vp_ipc_handle *handle) {
+    const CUuuid unknown = { { 0 } };
+    int count = 0;
+    if (!memcmp(&handle->uuid, &unknown, sizeof unknown))
+        return -1;
+    vp_state.drv.cuDeviceGetCount(&count);
+    for (int i = 0; i < count && i < VP_DEVICES; i++) {
+        CUdevice dev;
+        if (vp_state.drv.cuDeviceGet(&dev, i))
+            continue;
+        const CUuuid uuid = vp_ipc_uuid(dev);
+        if (!memcmp(&uuid, &handle->uuid, sizeof uuid))
+            return dev;
+    }
+    return -1;
+}
+
+bool vp_import_add_copier(struct vp_import *import, CUdevice dev) {
+    const uint64_t one = UINT64_C(1) << dev;
+    if (!(import->access & one) && (import->refused & one || grant(import, one))) {
+        import->refused |= one;
+        return false;
+    }
+    import->always |= one;
+    return true;
+}
+
+/* ---- open ---- */
+
+/* Maps memory that is not open yet. `import` has its context and device. */
+static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *import, uint64_t peers) {
+    const uint64_t here = UINT64_C(1) << import->device;
+    CUresult res = fetch(handle, import);
+    if (res)
+        return res;
+    if ((res = grant(import, here))) {
+        unmap(import, import->bytes);
+        return res;
+    }
+    /* More than the current device need not be possible; a kernel there would fail natively, too. */
+    CUdevice owner = owner_of(handle);
+    if (owner >= 0)
+        grant(import, UINT64_C(1) << owner);
+    import->always = import->access;
+    grant_each(import, peers);
+    return CUDA_SUCCESS;
+}
+
+static CUresult open_locked(CUdeviceptr *out, const struct vp_ipc_handle *handle) {
+    struct vp_import *import = NULL;
+    CUresult res = CUDA_SUCCESS;
+    if (!vp_enter())
+        return CUDA_ERROR_INVALID_CONTEXT;
+    struct vp_context *ctx = vp_context_current(&vp_state.lines);
+    /* CUDA, too, has no current context for a process that opens its own memory. */
+    if (!ctx || vp_ipc_own(handle)) {
+        res = CUDA_ERROR_INVALID_CONTEXT;
+    } else if ((import = find(handle))) {
+        res = grant(import, UINT64_C(1) << ctx->device);
+        if (!res) {
+            import->always |= UINT64_C(1) << ctx->device;
+            import->references++;
+            *out = import->ptr;
+        }
+    } else {
+        if (!import_slab.size)
+            vp_slab_init(&import_slab, sizeof(struct vp_import));
+        import = vp_slab_alloc(&import_slab);
+        res = import ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (res || import->references) {
+        vp_leave();
+        return res;
+    }
+    *import = (struct vp_import){ .key = handle->key, .references = 1, .context = ctx->handle, .device = ctx->device };
+    uint64_t peers = vp_peers_of(ctx->device);
+    vp_leave();
+    res = open_new(handle, import, peers);
+    vp_enter();
+    if (res) {
+        vp_slab_free(&import_slab, import);
+    } else {
+        import->number = ++opened;
+        vp_list_append(&vp_state.imports, &import->link);
+        *out = import->ptr;
+    }
+    vp_leave();
+    return res;
+}
+
+bool vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *from, unsigned flags, CUresult *res) {
+    struct vp_ipc_handle handle;
+    const struct vp_driver *drv = &vp_state.drv;
+    if (!out || !vp_ipc_read(from, &handle) || !vp_api_ready() || vp_inside)
+        return false;
+    if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+        *res = CUDA_ERROR_INVALID_VALUE;
+    } else if (!vp_ipc_good(&handle) || !drv->cuMemImportFromShareableHandle) {
+        *res = CUDA_ERROR_INVALID_HANDLE;
+    } else {
+        int cancel = begin_opening();
+        *res = open_locked(out, &handle);
+        end_opening(cancel);
+    }
+    return true;
+}
+
+/* ---- close ---- */
+
+/* Waits for the work of a context. One that has ended has none. */
+static CUresult finish_work(CUcontext ctx) {
+    const struct vp_driver *drv = &vp_state.drv;
+    CUcontext popped;
+    if (drv->cuCtxPushCurrent_v2(ctx))
+        return CUDA_SUCCESS;
+    CUstreamCaptureMode mode = vp_capture_relax(&vp_state.lines);
+    CUresult res = drv->cuCtxSynchronize();
+    vp_capture_restore(&vp_state.lines, mode);
+    drv->cuCtxPopCurrent_v2(&popped);
+    return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
+}
+
+static bool close_locked(CUdeviceptr ptr, CUresult *res) {
+    struct vp_import *import = NULL, *one;
+    CUcontext current = NULL;
+    if (!vp_enter())
+        return false;
+    vp_list_each(one, &vp_state.imports, link)
+        if (one->ptr == ptr)
+            import = one;
+    if (!import || --import->references) {
+        vp_leave();
+        *res = CUDA_SUCCESS;
+        return import != NULL;
+    }
+    /* Nobody else sees it from here on. */
+    vp_list_remove(&import->link);
+    vp_leave();
+    vp_state.drv.cuCtxGetCurrent(&current);
+    *res = finish_work(import->context);
+    if (!*res && current && current != import->context)
+        *res = finish_work(current);
+    if (!*res && vp_enter()) {
+        vp_state_finish_work(import->access, -1);   /* copies of other contexts */
+        vp_leave();
+    }
+    if (!*res)
+        unmap(import, import->bytes);
+    vp_enter();
+    if (*res) {
+        import->references = 1;
+        vp_list_append(&vp_state.imports, &import->link);
+    } else {
+        vp_slab_free(&import_slab, import);
+    }
+    vp_leave();
+    return true;
+}
+
+bool vp_api_ipc_close(CUdeviceptr ptr, CUresult *res) {
+    if (!ptr || !vp_api_ready() || vp_inside)
+        return false;
+    int cancel = begin_opening();
+    bool served = close_locked(ptr, res);
+    end_opening(cancel);
+    return served;
+}
+
+/* ---- what happens around it ---- */
+
+void vp_imports_drop_context(CUcontext ctx) {
+    struct vp_import *import, *next;
+    vp_list_each_safe(import, next, &vp_state.imports, link)
+        if (import->context == ctx) {
+            vp_list_remove(&import->link);
+            unmap(import, import->bytes);
+            vp_slab_free(&import_slab, import);
+        }
+}
+
+void vp_imports_set_peers(CUdevice device, uint64_t peers) {
+    struct vp_import *import;
+    vp_list_each(import, &vp_state.imports, link) {
+        const uint64_t taken = import->access & ~import->always & ~peers;
+        if (import->device != device)
+            continue;
+        grant_each(import, peers);
+        if (taken && !set_access(import, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE))
+            import->access &= ~taken;
+    }
+}
+
+void vp_imports_fork_prepare(void) {
+    pthread_mutex_lock(&in_hand);
+}
+
+void vp_imports_fork_parent(void) {
+    pthread_mutex_unlock(&in_hand);
+}
+
+void vp_imports_fork_child(void) {
+    pthread_mutex_init(&opening, NULL);
+    pthread_mutex_init(&in_hand, NULL);
+}

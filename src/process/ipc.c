@@ -1,0 +1,283 @@
+/* Legacy IPC: the exporter. */
+#include "process/ipc.h"
+
+#include "pool/stream_cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char MAGIC[8] = { 'V', 'P', 'o', 'o', 'l', 'I', 'P', 'C' };
+
+enum { VERSION = 1 };
+
+/* Where IPC is at work, synchronous blocks from this size on have their handles to themselves. Below, rounding up to a granule would
+ * more than double them; CUDA itself advises to share whole 2 MiB alone. */
+enum { ALONE_FROM = 1 << 20 };
+
+/* How long no answer is given while the process has no descriptor left. */
+enum { NO_FDS_NS = 50000000 };
+
+static struct {
+    int listener;               /* valid if `listens` */
+    atomic_bool listens;
+    struct vp_channel_name name;
+    int in_flight[VP_CHANNEL_FDS], client;  /* descriptors of an answer on its way, so that a forked child can close them; */
+    size_t in_flight_count;     /* 0: none, nor a client */
+} exporter;
+
+static atomic_bool stopped;
+
+/* ---- which blocks ---- */
+
+bool vp_ipc_alone(size_t size) {
+    switch (vp_options()->ipc) {
+    case VP_IPC_ALONE: return true;
+    case VP_IPC_AUTO: return size >= ALONE_FROM && atomic_load_explicit(&vp_state.coupled, memory_order_relaxed);
+    default: return false;
+    }
+}
+
+int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) {
+    if (!vp_state.drv.cuMemExportToShareableHandle)
+        return -EOPNOTSUPP;
+    return vp_pool_export_check(pool, block, vp_options()->ipc == VP_IPC_SHARE);
+}
+
+CUuuid vp_ipc_uuid(CUdevice dev) {
+    CUuuid uuid = { { 0 } };
+    if (vp_state.drv.cuDeviceGetUuid_v2)
+        vp_state.drv.cuDeviceGetUuid_v2(&uuid, dev);
+    return uuid;
+}
+
+bool vp_ipc_own(const struct vp_ipc_handle *handle) {
+    return exporter.listens && !memcmp(handle->key.id, exporter.name.id, sizeof handle->key.id);
+}
+
+/* ---- the answer ---- */
+
+/* The physical handle of a chunk as a file descriptor. The context is pushed in case that a driver wants one: the calling thread may have none. */
+static CUresult export(const struct vp_region *block, const struct vp_chunk *chunk, int *fd) {
+    const struct vp_driver *drv = &vp_state.drv;
+    bool pushed = !block->context->gone && !atomic_load(&block->context->ending) &&
+                  !drv->cuCtxPushCurrent_v2(block->context->handle);
+    CUresult res = drv->cuMemExportToShareableHandle(fd, chunk->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    CUcontext popped;
+    if (pushed)
+        drv->cuCtxPopCurrent_v2(&popped);
+    /* The driver does not say whether its descriptors close on exec, and a child that kept one would keep the memory. */
+    if (!res)
+        fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    return res;
+}
+
+static void close_in_flight(void) {
+    for (size_t i = 0; i < exporter.in_flight_count; i++)
+        close(exporter.in_flight[i]);
+    exporter.in_flight_count = 0;
+}
+
+/* Chunks of the block from the `done`th byte of their mapping on, as many as fit into one message. With the lock held. */
+static void fill_reply(const struct vp_ipc_request *ask, uint64_t done, struct vp_ipc_reply *reply) {
+    struct vp_pool *pool = ask->device < VP_DEVICES ? vp_state.pools[ask->device] : NULL;
+    struct vp_region *block = pool ? vp_pool_find(pool, ask->addr) : NULL;
+    size_t offset, inside;
+    memset(reply, 0, sizeof *reply);
+    if (!block || !block->exported || block->serial != ask->serial) {
+        reply->result = CUDA_ERROR_INVALID_HANDLE;
+        return;
+    }
+    vp_pool_chunk_at(pool, block->addr, &offset);
+    CUdeviceptr begin = block->addr - offset, end = vp_region_end(block), at = begin + done;
+    for (; at < end && !reply->result; at += inside) {
+        const struct vp_chunk *chunk = vp_pool_chunk_at(pool, at, &inside);
+        if (exporter.in_flight_count == VP_CHANNEL_FDS) {
+            reply->left++;
+        } else {
+            reply->result = export(block, chunk, &exporter.in_flight[exporter.in_flight_count]);
+            exporter.in_flight_count += !reply->result;
+            if (!reply->result)
+                reply->size[reply->count++] = chunk->size;
+        }
+        inside = chunk->size;
+    }
+    if (reply->result) {
+        vp_log(VP_LOG_WARN, "an exported allocation cannot be passed on to another process: CUDA error %u%s", reply->result,
+               reply->result == CUDA_ERROR_OUT_OF_MEMORY || reply->result == CUDA_ERROR_OPERATING_SYSTEM
+                   ? " (too few file descriptors? see ulimit -n)" : "");
+        close_in_flight();
+        *reply = (struct vp_ipc_reply){ .result = reply->result };
+        return;
+    }
+    reply->bytes = at - begin;
+    reply->offset = offset;
+    reply->asked = block->asked;
+}
+
+/* Sends what the client asks for. The allocation may be freed meanwhile: then the next message says so. */
+static void answer(int client) {
+    static struct vp_ipc_reply reply;   /* of the one thread that answers */
+    struct vp_ipc_request ask;
+    uint64_t done = 0;
+    int err = vp_channel_receive(client, &ask, sizeof ask, NULL, NULL);
+    while (!err && vp_enter()) {
+        if (atomic_load(&stopped)) {
+            vp_leave();
+            return;
+        }
+        exporter.client = client;
+        fill_reply(&ask, done, &reply);
+        vp_leave();
+        for (uint32_t i = 0; i < reply.count; i++)
+            done += reply.size[i];
+        err = vp_channel_send(client, &reply, sizeof reply, exporter.in_flight, exporter.in_flight_count);
+        if (vp_enter()) {
+            close_in_flight();
+            vp_leave();
+        }
+        if (reply.result || !reply.left)
+            break;
+    }
+}
+
+static void *serve(void *unused) {
+    (void)unused;
+    for (;;) {
+        int client = vp_channel_accept(exporter.listener);
+        if (client == -EINVAL || client == -EBADF)
+            return NULL;
+        if (client == -EMFILE || client == -ENFILE) {
+            vp_log_once(VP_LOG_WARN, "no file descriptor is left to pass memory on to another process (see ulimit -n)");
+            nanosleep(&(struct timespec){ .tv_nsec = NO_FDS_NS }, NULL);
+        }
+        if (client < 0)
+            continue;
+        answer(client);
+        close(client);
+    }
+}
+
+/* Listens, once. The thread takes no signal of the program's, and ends with the process. 0 or a negative errno. */
+static int start(void) {
+    sigset_t all, before;
+    pthread_t thread;
+    if (exporter.listens)
+        return 0;
+    exporter.listener = vp_channel_listen(&exporter.name, false);
+    if (exporter.listener < 0)
+        return exporter.listener;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = -pthread_create(&thread, NULL, serve, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err) {
+        close(exporter.listener);
+        vp_channel_unlink(&exporter.name);
+        return err;
+    }
+    pthread_detach(thread);
+    exporter.listens = true;
+    return 0;
+}
+
+void vp_ipc_stop(void) {
+    atomic_store(&stopped, true);
+    if (!exporter.listens)
+        return;
+    shutdown(exporter.listener, SHUT_RDWR);
+    vp_channel_unlink(&exporter.name);
+}
+
+void vp_ipc_leave_to_parent(void) {
+    if (exporter.listens)
+        close(exporter.listener);
+    if (exporter.in_flight_count)
+        close(exporter.client);
+    close_in_flight();
+    exporter.listens = false;
+}
+
+/* ---- the call ---- */
+
+/* Once it is out, other processes hold the block. 0 or a negative errno. */
+static int give_out(struct vp_pool *pool, struct vp_region *block) {
+    size_t offset;
+    int fd, err;
+    vp_lanes_flush(pool, VP_FLUSH_ALL);
+    if (block->exported)
+        return 0;
+    if ((err = vp_ipc_check(pool, block)) < 0)
+        return err;
+    if ((err = start()) < 0)
+        return err == -EMFILE || err == -ENFILE ? err : -EIO;
+    /* Some containers announce export, and then refuse it. */
+    CUresult res = export(block, vp_pool_chunk_at(pool, block->addr, &offset), &fd);
+    if (res)
+        return res == CUDA_ERROR_OUT_OF_MEMORY || res == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EOPNOTSUPP;
+    close(fd);
+    return vp_pool_export(pool, block, vp_options()->ipc == VP_IPC_SHARE);
+}
+
+static CUresult refuse(int err, const struct vp_region *block) {
+    switch (err) {
+    case -EBUSY:
+        vp_log(VP_LOG_WARN,
+               "cuIpcGetMemHandle: %zu bytes share their physical memory with other allocations, which would be shown too: refused. "
+               "VPOOL_IPC=alone keeps all of cudaMalloc's apart; VPOOL_IPC=share shows the others, as CUDA itself does", block->asked);
+        return CUDA_ERROR_INVALID_VALUE;
+    case -EOPNOTSUPP:
+        if (block->sync)
+            vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: physical memory of this device cannot be exported; VPOOL_IPC=native leaves "
+                                     "cudaMalloc to CUDA");
+        return CUDA_ERROR_INVALID_VALUE;
+    case -EMFILE:
+    case -ENFILE:
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no file descriptor is to be had for it (see ulimit -n)");
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case -ENOMEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no socket or no thread is to be had to answer other processes");
+        return CUDA_ERROR_MAP_FAILED;
+    }
+}
+
+bool vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr, CUresult *res) {
+    struct vp_pool *pool;
+    if (!out || !vp_enter())
+        return false;
+    struct vp_region *block = vp_state_find_inside(ptr, &pool);
+    if (block) {
+        int err = give_out(pool, block);
+        if (err) {
+            *res = refuse(err, block);
+        } else {
+            struct vp_ipc_handle handle = {
+                .key = { .id = { exporter.name.id[0], exporter.name.id[1] }, .addr = block->addr, .serial = block->serial },
+                .uuid = vp_ipc_uuid(pool->device), .pid = (uint32_t)getpid(), .version = VERSION, .in_file = exporter.name.in_file,
+                .device = (uint8_t)pool->device,
+            };
+            memcpy(handle.magic, MAGIC, sizeof MAGIC);
+            memcpy(out, &handle, sizeof handle);
+            *res = CUDA_SUCCESS;
+        }
+    }
+    vp_leave();
+    if (block && *res == CUDA_SUCCESS)
+        vp_api_coupled("memory shown to other processes");
+    return block != NULL;
+}
+
+bool vp_ipc_read(const CUipcMemHandle *from, struct vp_ipc_handle *out) {
+    memcpy(out, from, sizeof *out);
+    return !memcmp(out->magic, MAGIC, sizeof MAGIC);
+}
+
+bool vp_ipc_good(const struct vp_ipc_handle *handle) {
+    return handle->version == VERSION && handle->in_file <= 1 && !handle->zero && handle->device < VP_DEVICES;
+}

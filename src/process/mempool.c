@@ -1,0 +1,329 @@
+/*
+ * Stream-ordered memory pools. A pool that we serve keeps its handle in the driver, where it owns no memory; its attributes and its accounts are here.
+ * All pools of a device share one vp_pool: nothing is hidden from one that the other could use.
+ */
+#include "process/state.h"
+
+#include "pool/stream_cache.h"
+
+#include <errno.h>
+
+static struct vp_mempool *mempool_new(CUmemoryPool handle, CUdevice dev) {
+    struct vp_mempool *mp = vp_slab_alloc(&vp_state.mempool_slab);
+    if (!mp)
+        return NULL;
+    mp->handle = handle;
+    mp->device = dev;
+    mp->reuse_opportunistic = mp->reuse_internal = true;
+    vp_list_append(&vp_state.mempools, &mp->link);
+    return mp;
+}
+
+static void mempool_free(struct vp_mempool *mp) {
+    vp_list_remove(&mp->link);
+    vp_slab_free(&vp_state.mempool_slab, mp);
+}
+
+void vp_mempool_open_device(CUdevice dev) {
+    CUmemoryPool handle = NULL, now = NULL;
+    const struct vp_driver *drv = &vp_state.drv;
+    if (!drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetDefaultMemPool(&handle, dev))
+        return;
+    struct vp_mempool *mp = mempool_new(handle, dev);
+    if (!mp)
+        return;
+    mp->is_default = true;
+    if (!drv->cuDeviceGetMemPool || drv->cuDeviceGetMemPool(&now, dev))
+        now = handle;
+    vp_state.current[dev] = vp_mempool_of(now);
+}
+
+struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
+    struct vp_mempool *mp;
+    vp_list_each(mp, &vp_state.mempools, link)
+        if (mp->handle == handle && !mp->ending)
+            return mp;
+    return NULL;
+}
+
+/* What nobody uses counts for the default pool. */
+static uint64_t reserved(const struct vp_mempool *mp) {
+    const struct vp_pool_stats *s = &vp_state.pools[mp->device]->stats;
+    return mp->is_default ? s->held_bytes - (s->live_bytes - mp->used) : mp->used;
+}
+
+static uint64_t note_reserved(struct vp_mempool *mp) {
+    if (reserved(mp) > mp->reserved_high)
+        mp->reserved_high = reserved(mp);
+    return mp->reserved_high;
+}
+
+static void note_peaks(struct vp_mempool *mp) {
+    vp_pool_note_peak(mp->used, &mp->used_high, vp_state.pools[mp->device], mp);
+    note_reserved(mp);
+}
+
+void vp_mempool_account(void *mempool, size_t size, bool taken) {
+    struct vp_mempool *mp = mempool;
+    if (taken) {
+        mp->blocks++;
+        mp->used += size;
+        note_peaks(mp);
+    } else {
+        mp->blocks--;
+        mp->used -= size;
+        if (mp->dead && !mp->blocks)
+            mempool_free(mp);
+    }
+}
+
+/* Handles may mean other pools from now on. */
+static void changed(void) {
+    atomic_fetch_add_explicit(&vp_state.mempools_changed, 1, memory_order_release);
+}
+
+/* Looks a pool up with the lock held; NULL with the lock free. The pool's device is opened if the handle may be its default. */
+static struct vp_mempool *enter_with(CUmemoryPool handle) {
+    if (!handle || !vp_enter())
+        return NULL;
+    struct vp_mempool *mp = vp_mempool_of(handle);
+    int count = 0;
+    if (!mp && !vp_state.drv.cuDeviceGetCount(&count))
+        for (int i = 0; i < count && i < VP_DEVICES && !mp; i++) {
+            CUmemoryPool def = NULL;
+            if (!vp_state.pools[i] && vp_state.drv.cuDeviceGetDefaultMemPool &&
+                !vp_state.drv.cuDeviceGetDefaultMemPool(&def, i) && def == handle && vp_state_pool(i))
+                mp = vp_mempool_of(handle);
+        }
+    if (!mp)
+        vp_leave();
+    return mp;
+}
+
+bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
+    bool ours = false;
+    if (!props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->maxSize || props->usage || !vp_enter())
+        return false;
+    if (vp_state_pool(props->location.id))
+        ours = mempool_new(pool, props->location.id) != NULL;
+    vp_leave();
+    return ours;
+}
+
+void vp_api_pool_destroying(CUmemoryPool pool) {
+    struct vp_mempool *mp = enter_with(pool);
+    if (!mp)
+        return;
+    mp->ending = true;
+    changed();
+    vp_leave();
+}
+
+void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
+    struct vp_mempool *mp, *ours = NULL;
+    if (!vp_enter())
+        return;
+    /* The oldest under this handle: a new pool may have it already. */
+    vp_list_each(mp, &vp_state.mempools, link)
+        if (!ours && mp->handle == pool && mp->ending && !mp->dead)
+            ours = mp;
+    if (ours && ended) {
+        /* CUDA makes the default pool current again if the current one is destroyed. */
+        if (vp_state.current[ours->device] == ours) {
+            CUmemoryPool def = NULL;
+            if (vp_state.drv.cuDeviceGetDefaultMemPool)
+                vp_state.drv.cuDeviceGetDefaultMemPool(&def, ours->device);
+            vp_state.current[ours->device] = vp_mempool_of(def);
+        }
+        vp_lanes_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
+        ours->dead = true;
+        CUdevice dev = ours->device;
+        if (!ours->blocks)
+            mempool_free(ours);
+        /* With blocks it stays, and so does the access to them. */
+        vp_peers_update(dev);
+    } else if (ours) {
+        ours->ending = false;
+    }
+    changed();
+    vp_leave();
+}
+
+void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
+    if (dev < 0 || dev >= VP_DEVICES || !vp_enter())
+        return;
+    if (vp_state_pool(dev))
+        vp_state.current[dev] = vp_mempool_of(pool);
+    changed();
+    vp_leave();
+}
+
+/* What a pool is, and how it is set, its handle in the driver knows. What it holds is here. */
+bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
+    if (attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        return false;
+    struct vp_mempool *mp = value ? enter_with(pool) : NULL;
+    if (!mp)
+        return false;
+    vp_lanes_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
+    switch (attr) {
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *(cuuint64_t *)value = reserved(mp); break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = note_reserved(mp); break;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *(cuuint64_t *)value = mp->used; break;
+    default: *(cuuint64_t *)value = mp->used_high;
+    }
+    vp_leave();
+    *res = CUDA_SUCCESS;
+    return true;
+}
+
+/* The driver has agreed. */
+static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const void *value) {
+    switch (attr) {
+    /* Events of the program's are not followed, so that nothing depends on REUSE_FOLLOW_EVENT_DEPENDENCIES. */
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+        mp->reuse_opportunistic = *(const int *)value != 0;
+        if (!mp->reuse_opportunistic) {
+            vp_state.pools[mp->device]->stricts = true;
+            atomic_store(&vp_state.sync_matters, true);
+        }
+        break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: mp->reuse_internal = *(const int *)value != 0; break;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        mp->threshold = *(const cuuint64_t *)value;
+        mp->threshold_set = true;
+        /* The highest one, which frameworks set, gives nothing back. */
+        if (mp->threshold < UINT64_MAX)
+            atomic_store(&vp_state.sync_matters, true);
+        break;
+    /* The marks can only be reset. */
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: mp->reserved_high = reserved(mp); break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: mp->used_high = mp->used; break;
+    default:;
+    }
+}
+
+bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
+    struct vp_mempool *mp = value && vp_state.drv.cuMemPoolSetAttribute ? enter_with(pool) : NULL;
+    if (!mp)
+        return false;
+    *res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
+    vp_lanes_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
+    if (!*res)
+        set_attribute(mp, attr, value);
+    vp_leave();
+    return true;
+}
+
+bool vp_api_pool_trim_to(CUmemoryPool pool, size_t keep, CUresult *res) {
+    struct vp_mempool *mp = enter_with(pool);
+    if (!mp)
+        return false;
+    vp_pool_trim(vp_state.pools[mp->device], keep);
+    vp_leave();
+    *res = CUDA_SUCCESS;
+    return true;
+}
+
+
+/* The driver's own pool knows the rules, and later answers cuMemPoolGetAccess. */
+bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count, CUresult *res) {
+    struct vp_mempool *mp = map && count && vp_state.drv.cuMemPoolSetAccess ? enter_with(pool) : NULL;
+    if (!mp)
+        return false;
+    *res = vp_state.drv.cuMemPoolSetAccess(pool, map, count);
+    if (!*res) {
+        uint64_t before = mp->access;
+        for (size_t i = 0; i < count; i++)
+            if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id < VP_DEVICES) {
+                uint64_t bit = UINT64_C(1) << map[i].location.id;
+                mp->access = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? mp->access & ~bit : mp->access | bit;
+            }
+        int err = vp_peers_update(mp->device);
+        if (err) {
+            *res = vp_state_result(err, vp_state.pools[mp->device], NULL);
+            mp->access = before;
+            for (size_t i = 0; i < count; i++) {
+                CUmemAccessDesc old = map[i];
+                bool had = old.location.id == mp->device || before >> old.location.id & 1;
+                old.flags = had ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+                vp_state.drv.cuMemPoolSetAccess(pool, &old, 1);
+            }
+        }
+    }
+    vp_leave();
+    return true;
+}
+
+/* ---- where the program waits on the host ---- */
+
+bool vp_api_sync_matters(void) {
+    return atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed);
+}
+
+/*
+ * What the thresholds that the program has set leave idle on a device. The idle memory is everybody's: what one pool would keep, another may have got.
+ * A pool whose threshold was never set has no say: CUDA's default would give everything back, which is what this library is there to avoid.
+ */
+static uint64_t idle_allowed(CUdevice dev) {
+    uint64_t idle = 0;
+    bool any = false;
+    const struct vp_mempool *mp;
+    vp_list_each(mp, &vp_state.mempools, link) {
+        if (mp->device != dev || mp->dead || !mp->threshold_set)
+            continue;
+        uint64_t used = mp->used - vp_lanes_parked(vp_state.pools[dev], mp);
+        uint64_t its = mp->threshold > used ? mp->threshold - used : 0;
+        idle = its > UINT64_MAX - idle ? UINT64_MAX : idle + its;
+        any = true;
+    }
+    return any ? idle : UINT64_MAX;
+}
+
+static void release_idle(void) {
+    for (CUdevice dev = 0; dev < VP_DEVICES; dev++) {
+        struct vp_pool *pool = vp_state.pools[dev];
+        if (!pool)
+            continue;
+        uint64_t idle = idle_allowed(dev), live = pool->stats.live_bytes - vp_lanes_parked(pool, NULL);
+        if (pool->stats.held_bytes - live > idle)
+            vp_pool_trim(pool, live + idle);
+    }
+}
+
+void vp_api_stream_synchronized(CUstream stream) {
+    struct vp_line *line;
+    if (!vp_enter())
+        return;
+    if (!atomic_load(&vp_state.lines.captures)) {
+        release_idle();
+        if (!vp_line_get(&vp_state.lines, stream, &line)) {
+            struct vp_pool *pool = vp_state.pools[line->context->device];
+            if (pool && pool->stricts)
+                vp_pool_synchronized(pool, line);
+        }
+    }
+    vp_leave();
+}
+
+void vp_api_context_synchronized(void) {
+    if (!vp_enter())
+        return;
+    if (!atomic_load(&vp_state.lines.captures)) {
+        release_idle();
+        struct vp_context *ctx = vp_context_current(&vp_state.lines);
+        struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
+        if (pool && pool->stricts)
+            vp_pool_synchronized(pool, NULL);
+    }
+    vp_leave();
+}
+
+void vp_api_event_synchronized(void) {
+    if (!vp_enter())
+        return;
+    if (!atomic_load(&vp_state.lines.captures))
+        release_idle();
+    vp_leave();
+}

@@ -1,0 +1,116 @@
+/*
+ * Peers: whom the memory of a device is open to.
+ *
+ * Access is a property of the device's whole memory here: what one context or one memory pool opens to a peer is open in all of it,
+ * and stays open until the last one takes it back.
+ */
+#include "process/ipc.h"
+
+#include <errno.h>
+
+/* cuCtxEnablePeerAccess, called in `from`, for the memory of `to`'s device. */
+struct vp_peer {
+    const struct vp_context *from, *to;
+    struct vp_list link;        /* vp_state.peers */
+};
+
+void vp_peers_init(void) {
+    vp_list_init(&vp_state.peers);
+    vp_slab_init(&vp_state.peer_slab, sizeof(struct vp_peer));
+}
+
+uint64_t vp_peers_of(CUdevice dev) {
+    uint64_t devices = 0;
+    const struct vp_peer *peer;
+    const struct vp_mempool *mp;
+    vp_list_each(peer, &vp_state.peers, link)
+        if (peer->to->device == dev)
+            devices |= UINT64_C(1) << peer->from->device;
+    vp_list_each(mp, &vp_state.mempools, link)
+        if (mp->device == dev)
+            devices |= mp->access;
+    return devices & ~(UINT64_C(1) << dev);
+}
+
+int vp_peers_update(CUdevice dev) {
+    struct vp_pool *pool = vp_state.pools[dev];
+    const uint64_t peers = vp_peers_of(dev);
+    int err = pool ? vp_pool_set_peers(pool, peers) : 0;
+    if (!err)
+        vp_imports_set_peers(dev, peers);
+    return err;
+}
+
+bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block) {
+    const struct vp_mempool *mp = block->owner;
+    const struct vp_peer *peer;
+    if (ctx->device == pool->device)
+        return true;
+    if (!block->sync)
+        return mp && mp->access >> ctx->device & 1;
+    vp_list_each(peer, &vp_state.peers, link)
+        if (peer->from == ctx && peer->to == block->context)
+            return true;
+    return false;
+}
+
+static void remove_peer(struct vp_peer *peer) {
+    vp_list_remove(&peer->link);
+    vp_slab_free(&vp_state.peer_slab, peer);
+}
+
+static struct vp_peer *find(const struct vp_context *from, const struct vp_context *to) {
+    struct vp_peer *peer;
+    vp_list_each(peer, &vp_state.peers, link)
+        if (peer->from == from && peer->to == to)
+            return peer;
+    return NULL;
+}
+
+static void still_open(CUdevice dev) {
+    vp_log(VP_LOG_WARN, "access to the memory of device %d could not be taken back", (int)dev);
+}
+
+CUresult vp_api_peer_enabled(CUcontext handle) {
+    if (!vp_enter())
+        return CUDA_SUCCESS;
+    const struct vp_context *from = vp_context_current(&vp_state.lines), *to = vp_context_get(&vp_state.lines, handle);
+    struct vp_peer *peer = from && to ? find(from, to) : NULL;
+    int err = from && to ? 0 : -ENOMEM;
+    if (!err && !peer && from->device < VP_DEVICES && to->device < VP_DEVICES) {
+        if ((peer = vp_slab_alloc(&vp_state.peer_slab))) {
+            *peer = (struct vp_peer){ .from = from, .to = to };
+            vp_list_append(&vp_state.peers, &peer->link);
+        }
+        err = peer ? vp_peers_update(to->device) : -ENOMEM;
+        if (err && peer)
+            remove_peer(peer);
+    }
+    CUresult res = vp_state_result(err, to ? vp_state.pools[to->device] : NULL, NULL);
+    vp_leave();
+    return res;
+}
+
+void vp_api_peer_disabled(CUcontext handle) {
+    if (!vp_enter())
+        return;
+    const struct vp_context *from = vp_context_current(&vp_state.lines), *to = vp_context_get(&vp_state.lines, handle);
+    struct vp_peer *peer = from && to ? find(from, to) : NULL;
+    if (peer) {
+        remove_peer(peer);
+        if (vp_peers_update(to->device))
+            still_open(to->device);
+    }
+    vp_leave();
+}
+
+void vp_peers_forget(const struct vp_context *ctx) {
+    struct vp_peer *peer, *next;
+    vp_list_each_safe(peer, next, &vp_state.peers, link)
+        if (peer->from == ctx || peer->to == ctx) {
+            CUdevice dev = peer->to->device;
+            remove_peer(peer);
+            if (vp_peers_update(dev))
+                still_open(dev);
+        }
+}

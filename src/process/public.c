@@ -1,0 +1,68 @@
+/* The functions of include/vpool.h. */
+#include "process/state.h"
+
+#include <errno.h>
+#include <string.h>
+#include <vpool.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+
+/* The first version of the struct ends here: no caller can know a smaller one. */
+static const size_t STATS_LEAST = offsetof(struct vpool_stats, driver_ns) + sizeof(uint64_t);
+
+PUBLIC const char *vpool_version(void)
+{
+    return VP_VERSION;
+}
+
+PUBLIC int vpool_stats(int device, struct vpool_stats *stats)
+{
+    if (!stats || stats->size < STATS_LEAST || device < 0 || device >= VP_DEVICES)
+        return -EINVAL;
+    if (!vp_enter())
+        return -ENODEV;
+    struct vp_pool *pool = vp_state.pools[device];
+    if (pool) {
+        const struct vp_pool_stats s = vp_pool_stats(pool);
+        const struct vpool_stats now = {
+            .size = stats->size,
+            .allocs = s.allocs,
+            .frees = s.frees,
+            .live_bytes = s.live_bytes,
+            .peak_live_bytes = s.peak_live_bytes,
+            .held_bytes = s.held_bytes,
+            .peak_held_bytes = s.peak_held_bytes,
+            .ooms = s.ooms,
+            .waits_gpu = s.waits_gpu,
+            .waits_host = s.waits_host,
+            .driver_ns = s.driver_ns + vp_lines_stats(&vp_state.lines, device).ns,
+            .waits_fruitless = s.waits_fruitless,
+            .host_wait_ns = s.host_wait_ns,
+        };
+        size_t known = stats->size < sizeof now ? stats->size : sizeof now;
+        memset(stats, 0, stats->size);
+        memcpy(stats, &now, known);
+    }
+    vp_leave();
+    return pool ? 0 : -ENODEV;
+}
+
+PUBLIC int vpool_mark(const char *name)
+{
+    if (!name || !*name)
+        return -EINVAL;
+    return vp_api_ready() && vp_trace_mark(name) ? 0 : -ENODEV;
+}
+
+PUBLIC int64_t vpool_trim(int device, uint64_t keep)
+{
+    int64_t given = -ENODEV;
+    if (device < 0 || device >= VP_DEVICES)
+        return -EINVAL;
+    if (!vp_enter())
+        return given;
+    if (vp_state.pools[device])
+        given = (int64_t)vp_pool_trim(vp_state.pools[device], keep);
+    vp_leave();
+    return given;
+}

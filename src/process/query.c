@@ -1,0 +1,151 @@
+/* Questions about memory: the allocation is the answer, not the chunk nor the reservation. */
+#include "process/ipc.h"
+
+/* The driver counts its buffer ids from 1; ours begin where it never gets. */
+static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62, IMPORT_ID_BASE = UINT64_C(1) << 61;
+
+bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
+    CUdevice dev;
+    size_t unused = 0, all = 0;
+    if (!vp_enter())
+        return false;
+    *res = vp_state.drv.cuMemGetInfo_v2(&unused, &all);
+    if (*res == CUDA_SUCCESS) {
+        struct vp_pool *pool = NULL;
+        if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
+            pool = vp_state.pools[dev];
+        if (pool) {
+            const struct vp_pool_stats s = vp_pool_stats(pool);
+            unused += s.held_bytes - s.live_bytes;
+            /* Under a limit the device is as small as that: programs that take a part of it stay within. */
+            if (pool->config.limit && all > pool->config.limit)
+                all = pool->config.limit;
+            if (unused > all - (s.live_bytes < all ? s.live_bytes : all))
+                unused = all - (s.live_bytes < all ? s.live_bytes : all);
+        }
+        if (free_bytes)
+            *free_bytes = unused < all ? unused : all;
+        if (total)
+            *total = all;
+    }
+    vp_leave();
+    return true;
+}
+
+/* The live block with this byte: what lies behind the last one that was asked for is nobody's. */
+static const struct vp_region *block_at(CUdeviceptr ptr, struct vp_pool **pool) {
+    const struct vp_region *r = vp_state_find_inside(ptr, pool);
+    return r && ptr - r->addr < r->asked ? r : NULL;
+}
+
+/* On the page of NULL: no driver has memory there. */
+static const CUdeviceptr NOWHERE = 0x100;
+
+CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
+    struct vp_pool *pool;
+    bool freed = false;
+    if (!ptr || !vp_enter())
+        return ptr;
+    for (int dev = 0; dev < VP_DEVICES && !freed; dev++)
+        freed = vp_state.pools[dev] && vp_pool_reserves(vp_state.pools[dev], ptr);
+    freed = freed && !block_at(ptr, &pool) && !vp_import_at(ptr);
+    vp_leave();
+    return freed ? NOWHERE : ptr;
+}
+
+bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUresult *res) {
+    struct vp_pool *pool;
+    if ((!base && !size) || !vp_enter())
+        return false;
+    const struct vp_region *r = block_at(ptr, &pool);
+    if (r) {
+        if (base)
+            *base = r->addr;
+        if (size)
+            *size = r->asked;
+        *res = CUDA_SUCCESS;
+    }
+    const struct vp_import *import = r ? NULL : vp_import_at(ptr);
+    if (import) {
+        if (base)
+            *base = import->ptr;
+        if (size)
+            *size = import->asked;
+        *res = CUDA_SUCCESS;
+    }
+    vp_leave();
+    return r || import;
+}
+
+/* CUDA says of cuMemAlloc's memory that every device may read and write it, peer access or not (seen on two H200s). What is stream-ordered is not the program's to touch while it is
+ * open for copies alone. */
+static bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
+    const struct vp_context *ctx = vp_context_current(&vp_state.lines);
+    if (!ctx || ctx->device == pool->device)
+        return false;
+    *flags = r->sync || vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    return true;
+}
+
+/* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
+static bool import_attribute(void *data, CUpointer_attribute attribute, const struct vp_import *import) {
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = import->ptr; return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = import->asked; return true;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = IMPORT_ID_BASE + import->number; return true;
+    case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = import->context; return true;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = 0; return true;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; return true;
+    default: return false;
+    }
+}
+
+bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, CUresult *res) {
+    struct vp_pool *pool;
+    if (!data || !vp_enter())
+        return false;
+    const struct vp_region *r = block_at(ptr, &pool);
+    const struct vp_import *import = r ? NULL : vp_import_at(ptr);
+    bool served = r || (import && import_attribute(data, attribute, import));
+    if (r) {
+        const struct vp_mempool *mp = r->owner;
+        switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = r->addr; break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = r->asked; break;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = r->addr; break;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = r->asked; break;
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = BUFFER_ID_BASE + r->serial; break;
+        case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = r->sync ? r->context->handle : NULL; break;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; break;
+        /* Nothing but cuIpcGetMemHandle exports a block: its handles are the pool's. */
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; break;
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; break;
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: served = access_flags(data, pool, r); break;
+        /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+            if (r->sync)
+                served = false;
+            else
+                *(int *)data = 0;
+            break;
+        default: served = false;
+        }
+    }
+    vp_leave();
+    if (served)
+        *res = CUDA_SUCCESS;
+    return served;
+}
+
+bool vp_api_owns(CUdeviceptr ptr) {
+    struct vp_pool *pool;
+    if (!vp_enter())
+        return false;
+    bool owns = vp_state_find_inside(ptr, &pool) || vp_import_at(ptr);
+    vp_leave();
+    return owns;
+}

@@ -1,0 +1,60 @@
+/*
+ * The end of a thread, and with it of its own default streams (CU_STREAM_PER_THREAD, one in each context). Nobody tells of it: a destructor of a thread-specific value does.
+ *
+ * It may run at odd times. In a thread that is inside the library already, or in a process whose CUDA is not ours, vp_enter() says no. Another destructor may use CUDA after it, and
+ * the stream is then known again; so is this value, and the destructor runs once more, a few times at most. What is known after that, or where no key was to be had, stays
+ * until the context ends: longer than the thread, so that the list of its streams does not lie in its own memory.
+ */
+#include "process/state.h"
+
+static struct {
+    bool made;
+    pthread_key_t key;
+    struct vp_slab lists;       /* of struct vp_list; with the lock held */
+} ends;
+
+static __thread struct {
+    struct vp_list *streams;    /* of vp_line.of_thread; NULL: none since its last end. With the lock held */
+    bool asked, told;           /* somebody wants to know of the end; the destructor will run */
+} own __attribute__((tls_model("initial-exec")));
+
+static void thread_ends(void *unused) {
+    (void)unused;
+    own.told = false;
+    if (!vp_enter())
+        return;
+    if (own.streams) {
+        vp_lines_thread_ended(&vp_state.lines, own.streams);
+        vp_slab_free(&ends.lists, own.streams);
+        own.streams = NULL;
+    }
+    vp_lines_tidy();
+    vp_leave();
+}
+
+void vp_threads_init(void) {
+    ends.made = ends.made || !pthread_key_create(&ends.key, thread_ends);
+    vp_slab_init(&ends.lists, sizeof(struct vp_list));
+}
+
+struct vp_list *vp_thread_streams(void *user) {
+    (void)user;
+    if (!ends.made)
+        return NULL;
+    if (!own.streams) {
+        if (!(own.streams = vp_slab_alloc(&ends.lists)))
+            return NULL;
+        vp_list_init(own.streams);
+    }
+    own.asked = true;
+    return own.streams;
+}
+
+/* Setting the value may call malloc, which is the program's. */
+void vp_thread_left(void) {
+    if (!own.asked)
+        return;
+    own.asked = false;
+    if (!own.told)
+        own.told = !pthread_setspecific(ends.key, &own);
+}

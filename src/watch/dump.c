@@ -1,0 +1,417 @@
+/* When a dump is made, of what, and which file it goes to. */
+#include "watch/dump.h"
+
+#include "process/state.h"
+#include "base/output.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* How long anything waits for a lock. Whoever holds the library's for longer hangs in the driver; the dumps' is held while a file is written. */
+enum { LOCK_SECONDS = 1 };
+
+/* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the rest here. */
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+static sigset_t before, pending;
+static unsigned written;
+
+_Static_assert(VP_PASSED_COUNT <= sizeof ((struct vp_dump *)0)->passed / sizeof(uint64_t), "a count for each call");
+
+/* ---- when ---- */
+
+/* Seconds as "5" or "0.25", in milliseconds; 0: it is no such number, or too small. */
+static uint64_t read_seconds(const char *text, size_t n) {
+    uint64_t ms = 0, unit = 1000;
+    bool point = false;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '.' && !point && i) {
+            point = true;
+        } else if (!isdigit((unsigned char)text[i]) || ms > UINT32_MAX) {
+            return 0;
+        } else if (!point) {
+            ms = ms * 10 + 1000u * (unsigned)(text[i] - '0');
+        } else {
+            unit /= 10;
+            ms += unit * (unsigned)(text[i] - '0');
+        }
+    }
+    return ms >= 100 ? ms : 0;
+}
+
+static bool read_word(const char *word, size_t n, struct vp_dump_plan *plan) {
+    static const char *const words[] = { [VP_DUMP_EXIT] = "exit", [VP_DUMP_OOM] = "oom", [VP_DUMP_SIGNAL] = "signal", [VP_DUMP_EVERY] = "every:" };
+    size_t length = strlen(words[VP_DUMP_EVERY]);
+    for (int i = 0; i < VP_DUMP_EVERY; i++)
+        if (n == strlen(words[i]) && !strncmp(word, words[i], n))
+            return plan->when[i] = true;
+    if (n <= length || strncmp(word, words[VP_DUMP_EVERY], length))
+        return false;
+    uint64_t ms = read_seconds(word + length, n - length);
+    if (ms) {
+        plan->every_ms = ms;
+        plan->when[VP_DUMP_EVERY] = true;
+    }
+    return ms > 0;
+}
+
+void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong) {
+    *plan = (struct vp_dump_plan){ 0 };
+    *wrong = NULL;
+    while (*text) {
+        text += strspn(text, ", ");
+        size_t n = strcspn(text, ", ");
+        if (n && !read_word(text, n, plan) && !*wrong)
+            *wrong = text;
+        text += n;
+    }
+}
+
+const struct vp_dump_plan *vp_dump_plan(void) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct vp_dump_plan plan;
+    static bool read;
+    const char *wrong = NULL;
+    pthread_mutex_lock(&lock);
+    if (!read)
+        vp_dump_parse(vp_options()->dump, &plan, &wrong);
+    read = true;
+    pthread_mutex_unlock(&lock);
+    if (wrong)
+        vp_log(VP_LOG_WARN, "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS); it is left out",
+               (int)strcspn(wrong, ", "), wrong);
+    return &plan;
+}
+
+int vp_dump_signal(void) {
+    static const int numbers[] = { [VP_DUMP_SIGUSR2] = SIGUSR2, [VP_DUMP_SIGUSR1] = SIGUSR1, [VP_DUMP_SIGHUP] = SIGHUP, [VP_DUMP_SIGQUIT] = SIGQUIT };
+    return numbers[vp_options()->dump_signal];
+}
+
+/* ---- taking ---- */
+
+static bool lock_for_a_while(pthread_mutex_t *lock) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LOCK_SECONDS;
+    return pthread_mutex_timedlock(lock, &until) == 0;
+}
+
+/* The figures of the request's device; the thread's context may be another device's. */
+static void ask_device(struct vp_dump_device *d) {
+    static const CUdevice_attribute where[] = { CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID };
+    CUdevice current;
+    for (int i = 0; i < 3; i++)
+        if (vp_state.drv.cuDeviceGetAttribute(&d->pci[i], where[i], d->snap.device))
+            d->pci[i] = 0;
+    if (!vp_state.drv.cuCtxGetDevice(&current) && current == d->snap.device && vp_state.drv.cuMemGetInfo_v2(&d->free, &d->total))
+        d->total = 0;
+}
+
+static int take_all(struct vp_dump *dump, const struct vp_dump_request *request) {
+    for (int dev = 0; dev < VP_DEVICES; dev++) {
+        struct vp_pool *pool = vp_state.pools[dev];
+        struct vp_dump_device *d = &dump->device[dump->count];
+        if (!pool)
+            continue;
+        int err = vp_snapshot_take(pool, &d->snap);
+        if (err)
+            return err;
+        d->limit = pool->config.limit;
+        d->stitches = !pool->policy->never_stitches;
+        if (request && request->device == dev)
+            ask_device(d);
+        dump->count++;
+    }
+    return 0;
+}
+
+static size_t dump_bytes(int *pools) {
+    *pools = 0;
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        *pools += vp_state.pools[dev] != NULL;
+    return sizeof(struct vp_dump) + (size_t)*pools * sizeof(struct vp_dump_device);
+}
+
+/* Under the lock. */
+static struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
+    int pools;
+    uint64_t passed = 0;
+    size_t bytes = dump_bytes(&pools);
+    struct vp_dump *dump = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *err = dump == MAP_FAILED ? -ENOMEM : 0;
+    if (*err)
+        return NULL;
+    dump->reason = reason;
+    dump->bytes = bytes;
+    if (request)
+        dump->request = *request;
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        passed += dump->passed[i] = atomic_load(&vp_state.passed[i]);
+    *err = take_all(dump, request);
+    if (*err || !(pools || passed)) {
+        vp_dump_free(dump);
+        return NULL;
+    }
+    return dump;
+}
+
+/* The lock is taken, and given back, without what vp_enter() and vp_leave() do beside: they may call the driver, and a dump is made where CUDA may be gone. */
+struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request) {
+    int err = -EBUSY;
+    if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_inside)
+        return NULL;
+    struct vp_dump *dump = NULL;
+    if (lock_for_a_while(&vp_state.lock)) {
+        vp_inside = true;
+        dump = take(reason, request, &err);
+        vp_inside = false;
+        pthread_mutex_unlock(&vp_state.lock);
+    }
+    if (err)
+        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP: no dump: %s", err == -EBUSY ? "another thread hangs in the driver" : strerror(-err));
+    for (int i = 0; dump && i < dump->count; i++) {
+        struct vp_dump_device *d = &dump->device[i];
+        bool failed = request && request->device == d->snap.device && request->stream;
+        vp_snapshot_digest(&d->snap, failed ? request->stream : UINT64_MAX, &d->digest);
+    }
+    return dump;
+}
+
+void vp_dump_free(struct vp_dump *dump) {
+    if (!dump)
+        return;
+    for (int i = 0; i < dump->count; i++)
+        vp_snapshot_finish(&dump->device[i].snap);
+    munmap(dump, dump->bytes);
+}
+
+size_t vp_dump_fresh(const struct vp_dump_device *d) {
+    size_t held = d->snap.stats.held_bytes, fresh = d->total ? d->free : 0, allowed = d->limit > held ? d->limit - held : 0;
+    if (d->limit && fresh > allowed)
+        fresh = allowed;
+    return fresh / d->snap.granularity * d->snap.granularity;
+}
+
+size_t vp_dump_largest(const struct vp_dump_device *d) {
+    size_t fresh = vp_dump_fresh(d);
+    size_t built = d->stitches ? fresh + d->digest.idle : fresh;
+    return d->digest.largest_free > built ? d->digest.largest_free : built;
+}
+
+/* ---- files ---- */
+
+bool vp_dump_name(char *out, size_t room, const char *pattern, unsigned number, int device) {
+    size_t n = 0;
+    *out = 0;
+    for (; *pattern; pattern++) {
+        char part[16] = { *pattern };
+        if (*pattern == '%' && pattern[1] && strchr("pnd%", pattern[1])) {
+            pattern++;
+            if (*pattern != '%')
+                snprintf(part, sizeof part, "%u", *pattern == 'p' ? (unsigned)getpid() : *pattern == 'n' ? number : (unsigned)device);
+        }
+        if (n + strlen(part) >= room)
+            return false;
+        n += strlen(strcpy(out + n, part));
+    }
+    return true;
+}
+
+static int fill(const struct vp_dump *dump, int device, const char *name, int fd) {
+    size_t n = strlen(name);
+    bool json = n > 5 && !strcmp(name + n - 5, ".json");
+    int err = json ? vp_dump_json(dump, device, fd) : vp_dump_text(dump, device, fd);
+    if (close(fd) < 0 && !err)
+        err = -errno;
+    return err;
+}
+
+/* Makes a file that was not there. What an earlier process of our id left half-way makes room for it. */
+static int create(const char *name) {
+    for (int tries = 0;; tries++) {
+        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd >= 0)
+            return fd;
+        if (errno != EEXIST || tries || unlink(name) < 0)
+            return -errno;
+    }
+}
+
+/* A file is written under another name first: under its own, nobody ever sees half a dump. What had the name before, a
+ * file with another name too, say, is left as it was. */
+static int write_file(const struct vp_dump *dump, int device, const char *name) {
+    char other[VP_OPTION_TEXT + 64];
+    snprintf(other, sizeof other, "%s.%d.tmp", name, (int)getpid());
+    int fd = create(other);
+    int err = fd < 0 ? fd : fill(dump, device, name, fd);
+    if (!err && rename(other, name) < 0)
+        err = -errno;
+    if (fd >= 0 && err)
+        unlink(other);
+    return err;
+}
+
+/* What is there and no plain file (/dev/null, /dev/stderr) is not replaced, but written to. */
+static int write_special(const struct vp_dump *dump, int device, const char *name) {
+    int fd = vp_output_open(name, O_APPEND);
+    return fd < 0 ? fd : fill(dump, device, name, fd);
+}
+
+static void write_one(const struct vp_dump *dump, int device) {
+    char name[VP_OPTION_TEXT + 16];
+    struct stat there;
+    int err = -ENAMETOOLONG;
+    if (vp_dump_name(name, sizeof name, vp_options()->dump_file, dump->number, device))
+        err = lstat(name, &there) == 0 && !S_ISREG(there.st_mode) ? write_special(dump, device, name) : write_file(dump, device, name);
+    if (err)
+        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP_FILE: %s cannot be written: %s", name, vp_output_error(err));
+}
+
+static bool by_device(const char *pattern) {
+    for (; (pattern = strchr(pattern, '%')) && pattern[1]; pattern += 2)
+        if (pattern[1] == 'd')
+            return true;
+    return false;
+}
+
+/* The thread takes no signal meanwhile: a handler could end the process under the lock, and a full disk, a limit or a closed pipe must not end it either. */
+bool vp_dump_lock(void) {
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    if (!lock_for_a_while(&one)) {
+        pthread_sigmask(SIG_SETMASK, &mask, NULL);
+        return false;
+    }
+    before = mask;
+    sigpending(&pending);
+    return true;
+}
+
+void vp_dump_unlock(void) {
+    sigset_t ours, mask = before;
+    sigemptyset(&ours);
+    if (!sigismember(&pending, SIGPIPE))
+        sigaddset(&ours, SIGPIPE);
+    if (!sigismember(&pending, SIGXFSZ))
+        sigaddset(&ours, SIGXFSZ);
+    while (sigtimedwait(&ours, NULL, &(struct timespec){ 0 }) > 0)
+        ;
+    pthread_mutex_unlock(&one);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}
+
+void vp_dump_write(struct vp_dump *dump) {
+    dump->number = ++written;
+    if (!by_device(vp_options()->dump_file))
+        write_one(dump, -1);
+    else
+        for (int i = 0; i < dump->count; i++)
+            write_one(dump, dump->device[i].snap.device);
+}
+
+/* With the lock. */
+static void make(enum vp_dump_reason reason) {
+    struct vp_dump *dump = vp_dump_take(reason, NULL);
+    if (dump)
+        vp_dump_write(dump);
+    vp_dump_free(dump);
+}
+
+void vp_dump_make(enum vp_dump_reason reason) {
+    int kept_errno = errno;
+    if (vp_dump_plan()->when[reason] && vp_dump_lock()) {
+        make(reason);
+        vp_dump_unlock();
+    }
+    errno = kept_errno;
+}
+
+/* How often somebody has asked, counted in a word of our own, until there is a page with one that others reach; and how
+ * many of these have their answer. The thread sleeps on the word. */
+static atomic_uint_least32_t own_word, answered;
+static atomic_uint_least32_t *_Atomic word = &own_word;
+
+static void ring(atomic_uint_least32_t *at) {
+    atomic_fetch_add(at, 1);
+    syscall(SYS_futex, at, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void vp_dump_ask(void) {
+    int kept_errno = errno;
+    ring(atomic_load(&word));
+    errno = kept_errno;
+}
+
+void vp_dump_hear(atomic_uint_least32_t *shared) {
+    if (!shared) {
+        atomic_store(&own_word, atomic_load(&answered));
+        atomic_store(&word, &own_word);
+        return;
+    }
+    uint32_t so_far = atomic_load(&own_word);
+    atomic_store(shared, so_far);
+    atomic_store(&word, shared);
+    /* A signal may have come in between; and the thread is to sleep elsewhere now. */
+    if (atomic_load(&own_word) != so_far)
+        ring(shared);
+    ring(&own_word);
+}
+
+bool vp_dump_wait(const struct timespec *until) {
+    for (;;) {
+        atomic_uint_least32_t *at = atomic_load(&word);
+        uint32_t now = atomic_load(at);
+        /* The word of our own counts no more once there is another. */
+        if (at != atomic_load(&word))
+            continue;
+        if (now != atomic_load(&answered))
+            return true;
+        if (syscall(SYS_futex, at, FUTEX_WAIT_BITSET, now, until, NULL, FUTEX_BITSET_MATCH_ANY) && errno == ETIMEDOUT)
+            return false;
+    }
+}
+
+/* Who answers holds the lock, so that the end of the process waits for it. */
+void vp_dump_answer(void) {
+    int kept_errno = errno;
+    if (atomic_load(atomic_load(&word)) != atomic_load(&answered) && vp_dump_lock()) {
+        uint32_t now = atomic_load(atomic_load(&word));
+        if (atomic_exchange(&answered, now) != now)
+            make(VP_DUMP_SIGNAL);
+        vp_dump_unlock();
+    }
+    errno = kept_errno;
+}
+
+void vp_dump_begin(void) {
+    pthread_mutex_lock(&vp_state.lock);
+    vp_state.takes_dumps = true;
+    struct vp_shared_page *page = vp_state.page;
+    if (page)
+        page->takes_dumps = true;
+    pthread_mutex_unlock(&vp_state.lock);
+}
+
+/* The lock stays taken: a thread that came now would be cut off in the middle. */
+void vp_dump_end(void) {
+    if (atomic_load(&vp_state.phase) != VP_OPEN)
+        return;
+    vp_dump_answer();
+    vp_dump_make(VP_DUMP_EXIT);
+    (void)lock_for_a_while(&one);
+}
+
+void vp_dump_fork_child(void) {
+    pthread_mutex_init(&one, NULL);
+}

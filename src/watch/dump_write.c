@@ -1,0 +1,381 @@
+/* A dump as JSON, which docs/dump.schema.json describes, and as text. */
+#include "watch/dump.h"
+
+#include "process/state.h"
+#include "base/json.h"
+#include "base/output.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FORMAT_VERSION = 1 };
+
+static const char *const reasons[] = { [VP_DUMP_EXIT] = "exit", [VP_DUMP_OOM] = "oom", [VP_DUMP_SIGNAL] = "signal", [VP_DUMP_EVERY] = "every" };
+static const char *const states[] = { [VP_HOLE] = "hole", [VP_FREE] = "free", [VP_ZOMBIE] = "zombie",
+                                      [VP_RETIRED] = "retired", [VP_LIVE] = "live" };
+static const char *const zones[] = { [VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large" };
+static const char *const passed_names[] = {
+#define PASSED_NAME(name) #name,
+    VP_PASSED_CALLS(PASSED_NAME)
+#undef PASSED_NAME
+};
+
+struct when {
+    char text[128];
+};
+
+/* ISO 8601, in UTC. gmtime_r would look at the time zone, under a lock of libc's. The date: days are counted from the first of March of year 0, so that
+ * the leap day is a year's last. */
+static struct when now(void) {
+    struct timespec t;
+    struct when out;
+    clock_gettime(CLOCK_REALTIME, &t);
+    unsigned long seconds = (unsigned long)t.tv_sec % 86400, days = (unsigned long)t.tv_sec / 86400 + 719468;
+    unsigned long era = days / 146097, day = days % 146097;
+    unsigned long year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
+    unsigned long of_year = day - (365 * year + year / 4 - year / 100), month = (5 * of_year + 2) / 153;
+    snprintf(out.text, sizeof out.text, "%04lu-%02lu-%02luT%02lu:%02lu:%02luZ", era * 400 + year + (month >= 10),
+             month < 10 ? month + 3 : month - 9, of_year - (153 * month + 2) / 5 + 1, seconds / 3600, seconds / 60 % 60, seconds % 60);
+    return out;
+}
+
+struct vp_size_text vp_size_text(uint64_t bytes) {
+    static const char units[] = "KMGTPE";
+    struct vp_size_text out;
+    int unit = -1;
+    uint64_t tenths = bytes * 10, whole = bytes;
+    for (; whole >= 1024; whole /= 1024, unit++)
+        tenths = whole * 10 / 1024;
+    if (unit < 0)
+        snprintf(out.text, sizeof out.text, "%u B", (unsigned)bytes);
+    else
+        snprintf(out.text, sizeof out.text, "%u.%u %ciB", (unsigned)(tenths / 10), (unsigned)(tenths % 10), units[unit]);
+    return out;
+}
+
+/* What is in the way of a request for all bytes that are not live. */
+static uint64_t not_live(const struct vp_dump_device *d) {
+    return d->digest.free_bytes + vp_dump_fresh(d);
+}
+
+static uint64_t driver_ns(const struct vp_dump_device *d) {
+    return d->snap.stats.driver_ns + d->snap.lines.ns;
+}
+
+static bool shown(const struct vp_dump_device *d, int device) {
+    return device < 0 || d->snap.device == device;
+}
+
+/* ---- JSON ---- */
+
+static void json_address(struct vp_json *j, const char *key, CUdeviceptr addr) {
+    char text[24];
+    snprintf(text, sizeof text, "0x%llx", (unsigned long long)addr);
+    vp_json_string(j, key, text);
+}
+
+static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
+    const struct vp_pool_stats *s = &d->snap.stats;
+    vp_json_u64(j, "granularity", d->snap.granularity);
+    vp_json_u64(j, "live_bytes", s->live_bytes);
+    vp_json_u64(j, "peak_live_bytes", s->peak_live_bytes);
+    vp_json_u64(j, "held_bytes", s->held_bytes);
+    vp_json_u64(j, "peak_held_bytes", s->peak_held_bytes);
+    vp_json_u64(j, "free_bytes", d->digest.free_bytes);
+    vp_json_u64(j, "largest_free", d->digest.largest_free);
+    vp_json_u64(j, "largest_request", vp_dump_largest(d));
+    if (d->total) {
+        vp_json_u64(j, "device_free", d->free);
+        vp_json_u64(j, "device_total", d->total);
+    }
+    vp_json_u64(j, "allocs", s->allocs);
+    vp_json_u64(j, "frees", s->frees);
+    vp_json_u64(j, "ooms", s->ooms);
+    vp_json_u64(j, "waits_gpu", s->waits_gpu);
+    vp_json_u64(j, "waits_host", s->waits_host);
+    vp_json_u64(j, "waits_fruitless", s->waits_fruitless);
+    vp_json_double(j, "waits_host_us", (double)s->host_wait_ns / 1e3);
+    vp_json_double(j, "driver_us", (double)driver_ns(d) / 1e3);
+    vp_json_begin_row(j, "waste");
+    vp_json_u64(j, "internal", d->digest.internal);
+    vp_json_u64(j, "pinned", d->digest.pinned);
+    vp_json_u64(j, "pending", d->digest.pending);
+    vp_json_u64(j, "idle", d->digest.idle);
+    vp_json_end_object(j);
+}
+
+static void json_obstacles(struct vp_json *j, const struct vp_dump_device *d) {
+    const struct vp_digest *g = &d->digest;
+    vp_json_begin_object(j, "obstacles");
+    vp_json_u64(j, "asked", not_live(d));
+    vp_json_begin_array(j, "pinned");
+    for (int i = 0; i < VP_SNAP_WORST && g->worst[i].free; i++) {
+        vp_json_begin_row(j, NULL);
+        json_address(j, "chunk", g->worst[i].addr);
+        vp_json_u64(j, "size", g->worst[i].size);
+        vp_json_u64(j, "free_bytes", g->worst[i].free);
+        vp_json_u64(j, "blocks", g->worst[i].blocks);
+        vp_json_end_object(j);
+    }
+    vp_json_end_array(j);
+    vp_json_begin_array(j, "waits_for");
+    for (int i = 0; i < VP_SNAP_WORST && g->waited[i].bytes; i++) {
+        vp_json_begin_row(j, NULL);
+        vp_json_u64(j, "stream", g->waited[i].stream);
+        vp_json_u64(j, "bytes", g->waited[i].bytes);
+        vp_json_end_object(j);
+    }
+    vp_json_end_array(j);
+    vp_json_end_object(j);
+}
+
+static void json_region(struct vp_json *j, const struct vp_snapshot *snap, const struct vp_snap_region *r) {
+    const uint64_t *waits = snap->waits.items;
+    vp_json_begin_row(j, NULL);
+    json_address(j, "addr", r->addr);
+    vp_json_u64(j, "size", r->size);
+    vp_json_string(j, "state", states[r->state]);
+    if (r->state == VP_LIVE)
+        vp_json_u64(j, "asked", r->asked);
+    if (r->state != VP_HOLE && !r->fresh)
+        vp_json_u64(j, "stream", r->stream);
+    if (r->state != VP_LIVE && r->state != VP_HOLE)
+        vp_json_u64(j, "age", r->age);
+    if (r->waits) {
+        vp_json_begin_array(j, "waits_for");
+        for (uint32_t i = 0; i < r->waits; i++)
+            vp_json_u64(j, NULL, waits[r->wait + i]);
+        vp_json_end_array(j);
+    }
+    vp_json_end_object(j);
+}
+
+static void json_layout(struct vp_json *j, const struct vp_snapshot *snap) {
+    const struct vp_snap_space *s = snap->spaces.items;
+    const struct vp_snap_region *r = snap->regions.items;
+    vp_json_begin_array(j, "spaces");
+    for (size_t i = 0; i < snap->spaces.count; i++) {
+        vp_json_begin_row(j, NULL);
+        json_address(j, "base", s[i].base);
+        vp_json_u64(j, "size", s[i].size);
+        vp_json_string(j, "zone", zones[s[i].zone]);
+        vp_json_end_object(j);
+    }
+    vp_json_end_array(j);
+    vp_json_begin_array(j, "regions");
+    for (size_t i = 0; i < snap->regions.count; i++)
+        json_region(j, snap, &r[i]);
+    vp_json_end_array(j);
+}
+
+static void json_counts(struct vp_json *j, const struct vp_dump_device *d) {
+    struct vp_snap_kind kind;
+    vp_json_begin_array(j, "chunks");
+    for (size_t at = 0; vp_snapshot_kind(&d->snap, &at, &kind);) {
+        vp_json_begin_row(j, NULL);
+        vp_json_u64(j, "size", kind.size);
+        vp_json_u64(j, "count", kind.count);
+        vp_json_u64(j, "wholly_free", kind.wholly_free);
+        vp_json_end_object(j);
+    }
+    vp_json_end_array(j);
+    vp_json_begin_array(j, "sizes");
+    for (int i = 0; i < 63; i++) {
+        const struct vp_snap_sizes *s = &d->digest.sizes[i];
+        if (!s->live && !s->free)
+            continue;
+        vp_json_begin_row(j, NULL);
+        vp_json_u64(j, "from", UINT64_C(1) << i);
+        vp_json_u64(j, "to", UINT64_C(2) << i);
+        vp_json_u64(j, "live", s->live);
+        vp_json_u64(j, "live_bytes", s->live_bytes);
+        vp_json_u64(j, "free", s->free);
+        vp_json_u64(j, "free_bytes", s->free_bytes);
+        vp_json_end_object(j);
+    }
+    vp_json_end_array(j);
+}
+
+static void json_device(struct vp_json *j, const struct vp_dump_device *d) {
+    vp_json_begin_object(j, NULL);
+    vp_json_u64(j, "device", (uint64_t)d->snap.device);
+    json_totals(j, d);
+    json_obstacles(j, d);
+    json_counts(j, d);
+    json_layout(j, &d->snap);
+    vp_json_end_object(j);
+}
+
+static void json_request(struct vp_json *j, const struct vp_dump_request *request) {
+    vp_json_begin_object(j, "request");
+    vp_json_u64(j, "asked", request->asked);
+    vp_json_u64(j, "device", (uint64_t)request->device);
+    vp_json_u64(j, "stream", request->stream);
+    vp_json_end_object(j);
+}
+
+int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
+    struct vp_json j;
+    char buffer[8192];
+    vp_json_init(&j, fd, buffer, sizeof buffer);
+    vp_json_begin_object(&j, NULL);
+    vp_json_string(&j, "format", "vpool-dump");
+    vp_json_u64(&j, "version", FORMAT_VERSION);
+    vp_json_string(&j, "vpool", VP_VERSION);
+    vp_json_u64(&j, "pid", (uint64_t)getpid());
+    vp_json_string(&j, "program", program_invocation_short_name);
+    vp_json_string(&j, "time", now().text);
+    vp_json_string(&j, "reason", reasons[dump->reason]);
+    vp_json_u64(&j, "number", dump->number);
+    vp_json_string(&j, "policy", vp_policy_name());
+    if (dump->reason == VP_DUMP_OOM)
+        json_request(&j, &dump->request);
+    vp_json_begin_object(&j, "passed_on");
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        if (dump->passed[i])
+            vp_json_u64(&j, passed_names[i], dump->passed[i]);
+    vp_json_end_object(&j);
+    vp_json_begin_array(&j, "devices");
+    for (int i = 0; i < dump->count; i++)
+        if (shown(&dump->device[i], device))
+            json_device(&j, &dump->device[i]);
+    vp_json_end_array(&j);
+    vp_json_end_object(&j);
+    return vp_json_finish(&j);
+}
+
+/* ---- text ---- */
+
+struct text {
+    int fd, error;
+    size_t used;
+    char buffer[8192];
+};
+
+static void flush(struct text *t) {
+    if (!t->error)
+        t->error = vp_output_write(t->fd, t->buffer, t->used);
+    t->used = 0;
+}
+
+/* Nothing said at once is longer than 512 bytes. */
+static void __attribute__((format(printf, 2, 3))) say(struct text *t, const char *format, ...) {
+    va_list arguments;
+    if (sizeof t->buffer - t->used < 512)
+        flush(t);
+    va_start(arguments, format);
+    t->used += (size_t)vsnprintf(t->buffer + t->used, 512, format, arguments);
+    va_end(arguments);
+}
+
+#define SIZE(bytes) vp_size_text(bytes).text
+
+static void text_totals(struct text *t, const struct vp_dump_device *d) {
+    const struct vp_pool_stats *s = &d->snap.stats;
+    const struct vp_digest *g = &d->digest;
+    say(t, "  live       %12s in %llu block%s; at most %s\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks,
+        g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
+    say(t, "  held       %12s in %zu chunks; at most %s\n", SIZE(s->held_bytes), d->snap.chunks.count, SIZE(s->peak_held_bytes));
+    say(t, "  internal   %12s  the rest of live blocks, by rounding\n", SIZE(g->internal));
+    say(t, "  pinned     %12s  free, in %llu chunk%s with live blocks in %s\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks,
+        g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
+    say(t, "  pending    %12s  in wholly free chunks that wait for streams\n", SIZE(g->pending));
+    say(t, "  idle       %12s  in wholly free chunks that wait for nothing\n", SIZE(g->idle));
+    say(t, "  largest    %12s  in one stretch that waits for nothing; a request could have %s\n", SIZE(g->largest_free), SIZE(vp_dump_largest(d)));
+    if (d->total)
+        say(t, "  device     %12s  free of %s\n", SIZE(d->free), SIZE(d->total));
+    say(t, "  calls      allocations: %llu; frees: %llu; out of memory: %llu\n", (unsigned long long)s->allocs,
+        (unsigned long long)s->frees, (unsigned long long)s->ooms);
+    say(t, "  waits      %llu on the GPU; %llu on the host, %llu us in all, %llu in vain; %llu us in the driver\n",
+        (unsigned long long)s->waits_gpu, (unsigned long long)s->waits_host, (unsigned long long)(s->host_wait_ns / 1000),
+        (unsigned long long)s->waits_fruitless, (unsigned long long)(driver_ns(d) / 1000));
+}
+
+static void text_obstacles(struct text *t, const struct vp_dump_device *d) {
+    const struct vp_digest *g = &d->digest;
+    uint64_t asked = not_live(d), most = vp_dump_largest(d);
+    if (asked <= most) {
+        say(t, "\n  A request for all that is not live, %s, has nothing in its way.\n", SIZE(asked));
+        return;
+    }
+    say(t, "\n  In the way of a request for all that is not live, %s:\n", SIZE(asked));
+    for (int i = 0; i < VP_SNAP_WORST && g->worst[i].free; i++)
+        say(t, "    %12s pinned in the chunk at 0x%llx, of %s, by %u live block%s\n", SIZE(g->worst[i].free),
+            (unsigned long long)g->worst[i].addr, SIZE(g->worst[i].size), g->worst[i].blocks, g->worst[i].blocks == 1 ? "" : "s");
+    for (int i = 0; i < VP_SNAP_WORST && g->waited[i].bytes; i++) {
+        if (g->waited[i].stream)
+            say(t, "    %12s wait for stream %llu\n", SIZE(g->waited[i].bytes), (unsigned long long)g->waited[i].stream);
+        else
+            say(t, "    %12s wait for the end of a cudaFree\n", SIZE(g->waited[i].bytes));
+    }
+}
+
+static void text_counts(struct text *t, const struct vp_dump_device *d) {
+    struct vp_snap_kind kind;
+    say(t, "\n  chunks of       count   wholly free\n");
+    for (size_t at = 0; vp_snapshot_kind(&d->snap, &at, &kind);)
+        say(t, "  %12s %8llu %13llu\n", SIZE(kind.size), (unsigned long long)kind.count, (unsigned long long)kind.wholly_free);
+    say(t, "\n  sizes from       live        bytes      free        bytes\n");
+    for (int i = 0; i < 63; i++) {
+        const struct vp_snap_sizes *s = &d->digest.sizes[i];
+        if (s->live || s->free)
+            say(t, "  %12s %8llu %12s  %8llu %12s\n", SIZE(UINT64_C(1) << i), (unsigned long long)s->live, SIZE(s->live_bytes),
+                (unsigned long long)s->free, SIZE(s->free_bytes));
+    }
+}
+
+static void text_region(struct text *t, const struct vp_snapshot *snap, const struct vp_snap_region *r) {
+    const uint64_t *waits = snap->waits.items;
+    say(t, "  0x%-16llx %12s  %-*s", (unsigned long long)r->addr, SIZE(r->size), r->state == VP_HOLE ? 0 : 6, states[r->state]);
+    if (r->state == VP_LIVE)
+        say(t, "  %zu bytes", r->asked);
+    if (r->state != VP_HOLE && r->fresh)
+        say(t, "  fresh");
+    else if (r->state != VP_HOLE && r->stream)
+        say(t, "  stream %llu", (unsigned long long)r->stream);
+    else if (r->state != VP_HOLE)
+        say(t, "  no stream");
+    if (r->state != VP_LIVE && r->state != VP_HOLE)
+        say(t, ", %llu free%s ago", (unsigned long long)r->age, r->age == 1 ? "" : "s");
+    for (uint32_t i = 0; i < r->waits; i++)
+        if (waits[r->wait + i])
+            say(t, "%s %llu", i ? "," : "; waits for", (unsigned long long)waits[r->wait + i]);
+        else
+            say(t, "%s a cudaFree", i ? "," : "; waits for");
+    say(t, "\n");
+}
+
+static void text_device(struct text *t, const struct vp_dump_device *d) {
+    const struct vp_snap_region *r = d->snap.regions.items;
+    const struct vp_snap_space *s = d->snap.spaces.items, *last = s + d->snap.spaces.count;
+    say(t, "\ndevice %d\n", (int)d->snap.device);
+    text_totals(t, d);
+    text_obstacles(t, d);
+    text_counts(t, d);
+    for (size_t i = 0; i < d->snap.regions.count; i++) {
+        if (s < last && r[i].addr == s->base)
+            say(t, "\n  %s zone\n", zones[s++->zone]);
+        text_region(t, &d->snap, &r[i]);
+    }
+}
+
+int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
+    struct text t = { .fd = fd };
+    say(&t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s\n", VP_VERSION, dump->number, (int)getpid(),
+        program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
+    if (dump->reason == VP_DUMP_OOM)
+        say(&t, "out of memory: %zu bytes on device %d, stream %llu\n", dump->request.asked, (int)dump->request.device,
+            (unsigned long long)dump->request.stream);
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        if (dump->passed[i])
+            say(&t, "passed on to CUDA: %s, %llu times\n", passed_names[i], (unsigned long long)dump->passed[i]);
+    for (int i = 0; i < dump->count; i++)
+        if (shown(&dump->device[i], device))
+            text_device(&t, &dump->device[i]);
+    flush(&t);
+    return t.error;
+}

@@ -1,0 +1,207 @@
+/*
+ * An out-of-memory error that explains itself: one block on stderr, then CUDA's own error as ever.
+ *
+ * Many programs try sizes until one fits, and an error that is handled is none. So after a report there is
+ * silence until no allocation has failed for a while, and a process has only so many.
+ */
+#include "watch/dump.h"
+
+#include "process/state.h"
+#include "base/clock.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { REPORTS = 5 };
+static const uint64_t QUIET_NS = 10000000000;
+
+/* ---- how often ---- */
+
+static atomic_uint_least64_t last_failure;
+static atomic_uint told, untold;
+
+static bool worth_telling(void) {
+    uint64_t now = vp_clock_ns(), before = atomic_exchange(&last_failure, now);
+    if ((!before || now - before > QUIET_NS) && atomic_fetch_add(&told, 1) < REPORTS)
+        return true;
+    atomic_fetch_add(&untold, 1);
+    return false;
+}
+
+void vp_oom_end(void) {
+    unsigned more = atomic_exchange(&untold, 0);
+    if (more)
+        vp_log(VP_LOG_WARN, "out of memory %u time%s more than was told of", more, more == 1 ? "" : "s");
+}
+
+/* ---- who else has memory there: NVML, if the program has it already ---- */
+
+enum { PROCESSES = 64, LISTED = 4 };
+
+/* nvmlProcessInfo_t since driver 510, and the functions used. */
+struct nvml_process {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+};
+typedef int nvml_init_fn(void);
+typedef int nvml_device_fn(const char *bus, void **device);
+typedef int nvml_processes_fn(void *device, unsigned *count, struct nvml_process *out);
+
+static int is_nvml(struct dl_phdr_info *info, size_t size, void *found) {
+    (void)size;
+    return *(bool *)found = strstr(info->dlpi_name, "/libnvidia-ml.so") != NULL;
+}
+
+/* Asks for the library only where it is loaded: dlopen may allocate even if it loads nothing. */
+static void *loaded_nvml(void) {
+    bool found = false;
+    dl_iterate_phdr(is_nvml, &found);
+    return found ? dlopen("libnvidia-ml.so.1", RTLD_NOLOAD | RTLD_LAZY) : NULL;
+}
+
+static unsigned processes_of(void *nvml, const int pci[3], struct nvml_process *out) {
+    char bus[32];
+    void *device;
+    unsigned count = PROCESSES;
+    nvml_init_fn *init = (nvml_init_fn *)dlsym(nvml, "nvmlInit_v2"), *shutdown = (nvml_init_fn *)dlsym(nvml, "nvmlShutdown");
+    nvml_device_fn *handle = (nvml_device_fn *)dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
+    nvml_processes_fn *processes = (nvml_processes_fn *)dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
+    if (!init || !shutdown || !handle || !processes || init())
+        return 0;
+    snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", (unsigned)pci[0], (unsigned)pci[1], (unsigned)pci[2]);
+    if (handle(bus, &device) || processes(device, &count, out))
+        count = 0;
+    shutdown();
+    return count < PROCESSES ? count : PROCESSES;
+}
+
+/* ---- the block ---- */
+
+struct block {
+    char text[4096];
+    size_t used;
+};
+
+/* Adds a piece of text; what does not fit is left out. */
+static void __attribute__((format(printf, 2, 3))) say(struct block *b, const char *format, ...) {
+    va_list arguments;
+    size_t room = sizeof b->text - b->used;
+    va_start(arguments, format);
+    int n = vsnprintf(b->text + b->used, room, format, arguments);
+    va_end(arguments);
+    if (n > 0 && (size_t)n < room)
+        b->used += (size_t)n;
+    b->text[b->used] = 0;
+}
+
+#define SIZE(bytes) vp_size_text(bytes).text
+
+/* Those that have most; this process is among them only where NVML knows it by its id here. */
+static void say_processes(struct block *b, const struct vp_dump_device *d) {
+    struct nvml_process all[PROCESSES];
+    void *nvml = loaded_nvml();
+    unsigned count = nvml ? processes_of(nvml, d->pci, all) : 0;
+    for (int listed = 0; listed < LISTED; listed++) {
+        struct nvml_process *most = NULL;
+        for (unsigned i = 0; i < count; i++)
+            if (all[i].pid != (unsigned)getpid() && all[i].used && all[i].used != UINT64_MAX && (!most || all[i].used > most->used))
+                most = &all[i];
+        if (!most)
+            break;
+        say(b, "%s process %u has %s", listed ? "," : ";", most->pid, SIZE(most->used));
+        most->used = 0;
+    }
+    if (nvml)
+        dlclose(nvml);
+}
+
+static void say_device(struct block *b, const struct vp_dump_device *d) {
+    uint64_t held = d->snap.stats.held_bytes;
+    if (!d->total)
+        return;
+    uint64_t used = d->total - d->free, others = used > held ? used - held : 0;
+    say(b, "vpool:   device   %12s free of %s\n", SIZE(d->free), SIZE(d->total));
+    say(b, "vpool:   others   %12s (other processes, and this one outside the pool)", SIZE(others));
+    say_processes(b, d);
+    say(b, "\n");
+}
+
+static void say_pool(struct block *b, const struct vp_dump_device *d) {
+    const struct vp_pool_stats *s = &d->snap.stats;
+    const struct vp_digest *g = &d->digest;
+    say(b, "vpool:   live     %12s in %llu block%s (at most %s so far)\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks,
+        g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
+    say(b, "vpool:   held     %12s: beside what is live, %s lost to rounding, %s pinned beside live blocks, %s behind pending work, %s idle\n",
+        SIZE(s->held_bytes), SIZE(g->internal), SIZE(g->pinned), SIZE(g->pending), SIZE(g->idle));
+}
+
+/* What the user could do, or wait for. */
+static void say_hints(struct block *b, const struct vp_dump_device *d, const struct vp_dump_request *request) {
+    const struct vp_digest *g = &d->digest;
+    const struct vp_options *o = vp_options();
+    size_t largest = vp_dump_largest(d);
+    bool smaller = vp_policy_chosen() == &vp_policy_vpool && g->worst[0].size > d->snap.granularity;
+    say(b, "vpool:   largest  %12s is the largest block that could be had now\n", SIZE(largest));
+    if (d->total && request->asked > d->total) {
+        say(b, "vpool:   more: none: the device has less in all\n");
+        return;
+    }
+    if (d->limit && d->limit < d->total)
+        say(b, "vpool:   more: VPOOL_LIMIT keeps the pool to %s\n", SIZE(d->limit));
+    if (largest >= request->asked)
+        say(b, "vpool:   more: the driver refused to make memory of what it calls free\n");
+    if (g->pending)
+        say(b, "vpool:   more: %s when pending work has completed%s\n", SIZE(g->pending),
+            request->stream && o->wait != VP_WAIT_EARLY && o->wait != VP_WAIT_AUTO ? ", or with VPOOL_WAIT=early" : "");
+    if (g->pinned)
+        say(b, "vpool:   more: %s when the blocks that pin %llu chunk%s are freed%s\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks,
+            g->pinned_chunks == 1 ? "" : "s", smaller ? "; a smaller VPOOL_HANDLE pins less" : "");
+    if (!d->stitches && g->free_bytes > largest)
+        say(b, "vpool:   more: %s lie apart, and VPOOL_POLICY=%s does not build one range of them; VPOOL_POLICY=vpool does\n",
+            SIZE(g->free_bytes), vp_policy_name());
+    if (!vp_dump_plan()->when[VP_DUMP_OOM])
+        say(b, "vpool:   VPOOL_DUMP=oom writes down every block\n");
+}
+
+static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
+    const struct vp_dump_request *request = &dump->request;
+    unsigned more = atomic_exchange(&untold, 0);
+    struct block b = { .used = 0 };
+    say(&b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device, SIZE(request->asked), request->asked);
+    if (request->stream)
+        say(&b, "stream %llu", (unsigned long long)request->stream);
+    else
+        say(&b, "cudaMalloc");
+    if (more)
+        say(&b, "; %u more since the last one that was told", more);
+    say(&b, "\n");
+    say_pool(&b, d);
+    say_device(&b, d);
+    say_hints(&b, d, request);
+    vp_log_block(b.text);
+}
+
+void vp_oom_explain(CUdevice device, size_t asked, uint64_t line_id) {
+    bool wanted = vp_dump_plan()->when[VP_DUMP_OOM];
+    int kept_errno = errno;
+    if ((!wanted && !vp_log_shows(VP_LOG_WARN)) || !worth_telling())
+        return;
+    const struct vp_dump_request request = { .device = device, .asked = asked, .stream = vp_snapshot_stream(line_id) };
+    bool locked = vp_dump_lock();
+    struct vp_dump *dump = vp_dump_take(VP_DUMP_OOM, &request);
+    for (int i = 0; dump && i < dump->count; i++)
+        if (dump->device[i].snap.device == device)
+            report(dump, &dump->device[i]);
+    if (dump && wanted && locked)
+        vp_dump_write(dump);
+    vp_dump_free(dump);
+    if (locked)
+        vp_dump_unlock();
+    errno = kept_errno;
+}

@@ -1,0 +1,271 @@
+/*
+ * The process's shared page: see page.h. All under the library's lock.
+ *
+ * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons on the slow
+ * one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
+ * id), there is none, and the program does as before.
+ */
+#include "watch/shared_stats.h"
+
+#include "process/state.h"
+#include "watch/dump.h"
+#include "pool/stream_cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static char page_name[64];
+
+/* A device's pool, and what was last published of it. */
+static struct {
+    struct vp_pool *pool;
+    uint64_t parked;            /* bytes in its lanes when they were last counted: to the pool these are live */
+    uint64_t calls, live, rare;
+} told[VP_PAGE_DEVICES];
+static uint32_t devices, answered, trims_done;  /* as the page has them */
+
+/*
+ * What is left of killed processes is swept by each start, under the lock, as far as a millisecond reaches: a file costs
+ * a microsecond, a page ten. vpool top sweeps all.
+ */
+enum { SWEPT_FILES = 512, SWEPT_PAGES = 32 };
+
+/* So many calls, or so many bytes of live memory to and fro, may go unpublished. */
+enum { FEW_CALLS = 16, FEW_BYTES = 1 << 20 };
+
+/* ---- files ---- */
+
+int vp_page_owner(const char *name) {
+    unsigned uid;
+    int pid, end = 0;
+    bool named = sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) == 2 && !name[end];
+    return named && uid == geteuid() && pid > 0 ? pid : 0;
+}
+
+/* False: it is no page, or has not been finished. */
+static bool read_page(int folder, const char *name, struct vp_shared_page *out) {
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, sizeof *out);
+    if (fd >= 0)
+        close(fd);
+    return n == sizeof *out && out->magic == VP_PAGE_MAGIC;
+}
+
+static bool abandoned(int folder, const char *name, int pid) {
+    struct vp_shared_page page;
+    struct vp_process now;
+    bool there = vp_process_read(pid, &now);
+    if (!read_page(folder, name, &page))
+        return !there;
+    /* With a shared /dev/shm, other containers have processes of these ids. */
+    return page.namespace == vp_process_namespace() && (!there || !vp_process_same(&now, &page.process));
+}
+
+/* Anybody may make a file with this user's name in it. */
+static bool is_ours(int folder, const char *name) {
+    struct stat about;
+    return !fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) && about.st_uid == geteuid();
+}
+
+void vp_page_sweep(unsigned files, unsigned pages) {
+    _Alignas(struct dirent64) char entries[2048];
+    int folder = open(VP_PAGE_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ssize_t n;
+    while (folder >= 0 && files && pages && (n = getdents64(folder, entries, sizeof entries)) > 0)
+        for (ssize_t at = 0; at < n && files && pages; files--) {
+            const struct dirent64 *entry = (const void *)(entries + at);
+            int pid = vp_page_owner(entry->d_name);
+            at += entry->d_reclen;
+            if (!pid || !is_ours(folder, entry->d_name))
+                continue;
+            pages--;
+            if (abandoned(folder, entry->d_name, pid))
+                unlinkat(folder, entry->d_name, 0);
+        }
+    if (folder >= 0)
+        close(folder);
+}
+
+/* Is the page of our own name that of the program that was here before an exec (or nothing at all), and not
+ * another container's? */
+static bool stale(void) {
+    struct vp_shared_page left;
+    return !read_page(AT_FDCWD, page_name, &left) || left.namespace == vp_process_namespace();
+}
+
+/* The file, at its full size, every byte of it there: a store must not find out that /dev/shm is full. */
+static int create_file(void) {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < VP_PAGE_SIZE)
+        return -EFBIG;
+    snprintf(page_name, sizeof page_name, VP_PAGE_FOLDER "/vpool-%u-%d", (unsigned)geteuid(), (int)getpid());
+    int fd = -1, err = 0;
+    for (int tries = 0; fd < 0 && tries < 2; tries++) {
+        fd = open(page_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        err = fd < 0 ? -errno : 0;
+        if (err != -EEXIST || !stale())
+            break;
+        unlink(page_name);
+    }
+    if (fd < 0)
+        return err;
+    err = -posix_fallocate(fd, 0, VP_PAGE_SIZE);
+    if (err) {
+        unlink(page_name);
+        close(fd);
+        return err;
+    }
+    return fd;
+}
+
+static void create_page(void) {
+    static bool tried;
+    if (tried || !vp_options()->page)
+        return;
+    tried = true;
+    int kept_errno = errno;
+    vp_page_sweep(SWEPT_FILES, SWEPT_PAGES);
+    int fd = create_file();
+    struct vp_shared_page *page =
+        fd < 0 ? MAP_FAILED : mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0) {
+        close(fd);
+        if (page == MAP_FAILED)
+            unlink(page_name);
+    }
+    if (page == MAP_FAILED) {
+        vp_log(VP_LOG_INFO, "no page for vpool top: %s", strerror(fd < 0 ? -fd : errno));
+    } else {
+        page->version = VP_PAGE_VERSION;
+        page->size = VP_PAGE_SIZE;
+        page->pid = (uint32_t)getpid();
+        page->namespace = vp_process_namespace();
+        page->takes_dumps = vp_state.takes_dumps;
+        vp_dump_hear(&page->dumps_asked);
+        page->began = (uint64_t)time(NULL);
+        vp_process_read(0, &page->process);
+        snprintf(page->release, sizeof page->release, "%s", VP_VERSION);
+        snprintf(page->policy, sizeof page->policy, "%s", vp_policy_name());
+        snprintf(page->program, sizeof page->program, "%s", program_invocation_short_name);
+        atomic_store_explicit(&page->magic, VP_PAGE_MAGIC, memory_order_release);
+        vp_state.page = page;
+    }
+    errno = kept_errno;
+}
+
+/* ---- what is published ---- */
+
+void vp_page_open_device(struct vp_pool *pool) {
+    create_page();
+    struct vp_shared_page *page = vp_state.page;
+    if (!page || devices == VP_PAGE_DEVICES)
+        return;
+    told[devices].pool = pool;
+    page->device[devices].device = (uint64_t)pool->device;
+    atomic_store(&page->devices, ++devices);
+}
+
+/* Whoever sees one of these stores sees the odd number before it: each is a release, which costs nothing on
+ * x86. */
+static void store(atomic_uint_least64_t *out, uint64_t value) {
+    atomic_store_explicit(out, value, memory_order_release);
+}
+
+static void store_blocks(struct vp_page_device *out, const struct vp_pool_stats *s, uint64_t parked) {
+    store(&out->live_bytes, s->live_bytes - (parked < s->live_bytes ? parked : s->live_bytes));
+    store(&out->peak_live_bytes, s->peak_live_bytes);
+    store(&out->allocs, s->allocs);
+    store(&out->frees, s->frees);
+}
+
+static void store_rest(struct vp_page_device *out, const struct vp_pool *pool) {
+    const struct vp_pool_stats *s = &pool->stats;
+    const struct vp_line_stats lines = vp_lines_stats(&vp_state.lines, pool->device);
+    uint64_t calls = lines.records + lines.barriers + lines.queries + lines.waits;
+#define ADD(field, name) calls += s->calls.field;
+    VP_POOL_CALLS(ADD)
+#undef ADD
+    store(&out->held_bytes, s->held_bytes);
+    store(&out->peak_held_bytes, s->peak_held_bytes);
+    store(&out->driver_calls, calls);
+    store(&out->driver_ns, s->driver_ns + lines.ns);
+    store(&out->waits_gpu, s->waits_gpu);
+    store(&out->waits_host, s->waits_host);
+    store(&out->ooms, s->ooms);
+    store(&out->stitches, s->stitches);
+}
+
+/* Is there more to tell of a device than goes without saying? */
+static inline bool is_due(uint32_t i) {
+    const struct vp_pool_stats *s = &told[i].pool->stats;
+    return s->allocs + s->frees - told[i].calls >= FEW_CALLS || s->driver_ns + s->ooms != told[i].rare ||
+           s->live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
+}
+
+static void publish(struct vp_shared_page *page, uint32_t i, bool exactly) {
+    struct vp_page_device *out = &page->device[i];
+    struct vp_pool *pool = told[i].pool;
+    const struct vp_pool_stats *s = &pool->stats;
+    if (exactly)
+        told[i].parked = vp_lanes_count(pool);
+    uint64_t calls = s->allocs + s->frees, rare = s->driver_ns + s->ooms;
+    uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
+    atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
+    store_blocks(out, s, told[i].parked);
+    told[i].live = s->live_bytes;
+    if (exactly || calls - told[i].calls >= FEW_CALLS || rare != told[i].rare) {
+        store_rest(out, pool);
+        told[i].calls = calls;
+        told[i].rare = rare;
+    }
+    store(&out->changes, changes + 2);
+}
+
+/* A reader wants to know exactly, or wants idle memory to go back. */
+static void answer(struct vp_shared_page *page, uint32_t asked, uint32_t trims) {
+    for (uint32_t i = 0; i < devices && trims != trims_done; i++)
+        vp_pool_trim(told[i].pool, 0);
+    for (uint32_t i = 0; i < devices; i++)
+        publish(page, i, true);
+    uint64_t passed = 0;
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        passed += atomic_load_explicit(&vp_state.passed[i], memory_order_relaxed);
+    atomic_store_explicit(&page->passed_on, passed, memory_order_relaxed);
+    atomic_store_explicit(&page->trims_done, trims_done = trims, memory_order_relaxed);
+    atomic_store_explicit(&page->answered, answered = asked, memory_order_release);
+}
+
+void vp_page_publish(void) {
+    struct vp_shared_page *page = vp_state.page;
+    uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
+    uint32_t trims = atomic_load_explicit(&page->trims_asked, memory_order_relaxed);
+    if (asked != answered || trims != trims_done) {
+        answer(page, asked, trims);
+        return;
+    }
+    for (uint32_t i = 0; i < devices; i++)
+        if (is_due(i))
+            publish(page, i, false);
+}
+
+void vp_page_leave_to_parent(void) {
+    struct vp_shared_page *page = vp_state.page;
+    vp_dump_hear(NULL);
+    if (page)
+        munmap(page, VP_PAGE_SIZE);
+    vp_state.page = NULL;
+}
+
+/* The mapping stays: other threads may be at it until the process is gone. */
+void vp_page_remove(void) {
+    if (vp_state.page)
+        unlink(page_name);
+}

@@ -1,0 +1,319 @@
+#include "watch/snapshot.h"
+
+#include "pool/stream_cache.h"
+#include "pool/pool_private.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* ---- arrays ---- */
+
+/* One more item, not filled in; NULL when the system has no more memory. */
+static void *add(struct vp_snap_array *array, size_t size) {
+    size_t used = array->count * size;
+    if (used + size > array->bytes) {
+        size_t more = array->bytes ? 2 * array->bytes : 65536;
+        void *items = array->items ? mremap(array->items, array->bytes, more, MREMAP_MAYMOVE)
+                                   : mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (items == MAP_FAILED)
+            return NULL;
+        array->items = items;
+        array->bytes = more;
+    }
+    array->count++;
+    return (char *)array->items + used;
+}
+
+static void array_finish(struct vp_snap_array *array) {
+    if (array->items)
+        munmap(array->items, array->bytes);
+    *array = (struct vp_snap_array){ 0 };
+}
+
+void vp_snapshot_finish(struct vp_snapshot *snap) {
+    array_finish(&snap->spaces);
+    array_finish(&snap->regions);
+    array_finish(&snap->chunks);
+    array_finish(&snap->waits);
+}
+
+/* ---- taking ---- */
+
+uint64_t vp_snapshot_stream(uint64_t line_id) {
+    bool barrier = line_id >> 63;
+    return line_id && !barrier ? line_id - 1 : 0;
+}
+
+static int add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const vp_cond *cond) {
+    r->wait = (uint32_t)snap->waits.count;
+    for (const struct vp_point *p = cond; p && p->line; p = p->next) {
+        if (p->seq <= p->line->met)
+            continue;
+        uint64_t *wait = add(&snap->waits, sizeof *wait);
+        if (!wait)
+            return -ENOMEM;
+        *wait = vp_snapshot_stream(p->line->id);
+        r->waits++;
+    }
+    return 0;
+}
+
+/* The stretches of a free, zombie or retired region. Neighbours may differ in their conditions alone. */
+static int add_pieces(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
+    CUdeviceptr at = r->addr;
+    for (const struct vp_piece *p = r->pieces; p; at = p->end, p = p->next) {
+        struct vp_snap_region *out = add(&snap->regions, sizeof *out);
+        if (!out)
+            return -ENOMEM;
+        *out = (struct vp_snap_region){ .addr = at, .size = p->end - at, .state = r->state, .fresh = !p->stream,
+                                        .stream = vp_snapshot_stream(p->stream), .age = pool->age - p->age };
+        if (add_waits(snap, out, &p->cond) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int add_region(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
+    if (vp_region_has_pieces(r))
+        return add_pieces(snap, pool, r);
+    struct vp_snap_region *out = add(&snap->regions, sizeof *out);
+    if (!out)
+        return -ENOMEM;
+    *out = (struct vp_snap_region){ .addr = r->addr, .size = r->size, .state = r->state };
+    if (r->state == VP_LIVE) {
+        out->asked = r->asked;
+        out->stream = vp_snapshot_stream(r->stream);
+    }
+    return 0;
+}
+
+/* Live, free and retired bytes lie in the current mapping of their chunk: those that begin in this region. */
+static int add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
+    for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
+        const struct vp_mapping *m = vp_space_page(pool, r->space, at)->mapping;
+        if (m->addr >= r->addr) {
+            struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
+            if (!chunk)
+                return -ENOMEM;
+            *chunk = (struct vp_snap_chunk){ .addr = m->addr, .size = m->chunk->size };
+        }
+        at = m->addr + m->chunk->size;
+    }
+    return 0;
+}
+
+static int add_space(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_space *space) {
+    const struct vp_region *r;
+    struct vp_snap_space *out = add(&snap->spaces, sizeof *out);
+    if (!out)
+        return -ENOMEM;
+    *out = (struct vp_snap_space){ space->base, space->size, space->zone };
+    vp_list_each(r, &space->regions, va) {
+        int err = add_region(snap, pool, r);
+        if (!err && (r->state == VP_LIVE || r->state == VP_FREE || r->state == VP_RETIRED))
+            err = add_chunks(snap, pool, r);
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+/* The space that begins next behind `addr`. */
+static const struct vp_space *space_behind(const struct vp_pool *pool, CUdeviceptr addr) {
+    const struct vp_space *s, *next = NULL;
+    vp_list_each(s, &pool->spaces, link)
+        if (s->base > addr && (!next || s->base < next->base))
+            next = s;
+    return next;
+}
+
+int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
+    *out = (struct vp_snapshot){ .device = pool->device, .granularity = pool->granularity };
+    out->stats = vp_pool_stats(pool);
+    out->lines = vp_lines_stats(pool->lines, pool->device);
+    for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
+        if (add_space(out, pool, s) < 0) {
+            vp_snapshot_finish(out);
+            return -ENOMEM;
+        }
+    return 0;
+}
+
+/* ---- adding up ---- */
+
+static bool waits(const struct vp_snapshot *snap, const struct vp_snap_region *r, uint64_t stream) {
+    const uint64_t *ids = snap->waits.items;
+    for (uint32_t i = 0; i < r->waits; i++)
+        if (ids[r->wait + i] != stream)
+            return true;
+    return false;
+}
+
+static struct vp_snap_sizes *sizes_of(struct vp_digest *d, size_t size) {
+    return &d->sizes[63 - __builtin_clzll(size)];
+}
+
+static void count_live(struct vp_digest *d, const struct vp_snap_region *r) {
+    struct vp_snap_sizes *sizes = sizes_of(d, r->asked);
+    sizes->live++;
+    sizes->live_bytes += r->asked;
+    d->live_blocks++;
+    d->internal += r->size - r->asked;
+}
+
+static void count_free(struct vp_digest *d, size_t size) {
+    struct vp_snap_sizes *sizes = size ? sizes_of(d, size) : NULL;
+    if (sizes) {
+        sizes->free++;
+        sizes->free_bytes += size;
+    }
+    d->free_bytes += size;
+}
+
+/* What each region is by itself; a run of free neighbours counts when it ends. */
+static void count_regions(const struct vp_snapshot *snap, uint64_t stream, struct vp_digest *d) {
+    const struct vp_snap_region *r = snap->regions.items, *end = r + snap->regions.count;
+    const struct vp_snap_space *space = snap->spaces.items, *last = space + snap->spaces.count;
+    size_t run = 0, ready = 0;
+    for (; r < end; r++) {
+        bool border = space < last && r->addr == space->base;
+        space += border;
+        if (r->state != VP_FREE || border) {
+            count_free(d, run);
+            run = ready = 0;
+        }
+        if (r->state == VP_LIVE)
+            count_live(d, r);
+        if (r->state != VP_FREE)
+            continue;
+        run += r->size;
+        ready = waits(snap, r, stream) ? 0 : ready + r->size;
+        if (ready > d->largest_free)
+            d->largest_free = ready;
+    }
+    count_free(d, run);
+}
+
+static void keep_worst(struct vp_digest *d, const struct vp_snap_chunk *chunk) {
+    struct vp_snap_chunk worse = *chunk;
+    for (int i = 0; i < VP_SNAP_WORST; i++)
+        if (worse.free > d->worst[i].free) {
+            struct vp_snap_chunk other = d->worst[i];
+            d->worst[i] = worse;
+            worse = other;
+        }
+}
+
+/* What the regions make of their chunks: both are in address order. */
+static void count_chunks(const struct vp_snapshot *snap, uint64_t stream, struct vp_digest *d) {
+    if (!snap->chunks.count)
+        return;
+    struct vp_snap_chunk *c = snap->chunks.items, *last = c + snap->chunks.count;
+    const struct vp_snap_region *r = snap->regions.items, *end = r + snap->regions.count;
+    for (; c < last; c++) {
+        CUdeviceptr stop = c->addr + c->size;
+        bool pending = false;
+        size_t live = 0;
+        while (r->addr + r->size <= c->addr)
+            r++;
+        for (const struct vp_snap_region *in = r; in < end && in->addr < stop; in++) {
+            CUdeviceptr from = in->addr > c->addr ? in->addr : c->addr;
+            CUdeviceptr to = in->addr + in->size < stop ? in->addr + in->size : stop;
+            if (in->state == VP_LIVE) {
+                live += to - from;
+                c->blocks++;
+            } else {
+                pending |= waits(snap, in, stream);
+            }
+        }
+        c->free = c->size - live;
+        if (live) {
+            d->pinned += c->free;
+            d->pinned_chunks += c->free > 0;
+            keep_worst(d, c);
+        } else if (pending) {
+            d->pending += c->free;
+        } else {
+            d->idle += c->free;
+        }
+    }
+}
+
+/* ---- which streams most bytes wait for ---- */
+
+/* Streams looked at. Of more, those that come late in the address order are not told of. */
+enum { STREAMS = 64 };
+
+static void count_wait(struct vp_snap_waited *all, uint64_t stream, uint64_t bytes) {
+    for (int i = 0; i < STREAMS; i++)
+        if (!all[i].bytes || all[i].stream == stream) {
+            all[i].stream = stream;
+            all[i].bytes += bytes;
+            return;
+        }
+}
+
+static void count_waits(const struct vp_snapshot *snap, uint64_t stream, struct vp_digest *d) {
+    const struct vp_snap_region *r = snap->regions.items, *end = r + snap->regions.count;
+    const uint64_t *ids = snap->waits.items;
+    struct vp_snap_waited all[STREAMS] = { { 0 } };
+    for (; r < end; r++)
+        for (uint32_t i = 0; r->state == VP_FREE && i < r->waits; i++)
+            if (ids[r->wait + i] != stream)
+                count_wait(all, ids[r->wait + i], r->size);
+    for (int n = 0; n < VP_SNAP_WORST; n++) {
+        struct vp_snap_waited *most = all;
+        for (int i = 1; i < STREAMS; i++)
+            if (all[i].bytes > most->bytes)
+                most = &all[i];
+        d->waited[n] = *most;
+        most->bytes = 0;
+    }
+}
+
+/* ---- chunks by size ---- */
+
+/* Lets the item at `i` sink in the heap of `n`. libc's qsort may allocate, and the program's malloc may be what called us. */
+static void sink(struct vp_snap_chunk *c, size_t i, size_t n) {
+    struct vp_snap_chunk item = c[i];
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && c[child].size < c[child + 1].size)
+            child++;
+        if (item.size >= c[child].size)
+            break;
+        c[i] = c[child];
+    }
+    c[i] = item;
+}
+
+static void sort_chunks(struct vp_snap_chunk *c, size_t n) {
+    for (size_t i = n / 2; i-- > 0;)
+        sink(c, i, n);
+    for (size_t left = n; left-- > 1;) {
+        struct vp_snap_chunk largest = c[0];
+        c[0] = c[left];
+        c[left] = largest;
+        sink(c, 0, left);
+    }
+}
+
+bool vp_snapshot_kind(const struct vp_snapshot *snap, size_t *at, struct vp_snap_kind *out) {
+    const struct vp_snap_chunk *c = snap->chunks.items;
+    if (*at == snap->chunks.count)
+        return false;
+    *out = (struct vp_snap_kind){ .size = c[*at].size };
+    for (; *at < snap->chunks.count && c[*at].size == out->size; ++*at) {
+        out->count++;
+        out->wholly_free += !c[*at].blocks;
+    }
+    return true;
+}
+
+void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_digest *out) {
+    memset(out, 0, sizeof *out);
+    count_regions(snap, stream, out);
+    count_chunks(snap, stream, out);
+    count_waits(snap, stream, out);
+    sort_chunks(snap->chunks.items, snap->chunks.count);
+}
