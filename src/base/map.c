@@ -31,7 +31,7 @@ int vp_map_reserve(struct vp_map *m) {
     if ((m->used + 1) * 4 <= slots * 3)
         return 0;
     size_t want = slots ? slots * 2 : FIRST_SLOTS;
-    void *mem = vp_pages_take(want * sizeof *m->slots);
+    void *mem = vp_os_take(want * sizeof *m->slots);
     if (!mem)
         return m->used + 1 < slots ? 0 : -ENOMEM;
     struct vp_map old = *m;

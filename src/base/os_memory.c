@@ -8,7 +8,7 @@ static void *map(size_t bytes) {
     return mem == MAP_FAILED ? NULL : mem;
 }
 
-void *vp_pages_take(size_t bytes) {
+void *vp_os_take(size_t bytes) {
     if (bytes < VP_HUGE || bytes % VP_HUGE)
         return map(bytes);
     char *mem = map(bytes + VP_HUGE);

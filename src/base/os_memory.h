@@ -9,6 +9,6 @@
 enum { VP_HUGE = 2 << 20 };
 
 /* `bytes` of zeroed memory, or NULL; given back by munmap(). */
-void *vp_pages_take(size_t bytes);
+void *vp_os_take(size_t bytes);
 
 #endif

@@ -32,7 +32,7 @@ void vp_slab_finish(struct vp_slab *s) {
 
 static int grow(struct vp_slab *s) {
     size_t bytes = s->many && s->bytes >= SMALL_SPANS * SPAN ? VP_HUGE : SPAN;
-    struct span *span = vp_pages_take(bytes);
+    struct span *span = vp_os_take(bytes);
     if (!span)
         return -ENOMEM;
     *span = (struct span){ .next = s->spans, .bytes = bytes };

@@ -82,7 +82,7 @@ int vp_table_reserve(struct vp_table *t) {
     if (!full && !crowded)
         return room ? 0 : -ENOMEM;
     size_t want = slots ? slots * 2 : FIRST_SLOTS;
-    void *mem = vp_pages_take(want * sizeof *t->slots);
+    void *mem = vp_os_take(want * sizeof *t->slots);
     if (!mem)
         return room ? 0 : -ENOMEM;
     struct vp_table old = *t;

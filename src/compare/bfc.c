@@ -65,9 +65,9 @@ static bool allowed(const struct vp_pool *pool, const struct vp_request *req, co
 static int grow(struct vp_pool *pool, const struct vp_request *req, struct vp_run *run) {
     CUdeviceptr addr;
     size_t size = vp_bfc_segment(pool, req->size);
-    int err = vp_owned_hole(pool, req->zone, size, &addr);
+    int err = vp_per_stream_hole(pool, req->zone, size, &addr);
     if (!err)
-        err = vp_owned_map(pool, req, size, 1, addr);
+        err = vp_per_stream_map(pool, req, size, 1, addr);
     if (!err)
         *run = (struct vp_run){ vp_region_at(pool, addr), addr, addr + size };
     return err;
@@ -75,7 +75,7 @@ static int grow(struct vp_pool *pool, const struct vp_request *req, struct vp_ru
 
 int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct vp_run run;
-    int err = vp_owned_fit(pool, req, VP_RANK_SIZE, &run);
+    int err = vp_per_stream_fit(pool, req, VP_RANK_SIZE, &run);
     if (err)
         return err;
     if (!run.region || !allowed(pool, req, &run)) {
@@ -85,7 +85,7 @@ int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         if (err)
             return err;
     }
-    return vp_owned_take(pool, &run, share(pool, req, &run), req, out);
+    return vp_per_stream_take(pool, &run, share(pool, req, &run), req, out);
 }
 
 const struct vp_policy vp_policy_bfc = {

@@ -97,7 +97,7 @@ static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req
             struct vp_region *before = vp_region_prev(r);
             struct vp_run last = { 0 };
             if (before && before->state == VP_FREE)
-                vp_owned_each(run, before, req)
+                vp_per_stream_each(run, before, req)
                     last = run;
             if (last.region && last.end == r->addr && room_at(s, before, last.begin, req))
                 return last.begin;
@@ -119,7 +119,7 @@ static int complete(struct vp_pool *pool, const struct vp_request *req, CUdevice
         CUdeviceptr stop = vp_region_end(r);
         if (r->state == VP_HOLE) {
             size_t need = stop < end ? r->size : vp_round_up(end - at, page);
-            int err = vp_owned_map(pool, req, page, need / page, at);
+            int err = vp_per_stream_map(pool, req, page, need / page, at);
             if (err)
                 return err;
             stop = at + need;
@@ -143,7 +143,7 @@ static int grow(struct vp_pool *pool, const struct vp_request *req, struct vp_ru
 
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct vp_run run;
-    int err = vp_owned_fit(pool, req, VP_RANK_ROOM, &run);
+    int err = vp_per_stream_fit(pool, req, VP_RANK_ROOM, &run);
     if (err)
         return err;
     if (!run.region) {
@@ -153,7 +153,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         if (err)
             return err;
     }
-    return vp_owned_take(pool, &run, req->size, req, out);
+    return vp_per_stream_take(pool, &run, req->size, req, out);
 }
 
 const struct vp_policy vp_policy_es = {

@@ -14,7 +14,7 @@
  *     as large as PyTorch's segment would be;
  *   - the sBlocks' addresses are limited: beyond, the least recently used are unmapped (StitchFree);
  *   - small requests, of at most 1 MiB, are left to PyTorch's caching allocator, from which the rest is
- *     derived too: a stream's memory is its own. (The paper draws that line at 2 MiB, the code that its
+ *     derived too: a stream's memory is its own. (The paper draws that timeline at 2 MiB, the code that its
  *     authors published at 1 MiB.)
  */
 #include "compare/bfc.h"
@@ -48,7 +48,7 @@ static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct 
             if (s->zone != VP_ZONE_LARGE || r->state != VP_FREE ||
                 vp_mapping_at(pool, r->addr)->chunk->stream != vp_owner_of(req))
                 continue;
-            vp_owned_each(run, r, req) {
+            vp_per_stream_each(run, r, req) {
                 if (count < room)
                     runs[count] = run;
                 count++;
@@ -74,9 +74,9 @@ static void choose(const struct vp_pool *pool, struct vp_run *runs, size_t count
 
 static int new_block(struct vp_pool *pool, const struct vp_request *req, size_t size, struct vp_run *run) {
     CUdeviceptr addr;
-    int err = vp_owned_hole(pool, VP_ZONE_LARGE, size, &addr);
+    int err = vp_per_stream_hole(pool, VP_ZONE_LARGE, size, &addr);
     if (!err)
-        err = vp_owned_map(pool, req, pool->granularity, size / pool->granularity, addr);
+        err = vp_per_stream_map(pool, req, pool->granularity, size / pool->granularity, addr);
     if (!err)
         *run = (struct vp_run){ vp_region_at(pool, addr), addr, addr + size };
     return err;
@@ -92,8 +92,8 @@ static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_
             return err;
     }
     if (most)
-        vp_kept_shrink(pool, most > req->size ? most - req->size : 0);
-    int err = vp_owned_hole(pool, VP_ZONE_LARGE, req->size, &addr);
+        vp_place_shrink(pool, most > req->size ? most - req->size : 0);
+    int err = vp_per_stream_hole(pool, VP_ZONE_LARGE, req->size, &addr);
     if (err)
         return err;
     count = gather(pool, req, NULL, 0, &have);
@@ -109,7 +109,7 @@ static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_
     err = vp_stitch_map(pool, chunks, n, addr);
     if (err)
         return err;
-    vp_kept_add(pool, addr, req->size);
+    vp_place_add(pool, addr, req->size);
     *run = (struct vp_run){ vp_region_at(pool, addr), addr, addr + req->size };
     return 0;
 }
@@ -117,10 +117,10 @@ static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_
 /* ---- the states ---- */
 
 static int find(struct vp_pool *pool, struct vp_request *req, struct vp_run *run) {
-    int err = vp_owned_fit(pool, req, VP_RANK_SIZE, run);
+    int err = vp_per_stream_fit(pool, req, VP_RANK_SIZE, run);
     if (err || (run->region && vp_run_size(run) == req->size))
         return err;
-    struct vp_fit kept = vp_kept_find(pool, req, VP_USE_READY);
+    struct vp_fit kept = vp_place_find(pool, req, VP_USE_READY);
     if (kept.region)
         *run = (struct vp_run){ kept.region, kept.addr, kept.addr + req->size };
     return 0;
@@ -146,7 +146,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         if (err)
             return err;
     }
-    return vp_owned_take(pool, &run, req->size, req, out);
+    return vp_per_stream_take(pool, &run, req->size, req, out);
 }
 
 const struct vp_policy vp_policy_gmlake = {

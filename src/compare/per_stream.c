@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-struct vp_run vp_owned_next(struct vp_region *r, CUdeviceptr at, const struct vp_request *req) {
+struct vp_run vp_per_stream_next(struct vp_region *r, CUdeviceptr at, const struct vp_request *req) {
     struct vp_run run = { 0 };
     if (at >= vp_region_end(r))
         return run;
@@ -40,7 +40,7 @@ static void look_at(struct search *s, struct vp_region *r) {
     size_t usable = 0;
     if (vp_mapping_at(s->pool, r->addr)->chunk->stream != vp_owner_of(s->req))
         return;
-    vp_owned_each(run, r, s->req) {
+    vp_per_stream_each(run, r, s->req) {
         size_t rank = rank_of(s, &run);
         usable += vp_run_size(&run);
         if (vp_run_size(&run) < s->req->size)
@@ -69,15 +69,15 @@ static struct search search(const struct vp_pool *pool, const struct vp_request 
     struct search s = { .pool = pool, .req = req, .rank = rank };
     const struct vp_index *index;
     search_index(&s, &pool->met[req->zone], req->size, true);
-    if (req->line && req->line->share && req->line->context->device == pool->device)
-        search_index(&s, &req->line->share->index[req->zone], req->size, true);
+    if (req->timeline && req->timeline->store && req->timeline->context->device == pool->device)
+        search_index(&s, &req->timeline->store->index[req->zone], req->size, true);
     search_index(&s, &pool->mixed[req->zone], req->size, false);
     if (s.best.region)
         return s;
     /* All that is held up, small or large: together with its neighbours it might do. */
     search_index(&s, &pool->mixed[req->zone], 0, false);
-    vp_list_each(index, &pool->line_indexes, link)
-        if (index->zone == req->zone && index->line != req->line)
+    vp_list_each(index, &pool->timeline_indexes, link)
+        if (index->zone == req->zone && index->timeline != req->timeline)
             search_index(&s, index, 0, false);
     return s;
 }
@@ -86,18 +86,18 @@ static struct search search(const struct vp_pool *pool, const struct vp_request 
 static struct vp_event *host_event(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
     struct vp_event *ev = NULL;
-    vp_list_each(index, &pool->line_indexes, link) {
-        if (index->zone != req->zone || index->line->kind != VP_LINE_BARRIER)
+    vp_list_each(index, &pool->timeline_indexes, link) {
+        if (index->zone != req->zone || index->timeline->kind != VP_TIMELINE_BARRIER)
             continue;
         for (struct vp_region *r = vp_index_first(index, req->size); r && !ev; r = vp_index_next(index, r))
             if (vp_mapping_at(pool, r->addr)->chunk->stream == vp_owner_of(req))
                 for (const struct vp_piece *p = r->pieces; p && !ev; p = p->next)
-                    ev = vp_cond_host_waitable(&p->cond) ? vp_cond_event(&p->cond) : NULL;
+                    ev = vp_fence_host_waitable(&p->fence) ? vp_fence_event(&p->fence) : NULL;
     }
     return ev;
 }
 
-int vp_owned_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank, struct vp_run *run) {
+int vp_per_stream_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank, struct vp_run *run) {
     struct search s = search(pool, req, rank);
     if (!s.best.region && s.held_up) {
         vp_fit_refresh(pool);
@@ -106,13 +106,13 @@ int vp_owned_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank
         s = search(pool, req, rank);
     }
     /* Plain CUDA had already waited, in cudaFree. */
-    if (!s.best.region && s.held_up && !req->line && !req->impatient && (req->await = host_event(pool, req)))
+    if (!s.best.region && s.held_up && !req->timeline && !req->impatient && (req->await = host_event(pool, req)))
         return -EAGAIN;
     *run = s.best;
     return 0;
 }
 
-int vp_owned_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req,
+int vp_per_stream_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req,
                   struct vp_region **out) {
     struct vp_request whole = *req;
     whole.size = size;
@@ -121,7 +121,7 @@ int vp_owned_take(struct vp_pool *pool, const struct vp_run *run, size_t size, c
 
 /* ---- new memory ---- */
 
-int vp_owned_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUdeviceptr *addr) {
+int vp_per_stream_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUdeviceptr *addr) {
     struct vp_region *hole;
     int err = vp_stitch_hole(pool, zone, size + 2 * pool->granularity, true, &hole);
     if (!err)
@@ -129,7 +129,7 @@ int vp_owned_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUd
     return err;
 }
 
-int vp_owned_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n,
+int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n,
                  CUdeviceptr addr) {
     struct vp_chunk **chunks = vp_pool_scratch(pool, n * sizeof *chunks);
     size_t made = 0;

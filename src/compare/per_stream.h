@@ -18,7 +18,7 @@ struct vp_run {
 };
 
 static inline uint64_t vp_owner_of(const struct vp_request *req) {
-    return req->line ? req->line->id : 0;
+    return req->timeline ? req->timeline->id : 0;
 }
 
 static inline size_t vp_run_size(const struct vp_run *run) {
@@ -36,24 +36,24 @@ enum vp_rank { VP_RANK_SIZE, VP_RANK_ROOM };
  * work on the stream's memory is not known to be over, the driver is asked first. 0, with `run->region`
  * NULL if nothing fits; -EAGAIN: the host should wait (see vp_pool_alloc); -EIO.
  */
-int vp_owned_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank, struct vp_run *run);
+int vp_per_stream_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank, struct vp_run *run);
 /* The usable runs of a free region, from `at` on: the next one, or one without region. */
-struct vp_run vp_owned_next(struct vp_region *r, CUdeviceptr at, const struct vp_request *req);
-#define vp_owned_each(run, r, req)                                                                           \
-    for (struct vp_run run = vp_owned_next(r, (r)->addr, req); run.region;                                   \
-         run = vp_owned_next(r, run.end, req))
+struct vp_run vp_per_stream_next(struct vp_region *r, CUdeviceptr at, const struct vp_request *req);
+#define vp_per_stream_each(run, r, req)                                                                           \
+    for (struct vp_run run = vp_per_stream_next(r, (r)->addr, req); run.region;                                   \
+         run = vp_per_stream_next(r, run.end, req))
 
 /* Makes the first `size` bytes of a run live. 0, -ENOMEM (no metadata) or -EIO. */
-int vp_owned_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req,
+int vp_per_stream_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req,
                   struct vp_region **out);
 
 /* A hole with an unmapped granule on either side: `*addr` is where its inside begins. 0 or -ENOMEM. */
-int vp_owned_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUdeviceptr *addr);
+int vp_per_stream_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUdeviceptr *addr);
 /*
  * `n` fresh chunks of `chunk` bytes for the request's stream, mapped side by side into the hole at `addr`.
  * 0, -ENOMEM or -EIO, with nothing changed.
  */
-int vp_owned_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n,
+int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n,
                  CUdeviceptr addr);
 
 #endif

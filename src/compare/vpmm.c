@@ -58,7 +58,7 @@ static struct vp_fit find(struct vp_pool *pool, const struct vp_request *req, bo
     struct vp_region *r;
     struct vp_space *s;
     const struct vp_piece *p;
-    uint64_t self = req->line ? req->line->id : 0;
+    uint64_t self = req->timeline ? req->timeline->id : 0;
     vp_list_each(s, &pool->spaces, link)
         vp_list_each(r, &s->regions, va) {
             CUdeviceptr begin = r->addr;
@@ -92,7 +92,7 @@ static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool ow
     struct run run;
     struct vp_region *r;
     struct vp_space *s;
-    uint64_t self = req->line ? req->line->id : 0;
+    uint64_t self = req->timeline ? req->timeline->id : 0;
     bool found = false;
     vp_list_each(s, &pool->spaces, link)
         vp_list_each(r, &s->regions, va) {
@@ -159,7 +159,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
 
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
-    bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
+    bool may_wait = req->timeline && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
     enum vp_usable use = may_wait ? waits : VP_USE_READY;
     struct vp_fit fit = find(pool, req, true, VP_USE_READY, BY_SIZE);
     if (!fit.region) {
@@ -174,8 +174,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if (!fit.region && may_wait)
         fit = find(pool, req, false, waits, BY_AGE);
     if (!fit.region) {
-        const vp_cond *cond;
-        if (!req->line && !req->impatient && vp_fit_host(pool, req, &cond).region && (req->await = vp_cond_event(cond)))
+        const vp_fence *fence;
+        if (!req->timeline && !req->impatient && vp_fit_host(pool, req, &fence).region && (req->await = vp_fence_event(fence)))
             return -EAGAIN;
         int err = build(pool, req, use, &fit);
         if (err)

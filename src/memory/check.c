@@ -25,9 +25,9 @@ static void check_pieces(struct walk *w, const struct vp_region *r) {
         if (p->end <= at)
             breach(w, "pieces are in address order and not empty", r);
         at = p->end;
-        for (const struct vp_point *c = &p->cond; c && c->line; c = c->next)
-            if (!c->line->id || !c->line->refs || !c->seq || (c->own && c->seq >= c->line->next))
-                breach(w, "a condition names lines that live and events that were recorded", r);
+        for (const struct vp_point *c = &p->fence; c && c->timeline; c = c->next)
+            if (!c->timeline->id || !c->timeline->refs || !c->seq || (c->own && c->seq >= c->timeline->next))
+                breach(w, "a condition names timelines that live and events that were recorded", r);
     }
     if (at != vp_region_end(r))
         breach(w, "the pieces of a region cover it", r);
@@ -36,11 +36,11 @@ static void check_pieces(struct walk *w, const struct vp_region *r) {
 static void check_mapped(struct walk *w, const struct vp_region *r) {
     const size_t g = w->pool->granularity;
     bool zombie = r->state == VP_ZOMBIE, hole = r->state == VP_HOLE;
-    const struct vp_mapping *first = vp_space_page(w->pool, r->space, r->addr)->mapping;
+    const struct vp_mapping *first = vp_space_granule(w->pool, r->space, r->addr)->mapping;
     for (CUdeviceptr at = r->addr / g * g; at < vp_region_end(r); at += g) {
         if (hole && at == r->addr + HOLE_EDGE * g && r->size > 2 * HOLE_EDGE * g)
             at = vp_region_end(r) - HOLE_EDGE * g;
-        const struct vp_mapping *m = vp_space_page(w->pool, r->space, at < r->addr ? r->addr : at)->mapping;
+        const struct vp_mapping *m = vp_space_granule(w->pool, r->space, at < r->addr ? r->addr : at)->mapping;
         if (hole ? m != NULL : !m)
             breach(w, hole ? "a hole has no mapping" : "live, free, zombie and retired bytes are mapped", r);
         else if (m && (m->chunk->current == m) == zombie)
@@ -60,10 +60,10 @@ static void check_region(struct walk *w, const struct vp_region *r) {
         breach(w, "free, zombie, retired and hole neighbours are united", r);
     if (!r->size || r->addr % VP_QUANTUM || r->size % VP_QUANTUM)
         breach(w, "regions are whole quanta and not empty", r);
-    const struct vp_page *page = vp_space_page(w->pool, r->space, r->addr);
-    if (!page->first || page->first->addr > r->addr || vp_space_page(w->pool, r->space, page->first->addr) != page)
+    const struct vp_granule *page = vp_space_granule(w->pool, r->space, r->addr);
+    if (!page->first || page->first->addr > r->addr || vp_space_granule(w->pool, r->space, page->first->addr) != page)
         breach(w, "the page table finds the first region of a page", r);
-    if (page->first != r && (!prev || vp_space_page(w->pool, r->space, prev->addr) != page))
+    if (page->first != r && (!prev || vp_space_granule(w->pool, r->space, prev->addr) != page))
         breach(w, "a page's first region is the first", r);
     check_mapped(w, r);
     switch (r->state) {
@@ -80,9 +80,9 @@ static void check_region(struct walk *w, const struct vp_region *r) {
             breach(w, "a free region is filed", r);
         else
             for (const struct vp_piece *p = r->pieces; p; p = p->next)
-                if (p->cond.line && r->index != &w->pool->mixed[r->space->zone] &&
-                    (r->index->line != p->cond.line || p->cond.next))
-                    breach(w, "a region of one line's index waits for that line alone", r);
+                if (p->fence.timeline && r->index != &w->pool->mixed[r->space->zone] &&
+                    (r->index->timeline != p->fence.timeline || p->fence.next))
+                    breach(w, "a region of one timeline's index waits for that timeline alone", r);
         break;
     case VP_RETIRED:
         if (!vp_mapping_at(w->pool, r->addr) || !vp_mapping_at(w->pool, r->addr)->chunk->exported)
@@ -155,14 +155,14 @@ static void check_zombies(struct walk *w, size_t count) {
 }
 
 static void check_places(struct walk *w) {
-    struct vp_kept *k;
+    struct vp_place *k;
     size_t used = 0;
-    vp_list_each(k, &w->pool->kept_used, used)
+    vp_list_each(k, &w->pool->place_used, used)
         used++;
     for (int z = 0; z < VP_ZONES; z++)
-        for (k = RB_MIN(vp_kept_tree, (struct vp_kept_tree *)&w->pool->kept[z]); k; k = RB_NEXT(vp_kept_tree, &w->pool->kept[z], k))
+        for (k = RB_MIN(vp_place_tree, (struct vp_place_tree *)&w->pool->places[z]); k; k = RB_NEXT(vp_place_tree, &w->pool->places[z], k))
             used--;
-    if (used || w->pool->kept_count > VP_KEPT_MOST)
+    if (used || w->pool->place_count > VP_PLACE_MOST)
         breach(w, "places are found by size and by use, and are not too many", NULL);
 }
 
@@ -207,7 +207,7 @@ bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
         check_tree(&w, &pool->met[z], &filed);
         check_tree(&w, &pool->mixed[z], &filed);
     }
-    vp_list_each(index, &pool->line_indexes, link)
+    vp_list_each(index, &pool->timeline_indexes, link)
         check_tree(&w, index, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);

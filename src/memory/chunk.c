@@ -92,13 +92,13 @@ void vp_chunk_destroy(struct vp_pool *pool, struct vp_chunk *chunk) {
 
 struct vp_mapping *vp_mapping_at(const struct vp_pool *pool, CUdeviceptr addr) {
     const struct vp_space *s = vp_space_of(pool, addr);
-    return s ? vp_space_page(pool, s, addr)->mapping : NULL;
+    return s ? vp_space_granule(pool, s, addr)->mapping : NULL;
 }
 
-static void set_pages(struct vp_pool *pool, CUdeviceptr addr, size_t size, struct vp_mapping *m) {
-    struct vp_page *page = vp_space_page(pool, vp_space_of(pool, addr), addr);
+static void set_granules(struct vp_pool *pool, CUdeviceptr addr, size_t size, struct vp_mapping *m) {
+    struct vp_granule *granule = vp_space_granule(pool, vp_space_of(pool, addr), addr);
     for (size_t i = 0; i < size >> pool->granularity_shift; i++)
-        page[i].mapping = m;
+        granule[i].mapping = m;
 }
 
 static int set_access(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t devices, CUmemAccess_flags flags) {
@@ -152,7 +152,7 @@ int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdev
         m->next = chunks[i]->mappings;
         chunks[i]->mappings = m;
         vp_list_append(&pool->zombies, &m->zombie);
-        set_pages(pool, end, chunks[i]->size, m);
+        set_granules(pool, end, chunks[i]->size, m);
         end += chunks[i]->size;
         out[i] = m;
     }
@@ -163,7 +163,7 @@ int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdev
 int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
     if (CALL(pool, unmap, pool->drv->cuMemUnmap(m->addr, m->chunk->size)))
         return -EIO;
-    set_pages(pool, m->addr, m->chunk->size, NULL);
+    set_granules(pool, m->addr, m->chunk->size, NULL);
     pool->away -= m->chunk->current != m->chunk->home;
     if (m->chunk->current == m)
         m->chunk->current = NULL;
@@ -182,7 +182,7 @@ int vp_chunk_unmap(struct vp_pool *pool, struct vp_mapping *m) {
 
 /* ---- peers ---- */
 
-/* Every mapping of every chunk: the old ones may be taken back, and a lane's blocks lie in them like all others. */
+/* Every mapping of every chunk: the old ones may be taken back, and a cache's blocks lie in them like all others. */
 static int access_everywhere(struct vp_pool *pool, uint64_t devices, CUmemAccess_flags flags) {
     struct vp_chunk *chunk;
     struct vp_mapping *m;

@@ -9,16 +9,16 @@ enum { FOREIGN_LOOKS = 256 };
 
 /* Is the request's stream behind the piece by more than luck: never freed, by the same stream, by a cudaFree or before a synchronise, or by a wait? */
 static bool in_order(const struct vp_piece *p, const struct vp_request *req) {
-    return !p->stream || p->stream == req->line->id || vp_line_id_is_barrier(p->stream) || !vp_cond_ready(&p->cond, NULL);
+    return !p->stream || p->stream == req->timeline->id || vp_timeline_id_is_barrier(p->stream) || !vp_fence_ready(&p->fence, NULL);
 }
 
 bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use) {
     /* What a wait may be queued for may be taken when there is nothing left to wait for. */
-    if (vp_cond_ready(&p->cond, req->line))
+    if (vp_fence_ready(&p->fence, req->timeline))
         return !req->strict || req->pressed || use != VP_USE_READY || in_order(p, req);
     if (use == VP_USE_PENDING)
         return true;
-    return use != VP_USE_READY && vp_cond_waitable(&p->cond, req->line, use == VP_USE_WAIT);
+    return use != VP_USE_READY && vp_fence_waitable(&p->fence, req->timeline, use == VP_USE_WAIT);
 }
 
 bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
@@ -45,7 +45,7 @@ static CUdeviceptr first_whole(const struct vp_pool *pool, CUdeviceptr run, CUde
 static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region *r, const struct vp_request *req, enum vp_usable use, bool host) {
     CUdeviceptr begin = r->addr, run = 0;
     for (const struct vp_piece *p = r->pieces; p; begin = p->end, p = p->next) {
-        if (!(host ? vp_cond_host_waitable(&p->cond) : vp_piece_usable(p, req, use))) {
+        if (!(host ? vp_fence_host_waitable(&p->fence) : vp_piece_usable(p, req, use))) {
             run = 0;
             continue;
         }
@@ -79,31 +79,31 @@ static struct vp_fit better(struct vp_fit a, struct vp_fit b) {
 struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     enum vp_zone_name zone = req->zone;
     struct vp_fit fit = index_find(pool, &pool->met[zone], req, use, false, FOREIGN_LOOKS);
-    if (req->line && req->line->share && req->line->context->device == pool->device)
-        fit = better(fit, index_find(pool, &req->line->share->index[zone], req, use, false, FOREIGN_LOOKS));
+    if (req->timeline && req->timeline->store && req->timeline->context->device == pool->device)
+        fit = better(fit, index_find(pool, &req->timeline->store->index[zone], req, use, false, FOREIGN_LOOKS));
     if (!fit.region || use != VP_USE_READY)
         fit = better(fit, index_find(pool, &pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
-    /* A region that waits for one line may have a part that waits for nothing. */
+    /* A region that waits for one timeline may have a part that waits for nothing. */
     struct vp_index *index;
     if (!fit.region)
-        vp_list_each(index, &pool->line_indexes, link)
-            if (index->zone == zone && index->line != req->line)
+        vp_list_each(index, &pool->timeline_indexes, link)
+            if (index->zone == zone && index->timeline != req->timeline)
                 fit = better(fit, index_find(pool, index, req, use, false, FOREIGN_LOOKS));
     return fit;
 }
 
-struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_cond **cond) {
+struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_fence **fence) {
     enum vp_zone_name zone = req->zone;
     struct vp_fit fit = index_find(pool, &pool->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
     struct vp_index *index;
-    vp_list_each(index, &pool->line_indexes, link)
-        if (index->zone == zone && index->line->kind == VP_LINE_BARRIER)
+    vp_list_each(index, &pool->timeline_indexes, link)
+        if (index->zone == zone && index->timeline->kind == VP_TIMELINE_BARRIER)
             fit = better(fit, index_find(pool, index, req, VP_USE_READY, true, FOREIGN_LOOKS));
     if (fit.region) {
         const struct vp_piece *p = vp_piece_at(fit.region, fit.addr);
-        while (vp_cond_ready(&p->cond, NULL) && p->end < fit.addr + req->size)
+        while (vp_fence_ready(&p->fence, NULL) && p->end < fit.addr + req->size)
             p = p->next;
-        *cond = &p->cond;
+        *fence = &p->fence;
     }
     return fit;
 }
@@ -119,54 +119,54 @@ void vp_pool_refile(struct vp_pool *pool) {
     struct vp_index *index, *next;
     for (int z = 0; z < VP_ZONES; z++)
         refresh_index(pool, &pool->mixed[z]);
-    vp_list_each_safe(index, next, &pool->line_indexes, link)
+    vp_list_each_safe(index, next, &pool->timeline_indexes, link)
         refresh_index(pool, index);
-    pool->moves = pool->lines->moves;
+    pool->moves = pool->timelines->moves;
 }
 
-static void index_synchronized(struct vp_pool *pool, struct vp_index *index, const struct vp_line *line) {
+static void index_synchronized(struct vp_pool *pool, struct vp_index *index, const struct vp_timeline *timeline) {
     for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
         next = vp_index_next(index, r);
         for (struct vp_piece *p = r->pieces; p; p = p->next)
-            if ((!line || p->stream == line->id) && vp_cond_ready(&p->cond, NULL))
+            if ((!timeline || p->stream == timeline->id) && vp_fence_ready(&p->fence, NULL))
                 p->stream = 0;
         vp_region_refile(pool, r);
     }
 }
 
-void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line) {
+void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeline) {
     struct vp_index *index, *next;
-    vp_lanes_flush(pool, VP_FLUSH_ALL);
-    vp_lines_settle(pool->lines, VP_SETTLE_NS);
+    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
+    vp_timelines_settle(pool->timelines, VP_SETTLE_NS);
     vp_fit_refresh(pool);
     for (int z = 0; z < VP_ZONES; z++) {
-        index_synchronized(pool, &pool->met[z], line);
-        index_synchronized(pool, &pool->mixed[z], line);
+        index_synchronized(pool, &pool->met[z], timeline);
+        index_synchronized(pool, &pool->mixed[z], timeline);
     }
-    vp_list_each_safe(index, next, &pool->line_indexes, link)
-        index_synchronized(pool, index, line);
+    vp_list_each_safe(index, next, &pool->timeline_indexes, link)
+        index_synchronized(pool, index, timeline);
 }
 
 bool vp_fit_refresh(struct vp_pool *pool) {
-    vp_lines_poll(pool->lines, true);
-    /* Another pool may have asked since, and moved our lines too. */
-    bool moved = pool->moves != pool->lines->moves;
+    vp_timelines_poll(pool->timelines, true);
+    /* Another pool may have asked since, and moved our timelines too. */
+    bool moved = pool->moves != pool->timelines->moves;
     if (moved)
         vp_pool_refile(pool);
     return moved;
 }
 
-int vp_fit_await(struct vp_pool *pool, const vp_cond *cond, struct vp_line *line) {
-    if (vp_cond_ready(cond, line))
+int vp_fit_await(struct vp_pool *pool, const vp_fence *fence, struct vp_timeline *timeline) {
+    if (vp_fence_ready(fence, timeline))
         return 0;
-    int err = vp_cond_wait(pool->lines, cond, line);
+    int err = vp_fence_wait(pool->timelines, fence, timeline);
     pool->stats.waits_gpu += !err;
     return err;
 }
 
 int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req) {
     for (struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
-        int err = vp_fit_await(pool, &p->cond, req->line);
+        int err = vp_fit_await(pool, &p->fence, req->timeline);
         if (err || p->end >= end)
             return err;
     }
@@ -192,14 +192,14 @@ int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request
 
 void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_request *req) {
     r->state = VP_LIVE;
-    r->sync = !req->line;
+    r->sync = !req->timeline;
     r->exported = false;
     r->asked = req->asked;
     r->serial = ++pool->serial;
     r->context = r->sync ? req->context : NULL;     /* others outlive it */
     r->owner = req->owner;
-    r->lane = NULL;
-    r->stream = req->line ? req->line->id : 0;
+    r->cache = NULL;
+    r->stream = req->timeline ? req->timeline->id : 0;
     vp_region_account(pool, r, true);
     pool->stats.allocs++;
     if (pool->stats.live_bytes > pool->recent_peak)

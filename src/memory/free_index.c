@@ -44,8 +44,8 @@ static bool binned(const struct vp_index *index, size_t size) {
 
 /* ---- an index ---- */
 
-int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_line *line, enum vp_zone_name zone) {
-    *index = (struct vp_index){ .line = line, .zone = zone };
+int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_timeline *timeline, enum vp_zone_name zone) {
+    *index = (struct vp_index){ .timeline = timeline, .zone = zone };
     RB_INIT(&index->tree);
     vp_list_init(&index->link);
     if (zone != VP_ZONE_SMALL)
@@ -65,8 +65,8 @@ void vp_index_finish(struct vp_pool *pool, struct vp_index *index) {
 
 void vp_index_add(struct vp_pool *pool, struct vp_index *index, struct vp_region *r) {
     r->index = index;
-    if (!index->count++ && index->line)
-        vp_list_append(&pool->line_indexes, &index->link);
+    if (!index->count++ && index->timeline)
+        vp_list_append(&pool->timeline_indexes, &index->link);
     if (!binned(index, r->size)) {
         RB_INSERT(vp_region_tree, &index->tree, r);
         return;
@@ -84,7 +84,7 @@ void vp_index_add(struct vp_pool *pool, struct vp_index *index, struct vp_region
 void vp_index_remove(struct vp_region *r) {
     struct vp_index *index = r->index;
     r->index = NULL;
-    if (!--index->count && index->line)
+    if (!--index->count && index->timeline)
         vp_list_remove(&index->link);
     if (!binned(index, r->size)) {
         RB_REMOVE(vp_region_tree, &index->tree, r);

@@ -1,6 +1,6 @@
 /*
- * Regions. Each space is an address-ordered list of them; a page table with one entry a granule finds the region of an address (the first that
- * begins in the page, or in the last page before in which one does) and the mapping at it.
+ * Regions. Each space is an address-ordered list of them; a granule table with one entry a granule finds the region of an address (the first that
+ * begins in the granule, or in the last granule before in which one does) and the mapping at it.
  */
 #include "pool/policy.h"
 
@@ -13,7 +13,7 @@ enum { SPARE_POINTS = 4096 };
 
 int vp_space_reserve(struct vp_pool *pool, size_t n) {
     if (vp_slab_reserve(&pool->region_slab, n) < 0 || vp_slab_reserve(&pool->piece_slab, n) < 0 ||
-        vp_slab_reserve(&pool->lines->point_slab, SPARE_POINTS) < 0)
+        vp_slab_reserve(&pool->timelines->point_slab, SPARE_POINTS) < 0)
         return -ENOMEM;
     return 0;
 }
@@ -33,8 +33,8 @@ struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr) {
     return NULL;
 }
 
-struct vp_page *vp_space_page(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr) {
-    return &space->pages[(addr - space->base) >> pool->granularity_shift];
+struct vp_granule *vp_space_granule(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr) {
+    return &space->granules[(addr - space->base) >> pool->granularity_shift];
 }
 
 struct vp_region *vp_region_next(const struct vp_region *r) {
@@ -49,33 +49,33 @@ struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_space *s = vp_space_of(pool, addr);
     if (!s)
         return NULL;
-    size_t page = (addr - s->base) >> pool->granularity_shift;
-    struct vp_region *r = s->pages[page].first;
+    size_t granule = (addr - s->base) >> pool->granularity_shift;
+    struct vp_region *r = s->granules[granule].first;
     if (!r || r->addr > addr)
-        r = s->pages[vp_bits_at_most(&s->begins, page - 1)].first;
+        r = s->granules[vp_bits_at_most(&s->begins, granule - 1)].first;
     while (vp_region_end(r) <= addr)
         r = vp_region_next(r);
     return r;
 }
 
-/* ---- keeping the page table and the list ---- */
+/* ---- keeping the granule table and the list ---- */
 
 static void region_enter(struct vp_pool *pool, struct vp_region *r, struct vp_list *after) {
-    struct vp_page *page = vp_space_page(pool, r->space, r->addr);
+    struct vp_granule *granule = vp_space_granule(pool, r->space, r->addr);
     vp_list_insert(after, &r->va);
-    if (!page->first)
-        vp_bits_add(&r->space->begins, (size_t)(page - r->space->pages));
-    if (!page->first || page->first->addr > r->addr)
-        page->first = r;
+    if (!granule->first)
+        vp_bits_add(&r->space->begins, (size_t)(granule - r->space->granules));
+    if (!granule->first || granule->first->addr > r->addr)
+        granule->first = r;
 }
 
 static void region_leave(struct vp_pool *pool, struct vp_region *r) {
-    struct vp_page *page = vp_space_page(pool, r->space, r->addr);
-    if (page->first == r) {
+    struct vp_granule *granule = vp_space_granule(pool, r->space, r->addr);
+    if (granule->first == r) {
         struct vp_region *next = vp_region_next(r);
-        page->first = next && vp_space_page(pool, r->space, next->addr) == page ? next : NULL;
-        if (!page->first)
-            vp_bits_remove(&r->space->begins, (size_t)(page - r->space->pages));
+        granule->first = next && vp_space_granule(pool, r->space, next->addr) == granule ? next : NULL;
+        if (!granule->first)
+            vp_bits_remove(&r->space->begins, (size_t)(granule - r->space->granules));
     }
     vp_list_remove(&r->va);
     vp_slab_free(&pool->region_slab, r);
@@ -111,15 +111,15 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
         err = reserve_base(pool);
     if (err)
         return err;
-    size_t count = size >> pool->granularity_shift, pages = count * sizeof(struct vp_page);
-    size_t table = vp_round_up(pages + vp_bits_bytes(count) + sizeof(struct vp_space), 4096);
+    size_t count = size >> pool->granularity_shift, granules = count * sizeof(struct vp_granule);
+    size_t table = vp_round_up(granules + vp_bits_bytes(count) + sizeof(struct vp_space), 4096);
     char *mem = mmap(NULL, table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mem == MAP_FAILED)
         return -ENOMEM;
     struct vp_space *s = (struct vp_space *)(void *)(mem + table - sizeof(struct vp_space));
-    *s = (struct vp_space){ .base = base, .size = size, .zone = zone, .pages = (struct vp_page *)(void *)mem, .mem_bytes = table,
+    *s = (struct vp_space){ .base = base, .size = size, .zone = zone, .granules = (struct vp_granule *)(void *)mem, .mem_bytes = table,
                             .reserved = reserved_size > 0, .reserved_size = reserved_size };
-    vp_bits_init(&s->begins, count, (uint64_t *)(void *)(mem + pages));
+    vp_bits_init(&s->begins, count, (uint64_t *)(void *)(mem + granules));
     vp_list_init(&s->regions);
     vp_list_init(&s->holes);
     vp_list_append(&pool->spaces, &s->link);
@@ -138,7 +138,7 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
 void vp_spaces_free(struct vp_pool *pool) {
     struct vp_space *s, *next;
     vp_list_each_safe(s, next, &pool->spaces, link)
-        munmap(s->pages, s->mem_bytes);
+        munmap(s->granules, s->mem_bytes);
     vp_list_init(&pool->spaces);
     if (pool->by_base)
         munmap(pool->by_base, pool->space_room * sizeof *pool->by_base);
@@ -149,7 +149,7 @@ void vp_spaces_free(struct vp_pool *pool) {
 /* ---- pieces ---- */
 
 static void piece_free(struct vp_pool *pool, struct vp_piece *p) {
-    vp_cond_clear(pool->lines, &p->cond);
+    vp_fence_clear(pool->timelines, &p->fence);
     vp_slab_free(&pool->piece_slab, p);
 }
 
@@ -161,10 +161,10 @@ void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r) {
     r->pieces = NULL;
 }
 
-void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_cond *cond, uint64_t age) {
+void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_fence *fence, uint64_t age) {
     struct vp_piece *p = vp_slab_alloc(&pool->piece_slab);
-    *p = (struct vp_piece){ .end = vp_region_end(r), .cond = *cond, .age = age, .stream = cond->line ? cond->line->id : 0 };
-    *cond = (vp_cond){ 0 };
+    *p = (struct vp_piece){ .end = vp_region_end(r), .fence = *fence, .age = age, .stream = fence->timeline ? fence->timeline->id : 0 };
+    *fence = (vp_fence){ 0 };
     r->pieces = p;
 }
 
@@ -176,16 +176,16 @@ struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr) {
 }
 
 /* Frees of one stream that got no event of their own: the later one covers both, and neither may be waited for. */
-static bool both_late(const vp_cond *a, const vp_cond *b) {
-    return a->line && a->line == b->line && !a->own && !b->own && !a->next && !b->next;
+static bool both_late(const vp_fence *a, const vp_fence *b) {
+    return a->timeline && a->timeline == b->timeline && !a->own && !b->own && !a->next && !b->next;
 }
 
 /* Makes the conditions of neighbours the same if they differ in nothing that matters: then true. */
 static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
-    bool late = both_late(&p->cond, &q->cond);
-    if (late && q->cond.seq > p->cond.seq)
-        p->cond.seq = q->cond.seq;
-    return late || vp_cond_same(&p->cond, &q->cond);
+    bool late = both_late(&p->fence, &q->fence);
+    if (late && q->fence.seq > p->fence.seq)
+        p->fence.seq = q->fence.seq;
+    return late || vp_fence_same(&p->fence, &q->fence);
 }
 
 /* Unites a piece with the next one, under its own condition. The age is that of the older. */
@@ -201,7 +201,7 @@ static void piece_absorb(struct vp_pool *pool, struct vp_piece *p) {
 /* Unites neighbouring pieces that differ in nothing that matters to the policy. */
 static void pieces_tidy(struct vp_pool *pool, struct vp_region *r) {
     for (struct vp_piece *p = r->pieces; p; p = p->next)
-        vp_cond_settle(pool->lines, &p->cond);
+        vp_fence_settle(pool->timelines, &p->fence);
     for (struct vp_piece *p = r->pieces; p->next;) {
         bool apart = vp_pool_by_stream(pool) && p->stream != p->next->stream;
         if (apart || !conds_agree(p, p->next))
@@ -221,12 +221,12 @@ void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
     for (struct vp_piece *p = r->pieces; p->next;) {
         struct vp_piece *q = p->next;
         size_t size_p = p->end - begin, size_q = q->end - p->end;
-        if (!p->cond.line && q->cond.line && size_p <= size_q / SLIVER_SHARE) {
-            p->cond = q->cond;
+        if (!p->fence.timeline && q->fence.timeline && size_p <= size_q / SLIVER_SHARE) {
+            p->fence = q->fence;
             p->stream = q->stream;
-            q->cond = (vp_cond){ 0 };
+            q->fence = (vp_fence){ 0 };
             piece_absorb(pool, p);
-        } else if (p->cond.line && !q->cond.line && size_q <= size_p / SLIVER_SHARE) {
+        } else if (p->fence.timeline && !q->fence.timeline && size_q <= size_p / SLIVER_SHARE) {
             piece_absorb(pool, p);
         } else {
             begin = p->end;
@@ -237,35 +237,35 @@ void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
 
 /* ---- filing: the index of a free region, the hole list ---- */
 
-struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line) {
-    if (line->context->device != pool->device)
+struct vp_stream_store *vp_stream_store_of(struct vp_pool *pool, struct vp_timeline *timeline) {
+    if (timeline->context->device != pool->device)
         return NULL;
-    struct vp_share *share = line->share;
-    if (share || !(share = vp_slab_alloc(&pool->share_slab)))
+    struct vp_stream_store *share = timeline->store;
+    if (share || !(share = vp_slab_alloc(&pool->store_slab)))
         return share;
     for (int z = 0; z < VP_ZONES; z++)
-        if (vp_index_init(pool, &share->index[z], line, z) < 0) {
+        if (vp_index_init(pool, &share->index[z], timeline, z) < 0) {
             while (z-- > 0)
                 vp_index_finish(pool, &share->index[z]);
-            vp_slab_free(&pool->share_slab, share);
+            vp_slab_free(&pool->store_slab, share);
             return NULL;
         }
-    return line->share = share;
+    return timeline->store = share;
 }
 
 static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r) {
     enum vp_zone_name zone = r->space->zone;
-    struct vp_line *only = NULL;
+    struct vp_timeline *only = NULL;
     for (const struct vp_piece *p = r->pieces; p; p = p->next) {
-        if (!p->cond.line)
+        if (!p->fence.timeline)
             continue;
-        if (p->cond.next || (only && only != p->cond.line))
+        if (p->fence.next || (only && only != p->fence.timeline))
             return &pool->mixed[zone];
-        only = p->cond.line;
+        only = p->fence.timeline;
     }
     if (!only)
         return &pool->met[zone];
-    struct vp_share *share = vp_share_of(pool, only);
+    struct vp_stream_store *share = vp_stream_store_of(pool, only);
     return share ? &share->index[zone] : &pool->mixed[zone];
 }
 
@@ -322,7 +322,7 @@ struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdev
         } else {
             struct vp_piece *rest = vp_slab_alloc(&pool->piece_slab);
             *rest = (struct vp_piece){ .end = p->end, .age = p->age, .stream = p->stream, .next = p->next };
-            vp_cond_copy(pool->lines, &rest->cond, &p->cond);
+            vp_fence_copy(pool->timelines, &rest->fence, &p->fence);
             p->end = at;
             right->pieces = rest;
         }

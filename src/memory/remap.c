@@ -33,7 +33,7 @@ static struct vp_piece *pieces_copy(struct vp_pool *pool, const struct vp_region
     for (const struct vp_piece *p = r->pieces; p; p = p->next) {
         struct vp_piece *q = vp_slab_alloc(&pool->piece_slab);
         *q = (struct vp_piece){ .end = p->end + delta, .age = p->age, .stream = p->stream };
-        vp_cond_copy(pool->lines, &q->cond, &p->cond);
+        vp_fence_copy(pool->timelines, &q->fence, &p->fence);
         *link = q;
         link = &q->next;
     }
@@ -98,7 +98,7 @@ int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUde
         vp_region_unfile(r);
         r->state = VP_ZOMBIE;
         r->index = NULL;
-        vp_region_one_piece(pool, r, &(vp_cond){ 0 }, 0);
+        vp_region_one_piece(pool, r, &(vp_fence){ 0 }, 0);
         vp_region_join(pool, r);
         for (size_t i = 0; i < n; i++) {
             if (chunks[i]->current) {
@@ -257,8 +257,8 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     struct vp_chunk *chunk, *tmp;
     if (before <= keep)
         return 0;
-    vp_lanes_flush(pool, VP_FLUSH_ALL);
-    vp_lines_settle(pool->lines, VP_SETTLE_NS);
+    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
+    vp_timelines_settle(pool->timelines, VP_SETTLE_NS);
     vp_fit_refresh(pool);
     vp_exports_settle(pool);
     vp_list_each_safe(chunk, tmp, &pool->chunks, link) {

@@ -3,25 +3,25 @@
 
 #include "base/cancel.h"
 
-struct vp_line *vp_line_new(struct vp_lines *ls, struct vp_context *ctx, enum vp_line_kind kind, uint64_t id) {
-    struct vp_line *line = vp_slab_alloc(&ls->line_slab);
-    if (!line)
+struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind, uint64_t id) {
+    struct vp_timeline *timeline = vp_slab_alloc(&ls->timeline_slab);
+    if (!timeline)
         return NULL;
-    line->kind = kind;
-    line->id = id;
-    line->birth = ++ls->lines_made;
-    line->next = 1;
-    line->context = ctx;
-    vp_list_init(&line->events);
-    vp_list_init(&line->pending);
-    vp_list_init(&line->capturing);
-    vp_list_init(&line->of_thread);
-    vp_list_append(&ctx->lines, &line->of_context);
-    return line;
+    timeline->kind = kind;
+    timeline->id = id;
+    timeline->birth = ++ls->lines_made;
+    timeline->next = 1;
+    timeline->context = ctx;
+    vp_list_init(&timeline->events);
+    vp_list_init(&timeline->pending);
+    vp_list_init(&timeline->capturing);
+    vp_list_init(&timeline->of_thread);
+    vp_list_append(&ctx->timelines, &timeline->of_context);
+    return timeline;
 }
 
 /* What a context counted goes to the one that was the first of its device to end. */
-static bool bequeath(struct vp_lines *ls, const struct vp_context *ctx) {
+static bool bequeath(struct vp_timelines *ls, const struct vp_context *ctx) {
     struct vp_context *heir;
     vp_list_each(heir, &ls->contexts, link)
         if (heir->bygone && heir->device == ctx->device) {
@@ -36,10 +36,10 @@ static bool bequeath(struct vp_lines *ls, const struct vp_context *ctx) {
 }
 
 /* Forgets contexts that have ended and that nothing names any more. */
-static void forget(struct vp_lines *ls) {
+static void forget(struct vp_timelines *ls) {
     struct vp_context *ctx, *next;
     vp_list_each_safe(ctx, next, &ls->contexts, link)
-        if (ctx->gone && !ctx->bygone && !ctx->waiters && !ctx->pins && vp_list_empty(&ctx->lines)) {
+        if (ctx->gone && !ctx->bygone && !ctx->waiters && !ctx->pins && vp_list_empty(&ctx->timelines)) {
             if (!bequeath(ls, ctx)) {
                 ctx->bygone = true;
                 continue;
@@ -50,13 +50,13 @@ static void forget(struct vp_lines *ls) {
 }
 
 /* What tells contexts apart that had the same handle one after another; 0: the driver does not tell. */
-static uint64_t id_of(const struct vp_lines *ls, CUcontext handle) {
+static uint64_t id_of(const struct vp_timelines *ls, CUcontext handle) {
     unsigned long long id = 0;
     return ls->drv->cuCtxGetId && !ls->drv->cuCtxGetId(handle, &id) ? id : 0;
 }
 
 /* A release that was not the last one may be under way: the context is then what it was, and gets no second object. */
-static struct vp_context *lives_on(const struct vp_lines *ls, CUcontext handle) {
+static struct vp_context *lives_on(const struct vp_timelines *ls, CUcontext handle) {
     struct vp_context *ctx;
     vp_list_each(ctx, &ls->contexts, link)
         if (ctx->handle == handle && ctx->ending && !ctx->gone && !ctx->lost && ctx->id && ctx->id == id_of(ls, handle))
@@ -64,7 +64,7 @@ static struct vp_context *lives_on(const struct vp_lines *ls, CUcontext handle) 
     return NULL;
 }
 
-struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
+struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle) {
     struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
     if (ctx || !handle || (ctx = lives_on(ls, handle)))
         return ctx;
@@ -75,7 +75,7 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     CUresult res = ls->drv->cuCtxGetDevice(&dev);
     CUcontext popped;
     ls->drv->cuCtxPopCurrent_v2(&popped);
-    if (res || vp_table_reserve(&ls->by_handle) < 0 || vp_slab_reserve(&ls->line_slab, 1) < 0)
+    if (res || vp_table_reserve(&ls->by_handle) < 0 || vp_slab_reserve(&ls->timeline_slab, 1) < 0)
         return NULL;
     forget(ls);
     ctx = vp_slab_alloc(&ls->context_slab);
@@ -85,17 +85,17 @@ struct vp_context *vp_context_get(struct vp_lines *ls, CUcontext handle) {
     ctx->handle = handle;
     ctx->device = dev;
     ctx->id = id_of(ls, handle);
-    vp_list_init(&ctx->lines);
+    vp_list_init(&ctx->timelines);
     vp_list_init(&ctx->spare);
     vp_list_append(&ls->contexts, &ctx->link);
-    ctx->barrier = vp_line_new(ls, ctx, VP_LINE_BARRIER, ++ls->barriers_made | UINT64_C(1) << 63);
+    ctx->barrier = vp_timeline_new(ls, ctx, VP_TIMELINE_BARRIER, ++ls->barriers_made | UINT64_C(1) << 63);
     vp_table_add(&ls->by_handle, ctx);
     if (ls->arrived)
         ls->arrived(ls->user, ctx);
     return ctx;
 }
 
-struct vp_context *vp_context_on(const struct vp_lines *ls, CUdevice dev) {
+struct vp_context *vp_context_on(const struct vp_timelines *ls, CUdevice dev) {
     struct vp_context *ctx, *found = NULL;
     vp_list_each(ctx, &ls->contexts, link)
         if (ctx->device == dev && !ctx->gone && !ctx->ending && (!found || ctx->primary))
@@ -103,12 +103,12 @@ struct vp_context *vp_context_on(const struct vp_lines *ls, CUdevice dev) {
     return found;
 }
 
-void vp_context_end(struct vp_lines *ls, struct vp_context *ctx) {
+void vp_context_end(struct vp_timelines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, true);
     vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
 }
 
-struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle) {
+struct vp_context *vp_context_ending(struct vp_timelines *ls, CUcontext handle) {
     struct vp_context *ctx;
     vp_list_each(ctx, &ls->contexts, link)
         if (ctx->handle == handle && ctx->ending && !ctx->gone)
@@ -116,14 +116,14 @@ struct vp_context *vp_context_ending(struct vp_lines *ls, CUcontext handle) {
     return NULL;
 }
 
-void vp_context_revive(struct vp_lines *ls, struct vp_context *ctx) {
+void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, false);
     if (!vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) && !vp_table_reserve(&ls->by_handle))
         vp_table_add(&ls->by_handle, ctx);
 }
 
-struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev) {
-    struct vp_line_stats sum = { 0 };
+struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev) {
+    struct vp_timeline_stats sum = { 0 };
     const struct vp_context *ctx;
     vp_list_each(ctx, &ls->contexts, link) {
         if (ctx->device != dev)
@@ -137,19 +137,19 @@ struct vp_line_stats vp_lines_stats(const struct vp_lines *ls, CUdevice dev) {
     return sum;
 }
 
-struct vp_context *vp_context_current(struct vp_lines *ls) {
+struct vp_context *vp_context_current(struct vp_timelines *ls) {
     CUcontext handle = NULL;
     if (ls->drv->cuCtxGetCurrent(&handle) || !handle)
         return NULL;
     return vp_context_get(ls, handle);
 }
 
-bool vp_context_enter(const struct vp_lines *ls, const struct vp_context *ctx) {
+bool vp_context_enter(const struct vp_timelines *ls, const struct vp_context *ctx) {
     CUcontext now = NULL;
     return (ls->drv->cuCtxGetCurrent(&now) || now != ctx->handle) && !ls->drv->cuCtxPushCurrent_v2(ctx->handle);
 }
 
-void vp_context_leave(const struct vp_lines *ls, bool entered) {
+void vp_context_leave(const struct vp_timelines *ls, bool entered) {
     CUcontext popped;
     if (entered)
         ls->drv->cuCtxPopCurrent_v2(&popped);
@@ -157,7 +157,7 @@ void vp_context_leave(const struct vp_lines *ls, bool entered) {
 
 /* ---- ends that nobody tells of ---- */
 
-bool vp_context_dead(const struct vp_lines *ls, const struct vp_context *ctx) {
+bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx) {
     CUcontext popped;
     if (ls->drv->cuCtxPushCurrent_v2(ctx->handle))
         return true;
@@ -168,19 +168,19 @@ bool vp_context_dead(const struct vp_lines *ls, const struct vp_context *ctx) {
 }
 
 /* Does the driver still know it, and not another one under its handle? */
-static bool alive(const struct vp_lines *ls, const struct vp_context *ctx) {
+static bool alive(const struct vp_timelines *ls, const struct vp_context *ctx) {
     return !vp_context_dead(ls, ctx) && (!ctx->id || id_of(ls, ctx->handle) == ctx->id);
 }
 
-static void lose(struct vp_lines *ls, struct vp_context *ctx) {
-    struct vp_line *line;
+static void lose(struct vp_timelines *ls, struct vp_context *ctx) {
+    struct vp_timeline *timeline;
     if (vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
         vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
     atomic_store(&ctx->ending, true);
     ctx->lost = ls->lost = true;
-    vp_list_each(line, &ctx->lines, of_context) {
-        line->open = false;
-        vp_line_met(line, UINT64_MAX >> 1);
+    vp_list_each(timeline, &ctx->timelines, of_context) {
+        timeline->open = false;
+        vp_timeline_met(timeline, UINT64_MAX >> 1);
     }
     ls->moves++;
 }
@@ -202,7 +202,7 @@ static bool is_fatal(CUresult res) {
 }
 
 bool vp_context_died(struct vp_context *ctx, CUresult res) {
-    struct vp_lines *ls = ctx->registry;
+    struct vp_timelines *ls = ctx->registry;
     bool dead = res == CUDA_ERROR_INVALID_HANDLE || res == CUDA_ERROR_INVALID_CONTEXT || res == CUDA_ERROR_CONTEXT_IS_DESTROYED;
     /* Without ids: events are ours alone to destroy. One that is no more went with its context, though another may be alive under the same handle by now, as after a reset. */
     if (dead && !ctx->ending && (!alive(ls, ctx) || (!ctx->id && res == CUDA_ERROR_INVALID_HANDLE))) {
@@ -219,7 +219,7 @@ void vp_context_failed(struct vp_context *ctx, CUresult res) {
     ctx->sick |= is_fatal(res);
 }
 
-struct vp_context *vp_context_lost(struct vp_lines *ls) {
+struct vp_context *vp_context_lost(struct vp_timelines *ls) {
     struct vp_context *ctx;
     ls->lost = false;
     vp_list_each(ctx, &ls->contexts, link)
@@ -230,50 +230,50 @@ struct vp_context *vp_context_lost(struct vp_lines *ls) {
     return NULL;
 }
 
-void vp_context_check(struct vp_lines *ls, struct vp_context *ctx) {
+void vp_context_check(struct vp_timelines *ls, struct vp_context *ctx) {
     if (!ctx->ending && !alive(ls, ctx))
         lose(ls, ctx);
 }
 
-void vp_lines_check_captures(struct vp_lines *ls) {
-    struct vp_line *line, *next;
-    vp_list_each_safe(line, next, &ls->capturing, capturing) {
-        struct vp_context *ctx = line->context;
+void vp_timelines_check_captures(struct vp_timelines *ls) {
+    struct vp_timeline *timeline, *next;
+    vp_list_each_safe(timeline, next, &ls->capturing, capturing) {
+        struct vp_context *ctx = timeline->context;
         if (ctx->ending)
             continue;
         if (!alive(ls, ctx)) {
             lose(ls, ctx);
-            vp_line_capture_over(ls, line);
-        } else if (!line->per_thread) {
+            vp_timeline_capture_over(ls, timeline);
+        } else if (!timeline->per_thread) {
             CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-            CUresult res = ls->drv->cuStreamIsCapturing(line->stream, &status);
+            CUresult res = ls->drv->cuStreamIsCapturing(timeline->stream, &status);
             if (res == CUDA_ERROR_INVALID_HANDLE || (!res && status == CU_STREAM_CAPTURE_STATUS_NONE))
-                vp_line_capture_over(ls, line);
+                vp_timeline_capture_over(ls, timeline);
         }
     }
 }
 
 /* ---- the end ---- */
 
-void vp_context_drop(struct vp_lines *ls, struct vp_context *ctx) {
-    struct vp_line *line, *next_line;
+void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
+    struct vp_timeline *timeline, *next_timeline;
     struct vp_event *ev, *next_event;
     if (vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
         vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
     ctx->gone = true;
     ctx->lost = false;
     ctx->cover = 0;
-    vp_list_each_safe(line, next_line, &ctx->lines, of_context) {
-        if (ls->closing && !line->gone)
-            ls->closing(ls->user, line);
-        vp_list_each_safe(ev, next_event, &line->events, link)
+    vp_list_each_safe(timeline, next_timeline, &ctx->timelines, of_context) {
+        if (ls->closing && !timeline->gone)
+            ls->closing(ls->user, timeline);
+        vp_list_each_safe(ev, next_event, &timeline->events, link)
             vp_event_recycle(ls, ev);
-        if (!line->gone)
-            vp_line_gone(ls, line);
-        line->open = false;
-        vp_line_met(line, UINT64_MAX >> 1);
+        if (!timeline->gone)
+            vp_timeline_gone(ls, timeline);
+        timeline->open = false;
+        vp_timeline_met(timeline, UINT64_MAX >> 1);
         ls->moves++;
-        vp_line_quiet(ls, line);
+        vp_timeline_quiet(ls, timeline);
     }
     vp_list_each_safe(ev, next_event, &ctx->spare, link) {
         vp_list_remove(&ev->link);

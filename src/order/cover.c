@@ -10,7 +10,7 @@
  */
 #include "order/order.h"
 
-bool vp_lines_blocking_idle(const struct vp_lines *ls, const struct vp_context *ctx) {
+bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx) {
     bool entered = vp_context_enter(ls, ctx);
     /* It answers that it captures while a blocking stream does, and another question would end that capture. */
     bool idle = !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery && !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
@@ -19,30 +19,30 @@ bool vp_lines_blocking_idle(const struct vp_lines *ls, const struct vp_context *
 }
 
 /* Has the stream done what it had queued when the cover began? */
-static bool line_over(struct vp_lines *ls, struct vp_line *line, uint64_t cover) {
-    if (line->cover_for != cover) {
-        if (line->rest)
-            line->cover = line->rest;
-        else if (vp_line_record(ls, line) == 0)
-            line->cover = line->next - 1;
+static bool timeline_over(struct vp_timelines *ls, struct vp_timeline *timeline, uint64_t cover) {
+    if (timeline->cover_for != cover) {
+        if (timeline->rest)
+            timeline->cover = timeline->rest;
+        else if (vp_timeline_record(ls, timeline) == 0)
+            timeline->cover = timeline->next - 1;
         else
             return false;
-        line->cover_for = cover;
+        timeline->cover_for = cover;
     }
-    return line->met >= line->cover;
+    return timeline->met >= timeline->cover;
 }
 
-static bool over(struct vp_lines *ls, struct vp_context *ctx) {
-    bool all = ctx->cover_idle = ctx->cover_idle || vp_lines_blocking_idle(ls, ctx);
-    struct vp_line *line;
-    vp_list_each(line, &ctx->lines, of_context)
-        if (line->kind == VP_LINE_STREAM && line->nonblocking && !line->gone)
-            all &= line_over(ls, line, ctx->cover);
+static bool over(struct vp_timelines *ls, struct vp_context *ctx) {
+    bool all = ctx->cover_idle = ctx->cover_idle || vp_timelines_blocking_idle(ls, ctx);
+    struct vp_timeline *timeline;
+    vp_list_each(timeline, &ctx->timelines, of_context)
+        if (timeline->kind == VP_TIMELINE_STREAM && timeline->nonblocking && !timeline->gone)
+            all &= timeline_over(ls, timeline, ctx->cover);
     return all;
 }
 
-static bool cover(struct vp_lines *ls, struct vp_context *ctx) {
-    struct vp_line *barrier = ctx->barrier;
+static bool cover(struct vp_timelines *ls, struct vp_context *ctx) {
+    struct vp_timeline *barrier = ctx->barrier;
     if (ctx->ending || (!barrier->open && !ctx->cover) || ctx->uncovered > barrier->met)
         return false;
     if (!ctx->cover) {
@@ -52,20 +52,20 @@ static bool cover(struct vp_lines *ls, struct vp_context *ctx) {
     }
     if (!over(ls, ctx))
         return false;
-    vp_line_met(barrier, ctx->cover);
-    vp_line_quiet(ls, barrier);
+    vp_timeline_met(barrier, ctx->cover);
+    vp_timeline_quiet(ls, barrier);
     ls->moves++;
     return true;
 }
 
-bool vp_lines_cover(struct vp_lines *ls) {
+bool vp_timelines_cover(struct vp_timelines *ls) {
     bool moved = false;
     struct vp_context *ctx;
-    int mode = vp_lines_relax(ls);
-    vp_lines_check_captures(ls);
+    int mode = vp_timelines_relax(ls);
+    vp_timelines_check_captures(ls);
     vp_list_each(ctx, &ls->contexts, link)
         if (!ctx->gone)
             moved |= cover(ls, ctx);
-    vp_lines_restore(ls, mode);
+    vp_timelines_restore(ls, mode);
     return moved;
 }

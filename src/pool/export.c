@@ -113,7 +113,7 @@ void vp_exports_settle(struct vp_pool *pool) {
     struct vp_chunk *chunk, *next;
     if (!pool->retiring)
         return;
-    vp_lines_poll(pool->lines, true);
+    vp_timelines_poll(pool->timelines, true);
     pool->retiring = false;
     vp_list_each_safe(chunk, next, &pool->chunks, link)
         if (chunk->exported && over(pool, chunk, &pool->retiring)) {

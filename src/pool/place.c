@@ -42,35 +42,35 @@ enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096 };
  */
 enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
 
-int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b) {
+int vp_place_compare(const struct vp_place *a, const struct vp_place *b) {
     if (a->size != b->size)
         return a->size < b->size ? -1 : 1;
     return a->serial < b->serial ? -1 : a->serial > b->serial;
 }
-RB_GENERATE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
+RB_GENERATE(vp_place_tree, vp_place, by_size, vp_place_compare)
 
-static void kept_touch(struct vp_pool *pool, struct vp_kept *k) {
+static void place_touch(struct vp_pool *pool, struct vp_place *k) {
     vp_list_remove(&k->used);
-    vp_list_append(&pool->kept_used, &k->used);
+    vp_list_append(&pool->place_used, &k->used);
 }
 
-static void kept_remove(struct vp_pool *pool, struct vp_kept *k) {
-    RB_REMOVE(vp_kept_tree, &pool->kept[k->zone], k);
+static void place_remove(struct vp_pool *pool, struct vp_place *k) {
+    RB_REMOVE(vp_place_tree, &pool->places[k->zone], k);
     vp_list_remove(&k->used);
-    vp_slab_free(&pool->kept_slab, k);
-    pool->kept_count--;
+    vp_slab_free(&pool->place_slab, k);
+    pool->place_count--;
 }
 
-void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
-    struct vp_kept *k = vp_slab_alloc(&pool->kept_slab);
+void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    struct vp_place *k = vp_slab_alloc(&pool->place_slab);
     /* To forget a place for want of memory costs time later, nothing else. */
     if (!k)
         return;
-    *k = (struct vp_kept){ .addr = addr, .size = size, .serial = ++pool->kept_serial, .zone = vp_space_of(pool, addr)->zone };
-    RB_INSERT(vp_kept_tree, &pool->kept[k->zone], k);
-    vp_list_append(&pool->kept_used, &k->used);
-    if (++pool->kept_count > VP_KEPT_MOST)
-        kept_remove(pool, vp_container_of(pool->kept_used.next, struct vp_kept, used));
+    *k = (struct vp_place){ .addr = addr, .size = size, .serial = ++pool->place_serial, .zone = vp_space_of(pool, addr)->zone };
+    RB_INSERT(vp_place_tree, &pool->places[k->zone], k);
+    vp_list_append(&pool->place_used, &k->used);
+    if (++pool->place_count > VP_PLACE_MOST)
+        place_remove(pool, vp_container_of(pool->place_used.next, struct vp_place, used));
 }
 
 /* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its pages. */
@@ -118,9 +118,9 @@ static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr
 }
 
 /* The first `size` bytes of a place, of which the first is mapped. */
-static enum place place_find(struct vp_pool *pool, const struct vp_kept *k, size_t size, const struct vp_request *req, enum vp_usable use) {
+static enum place place_find(struct vp_pool *pool, const struct vp_place *k, size_t size, const struct vp_request *req, enum vp_usable use) {
     CUdeviceptr end = k->addr + size;
-    if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->line ? req->line->id : 0))
+    if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->timeline ? req->timeline->id : 0))
         return PLACE_TAKEN;
     if (req->alone && (!vp_mapping_at(pool, end - 1) || !vp_range_whole(pool, k->addr, end)))
         return PLACE_TAKEN;
@@ -128,7 +128,7 @@ static enum place place_find(struct vp_pool *pool, const struct vp_kept *k, size
 }
 
 /* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the metadata. */
-static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size, enum place place) {
+static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, enum place place) {
     bool switched = false;
     if (place < PLACE_FREE)
         return false;
@@ -144,19 +144,19 @@ static bool switch_over(struct vp_pool *pool, struct vp_kept *k, size_t size, en
         at = m->addr + m->chunk->size;
     }
     pool->stats.reactivations += switched;
-    kept_touch(pool, k);
+    place_touch(pool, k);
     return true;
 }
 
 /* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is forgotten, and
  * counts for no try. */
-static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, int tries, const struct vp_request *req,
+static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most, int tries, const struct vp_request *req,
                           enum vp_usable use) {
-    for (struct vp_kept *next; tries > 0 && k && k->size <= most; k = next) {
-        next = RB_NEXT(vp_kept_tree, &pool->kept[req->zone], k);
+    for (struct vp_place *next; tries > 0 && k && k->size <= most; k = next) {
+        next = RB_NEXT(vp_place_tree, &pool->places[req->zone], k);
         enum place place = vp_mapping_at(pool, k->addr) ? place_find(pool, k, req->size, req, use) : PLACE_GONE;
         if (place == PLACE_GONE)
-            kept_remove(pool, k);
+            place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
             return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
         else
@@ -165,30 +165,30 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_kept *k, size_t most, 
     return (struct vp_fit){ NULL, 0 };
 }
 
-struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_kept key = { .size = req->size };
-    return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size, TRIES, req, use);
+struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_place key = { .size = req->size };
+    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size, TRIES, req, use);
 }
 
-bool vp_kept_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
-    struct vp_kept key = { .size = req->size }, *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key);
+bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
+    struct vp_place key = { .size = req->size }, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
     if (!k || k->size != req->size || k->addr != addr)
         return false;
-    kept_touch(pool, k);
+    place_touch(pool, k);
     return true;
 }
 
-struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_kept key = { .size = req->size + 1 };
-    return find(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req->size + req->size / OVER, TRIES_LARGER, req, use);
+struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_place key = { .size = req->size + 1 };
+    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size + req->size / OVER, TRIES_LARGER, req, use);
 }
 
 /* How far the addresses from the beginning of a place on are mapped, looking no farther than `size` bytes; 0: less than the place. */
-static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_kept *k, size_t size) {
+static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_place *k, size_t size) {
     const struct vp_space *s = vp_space_of(pool, k->addr);
     const struct vp_mapping *m = vp_mapping_at(pool, k->addr + k->size - 1);
     CUdeviceptr end = 0;
-    for (; m && vp_mapping_at(pool, k->addr); m = end - s->base < s->size ? vp_space_page(pool, s, end)->mapping : NULL) {
+    for (; m && vp_mapping_at(pool, k->addr); m = end - s->base < s->size ? vp_space_granule(pool, s, end)->mapping : NULL) {
         end = m->addr + m->chunk->size;
         if (end - k->addr >= size)
             break;
@@ -202,18 +202,18 @@ static size_t room_at(const struct vp_pool *pool, CUdeviceptr addr) {
     return addr - s->base < s->size ? vp_region_end(vp_region_at(pool, addr)) - addr : 0;
 }
 
-static struct vp_kept *smaller(struct vp_pool *pool, struct vp_kept *k, const struct vp_request *req) {
-    k = k ? RB_PREV(vp_kept_tree, &pool->kept[req->zone], k) : RB_MAX(vp_kept_tree, &pool->kept[req->zone]);
+static struct vp_place *smaller(struct vp_pool *pool, struct vp_place *k, const struct vp_request *req) {
+    k = k ? RB_PREV(vp_place_tree, &pool->places[req->zone], k) : RB_MAX(vp_place_tree, &pool->places[req->zone]);
     return k && (req->size >= ANY_FROM || k->size >= req->size - req->size / UNDER) ? k : NULL;
 }
 
-bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req) {
-    struct vp_kept key = { .size = req->size };
-    return smaller(pool, RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), req);
+bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_place key = { .size = req->size };
+    return smaller(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req);
 }
 
-struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end) {
-    struct vp_kept key = { .size = req->size }, *k = RB_NFIND(vp_kept_tree, &pool->kept[req->zone], &key), *largest = NULL;
+struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end) {
+    struct vp_place key = { .size = req->size }, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), *largest = NULL;
     enum place place, largest_place = PLACE_TAKEN;
     for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
         CUdeviceptr stop = mapped_end(pool, k, req->size);
@@ -233,7 +233,7 @@ struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request
     return (struct vp_fit){ vp_region_at(pool, largest->addr), largest->addr };
 }
 
-void vp_kept_limit(struct vp_pool *pool, size_t built) {
+void vp_place_limit(struct vp_pool *pool, size_t built) {
     size_t most = pool->chunk_count * MAPPINGS_PER_CHUNK;
     if (most < MAPPINGS_FLOOR)
         most = MAPPINGS_FLOOR;
@@ -241,20 +241,20 @@ void vp_kept_limit(struct vp_pool *pool, size_t built) {
         vp_stitch_reap_some(pool, pool->mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
 }
 
-void vp_kept_shrink(struct vp_pool *pool, size_t most) {
-    const struct vp_kept *k;
+void vp_place_shrink(struct vp_pool *pool, size_t most) {
+    const struct vp_place *k;
     size_t bytes = 0;
-    vp_list_each(k, &pool->kept_used, used)
+    vp_list_each(k, &pool->place_used, used)
         bytes += k->size;
     if (bytes > most)
         vp_fit_refresh(pool);
     /* What is in use counts as used just now, and so does what waits for work to end. */
-    for (size_t tries = pool->kept_count; tries > 0 && bytes > most; tries--) {
-        struct vp_kept *oldest = vp_container_of(pool->kept_used.next, struct vp_kept, used);
+    for (size_t tries = pool->place_count; tries > 0 && bytes > most; tries--) {
+        struct vp_place *oldest = vp_container_of(pool->place_used.next, struct vp_place, used);
         CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
-        kept_touch(pool, oldest);
+        place_touch(pool, oldest);
         if (vp_stitch_reap(pool, addr, end, false)) {
-            kept_remove(pool, oldest);
+            place_remove(pool, oldest);
             bytes -= end - addr;
         }
     }

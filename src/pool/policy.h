@@ -17,7 +17,7 @@ struct vp_policy {
     bool host_waits;
     /* Chunks that become wholly free go back to where they were first mapped. */
     bool homes;
-    /* Blocks are parked: see lane.h. */
+    /* Blocks are parked: see cache.h. */
     bool parks;
     /* There is no small zone. */
     bool one_zone;

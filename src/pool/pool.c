@@ -46,9 +46,9 @@ static int reserve_first(struct vp_pool *pool) {
     return err;
 }
 
-int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_lines *lines, CUdevice dev,
+int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_timelines *timelines, CUdevice dev,
                  const struct vp_policy *policy, const struct vp_pool_config *config) {
-    *pool = (struct vp_pool){ .drv = drv, .lines = lines, .policy = policy, .config = *config, .device = dev,
+    *pool = (struct vp_pool){ .drv = drv, .timelines = timelines, .policy = policy, .config = *config, .device = dev,
                               .peers = config->peers & ~(UINT64_C(1) << dev) };
     pool->throttle.opened = config->now ? config->now() : 0;
     if (!attribute(pool, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
@@ -70,20 +70,20 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_li
     vp_list_init(&pool->spaces);
     vp_list_init(&pool->chunks);
     vp_list_init(&pool->zombies);
-    vp_list_init(&pool->line_indexes);
-    vp_list_init(&pool->lanes);
-    vp_list_init(&pool->spare_lanes);
-    vp_list_init(&pool->kept_used);
+    vp_list_init(&pool->timeline_indexes);
+    vp_list_init(&pool->caches);
+    vp_list_init(&pool->spare_caches);
+    vp_list_init(&pool->place_used);
     for (int z = 0; z < VP_ZONES; z++)
-        RB_INIT(&pool->kept[z]);
+        RB_INIT(&pool->places[z]);
     vp_slab_init(&pool->region_slab, sizeof(struct vp_region));
     vp_slab_init(&pool->piece_slab, sizeof(struct vp_piece));
     pool->region_slab.many = pool->piece_slab.many = true;
     vp_slab_init(&pool->chunk_slab, sizeof(struct vp_chunk));
     vp_slab_init(&pool->mapping_slab, sizeof(struct vp_mapping));
-    vp_slab_init(&pool->share_slab, sizeof(struct vp_share));
-    vp_slab_init(&pool->kept_slab, sizeof(struct vp_kept));
-    vp_slab_init(&pool->lane_slab, sizeof(struct vp_lane));
+    vp_slab_init(&pool->store_slab, sizeof(struct vp_stream_store));
+    vp_slab_init(&pool->place_slab, sizeof(struct vp_place));
+    vp_slab_init(&pool->cache_slab, sizeof(struct vp_stream_cache));
     vp_slab_init(&pool->bins_slab, sizeof(struct vp_bins));
     int err = 0;
     for (int z = 0; z < VP_ZONES && !err; z++)
@@ -117,19 +117,19 @@ static void give_back_all(struct vp_pool *pool) {
 
 void vp_pool_finish(struct vp_pool *pool, bool driver) {
     const struct vp_context *ctx;
-    struct vp_line *line;
+    struct vp_timeline *timeline;
     if (driver)
         give_back_all(pool);
-    vp_list_each(ctx, &pool->lines->contexts, link)
-        vp_list_each(line, &ctx->lines, of_context)
+    vp_list_each(ctx, &pool->timelines->contexts, link)
+        vp_list_each(timeline, &ctx->timelines, of_context)
             if (ctx->device == pool->device)
-                line->share = NULL;
+                timeline->store = NULL;
     vp_spaces_free(pool);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
     vp_table_finish(&pool->live);
     struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab, &pool->bins_slab };
+                                &pool->mapping_slab, &pool->store_slab, &pool->place_slab, &pool->cache_slab, &pool->bins_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         vp_slab_finish(slabs[i]);
 }
@@ -144,10 +144,10 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
     int err = pool->policy->layout(pool, req);
     if (err)
         return err;
-    if ((*out = vp_lane_unpark(pool, req)))
+    if ((*out = vp_stream_cache_unpark(pool, req)))
         return 0;
-    if (req->line)
-        vp_lane_flush(pool, req->line);
+    if (req->timeline)
+        vp_stream_cache_flush(pool, req->timeline);
     vp_exports_settle(pool);
     err = pool->policy->alloc(pool, req, out);
     if (err == -EBUSY) {
@@ -175,12 +175,12 @@ void vp_pool_error_forget(struct vp_pool *pool, struct vp_context *ctx) {
 
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_region *r = addr ? vp_table_get(&pool->live, addr) : NULL;
-    return r && (!r->lane || vp_lane_recall(r)) ? r : NULL;
+    return r && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_region *r = vp_mapping_at(pool, addr) ? vp_region_at(pool, addr) : NULL;
-    return r && r->state == VP_LIVE && (!r->lane || vp_lane_recall(r)) ? r : NULL;
+    return r && r->state == VP_LIVE && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
 bool vp_pool_maps(const struct vp_pool *pool, CUdeviceptr addr) {
@@ -199,15 +199,15 @@ bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
     return vp_pool_large(size) && atomic_load_explicit(&pool->several, memory_order_relaxed);
 }
 
-bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size) {
+bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, size_t size) {
     if (pool->policy->always_event || pool->policy->never_event)
         return pool->policy->always_event;
     if (size < EVENT_WORTH)
         return false;
     if (!pool->first_stream)
-        pool->first_stream = line->id;
+        pool->first_stream = timeline->id;
     /* A stream that only ever frees small blocks wants no large ones. */
-    if (pool->first_stream != line->id)
+    if (pool->first_stream != timeline->id)
         atomic_store_explicit(&pool->several, true, memory_order_relaxed);
     return vp_pool_worth_event(pool, size);
 }
@@ -227,7 +227,7 @@ static void fetch_bin_and_pieces(const struct vp_region *neighbour) {
     }
 }
 
-void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
+void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_fence *fence) {
     CUdeviceptr addr = block->addr, end = vp_region_end(block);
     fetch_bin_and_pieces(vp_region_prev(block));
     fetch_bin_and_pieces(vp_region_next(block));
@@ -238,7 +238,7 @@ void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *c
     bool retired = block->exported;
     block->state = retired ? VP_RETIRED : VP_FREE;
     block->index = NULL;
-    vp_region_one_piece(pool, block, cond, ++pool->age);
+    vp_region_one_piece(pool, block, fence, ++pool->age);
     block = vp_region_join(pool, block);
     if (retired) {
         vp_exports_settle(pool);
@@ -250,15 +250,15 @@ void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *c
         vp_mapping_go_home(pool, addr, end);
 }
 
-void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond) {
-    if (block->lane)
-        vp_lane_recall(block);
+void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_fence *fence) {
+    if (block->cache)
+        vp_stream_cache_recall(block);
     pool->stats.frees++;
-    vp_region_release(pool, block, cond);
+    vp_region_release(pool, block, fence);
     verify(pool);
 }
 
-/* A region may begin in one line of the cache and end in the next. */
+/* A region may begin in one timeline of the cache and end in the next. */
 enum { CACHE_LINE = 64 };
 
 static void fetch_region(const struct vp_list *va) {
@@ -272,29 +272,29 @@ void vp_pool_expect_free(const struct vp_region *block) {
     fetch_region(block->va.prev);
 }
 
-int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_line *line) {
-    bool record = vp_pool_wants_event(pool, line, block->size) && !vp_lane_calm(line);
-    vp_cond cond = { 0 };
-    if (block->lane)
-        vp_lane_recall(block);
-    if (!record && vp_lane_park(pool, block, line, NULL)) {
+int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline) {
+    bool record = vp_pool_wants_event(pool, timeline, block->size) && !vp_stream_cache_calm(timeline);
+    vp_fence fence = { 0 };
+    if (block->cache)
+        vp_stream_cache_recall(block);
+    if (!record && vp_stream_cache_park(pool, block, timeline, NULL)) {
         verify(pool);
         return 0;
     }
-    int err = vp_cond_free(pool->lines, &cond, line, record);
-    if (!err && !vp_lane_park(pool, block, line, &cond))
-        vp_pool_free(pool, block, &cond);
+    int err = vp_fence_free(pool->timelines, &fence, timeline, record);
+    if (!err && !vp_stream_cache_park(pool, block, timeline, &fence))
+        vp_pool_free(pool, block, &fence);
     return err;
 }
 
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
     struct vp_space *s;
     struct vp_region *r;
-    vp_lanes_flush(pool, VP_FLUSH_ALL);
+    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
     vp_list_each(s, &pool->spaces, link)
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
-                vp_cond none = { 0 };
+                vp_fence none = { 0 };
                 CUdeviceptr end = vp_region_end(r);
                 vp_pool_free(pool, r, &none);
                 r = vp_region_at(pool, end - 1);
@@ -303,39 +303,39 @@ void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
         }
 }
 
-void vp_pool_close_line(struct vp_pool *pool, struct vp_line *line) {
-    vp_lane_close(pool, line);
+void vp_pool_close_timeline(struct vp_pool *pool, struct vp_timeline *timeline) {
+    vp_stream_cache_close(pool, timeline);
 }
 
-void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line) {
-    struct vp_share *share = line->share;
+void vp_pool_drop_timeline(struct vp_pool *pool, struct vp_timeline *timeline) {
+    struct vp_stream_store *share = timeline->store;
     if (!share)
         return;
-    assert(!share->lane);
+    assert(!share->cache);
     for (int z = 0; z < VP_ZONES; z++) {
         vp_index_finish(pool, &share->index[z]);
     }
-    vp_slab_free(&pool->share_slab, share);
-    line->share = NULL;
+    vp_slab_free(&pool->store_slab, share);
+    timeline->store = NULL;
 }
 
 void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const void *owner) {
     if (now <= *peak)
         return;
-    now -= vp_lanes_parked(pool, owner);
+    now -= vp_stream_caches_parked(pool, owner);
     if (now > *peak)
         *peak = now;
 }
 
 struct vp_pool_stats vp_pool_stats(struct vp_pool *pool) {
-    vp_lanes_flush(pool, VP_FLUSH_ALL);
+    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
     return pool->stats;
 }
 
 size_t vp_pool_metadata(const struct vp_pool *pool) {
     size_t bytes = vp_table_bytes(&pool->live);
     const struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                      &pool->mapping_slab, &pool->share_slab, &pool->kept_slab, &pool->lane_slab, &pool->bins_slab };
+                                      &pool->mapping_slab, &pool->store_slab, &pool->place_slab, &pool->cache_slab, &pool->bins_slab };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         bytes += slabs[i]->bytes;
     return bytes + pool->scratch.bytes;

@@ -14,7 +14,7 @@
  * then never pins a large handle.
  *
  * A policy (policy.h) decides who gets which bytes by the mechanisms declared here. Nothing here locks: the caller does. Beside it runs
- * the fast path, on blocks that it keeps for one stream (lane.h).
+ * the fast path, on blocks that it keeps for one stream (cache.h).
  */
 #ifndef VP_POOL_H
 #define VP_POOL_H
@@ -39,9 +39,9 @@ enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE };
 /* A stretch of a free, zombie or retired region under one condition, up to `end`. */
 struct vp_piece {
     CUdeviceptr end;
-    vp_cond cond;
+    vp_fence fence;
     uint64_t age;               /* number of the free that made it */
-    uint64_t stream;            /* id of the line that freed it; 0: fresh memory */
+    uint64_t stream;            /* id of the timeline that freed it; 0: fresh memory */
     struct vp_piece *next;
 };
 
@@ -71,8 +71,8 @@ struct vp_region {
             uint64_t serial;    /* unique for each allocation */
             struct vp_context *context;
             void *owner;        /* the memory pool it counts for; not touched here */
-            struct vp_lane *lane;   /* that may hold it, or has; NULL: the library's lock alone guards it */
-            uint64_t stream;    /* id of the line that has it, or that may take it from its lane; 0: cudaMalloc */
+            struct vp_stream_cache *cache;   /* that may hold it, or has; NULL: the library's lock alone guards it */
+            uint64_t stream;    /* id of the timeline that has it, or that may take it from its cache; 0: cudaMalloc */
         };
         struct vp_list holes;   /* hole: vp_space.holes */
     };
@@ -90,20 +90,20 @@ struct vp_bins {
     struct vp_region *first[VP_BINS];
 };
 
-/* Free regions of one zone by size: those that all may use, those of one line, and the mixed ones. */
+/* Free regions of one zone by size: those that all may use, those of one timeline, and the mixed ones. */
 struct vp_index {
     struct vp_region_tree tree; /* by size, then address; all of a zone without bins */
     struct vp_bins *bins;       /* of the small zone: its regions below VP_BINNED; else NULL */
-    struct vp_line *line;       /* NULL: of met, and of mixed */
+    struct vp_timeline *timeline;       /* NULL: of met, and of mixed */
     enum vp_zone_name zone;
     size_t count;               /* of its regions */
-    struct vp_list link;        /* vp_pool.line_indexes (those of lines, while they hold regions) */
+    struct vp_list link;        /* vp_pool.timeline_indexes (those of timelines, while they hold regions) */
 };
 
-/* What a pool keeps for a line. Made when it first frees here. */
-struct vp_share {
+/* What a pool keeps for a timeline. Made when it first frees here. */
+struct vp_stream_store {
     struct vp_index index[VP_ZONES];
-    struct vp_lane *lane;       /* NULL until it first parks a block */
+    struct vp_stream_cache *cache;       /* NULL until it first parks a block */
 };
 
 struct vp_mapping {
@@ -122,10 +122,10 @@ struct vp_chunk {
     struct vp_list link;        /* vp_pool.chunks */
     uint64_t mark : 63;         /* scratch of the harvest */
     uint64_t exported : 1;      /* a block in it is or was exported: it will go back to the device */
-    uint64_t stream;            /* id of the line whose requests it serves, where the policy keeps them apart; 0: cudaMalloc's */
+    uint64_t stream;            /* id of the timeline whose requests it serves, where the policy keeps them apart; 0: cudaMalloc's */
 };
 
-struct vp_page {
+struct vp_granule {
     struct vp_mapping *mapping; /* what is mapped here, current or not */
     struct vp_region *first;    /* the first region that begins in this page */
 };
@@ -140,23 +140,23 @@ struct vp_space {
     size_t reserved_size;
     struct vp_list regions;     /* of vp_region.va; owned */
     struct vp_list holes;       /* of vp_region.holes */
-    struct vp_page *pages;      /* one for each granule; anonymous memory */
+    struct vp_granule *granules;      /* one for each granule; anonymous memory */
     struct vp_bits begins;      /* pages in which a region begins */
     size_t mem_bytes;           /* from `pages` on: all that describes the space, this struct included */
     struct vp_list link;        /* vp_pool.spaces */
 };
 
 /* A place that once served a request of exactly `size` bytes; see kept.c. */
-struct vp_kept {
+struct vp_place {
     CUdeviceptr addr;
     size_t size;
     uint64_t serial;            /* in order of making */
     enum vp_zone_name zone;
-    RB_ENTRY(vp_kept) by_size;
-    struct vp_list used;        /* vp_pool.kept_used, least recent first */
+    RB_ENTRY(vp_place) by_size;
+    struct vp_list used;        /* vp_pool.place_used, least recent first */
 };
 
-RB_HEAD(vp_kept_tree, vp_kept);
+RB_HEAD(vp_place_tree, vp_place);
 
 /* X(field, driver function): the calls that a pool counts. */
 #define VP_POOL_CALLS(X)                                                                                                     \
@@ -213,7 +213,7 @@ struct vp_throttle {
     uint64_t waited_at;
     size_t granted;             /* so many bytes may be held without a wait, since waits had cost enough */
     bool probes;                /* a request is being served that may start `probe` */
-    vp_cond probe;              /* all that the device had to do when that request's driver calls began, at `probe_at` */
+    vp_fence probe;              /* all that the device had to do when that request's driver calls began, at `probe_at` */
     uint64_t probe_at;
 };
 
@@ -221,7 +221,7 @@ struct vp_policy;
 
 struct vp_pool {
     const struct vp_driver *drv;
-    struct vp_lines *lines;
+    struct vp_timelines *timelines;
     const struct vp_policy *policy;
     struct vp_pool_config config;
     CUdevice device;
@@ -243,13 +243,13 @@ struct vp_pool {
     struct vp_list zombies;     /* of vp_mapping.zombie: all that may be reaped, whoever remembers the place, the one left longest ago first */
     struct vp_table live;       /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
-    struct vp_list line_indexes;
-    struct vp_list lanes, spare_lanes;          /* of vp_lane.link; used again and never given back, since other threads may still look at one */
-    _Atomic(struct vp_lane *) busy_lanes;       /* those that may hold blocks, linked by next_busy */
-    struct vp_kept_tree kept[VP_ZONES];
-    struct vp_list kept_used;
-    size_t kept_count;
-    uint64_t kept_serial;
+    struct vp_list timeline_indexes;
+    struct vp_list caches, spare_caches;          /* of vp_stream_cache.link; used again and never given back, since other threads may still look at one */
+    _Atomic(struct vp_stream_cache *) busy_caches;       /* those that may hold blocks, linked by next_busy */
+    struct vp_place_tree places[VP_ZONES];
+    struct vp_list place_used;
+    size_t place_count;
+    uint64_t place_serial;
     size_t chunk_count;
     size_t away;                /* chunks whose current mapping is not their home */
     size_t mappings;            /* all of them, current or not */
@@ -260,9 +260,9 @@ struct vp_pool {
     bool stricts;               /* there may be strict requests: who freed what is kept */
     uint64_t age, serial, marks;
     uint64_t switches;          /* how often a chunk got another current mapping */
-    uint64_t moves;             /* lines->moves when the free regions were last filed anew */
+    uint64_t moves;             /* timelines->moves when the free regions were last filed anew */
 
-    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, share_slab, kept_slab, lane_slab, bins_slab;
+    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, store_slab, place_slab, cache_slab, bins_slab;
     struct scratch {
         void *mem;
         size_t bytes;
@@ -275,7 +275,7 @@ struct vp_pool {
 /* ---- the pool as a whole ---- */
 
 /* Opens the pool of a device, whose context must be current. Reserves addresses. 0, or -EOPNOTSUPP (the device cannot), -ENOMEM, -EIO. */
-int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_lines *lines, CUdevice dev,
+int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_timelines *timelines, CUdevice dev,
                  const struct vp_policy *policy, const struct vp_pool_config *config) __attribute__((cold));
 /* Frees our memory; with `driver`, also unmaps, releases and gives back everything at the driver (all work must be over). */
 void vp_pool_finish(struct vp_pool *pool, bool driver) __attribute__((cold));
@@ -285,7 +285,7 @@ struct vp_request {
     size_t asked;               /* bytes, at least 1 */
     size_t size, align;         /* set by the policy: bytes taken, and where the first may lie */
     enum vp_zone_name zone;     /* set by the policy */
-    struct vp_line *line;       /* the stream; NULL: for anyone at once (cudaMalloc) */
+    struct vp_timeline *timeline;       /* the stream; NULL: for anyone at once (cudaMalloc) */
     struct vp_context *context;
     void *owner;
     enum {
@@ -298,7 +298,7 @@ struct vp_request {
     bool impatient;             /* no host wait: the last one ran out of time */
     bool pressed;               /* growing failed: late waits are due (set by the pool, too) */
     bool strict;                /* what another stream freed is not taken merely because it was seen over: a wait may be queued for it, or the program
-                                   synchronises (vp_pool_synchronized); while there is more memory. Only with a line */
+                                   synchronises (vp_pool_synchronized); while there is more memory. Only with a timeline */
     /* set by the pool for a retry */
     struct vp_event *await;     /* -EAGAIN: wait for this on the host without the lock, vp_event_put() it, and ask again; NULL: vp_throttle_wait() */
 };
@@ -313,7 +313,7 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
 CUresult vp_pool_error(const struct vp_pool *pool, const struct vp_context *ctx);
 void vp_pool_error_forget(struct vp_pool *pool, struct vp_context *ctx);
 
-/* The live region that begins at `addr`, or NULL; and the one that holds `addr`. It leaves its lane: the fast path sees it no more. */
+/* The live region that begins at `addr`, or NULL; and the one that holds `addr`. It leaves its cache: the fast path sees it no more. */
 struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr);
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr);
 /* Is it an address that the pool has reserved, whatever is there? */
@@ -321,16 +321,16 @@ bool vp_pool_reserves(const struct vp_pool *pool, CUdeviceptr addr);
 
 /* Fetches what the free of a live region will look at first: regions lie far apart in memory. */
 void vp_pool_expect_free(const struct vp_region *block);
-/* Frees a live region under a condition (built by vp_cond_free or vp_cond_barrier), whose points pass to the pool. Never fails. */
-void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
-/* Frees a live region on a stream: its lane parks it, or it becomes free memory behind what the stream has queued. 0, or -ENOMEM with nothing changed. */
-int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_line *line);
+/* Frees a live region under a condition (built by vp_fence_free or vp_fence_barrier), whose points pass to the pool. Never fails. */
+void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_fence *fence);
+/* Frees a live region on a stream: its cache parks it, or it becomes free memory behind what the stream has queued. 0, or -ENOMEM with nothing changed. */
+int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline);
 /* Is a block of so many bytes worth an event at its free, if others may want it? */
 bool vp_pool_large(size_t size);
 /* Should a free of so many bytes record its own event now: may others want them, and are they worth it? Callable without the lock. */
 bool vp_pool_worth_event(const struct vp_pool *pool, size_t size);
-/* Notes that `line` frees here; then the same, for this policy. */
-bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_line *line, size_t size);
+/* Notes that `timeline` frees here; then the same, for this policy. */
+bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, size_t size);
 
 /*
  * Another process is about to map a live synchronous block, and can only map whole handles. What is free beside it there is taken out of use;
@@ -344,7 +344,7 @@ int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bo
 const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr addr, size_t *offset);
 
 /* The program waited for a stream on the host (NULL: for the device): what that had freed and is over by now may be taken by strict requests. */
-void vp_pool_synchronized(struct vp_pool *pool, const struct vp_line *line);
+void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeline);
 /* Is any chunk wholly free? If it is not idle, it will be once work on it has ended. */
 bool vp_pool_shrinkable(const struct vp_pool *pool);
 /* Gives idle chunks back to the device until at most `keep` bytes are held or nothing idle is left. Returns the bytes given back. */
@@ -353,15 +353,15 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep);
 int vp_pool_set_peers(struct vp_pool *pool, uint64_t peers);
 /* Opens every mapping, present and future, to copies that a device makes, if the driver lets it. Is all open to it then? */
 bool vp_pool_add_copier(struct vp_pool *pool, CUdevice dev);
-/* Is the address in a mapping of the pool? Says nothing of whose the bytes are, and disturbs no lane. */
+/* Is the address in a mapping of the pool? Says nothing of whose the bytes are, and disturbs no cache. */
 bool vp_pool_maps(const struct vp_pool *pool, CUdeviceptr addr);
 /* A context has ended: its synchronous blocks are free. */
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx);
 /* Some points were met by other means than a request's own poll (another pool asked, a context ended): files the free regions anew. */
 void vp_pool_refile(struct vp_pool *pool);
-/* A line ends, or its memory is about to be used again: what struct vp_lines has callbacks for. */
-void vp_pool_close_line(struct vp_pool *pool, struct vp_line *line);
-void vp_pool_drop_line(struct vp_pool *pool, struct vp_line *line);
+/* A timeline ends, or its memory is about to be used again: what struct vp_timelines has callbacks for. */
+void vp_pool_close_timeline(struct vp_pool *pool, struct vp_timeline *timeline);
+void vp_pool_drop_timeline(struct vp_pool *pool, struct vp_timeline *timeline);
 
 /* The host has waited for so many nanoseconds, in vain or not. */
 static inline void vp_pool_waited(struct vp_pool *pool, uint64_t ns, bool in_vain) {

@@ -25,7 +25,7 @@ enum { VP_SETTLE_NS = 50000 };
 
 int vp_region_compare(const struct vp_region *a, const struct vp_region *b);
 /* Fills in an empty index. 0 or -ENOMEM. */
-int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_line *line, enum vp_zone_name zone);
+int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_timeline *timeline, enum vp_zone_name zone);
 /* Frees what an empty index has. */
 void vp_index_finish(struct vp_pool *pool, struct vp_index *index);
 void vp_index_add(struct vp_pool *pool, struct vp_index *index, struct vp_region *r);
@@ -46,7 +46,7 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
 /* Forgets every space. */
 void vp_spaces_free(struct vp_pool *pool);
 struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr);
-struct vp_page *vp_space_page(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr);
+struct vp_granule *vp_space_granule(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr);
 
 /* The region that holds `addr`, whatever its state; NULL outside the pool. */
 struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr);
@@ -64,8 +64,8 @@ struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r);
 /* Takes a region out of the index or hole list it is filed in, so that its state may change. Pieces stay. */
 void vp_region_unfile(struct vp_region *r);
 void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r);
-/* Gives an unfiled region one piece under `cond` (whose points pass over). */
-void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_cond *cond, uint64_t age);
+/* Gives an unfiled region one piece under `fence` (whose points pass over). */
+void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_fence *fence, uint64_t age);
 /* Drops met points; unites equal neighbours; refiles a free region whose class changed. */
 void vp_region_refile(struct vp_pool *pool, struct vp_region *r);
 /*
@@ -73,10 +73,10 @@ void vp_region_refile(struct vp_pool *pool, struct vp_region *r);
  * Not between the choice of bytes and their taking.
  */
 void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r);
-/* What the pool keeps for a line, made if need be; NULL for a line of another device, or when memory ran out. */
-struct vp_share *vp_share_of(struct vp_pool *pool, struct vp_line *line);
-/* A live block, in no lane, becomes free memory under `cond` (whose points pass over). */
-void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_cond *cond);
+/* What the pool keeps for a timeline, made if need be; NULL for a timeline of another device, or when memory ran out. */
+struct vp_stream_store *vp_stream_store_of(struct vp_pool *pool, struct vp_timeline *timeline);
+/* A live block, in no cache, becomes free memory under `fence` (whose points pass over). */
+void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_fence *fence);
 /* A live block begins or ends to count among what is live. */
 void vp_region_account(struct vp_pool *pool, const struct vp_region *r, bool taken);
 /* The piece that holds `addr`. */
@@ -117,12 +117,12 @@ bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enu
 bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use);
 /* Best fit: the smallest free region with a usable run that is long enough; of equals, the lowest. */
 struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
-/* A fit that the host could wait for (see vp_cond_host_waitable); the condition of its first unmet piece in `*cond`. */
-struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_cond **cond);
-/* Asks the lines what has completed, and refiles the regions that this changes. True if anything did. */
+/* A fit that the host could wait for (see vp_fence_host_waitable); the condition of its first unmet piece in `*fence`. */
+struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_fence **fence);
+/* Asks the timelines what has completed, and refiles the regions that this changes. True if anything did. */
 bool vp_fit_refresh(struct vp_pool *pool);
-/* Makes the stream wait for a condition if it must, and counts that. As vp_cond_wait(). */
-int vp_fit_await(struct vp_pool *pool, const vp_cond *cond, struct vp_line *line);
+/* Makes the stream wait for a condition if it must, and counts that. As vp_fence_wait(). */
+int vp_fit_await(struct vp_pool *pool, const vp_fence *fence, struct vp_timeline *timeline);
 /* Makes the stream wait for what [addr, end) of a free region still needs. 0 or -EIO. */
 int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req);
 /* Waits if need be, and makes the bytes of a fit live. 0 or -EIO, with nothing changed. */
@@ -172,30 +172,30 @@ bool vp_range_whole(const struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr en
 /* ---- kept.c: places that served a request before ---- */
 
 /* Places that are remembered: hints of some 80 bytes each. Beyond, the least recently used one is forgotten; what is mapped there stays until it is reaped. */
-enum { VP_KEPT_MOST = 16384 };
+enum { VP_PLACE_MOST = 16384 };
 
 /* Is the oldest place of the request's size at `addr`? It counts as used then. */
-bool vp_kept_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr);
+bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr);
 
-int vp_kept_compare(const struct vp_kept *a, const struct vp_kept *b);
-RB_PROTOTYPE(vp_kept_tree, vp_kept, by_size, vp_kept_compare)
+int vp_place_compare(const struct vp_place *a, const struct vp_place *b);
+RB_PROTOTYPE(vp_place_tree, vp_place, by_size, vp_place_compare)
 
 /* Remembers that a request of this size was served at `addr`. Not to be called for a place that is remembered already. */
-void vp_kept_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
+void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
 /* The oldest place of exactly this size whose every byte is free or can be switched back; made free memory. Driver calls: none. */
-struct vp_fit vp_kept_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
 /* The same among places that are somewhat larger than the request: at the beginning of one. */
-struct vp_fit vp_kept_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
 /*
  * The beginning of the request at a smaller place, made free memory as far as anything is mapped there; `*end`: how far that is.
  * If the request does not end there, nothing is mapped behind, with room for it and a handle more. Driver calls: none.
  */
-struct vp_fit vp_kept_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end);
+struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end);
 /* Is there a smaller place that would do, free or not? The request is then one step of something that grows, or of something that varies. */
-bool vp_kept_grows(struct vp_pool *pool, const struct vp_request *req);
+bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req);
 /* A range of `built` chunks was mapped: if there are too many old mappings now, reaps some of those left longest ago. */
-void vp_kept_limit(struct vp_pool *pool, size_t built);
+void vp_place_limit(struct vp_pool *pool, size_t built);
 /* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of addresses together. */
-void vp_kept_shrink(struct vp_pool *pool, size_t most);
+void vp_place_shrink(struct vp_pool *pool, size_t most);
 
 #endif

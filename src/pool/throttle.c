@@ -48,13 +48,13 @@ static const uint64_t PLACE_FIRST_NS = LOST_FIRST_NS / 4;
 /* Have other streams freed memory, a granule of it or more in one piece, that the request may not use yet? */
 static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
-    vp_list_each(index, &pool->line_indexes, link)
-        if (index->line != req->line && index->zone == VP_ZONE_LARGE && vp_index_first(index, pool->granularity))
+    vp_list_each(index, &pool->timeline_indexes, link)
+        if (index->timeline != req->timeline && index->zone == VP_ZONE_LARGE && vp_index_first(index, pool->granularity))
             return true;
     for (struct vp_region *r = vp_index_first(&pool->mixed[VP_ZONE_LARGE], pool->granularity); r;
          r = vp_index_next(&pool->mixed[VP_ZONE_LARGE], r))
         for (const struct vp_piece *p = r->pieces; p; p = p->next)
-            if (!vp_cond_ready(&p->cond, req->line))
+            if (!vp_fence_ready(&p->fence, req->timeline))
                 return true;
     return false;
 }
@@ -66,13 +66,13 @@ static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, s
     uint64_t alive = pool->stats.live_bytes + req->size;
     if (alive < pool->stats.peak_live_bytes)
         alive = pool->stats.peak_live_bytes;
-    return held > alive + alive / SHARE + ROOM && held > pool->throttle.granted && !atomic_load(&pool->lines->captures) && pending(pool, req) &&
+    return held > alive + alive / SHARE + ROOM && held > pool->throttle.granted && !atomic_load(&pool->timelines->captures) && pending(pool, req) &&
            pool->config.now() >= pool->throttle.not_before;
 }
 
 bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     const size_t peak = pool->stats.peak_live_bytes;
-    return pool->config.pause && req->line && req->waits == VP_WAITS_HOST && !req->pressed && req->asked >= WORTH &&
+    return pool->config.pause && req->timeline && req->waits == VP_WAITS_HOST && !req->pressed && req->asked >= WORTH &&
            pool->stats.held_bytes + fresh <= peak + peak / LAG_SHARE + ROOM;
 }
 
@@ -104,9 +104,9 @@ bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t 
     struct vp_throttle *t = &pool->throttle;
     if (due(pool, req, fresh))
         return true;
-    if (t->probes && t->ahead_ns && !t->probe.line && !atomic_load(&pool->lines->captures)) {
+    if (t->probes && t->ahead_ns && !t->probe.timeline && !atomic_load(&pool->timelines->captures)) {
         t->probe_at = pool->config.now();
-        vp_cond_barrier(pool->lines, &t->probe, req->context, true);
+        vp_fence_barrier(pool->timelines, &t->probe, req->context, true);
     }
     return false;
 }
@@ -125,13 +125,13 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
     t->probes = req->waits == VP_WAITS_HOST;
     int err = vp_pool_alloc(pool, req, out);
     t->probes = false;
-    if (t->probe.line) {
-        vp_lines_poll(pool->lines, false);
-        if (vp_cond_settle(pool->lines, &t->probe))
+    if (t->probe.timeline) {
+        vp_timelines_poll(pool->timelines, false);
+        if (vp_fence_settle(pool->timelines, &t->probe))
             lose(t, pool->config.now() - t->probe_at);
         else if (t->probe_at - t->waited_at > t->ahead_ns)
             t->ahead_ns = 0;
-        vp_cond_clear(pool->lines, &t->probe);
+        vp_fence_clear(pool->timelines, &t->probe);
     }
     return err;
 }
@@ -142,7 +142,7 @@ struct wait {
     uint64_t working_at;        /* when the device last had something left to do of that */
     uint64_t over;              /* when the host last stopped waiting */
     uint64_t serial;            /* events up to this one are worth waiting for */
-    vp_cond busy;               /* all that the device had to do when it began */
+    vp_fence busy;               /* all that the device had to do when it began */
     size_t lacking;             /* new memory that would have been made instead */
     bool late;                  /* it has taken too long */
     bool in_vain;               /* and nothing of that was gained */
@@ -156,30 +156,30 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
     if (wait->bound > BOUND_MOST_NS)
         wait->bound = BOUND_MOST_NS;
     /* What was freed with no event of its own gets one, which can be asked like any other. */
-    vp_lines_poll(pool->lines, true);
-    vp_cond_barrier(pool->lines, &wait->busy, req->context, true);
-    wait->serial = pool->lines->recorded;
+    vp_timelines_poll(pool->timelines, true);
+    vp_fence_barrier(pool->timelines, &wait->busy, req->context, true);
+    wait->serial = pool->timelines->recorded;
 }
 
 /* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes too long. */
 static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
-    struct vp_lines *lines = pool->lines;
+    struct vp_timelines *timelines = pool->timelines;
     for (;;) {
         uint64_t waited = pool->config.now() - wait->begin;
         wait->late = waited >= wait->bound;
-        if (wait->late || atomic_load(&lines->captures) || !vp_lines_waiting(lines, wait->serial))
+        if (wait->late || atomic_load(&timelines->captures) || !vp_timelines_waiting(timelines, wait->serial))
             return false;
         pool->config.pause(waited);
-        if (req->line->gone || req->context->gone)
+        if (req->timeline->gone || req->context->gone)
             return false;
         /* It may live on after all: a release that was not the last, a detachment. */
         if (req->context->ending)
             continue;
-        vp_lines_poll(lines, false);
+        vp_timelines_poll(timelines, false);
         wait->over = pool->config.now();
-        if (!vp_cond_settle(lines, &wait->busy))
+        if (!vp_fence_settle(timelines, &wait->busy))
             wait->working_at = wait->over;
-        if (pool->moves != lines->moves)
+        if (pool->moves != timelines->moves)
             return true;
     }
 }
@@ -216,24 +216,24 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     }
     t->waited_at = now;
     t->ahead_ns += wait->over - wait->begin;
-    vp_lines_poll(pool->lines, false);
-    if (vp_cond_settle(pool->lines, &wait->busy))
+    vp_timelines_poll(pool->timelines, false);
+    if (vp_fence_settle(pool->timelines, &wait->busy))
         lose(t, now - wait->working_at);
     else if (t->ahead_ns > AHEAD_MOST_NS)
         t->ahead_ns = AHEAD_MOST_NS;
-    vp_cond_clear(pool->lines, &wait->busy);
+    vp_fence_clear(pool->timelines, &wait->busy);
 }
 
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct wait wait = { 0 };
     int err = allocate(pool, req, out);
-    if (err != -EAGAIN || !req->line)
+    if (err != -EAGAIN || !req->timeline)
         return err;
     begin(pool, req, &wait);
     wait.lacking = pool->throttle.lacking;
     do {
         req->impatient = !go_on(pool, req, &wait);
-        bool ended = req->line->gone || req->context->gone;
+        bool ended = req->timeline->gone || req->context->gone;
         err = ended ? -ENODEV : vp_pool_alloc(pool, req, out);
     } while (err == -EAGAIN);
     end(pool, &wait);

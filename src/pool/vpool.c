@@ -23,7 +23,7 @@
 /* Synchronous blocks of this size and more share no 64 KiB page with others: NICs and DMA-BUF register whole pages. */
 enum { SYNC_PAGES = 1 << 20, SYNC_PAGE = 64 << 10 };
 
-/* Below this a request goes to the small zone. PyTorch's own line between small and large lies here too. */
+/* Below this a request goes to the small zone. PyTorch's own timeline between small and large lies here too. */
 enum { SMALL = 1 << 20 };
 
 /*
@@ -43,7 +43,7 @@ enum { ENDS_FROM = 3 };
 enum { SYNC_SLACK_GRANULES = 4 };
 
 static int layout(struct vp_pool *pool, struct vp_request *req) {
-    bool pages = !req->line && req->asked >= SYNC_PAGES;
+    bool pages = !req->timeline && req->asked >= SYNC_PAGES;
     if (req->asked > SIZE_MAX / 4)
         return -ENOMEM;
     /* What comes in whole granules anyway has them to itself, so that it can be exported. No more is held for it; were all large requests of a
@@ -96,7 +96,7 @@ static void harvest_all(struct vp_pool *pool, struct harvest *h) {
         harvest_index(pool, h, &pool->met[z]);
         harvest_index(pool, h, &pool->mixed[z]);
     }
-    vp_list_each(index, &pool->line_indexes, link)
+    vp_list_each(index, &pool->timeline_indexes, link)
         harvest_index(pool, h, index);
 }
 
@@ -213,8 +213,8 @@ static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t 
 static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
     if (req->alone)
         return find_hole(pool, req, 0, site);
-    if (req->zone == VP_ZONE_LARGE && vp_kept_grows(pool, req)) {
-        site->begin = vp_kept_find_smaller(pool, req, use, &site->hole).addr;
+    if (req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
+        site->begin = vp_place_find_smaller(pool, req, use, &site->hole).addr;
         if (site->begin || find_hole(pool, req, vp_round_up(req->size / GROWS_BY + pool->config.handle, pool->granularity), site) == 0)
             return 0;
     }
@@ -274,7 +274,7 @@ static void break_one(struct vp_pool *pool, const struct candidate *c, size_t n)
 
 /* Is there something free that fits, but is not ready yet? */
 static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
-    return vp_kept_find(pool, req, VP_USE_PENDING).region || vp_fit_find(pool, req, VP_USE_PENDING).region;
+    return vp_place_find(pool, req, VP_USE_PENDING).region || vp_fit_find(pool, req, VP_USE_PENDING).region;
 }
 
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
@@ -313,8 +313,8 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
             vp_chunk_destroy(pool, chunks[old + --fresh]);
         return err;
     }
-    vp_kept_add(pool, site.begin, req->size);
-    vp_kept_limit(pool, old + fresh);
+    vp_place_add(pool, site.begin, req->size);
+    vp_place_limit(pool, old + fresh);
     return vp_fit_take(pool, (struct vp_fit){ vp_region_at(pool, site.begin), site.begin }, req, out);
 }
 
@@ -327,24 +327,24 @@ static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_reques
     return true;
 }
 
-static bool flush_lanes(struct vp_pool *pool, const struct vp_request *req, enum vp_flush unpressed) {
-    return vp_lanes_flush(pool, req->pressed ? VP_FLUSH_ALL : unpressed);
+static bool flush_caches(struct vp_pool *pool, const struct vp_request *req, enum vp_flush unpressed) {
+    return vp_stream_caches_flush(pool, req->pressed ? VP_FLUSH_ALL : unpressed);
 }
 
 /* Takes what is there: true if there was something, with the outcome in `*err`. */
 static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out, int *err) {
     if (req->zone == VP_ZONE_SMALL)
         return take(pool, vp_fit_find(pool, req, use), req, out, err) ||
-               (flush_lanes(pool, req, VP_FLUSH_MOST) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
+               (flush_caches(pool, req, VP_FLUSH_MOST) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
                (pool->mappings > pool->chunk_count && /* else what is free is free where it lies, and does not fit */
-                (take(pool, vp_kept_find(pool, req, use), req, out, err) ||
-                 take(pool, vp_kept_find_larger(pool, req, use), req, out, err)));
-    if (take(pool, vp_kept_find(pool, req, use), req, out, err))
+                (take(pool, vp_place_find(pool, req, use), req, out, err) ||
+                 take(pool, vp_place_find_larger(pool, req, use), req, out, err)));
+    if (take(pool, vp_place_find(pool, req, use), req, out, err))
         return true;
-    if (!take(pool, vp_fit_find(pool, req, use), req, out, err) && !take(pool, vp_kept_find_larger(pool, req, use), req, out, err))
+    if (!take(pool, vp_fit_find(pool, req, use), req, out, err) && !take(pool, vp_place_find_larger(pool, req, use), req, out, err))
         return false;
     if (!*err)
-        vp_kept_add(pool, (*out)->addr, req->size);
+        vp_place_add(pool, (*out)->addr, req->size);
     return true;
 }
 
@@ -354,17 +354,17 @@ static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_us
  */
 static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
     struct vp_handed handed = { 0 };
-    if (!req->line || req->alone) {
-        flush_lanes(pool, req, VP_FLUSH_SOME);
+    if (!req->timeline || req->alone) {
+        flush_caches(pool, req, VP_FLUSH_SOME);
         return false;
     }
-    vp_lanes_flush_for(pool, req->pressed ? VP_FLUSH_ALL : VP_FLUSH_SOME, req, &handed);
+    vp_stream_caches_flush_for(pool, req->pressed ? VP_FLUSH_ALL : VP_FLUSH_SOME, req, &handed);
     struct vp_region *r = handed.region;
     if (!r)
         return false;
-    const struct vp_piece freed = { .end = vp_region_end(r), .cond = handed.cond, .stream = handed.line->id };
+    const struct vp_piece freed = { .end = vp_region_end(r), .fence = handed.fence, .stream = handed.timeline->id };
     if (r->size == req->size && r->addr % req->align == 0 && vp_piece_usable(&freed, req, use) &&
-        vp_kept_is_oldest(pool, req, r->addr) && !vp_handed_take(pool, &handed, req)) {
+        vp_place_is_oldest(pool, req, r->addr) && !vp_handed_take(pool, &handed, req)) {
         *out = r;
         return true;
     }
@@ -374,20 +374,20 @@ static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum v
 
 /* cudaMalloc: is a host wait due? Native CUDA would have waited in cudaFree; one block more than it would hold is what not waiting may cost. */
 static int host_wait(struct vp_pool *pool, struct vp_request *req) {
-    const vp_cond *cond;
+    const vp_fence *fence;
     size_t allowed = pool->stats.peak_live_bytes + SYNC_SLACK_GRANULES * pool->granularity;
-    if (req->line || req->impatient || (!req->pressed && pool->stats.held_bytes <= allowed))
+    if (req->timeline || req->impatient || (!req->pressed && pool->stats.held_bytes <= allowed))
         return 0;
-    if (!vp_fit_host(pool, req, &cond).region)
+    if (!vp_fit_host(pool, req, &fence).region)
         return 0;
-    req->await = vp_cond_event(cond);
+    req->await = vp_fence_event(fence);
     return req->await ? -EAGAIN : 0;
 }
 
 /* Is the oldest place of the request's size free, but not ready yet? */
 static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
     for (bool asked = false;; asked = true) {
-        struct vp_fit fit = vp_kept_find(pool, req, VP_USE_PENDING);
+        struct vp_fit fit = vp_place_find(pool, req, VP_USE_PENDING);
         if (!fit.region || vp_range_usable(fit.region, fit.addr, fit.addr + req->size, req, VP_USE_READY))
             return false;
         if (asked || !vp_fit_refresh(pool))
@@ -398,12 +398,12 @@ static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     int err = 0;
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
-    bool may_wait = req->line && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
+    bool may_wait = req->timeline && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
     /* Which place is the oldest must not hang on who parked what. A small request need not disturb other streams while there
      * is room: see reuse(). */
     if (req->zone == VP_ZONE_LARGE && take_over(pool, req, may_wait ? waits : VP_USE_READY, out))
         return 0;
-    if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_kept_find(pool, req, waits), req, out, &err))
+    if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_place_find(pool, req, waits), req, out, &err))
         return err;
     if (req->zone == VP_ZONE_LARGE && vp_throttle_place_due(pool, req) && place_pending(pool, req))
         return -EAGAIN;
@@ -418,7 +418,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if ((err = host_wait(pool, req)) < 0)
         return err;
     /* A few small blocks keep chunks from being wholly free. */
-    flush_lanes(pool, req, VP_FLUSH_MOST);
+    flush_caches(pool, req, VP_FLUSH_MOST);
     return build(pool, req, may_wait ? waits : VP_USE_READY, out);
 }
 

@@ -37,7 +37,7 @@ static inline bool enter_briefly(void) {
     vp_cancel_arm();
     pthread_mutex_lock(&vp_state.lock);
     vp_inside = true;
-    if (__builtin_expect(vp_state.lines.lost, false))
+    if (__builtin_expect(vp_state.timelines.lost, false))
         vp_contexts_drop_lost();
     return true;
 }
@@ -53,7 +53,7 @@ bool vp_enter(void) {
 static void step_out(void) {
     vp_cancel_hold();
     if (vp_state.page)
-        vp_page_publish();
+        vp_shared_stats_publish();
     vp_inside = false;
     pthread_mutex_unlock(&vp_state.lock);
 }
@@ -65,25 +65,25 @@ static void step_in(void) {
 
 void vp_leave(void) {
     if (vp_state.page)
-        vp_page_publish();
+        vp_shared_stats_publish();
     vp_inside = false;
     pthread_mutex_unlock(&vp_state.lock);
     vp_thread_left();
     vp_cancel_release();
 }
 
-static void closing(void *user, struct vp_line *line) {
-    struct vp_pool *pool = vp_state.pools[line->context->device];
+static void closing(void *user, struct vp_timeline *timeline) {
+    struct vp_pool *pool = vp_state.pools[timeline->context->device];
     (void)user;
     if (pool)
-        vp_pool_close_line(pool, line);
+        vp_pool_close_timeline(pool, timeline);
 }
 
-static void retire(void *user, struct vp_line *line) {
-    struct vp_pool *pool = vp_state.pools[line->context->device];
+static void retire(void *user, struct vp_timeline *timeline) {
+    struct vp_pool *pool = vp_state.pools[timeline->context->device];
     (void)user;
     if (pool)
-        vp_pool_drop_line(pool, line);
+        vp_pool_drop_timeline(pool, timeline);
 }
 
 const struct vp_policy *vp_policy_chosen(void) {
@@ -114,11 +114,11 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
         vp_dump_plan();
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
         if (!err) {
-            vp_lines_init(&vp_state.lines, &vp_state.drv);
-            vp_state.lines.arrived = vp_copies_arrived;
-            vp_state.lines.closing = closing;
-            vp_state.lines.retire = retire;
-            vp_state.lines.of_thread = vp_thread_streams;
+            vp_timelines_init(&vp_state.timelines, &vp_state.drv);
+            vp_state.timelines.arrived = vp_copies_arrived;
+            vp_state.timelines.closing = closing;
+            vp_state.timelines.retire = retire;
+            vp_state.timelines.of_thread = vp_thread_streams;
             vp_threads_init();
             vp_state.fast = !vp_options()->check;
             vp_state.recording = *vp_options()->trace;
@@ -191,7 +191,7 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
         .peers = vp_peers_of(dev), .pause = pause_unlocked, .now = vp_clock_ns,
     };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
-    int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.lines, dev, policy, &config) : -ENOENT;
+    int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.timelines, dev, policy, &config) : -ENOENT;
     if (err) {
         vp_slab_free(&vp_state.pool_slab, pool);
         vp_state.refused[dev] = true;
@@ -205,7 +205,7 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
     vp_state.pools[dev] = pool;
     vp_pressure_start();
     vp_mempool_open_device(dev);
-    vp_page_open_device(pool);
+    vp_shared_stats_open_device(pool);
     return pool;
 }
 
@@ -241,9 +241,9 @@ static __attribute__((cold)) bool wait_event(struct vp_event *ev) {
     ctx->waiters++;
     step_out();
     while (!atomic_load(&ctx->ending)) {
-        CUstreamCaptureMode mode = vp_capture_relax(&vp_state.lines);
+        CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
         res = vp_state.drv.cuEventQuery(handle);
-        vp_capture_restore(&vp_state.lines, mode);
+        vp_capture_restore(&vp_state.timelines, mode);
         uint64_t waited = vp_clock_ns() - begin;
         if (res != CUDA_ERROR_NOT_READY || waited > BARRIER_WAIT_NS)
             break;
@@ -253,7 +253,7 @@ static __attribute__((cold)) bool wait_event(struct vp_event *ev) {
     ctx->waiters--;
     if (res && res != CUDA_ERROR_NOT_READY && !ev->dropped)
         vp_context_failed(ctx, res);
-    vp_event_put(&vp_state.lines, ev);
+    vp_event_put(&vp_state.timelines, ev);
     return res == CUDA_SUCCESS;
 }
 
@@ -261,7 +261,7 @@ CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
     CUdevice current;
     CUcontext popped;
     vp_cancel_hold();
-    const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev ? vp_context_on(&vp_state.lines, dev) : NULL;
+    const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev ? vp_context_on(&vp_state.timelines, dev) : NULL;
     bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
     CUresult res = vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
     if (pushed)
@@ -272,7 +272,7 @@ CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
 /* Could the request be met at all, if everything pending came free? */
 static __attribute__((cold)) bool hopeless(const struct vp_pool *pool, size_t size) {
     size_t free_bytes = 0, total = 0;
-    if (vp_list_empty(&vp_state.lines.pending))
+    if (vp_list_empty(&vp_state.timelines.pending))
         return true;
     vp_state_mem_info(pool->device, &free_bytes, &total);
     size_t limit = pool->config.limit, held = pool->stats.held_bytes;
@@ -286,19 +286,19 @@ static __attribute__((cold)) bool hopeless(const struct vp_pool *pool, size_t si
  * left, or it takes too long. What was freed while captures run has no event yet, and is waited for as well.
  */
 static __attribute__((cold)) bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
-    struct vp_lines *lines = &vp_state.lines;
+    struct vp_timelines *timelines = &vp_state.timelines;
     while (vp_clock_ns() - begin < PENDING_WAIT_NS) {
-        bool quarantine = vp_lines_open(lines) && vp_clock_ns() - begin < QUARANTINE_WAIT_NS;
-        if (!quarantine && !vp_lines_waiting(lines, serial))
+        bool quarantine = vp_timelines_open(timelines) && vp_clock_ns() - begin < QUARANTINE_WAIT_NS;
+        if (!quarantine && !vp_timelines_waiting(timelines, serial))
             return false;
         pause_unlocked(vp_clock_ns() - begin);
-        vp_lines_poll(lines, quarantine);
+        vp_timelines_poll(timelines, quarantine);
         if (quarantine)
-            vp_lines_cover(lines);
-        if (pool->moves != lines->moves)
+            vp_timelines_cover(timelines);
+        if (pool->moves != timelines->moves)
             return true;
         if (quarantine)
-            serial = lines->recorded;
+            serial = timelines->recorded;
     }
     return false;
 }
@@ -320,7 +320,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
                 if (hopeless(pool, req->asked))
                     return err;
                 begin = vp_clock_ns();
-                serial = vp_state.lines.recorded;
+                serial = vp_state.timelines.recorded;
             }
             uint64_t from = vp_clock_ns();
             bool gained = wait_pending(pool, serial, begin);
@@ -353,7 +353,7 @@ static bool answer(struct vp_pool *pool, int err, const struct vp_request *req, 
         pool->stats.ooms++;
     if (!err) {
         *out = r->addr;
-        vp_trace_event('a', pool->device, r->serial, r->asked, req->line ? req->line->number : 0);
+        vp_trace_event('a', pool->device, r->serial, r->asked, req->timeline ? req->timeline->number : 0);
     }
     *res = vp_state_result(err, pool, req->context);
     return true;
@@ -367,7 +367,7 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
         return false;
     vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
     bool native = vp_options()->ipc == VP_IPC_NATIVE;
-    struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.lines);
+    struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
     if (pool) {
         struct vp_request req = { .asked = size, .context = ctx, .alone = vp_ipc_alone(size),
@@ -378,7 +378,7 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
-            vp_pool_free(pool, r, &(vp_cond){ 0 });
+            vp_pool_free(pool, r, &(vp_fence){ 0 });
             served = true;
             *res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         } else {
@@ -419,7 +419,7 @@ static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp)
 bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream, CUresult *res) {
     bool served = false;
     struct vp_pool *pool = NULL;
-    struct vp_line *line;
+    struct vp_timeline *timeline;
     uint64_t id = 0;
     if (!out || !size)
         return false;
@@ -430,25 +430,25 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
     if (!enter_briefly())
         return false;
     vp_state.doors |= 1u << (handle ? VP_PASSED_cuMemAllocFromPoolAsync : VP_PASSED_cuMemAllocAsync);
-    if (!vp_line_get(&vp_state.lines, stream, &line) && vp_state_pool(line->context->device)) {
-        struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[line->context->device];
+    if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_state_pool(timeline->context->device)) {
+        struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[timeline->context->device];
         pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
         if (pool) {
-            struct vp_request req = { .asked = size, .line = line, .context = line->context, .owner = mp,
+            struct vp_request req = { .asked = size, .timeline = timeline, .context = timeline->context, .owner = mp,
                                       .waits = stream_waits(pool, mp), .strict = !mp->reuse_opportunistic };
             struct vp_region *r = NULL;
             /* While a wait lets the lock go, the memory pool may be destroyed, and the stream. */
             mp->blocks++;
-            line->refs++;
+            timeline->refs++;
             int err = allocate(pool, &req, &r);
-            line->refs--;
+            timeline->refs--;
             served = answer(pool, err, &req, r, out, res);
-            vp_fast_know(stream, handle, line, mp->dead ? NULL : mp);
+            vp_fast_know(stream, handle, timeline, mp->dead ? NULL : mp);
             if (mp->dead)
                 vp_mempool_account(mp, 0, false);
             else
                 mp->blocks--;
-            id = line->id;
+            id = timeline->id;
         }
     }
     vp_leave();
@@ -464,8 +464,8 @@ CUresult vp_state_finish_work(uint64_t devices, CUdevice own) {
     CUresult failed = CUDA_SUCCESS;
     struct vp_context *ctx;
     CUcontext popped;
-    vp_list_each(ctx, &vp_state.lines.contexts, link) {
-        if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1) || atomic_load(&vp_state.lines.captures))
+    vp_list_each(ctx, &vp_state.timelines.contexts, link) {
+        if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1) || atomic_load(&vp_state.timelines.captures))
             continue;
         ctx->waiters++;     /* its handle stays good until this is over */
         step_out();
@@ -487,17 +487,17 @@ CUresult vp_state_finish_work(uint64_t devices, CUdevice own) {
  * each end, which needs no access. One that fails for good has no work left that could; on its own device it is asked all the same, and what it has freed
  * stays behind it until it is destroyed.
  */
-static int barrier_of_all(const struct vp_pool *pool, bool record, vp_cond *cond) {
+static int barrier_of_all(const struct vp_pool *pool, bool record, vp_fence *fence) {
     bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
     uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->device | pool->peers | pool->copiers;
     struct vp_context *ctx;
     int err = 0;
-    vp_list_each(ctx, &vp_state.lines.contexts, link)
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
         if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->device || !ctx->sick)) {
-            err = vp_cond_barrier(&vp_state.lines, cond, ctx, record);
+            err = vp_fence_barrier(&vp_state.timelines, fence, ctx, record);
             /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes. */
             if (ctx->lost)
-                vp_context_get(&vp_state.lines, ctx->handle);
+                vp_context_get(&vp_state.timelines, ctx->handle);
         }
     return err;
 }
@@ -513,7 +513,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
         vp_leave();
         return false;
     }
-    if (vp_options()->sync_free && !atomic_load(&vp_state.lines.captures)) {
+    if (vp_options()->sync_free && !atomic_load(&vp_state.timelines.captures)) {
         /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
         if ((*res = vp_state_finish_work(pool->peers | UINT64_C(1) << pool->device, pool->device))) {
             vp_leave();
@@ -524,13 +524,13 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
             return false;
         }
     }
-    vp_cond cond = { 0 };
-    int err = barrier_of_all(pool, r->asked >= BARRIER_WORTH, &cond);
+    vp_fence fence = { 0 };
+    int err = barrier_of_all(pool, r->asked >= BARRIER_WORTH, &fence);
     if (err) {
-        vp_cond_clear(&vp_state.lines, &cond);
+        vp_fence_clear(&vp_state.timelines, &fence);
     } else {
         vp_trace_event('f', pool->device, r->serial, 0, 0);
-        vp_pool_free(pool, r, &cond);
+        vp_pool_free(pool, r, &fence);
     }
     *res = vp_driver_result(err);
     vp_leave();
@@ -540,7 +540,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
 bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
     struct vp_pool *pool;
     struct vp_region *r;
-    struct vp_line *line;
+    struct vp_timeline *timeline;
     bool served = false;
     if (!ptr)
         return false;
@@ -552,12 +552,12 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
         return false;
     vp_state.doors |= 1u << VP_PASSED_cuMemFreeAsync;
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
-    if ((r = vp_state_find(ptr, &pool)) && !vp_line_get(&vp_state.lines, stream, &line)) {
+    if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
         uint64_t serial = r->serial;
-        int err = vp_pool_free_async(pool, r, line);
+        int err = vp_pool_free_async(pool, r, timeline);
         if (!err)
-            vp_trace_event('f', pool->device, serial, 0, line->number);
-        vp_fast_know(stream, NULL, line, NULL);
+            vp_trace_event('f', pool->device, serial, 0, timeline->number);
+        vp_fast_know(stream, NULL, timeline, NULL);
         *res = vp_driver_result(err);
         served = true;
     }

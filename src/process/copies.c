@@ -28,7 +28,7 @@ void vp_copies_arrived(void *unused, struct vp_context *ctx) {
 }
 
 static CUcontext handle_on(CUdevice dev) {
-    const struct vp_context *ctx = vp_context_on(&vp_state.lines, dev);
+    const struct vp_context *ctx = vp_context_on(&vp_state.timelines, dev);
     return ctx ? ctx->handle : NULL;
 }
 
@@ -122,18 +122,18 @@ static uint64_t devices_of(CUstream stream, struct owner to, struct owner from) 
     CUcontext handle = NULL;
     CUdevice dev = -1;
     if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD) {
-        const struct vp_line *line = NULL;
+        const struct vp_timeline *timeline = NULL;
         const struct vp_context *ctx = NULL;
-        if (vp_line_captures(&vp_state.lines, stream)) {
+        if (vp_timeline_captures(&vp_state.timelines, stream)) {
             uint64_t devices = devices_near(to, from);
-            vp_list_each(line, &vp_state.lines.capturing, capturing) {
-                if (line->stream == stream && !line->per_thread)
-                    return bit_of(line->context->device);
-                devices |= bit_of(line->context->device);
+            vp_list_each(timeline, &vp_state.timelines.capturing, capturing) {
+                if (timeline->stream == stream && !timeline->per_thread)
+                    return bit_of(timeline->context->device);
+                devices |= bit_of(timeline->context->device);
             }
             return devices;
         }
-        if (!vp_state.drv.cuStreamGetCtx(stream, &handle) && (ctx = vp_context_get(&vp_state.lines, handle)))
+        if (!vp_state.drv.cuStreamGetCtx(stream, &handle) && (ctx = vp_context_get(&vp_state.timelines, handle)))
             return bit_of(ctx->device);
     }
     return vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev);
@@ -168,7 +168,7 @@ void vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_
     if (!vp_enter())
         return;
     const struct owner to = owner_of(dst), from = owner_of(src);
-    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.lines, handle) : vp_context_current(&vp_state.lines);
+    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle) : vp_context_current(&vp_state.timelines);
     const CUdevice devices[] = { ctx ? ctx->device : -1, to.pool ? to.pool->device : -1, from.pool ? from.pool->device : -1 };
     /* Which of them makes the copy is the driver's choice. */
     for (int i = 0; i < 3; i++)

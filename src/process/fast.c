@@ -1,8 +1,8 @@
 /*
  * The fast path: an allocation of a size that the stream freed a moment ago, and its free, without the library's lock.
  *
- * Each thread remembers, for a few stream handles, which lane serves the stream and which memory pool the handle that came with it means. Both may be
- * out of date: the lane looks itself whether the stream is the one it belongs to, and vp_state.mempools_changed tells of the pools.
+ * Each thread remembers, for a few stream handles, which cache serves the stream and which memory pool the handle that came with it means. Both may be
+ * out of date: the cache looks itself whether the stream is the one it belongs to, and vp_state.mempools_changed tells of the pools.
  */
 #include "process/state.h"
 
@@ -12,7 +12,7 @@ enum { SHORTCUTS = 8 };
 
 struct shortcut {
     CUstream stream;
-    struct vp_lane *lane;       /* NULL: none known */
+    struct vp_stream_cache *cache;       /* NULL: none known */
     CUmemoryPool handle;        /* as given with an allocation; NULL: the device's current pool */
     const struct vp_mempool *mp;
     uint64_t changed;           /* vp_state.mempools_changed when `mp` was found */
@@ -25,64 +25,64 @@ static struct shortcut *shortcut_of(CUstream stream) {
     return &shortcuts[(key ^ key >> 6 ^ key >> 12) % SHORTCUTS];
 }
 
-/* The lane that probably serves the stream; NULL: ask the slow way. */
-static struct vp_lane *lane_of(const struct shortcut *s, CUstream stream) {
-    if (s->stream != stream || !s->lane || vp_inside ||
+/* The cache that probably serves the stream; NULL: ask the slow way. */
+static struct vp_stream_cache *cache_of(const struct shortcut *s, CUstream stream) {
+    if (s->stream != stream || !s->cache || vp_inside ||
         atomic_load_explicit(&vp_state.phase, memory_order_relaxed) != VP_OPEN)
         return NULL;
-    return s->lane;
+    return s->cache;
 }
 
-static void record(const struct vp_lane *lane, char op, const struct vp_lane_block *block) {
+static void record(const struct vp_stream_cache *cache, char op, const struct vp_stream_cache_block *block) {
     int cancel;
     if (!vp_state.recording)
         return;
     /* Under the trace's lock files may be opened and closed, which are points of cancellation. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    vp_trace_event(op, lane->pool->device, block->serial, op == 'a' ? block->asked : 0,
-                   atomic_load_explicit(&lane->number, memory_order_relaxed));
+    vp_trace_event(op, cache->pool->device, block->serial, op == 'a' ? block->asked : 0,
+                   atomic_load_explicit(&cache->number, memory_order_relaxed));
     pthread_setcancelstate(cancel, NULL);
 }
 
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {
     const struct shortcut *s = shortcut_of(stream);
-    struct vp_lane *lane = lane_of(s, stream);
-    if (!lane || !s->mp || s->handle != handle ||
+    struct vp_stream_cache *cache = cache_of(s, stream);
+    if (!cache || !s->mp || s->handle != handle ||
         s->changed != atomic_load_explicit(&vp_state.mempools_changed, memory_order_acquire))
         return false;
-    struct vp_lane_block block;
+    struct vp_stream_cache_block block;
     vp_inside = true;
-    bool served = vp_lane_alloc(lane, stream, size, s->mp, &block);
+    bool served = vp_stream_cache_alloc(cache, stream, size, s->mp, &block);
     vp_inside = false;
     if (served) {
         *out = block.addr;
-        record(lane, 'a', &block);
+        record(cache, 'a', &block);
     }
     return served;
 }
 
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
-    struct vp_lane *lane = lane_of(shortcut_of(stream), stream);
-    if (!lane)
+    struct vp_stream_cache *cache = cache_of(shortcut_of(stream), stream);
+    if (!cache)
         return false;
-    struct vp_lane_block block;
+    struct vp_stream_cache_block block;
     vp_inside = true;
-    enum vp_lane_answer answer = vp_lane_free(lane, stream, ptr, &block);
+    enum vp_stream_cache_answer answer = vp_stream_cache_free(cache, stream, ptr, &block);
     vp_inside = false;
-    bool locked = answer == VP_LANE_EVENT && vp_enter();
-    bool served = locked ? vp_lane_free_event(lane, stream, ptr, &block) : answer == VP_LANE_DONE;
+    bool locked = answer == VP_STREAM_CACHE_EVENT && vp_enter();
+    bool served = locked ? vp_stream_cache_free_event(cache, stream, ptr, &block) : answer == VP_STREAM_CACHE_DONE;
     if (served)
-        record(lane, 'f', &block);
+        record(cache, 'f', &block);
     if (locked)
         vp_leave();
     return served;
 }
 
-void vp_fast_know(CUstream stream, CUmemoryPool handle, const struct vp_line *line, const struct vp_mempool *mp) {
+void vp_fast_know(CUstream stream, CUmemoryPool handle, const struct vp_timeline *timeline, const struct vp_mempool *mp) {
     struct shortcut *s = shortcut_of(stream);
-    struct vp_lane *lane = vp_state.fast && line->share ? line->share->lane : NULL;
-    if (s->stream != stream || s->lane != lane)
-        *s = (struct shortcut){ .stream = stream, .lane = lane };
+    struct vp_stream_cache *cache = vp_state.fast && timeline->store ? timeline->store->cache : NULL;
+    if (s->stream != stream || s->cache != cache)
+        *s = (struct shortcut){ .stream = stream, .cache = cache };
     if (mp) {
         s->handle = handle;
         s->mp = mp;

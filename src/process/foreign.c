@@ -1,7 +1,7 @@
 /* Physical memory that others in the process make by cuMemCreate: not ours, only counted. */
 #include "process/state.h"
 
-struct vp_other {
+struct vp_foreign {
     uint64_t handle;
     CUdevice device;
     unsigned references;        /* that the program holds; mappings keep memory too, and are not counted */
@@ -12,14 +12,14 @@ void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, siz
     if (dev < 0 || dev >= VP_DEVICES || !handle || !vp_enter())
         return;
     if (!vp_state.other_slab.size)
-        vp_slab_init(&vp_state.other_slab, sizeof(struct vp_other));
+        vp_slab_init(&vp_state.other_slab, sizeof(struct vp_foreign));
     /* One whose end we did not see has left its handle behind. */
-    struct vp_other *other = vp_table_take(&vp_state.other_handles, handle);
+    struct vp_foreign *other = vp_table_take(&vp_state.other_handles, handle);
     if (!other && !vp_table_reserve(&vp_state.other_handles))
         other = vp_slab_alloc(&vp_state.other_slab);
     if (other) {
-        struct vp_others *all = &vp_state.others[dev];
-        *other = (struct vp_other){ .handle = handle, .device = dev, .references = 1, .size = size };
+        struct vp_foreign_sum *all = &vp_state.others[dev];
+        *other = (struct vp_foreign){ .handle = handle, .device = dev, .references = 1, .size = size };
         vp_table_add(&vp_state.other_handles, other);
         all->handles++;
         all->bytes += size;
@@ -32,7 +32,7 @@ void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, siz
 void vp_api_other_retained(CUmemGenericAllocationHandle handle) {
     if (!handle || !vp_enter())
         return;
-    struct vp_other *other = vp_table_get(&vp_state.other_handles, handle);
+    struct vp_foreign *other = vp_table_get(&vp_state.other_handles, handle);
     if (other)
         other->references++;
     vp_leave();
@@ -41,7 +41,7 @@ void vp_api_other_retained(CUmemGenericAllocationHandle handle) {
 void vp_api_other_released(CUmemGenericAllocationHandle handle) {
     if (!handle || !vp_enter())
         return;
-    struct vp_other *other = vp_table_get(&vp_state.other_handles, handle);
+    struct vp_foreign *other = vp_table_get(&vp_state.other_handles, handle);
     if (other && !--other->references) {
         vp_state.others[other->device].handles--;
         vp_state.others[other->device].bytes -= other->size;

@@ -224,7 +224,7 @@ static CUresult open_locked(CUdeviceptr *out, const struct vp_ipc_handle *handle
     CUresult res = CUDA_SUCCESS;
     if (!vp_enter())
         return CUDA_ERROR_INVALID_CONTEXT;
-    struct vp_context *ctx = vp_context_current(&vp_state.lines);
+    struct vp_context *ctx = vp_context_current(&vp_state.timelines);
     /* CUDA, too, has no current context for a process that opens its own memory. */
     if (!ctx || vp_ipc_own(handle)) {
         res = CUDA_ERROR_INVALID_CONTEXT;
@@ -286,9 +286,9 @@ static CUresult finish_work(CUcontext ctx) {
     CUcontext popped;
     if (drv->cuCtxPushCurrent_v2(ctx))
         return CUDA_SUCCESS;
-    CUstreamCaptureMode mode = vp_capture_relax(&vp_state.lines);
+    CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
     CUresult res = drv->cuCtxSynchronize();
-    vp_capture_restore(&vp_state.lines, mode);
+    vp_capture_restore(&vp_state.timelines, mode);
     drv->cuCtxPopCurrent_v2(&popped);
     return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
 }

@@ -208,7 +208,7 @@ void vp_ipc_leave_to_parent(void) {
 static int give_out(struct vp_pool *pool, struct vp_region *block) {
     size_t offset;
     int fd, err;
-    vp_lanes_flush(pool, VP_FLUSH_ALL);
+    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
     if (block->exported)
         return 0;
     if ((err = vp_ipc_check(pool, block)) < 0)

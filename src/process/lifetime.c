@@ -8,20 +8,20 @@
 /* ---- streams ---- */
 
 void vp_api_stream_created(CUstream stream) {
-    struct vp_line *line;
+    struct vp_timeline *timeline;
     if (!vp_enter())
         return;
     /* Where there is no barrier, or while captures forbid it, every stream is needed by name. */
-    vp_line_get(&vp_state.lines, stream, &line);
+    vp_timeline_get(&vp_state.timelines, stream, &timeline);
     vp_leave();
 }
 
-void vp_lines_tidy(void) {
-    if (!vp_lines_linger(&vp_state.lines))
+void vp_timelines_tidy(void) {
+    if (!vp_timelines_linger(&vp_state.timelines))
         return;
-    vp_lines_poll(&vp_state.lines, true);
+    vp_timelines_poll(&vp_state.timelines, true);
     for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev] && vp_state.pools[dev]->moves != vp_state.lines.moves)
+        if (vp_state.pools[dev] && vp_state.pools[dev]->moves != vp_state.timelines.moves)
             vp_pool_refile(vp_state.pools[dev]);
 }
 
@@ -30,19 +30,19 @@ void vp_api_stream_destroying(CUstream stream) {
     if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD || !vp_enter())
         return;
     /* To ask a capturing stream for its id would destroy the capture. */
-    struct vp_line *line = vp_line_capturing(&vp_state.lines, stream);
-    if (line || !vp_line_get(&vp_state.lines, stream, &line))
-        vp_line_destroying(&vp_state.lines, line);
-    vp_lines_tidy();
+    struct vp_timeline *timeline = vp_timeline_capturing(&vp_state.timelines, stream);
+    if (timeline || !vp_timeline_get(&vp_state.timelines, stream, &timeline))
+        vp_timeline_destroying(&vp_state.timelines, timeline);
+    vp_timelines_tidy();
     vp_leave();
 }
 
 void vp_api_host_function(CUstream stream) {
-    struct vp_line *line;
+    struct vp_timeline *timeline;
     if (!vp_enter())
         return;
-    if (!vp_line_get(&vp_state.lines, stream, &line))
-        vp_line_host_func(&vp_state.lines, line);
+    if (!vp_timeline_get(&vp_state.timelines, stream, &timeline))
+        vp_timeline_host_func(&vp_state.timelines, timeline);
     vp_leave();
 }
 
@@ -56,22 +56,22 @@ static __thread bool begins __attribute__((tls_model("initial-exec")));
  * on a blocking stream, be destroyed by one on the legacy stream. So nobody else is in the library until it has begun.
  */
 void vp_api_capture_beginning(CUstream stream) {
-    struct vp_line *line;
+    struct vp_timeline *timeline;
     if (!vp_enter())
         return;
     begins = true;
-    if (!vp_line_get(&vp_state.lines, stream, &line) && vp_list_empty(&line->capturing)) {
-        vp_line_capture(&vp_state.lines, line, true);
+    if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_list_empty(&timeline->capturing)) {
+        vp_timeline_capture(&vp_state.timelines, timeline, true);
         for (int dev = 0; dev < VP_DEVICES; dev++)
             if (vp_state.pools[dev])
-                vp_lanes_pass(vp_state.pools[dev]);
+                vp_stream_caches_pass(vp_state.pools[dev]);
     }
 }
 
 /* What was freed while captures ran can get its event once there is none. */
 static void captures_over(void) {
-    if (!atomic_load(&vp_state.lines.captures))
-        vp_lines_poll(&vp_state.lines, true);
+    if (!atomic_load(&vp_state.timelines.captures))
+        vp_timelines_poll(&vp_state.timelines, true);
 }
 
 static void capture_ended(CUstream stream) {
@@ -81,9 +81,9 @@ static void capture_ended(CUstream stream) {
     bool over = vp_state.drv.cuStreamIsCapturing(stream, &status) || status == CU_STREAM_CAPTURE_STATUS_NONE;
     if (!over || vp_state.drv.cuStreamGetId(stream, &id))
         return;
-    struct vp_line *line = vp_table_get(&vp_state.lines.by_id, id + 1);
-    if (line)
-        vp_line_capture(&vp_state.lines, line, false);
+    struct vp_timeline *timeline = vp_table_get(&vp_state.timelines.by_id, id + 1);
+    if (timeline)
+        vp_timeline_capture(&vp_state.timelines, timeline, false);
     captures_over();
 }
 
@@ -108,10 +108,10 @@ void vp_api_capture_ended(CUstream stream) {
 /* It has ended: what it had goes with it. */
 static void drop(struct vp_context *ctx) {
     CUcontext handle = ctx->handle;
-    int captures = atomic_load(&vp_state.lines.captures);
+    int captures = atomic_load(&vp_state.timelines.captures);
     /* If another context has its handle by now, blocks made since may be that one's: they stay. */
-    bool replaced = ctx->lost && !vp_context_dead(&vp_state.lines, ctx);
-    vp_context_drop(&vp_state.lines, ctx);
+    bool replaced = ctx->lost && !vp_context_dead(&vp_state.timelines, ctx);
+    vp_context_drop(&vp_state.timelines, ctx);
     ctx->pins += replaced;
     if (!replaced)
         vp_imports_drop_context(handle);
@@ -128,20 +128,20 @@ static void drop(struct vp_context *ctx) {
 
 void vp_contexts_drop_lost(void) {
     struct vp_context *ctx;
-    while ((ctx = vp_context_lost(&vp_state.lines)))
+    while ((ctx = vp_context_lost(&vp_state.timelines)))
         drop(ctx);
 }
 
 void vp_api_context_created(CUcontext handle, bool primary) {
     if (!handle || !vp_enter())
         return;
-    struct vp_context *ctx = vp_context_get(&vp_state.lines, handle);
+    struct vp_context *ctx = vp_context_get(&vp_state.timelines, handle);
     if (ctx) {
         /* One that ended unseen may have had this handle. */
-        vp_context_check(&vp_state.lines, ctx);
+        vp_context_check(&vp_state.timelines, ctx);
         if (ctx->lost) {
             vp_contexts_drop_lost();
-            ctx = vp_context_get(&vp_state.lines, handle);
+            ctx = vp_context_get(&vp_state.timelines, handle);
         }
     }
     if (ctx) {
@@ -154,9 +154,9 @@ void vp_api_context_created(CUcontext handle, bool primary) {
 void vp_api_context_destroying(CUcontext handle) {
     if (!handle || !vp_enter())
         return;
-    struct vp_context *ctx = vp_table_get(&vp_state.lines.by_handle, (uintptr_t)handle);
+    struct vp_context *ctx = vp_table_get(&vp_state.timelines.by_handle, (uintptr_t)handle);
     if (ctx) {
-        vp_context_end(&vp_state.lines, ctx);
+        vp_context_end(&vp_state.timelines, ctx);
         ctx->pins++;
     }
     while (ctx && ctx->waiters) {
@@ -173,9 +173,9 @@ void vp_api_context_destroying(CUcontext handle) {
 void vp_api_context_destroyed(CUcontext handle, bool ended) {
     if (!handle || !vp_enter())
         return;
-    struct vp_context *ctx = vp_context_ending(&vp_state.lines, handle);
+    struct vp_context *ctx = vp_context_ending(&vp_state.timelines, handle);
     if (ctx && !ended)
-        vp_context_revive(&vp_state.lines, ctx);
+        vp_context_revive(&vp_state.timelines, ctx);
     if (ctx && ended)
         drop(ctx);
     vp_leave();
@@ -186,7 +186,7 @@ CUcontext vp_api_primary(CUdevice dev, bool releasing) {
     struct vp_context *ctx;
     if (!vp_enter())
         return NULL;
-    vp_list_each(ctx, &vp_state.lines.contexts, link)
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
         if (!ctx->gone && !ctx->ending && ctx->device == dev && ctx->primary) {
             if (!releasing || ctx->retains <= 1)
                 handle = ctx->handle;
@@ -233,7 +233,7 @@ void vp_api_fork_child(void) {
     pthread_mutex_init(&vp_state.lock, NULL);
     vp_trace_fork_child();
     vp_imports_fork_child();
-    vp_page_leave_to_parent();
+    vp_shared_stats_leave_to_parent();
     vp_ipc_leave_to_parent();
     vp_dump_fork_child();
     for (int dev = 0; dev < VP_DEVICES; dev++)
@@ -252,7 +252,7 @@ void vp_api_exit(void) {
         vp_api_fork_child();
     vp_pressure_stop();
     vp_ipc_stop();
-    vp_page_remove();
+    vp_shared_stats_remove();
     vp_dump_end();
     vp_oom_end();
     vp_stats_write();

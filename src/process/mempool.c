@@ -136,7 +136,7 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
                 vp_state.drv.cuDeviceGetDefaultMemPool(&def, ours->device);
             vp_state.current[ours->device] = vp_mempool_of(def);
         }
-        vp_lanes_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
+        vp_stream_caches_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
         ours->dead = true;
         CUdevice dev = ours->device;
         if (!ours->blocks)
@@ -166,7 +166,7 @@ bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     struct vp_mempool *mp = value ? enter_with(pool) : NULL;
     if (!mp)
         return false;
-    vp_lanes_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
+    vp_stream_caches_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *(cuuint64_t *)value = reserved(mp); break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = note_reserved(mp); break;
@@ -209,7 +209,7 @@ bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     if (!mp)
         return false;
     *res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
-    vp_lanes_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
+    vp_stream_caches_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     if (!*res)
         set_attribute(mp, attr, value);
     vp_leave();
@@ -273,7 +273,7 @@ static uint64_t idle_allowed(CUdevice dev) {
     vp_list_each(mp, &vp_state.mempools, link) {
         if (mp->device != dev || mp->dead || !mp->threshold_set)
             continue;
-        uint64_t used = mp->used - vp_lanes_parked(vp_state.pools[dev], mp);
+        uint64_t used = mp->used - vp_stream_caches_parked(vp_state.pools[dev], mp);
         uint64_t its = mp->threshold > used ? mp->threshold - used : 0;
         idle = its > UINT64_MAX - idle ? UINT64_MAX : idle + its;
         any = true;
@@ -286,22 +286,22 @@ static void release_idle(void) {
         struct vp_pool *pool = vp_state.pools[dev];
         if (!pool)
             continue;
-        uint64_t idle = idle_allowed(dev), live = pool->stats.live_bytes - vp_lanes_parked(pool, NULL);
+        uint64_t idle = idle_allowed(dev), live = pool->stats.live_bytes - vp_stream_caches_parked(pool, NULL);
         if (pool->stats.held_bytes - live > idle)
             vp_pool_trim(pool, live + idle);
     }
 }
 
 void vp_api_stream_synchronized(CUstream stream) {
-    struct vp_line *line;
+    struct vp_timeline *timeline;
     if (!vp_enter())
         return;
-    if (!atomic_load(&vp_state.lines.captures)) {
+    if (!atomic_load(&vp_state.timelines.captures)) {
         release_idle();
-        if (!vp_line_get(&vp_state.lines, stream, &line)) {
-            struct vp_pool *pool = vp_state.pools[line->context->device];
+        if (!vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
+            struct vp_pool *pool = vp_state.pools[timeline->context->device];
             if (pool && pool->stricts)
-                vp_pool_synchronized(pool, line);
+                vp_pool_synchronized(pool, timeline);
         }
     }
     vp_leave();
@@ -310,9 +310,9 @@ void vp_api_stream_synchronized(CUstream stream) {
 void vp_api_context_synchronized(void) {
     if (!vp_enter())
         return;
-    if (!atomic_load(&vp_state.lines.captures)) {
+    if (!atomic_load(&vp_state.timelines.captures)) {
         release_idle();
-        struct vp_context *ctx = vp_context_current(&vp_state.lines);
+        struct vp_context *ctx = vp_context_current(&vp_state.timelines);
         struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
         if (pool && pool->stricts)
             vp_pool_synchronized(pool, NULL);
@@ -323,7 +323,7 @@ void vp_api_context_synchronized(void) {
 void vp_api_event_synchronized(void) {
     if (!vp_enter())
         return;
-    if (!atomic_load(&vp_state.lines.captures))
+    if (!atomic_load(&vp_state.timelines.captures))
         release_idle();
     vp_leave();
 }

@@ -74,7 +74,7 @@ static void still_open(CUdevice dev) {
 CUresult vp_api_peer_enabled(CUcontext handle) {
     if (!vp_enter())
         return CUDA_SUCCESS;
-    const struct vp_context *from = vp_context_current(&vp_state.lines), *to = vp_context_get(&vp_state.lines, handle);
+    const struct vp_context *from = vp_context_current(&vp_state.timelines), *to = vp_context_get(&vp_state.timelines, handle);
     struct vp_peer *peer = from && to ? find(from, to) : NULL;
     int err = from && to ? 0 : -ENOMEM;
     if (!err && !peer && from->device < VP_DEVICES && to->device < VP_DEVICES) {
@@ -94,7 +94,7 @@ CUresult vp_api_peer_enabled(CUcontext handle) {
 void vp_api_peer_disabled(CUcontext handle) {
     if (!vp_enter())
         return;
-    const struct vp_context *from = vp_context_current(&vp_state.lines), *to = vp_context_get(&vp_state.lines, handle);
+    const struct vp_context *from = vp_context_current(&vp_state.timelines), *to = vp_context_get(&vp_state.timelines, handle);
     struct vp_peer *peer = from && to ? find(from, to) : NULL;
     if (peer) {
         remove_peer(peer);

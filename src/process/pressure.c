@@ -20,7 +20,7 @@ size_t vp_pressure_limit(CUdevice dev) {
  * Of what is held, as much was needed in a period as was live at once in it. The rest lay idle from its beginning to its end.
  */
 void vp_pressure_tick(void) {
-    if (atomic_load(&vp_state.lines.captures))
+    if (atomic_load(&vp_state.timelines.captures))
         return;
     for (int dev = 0; dev < VP_DEVICES; dev++) {
         struct vp_pool *pool = vp_state.pools[dev];

@@ -35,7 +35,7 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats)
             .ooms = s.ooms,
             .waits_gpu = s.waits_gpu,
             .waits_host = s.waits_host,
-            .driver_ns = s.driver_ns + vp_lines_stats(&vp_state.lines, device).ns,
+            .driver_ns = s.driver_ns + vp_timelines_stats(&vp_state.timelines, device).ns,
             .waits_fruitless = s.waits_fruitless,
             .host_wait_ns = s.host_wait_ns,
         };

@@ -80,7 +80,7 @@ bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUre
 /* CUDA says of cuMemAlloc's memory that every device may read and write it, peer access or not (seen on two H200s). What is stream-ordered is not the program's to touch while it is
  * open for copies alone. */
 static bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
-    const struct vp_context *ctx = vp_context_current(&vp_state.lines);
+    const struct vp_context *ctx = vp_context_current(&vp_state.timelines);
     if (!ctx || ctx->device == pool->device)
         return false;
     *flags = r->sync || vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;

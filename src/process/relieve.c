@@ -28,24 +28,24 @@ static struct vp_pool *shrinkable(void) {
 
 /* Waits without the lock until some of what was pending at the first call is over and could be given back; true then. */
 static bool wait_for_work(struct vp_relief *relief) {
-    struct vp_lines *lines = &vp_state.lines;
-    uint64_t moves = lines->moves;
+    struct vp_timelines *timelines = &vp_state.timelines;
+    uint64_t moves = timelines->moves;
     if (!relief->waited)
-        relief->serial = lines->recorded;
+        relief->serial = timelines->recorded;
     relief->waited = true;
     for (struct vp_pool *pool = shrinkable(); pool;) {
         uint64_t waited = vp_clock_ns() - relief->begin;
-        bool quarantine = atomic_load(&lines->captures) && vp_lines_open(lines) && waited < QUARANTINE_WAIT_NS;
-        if (waited >= PENDING_WAIT_NS || (!quarantine && !vp_lines_waiting(lines, relief->serial)))
+        bool quarantine = atomic_load(&timelines->captures) && vp_timelines_open(timelines) && waited < QUARANTINE_WAIT_NS;
+        if (waited >= PENDING_WAIT_NS || (!quarantine && !vp_timelines_waiting(timelines, relief->serial)))
             return false;
         pool->config.pause(waited);
-        vp_lines_poll(lines, quarantine);
+        vp_timelines_poll(timelines, quarantine);
         if (quarantine)
-            relief->serial = lines->recorded;
+            relief->serial = timelines->recorded;
         /* Another thread may have asked before us. */
-        if (lines->moves == moves)
+        if (timelines->moves == moves)
             continue;
-        moves = lines->moves;
+        moves = timelines->moves;
         if (trim_all())
             return true;
         pool = shrinkable();
@@ -56,7 +56,7 @@ static bool wait_for_work(struct vp_relief *relief) {
 static bool wait_pending(struct vp_relief *relief) {
     struct vp_pool *pool = shrinkable();
     uint64_t begin = vp_clock_ns();
-    if (!pool || vp_list_empty(&vp_state.lines.pending))
+    if (!pool || vp_list_empty(&vp_state.timelines.pending))
         return false;
     bool gained = wait_for_work(relief);
     vp_pool_waited(pool, vp_clock_ns() - begin, !gained);

@@ -29,7 +29,7 @@ struct vp_mempool {
 };
 
 /* Physical memory of a device that others in the process have made themselves. */
-struct vp_others {
+struct vp_foreign_sum {
     uint64_t handles, bytes, peak_bytes;
 };
 
@@ -42,7 +42,7 @@ struct vp_state {
     bool fast;                  /* the fast path may serve: no check runs after each operation */
     bool recording;             /* each event goes to the recorder */
     struct vp_driver drv;
-    struct vp_lines lines;
+    struct vp_timelines timelines;
     struct vp_pool *pools[VP_DEVICES];
     bool refused[VP_DEVICES];   /* the device cannot: said once, passed on */
     struct vp_list peers;       /* of struct vp_peer: which context was given access to which one's device (peers.c) */
@@ -53,10 +53,10 @@ struct vp_state {
     atomic_bool sync_matters;   /* some memory pool wants to know when the program synchronises */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
     bool takes_dumps;           /* a thread waits for somebody to ask for one */
-    struct vp_others others[VP_DEVICES];
-    struct vp_table other_handles;  /* struct vp_other by handle: others.c */
+    struct vp_foreign_sum others[VP_DEVICES];
+    struct vp_table other_handles;  /* struct vp_foreign by handle: others.c */
     struct vp_slab other_slab;
-    struct vp_shared_page *_Atomic page;    /* what this process publishes (page.h); NULL: nothing. Set under the lock; at exit it is looked at without */
+    struct vp_shared_stats *_Atomic page;    /* what this process publishes (page.h); NULL: nothing. Set under the lock; at exit it is looked at without */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     struct vp_list imports;     /* of vp_import.link: memory of other processes (ipc.h) */
     unsigned doors;             /* one bit for each enum vp_passed: calls of that kind have come here */
@@ -74,15 +74,15 @@ extern __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibil
 bool vp_enter(void);
 void vp_leave(void);
 
-/* thread.c: the calling thread's own streams, while its end will be told of (see vp_lines.of_thread); to be called once, before threads are. */
+/* thread.c: the calling thread's own streams, while its end will be told of (see vp_timelines.of_thread); to be called once, before threads are. */
 void vp_threads_init(void);
 struct vp_list *vp_thread_streams(void *user);
 /* The lock was let go: what must not be done under it. */
 void vp_thread_left(void);
 
-/* life.c; with the lock held. Contexts that ended with nobody telling us; lines that are gone and linger. */
+/* life.c; with the lock held. Contexts that ended with nobody telling us; timelines that are gone and linger. */
 void vp_contexts_drop_lost(void);
-void vp_lines_tidy(void);
+void vp_timelines_tidy(void);
 
 /* Opens the pool of a device; NULL: the device's memory is not served. */
 struct vp_pool *vp_state_open_pool(CUdevice dev) __attribute__((cold));
@@ -127,7 +127,7 @@ void vp_copies_arrived(void *unused, struct vp_context *ctx);
 /* fast.c: what needs no lock of the library. As the calls of api.h; false: the slow way decides. `know` tells it what that found out. */
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
-void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_line *line, const struct vp_mempool *mp);
+void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *timeline, const struct vp_mempool *mp);
 
 /* pressure.c: VPOOL_LIMIT of a device in bytes, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM says so; gives back what was idle
  * since the last call (with the lock held). */
@@ -139,10 +139,10 @@ void vp_pressure_stop(void);
 
 /* page.c. The pool gets a place in the page, which is made for the first one; what has changed is published; a forked child has no page yet; the
  * process ends. */
-void vp_page_open_device(struct vp_pool *pool);
-void vp_page_publish(void);
-void vp_page_leave_to_parent(void);
-void vp_page_remove(void);
+void vp_shared_stats_open_device(struct vp_pool *pool);
+void vp_shared_stats_publish(void);
+void vp_shared_stats_leave_to_parent(void);
+void vp_shared_stats_remove(void);
 
 /* The policy in force; NULL: all is left to CUDA. */
 const struct vp_policy *vp_policy_chosen(void);
@@ -152,7 +152,7 @@ const char *vp_policy_name(void);
 bool vp_file_name(char *out, size_t room, const char *pattern);
 void vp_stats_write(void);
 
-/* trace.c: records `a` (allocated) or `f` (freed); `stream` is a line's number, 0 for a synchronous call. Needs no lock. */
+/* trace.c: records `a` (allocated) or `f` (freed); `stream` is a timeline's number, 0 for a synchronous call. Needs no lock. */
 void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
 /* Records `m`, the program's own mark. False: nothing is recorded. */
 bool vp_trace_mark(const char *name);

@@ -14,7 +14,7 @@ static struct {
 } ends;
 
 static __thread struct {
-    struct vp_list *streams;    /* of vp_line.of_thread; NULL: none since its last end. With the lock held */
+    struct vp_list *streams;    /* of vp_timeline.of_thread; NULL: none since its last end. With the lock held */
     bool asked, told;           /* somebody wants to know of the end; the destructor will run */
 } own __attribute__((tls_model("initial-exec")));
 
@@ -24,11 +24,11 @@ static void thread_ends(void *unused) {
     if (!vp_enter())
         return;
     if (own.streams) {
-        vp_lines_thread_ended(&vp_state.lines, own.streams);
+        vp_timelines_thread_ended(&vp_state.timelines, own.streams);
         vp_slab_free(&ends.lists, own.streams);
         own.streams = NULL;
     }
-    vp_lines_tidy();
+    vp_timelines_tidy();
     vp_leave();
 }
 

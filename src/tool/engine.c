@@ -105,22 +105,22 @@ static void sample(struct vp_latency *l, uint64_t ns) {
 
 struct run {
     struct vp_engine *driver;
-    struct vp_lines lines;
+    struct vp_timelines timelines;
     struct vp_pool pool;
     CUstream *streams;
     struct vp_region **blocks;
     struct vp_native native;    /* of a GPU */
-    const struct vp_line *line; /* of the last event */
+    const struct vp_timeline *timeline; /* of the last event */
     size_t live, peak_live_bytes;   /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
     struct vp_replay_result *result;
 };
 
-static void closing(void *pool, struct vp_line *line) {
-    vp_pool_close_line(pool, line);
+static void closing(void *pool, struct vp_timeline *timeline) {
+    vp_pool_close_timeline(pool, timeline);
 }
 
-static void retire(void *pool, struct vp_line *line) {
-    vp_pool_drop_line(pool, line);
+static void retire(void *pool, struct vp_timeline *timeline) {
+    vp_pool_drop_timeline(pool, timeline);
 }
 
 /* The model of the replay that runs, for the pool's waits; there is one at a time. */
@@ -137,12 +137,12 @@ static int usual_waits(const struct run *run) {
 }
 
 static int allocate(struct run *run, const struct vp_trace_event *e) {
-    struct vp_line *line;
-    int err = vp_line_get(&run->lines, run->streams[e->stream], &line);
+    struct vp_timeline *timeline;
+    int err = vp_timeline_get(&run->timelines, run->streams[e->stream], &timeline);
     if (err)
         return err;
-    run->line = line;
-    struct vp_request req = { .asked = e->size, .line = line, .context = line->context, 
+    run->timeline = timeline;
+    struct vp_request req = { .asked = e->size, .timeline = timeline, .context = timeline->context, 
                               .waits = vp_waits_of(vp_options()->wait, usual_waits(run)) };
     uint64_t begin = vp_clock_ns();
     err = vp_throttle_alloc(&run->pool, &req, &run->blocks[e->block]);
@@ -167,17 +167,17 @@ static int allocate(struct run *run, const struct vp_trace_event *e) {
 
 static int release(struct run *run, uint32_t block, uint32_t stream) {
     struct vp_region *r = run->blocks[block];
-    struct vp_line *line;
+    struct vp_timeline *timeline;
     uint64_t begin = vp_clock_ns();
     int err = 0;
     if (!vp_native_free(&run->native, block, run->streams[stream], &err)) {
         if (!r)
             return 0;
-        err = vp_line_get(&run->lines, run->streams[stream], &line);
+        err = vp_timeline_get(&run->timelines, run->streams[stream], &timeline);
         begin = vp_clock_ns();
         if (!err) {
-            run->line = line;
-            err = vp_pool_free_async(&run->pool, r, line);
+            run->timeline = timeline;
+            err = vp_pool_free_async(&run->pool, r, timeline);
         }
     }
     if (err)
@@ -214,7 +214,7 @@ static void progress_end(const struct progress *p) {
 
 /* Time in the driver so far: modelled, or measured. */
 static uint64_t driver_ns(struct run *run) {
-    return run->driver->cost_ns ? run->driver->cost_ns() : run->pool.stats.driver_ns + vp_lines_stats(&run->lines, 0).ns + run->native.ns;
+    return run->driver->cost_ns ? run->driver->cost_ns() : run->pool.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
 }
 
 static int drive(struct run *run, const struct vp_trace *trace, const struct vp_replay_options *o) {
@@ -236,7 +236,7 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct vp_
             err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
             vp_model_after(model, i, run->streams[e->stream]);
             if (!err && o->watch)
-                err = o->watch->event(o->watch->context, &run->pool, i, run->line, run->blocks[e->block]);
+                err = o->watch->event(o->watch->context, &run->pool, i, run->timeline, run->blocks[e->block]);
             stream_of[e->block] = e->stream;
         }
         for (uint32_t b = 0; b < trace->blocks && !err; b++)
@@ -271,14 +271,14 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
         return err;
     uint64_t cost = d->cost_ns ? d->cost_ns() : 0;
     waiting = &d->model;
-    vp_lines_init(&run.lines, &d->table);
-    if ((err = vp_pool_init(&run.pool, &d->table, &run.lines, 0, policy, &config)) < 0) {
+    vp_timelines_init(&run.timelines, &d->table);
+    if ((err = vp_pool_init(&run.pool, &d->table, &run.timelines, 0, policy, &config)) < 0) {
         fprintf(stderr, "vpool %s: the device has no pool: %s\n", o->command, strerror(-err));
         return err;
     }
-    run.lines.closing = closing;
-    run.lines.retire = retire;
-    run.lines.user = &run.pool;
+    run.timelines.closing = closing;
+    run.timelines.retire = retire;
+    run.timelines.user = &run.pool;
     size_t most = trace->count * (size_t)o->repeat;
     run.streams = calloc(trace->streams, sizeof *run.streams);
     run.blocks = calloc(trace->blocks, sizeof *run.blocks);
@@ -306,12 +306,12 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
         result->pool.peak_live_bytes = run.peak_live_bytes;
     /* The sum of two peaks: too much by little where a policy shares the work with CUDA. */
     result->pool.peak_held_bytes += vp_native_peak(&run.native);
-    result->lines = vp_lines_stats(&run.lines, 0);
-    result->driver_ns = d->cost_ns ? d->cost_ns() - cost : result->pool.driver_ns + result->lines.ns + run.native.ns;
+    result->timelines = vp_timelines_stats(&run.timelines, 0);
+    result->driver_ns = d->cost_ns ? d->cost_ns() - cost : result->pool.driver_ns + result->timelines.ns + run.native.ns;
     result->metadata = vp_pool_metadata(&run.pool);
     vp_native_finish(&run.native);
     vp_pool_finish(&run.pool, true);
-    vp_lines_finish(&run.lines);
+    vp_timelines_finish(&run.timelines);
     for (uint32_t s = 0; run.streams && s < trace->streams; s++)
         if (run.streams[s])
             d->stream_destroy(run.streams[s]);

@@ -23,7 +23,7 @@ struct vp_latency {
 struct vp_replay_result {
     const char *trace, *policy;
     struct vp_pool_stats pool;
-    struct vp_line_stats lines;
+    struct vp_timeline_stats timelines;
     uint64_t late_calls, late_driver_ns, driver_ns, passed_on;
     struct vp_latency malloc_ns, free_ns;   /* to be freed by the caller */
     size_t metadata, live_peak_blocks;
@@ -36,8 +36,8 @@ struct vp_replay_result {
 /* Somebody who looks on. A negative errno ends the replay. */
 struct vp_replay_watch {
     void *context;
-    /* Event `i` of the trace is done, on that line; `block` is what the pool gave for an allocation, or NULL. The pool must stay as it is. */
-    int (*event)(void *context, struct vp_pool *pool, size_t i, const struct vp_line *line, const struct vp_region *block);
+    /* Event `i` of the trace is done, on that timeline; `block` is what the pool gave for an allocation, or NULL. The pool must stay as it is. */
+    int (*event)(void *context, struct vp_pool *pool, size_t i, const struct vp_timeline *timeline, const struct vp_region *block);
 };
 
 struct vp_replay_options {

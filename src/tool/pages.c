@@ -44,32 +44,32 @@ static void read_command(struct vp_watched *w, uint32_t pid) {
 }
 
 /* Maps the page of a file; NULL: it is none that we can read. */
-static struct vp_shared_page *map(const char *file) {
+static struct vp_shared_stats *map(const char *file) {
     struct stat st;
     int fd = open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return NULL;
     bool good =
-        !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size >= VP_PAGE_SIZE;
-    void *page = good ? mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+        !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size >= VP_SHARED_STATS_SIZE;
+    void *page = good ? mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     return page == MAP_FAILED ? NULL : page;
 }
 
-static bool readable(const struct vp_shared_page *page) {
-    return atomic_load_explicit(&page->magic, memory_order_acquire) == VP_PAGE_MAGIC &&
-           page->version == VP_PAGE_VERSION && page->size >= VP_PAGE_SIZE &&
+static bool readable(const struct vp_shared_stats *page) {
+    return atomic_load_explicit(&page->magic, memory_order_acquire) == VP_SHARED_STATS_MAGIC &&
+           page->version == VP_SHARED_STATS_VERSION && page->size >= VP_SHARED_STATS_SIZE &&
            page->namespace == vp_process_namespace();
 }
 
 /* The figures of one moment, unless the writer is so busy that a hundred tries meet it writing. */
-static void read_figures(struct vp_page_device *device, struct vp_page_figures *out) {
+static void read_figures(struct vp_shared_stats_device *device, struct vp_shared_stats_figures *out) {
     uint64_t before, after;
     int tries = 0;
     do {
         before = atomic_load_explicit(&device->changes, memory_order_acquire);
 #define LOAD(field, ...) out->field = atomic_load_explicit(&device->field, memory_order_acquire);
-        VP_PAGE_FIGURES(LOAD)
+        VP_SHARED_STATS_FIGURES(LOAD)
 #undef LOAD
         after = atomic_load_explicit(&device->changes, memory_order_relaxed);
     } while ((before != after || before & 1) && ++tries < 100);
@@ -79,7 +79,7 @@ static const struct vp_row *row_before(const struct vp_sample *before, const str
                                        uint64_t device) {
     for (unsigned i = 0; before && i < before->row_count; i++) {
         const struct vp_row *row = &before->rows[i];
-        const struct vp_shared_page *page = before->processes[row->process].page;
+        const struct vp_shared_stats *page = before->processes[row->process].page;
         if (row->device == device && page->pid == w->page->pid &&
             vp_process_same(&page->process, &w->page->process))
             return row;
@@ -87,9 +87,9 @@ static const struct vp_row *row_before(const struct vp_sample *before, const str
     return NULL;
 }
 
-static int add_process(struct vp_sample *s, const struct vp_sample *before, struct vp_shared_page *page) {
+static int add_process(struct vp_sample *s, const struct vp_sample *before, struct vp_shared_stats *page) {
     uint32_t devices = atomic_load(&page->devices);
-    devices = devices < VP_PAGE_DEVICES ? devices : VP_PAGE_DEVICES;
+    devices = devices < VP_SHARED_STATS_DEVICES ? devices : VP_SHARED_STATS_DEVICES;
     struct vp_watched *processes = reallocarray(s->processes, s->process_count + 1, sizeof *processes);
     if (processes)
         s->processes = processes;
@@ -135,21 +135,21 @@ int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, con
     char file[96];
     int err = 0;
     struct vp_sample s = { .ns = vp_clock_ns() };
-    vp_page_sweep(UINT_MAX, UINT_MAX);
-    DIR *folder = opendir(VP_PAGE_FOLDER);
+    vp_shared_stats_sweep(UINT_MAX, UINT_MAX);
+    DIR *folder = opendir(VP_SHARED_STATS_FOLDER);
     if (!folder)
         return -errno;
     for (struct dirent *entry; !err && (entry = readdir(folder));) {
-        int pid = vp_page_owner(entry->d_name);
+        int pid = vp_shared_stats_owner(entry->d_name);
         if (!pid || !wanted(pid, pids, pid_count))
             continue;
-        snprintf(file, sizeof file, VP_PAGE_FOLDER "/%.60s", entry->d_name);
-        struct vp_shared_page *page = map(file);
+        snprintf(file, sizeof file, VP_SHARED_STATS_FOLDER "/%.60s", entry->d_name);
+        struct vp_shared_stats *page = map(file);
         bool shown = page && readable(page);
         if (shown)
             err = add_process(&s, before, page);
         if (page && (!shown || err))
-            munmap(page, VP_PAGE_SIZE);
+            munmap(page, VP_SHARED_STATS_SIZE);
     }
     closedir(folder);
     if (err)
@@ -161,7 +161,7 @@ int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, con
 
 void vp_sample_drop(struct vp_sample *sample) {
     for (unsigned i = 0; i < sample->process_count; i++)
-        munmap(sample->processes[i].page, VP_PAGE_SIZE);
+        munmap(sample->processes[i].page, VP_SHARED_STATS_SIZE);
     free(sample->processes);
     free(sample->rows);
     *sample = (struct vp_sample){ 0 };

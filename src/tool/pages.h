@@ -8,15 +8,15 @@
 
 /* One device of one process. */
 struct vp_row {
-    struct vp_page_figures now;
+    struct vp_shared_stats_figures now;
     uint64_t device;
     unsigned process;                        /* place in vp_sample.processes */
     double allocs_per_s, driver_calls_per_s; /* since the sample before; negative: there was none */
 };
 
 struct vp_watched {
-    struct vp_shared_page *page; /* mapped; its texts are copied below, without control characters */
-    char program[VP_PAGE_TEXT], policy[VP_PAGE_TEXT], release[VP_PAGE_TEXT];
+    struct vp_shared_stats *page; /* mapped; its texts are copied below, without control characters */
+    char program[VP_SHARED_STATS_TEXT], policy[VP_SHARED_STATS_TEXT], release[VP_SHARED_STATS_TEXT];
     char command[256]; /* the command line, as far as it fits */
 };
 

@@ -102,7 +102,7 @@ static void leave_chunk(struct vp_record_sample *s, const struct in_chunk *c) {
 static void count_range(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool, const struct vp_space *space, uint64_t at,
                         uint64_t end, bool live, bool pending) {
     while (at < end) {
-        const struct vp_mapping *m = vp_space_page(pool, space, at)->mapping;
+        const struct vp_mapping *m = vp_space_granule(pool, space, at)->mapping;
         uint64_t stop = m->addr + m->chunk->size < end ? m->addr + m->chunk->size : end;
         if (m != c->mapping) {
             leave_chunk(s, c);
@@ -114,23 +114,23 @@ static void count_range(struct vp_record_sample *s, struct in_chunk *c, const st
     }
 }
 
-static void count_region(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool, const struct vp_line *line,
+static void count_region(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool, const struct vp_timeline *timeline,
                          const struct vp_region *r) {
     uint64_t at = r->addr;
     if (r->state == VP_LIVE) {
-        const struct vp_line *parked = vp_lane_holding(r);
+        const struct vp_timeline *parked = vp_stream_cache_holding(r);
         if (!parked) {
             s->live += r->asked;
             s->internal += r->size - r->asked;
         }
-        count_range(s, c, pool, r->space, at, vp_region_end(r), !parked, parked && parked != line);
+        count_range(s, c, pool, r->space, at, vp_region_end(r), !parked, parked && parked != timeline);
     } else if (r->state == VP_FREE) {
         for (const struct vp_piece *p = r->pieces; p; at = p->end, p = p->next)
-            count_range(s, c, pool, r->space, at, p->end, false, !vp_cond_ready(&p->cond, line));
+            count_range(s, c, pool, r->space, at, p->end, false, !vp_fence_ready(&p->fence, timeline));
     }
 }
 
-static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, const struct vp_line *line, uint32_t i) {
+static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, const struct vp_timeline *timeline, uint32_t i) {
     struct vp_record_sample *s = grow(&record->samples, sizeof *s);
     struct in_chunk in = { 0 };
     const struct vp_space *space;
@@ -140,7 +140,7 @@ static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, c
     *s = (struct vp_record_sample){ .event = i };
     vp_list_each(space, &pool->spaces, link)
         vp_list_each(r, &space->regions, va)
-            count_region(s, &in, pool, line, r);
+            count_region(s, &in, pool, timeline, r);
     leave_chunk(s, &in);
     return 0;
 }
@@ -148,14 +148,14 @@ static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, c
 /* ---- driver calls ---- */
 
 static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32_t i) {
-    const struct vp_line_stats lines = vp_lines_stats(pool->lines, pool->device);
+    const struct vp_timeline_stats timelines = vp_timelines_stats(pool->timelines, pool->device);
     const uint64_t now[VP_RECORD_KINDS] = {
 #define POOL_CALL(field, name) [VP_RECORD_##field] = pool->stats.calls.field,
         VP_POOL_CALLS(POOL_CALL)
 #undef POOL_CALL
-        [VP_RECORD_event_record] = lines.records + lines.barriers,
-        [VP_RECORD_event_query] = lines.queries,
-        [VP_RECORD_wait] = lines.waits,
+        [VP_RECORD_event_record] = timelines.records + timelines.barriers,
+        [VP_RECORD_event_query] = timelines.queries,
+        [VP_RECORD_wait] = timelines.waits,
     };
     if (!memcmp(now, r->totals, sizeof now))
         return 0;
@@ -173,7 +173,7 @@ static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32
 
 /* ---- all of it ---- */
 
-static int look(void *context, struct vp_pool *pool, size_t i, const struct vp_line *line, const struct vp_region *block) {
+static int look(void *context, struct vp_pool *pool, size_t i, const struct vp_timeline *timeline, const struct vp_region *block) {
     struct vp_record *r = context;
     const struct vp_trace_event *e = &r->trace->events[i];
     uint64_t changes = vp_engine_remap_calls(&pool->stats) + pool->switches;
@@ -187,7 +187,7 @@ static int look(void *context, struct vp_pool *pool, size_t i, const struct vp_l
     if (!err)
         err = look_at_calls(r, pool, (uint32_t)i);
     if (!err && (i % r->step == 0 || i + 1 == r->trace->count))
-        err = look_at_bytes(r, pool, line, (uint32_t)i);
+        err = look_at_bytes(r, pool, timeline, (uint32_t)i);
     return err;
 }
 

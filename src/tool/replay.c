@@ -81,9 +81,9 @@ static void print_json(const struct vp_replay_options *o, struct vp_replay_resul
 #define JSON_CALL(field, name) vp_json_u64(&j, #field, r->pool.calls.field);
     VP_POOL_CALLS(JSON_CALL)
 #undef JSON_CALL
-    vp_json_u64(&j, "event_record", r->lines.records + r->lines.barriers);
-    vp_json_u64(&j, "event_query", r->lines.queries);
-    vp_json_u64(&j, "wait", r->lines.waits);
+    vp_json_u64(&j, "event_record", r->timelines.records + r->timelines.barriers);
+    vp_json_u64(&j, "event_query", r->timelines.queries);
+    vp_json_u64(&j, "wait", r->timelines.waits);
     vp_json_end_object(&j);
     vp_json_double(&j, "driver_us", (double)r->driver_ns / 1e3);
     vp_json_u64(&j, "late_driver_calls", r->late_calls);
@@ -112,7 +112,7 @@ static void print_row(const struct vp_replay_options *o, struct vp_replay_result
            (double)r->pool.peak_live_bytes / 1048576, (double)r->pool.peak_held_bytes / 1048576,
            r->pool.peak_live_bytes ? (double)r->pool.peak_held_bytes / (double)r->pool.peak_live_bytes : 1.0,
            (double)r->driver_ns / 1e6, (unsigned long long)vp_engine_remap_calls(&r->pool), (unsigned long long)r->late_calls,
-           (unsigned long long)r->lines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
+           (unsigned long long)r->timelines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
     if (o->modelled)
         printf(" %7.3f", lost_percent(r));
     putchar('\n');

@@ -144,9 +144,9 @@ static void describe_run(FILE *file, const struct vp_record *r) {
 #define POOL_CALL(field, function) { #function, result->pool.calls.field },
         VP_POOL_CALLS(POOL_CALL)
 #undef POOL_CALL
-        { "cuEventRecord", result->lines.records + result->lines.barriers },
-        { "cuEventQuery", result->lines.queries },
-        { "cuStreamWaitEvent", result->lines.waits },
+        { "cuEventRecord", result->timelines.records + result->timelines.barriers },
+        { "cuEventQuery", result->timelines.queries },
+        { "cuStreamWaitEvent", result->timelines.waits },
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         fprintf(file, "%s\"%s\":%llu", i ? "," : "", calls[i].name, (unsigned long long)calls[i].count);

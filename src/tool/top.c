@@ -122,7 +122,7 @@ static void json_row(struct vp_json *j, const struct vp_row *row) {
     vp_json_begin_object(j, NULL);
     vp_json_u64(j, "device", row->device);
 #define FIGURE(field, ...) vp_json_u64(j, #field, row->now.field);
-    VP_PAGE_FIGURES(FIGURE)
+    VP_SHARED_STATS_FIGURES(FIGURE)
 #undef FIGURE
     vp_json_u64(j, "free_bytes", vp_row_free(row));
     vp_json_double(j, "efficiency", vp_row_efficiency(row));
@@ -192,7 +192,7 @@ static void print_metrics(FILE *out, const struct vp_sample *s) {
         fprintf(out, ",device=\"%llu\"} %llu\n", (unsigned long long)s->rows[i].device,                      \
                 (unsigned long long)s->rows[i].now.field);                                                   \
     }
-    VP_PAGE_FIGURES(METRIC)
+    VP_SHARED_STATS_FIGURES(METRIC)
 #undef METRIC
     fprintf(
         out,
@@ -324,7 +324,7 @@ int vp_tool_top(int argc, char **argv) {
             int err = look(&s, &o);
             status = err ? 1 : 0;
             if (err) {
-                fprintf(stderr, "vpool top: " VP_PAGE_FOLDER ": %s\n", strerror(-err));
+                fprintf(stderr, "vpool top: " VP_SHARED_STATS_FOLDER ": %s\n", strerror(-err));
                 break;
             }
             vp_top_sort(&s, o.order);

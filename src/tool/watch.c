@@ -153,7 +153,7 @@ static int look(struct view *v) {
 
 /* ---- keys ---- */
 
-static struct vp_shared_page *chosen_page(struct view *v) {
+static struct vp_shared_stats *chosen_page(struct view *v) {
     unsigned at = chosen_row(v);
     if (at == v->sample.row_count && v->sample.process_count == 1)
         at = 0;
@@ -164,7 +164,7 @@ static struct vp_shared_page *chosen_page(struct view *v) {
 }
 
 static void dump(struct view *v) {
-    struct vp_shared_page *page = chosen_page(v);
+    struct vp_shared_stats *page = chosen_page(v);
     struct vp_process now;
     if (!page)
         return;
@@ -181,7 +181,7 @@ static void dump(struct view *v) {
 }
 
 static void trim(struct view *v) {
-    struct vp_shared_page *page = chosen_page(v);
+    struct vp_shared_stats *page = chosen_page(v);
     if (!page)
         return;
     atomic_fetch_add(&page->trims_asked, 1);

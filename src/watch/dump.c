@@ -397,7 +397,7 @@ void vp_dump_answer(void) {
 void vp_dump_begin(void) {
     pthread_mutex_lock(&vp_state.lock);
     vp_state.takes_dumps = true;
-    struct vp_shared_page *page = vp_state.page;
+    struct vp_shared_stats *page = vp_state.page;
     if (page)
         page->takes_dumps = true;
     pthread_mutex_unlock(&vp_state.lock);

@@ -63,7 +63,7 @@ static uint64_t not_live(const struct vp_dump_device *d) {
 }
 
 static uint64_t driver_ns(const struct vp_dump_device *d) {
-    return d->snap.stats.driver_ns + d->snap.lines.ns;
+    return d->snap.stats.driver_ns + d->snap.timelines.ns;
 }
 
 static bool shown(const struct vp_dump_device *d, int device) {

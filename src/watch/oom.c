@@ -187,12 +187,12 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     vp_log_block(b.text);
 }
 
-void vp_oom_explain(CUdevice device, size_t asked, uint64_t line_id) {
+void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
     bool wanted = vp_dump_plan()->when[VP_DUMP_OOM];
-    int kept_errno = errno;
+    int place_errno = errno;
     if ((!wanted && !vp_log_shows(VP_LOG_WARN)) || !worth_telling())
         return;
-    const struct vp_dump_request request = { .device = device, .asked = asked, .stream = vp_snapshot_stream(line_id) };
+    const struct vp_dump_request request = { .device = device, .asked = asked, .stream = vp_snapshot_stream(timeline_id) };
     bool locked = vp_dump_lock();
     struct vp_dump *dump = vp_dump_take(VP_DUMP_OOM, &request);
     for (int i = 0; dump && i < dump->count; i++)
@@ -203,5 +203,5 @@ void vp_oom_explain(CUdevice device, size_t asked, uint64_t line_id) {
     vp_dump_free(dump);
     if (locked)
         vp_dump_unlock();
-    errno = kept_errno;
+    errno = place_errno;
 }

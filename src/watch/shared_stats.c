@@ -27,9 +27,9 @@ static char page_name[64];
 /* A device's pool, and what was last published of it. */
 static struct {
     struct vp_pool *pool;
-    uint64_t parked;            /* bytes in its lanes when they were last counted: to the pool these are live */
+    uint64_t parked;            /* bytes in its caches when they were last counted: to the pool these are live */
     uint64_t calls, live, rare;
-} told[VP_PAGE_DEVICES];
+} told[VP_SHARED_STATS_DEVICES];
 static uint32_t devices, answered, trims_done;  /* as the page has them */
 
 /*
@@ -43,7 +43,7 @@ enum { FEW_CALLS = 16, FEW_BYTES = 1 << 20 };
 
 /* ---- files ---- */
 
-int vp_page_owner(const char *name) {
+int vp_shared_stats_owner(const char *name) {
     unsigned uid;
     int pid, end = 0;
     bool named = sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) == 2 && !name[end];
@@ -51,16 +51,16 @@ int vp_page_owner(const char *name) {
 }
 
 /* False: it is no page, or has not been finished. */
-static bool read_page(int folder, const char *name, struct vp_shared_page *out) {
+static bool read_page(int folder, const char *name, struct vp_shared_stats *out) {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, out, sizeof *out);
     if (fd >= 0)
         close(fd);
-    return n == sizeof *out && out->magic == VP_PAGE_MAGIC;
+    return n == sizeof *out && out->magic == VP_SHARED_STATS_MAGIC;
 }
 
 static bool abandoned(int folder, const char *name, int pid) {
-    struct vp_shared_page page;
+    struct vp_shared_stats page;
     struct vp_process now;
     bool there = vp_process_read(pid, &now);
     if (!read_page(folder, name, &page))
@@ -75,14 +75,14 @@ static bool is_ours(int folder, const char *name) {
     return !fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) && about.st_uid == geteuid();
 }
 
-void vp_page_sweep(unsigned files, unsigned pages) {
+void vp_shared_stats_sweep(unsigned files, unsigned pages) {
     _Alignas(struct dirent64) char entries[2048];
-    int folder = open(VP_PAGE_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ssize_t n;
     while (folder >= 0 && files && pages && (n = getdents64(folder, entries, sizeof entries)) > 0)
         for (ssize_t at = 0; at < n && files && pages; files--) {
             const struct dirent64 *entry = (const void *)(entries + at);
-            int pid = vp_page_owner(entry->d_name);
+            int pid = vp_shared_stats_owner(entry->d_name);
             at += entry->d_reclen;
             if (!pid || !is_ours(folder, entry->d_name))
                 continue;
@@ -97,16 +97,16 @@ void vp_page_sweep(unsigned files, unsigned pages) {
 /* Is the page of our own name that of the program that was here before an exec (or nothing at all), and not
  * another container's? */
 static bool stale(void) {
-    struct vp_shared_page left;
+    struct vp_shared_stats left;
     return !read_page(AT_FDCWD, page_name, &left) || left.namespace == vp_process_namespace();
 }
 
 /* The file, at its full size, every byte of it there: a store must not find out that /dev/shm is full. */
 static int create_file(void) {
     struct rlimit most;
-    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < VP_PAGE_SIZE)
+    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < VP_SHARED_STATS_SIZE)
         return -EFBIG;
-    snprintf(page_name, sizeof page_name, VP_PAGE_FOLDER "/vpool-%u-%d", (unsigned)geteuid(), (int)getpid());
+    snprintf(page_name, sizeof page_name, VP_SHARED_STATS_FOLDER "/vpool-%u-%d", (unsigned)geteuid(), (int)getpid());
     int fd = -1, err = 0;
     for (int tries = 0; fd < 0 && tries < 2; tries++) {
         fd = open(page_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -117,7 +117,7 @@ static int create_file(void) {
     }
     if (fd < 0)
         return err;
-    err = -posix_fallocate(fd, 0, VP_PAGE_SIZE);
+    err = -posix_fallocate(fd, 0, VP_SHARED_STATS_SIZE);
     if (err) {
         unlink(page_name);
         close(fd);
@@ -131,11 +131,11 @@ static void create_page(void) {
     if (tried || !vp_options()->page)
         return;
     tried = true;
-    int kept_errno = errno;
-    vp_page_sweep(SWEPT_FILES, SWEPT_PAGES);
+    int place_errno = errno;
+    vp_shared_stats_sweep(SWEPT_FILES, SWEPT_PAGES);
     int fd = create_file();
-    struct vp_shared_page *page =
-        fd < 0 ? MAP_FAILED : mmap(NULL, VP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct vp_shared_stats *page =
+        fd < 0 ? MAP_FAILED : mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0) {
         close(fd);
         if (page == MAP_FAILED)
@@ -144,8 +144,8 @@ static void create_page(void) {
     if (page == MAP_FAILED) {
         vp_log(VP_LOG_INFO, "no page for vpool top: %s", strerror(fd < 0 ? -fd : errno));
     } else {
-        page->version = VP_PAGE_VERSION;
-        page->size = VP_PAGE_SIZE;
+        page->version = VP_SHARED_STATS_VERSION;
+        page->size = VP_SHARED_STATS_SIZE;
         page->pid = (uint32_t)getpid();
         page->namespace = vp_process_namespace();
         page->takes_dumps = vp_state.takes_dumps;
@@ -155,18 +155,18 @@ static void create_page(void) {
         snprintf(page->release, sizeof page->release, "%s", VP_VERSION);
         snprintf(page->policy, sizeof page->policy, "%s", vp_policy_name());
         snprintf(page->program, sizeof page->program, "%s", program_invocation_short_name);
-        atomic_store_explicit(&page->magic, VP_PAGE_MAGIC, memory_order_release);
+        atomic_store_explicit(&page->magic, VP_SHARED_STATS_MAGIC, memory_order_release);
         vp_state.page = page;
     }
-    errno = kept_errno;
+    errno = place_errno;
 }
 
 /* ---- what is published ---- */
 
-void vp_page_open_device(struct vp_pool *pool) {
+void vp_shared_stats_open_device(struct vp_pool *pool) {
     create_page();
-    struct vp_shared_page *page = vp_state.page;
-    if (!page || devices == VP_PAGE_DEVICES)
+    struct vp_shared_stats *page = vp_state.page;
+    if (!page || devices == VP_SHARED_STATS_DEVICES)
         return;
     told[devices].pool = pool;
     page->device[devices].device = (uint64_t)pool->device;
@@ -179,24 +179,24 @@ static void store(atomic_uint_least64_t *out, uint64_t value) {
     atomic_store_explicit(out, value, memory_order_release);
 }
 
-static void store_blocks(struct vp_page_device *out, const struct vp_pool_stats *s, uint64_t parked) {
+static void store_blocks(struct vp_shared_stats_device *out, const struct vp_pool_stats *s, uint64_t parked) {
     store(&out->live_bytes, s->live_bytes - (parked < s->live_bytes ? parked : s->live_bytes));
     store(&out->peak_live_bytes, s->peak_live_bytes);
     store(&out->allocs, s->allocs);
     store(&out->frees, s->frees);
 }
 
-static void store_rest(struct vp_page_device *out, const struct vp_pool *pool) {
+static void store_rest(struct vp_shared_stats_device *out, const struct vp_pool *pool) {
     const struct vp_pool_stats *s = &pool->stats;
-    const struct vp_line_stats lines = vp_lines_stats(&vp_state.lines, pool->device);
-    uint64_t calls = lines.records + lines.barriers + lines.queries + lines.waits;
+    const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->device);
+    uint64_t calls = timelines.records + timelines.barriers + timelines.queries + timelines.waits;
 #define ADD(field, name) calls += s->calls.field;
     VP_POOL_CALLS(ADD)
 #undef ADD
     store(&out->held_bytes, s->held_bytes);
     store(&out->peak_held_bytes, s->peak_held_bytes);
     store(&out->driver_calls, calls);
-    store(&out->driver_ns, s->driver_ns + lines.ns);
+    store(&out->driver_ns, s->driver_ns + timelines.ns);
     store(&out->waits_gpu, s->waits_gpu);
     store(&out->waits_host, s->waits_host);
     store(&out->ooms, s->ooms);
@@ -210,12 +210,12 @@ static inline bool is_due(uint32_t i) {
            s->live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
 }
 
-static void publish(struct vp_shared_page *page, uint32_t i, bool exactly) {
-    struct vp_page_device *out = &page->device[i];
+static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
+    struct vp_shared_stats_device *out = &page->device[i];
     struct vp_pool *pool = told[i].pool;
     const struct vp_pool_stats *s = &pool->stats;
     if (exactly)
-        told[i].parked = vp_lanes_count(pool);
+        told[i].parked = vp_stream_caches_count(pool);
     uint64_t calls = s->allocs + s->frees, rare = s->driver_ns + s->ooms;
     uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
@@ -230,7 +230,7 @@ static void publish(struct vp_shared_page *page, uint32_t i, bool exactly) {
 }
 
 /* A reader wants to know exactly, or wants idle memory to go back. */
-static void answer(struct vp_shared_page *page, uint32_t asked, uint32_t trims) {
+static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
     for (uint32_t i = 0; i < devices && trims != trims_done; i++)
         vp_pool_trim(told[i].pool, 0);
     for (uint32_t i = 0; i < devices; i++)
@@ -243,8 +243,8 @@ static void answer(struct vp_shared_page *page, uint32_t asked, uint32_t trims) 
     atomic_store_explicit(&page->answered, answered = asked, memory_order_release);
 }
 
-void vp_page_publish(void) {
-    struct vp_shared_page *page = vp_state.page;
+void vp_shared_stats_publish(void) {
+    struct vp_shared_stats *page = vp_state.page;
     uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
     uint32_t trims = atomic_load_explicit(&page->trims_asked, memory_order_relaxed);
     if (asked != answered || trims != trims_done) {
@@ -256,16 +256,16 @@ void vp_page_publish(void) {
             publish(page, i, false);
 }
 
-void vp_page_leave_to_parent(void) {
-    struct vp_shared_page *page = vp_state.page;
+void vp_shared_stats_leave_to_parent(void) {
+    struct vp_shared_stats *page = vp_state.page;
     vp_dump_hear(NULL);
     if (page)
-        munmap(page, VP_PAGE_SIZE);
+        munmap(page, VP_SHARED_STATS_SIZE);
     vp_state.page = NULL;
 }
 
 /* The mapping stays: other threads may be at it until the process is gone. */
-void vp_page_remove(void) {
+void vp_shared_stats_remove(void) {
     if (vp_state.page)
         unlink(page_name);
 }

@@ -1,14 +1,14 @@
 /*
  * The page that each process under the library publishes, for `vpool top` to read:
- * VP_PAGE_FOLDER/vpool-UID-PID, one file of VP_PAGE_SIZE bytes, mode 0600, from the opening of its first pool
+ * VP_SHARED_STATS_FOLDER/vpool-UID-PID, one file of VP_SHARED_STATS_SIZE bytes, mode 0600, from the opening of its first pool
  * until it exits. What a killed process leaves is swept by readers, and by whoever publishes next.
  *
  * The process writes when it leaves the library's lock, under it, once the driver was asked for something, a few calls
- * were served or live memory changed by more than a MiB. What lanes serve meanwhile is not yet counted, and counts as live what they
+ * were served or live memory changed by more than a MiB. What caches serve meanwhile is not yet counted, and counts as live what they
  * hold. A reader that wants to know exactly raises `asked`, and the next writer counts all.
  */
-#ifndef VP_PAGE_H
-#define VP_PAGE_H
+#ifndef VP_SHARED_STATS_H
+#define VP_SHARED_STATS_H
 
 #include "base/process.h"
 
@@ -17,13 +17,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VP_PAGE_FOLDER "/dev/shm"
-#define VP_PAGE_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
+#define VP_SHARED_STATS_FOLDER "/dev/shm"
+#define VP_SHARED_STATS_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
 
-enum { VP_PAGE_VERSION = 3, VP_PAGE_SIZE = 4096, VP_PAGE_DEVICES = 16, VP_PAGE_TEXT = 32 };
+enum { VP_SHARED_STATS_VERSION = 3, VP_SHARED_STATS_SIZE = 4096, VP_SHARED_STATS_DEVICES = 16, VP_SHARED_STATS_TEXT = 32 };
 
 /* X(field, kind, meaning): the figures of one device. A gauge goes up and down, a counter only up. */
-#define VP_PAGE_FIGURES(X)                                                                                   \
+#define VP_SHARED_STATS_FIGURES(X)                                                                                   \
     X(live_bytes, gauge, "Bytes handed out, as asked for.")                                                  \
     X(peak_live_bytes, gauge, "The most bytes that were handed out at once.")                                \
     X(held_bytes, gauge, "Bytes of the device that the pool holds.")                                         \
@@ -37,23 +37,23 @@ enum { VP_PAGE_VERSION = 3, VP_PAGE_SIZE = 4096, VP_PAGE_DEVICES = 16, VP_PAGE_T
     X(ooms, counter, "Calls that ended with out of memory.")                                                 \
     X(stitches, counter, "Ranges built of chunks that lay apart.")
 
-#define VP_PAGE_FIELD(field, ...) uint64_t field;
-struct vp_page_figures {
-    VP_PAGE_FIGURES(VP_PAGE_FIELD)
+#define VP_SHARED_STATS_FIELD(field, ...) uint64_t field;
+struct vp_shared_stats_figures {
+    VP_SHARED_STATS_FIGURES(VP_SHARED_STATS_FIELD)
 };
-#undef VP_PAGE_FIELD
+#undef VP_SHARED_STATS_FIELD
 
 /* One device. `changes` is odd while the figures change; whoever reads them between two equal even values has
  * one moment's. */
-#define VP_PAGE_FIELD(field, ...) atomic_uint_least64_t field;
-struct vp_page_device {
+#define VP_SHARED_STATS_FIELD(field, ...) atomic_uint_least64_t field;
+struct vp_shared_stats_device {
     atomic_uint_least64_t changes;
     uint64_t device; /* CUDA's ordinal */
-    VP_PAGE_FIGURES(VP_PAGE_FIELD)
+    VP_SHARED_STATS_FIGURES(VP_SHARED_STATS_FIELD)
 };
-#undef VP_PAGE_FIELD
+#undef VP_SHARED_STATS_FIELD
 
-struct vp_shared_page {
+struct vp_shared_stats {
     atomic_uint_least64_t magic; /* set last */
     uint32_t version, size; /* of the whole file; fields are only added, at the end, within one version */
     uint32_t pid;
@@ -61,22 +61,22 @@ struct vp_shared_page {
     struct vp_process process;
     uint64_t namespace; /* that of the process's id */
     uint64_t began;     /* seconds since 1970 */
-    char release[VP_PAGE_TEXT], policy[VP_PAGE_TEXT], program[VP_PAGE_TEXT];
+    char release[VP_SHARED_STATS_TEXT], policy[VP_SHARED_STATS_TEXT], program[VP_SHARED_STATS_TEXT];
     /* The reader's: it raises them, and the next writer does what is asked for. */
     atomic_uint_least32_t asked, trims_asked, dumps_asked;
     atomic_uint_least32_t answered, trims_done;
     atomic_uint_least64_t passed_on; /* calls that went on to CUDA */
     atomic_uint_least32_t devices;   /* used ones of those below */
-    struct vp_page_device device[VP_PAGE_DEVICES];
+    struct vp_shared_stats_device device[VP_SHARED_STATS_DEVICES];
 };
 
-/* The process whose page a file of that name in VP_PAGE_FOLDER is, if it is one of this user's; else 0. */
-int vp_page_owner(const char *name);
+/* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */
+int vp_shared_stats_owner(const char *name);
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.
  * Looks at no more than so many of the folder's files, and of this user's pages, which others can make many of by their
  * names alone. Allocates nothing. */
-void vp_page_sweep(unsigned files, unsigned pages);
+void vp_shared_stats_sweep(unsigned files, unsigned pages);
 
-_Static_assert(sizeof(struct vp_shared_page) <= VP_PAGE_SIZE, "a page");
+_Static_assert(sizeof(struct vp_shared_stats) <= VP_SHARED_STATS_SIZE, "a page");
 
 #endif

@@ -40,20 +40,20 @@ void vp_snapshot_finish(struct vp_snapshot *snap) {
 
 /* ---- taking ---- */
 
-uint64_t vp_snapshot_stream(uint64_t line_id) {
-    bool barrier = line_id >> 63;
-    return line_id && !barrier ? line_id - 1 : 0;
+uint64_t vp_snapshot_stream(uint64_t timeline_id) {
+    bool barrier = timeline_id >> 63;
+    return timeline_id && !barrier ? timeline_id - 1 : 0;
 }
 
-static int add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const vp_cond *cond) {
+static int add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const vp_fence *fence) {
     r->wait = (uint32_t)snap->waits.count;
-    for (const struct vp_point *p = cond; p && p->line; p = p->next) {
-        if (p->seq <= p->line->met)
+    for (const struct vp_point *p = fence; p && p->timeline; p = p->next) {
+        if (p->seq <= p->timeline->met)
             continue;
         uint64_t *wait = add(&snap->waits, sizeof *wait);
         if (!wait)
             return -ENOMEM;
-        *wait = vp_snapshot_stream(p->line->id);
+        *wait = vp_snapshot_stream(p->timeline->id);
         r->waits++;
     }
     return 0;
@@ -68,7 +68,7 @@ static int add_pieces(struct vp_snapshot *snap, const struct vp_pool *pool, cons
             return -ENOMEM;
         *out = (struct vp_snap_region){ .addr = at, .size = p->end - at, .state = r->state, .fresh = !p->stream,
                                         .stream = vp_snapshot_stream(p->stream), .age = pool->age - p->age };
-        if (add_waits(snap, out, &p->cond) < 0)
+        if (add_waits(snap, out, &p->fence) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -91,7 +91,7 @@ static int add_region(struct vp_snapshot *snap, const struct vp_pool *pool, cons
 /* Live, free and retired bytes lie in the current mapping of their chunk: those that begin in this region. */
 static int add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
-        const struct vp_mapping *m = vp_space_page(pool, r->space, at)->mapping;
+        const struct vp_mapping *m = vp_space_granule(pool, r->space, at)->mapping;
         if (m->addr >= r->addr) {
             struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
             if (!chunk)
@@ -131,7 +131,7 @@ static const struct vp_space *space_behind(const struct vp_pool *pool, CUdevicep
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     *out = (struct vp_snapshot){ .device = pool->device, .granularity = pool->granularity };
     out->stats = vp_pool_stats(pool);
-    out->lines = vp_lines_stats(pool->lines, pool->device);
+    out->timelines = vp_timelines_stats(pool->timelines, pool->device);
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         if (add_space(out, pool, s) < 0) {
             vp_snapshot_finish(out);

@@ -45,18 +45,18 @@ struct vp_snap_array {
 struct vp_snapshot {
     CUdevice device;
     size_t granularity;
-    struct vp_pool_stats stats;     /* with what lanes have done */
-    struct vp_line_stats lines;
+    struct vp_pool_stats stats;     /* with what caches have done */
+    struct vp_timeline_stats timelines;
     struct vp_snap_array spaces;    /* of struct vp_snap_space, in address order */
     struct vp_snap_array regions;   /* of struct vp_snap_region, in address order */
     struct vp_snap_array chunks;    /* of struct vp_snap_chunk, in address order until the digest */
     struct vp_snap_array waits;     /* of uint64_t: ids of streams */
 };
 
-/* The stream of a line's id, as told here. */
-uint64_t vp_snapshot_stream(uint64_t line_id);
+/* The stream of a timeline's id, as told here. */
+uint64_t vp_snapshot_stream(uint64_t timeline_id);
 
-/* Under the library's lock; what lanes hold becomes free memory first. No driver call. 0, or -ENOMEM with nothing to finish. */
+/* Under the library's lock; what caches hold becomes free memory first. No driver call. 0, or -ENOMEM with nothing to finish. */
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out);
 void vp_snapshot_finish(struct vp_snapshot *snap);
 

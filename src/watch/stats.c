@@ -20,12 +20,12 @@ static const char *const passed_names[] = {
 
 struct device_stats {
     struct vp_pool_stats pool;
-    struct vp_line_stats lines;
+    struct vp_timeline_stats timelines;
 };
 
 static struct device_stats device_stats(CUdevice dev) {
     const struct vp_pool *pool = vp_state.pools[dev];
-    return (struct device_stats){ pool->stats, vp_lines_stats(&vp_state.lines, dev) };
+    return (struct device_stats){ pool->stats, vp_timelines_stats(&vp_state.timelines, dev) };
 }
 
 static double efficiency(const struct vp_pool_stats *s) {
@@ -42,10 +42,10 @@ static void json_calls(struct vp_json *j, const struct device_stats *s) {
 #define JSON_CALL(field, name) vp_json_u64(j, #name, s->pool.calls.field);
     VP_POOL_CALLS(JSON_CALL)
 #undef JSON_CALL
-    vp_json_u64(j, "cuEventRecord", s->lines.records);
-    vp_json_u64(j, "cuCtxRecordEvent", s->lines.barriers);
-    vp_json_u64(j, "cuEventQuery", s->lines.queries);
-    vp_json_u64(j, "cuStreamWaitEvent", s->lines.waits);
+    vp_json_u64(j, "cuEventRecord", s->timelines.records);
+    vp_json_u64(j, "cuCtxRecordEvent", s->timelines.barriers);
+    vp_json_u64(j, "cuEventQuery", s->timelines.queries);
+    vp_json_u64(j, "cuStreamWaitEvent", s->timelines.waits);
     vp_json_end_object(j);
 }
 
@@ -61,7 +61,7 @@ static void json_device(struct vp_json *j, CUdevice dev) {
     vp_json_u64(j, "peak_held_bytes", s.pool.peak_held_bytes);
     vp_json_double(j, "efficiency", efficiency(&s.pool));
     json_calls(j, &s);
-    vp_json_double(j, "driver_us", (double)(s.pool.driver_ns + s.lines.ns) / 1e3);
+    vp_json_double(j, "driver_us", (double)(s.pool.driver_ns + s.timelines.ns) / 1e3);
     vp_json_u64(j, "waits_gpu", s.pool.waits_gpu);
     vp_json_u64(j, "waits_host", s.pool.waits_host);
     vp_json_u64(j, "waits_fruitless", s.pool.waits_fruitless);
@@ -76,7 +76,7 @@ static void json_device(struct vp_json *j, CUdevice dev) {
 
 /* What others in the process made by cuMemCreate. */
 static void json_others(struct vp_json *j, CUdevice dev) {
-    const struct vp_others *o = &vp_state.others[dev];
+    const struct vp_foreign_sum *o = &vp_state.others[dev];
     vp_json_begin_object(j, NULL);
     vp_json_u64(j, "device", (uint64_t)dev);
     vp_json_u64(j, "handles", o->handles);
@@ -130,9 +130,9 @@ static void print_summary(void) {
                      (unsigned long long)s.pool.allocs, (unsigned long long)s.pool.frees, (double)s.pool.live_bytes / 1048576,
                      (double)s.pool.held_bytes / 1048576, (unsigned long long)s.pool.ooms);
         vp_log_print("  driver: %.1f ms in %llu creates, %llu maps, %llu unmaps; %llu events, %llu queries", 
-                     (double)(s.pool.driver_ns + s.lines.ns) / 1e6, (unsigned long long)s.pool.calls.create,
+                     (double)(s.pool.driver_ns + s.timelines.ns) / 1e6, (unsigned long long)s.pool.calls.create,
                      (unsigned long long)s.pool.calls.map, (unsigned long long)s.pool.calls.unmap,
-                     (unsigned long long)(s.lines.records + s.lines.barriers), (unsigned long long)s.lines.queries);
+                     (unsigned long long)(s.timelines.records + s.timelines.barriers), (unsigned long long)s.timelines.queries);
         vp_log_print("  ranges stitched %llu times, taken back %llu times; waits: %llu on the GPU, %llu on the host (%.1f ms, %llu in vain)",
                      (unsigned long long)s.pool.stitches, (unsigned long long)s.pool.reactivations,
                      (unsigned long long)s.pool.waits_gpu, (unsigned long long)s.pool.waits_host, (double)s.pool.host_wait_ns / 1e6,
@@ -188,7 +188,7 @@ void vp_stats_write(void) {
     bool locked = pthread_mutex_timedlock(&vp_state.lock, &until) == 0;
     for (int dev = 0; locked && dev < VP_DEVICES; dev++)
         if (vp_state.pools[dev])
-            vp_lanes_flush(vp_state.pools[dev], VP_FLUSH_ALL);
+            vp_stream_caches_flush(vp_state.pools[dev], VP_FLUSH_ALL);
     if (!strcmp(where, "1"))
         print_summary();
     else

@@ -217,7 +217,7 @@ void thread_ends(void)
 static bool waited_in(int device)
 {
     const struct vp_context *ctx;
-    vp_list_each(ctx, &vp_state.lines.contexts, link) if (ctx->device == device && ctx->waiters) return true;
+    vp_list_each(ctx, &vp_state.timelines.contexts, link) if (ctx->device == device && ctx->waiters) return true;
     return false;
 }
 

@@ -200,7 +200,7 @@ void world_check(void)
 /* What this thread remembers of streams points into the pools. */
 static void forget_shortcuts(void)
 {
-    const struct vp_line none = {0};
+    const struct vp_timeline none = {0};
     for (uintptr_t slot = 0; slot < 8; slot++)
         vp_fast_know((CUstream)slot, NULL, &none, NULL);
 }
@@ -212,7 +212,7 @@ static void close_library(void)
         struct vp_pool *pool = vp_state.pools[d];
         if (!pool)
             continue;
-        vp_lanes_flush(pool, VP_FLUSH_ALL);
+        vp_stream_caches_flush(pool, VP_FLUSH_ALL);
         struct vp_pool_stats stats = vp_pool_stats(pool);
         if (stats.live_bytes || stats.allocs != stats.frees)
             fuzz_fail("%llu bytes are live at the end, %llu blocks allocated, %llu freed",
@@ -222,7 +222,7 @@ static void close_library(void)
         vp_pool_finish(pool, true);
     }
     forget_shortcuts();
-    vp_lines_finish(&vp_state.lines);
+    vp_timelines_finish(&vp_state.timelines);
     vp_slab_finish(&vp_state.mempool_slab);
     vp_slab_finish(&vp_state.pool_slab);
     vp_slab_finish(&vp_state.other_slab);

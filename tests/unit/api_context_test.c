@@ -96,7 +96,7 @@ Test(api, streams_come_and_go)
         cu_ok(door_stream_destroy(s));
     }
     cr_assert_leq(vp_pool_stats(pool_of(0)).held_bytes, 9 * MiB);
-    cr_assert_lt(vp_state.lines.line_slab.total, 2000);
+    cr_assert_lt(vp_state.timelines.timeline_slab.total, 2000);
     door_close();
 }
 
@@ -117,7 +117,7 @@ Test(api, captures)
     cu_ok(door_free_async(node, s));
     cr_assert(!door_served);
     cu_ok(door_end_capture(s, NULL));
-    cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
+    cr_assert_eq(atomic_load(&vp_state.timelines.captures), 0);
     cu_ok(door_free(during));
     door_close();
 }
@@ -127,13 +127,13 @@ Test(api, a_capture_that_does_not_begin_is_not_counted)
     door_open(SIM);
     CUstream s = door_stream(0);
     cr_assert_neq(door_begin_capture(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
+    cr_assert_eq(atomic_load(&vp_state.timelines.captures), 0);
     cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    cr_assert_eq(atomic_load(&vp_state.lines.captures), 1);
+    cr_assert_eq(atomic_load(&vp_state.timelines.captures), 1);
     cr_assert_neq(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS, "it runs already");
-    cr_assert_eq(atomic_load(&vp_state.lines.captures), 1);
+    cr_assert_eq(atomic_load(&vp_state.timelines.captures), 1);
     cu_ok(door_end_capture(s, NULL));
-    cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
+    cr_assert_eq(atomic_load(&vp_state.timelines.captures), 0);
     door_close();
 }
 

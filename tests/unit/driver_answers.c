@@ -1,6 +1,6 @@
-/* Asks a CUDA driver a list of questions whose answers do not depend on the machine, one line each. Run on a
+/* Asks a CUDA driver a list of questions whose answers do not depend on the machine, one timeline each. Run on a
  * GPU, it makes driver_answers.txt; run on the simulated driver it must print the same. So the simulator
- * refuses what the real one refuses, and a doubt about either becomes a line here.
+ * refuses what the real one refuses, and a doubt about either becomes a timeline here.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,10 +15,10 @@
 CUcontext context;
 size_t granularity;
 
-void need(CUresult result, const char *what, int line)
+void need(CUresult result, const char *what, int timeline)
 {
     if (result != CUDA_SUCCESS) {
-        printf("line %d: %s failed with %d\n", line, what, result);
+        printf("timeline %d: %s failed with %d\n", timeline, what, result);
         exit(1);
     }
 }

@@ -13,7 +13,7 @@ extern size_t granularity;
 #define SAY(call) printf("%-90s %d\n", #call, (int)(call))
 /* What must succeed for the questions to make sense. */
 #define NEED(call) need(call, #call, __LINE__)
-void need(CUresult result, const char *what, int line);
+void need(CUresult result, const char *what, int timeline);
 
 CUmemAllocationProp prop_of(void);
 

@@ -36,8 +36,8 @@ static bool covered(void)
     bool moved = false;
     cr_assert(vp_enter());
     for (int i = 0; i < 3; i++) {
-        vp_lines_poll(&vp_state.lines, true);
-        moved |= vp_lines_cover(&vp_state.lines);
+        vp_timelines_poll(&vp_state.timelines, true);
+        moved |= vp_timelines_cover(&vp_state.timelines);
     }
     vp_leave();
     return moved;
@@ -186,7 +186,7 @@ Test(ends, a_thread_is_not_cancelled_while_it_waits)
     cu_ok(cuMemsetD8Async(ptr, 1, MiB, s));
     cu_ok(door_free(ptr));
     cr_assert(!pthread_create(&thread, NULL, wait_for_memory, made));
-    struct vp_context *ctx = vp_context_get(&vp_state.lines, made);
+    struct vp_context *ctx = vp_context_get(&vp_state.timelines, made);
     while (!*(volatile unsigned *)&ctx->waiters)
         usleep(1000);
     pthread_cancel(thread);
@@ -220,7 +220,7 @@ Test(ends, a_thread_is_not_cancelled_while_its_free_waits)
     vp_sim_hold(s);
     cu_ok(cuMemsetD8Async(ptr, 1, MiB, s));
     cr_assert(!pthread_create(&thread, NULL, free_and_wait, made));
-    struct vp_context *ctx = vp_context_get(&vp_state.lines, made);
+    struct vp_context *ctx = vp_context_get(&vp_state.timelines, made);
     while (!*(volatile unsigned *)&ctx->waiters)
         usleep(1000);
     usleep(20000);
@@ -233,16 +233,16 @@ Test(ends, a_thread_is_not_cancelled_while_its_free_waits)
     door_close();
 }
 
-static struct vp_lane *lane;
+static struct vp_stream_cache *cache;
 static atomic_bool holds;
 
 static void *hold_the_lane(void *unused)
 {
-    atomic_store(&lane->locked, true);
+    atomic_store(&cache->locked, true);
     holds = true;
     for (volatile int i = 0; i < 20000000; i++)
         ;
-    atomic_store(&lane->locked, false);
+    atomic_store(&cache->locked, false);
     return unused;
 }
 
@@ -254,7 +254,7 @@ Test(ends, a_real_time_thread_lets_others_run)
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cu_ok(door_free_async(door_take(64 * KiB, s), s));
-    lane = vp_container_of(vp_state.pools[0]->lanes.next, struct vp_lane, link);
+    cache = vp_container_of(vp_state.pools[0]->caches.next, struct vp_stream_cache, link);
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);
     cr_assert(!sched_setaffinity(0, sizeof one, &one));

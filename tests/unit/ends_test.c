@@ -92,7 +92,7 @@ Test(ends, a_context_ends_unseen)
     cr_assert_neq(door_free(sync), CUDA_SUCCESS, "it went with its context");
     cu_ok(door_free(async));
     struct vp_context *ctx;
-    vp_list_each(ctx, &vp_state.lines.contexts, link)
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
         cr_assert_eq(ctx->error, 0);
 }
 
@@ -102,14 +102,14 @@ Test(ends, nobody_waits_for_a_context_that_ended_unseen)
     CUcontext primary = door_open("capacity=64M,granularity=64K,lazy=100,timeout=300"), made = door_context(0);
     cu_ok(cuMemsetD8Async(door_malloc(MiB), 1, MiB, door_stream(CU_STREAM_NON_BLOCKING)));
     cu_ok(door_free(door_malloc(2 * MiB)));
-    cr_assert(vp_lines_waiting(&vp_state.lines, UINT64_MAX));
+    cr_assert(vp_timelines_waiting(&vp_state.timelines, UINT64_MAX));
     cu_ok(cuCtxDestroy(made));
     cu_ok(cuCtxSetCurrent(primary));
     cr_assert(vp_enter());
-    vp_lines_poll(&vp_state.lines, true);
+    vp_timelines_poll(&vp_state.timelines, true);
     for (int i = 0; i < 100; i++)
-        vp_lines_poll(&vp_state.lines, false);
-    cr_assert(!vp_lines_waiting(&vp_state.lines, UINT64_MAX));
+        vp_timelines_poll(&vp_state.timelines, false);
+    cr_assert(!vp_timelines_waiting(&vp_state.timelines, UINT64_MAX));
     vp_leave();
     nothing_is_held_up();
 }
@@ -136,12 +136,12 @@ Test(ends, another_context_has_the_handle)
 Test(ends, a_context_that_lives_on_stays_one)
 {
     CUcontext context = door_open(SIM);
-    struct vp_context *ctx = vp_context_get(&vp_state.lines, context);
+    struct vp_context *ctx = vp_context_get(&vp_state.timelines, context);
     vp_api_context_destroying(context);
     CUdeviceptr ptr = door_malloc(MiB);
     vp_api_context_destroyed(context, false);
-    cr_assert_eq(vp_context_get(&vp_state.lines, context), ctx);
-    cr_assert_eq(length(&vp_state.lines.contexts), 1);
+    cr_assert_eq(vp_context_get(&vp_state.timelines, context), ctx);
+    cr_assert_eq(length(&vp_state.timelines.contexts), 1);
     cu_ok(door_free(ptr));
     nothing_is_held_up();
     door_close();
@@ -156,8 +156,8 @@ Test(ends, contexts_are_forgotten)
         cu_ok(door_free(door_malloc(MiB)));
         cu_ok(door_context_destroy(made));
         cu_ok(cuCtxSetCurrent(primary));
-        cr_assert(length(&vp_state.lines.contexts) <= 8, "%zu", length(&vp_state.lines.contexts));
-        struct vp_line_stats stats = vp_lines_stats(&vp_state.lines, 0);
+        cr_assert(length(&vp_state.timelines.contexts) <= 8, "%zu", length(&vp_state.timelines.contexts));
+        struct vp_timeline_stats stats = vp_timelines_stats(&vp_state.timelines, 0);
         cr_assert(stats.barriers >= barriers, "counts never go back");
         barriers = stats.barriers;
     }
@@ -169,8 +169,8 @@ Test(ends, contexts_are_forgotten)
 
 static size_t bytes_kept(void)
 {
-    return vp_pool_metadata(vp_state.pools[0]) + vp_state.lines.line_slab.bytes + vp_state.lines.event_slab.bytes +
-           vp_state.lines.point_slab.bytes + vp_state.lines.context_slab.bytes + vp_table_bytes(&vp_state.lines.by_id);
+    return vp_pool_metadata(vp_state.pools[0]) + vp_state.timelines.timeline_slab.bytes + vp_state.timelines.event_slab.bytes +
+           vp_state.timelines.point_slab.bytes + vp_state.timelines.context_slab.bytes + vp_table_bytes(&vp_state.timelines.by_id);
 }
 
 /* What is looked at, one after another, by calls that find nothing at once. */
@@ -178,10 +178,10 @@ static size_t walked(void)
 {
     struct vp_context *ctx;
     size_t lines = 0;
-    vp_list_each(ctx, &vp_state.lines.contexts, link)
-        lines += length(&ctx->lines);
-    return lines + length(&vp_state.lines.pending) + length(&vp_state.lines.ended) + length(&vp_state.pools[0]->line_indexes) +
-           length(&vp_state.pools[0]->lanes);
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
+        lines += length(&ctx->timelines);
+    return lines + length(&vp_state.timelines.pending) + length(&vp_state.timelines.ended) + length(&vp_state.pools[0]->timeline_indexes) +
+           length(&vp_state.pools[0]->caches);
 }
 
 Test(ends, a_hundred_thousand_streams)
@@ -251,7 +251,7 @@ Test(ends, destructors_use_the_stream_again)
     cr_assert(!pthread_key_create(&late_key, use_once_more));
     for (int i = 0; i < 20; i++)
         cr_assert(!pthread_create(&thread, NULL, use_in_destructor, context) && !pthread_join(thread, NULL));
-    cr_assert(length(&vp_state.pools[0]->lanes) <= 1);
+    cr_assert(length(&vp_state.pools[0]->caches) <= 1);
     nothing_is_held_up();
     door_close();
 }
@@ -305,8 +305,8 @@ Test(ends, a_dead_threads_work_goes_on)
     }
     *(volatile uint32_t *)(uintptr_t)left_at_work = 1;
     cu_ok(cuCtxSynchronize());
-    cr_assert(vp_lines_open(&vp_state.lines) || !vp_list_empty(&vp_state.lines.pending));
-    vp_lines_settle(&vp_state.lines, 1000000000);
+    cr_assert(vp_timelines_open(&vp_state.timelines) || !vp_list_empty(&vp_state.timelines.pending));
+    vp_timelines_settle(&vp_state.timelines, 1000000000);
     for (int i = 0; i < 4; i++)
         cu_ok(door_free(other[i]));
     nothing_is_held_up();

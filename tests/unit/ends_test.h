@@ -11,7 +11,7 @@ static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,timeout=300";
 
 static inline int captures(void)
 {
-    return atomic_load(&vp_state.lines.captures);
+    return atomic_load(&vp_state.timelines.captures);
 }
 
 static inline size_t length(const struct vp_list *list)

@@ -14,7 +14,7 @@ static struct vp_region *sync_block(size_t size, bool alone)
     int err;
     while ((err = vp_pool_alloc(&fx.pool, &req, &r)) == -EAGAIN) {
         req.impatient = cuEventQuery(req.await->handle) != CUDA_SUCCESS;
-        vp_event_put(&fx.lines, req.await);
+        vp_event_put(&fx.timelines, req.await);
     }
     return err ? NULL : r;
 }

@@ -91,9 +91,9 @@ static int alloc(struct run *run, int block, size_t size, int stream)
 {
     struct vp_request req = { .asked = size, .context = fx.context, .waits = fx.waits };
     struct vp_region *r;
-    int err = stream ? vp_line_get(&fx.lines, fx.stream[stream], &req.line) : 0;
+    int err = stream ? vp_timeline_get(&fx.timelines, fx.stream[stream], &req.timeline) : 0;
     while (!err && (err = vp_pool_alloc(&fx.pool, &req, &r)) == -EAGAIN) {
-        vp_event_put(&fx.lines, req.await);
+        vp_event_put(&fx.timelines, req.await);
         req.impatient = true;
         err = 0;
     }
@@ -108,17 +108,17 @@ static int alloc(struct run *run, int block, size_t size, int stream)
 static int release(struct run *run, int block, int stream)
 {
     struct vp_region *r = vp_pool_find(&fx.pool, run->block[block].addr);
-    vp_cond cond = { 0 };
-    struct vp_line *line;
-    int err = stream ? vp_line_get(&fx.lines, fx.stream[stream], &line) : 0;
+    vp_fence fence = { 0 };
+    struct vp_timeline *timeline;
+    int err = stream ? vp_timeline_get(&fx.timelines, fx.stream[stream], &timeline) : 0;
     if (!err)
-        err = stream ? vp_pool_free_async(&fx.pool, r, line)
-                     : vp_cond_barrier(&fx.lines, &cond, fx.context, r->asked >= MiB);
+        err = stream ? vp_pool_free_async(&fx.pool, r, timeline)
+                     : vp_fence_barrier(&fx.timelines, &fence, fx.context, r->asked >= MiB);
     if (err)
         return err;
     run->block[block].size = 0;
     if (!stream)
-        vp_pool_free(&fx.pool, r, &cond);
+        vp_pool_free(&fx.pool, r, &fence);
     return 0;
 }
 
@@ -246,7 +246,7 @@ Test(fault, opening)
         for (int nth = 1; nth <= 3; nth++) {
             fx_open(SIM);
             vp_sim_fail(at_first[i], nth, CUDA_ERROR_OUT_OF_MEMORY);
-            int err = vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, &vp_policy_vpmm, &config);
+            int err = vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, &vp_policy_vpmm, &config);
             vp_sim_fail(at_first[i], 0, CUDA_SUCCESS);
             cr_assert(!err || err == -ENOMEM || err == -EOPNOTSUPP || err == -EIO, "%s: %d", at_first[i],
                       err);

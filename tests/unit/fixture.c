@@ -18,14 +18,14 @@ void fx_driver(struct vp_driver *drv)
 
 /* ---- a pool by itself ---- */
 
-static void closing(void *pool, struct vp_line *line)
+static void closing(void *pool, struct vp_timeline *timeline)
 {
-    vp_pool_close_line(pool, line);
+    vp_pool_close_timeline(pool, timeline);
 }
 
-static void retire(void *pool, struct vp_line *line)
+static void retire(void *pool, struct vp_timeline *timeline)
 {
-    vp_pool_drop_line(pool, line);
+    vp_pool_drop_timeline(pool, timeline);
 }
 
 void fx_open(const char *sim)
@@ -40,8 +40,8 @@ void fx_open(const char *sim)
     for (int i = 1; i < FX_STREAMS; i++)
         cu_ok(cuStreamCreate(&fx.stream[i], CU_STREAM_NON_BLOCKING));
     fx_driver(&fx.drv);
-    vp_lines_init(&fx.lines, &fx.drv);
-    fx.context = vp_context_current(&fx.lines);
+    vp_timelines_init(&fx.timelines, &fx.drv);
+    fx.context = vp_context_current(&fx.timelines);
     cr_assert(fx.context);
 }
 
@@ -49,10 +49,10 @@ void fx_open_pool(const char *sim, const struct vp_policy *policy, const struct 
 {
     const struct vp_pool_config plain = { .handle = MiB, .va = GiB };
     fx_open(sim);
-    fx.lines.closing = closing;
-    fx.lines.retire = retire;
-    fx.lines.user = &fx.pool;
-    cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, policy, config ? config : &plain));
+    fx.timelines.closing = closing;
+    fx.timelines.retire = retire;
+    fx.timelines.user = &fx.pool;
+    cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, policy, config ? config : &plain));
 }
 
 void fx_close(void)
@@ -64,7 +64,7 @@ void fx_close(void)
         cr_assert(vp_pool_check(&fx.pool, stderr));
         vp_pool_finish(&fx.pool, true);
     }
-    vp_lines_finish(&fx.lines);
+    vp_timelines_finish(&fx.timelines);
     for (int i = 1; i < FX_STREAMS; i++)
         cu_ok(cuStreamDestroy(fx.stream[i]));
     cu_ok(cuMemFree(fx.scratch));
@@ -76,25 +76,25 @@ void fx_close(void)
     cr_assert(vp_sim_violations() == 0);
 }
 
-static struct vp_line *line_of(int stream)
+static struct vp_timeline *line_of(int stream)
 {
-    struct vp_line *line;
-    cr_assert(!vp_line_get(&fx.lines, fx.stream[stream], &line));
-    return line;
+    struct vp_timeline *timeline;
+    cr_assert(!vp_timeline_get(&fx.timelines, fx.stream[stream], &timeline));
+    return timeline;
 }
 
 int fx_try(size_t size, int stream, CUdeviceptr *out)
 {
     struct vp_request req = { .asked = size,
                               .context = fx.context,
-                              .line = stream ? line_of(stream) : NULL,
+                              .timeline = stream ? line_of(stream) : NULL,
                               .waits = fx.waits };
     struct vp_region *r;
     int err;
     while ((err = vp_pool_alloc(&fx.pool, &req, &r)) == -EAGAIN) {
         fx.awaits++;
         req.impatient = cuEventQuery(req.await->handle) != CUDA_SUCCESS;
-        vp_event_put(&fx.lines, req.await);
+        vp_event_put(&fx.timelines, req.await);
     }
     if (!err)
         *out = r->addr;
@@ -112,13 +112,13 @@ CUdeviceptr fx_alloc(size_t size, int stream)
 void fx_free(CUdeviceptr addr, int stream)
 {
     struct vp_region *r = vp_pool_find(&fx.pool, addr);
-    vp_cond cond = { 0 };
+    vp_fence fence = { 0 };
     cr_assert(r, "%#llx is no block", addr);
     if (stream) {
         cr_assert(!vp_pool_free_async(&fx.pool, r, line_of(stream)));
     } else {
-        cr_assert(!vp_cond_barrier(&fx.lines, &cond, fx.context, true));
-        vp_pool_free(&fx.pool, r, &cond);
+        cr_assert(!vp_fence_barrier(&fx.timelines, &fence, fx.context, true));
+        vp_pool_free(&fx.pool, r, &fence);
     }
 }
 

@@ -33,7 +33,7 @@ enum { FX_STREAMS = 5 };
 /* The one of this process: Criterion gives each test its own. */
 extern struct fixture {
     struct vp_driver drv;
-    struct vp_lines lines;
+    struct vp_timelines timelines;
     struct vp_pool pool;
     CUcontext handle;               /* the primary context of device 0 */
     struct vp_context *context;

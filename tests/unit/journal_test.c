@@ -9,7 +9,7 @@
 static void look(void);
 #undef atomic_signal_fence
 #define atomic_signal_fence(order) look()
-#include "../../src/base/journal.c"
+#include "../../src/watch/journal.c"
 
 #include <signal.h>
 #include <stdio.h>

@@ -51,7 +51,7 @@ Test(pool, peers_from_before_the_pool_reach_it)
     cr_assert_eq(access_of(b, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(b, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     vp_sim_fail("cuMemSetAccess", 1, CUDA_ERROR_NOT_SUPPORTED);
-    cr_assert_eq(vp_pool_init(&other, &fx.drv, &fx.lines, 0, &vp_policy_vpmm, &config), -EIO);
+    cr_assert_eq(vp_pool_init(&other, &fx.drv, &fx.timelines, 0, &vp_policy_vpmm, &config), -EIO);
     fx_close();
 }
 
@@ -155,7 +155,7 @@ Test(pool, a_device_without_virtual_memory_is_refused)
 {
     const struct vp_pool_config config = { .handle = MiB };
     fx_open("capacity=64M,granularity=64K,vmm=0");
-    cr_assert_eq(vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, &vp_policy_vpool, &config), -EOPNOTSUPP);
+    cr_assert_eq(vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, &vp_policy_vpool, &config), -EOPNOTSUPP);
     fx.pool.drv = NULL;
     fx_close();
 }
@@ -166,7 +166,7 @@ Test(pool, reservations_are_halved_while_they_are_refused)
     fx_open(SIM);
     for (int i = 1; i <= 3; i++)
         vp_sim_fail("cuMemAddressReserve", i, CUDA_ERROR_OUT_OF_MEMORY);
-    cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.lines, 0, &vp_policy_vpool, &config));
+    cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, &vp_policy_vpool, &config));
     cr_assert_eq(fx.pool.stats.calls.reserve, 4);
     fx_script("a+40 b+1 c+9", MiB);
     fx_close();

@@ -321,7 +321,7 @@ static void muddle(unsigned seed)
 }
 
 /* However late the work completes and whatever grew in the first round: the second takes the same places. Not so with parking, where a
- * calm lane spares the events that others could wait for. */
+ * calm cache spares the events that others could wait for. */
 Test(pool, the_second_round_is_the_first)
 {
     struct vp_policy policy = vp_policy_vpool;

@@ -143,7 +143,7 @@ Test(query, a_dma_buf_covers_a_block_of_several_handles)
 Test(query, handles_of_others_are_counted)
 {
     door_open(SIM);
-    const struct vp_others *of = &vp_state.others[0];
+    const struct vp_foreign_sum *of = &vp_state.others[0];
     vp_api_other_created(0, 11, 6 * MiB);
     vp_api_other_created(0, 12, 2 * MiB);
     vp_api_other_retained(11);

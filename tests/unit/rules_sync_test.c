@@ -162,7 +162,7 @@ Test(rules, a_sick_device_leaves_the_others_alone)
     cu_ok(cuCtxSetCurrent(one));
     vp_sim_step(1000);
     /* What is pending on device 0 is seen over first: the failure is of any query. */
-    vp_lines_poll(&vp_state.lines, true);
+    vp_timelines_poll(&vp_state.timelines, true);
     vp_sim_fail("cuEventQuery", -1, CUDA_ERROR_ILLEGAL_ADDRESS);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(door_alloc(&ptr, (i + 2) * SIZE), CUDA_SUCCESS, "a healthy device fails with another");

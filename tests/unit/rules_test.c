@@ -99,7 +99,7 @@ Test(rules, conditions_travel_with_the_bytes)
 static void ask_late(void)
 {
     cr_assert(vp_enter());
-    vp_lines_poll(&vp_state.lines, true);
+    vp_timelines_poll(&vp_state.timelines, true);
     vp_leave();
 }
 
@@ -114,9 +114,9 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up)
     for (int i = 0; i < 2; i++) {
         cu_ok(door_free_async(door_take(SIZE, CU_STREAM_LEGACY), CU_STREAM_LEGACY));
         cr_assert(vp_enter());
-        vp_lanes_flush(vp_state.pools[0], VP_FLUSH_ALL);
+        vp_stream_caches_flush(vp_state.pools[0], VP_FLUSH_ALL);
         vp_leave();
-        cr_assert(vp_lines_open(&vp_state.lines));
+        cr_assert(vp_timelines_open(&vp_state.timelines));
         cu_ok(cuCtxSynchronize());
         vp_sim_hold(a);
         cu_ok(cuMemsetD8Async(work, 1, 512, a));
@@ -129,7 +129,7 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up)
         cu_ok(cuStreamSynchronize(a));
         /* And once nothing holds them up, it is known that the legacy stream is through. */
         ask_late();
-        cr_assert(!vp_lines_open(&vp_state.lines));
+        cr_assert(!vp_timelines_open(&vp_state.timelines));
         if (i)
             cu_ok(door_end_capture(capture, NULL));
     }
@@ -193,7 +193,7 @@ Test(rules, a_stream_destroyed_while_it_captures)
     give(&a, f);
     cu_ok(door_begin_capture(f, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_stream_destroy(f));
-    cr_assert_eq(atomic_load(&vp_state.lines.captures), 0);
+    cr_assert_eq(atomic_load(&vp_state.timelines.captures), 0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cr_assert_eq(s, f);
     struct holder b = take(s);

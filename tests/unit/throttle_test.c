@@ -40,16 +40,16 @@ static void open_pool(void)
     now_ns += 3600ull * 1000 * MS;
 }
 
-static struct vp_line *line(int stream)
+static struct vp_timeline *timeline(int stream)
 {
-    struct vp_line *l;
-    cr_assert(!vp_line_get(&fx.lines, fx.stream[stream], &l));
+    struct vp_timeline *l;
+    cr_assert(!vp_timeline_get(&fx.timelines, fx.stream[stream], &l));
     return l;
 }
 
 static int try_alloc(size_t size, int stream, CUdeviceptr *out)
 {
-    struct vp_request req = { .asked = size, .context = fx.context, .line = line(stream), .waits = fx.waits };
+    struct vp_request req = { .asked = size, .context = fx.context, .timeline = timeline(stream), .waits = fx.waits };
     struct vp_region *r = NULL;
     pauses = 0;
     int err = vp_throttle_alloc(&fx.pool, &req, &r);
@@ -266,10 +266,10 @@ Test(throttle, never_waits_while_a_capture_runs)
 {
     open_pool();
     pending_block(BIG);
-    atomic_fetch_add(&fx.lines.captures, 1);
+    atomic_fetch_add(&fx.timelines.captures, 1);
     CUdeviceptr a = alloc(BIG, 2);
     cr_assert_eq(pauses, 0);
-    atomic_fetch_sub(&fx.lines.captures, 1);
+    atomic_fetch_sub(&fx.timelines.captures, 1);
     fx_free(a, 2);
     fx_close();
 }
@@ -327,12 +327,12 @@ Test(throttle, the_device_tells_what_is_lost)
 /* ---- what ends meanwhile ---- */
 
 static CUstream third;
-static struct vp_line *third_line;
+static struct vp_timeline *third_line;
 
 static void destroy_third(void)
 {
     meanwhile = NULL;
-    vp_line_destroying(&fx.lines, third_line);
+    vp_timeline_destroying(&fx.timelines, third_line);
     cu_ok(cuStreamDestroy(third));
 }
 
@@ -342,8 +342,8 @@ Test(throttle, a_stream_that_ends_meanwhile_ends_the_wait)
     open_pool();
     pending_block(BIG);
     cu_ok(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    cr_assert(!vp_line_get(&fx.lines, third, &third_line));
-    struct vp_request req = { .asked = BIG, .context = fx.context, .line = third_line, .waits = VP_WAITS_HOST };
+    cr_assert(!vp_timeline_get(&fx.timelines, third, &third_line));
+    struct vp_request req = { .asked = BIG, .context = fx.context, .timeline = third_line, .waits = VP_WAITS_HOST };
     meanwhile = destroy_third;
     third_line->refs++;
     cr_assert_eq(vp_throttle_alloc(&fx.pool, &req, &r), -ENODEV);

@@ -1,6 +1,6 @@
 /* Lines of work beside captures, in contexts that end, and on drivers before 12.5. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "line_test.h"
+#include "timeline_test.h"
 
 #include <errno.h>
 
@@ -19,25 +19,25 @@ static void end_capture(CUstream stream)
     cr_assert_eq(capture_status(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE, "the capture was destroyed");
     cu_ok(cuStreamEndCapture(stream, &graph));
     cu_ok(cuGraphDestroy(graph));
-    fx.lines.captures--;
+    fx.timelines.captures--;
 }
 
 static void begin_capture(CUstream stream, CUstreamCaptureMode mode)
 {
-    fx.lines.captures++;
+    fx.timelines.captures++;
     cu_ok(cuStreamBeginCapture(stream, mode));
 }
 
-Test(line, a_capture_is_left_alone)
+Test(timeline, a_capture_is_left_alone)
 {
-    struct vp_line *line;
-    vp_cond barrier = { 0 }, stream, own;
+    struct vp_timeline *timeline;
+    vp_fence barrier = { 0 }, stream, own;
     fx_open(SIM);
     fx_busy(2);
     own = freed(line_of(fx.stream[2]), true);
     begin_capture(fx.stream[1], CU_STREAM_CAPTURE_MODE_GLOBAL);
-    cr_assert_eq(vp_line_get(&fx.lines, fx.stream[1], &line), -EBUSY);
-    cr_assert(!vp_cond_barrier(&fx.lines, &barrier, fx.context, true));
+    cr_assert_eq(vp_timeline_get(&fx.timelines, fx.stream[1], &timeline), -EBUSY);
+    cr_assert(!vp_fence_barrier(&fx.timelines, &barrier, fx.context, true));
     cr_assert(!barrier.own && barriers() == 0, "no barrier while anything of the context captures");
     stream = freed(line_of(fx.stream[2]), true);
     cr_assert(stream.own, "another stream's event is allowed");
@@ -52,35 +52,35 @@ Test(line, a_capture_is_left_alone)
 }
 
 /* It may have begun since the wait was asked for: while memory was waited for, the lock was let go. A wait for work outside would destroy it. */
-Test(line, a_stream_that_captures_waits_for_nobody)
+Test(timeline, a_stream_that_captures_waits_for_nobody)
 {
     CUstreamCaptureStatus status;
     fx_open(SIM);
     fx_busy(2);
-    struct vp_line *asks = line(1);
-    vp_cond c = freed(line(2), true);
+    struct vp_timeline *asks = timeline(1);
+    vp_fence c = freed(timeline(2), true);
     begin_capture(fx.stream[1], CU_STREAM_CAPTURE_MODE_RELAXED);
-    cr_assert_eq(vp_cond_wait(&fx.lines, &c, asks), -EBUSY);
+    cr_assert_eq(vp_fence_wait(&fx.timelines, &c, asks), -EBUSY);
     cu_ok(cuStreamIsCapturing(fx.stream[1], &status));
     cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
     end_capture(fx.stream[1]);
-    cr_assert_eq(vp_cond_wait(&fx.lines, &c, asks), 0);
+    cr_assert_eq(vp_fence_wait(&fx.timelines, &c, asks), 0);
     fx_idle(2);
     cr_assert(over(&c));
     fx_close();
 }
 
-Test(line, the_legacy_stream_rests_while_a_blocking_one_captures)
+Test(timeline, the_legacy_stream_rests_while_a_blocking_one_captures)
 {
     CUstream blocking;
-    struct vp_line *legacy, *found;
+    struct vp_timeline *legacy, *found;
     fx_open(SIM);
     cu_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     legacy = line_of(0);
-    vp_cond before = freed(legacy, false);
+    vp_fence before = freed(legacy, false);
     begin_capture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED);
-    cr_assert_eq(vp_line_get(&fx.lines, 0, &found), -EBUSY);
-    vp_cond during = freed(legacy, true);
+    cr_assert_eq(vp_timeline_get(&fx.timelines, 0, &found), -EBUSY);
+    vp_fence during = freed(legacy, true);
     cr_assert(!during.own && !over(&before) && !over(&during) && records() == 0);
     end_capture(blocking);
     cr_assert(over(&before) && over(&during));
@@ -90,7 +90,7 @@ Test(line, the_legacy_stream_rests_while_a_blocking_one_captures)
 
 /* ---- contexts ---- */
 
-Test(line, events_go_to_the_streams_own_context)
+Test(timeline, events_go_to_the_streams_own_context)
 {
     CUcontext other = NULL, now;
     CUstream there;
@@ -99,12 +99,12 @@ Test(line, events_go_to_the_streams_own_context)
     cu_ok(cuCtxSetCurrent(other));
     cu_ok(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
     cu_ok(cuCtxSetCurrent(fx.handle));
-    struct vp_line *l = line_of(there);
+    struct vp_timeline *l = line_of(there);
     cr_assert(l->context != fx.context && l->context->handle == other && l->context->device == 1);
     vp_sim_hold(there);
-    vp_cond c = freed(l, true);
-    cr_assert(c.own && vp_cond_waitable(&c, line(1), true));
-    cr_assert(!vp_cond_wait(&fx.lines, &c, line(1)));
+    vp_fence c = freed(l, true);
+    cr_assert(c.own && vp_fence_waitable(&c, timeline(1), true));
+    cr_assert(!vp_fence_wait(&fx.timelines, &c, timeline(1)));
     cu_ok(cuCtxGetCurrent(&now));
     cr_assert_eq(now, fx.handle);
     cr_assert(!over(&c));
@@ -114,26 +114,26 @@ Test(line, events_go_to_the_streams_own_context)
     fx_close();
 }
 
-Test(line, a_contexts_end_meets_its_points)
+Test(timeline, a_contexts_end_meets_its_points)
 {
     CUcontext other = NULL, again = NULL;
     fx_open("capacity=64M,granularity=64K,lazy=0,devices=2");
     cu_ok(cuDevicePrimaryCtxRetain(&other, 1));
-    struct vp_context *ctx = vp_context_get(&fx.lines, other);
+    struct vp_context *ctx = vp_context_get(&fx.timelines, other);
     cu_ok(cuCtxPushCurrent(other));
-    vp_cond own = freed(line_of(0), true), late = freed(line_of(CU_STREAM_PER_THREAD), false),
+    vp_fence own = freed(line_of(0), true), late = freed(line_of(CU_STREAM_PER_THREAD), false),
             barrier = { 0 };
-    cr_assert(!vp_cond_barrier(&fx.lines, &barrier, ctx, true));
-    struct vp_event *held = vp_cond_event(&barrier);
+    cr_assert(!vp_fence_barrier(&fx.timelines, &barrier, ctx, true));
+    struct vp_event *held = vp_fence_event(&barrier);
     cu_ok(cuCtxPopCurrent(&again));
     cu_ok(cuDevicePrimaryCtxReset(1));
-    vp_context_drop(&fx.lines, ctx);
+    vp_context_drop(&fx.timelines, ctx);
     if (held)
-        vp_event_put(&fx.lines, held);
-    cr_assert(vp_cond_ready(&own, NULL) && vp_cond_ready(&late, NULL) && vp_cond_ready(&barrier, NULL));
+        vp_event_put(&fx.timelines, held);
+    cr_assert(vp_fence_ready(&own, NULL) && vp_fence_ready(&late, NULL) && vp_fence_ready(&barrier, NULL));
     cr_assert(over(&own) && over(&late) && over(&barrier));
     cu_ok(cuDevicePrimaryCtxRetain(&again, 1));
-    cr_assert(vp_context_get(&fx.lines, again) != ctx, "also when the handle is the same");
+    cr_assert(vp_context_get(&fx.timelines, again) != ctx, "also when the handle is the same");
     cu_ok(cuDevicePrimaryCtxReset(1));
     fx_close();
 }
@@ -142,17 +142,17 @@ Test(line, a_contexts_end_meets_its_points)
 
 static const char OLD[] = "capacity=64M,granularity=64K,lazy=0,driver=12000";
 
-Test(line, without_context_barriers_every_stream_counts)
+Test(timeline, without_context_barriers_every_stream_counts)
 {
     CUstream blocking;
     fx_open(OLD);
-    cr_assert(!fx.lines.barriers);
+    cr_assert(!fx.timelines.barriers);
     cu_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
-    line(1), line(2);
+    timeline(1), timeline(2);
     fx_busy(1);
     vp_sim_hold(blocking);
     cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, blocking));
-    vp_cond c = freed_by_all(true);
+    vp_fence c = freed_by_all(true);
     cr_assert(!over(&c));
     vp_sim_release(blocking);
     cu_ok(cuStreamSynchronize(blocking));
@@ -164,13 +164,13 @@ Test(line, without_context_barriers_every_stream_counts)
     fx_close();
 }
 
-Test(line, without_context_barriers_captures_only_delay)
+Test(timeline, without_context_barriers_captures_only_delay)
 {
     CUstream blocking;
     fx_open(OLD);
     cu_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     begin_capture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    vp_cond c = freed_by_all(true);
+    vp_fence c = freed_by_all(true);
     cr_assert(!over(&c));
     end_capture(blocking);
     cr_assert(over(&c), "and then the memory comes back");

@@ -3,65 +3,65 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "line_test.h"
+#include "timeline_test.h"
 
 #include <errno.h>
 #include <pthread.h>
 
 /* ---- points ---- */
 
-Test(line, memory_returns_to_its_own_stream_at_once)
+Test(timeline, memory_returns_to_its_own_stream_at_once)
 {
     fx_open(SIM);
     fx_busy(1);
-    vp_cond c = freed(line(1), false);
-    cr_assert(vp_cond_ready(&c, line(1)));
-    cr_assert(!vp_cond_ready(&c, line(2)) && !vp_cond_ready(&c, NULL));
-    vp_lines_poll(&fx.lines, false);
+    vp_fence c = freed(timeline(1), false);
+    cr_assert(vp_fence_ready(&c, timeline(1)));
+    cr_assert(!vp_fence_ready(&c, timeline(2)) && !vp_fence_ready(&c, NULL));
+    vp_timelines_poll(&fx.timelines, false);
     cr_assert_eq(records(), 0, "as long as nobody else asks there is no event");
-    vp_cond_clear(&fx.lines, &c);
+    vp_fence_clear(&fx.timelines, &c);
     fx_close();
 }
 
-Test(line, an_own_point_may_be_waited_for)
+Test(timeline, an_own_point_may_be_waited_for)
 {
     fx_open(SIM);
     fx_busy(1);
-    vp_cond c = freed(line(1), true);
+    vp_fence c = freed(timeline(1), true);
     cr_assert(c.own && records() == 1);
-    cr_assert(!vp_cond_ready(&c, line(2)) && vp_cond_waitable(&c, line(2), true));
-    cr_assert(!vp_cond_waitable(&c, NULL, false), "cudaMalloc makes no stream wait");
+    cr_assert(!vp_fence_ready(&c, timeline(2)) && vp_fence_waitable(&c, timeline(2), true));
+    cr_assert(!vp_fence_waitable(&c, NULL, false), "cudaMalloc makes no stream wait");
     cr_assert(!over(&c));
     fx_idle(1);
-    cr_assert(over(&c) && vp_cond_ready(&c, NULL));
+    cr_assert(over(&c) && vp_fence_ready(&c, NULL));
     fx_close();
 }
 
-Test(line, a_late_point_may_only_be_asked)
+Test(timeline, a_late_point_may_only_be_asked)
 {
     fx_open(SIM);
     fx_busy(1);
-    vp_cond c = freed(line(1), false);
-    cr_assert(!c.own && !vp_cond_waitable(&c, line(2), false));
+    vp_fence c = freed(timeline(1), false);
+    cr_assert(!c.own && !vp_fence_waitable(&c, timeline(2), false));
     cr_assert(!over(&c) && records() == 1);
-    cr_assert(!vp_cond_waitable(&c, line(2), false), "the event that came later covers it, and is no target");
-    cr_assert_eq(vp_cond_wait(&fx.lines, &c, line(2)), -EBUSY);
+    cr_assert(!vp_fence_waitable(&c, timeline(2), false), "the event that came later covers it, and is no target");
+    cr_assert_eq(vp_fence_wait(&fx.timelines, &c, timeline(2)), -EBUSY);
     cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), 0);
-    cr_assert_null(vp_cond_event(&c));
+    cr_assert_null(vp_fence_event(&c));
     fx_idle(1);
     cr_assert(over(&c));
     fx_close();
 }
 
-Test(line, late_points_share_an_event)
+Test(timeline, late_points_share_an_event)
 {
-    vp_cond c[5];
+    vp_fence c[5];
     fx_open(SIM);
     fx_busy(1);
     for (int i = 0; i < 5; i++)
-        c[i] = freed(line(1), false);
-    vp_lines_poll(&fx.lines, true);
-    vp_lines_poll(&fx.lines, true);
+        c[i] = freed(timeline(1), false);
+    vp_timelines_poll(&fx.timelines, true);
+    vp_timelines_poll(&fx.timelines, true);
     cr_assert_eq(records(), 1);
     fx_idle(1);
     for (int i = 0; i < 5; i++)
@@ -70,14 +70,14 @@ Test(line, late_points_share_an_event)
 }
 
 /* An event that cannot be had makes the point a late one, never a met one. */
-Test(line, a_refused_event_leaves_the_point_open)
+Test(timeline, a_refused_event_leaves_the_point_open)
 {
     const char *const calls[] = { "cuEventCreate", "cuEventRecord" };
     for (int i = 0; i < 2; i++) {
         fx_open(SIM);
         fx_busy(1);
         vp_sim_fail(calls[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
-        vp_cond c = freed(line(1), true);
+        vp_fence c = freed(timeline(1), true);
         cr_assert(!c.own && !over(&c));
         fx_idle(1);
         cr_assert(over(&c));
@@ -85,11 +85,11 @@ Test(line, a_refused_event_leaves_the_point_open)
     }
 }
 
-Test(line, a_failed_query_is_an_error_and_not_done)
+Test(timeline, a_failed_query_is_an_error_and_not_done)
 {
     fx_open(SIM);
     fx_busy(1);
-    vp_cond c = freed(line(1), true);
+    vp_fence c = freed(timeline(1), true);
     vp_sim_fail("cuEventQuery", 1, CUDA_ERROR_LAUNCH_FAILED);
     cr_assert(!over(&c));
     cr_assert_eq(fx.context->error, CUDA_ERROR_LAUNCH_FAILED);
@@ -98,11 +98,11 @@ Test(line, a_failed_query_is_an_error_and_not_done)
     fx_close();
 }
 
-Test(line, events_are_used_again)
+Test(timeline, events_are_used_again)
 {
     fx_open(SIM);
     for (int i = 0; i < 1000; i++) {
-        vp_cond c = freed(line(1 + i % 2), true);
+        vp_fence c = freed(timeline(1 + i % 2), true);
         cr_assert(over(&c));
     }
     cr_assert_leq(vp_sim_calls("cuEventCreate"), 4);
@@ -111,61 +111,61 @@ Test(line, events_are_used_again)
 
 /* ---- conditions ---- */
 
-Test(line, the_union_of_a_line_is_its_later_point)
+Test(timeline, the_union_of_a_line_is_its_later_point)
 {
     fx_open(SIM);
     fx_busy(1);
-    vp_cond first = freed(line(1), true), second = freed(line(1), true), both;
-    cr_assert(!vp_cond_same(&first, &second));
-    cr_assert(!vp_cond_copy(&fx.lines, &both, &first));
-    cr_assert(vp_cond_same(&both, &first) && both.own);
-    cr_assert(!vp_cond_unite(&fx.lines, &both, &first));
-    cr_assert(vp_cond_same(&both, &first), "the same point twice is itself");
-    cr_assert(!vp_cond_unite(&fx.lines, &both, &second));
+    vp_fence first = freed(timeline(1), true), second = freed(timeline(1), true), both;
+    cr_assert(!vp_fence_same(&first, &second));
+    cr_assert(!vp_fence_copy(&fx.timelines, &both, &first));
+    cr_assert(vp_fence_same(&both, &first) && both.own);
+    cr_assert(!vp_fence_unite(&fx.timelines, &both, &first));
+    cr_assert(vp_fence_same(&both, &first), "the same point twice is itself");
+    cr_assert(!vp_fence_unite(&fx.timelines, &both, &second));
     cr_assert(both.seq == second.seq && !both.next);
-    cr_assert(!vp_cond_waitable(&both, line(2), false),
+    cr_assert(!vp_fence_waitable(&both, timeline(2), false),
               "for the bytes of the first, the second's event is late");
-    vp_cond_clear(&fx.lines, &both);
-    cr_assert(!vp_cond_copy(&fx.lines, &both, &second));
-    cr_assert(!vp_cond_unite(&fx.lines, &both, &first));
-    cr_assert(both.seq == second.seq && !vp_cond_waitable(&both, line(2), false), "whatever the order");
+    vp_fence_clear(&fx.timelines, &both);
+    cr_assert(!vp_fence_copy(&fx.timelines, &both, &second));
+    cr_assert(!vp_fence_unite(&fx.timelines, &both, &first));
+    cr_assert(both.seq == second.seq && !vp_fence_waitable(&both, timeline(2), false), "whatever the order");
     fx_idle(1);
     cr_assert(over(&both) && over(&first) && over(&second));
     fx_close();
 }
 
-Test(line, the_union_of_lines_needs_them_all)
+Test(timeline, the_union_of_lines_needs_them_all)
 {
     fx_open(SIM);
-    vp_cond c = { 0 };
+    vp_fence c = { 0 };
     for (int i = 1; i <= 3; i++) {
         fx_busy(i);
-        cr_assert(!vp_cond_free(&fx.lines, &c, line(i), true));
+        cr_assert(!vp_fence_free(&fx.timelines, &c, timeline(i), true));
     }
-    cr_assert(vp_cond_waitable(&c, line(4), true) && !vp_cond_ready(&c, line(1)));
+    cr_assert(vp_fence_waitable(&c, timeline(4), true) && !vp_fence_ready(&c, timeline(1)));
     fx_idle(2);
     cr_assert(!over(&c));
     fx_idle(1);
-    cr_assert(!over(&c) && vp_cond_ready(&c, line(3)), "the third alone is left");
+    cr_assert(!over(&c) && vp_fence_ready(&c, timeline(3)), "the third alone is left");
     fx_idle(3);
-    cr_assert(over(&c) && !c.line);
-    cr_assert_eq(fx.lines.point_slab.spare, fx.lines.point_slab.total, "no point is lost");
+    cr_assert(over(&c) && !c.timeline);
+    cr_assert_eq(fx.timelines.point_slab.spare, fx.timelines.point_slab.total, "no point is lost");
     fx_close();
 }
 
-Test(line, a_wait_orders_the_streams_and_is_remembered)
+Test(timeline, a_wait_orders_the_streams_and_is_remembered)
 {
     fx_open(SIM);
     cu_ok(cuMemsetD8(fx.scratch, 0, 2));
     vp_sim_hold(fx.stream[1]);
     cu_ok(cuMemsetD8Async(fx.scratch, 1, 1, fx.stream[1]));
-    vp_cond c = freed(line(1), true);
-    cr_assert(!vp_cond_wait(&fx.lines, &c, line(2)));
-    cr_assert(!vp_cond_ready(&c, line(2)), "what a cache remembers is no promise to build on");
-    cr_assert(!vp_cond_wait(&fx.lines, &c, line(2)));
+    vp_fence c = freed(timeline(1), true);
+    cr_assert(!vp_fence_wait(&fx.timelines, &c, timeline(2)));
+    cr_assert(!vp_fence_ready(&c, timeline(2)), "what a cache remembers is no promise to build on");
+    cr_assert(!vp_fence_wait(&fx.timelines, &c, timeline(2)));
     cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), 1);
-    vp_cond later = freed(line(1), true);
-    cr_assert(!vp_cond_ready(&later, line(2)), "a later point is another");
+    vp_fence later = freed(timeline(1), true);
+    cr_assert(!vp_fence_ready(&later, timeline(2)), "a later point is another");
     cu_ok(cuMemcpyDtoDAsync(fx.scratch + 1, fx.scratch, 1, fx.stream[2]));
     vp_sim_step(100);
     vp_sim_release(fx.stream[1]);
@@ -173,69 +173,69 @@ Test(line, a_wait_orders_the_streams_and_is_remembered)
     unsigned char bytes[2];
     cu_ok(cuMemcpyDtoH(bytes, fx.scratch, 2));
     cr_assert_eq(bytes[1], 1, "the copy came after the memset");
-    vp_cond_clear(&fx.lines, &c);
-    vp_cond_clear(&fx.lines, &later);
+    vp_fence_clear(&fx.timelines, &c);
+    vp_fence_clear(&fx.timelines, &later);
     fx_close();
 }
 
 /* What falls out of the small cache is waited for once more: never taken for granted. */
-Test(line, forgotten_waits_are_repeated)
+Test(timeline, forgotten_waits_are_repeated)
 {
     enum { MANY = 2 * VP_SEEN };
     CUstream stream[MANY];
-    vp_cond c[MANY];
+    vp_fence c[MANY];
     fx_open(SIM);
     for (int i = 0; i < MANY; i++) {
         cu_ok(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
         vp_sim_hold(stream[i]);
         c[i] = freed(line_of(stream[i]), true);
-        cr_assert(!vp_cond_wait(&fx.lines, &c[i], line(2)));
+        cr_assert(!vp_fence_wait(&fx.timelines, &c[i], timeline(2)));
     }
-    cr_assert(!vp_cond_wait(&fx.lines, &c[MANY - 1], line(2)));
+    cr_assert(!vp_fence_wait(&fx.timelines, &c[MANY - 1], timeline(2)));
     cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), MANY);
-    cr_assert(!vp_cond_wait(&fx.lines, &c[0], line(2)));
+    cr_assert(!vp_fence_wait(&fx.timelines, &c[0], timeline(2)));
     cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), MANY + 1);
     for (int i = 0; i < MANY; i++) {
-        vp_cond_clear(&fx.lines, &c[i]);
+        vp_fence_clear(&fx.timelines, &c[i]);
         vp_sim_release(stream[i]);
         cu_ok(cuStreamDestroy(stream[i]));
     }
     fx_close();
 }
 
-Test(line, behind_a_host_function_nobody_waits_early)
+Test(timeline, behind_a_host_function_nobody_waits_early)
 {
     fx_open(SIM);
     fx_busy(1);
-    vp_cond before = freed(line(1), true);
-    vp_line_host_func(&fx.lines, line(1));
-    vp_cond behind = freed(line(1), true);
-    cr_assert(vp_cond_waitable(&before, line(2), true));
-    cr_assert(!vp_cond_waitable(&behind, line(2), true));
-    cr_assert(vp_cond_waitable(&behind, line(2), false), "only when growing has failed");
-    vp_line_host_func(&fx.lines, line(1));
-    cr_assert(!vp_cond_waitable(&behind, line(2), true), "the first one is not over");
+    vp_fence before = freed(timeline(1), true);
+    vp_timeline_host_func(&fx.timelines, timeline(1));
+    vp_fence behind = freed(timeline(1), true);
+    cr_assert(vp_fence_waitable(&before, timeline(2), true));
+    cr_assert(!vp_fence_waitable(&behind, timeline(2), true));
+    cr_assert(vp_fence_waitable(&behind, timeline(2), false), "only when growing has failed");
+    vp_timeline_host_func(&fx.timelines, timeline(1));
+    cr_assert(!vp_fence_waitable(&behind, timeline(2), true), "the first one is not over");
     fx_idle(1);
     cr_assert(over(&before) && over(&behind));
     fx_busy(1);
-    vp_cond later = freed(line(1), true);
+    vp_fence later = freed(timeline(1), true);
     fx_idle(1);
     cr_assert(over(&later));
     fx_close();
 }
 
 /* F waits for an event behind a host function of H: what is freed on F, or by a cudaFree, hangs on it just as well. */
-Test(line, behind_a_host_function_of_another_stream_nobody_waits_early)
+Test(timeline, behind_a_host_function_of_another_stream_nobody_waits_early)
 {
     fx_open(SIM);
     fx_busy(1);
-    vp_line_host_func(&fx.lines, line(3));
-    vp_cond behind = freed(line(1), true), barrier = freed_by_all(true);
-    cr_assert(!vp_cond_waitable(&behind, line(2), true) && !vp_cond_waitable(&barrier, line(2), true));
-    cr_assert(vp_cond_waitable(&behind, line(2), false));
-    vp_lines_poll(&fx.lines, true);
-    vp_cond later = freed(line(1), true);
-    cr_assert(vp_cond_waitable(&later, line(2), true), "it is over");
+    vp_timeline_host_func(&fx.timelines, timeline(3));
+    vp_fence behind = freed(timeline(1), true), barrier = freed_by_all(true);
+    cr_assert(!vp_fence_waitable(&behind, timeline(2), true) && !vp_fence_waitable(&barrier, timeline(2), true));
+    cr_assert(vp_fence_waitable(&behind, timeline(2), false));
+    vp_timelines_poll(&fx.timelines, true);
+    vp_fence later = freed(timeline(1), true);
+    cr_assert(vp_fence_waitable(&later, timeline(2), true), "it is over");
     fx_idle(1);
     cr_assert(over(&behind) && over(&barrier) && over(&later));
     fx_close();
@@ -243,7 +243,7 @@ Test(line, behind_a_host_function_of_another_stream_nobody_waits_early)
 
 /* ---- barriers ---- */
 
-Test(line, a_barrier_covers_every_stream_and_holds_none_up)
+Test(timeline, a_barrier_covers_every_stream_and_holds_none_up)
 {
     CUstream blocking;
     fx_open(SIM);
@@ -251,9 +251,9 @@ Test(line, a_barrier_covers_every_stream_and_holds_none_up)
     fx_busy(1);
     vp_sim_hold(blocking);
     cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, blocking));
-    vp_cond c = freed_by_all(true);
+    vp_fence c = freed_by_all(true);
     cr_assert(c.own && barriers() == 1 && records() == 0);
-    cr_assert(vp_cond_host_waitable(&c));
+    cr_assert(vp_fence_host_waitable(&c));
     cu_ok(cuMemsetD8Async(fx.scratch + 1, 0, 1, fx.stream[2]));
     cu_ok(cuStreamSynchronize(fx.stream[2]));
     fx_idle(1);
@@ -265,13 +265,13 @@ Test(line, a_barrier_covers_every_stream_and_holds_none_up)
     fx_close();
 }
 
-Test(line, the_host_waits_for_own_barriers_alone)
+Test(timeline, the_host_waits_for_own_barriers_alone)
 {
     fx_open(SIM);
     fx_busy(1);
-    vp_cond own = freed_by_all(true), late = freed_by_all(false), stream = freed(line(1), true);
-    cr_assert(vp_cond_host_waitable(&own) && vp_cond_event(&own));
-    cr_assert(!vp_cond_host_waitable(&late) && !vp_cond_host_waitable(&stream));
+    vp_fence own = freed_by_all(true), late = freed_by_all(false), stream = freed(timeline(1), true);
+    cr_assert(vp_fence_host_waitable(&own) && vp_fence_event(&own));
+    cr_assert(!vp_fence_host_waitable(&late) && !vp_fence_host_waitable(&stream));
     fx_idle(1);
     cr_assert(over(&own) && over(&late) && over(&stream));
     fx_close();
@@ -279,7 +279,7 @@ Test(line, the_host_waits_for_own_barriers_alone)
 
 /* ---- which stream ---- */
 
-Test(line, zero_is_the_legacy_stream)
+Test(timeline, zero_is_the_legacy_stream)
 {
     fx_open(SIM);
     cr_assert_eq(line_of(0), line_of(CU_STREAM_LEGACY));
@@ -290,8 +290,8 @@ Test(line, zero_is_the_legacy_stream)
 
 struct other {
     pthread_barrier_t step;
-    vp_cond cond;
-    struct vp_line *line;
+    vp_fence fence;
+    struct vp_timeline *timeline;
 };
 
 static void *free_on_own_stream(void *arg)
@@ -300,8 +300,8 @@ static void *free_on_own_stream(void *arg)
     cu_ok(cuCtxSetCurrent(fx.handle));
     vp_sim_hold(CU_STREAM_PER_THREAD);
     cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, CU_STREAM_PER_THREAD));
-    o->line = line_of(CU_STREAM_PER_THREAD);
-    o->cond = freed(o->line, false);
+    o->timeline = line_of(CU_STREAM_PER_THREAD);
+    o->fence = freed(o->timeline, false);
     pthread_barrier_wait(&o->step);
     pthread_barrier_wait(&o->step);
     vp_sim_release(CU_STREAM_PER_THREAD);
@@ -311,7 +311,7 @@ static void *free_on_own_stream(void *arg)
 
 /* CU_STREAM_PER_THREAD names another stream in each thread: an event recorded by it here would tell of this
  * thread's work. */
-Test(line, another_threads_default_stream_is_reached_by_a_barrier)
+Test(timeline, another_threads_default_stream_is_reached_by_a_barrier)
 {
     struct other o;
     pthread_t thread;
@@ -319,13 +319,13 @@ Test(line, another_threads_default_stream_is_reached_by_a_barrier)
     pthread_barrier_init(&o.step, NULL, 2);
     cr_assert(!pthread_create(&thread, NULL, free_on_own_stream, &o));
     pthread_barrier_wait(&o.step);
-    cr_assert_neq(line_of(CU_STREAM_PER_THREAD), o.line);
-    cr_assert(!vp_cond_ready(&o.cond, line_of(CU_STREAM_PER_THREAD)));
-    cr_assert(!over(&o.cond));
+    cr_assert_neq(line_of(CU_STREAM_PER_THREAD), o.timeline);
+    cr_assert(!vp_fence_ready(&o.fence, line_of(CU_STREAM_PER_THREAD)));
+    cr_assert(!over(&o.fence));
     cr_assert(barriers() == 1 && records() == 0);
     pthread_barrier_wait(&o.step);
     pthread_join(thread, NULL);
-    cr_assert(over(&o.cond));
+    cr_assert(over(&o.fence));
     pthread_barrier_destroy(&o.step);
     fx_close();
 }
@@ -342,53 +342,53 @@ static void pending_behind(CUstream a, int b)
     cu_ok(cuEventDestroy(event));
 }
 
-Test(line, a_destroyed_streams_open_points_get_their_event)
+Test(timeline, a_destroyed_streams_open_points_get_their_event)
 {
     CUstream a, again;
     fx_open(SIM);
     cu_ok(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
-    struct vp_line *old = line_of(a);
+    struct vp_timeline *old = line_of(a);
     pending_behind(a, 2);
-    vp_cond c = freed(old, false);
-    vp_line_destroying(&fx.lines, old);
+    vp_fence c = freed(old, false);
+    vp_timeline_destroying(&fx.timelines, old);
     cr_assert_eq(records(), 2, "the test's own, and that of the open point");
     cu_ok(cuStreamDestroy(a));
     cu_ok(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
     cr_assert_eq(again, a, "the handle is given out again");
-    struct vp_line *fresh = line_of(again);
-    cr_assert(fresh != old && fresh->id != old->id && !vp_cond_ready(&c, fresh));
+    struct vp_timeline *fresh = line_of(again);
+    cr_assert(fresh != old && fresh->id != old->id && !vp_fence_ready(&c, fresh));
     cr_assert(!over(&c));
     fx_idle(2);
     cr_assert(over(&c));
-    vp_line_destroying(&fx.lines, fresh);
+    vp_timeline_destroying(&fx.timelines, fresh);
     cu_ok(cuStreamDestroy(again));
     fx_close();
 }
 
 static int retired;
 
-static void count_retired(void *user, struct vp_line *gone)
+static void count_retired(void *user, struct vp_timeline *gone)
 {
     (void)user;
     (void)gone;
     retired++;
 }
 
-Test(line, lines_of_ended_streams_are_used_again)
+Test(timeline, lines_of_ended_streams_are_used_again)
 {
     enum { MANY = 5000 };
     CUstream stream;
     fx_open(SIM);
-    fx.lines.retire = count_retired;
+    fx.timelines.retire = count_retired;
     for (int i = 0; i < MANY; i++) {
         cu_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        vp_cond c = freed(line_of(stream), i % 2);
-        vp_line_destroying(&fx.lines, line_of(stream));
+        vp_fence c = freed(line_of(stream), i % 2);
+        vp_timeline_destroying(&fx.timelines, line_of(stream));
         cu_ok(cuStreamDestroy(stream));
         cr_assert(over(&c));
     }
-    vp_lines_poll(&fx.lines, true);
+    vp_timelines_poll(&fx.timelines, true);
     cr_assert_eq(retired, MANY);
-    cr_assert_lt(fx.lines.line_slab.total, 2000);
+    cr_assert_lt(fx.timelines.timeline_slab.total, 2000);
     fx_close();
 }

@@ -40,7 +40,7 @@ static CUdeviceptr warm(CUstream s, size_t size)
     return at;
 }
 
-Test(lane, a_pair_repeated_calls_nobody)
+Test(stream_cache, a_pair_repeated_calls_nobody)
 {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -55,7 +55,7 @@ Test(lane, a_pair_repeated_calls_nobody)
 }
 
 /* The handle of a destroyed stream comes back as another stream: what the first had parked is not its. */
-Test(lane, a_handle_given_out_again_is_another_stream)
+Test(stream_cache, a_handle_given_out_again_is_another_stream)
 {
     open_fast(SIM);
     CUstream held = door_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
@@ -79,7 +79,7 @@ Test(lane, a_handle_given_out_again_is_another_stream)
 }
 
 /* The legacy stream is another in each context: one thread uses that of two devices, by the same handle. */
-Test(lane, the_legacy_stream_is_that_of_the_current_context)
+Test(stream_cache, the_legacy_stream_is_that_of_the_current_context)
 {
     CUcontext context[2];
     CUdeviceptr at[2], again;
@@ -105,7 +105,7 @@ Test(lane, the_legacy_stream_is_that_of_the_current_context)
 }
 
 /* A block whose free is worth an event belongs to the stream that frees it, even where the handle means that of another context now. */
-Test(lane, a_large_block_waits_for_the_stream_that_frees_it)
+Test(stream_cache, a_large_block_waits_for_the_stream_that_frees_it)
 {
     CUcontext context[2];
     open_fast("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2");
@@ -133,8 +133,8 @@ Test(lane, a_large_block_waits_for_the_stream_that_frees_it)
     door_close();
 }
 
-/* A lane is used again for another stream, while a thread still remembers it by the handle of the first. */
-Test(lane, a_lane_used_again_is_another_streams)
+/* A cache is used again for another stream, while a thread still remembers it by the handle of the first. */
+Test(stream_cache, a_lane_used_again_is_another_streams)
 {
     open_fast(SIM);
     CUstream f = door_stream(CU_STREAM_NON_BLOCKING);
@@ -153,8 +153,8 @@ Test(lane, a_lane_used_again_is_another_streams)
     door_close();
 }
 
-/* A stream that captures is CUDA's, whatever its lane holds. */
-Test(lane, a_capturing_stream_gets_none_of_it)
+/* A stream that captures is CUDA's, whatever its cache holds. */
+Test(stream_cache, a_capturing_stream_gets_none_of_it)
 {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -181,7 +181,7 @@ static void wanted_by_another(size_t size)
     cr_assert_eq(door_take(size, f), a);
     cu_ok(cuMemsetD8Async(a, 1, size, f));
     cu_ok(door_free_async(a, f));
-    /* All else that is free goes back, and the lanes give up what they hold. */
+    /* All else that is free goes back, and the caches give up what they hold. */
     vp_api_relieve();
     CUdeviceptr b = door_malloc(size), c = door_take(size, s);
     cr_assert(b != a && c != a, "cudaMalloc: %#llx, another stream: %#llx, freed: %#llx", b, c, a);
@@ -190,18 +190,18 @@ static void wanted_by_another(size_t size)
     door_close();
 }
 
-Test(lane, a_small_block_waits_for_its_stream)
+Test(stream_cache, a_small_block_waits_for_its_stream)
 {
     wanted_by_another(SIZE);
 }
 
-Test(lane, a_large_block_waits_for_its_stream)
+Test(stream_cache, a_large_block_waits_for_its_stream)
 {
     wanted_by_another(4 * MiB);
 }
 
 /* Sizes are exact: the neighbour of a small block is not overwritten because a request was served by a smaller one. */
-Test(lane, a_block_serves_its_own_size)
+Test(stream_cache, a_block_serves_its_own_size)
 {
     size_t size = 0;
     CUdeviceptr base = 0;
@@ -217,18 +217,18 @@ Test(lane, a_block_serves_its_own_size)
     door_close();
 }
 
-/* A request that the lane cannot serve makes it give up what it holds, but not tiny blocks: the next one of that size is served. */
-Test(lane, tiny_blocks_stay_parked)
+/* A request that the cache cannot serve makes it give up what it holds, but not tiny blocks: the next one of that size is served. */
+Test(stream_cache, tiny_blocks_stay_parked)
 {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr tiny = warm(s, 512), small = door_take(4096, s);
     struct vp_pool *pool = vp_state.pools[0];
-    cr_assert_eq(vp_lanes_parked(pool, NULL), 512);
+    cr_assert_eq(vp_stream_caches_parked(pool, NULL), 512);
     cu_ok(door_free_async(small, s));
-    cr_assert_eq(vp_lanes_parked(pool, NULL), 512 + 4096);
+    cr_assert_eq(vp_stream_caches_parked(pool, NULL), 512 + 4096);
     door_take(2 * 4096, s);
-    cr_assert_eq(vp_lanes_parked(pool, NULL), 512);
+    cr_assert_eq(vp_stream_caches_parked(pool, NULL), 512);
     unsigned long before = slow_calls();
     cr_assert_eq(door_take(512, s), tiny);
     cr_assert_eq(slow_calls(), before);
@@ -236,7 +236,7 @@ Test(lane, tiny_blocks_stay_parked)
 }
 
 /* They are free memory like any other before a chunk is created. */
-Test(lane, tiny_blocks_go_before_memory_is_made)
+Test(stream_cache, tiny_blocks_go_before_memory_is_made)
 {
     enum { BLOCKS = (64 << 10) / 512, FREED = 32 };
     CUdeviceptr block[BLOCKS];
@@ -247,15 +247,15 @@ Test(lane, tiny_blocks_go_before_memory_is_made)
     cr_assert_eq(vp_sim_calls("cuMemCreate"), 1);
     for (int i = 0; i < FREED; i++)
         cu_ok(door_free_async(block[i], s));
-    cr_assert_eq(vp_lanes_parked(vp_state.pools[0], NULL), FREED * 512);
+    cr_assert_eq(vp_stream_caches_parked(vp_state.pools[0], NULL), FREED * 512);
     CUdeviceptr at = door_take(FREED * 512, s);
     cr_assert(at >= block[0] && at < block[BLOCKS - 1]);
     cr_assert_eq(vp_sim_calls("cuMemCreate"), 1);
     door_close();
 }
 
-/* More than a lane has room for: the oldest leave it, and each of the others is served from it once. */
-Test(lane, the_oldest_block_makes_room)
+/* More than a cache has room for: the oldest leave it, and each of the others is served from it once. */
+Test(stream_cache, the_oldest_block_makes_room)
 {
     enum { BLOCKS = 48 };
     CUdeviceptr block[BLOCKS], again[BLOCKS];
@@ -267,11 +267,11 @@ Test(lane, the_oldest_block_makes_room)
         cu_ok(door_free_async(block[i], s));
     for (int i = BLOCKS - 1; i >= 0; i -= 2) {
         again[i] = door_take(512 + 8 * i, s);
-        cr_assert(i < BLOCKS - VP_LANE_PARKED || again[i] == block[i]);
+        cr_assert(i < BLOCKS - VP_STREAM_CACHE_PARKED || again[i] == block[i]);
     }
     for (int i = BLOCKS - 2; i >= 0; i -= 2) {
         again[i] = door_take(512 + 8 * i, s);
-        cr_assert(i < BLOCKS - VP_LANE_PARKED || again[i] == block[i]);
+        cr_assert(i < BLOCKS - VP_STREAM_CACHE_PARKED || again[i] == block[i]);
     }
     for (int i = 0; i < BLOCKS; i++)
         for (int j = 0; j < i; j++)
@@ -279,20 +279,20 @@ Test(lane, the_oldest_block_makes_room)
     door_close();
 }
 
-/* Allocates and frees a block until the lane holds it, which it does not always do with sizes that hardly repeat. */
-static const struct vp_lane *park(CUstream s, size_t size)
+/* Allocates and frees a block until the cache holds it, which it does not always do with sizes that hardly repeat. */
+static const struct vp_stream_cache *park(CUstream s, size_t size)
 {
-    const struct vp_lane *lane = NULL;
+    const struct vp_stream_cache *cache = NULL;
     do {
         cu_ok(door_free_async(door_take(size, s), s));
-        lane = vp_container_of(vp_state.pools[0]->lanes.next, struct vp_lane, link);
-    } while (!atomic_load(&lane->count));
-    cr_assert_eq(atomic_load(&lane->count), 1);
-    return lane;
+        cache = vp_container_of(vp_state.pools[0]->caches.next, struct vp_stream_cache, link);
+    } while (!atomic_load(&cache->count));
+    cr_assert_eq(atomic_load(&cache->count), 1);
+    return cache;
 }
 
-/* A lane finds blocks by a tag, which different sizes may share. */
-Test(lane, sizes_may_look_alike)
+/* A cache finds blocks by a tag, which different sizes may share. */
+Test(stream_cache, sizes_may_look_alike)
 {
     enum { TAGS = 1 << 16, LEAST = 4096 };
     size_t *size_of = calloc(TAGS, sizeof *size_of), size = LEAST, found = 0;
@@ -301,17 +301,17 @@ Test(lane, sizes_may_look_alike)
     cr_assert(size_of);
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    for (const struct vp_lane *lane;; size += 8) {
-        lane = park(s, size);
-        if (size_of[lane->tag[0]])
+    for (const struct vp_stream_cache *cache;; size += 8) {
+        cache = park(s, size);
+        if (size_of[cache->tag[0]])
             break;
-        size_of[lane->tag[0]] = size;
+        size_of[cache->tag[0]] = size;
     }
-    const struct vp_lane *lane = park(s, size);
-    size_t other = size_of[lane->tag[0]];
+    const struct vp_stream_cache *cache = park(s, size);
+    size_t other = size_of[cache->tag[0]];
     cr_assert(other && other < size);
-    lane = park(s, other);
-    cr_assert_eq(lane->parked[lane->place[0]].block.asked, other);
+    cache = park(s, other);
+    cr_assert_eq(cache->parked[cache->place[0]].block.asked, other);
     CUdeviceptr block = door_take(size, s);
     cr_assert(vp_api_address_range(&base, &found, block, &res) && !res);
     cr_assert_eq(found, size, "%zu bytes for %zu", found, size);
@@ -319,22 +319,22 @@ Test(lane, sizes_may_look_alike)
     door_close();
 }
 
-/* What was given out is held no more, though the lane holds others. */
-Test(lane, a_block_among_others_is_given_out_once)
+/* What was given out is held no more, though the cache holds others. */
+Test(stream_cache, a_block_among_others_is_given_out_once)
 {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = warm(s, 256), b = door_take(512, s);
     cu_ok(door_free_async(b, s));
-    cr_assert_eq(vp_lanes_parked(vp_state.pools[0], NULL), 256 + 512);
+    cr_assert_eq(vp_stream_caches_parked(vp_state.pools[0], NULL), 256 + 512);
     cr_assert_eq(door_take(512, s), b);
     cr_assert_neq(door_take(512, s), b);
     cr_assert_eq(door_take(256, s), a);
     door_close();
 }
 
-/* Two live blocks are two: what has left the lane is in it no more. */
-Test(lane, a_block_is_given_out_once)
+/* Two live blocks are two: what has left the cache is in it no more. */
+Test(stream_cache, a_block_is_given_out_once)
 {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -352,7 +352,7 @@ Test(lane, a_block_is_given_out_once)
     door_close();
 }
 
-Test(lane, a_parked_block_cannot_be_freed_again)
+Test(stream_cache, a_parked_block_cannot_be_freed_again)
 {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -369,7 +369,7 @@ Test(lane, a_parked_block_cannot_be_freed_again)
 }
 
 /* What counts for one memory pool does not count for another. */
-Test(lane, a_memory_pool_gets_its_own_blocks)
+Test(stream_cache, a_memory_pool_gets_its_own_blocks)
 {
     const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                    .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
@@ -394,7 +394,7 @@ Test(lane, a_memory_pool_gets_its_own_blocks)
 }
 
 /* The thread's other streams, and other threads' blocks, go to where they belong. */
-Test(lane, what_is_parked_is_counted_as_freed)
+Test(stream_cache, what_is_parked_is_counted_as_freed)
 {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -412,7 +412,7 @@ Test(lane, what_is_parked_is_counted_as_freed)
 }
 
 /* Taken back by its stream, a block gives up its event, and is freed with another: a stream that has no memory waits for that. */
-Test(lane, an_event_in_a_lane_can_be_waited_for)
+Test(stream_cache, an_event_in_a_lane_can_be_waited_for)
 {
     setenv("VPOOL_WAIT", "early", 1);
     open_fast(SIM);
@@ -440,7 +440,7 @@ Test(lane, an_event_in_a_lane_can_be_waited_for)
 }
 
 /* What one stream frees another takes, large as it is: it is counted as freed and allocated, and goes on from there to the next. */
-Test(lane, a_block_goes_from_stream_to_stream)
+Test(stream_cache, a_block_goes_from_stream_to_stream)
 {
     open_fast(SIM);
     CUstream s[3] = { door_stream(CU_STREAM_NON_BLOCKING), door_stream(CU_STREAM_NON_BLOCKING), door_stream(CU_STREAM_NON_BLOCKING) };
@@ -465,14 +465,14 @@ Test(lane, a_block_goes_from_stream_to_stream)
     door_close();
 }
 
-/* Of two places of a size the older is taken, whichever of them lies ready in a lane: else programs do not repeat their addresses. */
-Test(lane, what_another_has_parked_is_no_younger_than_the_oldest)
+/* Of two places of a size the older is taken, whichever of them lies ready in a cache: else programs do not repeat their addresses. */
+Test(stream_cache, what_another_has_parked_is_no_younger_than_the_oldest)
 {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr small = door_take(512, other), older = door_take(4 * MiB, s), younger = door_take(4 * MiB, s);
     cu_ok(door_free_async(older, other));
-    small = door_take(1024, other); /* its lane gives up the older one */
+    small = door_take(1024, other); /* its cache gives up the older one */
     cu_ok(door_free_async(younger, s));
     cr_assert_eq(door_take(4 * MiB, other), older);
     cr_assert_eq(door_take(4 * MiB, other), younger);
@@ -480,8 +480,8 @@ Test(lane, what_another_has_parked_is_no_younger_than_the_oldest)
     door_close();
 }
 
-/* A stream of another device takes a block over: it is no business of that device's lanes. */
-Test(lane, a_block_taken_over_stays_with_its_device)
+/* A stream of another device takes a block over: it is no business of that device's caches. */
+Test(stream_cache, a_block_taken_over_stays_with_its_device)
 {
     CUcontext context[2];
     CUmemoryPool pool;
@@ -514,8 +514,8 @@ Test(lane, a_block_taken_over_stays_with_its_device)
     door_close();
 }
 
-/* A free that others might wait for has an event of its own, also in the lane: whoever takes the block gives that up. */
-Test(lane, a_point_in_a_lane_is_given_up)
+/* A free that others might wait for has an event of its own, also in the cache: whoever takes the block gives that up. */
+Test(stream_cache, a_point_in_a_lane_is_given_up)
 {
     unsigned long long id;
     open_fast(SIM);
@@ -528,8 +528,8 @@ Test(lane, a_point_in_a_lane_is_given_up)
     vp_api_relieve();
     cr_assert_eq(vp_sim_used_vmm(0), 0);
     cu_ok(cuStreamGetId(s, &id));
-    const struct vp_line *line = vp_table_get(&vp_state.lines.by_id, id + 1);
-    cr_assert(line);
-    cr_assert_eq(line->refs, 0, "%zu points are left of memory that is gone", line->refs);
+    const struct vp_timeline *timeline = vp_table_get(&vp_state.timelines.by_id, id + 1);
+    cr_assert(timeline);
+    cr_assert_eq(timeline->refs, 0, "%zu points are left of memory that is gone", timeline->refs);
     door_close();
 }
