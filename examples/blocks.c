@@ -11,21 +11,18 @@ struct account account;
 
 static uint64_t random_state = 0x9e3779b97f4a7c15u;
 
-uint32_t random_next(void)
-{
+uint32_t random_next(void) {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(random_state >> 33);
 }
 
-double now_us(void)
-{
+double now_us(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static void account_call(double start_us, ptrdiff_t change)
-{
+static void account_call(double start_us, ptrdiff_t change) {
     account.us += now_us() - start_us;
     account.calls++;
     account.live += (size_t)change;
@@ -36,14 +33,12 @@ static void account_call(double start_us, ptrdiff_t change)
         account.peak_used = used;
 }
 
-void block_fill(struct block *b, enum train_stream stream, unsigned char value)
-{
+void block_fill(struct block *b, enum train_stream stream, unsigned char value) {
     b->value = value;
     gpu_fill(stream, b->data, value, b->bytes);
 }
 
-struct block block_take_on(enum train_stream stream, size_t bytes, unsigned char value)
-{
+struct block block_take_on(enum train_stream stream, size_t bytes, unsigned char value) {
     struct block b = {.bytes = bytes};
     double start = now_us();
     b.data = gpu_alloc_on(stream, bytes);
@@ -52,16 +47,14 @@ struct block block_take_on(enum train_stream stream, size_t bytes, unsigned char
     return b;
 }
 
-void block_give_on(enum train_stream stream, struct block *b)
-{
+void block_give_on(enum train_stream stream, struct block *b) {
     double start = now_us();
     gpu_free_on(stream, b->data);
     account_call(start, -(ptrdiff_t)b->bytes);
     b->data = NULL;
 }
 
-struct block block_take(enum train_stream stream, size_t bytes, unsigned char value)
-{
+struct block block_take(enum train_stream stream, size_t bytes, unsigned char value) {
     struct block b = {.bytes = bytes};
     double start = now_us();
     b.data = gpu_alloc(bytes);
@@ -70,8 +63,7 @@ struct block block_take(enum train_stream stream, size_t bytes, unsigned char va
     return b;
 }
 
-void block_give(struct block *b)
-{
+void block_give(struct block *b) {
     double start = now_us();
     gpu_free(b->data);
     account_call(start, -(ptrdiff_t)b->bytes);
@@ -91,8 +83,7 @@ static struct {
     } of[WINDOWS];
 } checks;
 
-void checks_settle(void)
-{
+void checks_settle(void) {
     gpu_synchronize(SIDE);
     gpu_synchronize(COMPUTE);
     for (int w = 0; w < checks.used; w++) {
@@ -103,8 +94,7 @@ void checks_settle(void)
     checks.used = 0;
 }
 
-static void check_window(enum train_stream stream, const struct block *b, size_t offset)
-{
+static void check_window(enum train_stream stream, const struct block *b, size_t offset) {
     size_t bytes = b->bytes - offset < WINDOW ? b->bytes - offset : WINDOW;
     if (checks.used == WINDOWS)
         checks_settle();
@@ -115,8 +105,7 @@ static void check_window(enum train_stream stream, const struct block *b, size_t
 }
 
 /* The ends are where a neighbour would reach in. */
-void block_check(enum train_stream stream, const struct block *b)
-{
+void block_check(enum train_stream stream, const struct block *b) {
     check_window(stream, b, 0);
     if (b->bytes > WINDOW) {
         check_window(stream, b, b->bytes - WINDOW);
@@ -124,13 +113,11 @@ void block_check(enum train_stream stream, const struct block *b)
     }
 }
 
-void blocks_open(void)
-{
+void blocks_open(void) {
     checks.host = gpu_host_alloc((size_t)WINDOWS * WINDOW);
     account.idle_used = account.peak_used = gpu_used();
 }
 
-void blocks_close(void)
-{
+void blocks_close(void) {
     gpu_host_free(checks.host);
 }

@@ -16,12 +16,11 @@
 
 enum { BLOCKS = 4, MIB = 1 << 20 };
 
-static const size_t sizes[BLOCKS] = { 2 * MIB, 6 * MIB, 20 * MIB, 2 * MIB };
+static const size_t sizes[BLOCKS] = {2 * MIB, 6 * MIB, 20 * MIB, 2 * MIB};
 
 #define CHECK(call) check(call, #call)
 
-static void check(CUresult result, const char *call)
-{
+static void check(CUresult result, const char *call) {
     if (result != CUDA_SUCCESS) {
         const char *text = NULL;
         cuGetErrorString(result, &text);
@@ -30,8 +29,7 @@ static void check(CUresult result, const char *call)
     }
 }
 
-static void gpu_open(void)
-{
+static void gpu_open(void) {
     CUcontext context;
     CHECK(cuInit(0));
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
@@ -39,8 +37,7 @@ static void gpu_open(void)
 }
 
 /* The sum of all bytes of a block. */
-static unsigned long long sum(CUdeviceptr block, size_t size)
-{
+static unsigned long long sum(CUdeviceptr block, size_t size) {
     unsigned char *bytes = malloc(size);
     unsigned long long total = 0;
     if (!bytes)
@@ -53,8 +50,7 @@ static unsigned long long sum(CUdeviceptr block, size_t size)
 }
 
 /* The second process: handles on its standard input. */
-static int importer(void)
-{
+static int importer(void) {
     for (int i = 0; i < BLOCKS; i++) {
         CUipcMemHandle handle;
         CUdeviceptr block;
@@ -72,8 +68,7 @@ static int importer(void)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdeviceptr blocks[BLOCKS];
     unsigned long long checksum = 0, expected = 0;
     int down[2], status = 1;

@@ -30,9 +30,7 @@ enum { LAYERS = 12, SEQ_MIN = 128, SEQ_MAX = 1024 };
 enum { BATCH_WIDTH = 1024, BOUNDARY_WIDTH = 1024 + 24, INNER_WIDTH = 4096 + 40, LOGITS_WIDTH = 8192 + 8 };
 
 /* What a block is for: one part of the value that fills it. */
-enum role {
-    BATCH, WEIGHT, FIRST_MOMENT, SECOND_MOMENT, BOUNDARY, INNER, LOGITS, GRADIENT, BUCKET, SCRATCH, RESCALED
-};
+enum role { BATCH, WEIGHT, FIRST_MOMENT, SECOND_MOMENT, BOUNDARY, INNER, LOGITS, GRADIENT, BUCKET, SCRATCH, RESCALED };
 
 static struct {
     int steps;
@@ -50,23 +48,20 @@ static unsigned char *staged[2]; /* the batch on the host, pinned: of even and o
 
 /* ---- numbers ---- */
 
-static size_t scaled(size_t bytes)
-{
+static size_t scaled(size_t bytes) {
     size_t result = (size_t)((double)bytes * options.scale);
     return result ? result : 1;
 }
 
 /* Never 0, which fresh memory often holds. */
-static unsigned char value_of(enum role role, int step, int index)
-{
+static unsigned char value_of(enum role role, int step, int index) {
     uint32_t mixed = ((uint32_t)step * 131 + (uint32_t)index) * 17 + (uint32_t)role;
     return (unsigned char)(1 + mixed * 2654435761u % 255);
 }
 
 /* ---- the network ---- */
 
-static void network_open(void)
-{
+static void network_open(void) {
     for (int l = 0; l < LAYERS; l++) {
         size_t bytes = scaled(600 * KIB + (size_t)(l % 5) * 97 * KIB + 40);
         layer[l].weight = block_take(COMPUTE, bytes, value_of(WEIGHT, 0, l));
@@ -75,8 +70,7 @@ static void network_open(void)
     }
 }
 
-static void network_close(void)
-{
+static void network_close(void) {
     for (int l = 0; l < LAYERS; l++) {
         struct block *own[] = {&layer[l].weight, &layer[l].first, &layer[l].second};
         for (int i = 0; i < 3; i++) {
@@ -87,8 +81,7 @@ static void network_close(void)
 }
 
 /* Starts to send a step's batch on the side stream. The host buffer is free: two steps ago has settled. */
-static void batch_send(int step, size_t seq)
-{
+static void batch_send(int step, size_t seq) {
     batch = block_take_on(SIDE, scaled(seq * BATCH_WIDTH), value_of(BATCH, step, 0));
     batch.value = value_of(BATCH, step, 1);
     memset(staged[step % 2], batch.value, batch.bytes);
@@ -96,8 +89,7 @@ static void batch_send(int step, size_t seq)
     gpu_record(BATCH_READY, SIDE);
 }
 
-static void forward(int step, size_t seq)
-{
+static void forward(int step, size_t seq) {
     gpu_wait(BATCH_READY, COMPUTE);
     block_check(COMPUTE, &batch);
     for (int l = 0; l < LAYERS; l++) {
@@ -114,8 +106,7 @@ static void forward(int step, size_t seq)
 }
 
 /* Averages a gradient with its peers': here, a trip through a bucket of the side stream and back. */
-static void gradient_reduce(int step, int l)
-{
+static void gradient_reduce(int step, int l) {
     struct block *gradient = &layer[l].gradient;
 
     gpu_record(GRADIENT_READY, COMPUTE);
@@ -128,8 +119,7 @@ static void gradient_reduce(int step, int l)
     gpu_record(GRADIENT_REDUCED, SIDE);
 }
 
-static void backward(int step, size_t seq)
-{
+static void backward(int step, size_t seq) {
     struct block logits = block_take_on(COMPUTE, scaled(seq * LOGITS_WIDTH), value_of(LOGITS, step, 0));
 
     for (int l = LAYERS - 1; l >= 0; l--) {
@@ -147,8 +137,7 @@ static void backward(int step, size_t seq)
     }
 }
 
-static void optimise(int step)
-{
+static void optimise(int step) {
     gpu_wait(GRADIENT_REDUCED, COMPUTE);
     for (int l = 0; l < LAYERS; l++) {
         struct block *gradient = &layer[l].gradient;
@@ -164,8 +153,7 @@ static void optimise(int step)
 
 /* Plain memory, freed while its work is still queued and asked for again on another stream: the case where
  * an allocator that answers too early shows. */
-static void clip_gradients(int step)
-{
+static void clip_gradients(int step) {
     size_t bytes = scaled(256 * KIB + random_next() % (2 * MIB));
 
     struct block scratch = block_take(COMPUTE, bytes, value_of(SCRATCH, step, 0));
@@ -177,13 +165,11 @@ static void clip_gradients(int step)
     block_give(&rescaled);
 }
 
-static size_t next_length(void)
-{
+static size_t next_length(void) {
     return SEQ_MIN + random_next() % (SEQ_MAX - SEQ_MIN + 1);
 }
 
-static void train(void)
-{
+static void train(void) {
     size_t seq = next_length();
 
     network_open();
@@ -206,8 +192,7 @@ static void train(void)
 
 /* ---- the program ---- */
 
-static void usage(FILE *out, const char *program)
-{
+static void usage(FILE *out, const char *program) {
     fprintf(out,
             "usage: %s [--steps N] [--scale F] [--json]\n"
             "Allocates as a training loop does, through the %s, and checks its data.\n"
@@ -218,11 +203,12 @@ static void usage(FILE *out, const char *program)
             program, train_api);
 }
 
-static void parse(int argc, char **argv)
-{
+static void parse(int argc, char **argv) {
     static const struct option known[] = {
-        {"steps", required_argument, NULL, 'n'}, {"scale", required_argument, NULL, 's'},
-        {"json", no_argument, NULL, 'j'},        {"help", no_argument, NULL, 'h'},
+        {"steps", required_argument, NULL, 'n'},
+        {"scale", required_argument, NULL, 's'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
         {0},
     };
     int c;
@@ -240,8 +226,7 @@ static void parse(int argc, char **argv)
     }
 }
 
-static void report(double seconds)
-{
+static void report(double seconds) {
     size_t peak_used = account.peak_used - account.idle_used;
 
     printf("%s: %d steps in %.2f s\n", train_api, options.steps, seconds);
@@ -256,8 +241,7 @@ static void report(double seconds)
                account.calls, account.us, peak_used);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     parse(argc, argv);
     gpu_open();
     blocks_open();

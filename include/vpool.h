@@ -1,12 +1,13 @@
-/*
- * vpool: what a program may ask of the allocator, if it wants to. Nothing here is needed for the library to work.
+/* vpool: what a program may ask of the allocator, if it wants to. Nothing here is needed for the library to work.
  *
- * The functions are exported by libvpool.so, which is preloaded and not linked: find them with dlsym(RTLD_DEFAULT, "vpool_stats") and so on, and
- * go without where that gives NULL.
+ * The functions are exported by libvpool.so, which is preloaded and not linked: find them with dlsym(RTLD_DEFAULT,
+ * "vpool_stats") and so on, and go without where that gives NULL.
  *
- * All are thread-safe, and callable before CUDA is initialised (there is then nothing to tell: -ENODEV). None may be called from a host function
- * or callback of CUDA, nor from a signal handler. Errors are negative errno values; outputs are untouched on failure. In a child that was forked
- * after its parent had used CUDA there are no pools: -ENODEV.
+ * All are thread-safe, and callable before CUDA is initialised (there is then nothing to tell: -ENODEV). None may be
+ * called from a host function or callback of CUDA, nor from a signal handler. Errors are negative errno values; outputs
+ * are untouched on failure. In a child that was forked after its parent had used CUDA there are no pools: -ENODEV.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VPOOL_H
 #define VPOOL_H
@@ -20,41 +21,43 @@ extern "C" {
 
 /* Grows at its end only. Bytes are bytes, times nanoseconds; counts and times are since the process began. */
 struct vpool_stats {
-    size_t size;                /* in: sizeof(struct vpool_stats) as the caller knows it */
-    uint64_t allocs, frees;     /* calls served */
-    uint64_t live_bytes;        /* handed out now, as asked for */
+    size_t size;            /* in: sizeof(struct vpool_stats) as the caller knows it */
+    uint64_t allocs, frees; /* calls served */
+    uint64_t live_bytes;    /* handed out now, as asked for */
     uint64_t peak_live_bytes;
-    uint64_t held_bytes;        /* physical memory taken from the device now */
+    uint64_t held_bytes; /* physical memory taken from the device now */
     uint64_t peak_held_bytes;
-    uint64_t ooms;              /* calls that ended with out of memory */
-    uint64_t waits_gpu;         /* stream waits queued for reuse across streams */
-    uint64_t waits_host;        /* times that a call waited on the host */
-    uint64_t driver_ns;         /* spent in the driver by the pool */
-    uint64_t waits_fruitless;   /* of waits_host: those that ended with nothing gained */
-    uint64_t host_wait_ns;      /* spent in waits_host */
+    uint64_t ooms;            /* calls that ended with out of memory */
+    uint64_t waits_gpu;       /* stream waits queued for reuse across streams */
+    uint64_t waits_host;      /* times that a call waited on the host */
+    uint64_t driver_ns;       /* spent in the driver by the pool */
+    uint64_t waits_fruitless; /* of waits_host: those that ended with nothing gained */
+    uint64_t host_wait_ns;    /* spent in waits_host */
 };
 
 /* The library's version, "MAJOR.MINOR.PATCH"; a constant. */
 const char *vpool_version(void);
 
 /*
- * The pool of a device (CUDA's ordinal, 0 to 63). The caller sets `stats->size` and owns the struct; members that this version of the library does
- * not know become 0. Returns 0; -EINVAL: no such ordinal, or `stats` is NULL or its size too small to be true; -ENODEV: the device has no pool
- * (yet). Takes the library's lock, and some microseconds.
+ * The pool of a device (CUDA's ordinal, 0 to 63). The caller sets `stats->size` and owns the struct; members that this
+ * version of the library does not know become 0. Returns 0; -EINVAL: no such ordinal, or `stats` is NULL or its size
+ * too small to be true; -ENODEV: the device has no pool (yet). Takes the library's lock, and some microseconds.
  */
 int vpool_stats(int device, struct vpool_stats *stats);
 
 /*
- * Marks a moment by a name, such as "epoch 3": a line `m,NAME,0,0,MICROSECONDS` in the file that VPOOL_TRACE names, between the allocations and
- * frees before and after it. Of the name the first 128 bytes count; commas, quotes and control characters become '_'. It may be the caller's own
- * memory, and is not looked at afterwards. Returns 0; -EINVAL: the name is NULL or empty; -ENODEV: nothing is recorded. Costs some hundred
- * nanoseconds where something is, else a few.
+ * Marks a moment by a name, such as "epoch 3": a line `m,NAME,0,0,MICROSECONDS` in the file that VPOOL_TRACE names,
+ * between the allocations and frees before and after it. Of the name the first 128 bytes count; commas, quotes and
+ * control characters become '_'. It may be the caller's own memory, and is not looked at afterwards. Returns 0;
+ * -EINVAL: the name is NULL or empty; -ENODEV: nothing is recorded. Costs some hundred nanoseconds where something is,
+ * else a few.
  */
 int vpool_mark(const char *name);
 
 /*
- * Gives idle physical memory back to the device until at most `keep` bytes are held. Returns the bytes given back, or a negative errno (-ENODEV as
- * above; -EINVAL: no such ordinal). Memory that queued work may still use stays. Takes some 50 microseconds for each megabyte-sized handle.
+ * Gives idle physical memory back to the device until at most `keep` bytes are held. Returns the bytes given back, or a
+ * negative errno (-ENODEV as above; -EINVAL: no such ordinal). Memory that queued work may still use stays. Takes some
+ * 50 microseconds for each megabyte-sized handle.
  */
 int64_t vpool_trim(int device, uint64_t keep);
 

@@ -1,3 +1,5 @@
+/* Adopting frameworks: what an environment without settings of its own is given before the program starts. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "adopt.h"
 
 #include <dlfcn.h>
@@ -23,12 +25,12 @@ static struct setting {
     const char *framework;
     const char *kept; /* the variable kept although it disagrees */
 } settings[] = {
-    { "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "backend:cudaMallocAsync",
-      NULL, "PyTorch" },
-    { "XLA_PYTHON_CLIENT_ALLOCATOR", NULL, "cuda_async", "cuda_async", NULL, "JAX" },
-    { "XLA_PYTHON_CLIENT_PREALLOCATE", NULL, "false", "false", "XLA_PYTHON_CLIENT_ALLOCATOR", "JAX" },
-    { "TF_GPU_ALLOCATOR", NULL, "cuda_malloc_async", "cuda_malloc_async", NULL, "TensorFlow" },
-    { "TF_FORCE_GPU_ALLOW_GROWTH", NULL, "true", "true", "TF_GPU_ALLOCATOR", "TensorFlow" },
+    {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "backend:cudaMallocAsync", NULL,
+     "PyTorch"},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", NULL, "cuda_async", "cuda_async", NULL, "JAX"},
+    {"XLA_PYTHON_CLIENT_PREALLOCATE", NULL, "false", "false", "XLA_PYTHON_CLIENT_ALLOCATOR", "JAX"},
+    {"TF_GPU_ALLOCATOR", NULL, "cuda_malloc_async", "cuda_malloc_async", NULL, "TensorFlow"},
+    {"TF_FORCE_GPU_ALLOW_GROWTH", NULL, "true", "true", "TF_GPU_ALLOCATOR", "TensorFlow"},
 };
 
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
@@ -48,8 +50,7 @@ static struct {
     int (*unsetenv)(const char *);
 } libc;
 
-static bool find_libc(void)
-{
+static bool find_libc(void) {
     libc.getenv = (__typeof__(libc.getenv))vp_real_dlsym(RTLD_NEXT, "getenv");
     libc.setenv = (__typeof__(libc.setenv))vp_real_dlsym(RTLD_NEXT, "setenv");
     libc.unsetenv = (__typeof__(libc.unsetenv))vp_real_dlsym(RTLD_NEXT, "unsetenv");
@@ -57,8 +58,7 @@ static bool find_libc(void)
 }
 
 /* Is "NAME=VALUE" among the words of the mark? */
-static bool is_marked(const char *mark, const char *name, const char *value)
-{
+static bool is_marked(const char *mark, const char *name, const char *value) {
     size_t name_length = strlen(name), value_length = strlen(value);
 
     for (const char *end; *mark; mark = *end ? end + 1 : end) {
@@ -70,8 +70,7 @@ static bool is_marked(const char *mark, const char *name, const char *value)
     return false;
 }
 
-static void take_back(void)
-{
+static void take_back(void) {
     const char *mark = libc.getenv(MARK);
 
     if (!mark)
@@ -86,16 +85,14 @@ static void take_back(void)
 }
 
 /* Sets one, and adds it to the mark. */
-static void set(const struct setting *setting, char *mark, size_t room)
-{
+static void set(const struct setting *setting, char *mark, size_t room) {
     size_t used = strlen(mark);
 
     libc.setenv(setting->variable, setting->value, 0);
     snprintf(mark + used, room - used, "%s%s=%s", used ? " " : "", setting->variable, setting->value);
 }
 
-static bool agrees(const char *variable)
-{
+static bool agrees(const char *variable) {
     for (size_t i = 0; i < SETTINGS; i++) {
         if (strcmp(settings[i].variable, variable) == 0)
             return !settings[i].kept;
@@ -103,8 +100,7 @@ static bool agrees(const char *variable)
     return true;
 }
 
-void vp_adopt(void)
-{
+void vp_adopt(void) {
     const struct vp_options *options = vp_options();
     char mark[512] = "";
 
@@ -134,13 +130,12 @@ void vp_adopt(void)
         libc.setenv(MARK, mark, 1);
 }
 
-void vp_adopt_report(void)
-{
+void vp_adopt_report(void) {
     for (size_t i = 0; i < SETTINGS; i++) {
         const struct setting *setting = &settings[i];
 
         if (setting->kept)
-            vp_log(VP_LOG_WARN, "%s is set and kept; with %s=%s, %s would leave its memory to vpool",
-                   setting->kept, setting->variable, setting->value, setting->framework);
+            vp_log(VP_LOG_WARN, "%s is set and kept; with %s=%s, %s would leave its memory to vpool", setting->kept,
+                   setting->variable, setting->value, setting->framework);
     }
 }

@@ -1,6 +1,7 @@
-/*
- * Framework environment: the variables by which PyTorch, JAX and TensorFlow leave their allocations to CUDA,
+/* Framework environment: the variables by which PyTorch, JAX and TensorFlow leave their allocations to CUDA,
  * and so to us.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_ADOPT_H
 #define VP_ADOPT_H

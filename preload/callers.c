@@ -1,3 +1,5 @@
+/* Which copy of the CUDA runtime a call comes from, so that its error goes to the right one. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "callers.h"
 
 #include <dlfcn.h>
@@ -10,8 +12,7 @@
 #include "early.h"
 
 /* The object that holds an address; "" is the program itself, NULL none. */
-static const char *object_at(const void *address)
-{
+static const char *object_at(const void *address) {
     struct link_map *map;
     Dl_info info;
 
@@ -19,8 +20,7 @@ static const char *object_at(const void *address)
 }
 
 /* A symbol in a loaded object or in what it depends on. Loads nothing. */
-static void *find_in(const char *object, const char *symbol)
-{
+static void *find_in(const char *object, const char *symbol) {
     void *handle = dlopen(object, RTLD_NOLOAD | RTLD_LAZY);
     void *found = NULL;
 
@@ -36,8 +36,7 @@ struct search {
     char object[4096]; /* the path of the first match */
 };
 
-static int match_file_name(struct dl_phdr_info *info, size_t size, void *data)
-{
+static int match_file_name(struct dl_phdr_info *info, size_t size, void *data) {
     struct search *search = data;
     const char *slash = strrchr(info->dlpi_name, '/');
     const char *file = slash ? slash + 1 : info->dlpi_name;
@@ -48,11 +47,9 @@ static int match_file_name(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out,
-                     const char *library)
-{
+void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out, const char *library) {
     const char *caller = object_at(address);
-    struct search search = { .library = library };
+    struct search search = {.library = library};
     void *next, *found = NULL;
 
     if (!vp_real_dlsym)
@@ -71,8 +68,7 @@ void *vp_caller_find(const void *address, const char *symbol, const void *ours, 
     return found == ours ? NULL : found;
 }
 
-static cudaError_t not_found(void)
-{
+static cudaError_t not_found(void) {
     return cudaErrorSymbolNotFound;
 }
 
@@ -80,7 +76,7 @@ static const struct {
     const char *symbol;
     const void *ours;
 } doors[VP_RUNTIME_COUNT] = {
-#define DOOR(symbol, ...) [VP_RUNTIME_##symbol] = { #symbol, symbol },
+#define DOOR(symbol, ...) [VP_RUNTIME_##symbol] = {#symbol, symbol},
     VP_DOORS_RUNTIME(DOOR)
 #undef DOOR
 };
@@ -94,8 +90,7 @@ static const struct vp_runtime no_runtime = {
 /*
  * Reads out the libcudart that `malloc_function` lies in, whose handle stays open: a table of it is to last.
  */
-static void runtime_fill(struct vp_runtime *runtime, void *malloc_function)
-{
+static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     const char *object = object_at(malloc_function);
     void *handle = object ? dlopen(*object ? object : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
     cudaError_t (*get_version)(int *);
@@ -126,8 +121,7 @@ static struct runtime_entry {
 } runtimes[16];
 static atomic_uint runtime_count;
 
-static const struct vp_runtime *runtime_of(void *malloc_function)
-{
+static const struct vp_runtime *runtime_of(void *malloc_function) {
     const unsigned capacity = sizeof(runtimes) / sizeof(runtimes[0]);
     unsigned i;
 
@@ -156,15 +150,13 @@ static struct site {
     _Atomic(const struct vp_runtime *) runtime;
 } sites[SITES];
 
-static struct site *site_at(const void *address, unsigned probe)
-{
+static struct site *site_at(const void *address, unsigned probe) {
     uint64_t hash = (uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15);
 
     return &sites[((hash >> 32) + probe) % SITES];
 }
 
-const struct vp_runtime *vp_caller_runtime(const void *address)
-{
+const struct vp_runtime *vp_caller_runtime(const void *address) {
     const struct vp_runtime *runtime;
     void *malloc_function;
 

@@ -1,9 +1,10 @@
-/*
- * Whose library is meant: what a call of the program would have reached without us.
+/* Whose library is meant: what a call of the program would have reached without us.
  *
  * Several copies of libcudart may live in a process, some of them private (RTLD_LOCAL) to those who loaded
  * them, and each keeps its own last error. So a forwarder goes by its return address: to the library that the
  * caller itself depends on.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_CALLERS_H
 #define VP_CALLERS_H
@@ -16,14 +17,13 @@
  * else `handed_out` (if not NULL); else after us in the global order; else in any loaded object whose file
  * name begins with `library`. NULL if there is none. `ours` is our own definition, which is never the answer.
  */
-void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out,
-                     const char *library);
+void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out, const char *library);
 
 enum vp_runtime_function {
 #define VP_RUNTIME_ENUM(symbol, ...) VP_RUNTIME_##symbol,
     VP_DOORS_RUNTIME(VP_RUNTIME_ENUM)
 #undef VP_RUNTIME_ENUM
-    VP_RUNTIME_COUNT
+        VP_RUNTIME_COUNT
 };
 
 /* One libcudart. Never freed: the library is kept loaded from then on. */

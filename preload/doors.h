@@ -1,5 +1,6 @@
-/*
- * What the doors share: the real functions behind them, and the way in and out.
+/* What the doors share: the real functions behind them, and the way in and out.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_DOORS_H
 #define VP_DOORS_H
@@ -29,8 +30,8 @@ typedef CUresult vp_ctx_create_v2(CUcontext *context, unsigned int flags, CUdevi
 typedef CUresult vp_ctx_create_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
                                   CUdevice device);
 typedef CUresult vp_stream_begin_capture_v1(CUstream stream);
-typedef CUresult vp_graph_add_node_v1(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                                      size_t count, CUgraphNodeParams *params);
+typedef CUresult vp_graph_add_node_v1(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                      CUgraphNodeParams *params);
 struct CUmemcpyAttributes_st;
 typedef CUresult vp_memcpy_batch_v1(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
                                     struct CUmemcpyAttributes_st *attributes, size_t *indexes, size_t kinds,
@@ -50,12 +51,11 @@ VP_DOORS_ASK(VP_ASK_DECLARE)
 
 enum vp_door {
 #define VP_DOOR_ENUM(symbol, ...) VP_DOOR_##symbol,
-    VP_DOORS_DRIVER(VP_DOOR_ENUM)
-    VP_DOOR_COUNT,
+    VP_DOORS_DRIVER(VP_DOOR_ENUM) VP_DOOR_COUNT,
     VP_DOOR_LAST = VP_DOOR_COUNT - 1, /* so that what follows counts on from there */
     VP_DOORS_ASK(VP_DOOR_ENUM)
 #undef VP_DOOR_ENUM
-    VP_REAL_COUNT
+        VP_REAL_COUNT
 };
 
 /*
@@ -77,8 +77,9 @@ bool vp_resolve(void);
 void *vp_resolve_exchange(void *real);
 
 /*
- * How deep this thread is inside doors: 1 in a call of the program's; and the frame of the first of them. A program may leave a door by siglongjmp(), from a signal's handler, or by
- * pthread_exit(): a door whose frame lies outside the first one's is then the first of a new call.
+ * How deep this thread is inside doors: 1 in a call of the program's; and the frame of the first of them. A program may
+ * leave a door by siglongjmp(), from a signal's handler, or by pthread_exit(): a door whose frame lies outside the
+ * first one's is then the first of a new call.
  */
 extern _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
 extern _Thread_local const char *vp_door_outer __attribute__((tls_model("initial-exec")));
@@ -91,8 +92,7 @@ bool vp_door_open(void);
  * there is no pool, or the call comes from within a door of the same thread (a profiler's callback, the
  * driver calling itself), and goes to CUDA as it is.
  */
-static inline bool vp_door_enter(void)
-{
+static inline bool vp_door_enter(void) {
     const char *here = __builtin_frame_address(0);
 
     if (vp_door_depth && here < vp_door_outer) {
@@ -104,33 +104,30 @@ static inline bool vp_door_enter(void)
     return vp_api_ready() || vp_door_open();
 }
 
-static inline void vp_door_leave(void)
-{
+static inline void vp_door_leave(void) {
     if (vp_door_depth)
         vp_door_depth--;
 }
 
 /*
- * The runtime makes the primary context of its device current in a thread that has none. Its short ways do not, and so wait until the thread has one. `vp_door_ends` grows
- * whenever a context may have ended: then each thread looks anew.
+ * The runtime makes the primary context of its device current in a thread that has none. Its short ways do not, and so
+ * wait until the thread has one. `vp_door_ends` grows whenever a context may have ended: then each thread looks anew.
  */
 extern unsigned vp_door_ends;
 bool vp_door_look_current(void);
 extern _Thread_local unsigned vp_door_current __attribute__((tls_model("initial-exec")));
 
-static inline bool vp_door_has_current(void)
-{
+static inline bool vp_door_has_current(void) {
     return vp_door_current == __atomic_load_n(&vp_door_ends, __ATOMIC_RELAXED) || vp_door_look_current();
 }
 
-static inline void vp_door_context_ends(void)
-{
+static inline void vp_door_context_ends(void) {
     __atomic_fetch_add(&vp_door_ends, 1, __ATOMIC_RELAXED);
 }
 
 /*
- * A failed answer of the pool to a short way of the runtime, for the door to which the long way comes next: the pool is not asked twice, and the error
- * still goes through the runtime. Of this thread; `size` 0: none.
+ * A failed answer of the pool to a short way of the runtime, for the door to which the long way comes next: the pool is
+ * not asked twice, and the error still goes through the runtime. Of this thread; `size` 0: none.
  */
 extern _Thread_local struct vp_door_told {
     size_t size;
@@ -138,8 +135,7 @@ extern _Thread_local struct vp_door_told {
 } vp_door_told __attribute__((tls_model("initial-exec")));
 
 /* Takes the answer kept for an allocation of `size` bytes, if there is one. */
-static inline bool vp_door_take_told(size_t size, CUresult *res)
-{
+static inline bool vp_door_take_told(size_t size, CUresult *res) {
     bool told = vp_door_told.size && vp_door_told.size == size;
 
     if (told)
@@ -149,8 +145,7 @@ static inline bool vp_door_take_told(size_t size, CUresult *res)
 }
 
 /* A call of the per-thread kind: there 0 is the calling thread's own default stream. */
-static inline CUstream vp_door_per_thread(CUstream stream)
-{
+static inline CUstream vp_door_per_thread(CUstream stream) {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
@@ -158,21 +153,20 @@ static inline CUstream vp_door_per_thread(CUstream stream)
  * True if a native call that ended with `res` is worth another try, after the pools have given back what lay
  * idle, or what work that has now ended was done with.
  */
-static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *relief)
-{
+static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *relief) {
     return ours && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief);
 }
 
 /* The result of a native call that may want memory of the device, tried again for as long as that may help. */
-#define VP_TRIED(ours, call)                                                                               \
-    ({                                                                                                     \
-        bool ours_ = (ours);                                                                               \
-        struct vp_relief relief_ = {0};                                                                    \
-        CUresult res_;                                                                                     \
-        do                                                                                                 \
-            res_ = (call);                                                                                 \
-        while (vp_door_try_again(ours_, res_, &relief_));                                                  \
-        res_;                                                                                              \
+#define VP_TRIED(ours, call)                                                                                           \
+    ({                                                                                                                 \
+        bool ours_ = (ours);                                                                                           \
+        struct vp_relief relief_ = {0};                                                                                \
+        CUresult res_;                                                                                                 \
+        do                                                                                                             \
+            res_ = (call);                                                                                             \
+        while (vp_door_try_again(ours_, res_, &relief_));                                                              \
+        res_;                                                                                                          \
     })
 
 #endif

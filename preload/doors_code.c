@@ -1,12 +1,12 @@
-/*
- * Doors of the driver: code, and what a context sets aside. Modules and libraries take memory of the device
+/* Doors of the driver: code, and what a context sets aside. Modules and libraries take memory of the device
  * when they are loaded, or lazily, when a function or a variable of theirs is first asked for; a context, when a
  * limit of its heaps and stacks is raised. Nothing here is ours but that it may be tried again: doors_others.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "doors.h"
 
-CUresult cuModuleLoad(CUmodule *module, const char *path)
-{
+CUresult cuModuleLoad(CUmodule *module, const char *path) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuModuleLoad)(module, path));
 
@@ -14,8 +14,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
     return res;
 }
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image)
-{
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuModuleLoadData)(module, image));
 
@@ -24,8 +23,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
-                            void **values)
-{
+                            void **values) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuModuleLoadDataEx)(module, image, count, options, values));
 
@@ -33,8 +31,7 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int co
     return res;
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
-{
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuModuleLoadFatBinary)(module, image));
 
@@ -42,8 +39,7 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
     return res;
 }
 
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuModuleGetFunction)(function, module, name));
 
@@ -51,8 +47,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     return res;
 }
 
-CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *size, CUmodule module, const char *name)
-{
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *size, CUmodule module, const char *name) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuModuleGetGlobal_v2)(ptr, size, module, name));
 
@@ -61,9 +56,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *size, CUmodule module, c
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit, void **jit_values,
-                           unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int
-                           count)
-{
+                           unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int count) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(
         ours, VP_REAL(cuLibraryLoadData)(library, code, jit, jit_values, jit_count, options, values, count));
@@ -73,9 +66,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit, void **jit_values,
-                               unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int
-                               count)
-{
+                               unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int count) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(
         ours, VP_REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values, jit_count, options, values, count));
@@ -84,8 +75,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
     return res;
 }
 
-CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
-{
+CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuLibraryGetModule)(module, library));
 
@@ -93,8 +83,7 @@ CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
     return res;
 }
 
-CUresult cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *size, CUlibrary library, const char *name)
-{
+CUresult cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *size, CUlibrary library, const char *name) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuLibraryGetGlobal)(ptr, size, library, name));
 
@@ -102,8 +91,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *size, CUlibrary library, c
     return res;
 }
 
-CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *size, CUlibrary library, const char *name)
-{
+CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *size, CUlibrary library, const char *name) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuLibraryGetManaged)(ptr, size, library, name));
 
@@ -111,8 +99,7 @@ CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *size, CUlibrary library, 
     return res;
 }
 
-CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
-{
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuKernelGetFunction)(function, kernel));
 
@@ -120,8 +107,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     return res;
 }
 
-CUresult cuFuncLoad(CUfunction function)
-{
+CUresult cuFuncLoad(CUfunction function) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuFuncLoad)(function));
 
@@ -129,8 +115,7 @@ CUresult cuFuncLoad(CUfunction function)
     return res;
 }
 
-CUresult cuCtxSetLimit(CUlimit limit, size_t value)
-{
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuCtxSetLimit)(limit, value));
 
@@ -138,8 +123,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     return res;
 }
 
-CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice device, unsigned int flags)
-{
+CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice device, unsigned int flags) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuGreenCtxCreate)(context, desc, device, flags));
 

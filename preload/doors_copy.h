@@ -1,4 +1,5 @@
 /* What the doors of graphs in general (doors_observe.c) tell those of copies. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_DOORS_COPY_H
 #define VP_DOORS_COPY_H
 

@@ -1,21 +1,20 @@
-/*
- * Doors of the driver: memory, what is asked about it, and memory pools. Nothing but forwarders.
+/* Doors of the driver: memory, what is asked about it, and memory pools. Nothing but forwarders.
  *
  * A door of the per-thread kind (_ptsz) calls its plain twin with the per-thread stream by its explicit name,
  * which means the same.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "doors.h"
 
 /* Counts a call that is passed on to CUDA. True: it is one of the program's. */
-static bool passed_on(bool ours, enum vp_passed call)
-{
+static bool passed_on(bool ours, enum vp_passed call) {
     if (ours)
         vp_api_passed(call);
     return ours;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
-{
+CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -26,14 +25,12 @@ CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
     return res;
 }
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height,
-                            unsigned int element)
-{
+CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height, unsigned int element) {
     CUresult res;
     bool ours = vp_door_enter();
 
-    if (!ours || (!vp_door_take_told(width * height, &res) &&
-                  !vp_api_alloc_pitch(ptr, pitch, width, height, element, &res))) {
+    if (!ours ||
+        (!vp_door_take_told(width * height, &res) && !vp_api_alloc_pitch(ptr, pitch, width, height, element, &res))) {
         res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocPitch),
                        VP_REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element));
     }
@@ -41,8 +38,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_
     return res;
 }
 
-CUresult cuMemFree_v2(CUdeviceptr ptr)
-{
+CUresult cuMemFree_v2(CUdeviceptr ptr) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -54,32 +50,27 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
     return res;
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
-{
+CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream) {
     CUresult res;
     bool ours = vp_door_enter();
 
     if (!ours || (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, NULL, stream, &res))) {
-        res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocAsync),
-                       VP_REAL(cuMemAllocAsync)(ptr, size, stream));
+        res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocAsync), VP_REAL(cuMemAllocAsync)(ptr, size, stream));
     }
     vp_door_leave();
     return res;
 }
 
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t size, CUstream stream)
-{
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t size, CUstream stream) {
     return cuMemAllocAsync(ptr, size, vp_door_per_thread(stream));
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream)
-{
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     CUresult res;
     bool ours = vp_door_enter();
 
     /* Without a pool this is an error in CUDA, while NULL means the current pool to vp_api_alloc_async(). */
-    if (!ours || !pool ||
-        (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, pool, stream, &res))) {
+    if (!ours || !pool || (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, pool, stream, &res))) {
         res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocFromPoolAsync),
                        VP_REAL(cuMemAllocFromPoolAsync)(ptr, size, pool, stream));
     }
@@ -87,13 +78,11 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t size, CUmemoryPool poo
     return res;
 }
 
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream)
-{
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     return cuMemAllocFromPoolAsync(ptr, size, pool, vp_door_per_thread(stream));
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
-{
+CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -105,13 +94,11 @@ CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
     return res;
 }
 
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
-{
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream) {
     return cuMemFreeAsync(ptr, vp_door_per_thread(stream));
 }
 
-CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
-{
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     CUresult res;
 
     if (!vp_door_enter() || !vp_api_mem_info(free_bytes, total, &res))
@@ -120,8 +107,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     return res;
 }
 
-CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
-{
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -131,8 +117,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pt
     return res;
 }
 
-CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
-{
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -142,9 +127,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     return res;
 }
 
-CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
-                                CUdeviceptr ptr)
-{
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr) {
     bool ours = vp_door_enter();
     CUdeviceptr asked = ours ? vp_api_asked_address(ptr) : ptr;
     CUresult res = VP_REAL(cuPointerGetAttributes)(count, attributes, data, asked);
@@ -162,8 +145,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
  * Memory pools. The handles stay CUDA's own; what they would hand out and report is ours where we serve them.
  */
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
-{
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
     CUresult res;
 
     vp_door_enter();
@@ -172,8 +154,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
     return res;
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
-{
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
     CUresult res;
 
     vp_door_enter();
@@ -182,8 +163,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
     return res;
 }
 
-CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
-{
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuDeviceSetMemPool)(device, pool);
 
@@ -193,20 +173,18 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     return res;
 }
 
-CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
-{
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuMemSetMemPool)(location, type, pool);
 
-    if (ours && res == CUDA_SUCCESS && location->type == CU_MEM_LOCATION_TYPE_DEVICE
-        && type == CU_MEM_ALLOCATION_TYPE_PINNED)
+    if (ours && res == CUDA_SUCCESS && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+        type == CU_MEM_ALLOCATION_TYPE_PINNED)
         vp_api_pool_set_current(location->id, pool);
     vp_door_leave();
     return res;
 }
 
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
-{
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuMemPoolCreate)(pool, props));
 
@@ -216,8 +194,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     return res;
 }
 
-CUresult cuMemPoolDestroy(CUmemoryPool pool)
-{
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -230,8 +207,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return res;
 }
 
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     CUresult res;
 
     if (!vp_door_enter() || !vp_api_pool_get_attribute(pool, attribute, value, &res))
@@ -240,8 +216,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     return res;
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     CUresult res;
 
     if (!vp_door_enter() || !vp_api_pool_set_attribute(pool, attribute, value, &res))
@@ -250,8 +225,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     return res;
 }
 
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
-{
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     CUresult res;
 
     if (!vp_door_enter() || !vp_api_pool_trim_to(pool, keep, &res))
@@ -260,8 +234,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
     return res;
 }
 
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
-{
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
     CUresult res;
 
     if (!vp_door_enter() || !vp_api_pool_set_access(pool, map, count, &res))

@@ -1,11 +1,11 @@
-/*
- * Doors of the driver: memory shared with other processes by legacy IPC. A handle that the pool made is opened
+/* Doors of the driver: memory shared with other processes by legacy IPC. A handle that the pool made is opened
  * by us, any other by CUDA.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "doors.h"
 
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
-{
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr) {
     CUresult res;
 
     if (!vp_door_enter() || !vp_api_ipc_get(handle, ptr, &res))
@@ -15,16 +15,14 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 }
 
 /* Whoever opens memory of another process may have to wait for it from now on. */
-static CUresult opened(bool ours, CUresult res)
-{
+static CUresult opened(bool ours, CUresult res) {
     if (ours && res == CUDA_SUCCESS)
         vp_api_coupled("memory of another process opened");
     vp_door_leave();
     return res;
 }
 
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
-{
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -33,8 +31,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned
     return opened(ours, res);
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
-{
+CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -43,8 +40,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned in
     return opened(ours, res);
 }
 
-CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
-{
+CUresult cuIpcCloseMemHandle(CUdeviceptr ptr) {
     CUresult res;
 
     if (!vp_door_enter() || !vp_api_ipc_close(ptr, &res))

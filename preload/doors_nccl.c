@@ -1,9 +1,10 @@
-/*
- * Doors of NCCL: a communicator of more than one rank ties the process to others (see vp_api_coupled), before
+/* Doors of NCCL: a communicator of more than one rank ties the process to others (see vp_api_coupled), before
  * its first collective.
  *
  * Declared here, since NCCL's headers need not be there. A communicator and its configuration are pointers to
  * us.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "doors_nccl.h"
 
@@ -23,24 +24,23 @@ enum { VP_NCCL_SYSTEM_ERROR = 2 };
 
 #define EXPORT __attribute__((visibility("default")))
 EXPORT vp_nccl_result ncclCommInitRank(void **comm, int ranks, vp_nccl_unique_id id, int rank);
-EXPORT vp_nccl_result ncclCommInitRankConfig(void **comm, int ranks, vp_nccl_unique_id id, int rank,
-                                             void *config);
-EXPORT vp_nccl_result ncclCommInitRankScalable(void **comm, int ranks, int rank, int ids,
-                                               vp_nccl_unique_id *id, void *config);
+EXPORT vp_nccl_result ncclCommInitRankConfig(void **comm, int ranks, vp_nccl_unique_id id, int rank, void *config);
+EXPORT vp_nccl_result ncclCommInitRankScalable(void **comm, int ranks, int rank, int ids, vp_nccl_unique_id *id,
+                                               void *config);
 EXPORT vp_nccl_result ncclCommInitAll(void **comms, int devices, const int *list);
 
 enum function {
 #define FUNCTION(symbol) FUNCTION_##symbol,
     VP_DOORS_NCCL(FUNCTION)
 #undef FUNCTION
-    FUNCTION_COUNT
+        FUNCTION_COUNT
 };
 
 static const struct {
     const char *symbol;
     void *ours;
 } doors[FUNCTION_COUNT] = {
-#define DOOR(symbol) [FUNCTION_##symbol] = { #symbol, symbol },
+#define DOOR(symbol) [FUNCTION_##symbol] = {#symbol, symbol},
     VP_DOORS_NCCL(DOOR)
 #undef DOOR
 };
@@ -51,8 +51,7 @@ static const struct {
  */
 static _Atomic(void *) handed_out[FUNCTION_COUNT];
 
-void *vp_nccl_exchange(const char *name, void *real)
-{
+void *vp_nccl_exchange(const char *name, void *real) {
     for (size_t i = 0; i < FUNCTION_COUNT; i++) {
         void *first = NULL;
 
@@ -70,43 +69,36 @@ void *vp_nccl_exchange(const char *name, void *real)
 }
 
 /* The real function behind a door, for a caller at `address`; tells of a communicator of several ranks. */
-static void *communicator(const void *address, enum function function, int ranks)
-{
+static void *communicator(const void *address, enum function function, int ranks) {
     if (ranks > 1)
         vp_api_coupled("an NCCL communicator of several ranks");
     return vp_caller_find(address, doors[function].symbol, doors[function].ours,
                           atomic_load_explicit(&handed_out[function], memory_order_relaxed), "libnccl.so");
 }
 
-vp_nccl_result ncclCommInitRank(void **comm, int ranks, vp_nccl_unique_id id, int rank)
-{
-    __typeof__(&ncclCommInitRank) real =
-        communicator(__builtin_return_address(0), FUNCTION_ncclCommInitRank, ranks);
+vp_nccl_result ncclCommInitRank(void **comm, int ranks, vp_nccl_unique_id id, int rank) {
+    __typeof__(&ncclCommInitRank) real = communicator(__builtin_return_address(0), FUNCTION_ncclCommInitRank, ranks);
 
     return real ? real(comm, ranks, id, rank) : VP_NCCL_SYSTEM_ERROR;
 }
 
-vp_nccl_result ncclCommInitRankConfig(void **comm, int ranks, vp_nccl_unique_id id, int rank, void *config)
-{
-    __typeof__(&ncclCommInitRankConfig) real =
-        communicator(__builtin_return_address(0), FUNCTION_ncclCommInitRankConfig, ranks);
+vp_nccl_result ncclCommInitRankConfig(void **comm, int ranks, vp_nccl_unique_id id, int rank, void *config) {
+    __typeof__(&ncclCommInitRankConfig) real = communicator(__builtin_return_address(0),
+                                                            FUNCTION_ncclCommInitRankConfig, ranks);
 
     return real ? real(comm, ranks, id, rank, config) : VP_NCCL_SYSTEM_ERROR;
 }
 
 vp_nccl_result ncclCommInitRankScalable(void **comm, int ranks, int rank, int ids, vp_nccl_unique_id *id,
-                                        void *config)
-{
-    __typeof__(&ncclCommInitRankScalable) real =
-        communicator(__builtin_return_address(0), FUNCTION_ncclCommInitRankScalable, ranks);
+                                        void *config) {
+    __typeof__(&ncclCommInitRankScalable) real = communicator(__builtin_return_address(0),
+                                                              FUNCTION_ncclCommInitRankScalable, ranks);
 
     return real ? real(comm, ranks, rank, ids, id, config) : VP_NCCL_SYSTEM_ERROR;
 }
 
-vp_nccl_result ncclCommInitAll(void **comms, int devices, const int *list)
-{
-    __typeof__(&ncclCommInitAll) real =
-        communicator(__builtin_return_address(0), FUNCTION_ncclCommInitAll, devices);
+vp_nccl_result ncclCommInitAll(void **comms, int devices, const int *list) {
+    __typeof__(&ncclCommInitAll) real = communicator(__builtin_return_address(0), FUNCTION_ncclCommInitAll, devices);
 
     return real ? real(comms, devices, list) : VP_NCCL_SYSTEM_ERROR;
 }

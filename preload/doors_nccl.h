@@ -1,5 +1,6 @@
-/*
- * The doors of libnccl, for resolve.c.
+/* The doors of libnccl, for resolve.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_DOORS_NCCL_H
 #define VP_DOORS_NCCL_H

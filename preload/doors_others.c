@@ -1,5 +1,4 @@
-/*
- * Doors of the driver: memory that is none of ours. Whoever asks for it gets CUDA's own; but when it runs
+/* Doors of the driver: memory that is none of ours. Whoever asks for it gets CUDA's own; but when it runs
  * out, what we keep may be what is missing: it is given back, waited for if need be, and the call made again
  * (VP_TRIED). So it is at every door of a call that takes memory of the device, here and in other files.
  *
@@ -12,12 +11,13 @@
  *
  * Handles that the program makes itself (cuMemCreate) are counted besides, so that the statistics can say
  * whose the device's memory is.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "doors.h"
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-                     unsigned long long flags)
-{
+                     unsigned long long flags) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuMemCreate)(handle, size, prop, flags));
 
@@ -29,8 +29,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
 }
 
 /* Told before: once the driver has let go of it, another thread may be given the same handle. */
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     CUresult res;
 
     if (vp_door_enter())
@@ -41,8 +40,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 }
 
 /* An allocation of the pool has no handle of its own: refused, as cuMemAlloc's memory is. */
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *ptr)
-{
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *ptr) {
     CUresult res;
     bool ours = vp_door_enter();
 
@@ -60,8 +58,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 }
 
 /* Pools that can be exported stay with CUDA; a block of the pool is none of theirs. */
-CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
-{
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr) {
     CUresult res;
 
     if (vp_door_enter() && vp_api_owns(ptr))
@@ -72,8 +69,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
     return res;
 }
 
-CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
-{
+CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuMemAllocManaged)(ptr, size, flags));
 
@@ -81,8 +77,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
     return res;
 }
 
-CUresult cuMemAllocHost_v2(void **ptr, size_t size)
-{
+CUresult cuMemAllocHost_v2(void **ptr, size_t size) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuMemAllocHost_v2)(ptr, size));
 
@@ -90,8 +85,7 @@ CUresult cuMemAllocHost_v2(void **ptr, size_t size)
     return res;
 }
 
-CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
-{
+CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuMemHostAlloc)(ptr, size, flags));
 
@@ -99,8 +93,7 @@ CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
     return res;
 }
 
-CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
-{
+CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuMemHostRegister_v2)(ptr, size, flags));
 
@@ -108,8 +101,7 @@ CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
     return res;
 }
 
-CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc)
-{
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuArrayCreate_v2)(array, desc));
 
@@ -117,8 +109,7 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc)
     return res;
 }
 
-CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc)
-{
+CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuArray3DCreate_v2)(array, desc));
 
@@ -126,9 +117,7 @@ CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc)
     return res;
 }
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc,
-                                unsigned int levels)
-{
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuMipmappedArrayCreate)(array, desc, levels));
 
@@ -141,8 +130,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
  * queued.
  */
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
-{
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags));
 
@@ -151,8 +139,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 }
 
 static CUresult instantiate(__typeof__(&cuGraphInstantiateWithParams) real, CUgraphExec *exec, CUgraph graph,
-                            CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
+                            CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, real(exec, graph, params));
 
@@ -161,19 +148,15 @@ static CUresult instantiate(__typeof__(&cuGraphInstantiateWithParams) real, CUgr
 }
 
 /* The stream to upload on is in the parameters, and means another by each name. */
-CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
+CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
     return instantiate(VP_REAL(cuGraphInstantiateWithParams), exec, graph, params);
 }
 
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
-                                           CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
     return instantiate(VP_REAL(cuGraphInstantiateWithParams_ptsz), exec, graph, params);
 }
 
-CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuGraphUpload)(exec, stream));
 
@@ -181,13 +164,11 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
     return res;
 }
 
-CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
     return cuGraphUpload(exec, vp_door_per_thread(stream));
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, VP_REAL(cuGraphLaunch)(exec, stream));
 
@@ -195,7 +176,6 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
     return res;
 }
 
-CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
     return cuGraphLaunch(exec, vp_door_per_thread(stream));
 }

@@ -1,10 +1,11 @@
-/*
- * Doors of the runtime. Each goes on to the same function of its caller's own libcudart, which comes back to
+/* Doors of the runtime. Each goes on to the same function of its caller's own libcudart, which comes back to
  * the doors of the driver.
  *
  * So contexts are made, errors remembered and profilers told as always. Only what the pool can serve at once
  * does without: an allocation or a free that succeeds. NULL, nothing to allocate and every failure take the
  * long way.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "doors_runtime.h"
 
@@ -17,17 +18,15 @@
 #define CALLERS_RUNTIME() vp_caller_runtime(__builtin_return_address(0))
 #define RUNTIME_REAL(runtime, symbol) ((__typeof__(&symbol))(runtime)->real[VP_RUNTIME_##symbol])
 
-static bool allocates(const struct vp_runtime *runtime, void **ptr, size_t size)
-{
+static bool allocates(const struct vp_runtime *runtime, void **ptr, size_t size) {
     return ptr && size && runtime->context_is_current;
 }
 
 /*
- * The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for the
- * long way that follows.
+ * The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for
+ * the long way that follows.
  */
-static bool short_way(bool served, CUresult res, CUdeviceptr found, void **ptr, size_t size)
-{
+static bool short_way(bool served, CUresult res, CUdeviceptr found, void **ptr, size_t size) {
     vp_door_leave();
     vp_door_told = (struct vp_door_told){served && res != CUDA_SUCCESS ? size : 0, res};
     if (!served || res != CUDA_SUCCESS)
@@ -37,8 +36,7 @@ static bool short_way(bool served, CUresult res, CUdeviceptr found, void **ptr, 
     return true;
 }
 
-static bool alloc(void **ptr, size_t size)
-{
+static bool alloc(void **ptr, size_t size) {
     CUdeviceptr found = 0;
     CUresult res = CUDA_SUCCESS;
     bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc(&found, size, &res);
@@ -46,8 +44,7 @@ static bool alloc(void **ptr, size_t size)
     return short_way(served, res, found, ptr, size);
 }
 
-static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream stream)
-{
+static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     CUdeviceptr found = 0;
     CUresult res = CUDA_SUCCESS;
     bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc_async(&found, size, pool, stream, &res);
@@ -55,16 +52,15 @@ static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream str
     return short_way(served, res, found, ptr, size);
 }
 
-static bool free_async(void *ptr, CUstream stream)
-{
+static bool free_async(void *ptr, CUstream stream) {
     CUresult res = CUDA_SUCCESS;
-    bool served = vp_door_enter() && vp_door_has_current() && vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream, &res);
+    bool served = vp_door_enter() && vp_door_has_current() &&
+                  vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream, &res);
 
     return short_way(served, res, 0, NULL, 0);
 }
 
-cudaError_t cudaMalloc(void **ptr, size_t size)
-{
+cudaError_t cudaMalloc(void **ptr, size_t size) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
     if (allocates(runtime, ptr, size) && alloc(ptr, size))
@@ -72,15 +68,15 @@ cudaError_t cudaMalloc(void **ptr, size_t size)
     return RUNTIME_REAL(runtime, cudaMalloc)(ptr, size);
 }
 
-cudaError_t cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height)
-{
+cudaError_t cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
     const unsigned int element = 4; /* what the runtime passes; the pitch is the same for 4, 8 and 16 */
 
     if (pitch && allocates(runtime, ptr, width && height)) {
         CUdeviceptr found = 0;
         CUresult res = CUDA_SUCCESS;
-        bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc_pitch(&found, pitch, width, height, element, &res);
+        bool served = vp_door_enter() && vp_door_has_current() &&
+                      vp_api_alloc_pitch(&found, pitch, width, height, element, &res);
 
         if (short_way(served, res, found, ptr, width * height))
             return cudaSuccess;
@@ -88,8 +84,7 @@ cudaError_t cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t heig
     return RUNTIME_REAL(runtime, cudaMallocPitch)(ptr, pitch, width, height);
 }
 
-cudaError_t cudaFree(void *ptr)
-{
+cudaError_t cudaFree(void *ptr) {
     if (ptr) {
         CUresult res = CUDA_SUCCESS;
         bool served = vp_door_enter() && vp_door_has_current() && vp_api_free((CUdeviceptr)(uintptr_t)ptr, &res);
@@ -100,8 +95,7 @@ cudaError_t cudaFree(void *ptr)
     return RUNTIME_REAL(CALLERS_RUNTIME(), cudaFree)(ptr);
 }
 
-cudaError_t cudaMallocAsync(void **ptr, size_t size, cudaStream_t stream)
-{
+cudaError_t cudaMallocAsync(void **ptr, size_t size, cudaStream_t stream) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
     if (allocates(runtime, ptr, size) && alloc_async(ptr, size, NULL, stream))
@@ -109,8 +103,7 @@ cudaError_t cudaMallocAsync(void **ptr, size_t size, cudaStream_t stream)
     return RUNTIME_REAL(runtime, cudaMallocAsync)(ptr, size, stream);
 }
 
-cudaError_t cudaMallocAsync_ptsz(void **ptr, size_t size, cudaStream_t stream)
-{
+cudaError_t cudaMallocAsync_ptsz(void **ptr, size_t size, cudaStream_t stream) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
     if (allocates(runtime, ptr, size) && alloc_async(ptr, size, NULL, vp_door_per_thread(stream)))
@@ -118,8 +111,7 @@ cudaError_t cudaMallocAsync_ptsz(void **ptr, size_t size, cudaStream_t stream)
     return RUNTIME_REAL(runtime, cudaMallocAsync_ptsz)(ptr, size, stream);
 }
 
-cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream)
-{
+cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
     if (pool && allocates(runtime, ptr, size) && alloc_async(ptr, size, pool, stream))
@@ -127,8 +119,7 @@ cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t pool,
     return RUNTIME_REAL(runtime, cudaMallocFromPoolAsync)(ptr, size, pool, stream);
 }
 
-cudaError_t cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream)
-{
+cudaError_t cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
     if (pool && allocates(runtime, ptr, size) && alloc_async(ptr, size, pool, vp_door_per_thread(stream)))
@@ -136,15 +127,13 @@ cudaError_t cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, cudaMemPool_t 
     return RUNTIME_REAL(runtime, cudaMallocFromPoolAsync_ptsz)(ptr, size, pool, stream);
 }
 
-cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream)
-{
+cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream) {
     if (ptr && free_async(ptr, stream))
         return cudaSuccess;
     return RUNTIME_REAL(CALLERS_RUNTIME(), cudaFreeAsync)(ptr, stream);
 }
 
-cudaError_t cudaFreeAsync_ptsz(void *ptr, cudaStream_t stream)
-{
+cudaError_t cudaFreeAsync_ptsz(void *ptr, cudaStream_t stream) {
     if (ptr && free_async(ptr, vp_door_per_thread(stream)))
         return cudaSuccess;
     return RUNTIME_REAL(CALLERS_RUNTIME(), cudaFreeAsync_ptsz)(ptr, stream);
@@ -152,61 +141,50 @@ cudaError_t cudaFreeAsync_ptsz(void *ptr, cudaStream_t stream)
 
 /* Nothing to add to these two: the driver's doors have answered when they return. */
 
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
-{
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     return RUNTIME_REAL(CALLERS_RUNTIME(), cudaMemGetInfo)(free_bytes, total);
 }
 
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *ptr)
-{
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *ptr) {
     return RUNTIME_REAL(CALLERS_RUNTIME(), cudaPointerGetAttributes)(attributes, ptr);
 }
 
 /* The runtime's resolvers of driver functions. One of CUDA 11 takes no `status`, and does not mind it. */
 
-static cudaError_t exchanged(cudaError_t err, void **function)
-{
+static cudaError_t exchanged(cudaError_t err, void **function) {
     if (err == cudaSuccess && function && vp_resolve())
         *function = vp_resolve_exchange(*function);
     return err;
 }
 
 cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
-                                    enum cudaDriverEntryPointQueryResult *status)
-{
+                                    enum cudaDriverEntryPointQueryResult *status) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
-    return exchanged(RUNTIME_REAL(runtime, cudaGetDriverEntryPoint)(symbol, function, flags, status),
-                     function);
+    return exchanged(RUNTIME_REAL(runtime, cudaGetDriverEntryPoint)(symbol, function, flags, status), function);
 }
 
 cudaError_t cudaGetDriverEntryPoint_ptsz(const char *symbol, void **function, unsigned long long flags,
-                                         enum cudaDriverEntryPointQueryResult *status)
-{
+                                         enum cudaDriverEntryPointQueryResult *status) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
-    return exchanged(RUNTIME_REAL(runtime, cudaGetDriverEntryPoint_ptsz)(symbol, function, flags, status),
-                     function);
+    return exchanged(RUNTIME_REAL(runtime, cudaGetDriverEntryPoint_ptsz)(symbol, function, flags, status), function);
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,
-                                             unsigned long long flags,
-                                             enum cudaDriverEntryPointQueryResult *status)
-{
+                                             unsigned long long flags, enum cudaDriverEntryPointQueryResult *status) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
-    return exchanged(
-        RUNTIME_REAL(runtime, cudaGetDriverEntryPointByVersion)(symbol, function, version, flags, status),
-        function);
+    return exchanged(RUNTIME_REAL(runtime, cudaGetDriverEntryPointByVersion)(symbol, function, version, flags, status),
+                     function);
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion_ptsz(const char *symbol, void **function, unsigned int version,
                                                   unsigned long long flags,
-                                                  enum cudaDriverEntryPointQueryResult *status)
-{
+                                                  enum cudaDriverEntryPointQueryResult *status) {
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
 
-    return exchanged(RUNTIME_REAL(runtime, cudaGetDriverEntryPointByVersion_ptsz)(symbol, function, version,
-                                                                                  flags, status),
-                     function);
+    return exchanged(
+        RUNTIME_REAL(runtime, cudaGetDriverEntryPointByVersion_ptsz)(symbol, function, version, flags, status),
+        function);
 }

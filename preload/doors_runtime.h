@@ -1,5 +1,6 @@
-/*
- * The doors of libcudart, as symbols.
+/* The doors of libcudart, as symbols.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_DOORS_RUNTIME_H
 #define VP_DOORS_RUNTIME_H

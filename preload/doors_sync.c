@@ -1,16 +1,15 @@
-/*
- * Doors of the driver: where the program waits on the host. CUDA gives memory above a pool's release threshold
+/* Doors of the driver: where the program waits on the host. CUDA gives memory above a pool's release threshold
  * back there; so do we, if the program has set one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "doors.h"
 
-static bool noted(bool ours, CUresult res)
-{
+static bool noted(bool ours, CUresult res) {
     return ours && res == CUDA_SUCCESS && vp_api_sync_matters();
 }
 
-CUresult cuStreamSynchronize(CUstream stream)
-{
+CUresult cuStreamSynchronize(CUstream stream) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuStreamSynchronize)(stream);
 
@@ -20,13 +19,11 @@ CUresult cuStreamSynchronize(CUstream stream)
     return res;
 }
 
-CUresult cuStreamSynchronize_ptsz(CUstream stream)
-{
+CUresult cuStreamSynchronize_ptsz(CUstream stream) {
     return cuStreamSynchronize(vp_door_per_thread(stream));
 }
 
-CUresult cuCtxSynchronize(void)
-{
+CUresult cuCtxSynchronize(void) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuCtxSynchronize)();
 
@@ -37,8 +34,7 @@ CUresult cuCtxSynchronize(void)
 }
 
 /* Of any context: as an event, it says nothing of the current one's streams. */
-CUresult cuCtxSynchronize_v2(CUcontext context)
-{
+CUresult cuCtxSynchronize_v2(CUcontext context) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuCtxSynchronize_v2)(context);
 
@@ -48,8 +44,7 @@ CUresult cuCtxSynchronize_v2(CUcontext context)
     return res;
 }
 
-CUresult cuEventSynchronize(CUevent event)
-{
+CUresult cuEventSynchronize(CUevent event) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuEventSynchronize)(event);
 

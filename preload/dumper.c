@@ -1,7 +1,8 @@
-/*
- * Dumps by signal and by time are made by a thread of their own: the handler only wakes it, so that a signal
+/* Dumps by signal and by time are made by a thread of their own: the handler only wakes it, so that a signal
  * never finds the pool half-way through an operation. The thread takes no signals, calls nothing of CUDA, and
  * ends with the process. A forked child has none, and makes no such dumps; a signal does nothing there.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "dumper.h"
 
@@ -16,8 +17,7 @@
 /* Room for the formatting of a line and the JSON writer's buffer, many times. */
 enum { STACK = 512 << 10 };
 
-static void on_signal(int number)
-{
+static void on_signal(int number) {
     int kept = errno;
 
     (void)number;
@@ -25,8 +25,7 @@ static void on_signal(int number)
     errno = kept;
 }
 
-static void advance(struct timespec *t, uint64_t ms)
-{
+static void advance(struct timespec *t, uint64_t ms) {
     t->tv_sec += (time_t)(ms / 1000);
     t->tv_nsec += (long)(ms % 1000) * 1000000;
     if (t->tv_nsec >= 1000000000) {
@@ -35,8 +34,7 @@ static void advance(struct timespec *t, uint64_t ms)
     }
 }
 
-static void *run(void *unused)
-{
+static void *run(void *unused) {
     const uint64_t every_ms = vp_dump_plan()->every_ms;
     struct timespec next, now;
 
@@ -61,8 +59,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-static bool start_thread(void)
-{
+static bool start_thread(void) {
     sigset_t all, before;
     pthread_attr_t attributes;
     pthread_t thread;
@@ -81,8 +78,7 @@ static bool start_thread(void)
     return !error;
 }
 
-static void start_handler(void)
-{
+static void start_handler(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
     int number = vp_dump_signal();
 
@@ -90,19 +86,19 @@ static void start_handler(void)
     if (sigaction(number, NULL, &theirs))
         return;
     if ((theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL) {
-        vp_log(VP_LOG_WARN, "VPOOL_DUMP=signal: the program handles SIG%s itself: no dumps by signal "
-               "(VPOOL_DUMP_SIGNAL names another)", sigabbrev_np(number));
+        vp_log(VP_LOG_WARN,
+               "VPOOL_DUMP=signal: the program handles SIG%s itself: no dumps by signal "
+               "(VPOOL_DUMP_SIGNAL names another)",
+               sigabbrev_np(number));
         return;
     }
     sigaction(number, &action, NULL);
 }
 
-void vp_dumper_start(void)
-{
+void vp_dumper_start(void) {
     const struct vp_dump_plan *plan = vp_dump_plan();
 
-    if ((plan->when[VP_DUMP_SIGNAL] || plan->when[VP_DUMP_EVERY]) && start_thread() &&
-        plan->when[VP_DUMP_SIGNAL]) {
+    if ((plan->when[VP_DUMP_SIGNAL] || plan->when[VP_DUMP_EVERY]) && start_thread() && plan->when[VP_DUMP_SIGNAL]) {
         vp_dump_begin();
         start_handler();
     }

@@ -1,5 +1,6 @@
-/*
- * Dumps by signal and by time.
+/* Dumps by signal and by time.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_DUMPER_H
 #define VP_DUMPER_H

@@ -1,3 +1,5 @@
+/* Lookups before the library is set up: the real dlsym and dlvsym, and the doors by name. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "early.h"
 
 #include <dlfcn.h>
@@ -17,29 +19,26 @@ extern struct r_debug *_dl_debug_addr __attribute__((weak));
 /* A loaded object's own tables, as its dynamic section names them. */
 struct object {
     uintptr_t base;
-    const ElfW(Sym) *symbols;
+    const ElfW(Sym) * symbols;
     const char *strings;
-    const ElfW(Half) *versions; /* NULL: the object has none */
+    const ElfW(Half) * versions; /* NULL: the object has none */
     const uint32_t *gnu_hash;
     const uint32_t *hash;
     const char *name;
 };
 
-VP_EARLY static void *no_symbol(void *handle, const char *name)
-{
+VP_EARLY static void *no_symbol(void *handle, const char *name) {
     return NULL;
 }
 
-VP_EARLY static void *no_versioned_symbol(void *handle, const char *name, const char *version)
-{
+VP_EARLY static void *no_versioned_symbol(void *handle, const char *name, const char *version) {
     return NULL;
 }
 
 vp_dlsym_fn *vp_real_dlsym;
 vp_dlvsym_fn *vp_real_dlvsym;
 
-VP_EARLY bool vp_early_equal(const char *a, const char *b)
-{
+VP_EARLY bool vp_early_equal(const char *a, const char *b) {
     for (; *a == *b; a++, b++) {
         if (!*a)
             return true;
@@ -47,8 +46,7 @@ VP_EARLY bool vp_early_equal(const char *a, const char *b)
     return false;
 }
 
-VP_EARLY static bool begins_with(const char *text, const char *prefix)
-{
+VP_EARLY static bool begins_with(const char *text, const char *prefix) {
     while (*prefix) {
         if (*text++ != *prefix++)
             return false;
@@ -57,13 +55,11 @@ VP_EARLY static bool begins_with(const char *text, const char *prefix)
 }
 
 /* glibc writes the final addresses into most dynamic sections, musl leaves the file's offsets there. */
-VP_EARLY static const void *table_at(uintptr_t base, ElfW(Addr) value)
-{
+VP_EARLY static const void *table_at(uintptr_t base, ElfW(Addr) value) {
     return (const void *)(value < base ? base + value : value);
 }
 
-VP_EARLY static void object_read(struct object *object, const struct link_map *map)
-{
+VP_EARLY static void object_read(struct object *object, const struct link_map *map) {
     ElfW(Xword) name = 0;
 
     /* One by one: a whole struct would be cleared by calling memset. */
@@ -93,18 +89,15 @@ VP_EARLY static void object_read(struct object *object, const struct link_map *m
 }
 
 /* The address of a function, if the symbol at `index` is its definition. */
-VP_EARLY static void *function_at(const struct object *object, uint32_t index, const char *name)
-{
+VP_EARLY static void *function_at(const struct object *object, uint32_t index, const char *name) {
     const ElfW(Sym) *symbol = &object->symbols[index];
 
     if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC)
         return NULL;
-    return vp_early_equal(object->strings + symbol->st_name,
-                          name) ? (void *)(object->base + symbol->st_value) : NULL;
+    return vp_early_equal(object->strings + symbol->st_name, name) ? (void *)(object->base + symbol->st_value) : NULL;
 }
 
-VP_EARLY static bool is_default_version(const struct object *object, uint32_t index)
-{
+VP_EARLY static bool is_default_version(const struct object *object, uint32_t index) {
     return !object->versions || !(object->versions[index] & 0x8000);
 }
 
@@ -114,8 +107,7 @@ VP_EARLY static bool is_default_version(const struct object *object, uint32_t in
  * filter, which one search does not need; its chains are one array beside the symbols, the lowest bit marks
  * the end of each.
  */
-VP_EARLY static void *object_function(const struct object *object, const char *name)
-{
+VP_EARLY static void *object_function(const struct object *object, const char *name) {
     void *found = NULL, *function;
 
     if (!object->symbols || !object->strings)
@@ -151,8 +143,7 @@ VP_EARLY static void *object_function(const struct object *object, const char *n
  * The first object named with `prefix` that has the function. libc stands among the first few of the list,
  * before anything that a program could unload in another thread.
  */
-VP_EARLY static void *find_function(const char *prefix, const char *name)
-{
+VP_EARLY static void *find_function(const char *prefix, const char *name) {
     const struct r_debug *debug = &_r_debug ? &_r_debug : &_dl_debug_addr ? _dl_debug_addr : NULL;
     struct object object;
 
@@ -171,8 +162,7 @@ VP_EARLY static void *find_function(const char *prefix, const char *name)
 /*
  * Both stand in libc.so.6 from glibc 2.34 on, in libdl.so.2 before; in musl's libc.musl-ARCH.so.1 or libc.so.
  */
-VP_EARLY void vp_early_find(void)
-{
+VP_EARLY void vp_early_find(void) {
     void *symbol = find_function("libc.", "dlsym");
     void *versioned = find_function("libc.", "dlvsym");
 
@@ -190,8 +180,7 @@ const char vp_early_names[] = VP_DOORS_DRIVER(NAME) VP_DOORS_NCCL(NAME) VP_DOORS
 static const char runtime[] = VP_DOORS_RUNTIME(NAME);
 #undef NAME
 
-VP_EARLY static bool is_among(const char *name, const char *names)
-{
+VP_EARLY static bool is_among(const char *name, const char *names) {
     while (*names) {
         if (vp_early_equal(name, names))
             return true;
@@ -206,8 +195,7 @@ VP_EARLY static bool is_among(const char *name, const char *names)
  * "cuMemAlloc_v2". The runtime's functions are not among those of a handle: whoever looks one up there means the
  * library of that handle.
  */
-VP_EARLY static bool is_door(const void *handle, const char *name)
-{
+VP_EARLY static bool is_door(const void *handle, const char *name) {
     if (!begins_with(name, "cu") && !begins_with(name, "nccl") && !begins_with(name, "dl"))
         return false;
     if (handle == RTLD_DEFAULT && begins_with(name, "dl"))
@@ -220,8 +208,7 @@ VP_EARLY static bool is_door(const void *handle, const char *name)
  * always go on, and find our exports by themselves where these are meant. But for one case: RTLD_DEFAULT would find
  * them in a program without CUDA, too, which asks whether it has any.
  */
-VP_EARLY void *vp_early_ask(void *handle, const char *name, const char *version)
-{
+VP_EARLY void *vp_early_ask(void *handle, const char *name, const char *version) {
     if (!__atomic_load_n(&vp_real_dlsym, __ATOMIC_ACQUIRE))
         vp_early_find();
     if (handle == RTLD_NEXT || !name || !is_door(handle, name))

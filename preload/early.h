@@ -1,8 +1,9 @@
-/*
- * What dlsym's stand-in needs before anything else in the process works.
+/* What dlsym's stand-in needs before anything else in the process works.
  *
  * It may be called before libc has run its constructors, before a sanitizer has mapped its shadow, and by a
  * thread that holds any lock. So the functions here call nothing and are built without instrumentation.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_EARLY_H
 #define VP_EARLY_H
@@ -14,8 +15,8 @@
 #else
 #define VP_EARLY_ALSO
 #endif
-#define VP_EARLY                                                                                           \
-    __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined"),                \
+#define VP_EARLY                                                                                                       \
+    __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined"),                            \
                    no_stack_protector VP_EARLY_ALSO))
 
 typedef void *vp_dlsym_fn(void *handle, const char *name);
@@ -32,7 +33,8 @@ extern vp_dlvsym_fn *vp_real_dlvsym;
 void vp_early_find(void);
 
 bool vp_early_equal(const char *a, const char *b);
-/* The names of all doors but the runtime's, each with its end: first the driver's, in the order of enum vp_door; an empty one at the end. */
+/* The names of all doors but the runtime's, each with its end: first the driver's, in the order of enum vp_door; an
+ * empty one at the end. */
 extern const char vp_early_names[];
 
 /* There is no such symbol: the program gets NULL. The assembly knows the number. */

@@ -1,3 +1,5 @@
+/* The beginning and the end of the library in a process: load, exit, fork. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "load.h"
 
 #include <pthread.h>
@@ -12,8 +14,7 @@
  * is looked at. libc's dlsym is found while the process has one thread, though a door may have come first, in
  * another library's constructor.
  */
-__attribute__((constructor)) static void begin(void)
-{
+__attribute__((constructor)) static void begin(void) {
     vp_early_find();
     vp_options();
     vp_adopt();
@@ -25,13 +26,11 @@ __attribute__((constructor)) static void begin(void)
  * Runs after the program's own exit handlers. CUDA may be gone by now, and is not called; the doors still
  * work.
  */
-__attribute__((destructor)) static void end(void)
-{
+__attribute__((destructor)) static void end(void) {
     vp_api_exit();
 }
 
-void vp_life_opened(void)
-{
+void vp_life_opened(void) {
     vp_adopt_report();
     vp_dumper_start();
 }

@@ -1,5 +1,6 @@
-/*
- * The library's beginning and end in a process.
+/* The library's beginning and end in a process.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_LIFE_H
 #define VP_LIFE_H

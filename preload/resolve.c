@@ -1,10 +1,11 @@
-/*
- * Finding the driver behind the doors, and leading every look-up of one of its functions to our door.
+/* Finding the driver behind the doors, and leading every look-up of one of its functions to our door.
  *
  * The library links to no CUDA library and loads none: it takes the libcuda that the program has loaded, when
  * a door is first used or looked up. What a resolver (dlsym, cuGetProcAddress, the runtime's) returns is
  * exchanged by address, not by name: only libcuda's own function is replaced by our door for it, whatever
  * variant the resolver chose.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,15 +19,13 @@
 #include "load.h"
 
 /* Stands in for each function that the driver lacks; its arguments do not matter. */
-static CUresult not_found(void)
-{
+static CUresult not_found(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
 void *vp_real[VP_REAL_COUNT] = {
 #define NOT_FOUND(symbol, ...) [VP_DOOR_##symbol] = not_found,
-    VP_DOORS_DRIVER(NOT_FOUND)
-    VP_DOORS_ASK(NOT_FOUND)
+    VP_DOORS_DRIVER(NOT_FOUND) VP_DOORS_ASK(NOT_FOUND)
 #undef NOT_FOUND
 };
 
@@ -52,8 +51,7 @@ _Thread_local struct vp_door_told vp_door_told __attribute__((tls_model("initial
  */
 static _Atomic(void *) libcuda;
 
-bool vp_resolve(void)
-{
+bool vp_resolve(void) {
     int saved_errno = errno;
     void *handle;
 
@@ -80,8 +78,7 @@ bool vp_resolve(void)
     return handle != NULL;
 }
 
-void *vp_resolve_exchange(void *real)
-{
+void *vp_resolve_exchange(void *real) {
     for (size_t i = 0; i < VP_DOOR_COUNT; i++) {
         if (__atomic_load_n(&vp_real[i], __ATOMIC_RELAXED) == real)
             return doors[i];
@@ -92,8 +89,7 @@ void *vp_resolve_exchange(void *real)
 /*
  * In a handle of libc: another interposer, say, that means to call the real function and would so pass us by.
  */
-static void *exchange_libc(void *real)
-{
+static void *exchange_libc(void *real) {
     if (real == (void *)vp_real_dlsym)
         return dlsym;
     if (real == (void *)vp_real_dlvsym)
@@ -101,8 +97,7 @@ static void *exchange_libc(void *real)
     return real;
 }
 
-static bool is_own(const void *function)
-{
+static bool is_own(const void *function) {
     Dl_info its, ours;
 
     return dladdr(function, &its) && dladdr(doors, &ours) && its.dli_fbase == ours.dli_fbase;
@@ -112,9 +107,8 @@ static bool is_own(const void *function)
  * Would it be there without us? Not where the first definition is ours, and no library that has another is loaded. The
  * last look-up leaves its message in dlerror.
  */
-static void *ask_default(const char *name)
-{
-    static const char *const libraries[] = { "libcuda.so", "libcudart.so", "libnccl.so" };
+static void *ask_default(const char *name) {
+    static const char *const libraries[] = {"libcuda.so", "libcudart.so", "libnccl.so"};
     const char *library = libraries[name[0] == 'n' ? 2 : name[2] == 'd' && name[3] == 'a' ? 1 : 0];
     void *first = vp_real_dlsym(RTLD_DEFAULT, name);
 
@@ -128,8 +122,7 @@ static void *ask_default(const char *name)
  * Finding libcuda leaves a state in dlerror, so it comes first: the program sees that of its own look-up. For
  * NULL the assembly repeats a failed look-up, with its message.
  */
-void *vp_lookup_ask(void *handle, const char *name, const char *version)
-{
+void *vp_lookup_ask(void *handle, const char *name, const char *version) {
     void *real, *ours;
 
     if (handle == RTLD_DEFAULT)
@@ -149,13 +142,11 @@ void *vp_lookup_ask(void *handle, const char *name, const char *version)
 }
 
 /* For vp_api_open(): any function of libcuda, real also where there is a door for it. */
-static void *lookup(const char *symbol, void *handle)
-{
+static void *lookup(const char *symbol, void *handle) {
     return vp_real_dlsym(handle, symbol);
 }
 
-bool vp_door_open(void)
-{
+bool vp_door_open(void) {
     static atomic_bool opened;
 
     if (!vp_resolve())
@@ -167,8 +158,7 @@ bool vp_door_open(void)
     return vp_api_ready();
 }
 
-CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
-{
+CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags) {
     CUresult res;
 
     vp_door_enter();
@@ -180,8 +170,7 @@ CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuui
 }
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
-                                     CUdriverProcAddressQueryResult *status)
-{
+                             CUdriverProcAddressQueryResult *status) {
     CUresult res;
 
     vp_door_enter();
@@ -192,8 +181,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, c
     return res;
 }
 
-bool vp_door_look_current(void)
-{
+bool vp_door_look_current(void) {
     unsigned ends = __atomic_load_n(&vp_door_ends, __ATOMIC_RELAXED);
     CUcontext context = NULL;
 

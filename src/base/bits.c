@@ -1,4 +1,5 @@
 /* Sets of small numbers: see bits.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/bits.h"
 
 static size_t words_of(size_t count) {

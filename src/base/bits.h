@@ -1,7 +1,8 @@
-/*
- * A set of small numbers, as bits with a summary of their words above them: the largest member not above a number is found by
- * one look a level, however far away it lies. The memory is the caller's, all zero at first; untouched parts of it are never read where
- * nothing is set.
+/* A set of small numbers, as bits with a summary of their words above them: the largest member not above a number is
+ * found by one look a level, however far away it lies. The memory is the caller's, all zero at first; untouched parts
+ * of it are never read where nothing is set.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_BITS_H
 #define VP_BITS_H
@@ -13,7 +14,7 @@
 enum { VP_BITS_LEVELS = 5, VP_BITS_WORD = 64 };
 
 struct vp_bits {
-    uint64_t *level[VP_BITS_LEVELS];    /* the first has a bit for each number, each other one for each word below */
+    uint64_t *level[VP_BITS_LEVELS]; /* the first has a bit for each number, each other one for each word below */
     unsigned levels;
 };
 

@@ -1,4 +1,5 @@
 /* What a thread knows of its being cancelled: see cancel.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/cancel.h"
 
 __thread struct vp_cancel vp_cancel __attribute__((tls_model("initial-exec"), visibility("hidden")));

@@ -1,8 +1,9 @@
-/*
- * Threads that are cancelled (pthread_cancel) while they hold the library's lock would hold it for ever. Cancellation is held off before
- * whatever may be a point of it: a message, a nap, a file, a driver call that goes to the kernel. Telling the system so costs an atomic
- * operation each way, so the shortest calls, which come to no such point, only say that they may have to: vp_cancel_arm(), and what they come to
- * holds it off.
+/* Threads that are cancelled (pthread_cancel) while they hold the library's lock would hold it for ever. Cancellation
+ * is held off before whatever may be a point of it: a message, a nap, a file, a driver call that goes to the kernel.
+ * Telling the system so costs an atomic operation each way, so the shortest calls, which come to no such point, only
+ * say that they may have to: vp_cancel_arm(), and what they come to holds it off.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_CANCEL_H
 #define VP_CANCEL_H
@@ -11,8 +12,8 @@
 #include <stdbool.h>
 
 struct vp_cancel {
-    bool armed, held;   /* the lock is held, or about to be; cancellation was held off since */
-    int before;         /* the thread's own state, where it was */
+    bool armed, held; /* the lock is held, or about to be; cancellation was held off since */
+    int before;       /* the thread's own state, where it was */
 };
 
 extern __thread struct vp_cancel vp_cancel __attribute__((tls_model("initial-exec"), visibility("hidden")));

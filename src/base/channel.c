@@ -1,3 +1,5 @@
+/* Messages with descriptors between processes of one user, over a socket in the abstract namespace. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/channel.h"
 
 #include <errno.h>
@@ -12,7 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* How long a message may take: a peer that is alive answers in microseconds, and one under a debugger must not hold us up for ever. */
+/* How long a message may take: a peer that is alive answers in microseconds, and one under a debugger must not hold us
+ * up for ever. */
 enum { PATIENCE_S = 5 };
 
 /* Processes that may be waiting to be served at once: more than GPUs in a machine. */
@@ -20,7 +23,7 @@ enum { BACKLOG = 64 };
 
 static socklen_t address_of(const struct vp_channel_name *name, struct sockaddr_un *address) {
     char *path = address->sun_path;
-    *address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     int length = snprintf(path, sizeof address->sun_path, "%svpool-%016llx%016llx", name->in_file ? "/tmp/" : "@",
                           (unsigned long long)name->id[0], (unsigned long long)name->id[1]);
     if (!name->in_file)
@@ -29,7 +32,7 @@ static socklen_t address_of(const struct vp_channel_name *name, struct sockaddr_
 }
 
 static void be_patient(int fd) {
-    struct timeval patience = { .tv_sec = PATIENCE_S };
+    struct timeval patience = {.tv_sec = PATIENCE_S};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
@@ -127,14 +130,15 @@ union control {
 };
 
 int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size_t n) {
-    union control control = { 0 };
-    struct iovec part = { (void *)data, bytes };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+    union control control = {0};
+    struct iovec part = {(void *)data, bytes};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     ssize_t sent;
     if (n) {
         message.msg_control = &control;
         message.msg_controllen = CMSG_SPACE(n * sizeof *fds);
-        control.align = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof *fds) };
+        control.align = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof *fds)};
         memcpy(CMSG_DATA(&control.align), fds, n * sizeof *fds);
     }
     do
@@ -163,7 +167,7 @@ static size_t take_fds(struct msghdr *message, int *fds, size_t most) {
 }
 
 int vp_channel_wait(int fd) {
-    struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     int ready;
     do
         ready = poll(&poll_fd, 1, PATIENCE_S * 1000);
@@ -173,8 +177,9 @@ int vp_channel_wait(int fd) {
 
 int vp_channel_receive(int fd, void *data, size_t bytes, int *fds, size_t *n) {
     union control control;
-    struct iovec part = { data, bytes };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    struct iovec part = {data, bytes};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     size_t most = n ? *n : 0;
     ssize_t got;
     do

@@ -1,3 +1,5 @@
+/* The clock: nanoseconds that never go back, and cheap looks at it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 
 #include <pthread.h>
@@ -10,7 +12,7 @@ enum { NAP_NS = 50000 };
 void vp_clock_nap(void) {
     int cancel;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     pthread_setcancelstate(cancel, NULL);
 }
 

@@ -1,3 +1,5 @@
+/* The clock: nanoseconds that never go back, and cheap looks at it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_CLOCK_H
 #define VP_CLOCK_H
 
@@ -12,8 +14,8 @@ static inline uint64_t vp_clock_ns(void) {
 }
 
 /*
- * The time by which waits of the host are bounded: the same, unless somebody models it (vpool replay --lag). For those waits alone, never
- * for a path that is to be quick. Set while nobody else runs.
+ * The time by which waits of the host are bounded: the same, unless somebody models it (vpool replay --lag). For those
+ * waits alone, never for a path that is to be quick. Set while nobody else runs.
  */
 extern uint64_t (*vp_clock_modelled)(void);
 
@@ -22,19 +24,20 @@ static inline uint64_t vp_clock_wait_ns(void) {
 }
 
 /*
- * The same time for who looks often: about 10 ns a call where programs may read the processor's counter of ticks, else no less.
- * That counter is trusted for less than a millisecond after a look at the clock itself, which also tells how long a tick is: one that
- * jumps, changes its pace or differs from core to core makes it wrong by some milliseconds at most. It never runs backwards.
- * All zero at first. Not thread-safe; the owner locks.
+ * The same time for who looks often: about 10 ns a call where programs may read the processor's counter of ticks, else
+ * no less. That counter is trusted for less than a millisecond after a look at the clock itself, which also tells how
+ * long a tick is: one that jumps, changes its pace or differs from core to core makes it wrong by some milliseconds at
+ * most. It never runs backwards. All zero at first. Not thread-safe; the owner locks.
  */
 struct vp_clock {
-    uint64_t ticks, ns;         /* when the clock itself was looked at; ns 0: never, or it cannot be told when */
-    uint64_t pace;              /* nanoseconds a tick, times 2^32 */
-    uint64_t window;            /* for so many ticks from then on it will do */
-    uint64_t last;              /* what was last returned */
+    uint64_t ticks, ns; /* when the clock itself was looked at; ns 0: never, or it cannot be told when */
+    uint64_t pace;      /* nanoseconds a tick, times 2^32 */
+    uint64_t window;    /* for so many ticks from then on it will do */
+    uint64_t last;      /* what was last returned */
 };
 
-/* Lets other threads run, those of lower priority too. No point of cancellation: the caller may be holding something up. */
+/* Lets other threads run, those of lower priority too. No point of cancellation: the caller may be holding something
+ * up. */
 void vp_clock_nap(void);
 
 /* Looks at the clock itself. */

@@ -1,3 +1,5 @@
+/* Compressing to gzip, stored or with fixed codes, without a library. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/gzip.h"
 
 #include <stdbool.h>
@@ -50,7 +52,7 @@ struct vp_crc32 vp_crc32(struct vp_crc32 crc, const void *data, size_t n) {
         a = eight_more(a, bytes);
         b = eight_more(b, bytes);
     }
-    return (struct vp_crc32){ ~a, ~b };
+    return (struct vp_crc32){~a, ~b};
 }
 
 /* ---- symbols ---- */
@@ -64,7 +66,7 @@ enum { SHORTEST_MATCH = 6, LONGEST_MATCH = 258, FARTHEST_MATCH = 32768, HASH_BIT
 enum { TEXTS_A_CODE = 8 };
 
 struct code {
-    uint16_t bits;              /* the first bit to be written is the lowest */
+    uint16_t bits; /* the first bit to be written is the lowest */
     uint8_t length;
 };
 
@@ -75,10 +77,10 @@ struct symbol {
 
 struct vp_deflate {
     struct symbol length_symbols[LONGEST_MATCH + 1];
-    uint16_t last[1 << HASH_BITS];          /* where these characters stood last */
+    uint16_t last[1 << HASH_BITS]; /* where these characters stood last */
     uint32_t literal_count[LITERALS], distance_count[DISTANCES];
     struct code literal[LITERALS], distance[DISTANCES];
-    unsigned texts;             /* since the codes were made */
+    unsigned texts; /* since the codes were made */
 };
 
 size_t vp_deflate_size(void) {
@@ -130,8 +132,7 @@ static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
     while (nodes < 2 * leaves - 1) {
         uint32_t sum = 0;
         for (int i = 0; i < 2; i++) {
-            bool is_leaf = next_leaf < leaves &&
-                           (next_joint == nodes || weight[next_leaf] <= weight[next_joint]);
+            bool is_leaf = next_leaf < leaves && (next_joint == nodes || weight[next_leaf] <= weight[next_joint]);
             size_t taken = is_leaf ? next_leaf++ : next_joint++;
             parent[taken] = (uint16_t)nodes;
             sum += weight[taken];
@@ -152,7 +153,7 @@ static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
 static void make_codes(uint32_t *count, size_t symbols, struct code *code) {
     uint8_t depth[LITERALS];
     /* next[n]: how many codes of n - 1 bits there are; then the next code of n bits. */
-    uint16_t next[LONGEST_CODE + 2] = { 0 };
+    uint16_t next[LONGEST_CODE + 2] = {0};
     /* A flatter tree, when the rare are too rare. */
     while (!find_depths(count, symbols, depth))
         for (size_t s = 0; s < symbols; s++)
@@ -166,7 +167,7 @@ static void make_codes(uint32_t *count, size_t symbols, struct code *code) {
         unsigned value = depth[s] ? next[depth[s]]++ : 0u, reversed = 0;
         for (int bit = 0; bit < depth[s]; bit++)
             reversed |= (value >> bit & 1) << (depth[s] - 1 - bit);
-        code[s] = (struct code){ .bits = (uint16_t)reversed, .length = depth[s] };
+        code[s] = (struct code){.bits = (uint16_t)reversed, .length = depth[s]};
     }
 }
 
@@ -175,7 +176,7 @@ static void make_codes(uint32_t *count, size_t symbols, struct code *code) {
 struct bits {
     uint8_t *at;
     uint64_t held;
-    unsigned count;             /* of held; under 8 after a flush */
+    unsigned count; /* of held; under 8 after a flush */
 };
 
 static inline void put(struct bits *b, uint64_t value, unsigned count) {
@@ -194,12 +195,12 @@ static inline void flush(struct bits *b) {
  * plain as can be: all 16 of them are as long, and the abbreviations for runs are not used. 170 bytes in all.
  * */
 static void put_codes(struct bits *b, const struct vp_deflate *d) {
-    put(b, 1 | 2 << 1, 3);                      /* the last block; codes of its own */
+    put(b, 1 | 2 << 1, 3); /* the last block; codes of its own */
     put(b, LITERALS - 257, 5);
     put(b, DISTANCES - 1, 5);
     put(b, 19 - 4, 4);
     for (int i = 0; i < 19; i++) {
-        put(b, i < 3 ? 0 : 4, 3);               /* the first three are the abbreviations */
+        put(b, i < 3 ? 0 : 4, 3); /* the first three are the abbreviations */
         flush(b);
     }
     for (int i = 0; i < LITERALS + DISTANCES; i++) {
@@ -248,7 +249,7 @@ static inline void put_match(struct bits *b, struct vp_deflate *d, size_t length
  * better. Looks for a match only where a word or number begins: half the time, and few are missed. The
  * length, or 0 if it came to more than that of the text. */
 static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n) {
-    struct bits b = { .at = out };
+    struct bits b = {.at = out};
     size_t i = 0;
     memset(d->last, 0, sizeof d->last);
     put_codes(&b, d);
@@ -294,7 +295,7 @@ static void learn(struct vp_deflate *d) {
 }
 
 static size_t store(uint8_t *out, const uint8_t *text, size_t n) {
-    const uint8_t head[] = { 1, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n, (uint8_t)(~n >> 8) };
+    const uint8_t head[] = {1, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n, (uint8_t)(~n >> 8)};
     memcpy(out, head, sizeof head);
     memcpy(out + sizeof head, text, n);
     return sizeof head + n;

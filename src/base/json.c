@@ -1,3 +1,5 @@
+/* Writing JSON into a stream, without allocating. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
 
 #include "base/output.h"
@@ -6,15 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static void flush(struct vp_json *json)
-{
+static void flush(struct vp_json *json) {
     if (!json->error)
         json->error = vp_output_write(json->fd, json->buffer, json->used);
     json->used = 0;
 }
 
-static void put(struct vp_json *json, const char *bytes, size_t count)
-{
+static void put(struct vp_json *json, const char *bytes, size_t count) {
     while (count) {
         if (json->used == json->size)
             flush(json);
@@ -27,13 +27,11 @@ static void put(struct vp_json *json, const char *bytes, size_t count)
     }
 }
 
-static void put_text(struct vp_json *json, const char *text)
-{
+static void put_text(struct vp_json *json, const char *text) {
     put(json, text, strlen(text));
 }
 
-static void put_newline(struct vp_json *json)
-{
+static void put_newline(struct vp_json *json) {
     if (json->row) {
         put_text(json, " ");
         return;
@@ -45,8 +43,7 @@ static void put_newline(struct vp_json *json)
 
 /* How many bytes the UTF-8 character at `at` has, or 0 where none begins there. Overlong forms, surrogates
  * and what lies beyond U+10FFFF count as none, as JSON readers see it. */
-static size_t utf8_length(const unsigned char *at)
-{
+static size_t utf8_length(const unsigned char *at) {
     static const struct {
         unsigned char first_low, first_high, second_low, second_high;
         size_t length;
@@ -69,8 +66,7 @@ static size_t utf8_length(const unsigned char *at)
     return 0;
 }
 
-static void put_string(struct vp_json *json, const char *text)
-{
+static void put_string(struct vp_json *json, const char *text) {
     put_text(json, "\"");
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
         size_t length = utf8_length(at);
@@ -92,8 +88,7 @@ static void put_string(struct vp_json *json, const char *text)
 }
 
 /* What stands before each value: the comma, the line's beginning, the key. */
-static void begin_value(struct vp_json *json, const char *key)
-{
+static void begin_value(struct vp_json *json, const char *key) {
     if (!json->empty)
         put_text(json, ",");
     json->empty = false;
@@ -105,16 +100,14 @@ static void begin_value(struct vp_json *json, const char *key)
     }
 }
 
-static void begin_group(struct vp_json *json, const char *key, const char *bracket)
-{
+static void begin_group(struct vp_json *json, const char *key, const char *bracket) {
     begin_value(json, key);
     put_text(json, bracket);
     json->depth++;
     json->empty = true;
 }
 
-static void end_group(struct vp_json *json, const char *bracket)
-{
+static void end_group(struct vp_json *json, const char *bracket) {
     json->depth--;
     if (!json->empty)
         put_newline(json);
@@ -124,47 +117,39 @@ static void end_group(struct vp_json *json, const char *bracket)
     put_text(json, bracket);
 }
 
-void vp_json_init(struct vp_json *json, int fd, char *buffer, size_t size)
-{
+void vp_json_init(struct vp_json *json, int fd, char *buffer, size_t size) {
     *json = (struct vp_json){.fd = fd, .buffer = buffer, .size = size, .empty = true};
 }
 
-int vp_json_finish(struct vp_json *json)
-{
+int vp_json_finish(struct vp_json *json) {
     put_text(json, "\n");
     flush(json);
     return json->error;
 }
 
-void vp_json_begin_object(struct vp_json *json, const char *key)
-{
+void vp_json_begin_object(struct vp_json *json, const char *key) {
     begin_group(json, key, "{");
 }
 
-void vp_json_begin_row(struct vp_json *json, const char *key)
-{
+void vp_json_begin_row(struct vp_json *json, const char *key) {
     vp_json_begin_object(json, key);
     if (!json->row)
         json->row = json->depth;
 }
 
-void vp_json_end_object(struct vp_json *json)
-{
+void vp_json_end_object(struct vp_json *json) {
     end_group(json, "}");
 }
 
-void vp_json_begin_array(struct vp_json *json, const char *key)
-{
+void vp_json_begin_array(struct vp_json *json, const char *key) {
     begin_group(json, key, "[");
 }
 
-void vp_json_end_array(struct vp_json *json)
-{
+void vp_json_end_array(struct vp_json *json) {
     end_group(json, "]");
 }
 
-void vp_json_string(struct vp_json *json, const char *key, const char *value)
-{
+void vp_json_string(struct vp_json *json, const char *key, const char *value) {
     begin_value(json, key);
     if (value)
         put_string(json, value);
@@ -172,16 +157,14 @@ void vp_json_string(struct vp_json *json, const char *key, const char *value)
         put_text(json, "null");
 }
 
-void vp_json_u64(struct vp_json *json, const char *key, uint64_t value)
-{
+void vp_json_u64(struct vp_json *json, const char *key, uint64_t value) {
     char digits[24];
     snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value);
     begin_value(json, key);
     put_text(json, digits);
 }
 
-void vp_json_double(struct vp_json *json, const char *key, double value)
-{
+void vp_json_double(struct vp_json *json, const char *key, double value) {
     char digits[40];
     begin_value(json, key);
     if (!isfinite(value)) {
@@ -203,8 +186,7 @@ void vp_json_double(struct vp_json *json, const char *key, double value)
     put(json, digits, (size_t)(end - digits));
 }
 
-void vp_json_bool(struct vp_json *json, const char *key, bool value)
-{
+void vp_json_bool(struct vp_json *json, const char *key, bool value) {
     begin_value(json, key);
     put_text(json, value ? "true" : "false");
 }

@@ -9,6 +9,8 @@
  *     vp_json_u64(&json, "pid", pid);
  *     vp_json_end_object(&json);
  *     int error = vp_json_finish(&json);
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_BASE_JSON_H
 #define VP_BASE_JSON_H
@@ -24,7 +26,7 @@ struct vp_json {
     size_t size, used;
     unsigned depth;
     unsigned row; /* depth of the object that stands on one line; 0: none does */
-    bool empty; /* nothing stands yet in the innermost object or array */
+    bool empty;   /* nothing stands yet in the innermost object or array */
 };
 
 /* The buffer stays the caller's, and must outlive the writer; a few hundred bytes do, a page saves system

@@ -1,4 +1,5 @@
 /* Intrusive doubly linked list. A head is a node that links to itself when the list is empty. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_LIST_H
 #define VP_LIST_H
 
@@ -13,12 +14,12 @@ struct vp_list {
 #define vp_container_of(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
 
 /* `pos` runs over the structs of the list; the list must not change. The _safe form allows `pos` to be removed. */
-#define vp_list_each(pos, head, member)                                                                                      \
-    for (pos = vp_container_of((head)->next, __typeof__(*pos), member); &pos->member != (head);                              \
+#define vp_list_each(pos, head, member)                                                                                \
+    for (pos = vp_container_of((head)->next, __typeof__(*pos), member); &pos->member != (head);                        \
          pos = vp_container_of(pos->member.next, __typeof__(*pos), member))
-#define vp_list_each_safe(pos, tmp, head, member)                                                                            \
-    for (pos = vp_container_of((head)->next, __typeof__(*pos), member),                                                      \
-        tmp = vp_container_of(pos->member.next, __typeof__(*pos), member);                                                   \
+#define vp_list_each_safe(pos, tmp, head, member)                                                                      \
+    for (pos = vp_container_of((head)->next, __typeof__(*pos), member),                                                \
+        tmp = vp_container_of(pos->member.next, __typeof__(*pos), member);                                             \
          &pos->member != (head); pos = tmp, tmp = vp_container_of(tmp->member.next, __typeof__(*tmp), member))
 
 static inline void vp_list_init(struct vp_list *l) {

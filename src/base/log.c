@@ -1,3 +1,5 @@
+/* Messages on stderr: one line each, at most so many of a kind. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
 #include "base/cancel.h"
@@ -30,8 +32,7 @@ static atomic_uint said[VP_LOG_LEVELS];
  * reaches it without a call that could allocate. */
 static _Thread_local bool busy __attribute__((tls_model("initial-exec")));
 
-static void __attribute__((format(printf, 1, 0))) write_line(const char *format, va_list arguments)
-{
+static void __attribute__((format(printf, 1, 0))) write_line(const char *format, va_list arguments) {
     if (busy)
         return;
     busy = true;
@@ -46,14 +47,13 @@ static void __attribute__((format(printf, 1, 0))) write_line(const char *format,
     } else if (wanted > 0) {
         used += (size_t)wanted;
     }
-    line[used++] = '\n'; /* where the terminator stood */
+    line[used++] = '\n';                            /* where the terminator stood */
     (void)vp_output_say(STDERR_FILENO, line, used); /* else there is nobody to tell, and nowhere to tell it */
     errno = kept;
     busy = false;
 }
 
-void vp_log_block(const char *text)
-{
+void vp_log_block(const char *text) {
     if (busy || !vp_log_shows(VP_LOG_WARN))
         return;
     busy = true;
@@ -64,26 +64,22 @@ void vp_log_block(const char *text)
     busy = false;
 }
 
-void vp_log_set_level(enum vp_log_level level)
-{
+void vp_log_set_level(enum vp_log_level level) {
     atomic_store_explicit(&shown_level, (int)level, memory_order_relaxed);
 }
 
-bool vp_log_shows(enum vp_log_level level)
-{
+bool vp_log_shows(enum vp_log_level level) {
     return (int)level <= atomic_load_explicit(&shown_level, memory_order_relaxed);
 }
 
-void vp_log_print(const char *format, ...)
-{
+void vp_log_print(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     write_line(format, arguments);
     va_end(arguments);
 }
 
-void vp_log(enum vp_log_level level, const char *format, ...)
-{
+void vp_log(enum vp_log_level level, const char *format, ...) {
     if (level <= VP_LOG_QUIET || level >= VP_LOG_LEVELS || !vp_log_shows(level))
         return;
     /* The first look keeps the counter from wrapping round. */

@@ -2,7 +2,10 @@
  *
  * The library lives in other people's programs: it is silent unless something matters or the user asks, says
  * at most so many lines, keeps errno, allocates nothing, and writes each line with one write(2), so that
- * lines of several threads and processes stay whole. Callable at any time, from a constructor on. */
+ * lines of several threads and processes stay whole. Callable at any time, from a constructor on.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #ifndef VP_BASE_LOG_H
 #define VP_BASE_LOG_H
 
@@ -33,11 +36,11 @@ void vp_log_print(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void vp_log_block(const char *text);
 
 /* Says it the first time that this line of the source is reached, and never again. */
-#define vp_log_once(level, ...)                          \
-    do {                                                 \
-        static atomic_flag vp_said = ATOMIC_FLAG_INIT;   \
-        if (!atomic_flag_test_and_set(&vp_said))         \
-            vp_log(level, __VA_ARGS__);                  \
+#define vp_log_once(level, ...)                                                                                        \
+    do {                                                                                                               \
+        static atomic_flag vp_said = ATOMIC_FLAG_INIT;                                                                 \
+        if (!atomic_flag_test_and_set(&vp_said))                                                                       \
+            vp_log(level, __VA_ARGS__);                                                                                \
     } while (0)
 
 #endif

@@ -1,3 +1,5 @@
+/* A map from numbers to pointers. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/map.h"
 
 #include "base/os_memory.h"
@@ -15,7 +17,7 @@ static size_t home(const struct vp_map *m, uint64_t key) {
 void vp_map_finish(struct vp_map *m) {
     if (m->slots)
         munmap(m->slots, (m->mask + 1) * sizeof *m->slots);
-    *m = (struct vp_map){ 0 };
+    *m = (struct vp_map){0};
 }
 
 static void put(struct vp_map *m, uint64_t key, void *value) {
@@ -23,7 +25,7 @@ static void put(struct vp_map *m, uint64_t key, void *value) {
     while (m->slots[i].key && m->slots[i].key != key)
         i = (i + 1) & m->mask;
     m->used += !m->slots[i].key;
-    m->slots[i] = (struct vp_map_slot){ key, value };
+    m->slots[i] = (struct vp_map_slot){key, value};
 }
 
 int vp_map_reserve(struct vp_map *m) {
@@ -35,7 +37,7 @@ int vp_map_reserve(struct vp_map *m) {
     if (!mem)
         return m->used + 1 < slots ? 0 : -ENOMEM;
     struct vp_map old = *m;
-    *m = (struct vp_map){ .slots = mem, .mask = want - 1 };
+    *m = (struct vp_map){.slots = mem, .mask = want - 1};
     for (size_t i = 0; i < slots; i++)
         if (old.slots[i].key)
             put(m, old.slots[i].key, old.slots[i].value);

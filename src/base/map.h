@@ -1,6 +1,7 @@
-/*
- * A map from non-zero 64-bit keys to pointers: open addressing with linear probing, in anonymous memory of our own.
+/* A map from non-zero 64-bit keys to pointers: open addressing with linear probing, in anonymous memory of our own.
  * Not thread-safe. 16 bytes a slot, at most 3/4 full.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_MAP_H
 #define VP_MAP_H
@@ -13,7 +14,7 @@ struct vp_map {
         uint64_t key;
         void *value;
     } *slots;
-    size_t mask;            /* slots - 1, or 0 before the first insertion */
+    size_t mask; /* slots - 1, or 0 before the first insertion */
     size_t used;
 };
 

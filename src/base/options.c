@@ -1,3 +1,5 @@
+/* The options of the environment: one table, parsed once. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/options.h"
 
 #include "base/log.h"
@@ -12,15 +14,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum option_kind {
-    OPTION_BOOL,
-    OPTION_INT,
-    OPTION_SIZE,
-    OPTION_SHARE,
-    OPTION_ENUM,
-    OPTION_STRING,
-    OPTION_FOREIGN
-};
+enum option_kind { OPTION_BOOL, OPTION_INT, OPTION_SIZE, OPTION_SHARE, OPTION_ENUM, OPTION_STRING, OPTION_FOREIGN };
 
 struct option {
     enum option_kind kind;
@@ -35,7 +29,7 @@ struct option {
 #define OFFSET_ENUM(field) offsetof(struct vp_options, field)
 #define OFFSET_STRING(field) offsetof(struct vp_options, field)
 #define OFFSET_FOREIGN(field) 0
-#define ROW(kind, field, variable, fallback, allowed, sentence) \
+#define ROW(kind, field, variable, fallback, allowed, sentence)                                                        \
     {OPTION_##kind, OFFSET_##kind(field), variable, fallback, allowed},
 
 static const struct option table[] = {VP_OPTIONS(ROW)};
@@ -48,8 +42,7 @@ static const struct option table[] = {VP_OPTIONS(ROW)};
 /* ---- reading values ---- */
 
 /* Reads digits and, for sizes, a suffix; *text is left behind them. */
-static bool read_number(const char **text, bool with_suffix, uint64_t *value)
-{
+static bool read_number(const char **text, bool with_suffix, uint64_t *value) {
     static const char suffixes[] = "KMGT";
     const char *at = *text;
     uint64_t number = 0;
@@ -80,8 +73,7 @@ static bool read_number(const char **text, bool with_suffix, uint64_t *value)
     return true;
 }
 
-static bool parse_number(const struct option *option, const char *text, uint64_t *value)
-{
+static bool parse_number(const struct option *option, const char *text, uint64_t *value) {
     bool is_size = option->kind == OPTION_SIZE;
     uint64_t low, high, number;
     const char *allowed = option->allowed;
@@ -97,8 +89,7 @@ static bool parse_number(const struct option *option, const char *text, uint64_t
 }
 
 /* A size, or a percentage of something that is known later; the smallest size is more than 100. */
-static bool parse_share(const struct option *option, const char *text, uint64_t *value)
-{
+static bool parse_share(const struct option *option, const char *text, uint64_t *value) {
     const struct option size = {.kind = OPTION_SIZE, .allowed = strstr(option->allowed, ", ") + strlen(", ")};
     const struct option percent = {.kind = OPTION_INT, .allowed = "1..100"};
     size_t length = strlen(text);
@@ -115,8 +106,7 @@ static bool parse_share(const struct option *option, const char *text, uint64_t 
     return parse_number(&percent, digits, value);
 }
 
-static bool parse_bool(const char *text, bool *value)
-{
+static bool parse_bool(const char *text, bool *value) {
     static const char *const words[][2] = {{"0", "1"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         for (int truth = 0; truth < 2; truth++) {
@@ -130,8 +120,7 @@ static bool parse_bool(const char *text, bool *value)
 }
 
 /* Steps through "one, two, three": the length of the word at *list, which is left at the next one. */
-static size_t next_word(const char **list, const char **word)
-{
+static size_t next_word(const char **list, const char **word) {
     *word = *list;
     size_t length = strcspn(*list, ",");
     *list += length;
@@ -139,8 +128,7 @@ static size_t next_word(const char **list, const char **word)
     return length;
 }
 
-static bool parse_choice(const char *allowed, const char *text, int *value)
-{
+static bool parse_choice(const char *allowed, const char *text, int *value) {
     const char *word;
     for (int place = 0; *allowed; place++) {
         size_t length = next_word(&allowed, &word);
@@ -152,33 +140,26 @@ static bool parse_choice(const char *allowed, const char *text, int *value)
     return false;
 }
 
-static bool parse_value(const struct option *option, const char *text, struct vp_options *options)
-{
+static bool parse_value(const struct option *option, const char *text, struct vp_options *options) {
     void *field = (char *)options + option->offset;
     switch (option->kind) {
-    case OPTION_BOOL:
-        return parse_bool(text, field);
+    case OPTION_BOOL: return parse_bool(text, field);
     case OPTION_INT:
-    case OPTION_SIZE:
-        return parse_number(option, text, field);
-    case OPTION_SHARE:
-        return parse_share(option, text, field);
-    case OPTION_ENUM:
-        return parse_choice(option->allowed, text, field);
+    case OPTION_SIZE: return parse_number(option, text, field);
+    case OPTION_SHARE: return parse_share(option, text, field);
+    case OPTION_ENUM: return parse_choice(option->allowed, text, field);
     case OPTION_STRING:
         if (strlen(text) >= VP_OPTION_TEXT)
             return false;
         strcpy(field, text);
         return true;
-    case OPTION_FOREIGN:
-        break;
+    case OPTION_FOREIGN: break;
     }
     return true;
 }
 
 void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, void *lookup_context,
-                      vp_options_line_fn *report, void *report_context)
-{
+                      vp_options_line_fn *report, void *report_context) {
     for (size_t i = 0; i < TABLE_SIZE; i++) {
         const struct option *option = &table[i];
         parse_value(option, option->fallback, options);
@@ -189,11 +170,11 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
             continue;
         char line[LINE_SIZE];
         if (option->kind == OPTION_STRING)
-            snprintf(line, sizeof(line), "%s is longer than %d characters; it is left unset",
-                     option->variable, VP_OPTION_TEXT - 1);
+            snprintf(line, sizeof(line), "%s is longer than %d characters; it is left unset", option->variable,
+                     VP_OPTION_TEXT - 1);
         else
-            snprintf(line, sizeof(line), "%s=%.64s is not valid (allowed: %s); using %s",
-                     option->variable, text, option->allowed, option->fallback);
+            snprintf(line, sizeof(line), "%s=%.64s is not valid (allowed: %s); using %s", option->variable, text,
+                     option->allowed, option->fallback);
         report(report_context, line);
     }
     /* Who makes CUDA synchronous looks for a fault, and wants each call to end before the next. */
@@ -205,16 +186,14 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
 
 /* ---- unknown variables ---- */
 
-static size_t least(size_t a, size_t b, size_t c)
-{
+static size_t least(size_t a, size_t b, size_t c) {
     size_t least_of_two = a < b ? a : b;
     return least_of_two < c ? least_of_two : c;
 }
 
 /* How many letters must be inserted, removed or changed to make one name of the other (Levenshtein's
  * distance, a row of the matrix at a time). */
-static size_t name_distance(const char *a, size_t length, const char *b)
-{
+static size_t name_distance(const char *a, size_t length, const char *b) {
     size_t row[NAME_SIZE + 1];
     size_t width = strlen(b);
     for (size_t j = 0; j <= width; j++)
@@ -231,8 +210,7 @@ static size_t name_distance(const char *a, size_t length, const char *b)
     return row[width];
 }
 
-static bool is_known(const char *name, size_t length)
-{
+static bool is_known(const char *name, size_t length) {
     for (size_t i = 0; i < TABLE_SIZE; i++) {
         if (strlen(table[i].variable) == length && !memcmp(table[i].variable, name, length))
             return true;
@@ -241,8 +219,7 @@ static bool is_known(const char *name, size_t length)
 }
 
 /* The option whose name is nearest, or NULL where none is near enough to have been meant. */
-static const struct option *nearest(const char *name, size_t length)
-{
+static const struct option *nearest(const char *name, size_t length) {
     const struct option *best = NULL;
     size_t best_distance = 3;
     for (size_t i = 0; i < TABLE_SIZE; i++) {
@@ -255,8 +232,7 @@ static const struct option *nearest(const char *name, size_t length)
     return best;
 }
 
-void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context)
-{
+void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context) {
     for (; environment && *environment; environment++) {
         const char *name = *environment;
         size_t length = strcspn(name, "=");
@@ -265,35 +241,30 @@ void vp_options_find_unknown(char *const *environment, vp_options_line_fn *repor
         const struct option *meant = length < NAME_SIZE ? nearest(name, length) : NULL;
         char line[LINE_SIZE];
         if (meant)
-            snprintf(line, sizeof(line), "%.*s is no option of vpool; did you mean %s?",
-                     (int)length, name, meant->variable);
+            snprintf(line, sizeof(line), "%.*s is no option of vpool; did you mean %s?", (int)length, name,
+                     meant->variable);
         else
-            snprintf(line, sizeof(line), "%.*s is no option of vpool",
-                     length < 128 ? (int)length : 128, name);
+            snprintf(line, sizeof(line), "%.*s is no option of vpool", length < 128 ? (int)length : 128, name);
         report(report_context, line);
     }
 }
 
 /* ---- the process's own ---- */
 
-static const char *lookup_environment(void *context, const char *name)
-{
+static const char *lookup_environment(void *context, const char *name) {
     /* Where the program has raised privileges (/etc/ld.so.preload reaches those too) its user names no files to it. */
     return secure_getenv(name);
 }
 
-static void report_to_log(void *context, const char *line)
-{
+static void report_to_log(void *context, const char *line) {
     vp_log(VP_LOG_WARN, "%s", line);
 }
 
-static void list_in_log(void *context, const char *line)
-{
+static void list_in_log(void *context, const char *line) {
     vp_log(VP_LOG_INFO, "%s", line);
 }
 
-const struct vp_options *vp_options(void)
-{
+const struct vp_options *vp_options(void) {
     enum { UNREAD, READING, READ };
     static atomic_int state = UNREAD;
     static struct vp_options options;
@@ -312,8 +283,7 @@ const struct vp_options *vp_options(void)
     return &options;
 }
 
-void vp_options_announce(void)
-{
+void vp_options_announce(void) {
     static atomic_flag done = ATOMIC_FLAG_INIT;
     static struct vp_options again; /* parsed for its messages; too large for some threads' stacks */
 
@@ -328,8 +298,7 @@ void vp_options_announce(void)
 
 /* ---- the table as text ---- */
 
-static void format_size(uint64_t bytes, char *text, size_t size)
-{
+static void format_size(uint64_t bytes, char *text, size_t size) {
     static const char suffixes[] = "\0KMGT";
     int unit = 0;
     while (bytes && bytes % 1024 == 0 && unit < 4) {
@@ -339,22 +308,14 @@ static void format_size(uint64_t bytes, char *text, size_t size)
     snprintf(text, size, "%llu%.1s", (unsigned long long)bytes, &suffixes[unit]);
 }
 
-static void format_value(const struct option *option, const struct vp_options *options,
-                         char *text, size_t size)
-{
+static void format_value(const struct option *option, const struct vp_options *options, char *text, size_t size) {
     const void *field = (const char *)options + option->offset;
     const char *list = option->allowed, *word = "";
     size_t length = 0;
     switch (option->kind) {
-    case OPTION_BOOL:
-        snprintf(text, size, "%d", *(const bool *)field);
-        break;
-    case OPTION_INT:
-        snprintf(text, size, "%llu", (unsigned long long)*(const uint64_t *)field);
-        break;
-    case OPTION_SIZE:
-        format_size(*(const uint64_t *)field, text, size);
-        break;
+    case OPTION_BOOL: snprintf(text, size, "%d", *(const bool *)field); break;
+    case OPTION_INT: snprintf(text, size, "%llu", (unsigned long long)*(const uint64_t *)field); break;
+    case OPTION_SIZE: format_size(*(const uint64_t *)field, text, size); break;
     case OPTION_SHARE:
         if (*(const uint64_t *)field && *(const uint64_t *)field <= 100)
             snprintf(text, size, "%d%%", (int)*(const uint64_t *)field);
@@ -366,17 +327,12 @@ static void format_value(const struct option *option, const struct vp_options *o
             length = next_word(&list, &word);
         snprintf(text, size, "%.*s", (int)length, word);
         break;
-    case OPTION_STRING:
-        snprintf(text, size, "%s", (const char *)field);
-        break;
-    case OPTION_FOREIGN:
-        *text = '\0';
-        break;
+    case OPTION_STRING: snprintf(text, size, "%s", (const char *)field); break;
+    case OPTION_FOREIGN: *text = '\0'; break;
     }
 }
 
-void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context)
-{
+void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context) {
     char line[LINE_SIZE], value[LINE_SIZE / 2];
     for (size_t i = 0; i < TABLE_SIZE; i++) {
         const struct option *option = &table[i];

@@ -1,3 +1,5 @@
+/* Anonymous memory from the system, in huge pages where that pays. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/os_memory.h"
 
 #include <stdint.h>
@@ -18,6 +20,6 @@ void *vp_os_take(size_t bytes) {
     if (before)
         munmap(mem, before);
     munmap(mem + before + bytes, VP_HUGE - before);
-    madvise(mem + before, bytes, MADV_HUGEPAGE);    /* advice: where it is not taken, nothing is lost */
+    madvise(mem + before, bytes, MADV_HUGEPAGE); /* advice: where it is not taken, nothing is lost */
     return mem + before;
 }

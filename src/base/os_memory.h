@@ -1,11 +1,12 @@
 /* Anonymous memory of our own, straight from the system. Thread-safe. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_PAGES_H
 #define VP_PAGES_H
 
 #include <stddef.h>
 
-/* What is as large as this, and a multiple of it, lies in huge pages where the system has them: a table that is looked up at random
- * then costs one miss a look-up, not two or three. */
+/* What is as large as this, and a multiple of it, lies in huge pages where the system has them: a table that is looked
+ * up at random then costs one miss a look-up, not two or three. */
 enum { VP_HUGE = 2 << 20 };
 
 /* `bytes` of zeroed memory, or NULL; given back by munmap(). */

@@ -1,4 +1,5 @@
 /* Writing to where the user or the environment says: see output.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/output.h"
 
 #include <errno.h>
@@ -24,8 +25,8 @@ static int own_descriptor(const char *path) {
     static const struct {
         const char *name;
         int fd;
-    } names[] = { { "/dev/stdout", STDOUT_FILENO }, { "/dev/stderr", STDERR_FILENO } };
-    static const char *const folders[] = { "/dev/fd/", "/proc/self/fd/" };
+    } names[] = {{"/dev/stdout", STDOUT_FILENO}, {"/dev/stderr", STDERR_FILENO}};
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(path, names[i].name))
             return names[i].fd;
@@ -53,8 +54,7 @@ static bool trap(const char *path, const struct stat *file) {
         memcpy(folder, path, n);
         folder[n] = 0;
     }
-    return !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH &&
-           about.st_uid != file->st_uid;
+    return !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH && about.st_uid != file->st_uid;
 }
 
 static int check(int fd, const char *path) {
@@ -80,7 +80,8 @@ static int follow(const char *path, int flags) {
     return -ELOOP;
 }
 
-/* Where the program's standard descriptors are closed, the file must not become one of them: what the program writes there is for nobody. */
+/* Where the program's standard descriptors are closed, the file must not become one of them: what the program writes
+ * there is for nobody. */
 static int above_standard(int fd) {
     if (fd < 0 || fd > STDERR_FILENO)
         return fd;
@@ -146,7 +147,7 @@ static void hold_signals(struct held_signals *held) {
 
 static void release_signals(const struct held_signals *held, int err) {
     if (err == -EPIPE || err == -EFBIG)
-        while (sigtimedwait(&held->ours, NULL, &(struct timespec){ 0 }) > 0)
+        while (sigtimedwait(&held->ours, NULL, &(struct timespec){0}) > 0)
             ;
     pthread_sigmask(SIG_SETMASK, &held->before, NULL);
 }
@@ -160,7 +161,7 @@ static int write_all(int fd, const char *bytes, size_t count, int patience_ms) {
         } else if (wrote == 0) {
             return -EIO;
         } else if (errno == EAGAIN) {
-            int ready = poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, patience_ms);
+            int ready = poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, patience_ms);
             if (ready == 0)
                 return -ETIMEDOUT;
             if (ready < 0 && errno != EINTR)

@@ -1,9 +1,10 @@
-/*
- * Where a path or a descriptor leads that the user or the environment named: files, devices, pipes, stderr.
+/* Where a path or a descriptor leads that the user or the environment named: files, devices, pipes, stderr.
  *
  * The library writes there out of other people's programs, often as root and into folders that others can
  * write to. So nothing of another user's is followed or written over, and neither a closed pipe nor a limit
  * nor a reader that sleeps ends or holds up the program.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_BASE_OUTPUT_H
 #define VP_BASE_OUTPUT_H

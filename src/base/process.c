@@ -1,3 +1,5 @@
+/* Which process is it? Identities that survive reused process ids, exec and fork. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/process.h"
 
 #include <fcntl.h>
@@ -25,7 +27,7 @@ bool vp_process_read(int pid, struct vp_process *out) {
         return false;
     text[n] = 0;
     const char *at = strrchr(text, ')');
-    struct vp_process found = { 0 };
+    struct vp_process found = {0};
     for (int field = STATE - 1; at && field <= STACK; field++, at = strchr(at + 1, ' ')) {
         if (field == STATE && (at[1] == 'Z' || at[1] == 'X'))
             return false;

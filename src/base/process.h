@@ -1,5 +1,8 @@
 /* Which process is it? A process id alone does not say: ids come back, and a program may put another in its
- * own place. */
+ * own place.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #ifndef VP_BASE_PROCESS_H
 #define VP_BASE_PROCESS_H
 
@@ -19,8 +22,8 @@ bool vp_process_read(int pid, struct vp_process *out);
 bool vp_process_same(const struct vp_process *a, const struct vp_process *b);
 
 /*
- * Forks that no handler hears of: _Fork(), and clone() by itself. After vp_process_mark() this process is the same until
- * it is a child of a fork, whatever made that (Linux 4.14 on; before it always seems the same). Cost: two loads.
+ * Forks that no handler hears of: _Fork(), and clone() by itself. After vp_process_mark() this process is the same
+ * until it is a child of a fork, whatever made that (Linux 4.14 on; before it always seems the same). Cost: two loads.
  */
 void vp_process_mark(void);
 bool vp_process_is_marked(void);

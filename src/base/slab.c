@@ -1,3 +1,5 @@
+/* Objects of one size, from memory of our own. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/slab.h"
 
 #include "base/os_memory.h"
@@ -7,17 +9,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* One request to the system: small enough not to matter; of many objects, when there are as many as that, a huge page. */
+/* One request to the system: small enough not to matter; of many objects, when there are as many as that, a huge page.
+ */
 enum { SPAN = 256 * 1024, SMALL_SPANS = 4 };
 
 struct span {
     struct span *next;
     size_t bytes;
-    char pad[48];           /* objects begin on a cache line of their own */
+    char pad[48]; /* objects begin on a cache line of their own */
 };
 
 void vp_slab_init(struct vp_slab *s, size_t object_size) {
-    *s = (struct vp_slab){ .size = (object_size + 7) & ~(size_t)7 };
+    *s = (struct vp_slab){.size = (object_size + 7) & ~(size_t)7};
 }
 
 void vp_slab_finish(struct vp_slab *s) {
@@ -35,7 +38,7 @@ static int grow(struct vp_slab *s) {
     struct span *span = vp_os_take(bytes);
     if (!span)
         return -ENOMEM;
-    *span = (struct span){ .next = s->spans, .bytes = bytes };
+    *span = (struct span){.next = s->spans, .bytes = bytes};
     s->spans = span;
     s->bytes += bytes;
     size_t n = (bytes - sizeof *span) / s->size;

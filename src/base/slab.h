@@ -1,8 +1,9 @@
-/*
- * Objects of one size, carved from anonymous memory of our own: the host program's malloc is never entered.
+/* Objects of one size, carved from anonymous memory of our own: the host program's malloc is never entered.
  *
- * Memory once taken from the system is kept, and stays readable after an object was freed (type-stable): a reader that holds a stale
- * pointer sees an old object of the same type, never an unmapped page. Not thread-safe; the owner locks.
+ * Memory once taken from the system is kept, and stays readable after an object was freed (type-stable): a reader that
+ * holds a stale pointer sees an old object of the same type, never an unmapped page. Not thread-safe; the owner locks.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_SLAB_H
 #define VP_SLAB_H
@@ -13,13 +14,14 @@
 struct span;
 
 struct vp_slab {
-    size_t size;            /* bytes an object, a multiple of 8 */
-    bool many;              /* set by the owner: there may be very many, looked at in any order; from some on they lie in huge pages */
-    size_t spare;           /* objects on the free list */
-    size_t total;           /* objects ever carved */
-    size_t bytes;           /* taken from the system */
-    void *free;             /* free objects, linked through their first word */
-    struct span *spans;     /* taken from the system; freed by finish */
+    size_t size; /* bytes an object, a multiple of 8 */
+    bool many; /* set by the owner: there may be very many, looked at in any order; from some on they lie in huge pages
+                */
+    size_t spare;       /* objects on the free list */
+    size_t total;       /* objects ever carved */
+    size_t bytes;       /* taken from the system */
+    void *free;         /* free objects, linked through their first word */
+    struct span *spans; /* taken from the system; freed by finish */
 };
 
 void vp_slab_init(struct vp_slab *s, size_t object_size);

@@ -1,3 +1,5 @@
+/* A hash table of objects that begin with their key. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/table.h"
 
 #include "base/os_memory.h"
@@ -10,8 +12,8 @@
 
 enum { FIRST_SLOTS = 1024 };
 
-/* An insertion moves nothing farther than one beyond the farthest, and a slot has 8 bits for that: past FAR a table grows that holds so much. At
- * 3/4 full hardly anything lies more than ten from its home. */
+/* An insertion moves nothing farther than one beyond the farthest, and a slot has 8 bits for that: past FAR a table
+ * grows that holds so much. At 3/4 full hardly anything lies more than ten from its home. */
 enum { FAR = 128, FARTHEST = 255, FAR_SHARE = 8 };
 
 enum { DISTANCE = 48, TAG = 56 };
@@ -53,7 +55,7 @@ size_t vp_table_bytes(const struct vp_table *t) {
 void vp_table_finish(struct vp_table *t) {
     if (t->slots)
         munmap(t->slots, vp_table_bytes(t));
-    *t = (struct vp_table){ 0 };
+    *t = (struct vp_table){0};
 }
 
 void vp_table_add(struct vp_table *t, void *object) {
@@ -86,7 +88,7 @@ int vp_table_reserve(struct vp_table *t) {
     if (!mem)
         return room ? 0 : -ENOMEM;
     struct vp_table old = *t;
-    *t = (struct vp_table){ .slots = mem, .mask = want - 1 };
+    *t = (struct vp_table){.slots = mem, .mask = want - 1};
     for (size_t i = 0; i < slots; i++)
         if (old.slots[i])
             vp_table_add(t, object_in(old.slots[i]));

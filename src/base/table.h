@@ -1,6 +1,8 @@
-/*
- * A table of objects by a non-zero 64-bit key that each begins with: open addressing after Robin Hood (Celis, Larson, Munro, 1985), 8 bytes
- * a slot, at most 3/4 full, in anonymous memory of our own. An object must not change its key while it is here. Not thread-safe.
+/* A table of objects by a non-zero 64-bit key that each begins with: open addressing after Robin Hood (Celis, Larson,
+ * Munro, 1985), 8 bytes a slot, at most 3/4 full, in anonymous memory of our own. An object must not change its key
+ * while it is here. Not thread-safe.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_TABLE_H
 #define VP_TABLE_H
@@ -9,10 +11,11 @@
 #include <stdint.h>
 
 struct vp_table {
-    uint64_t *slots;        /* the object's address; from bit 48 on how far it lies from its home, plus 1; from bit 56 on bits of its hash. 0: empty */
-    size_t mask;            /* slots - 1, or 0 before the first insertion */
+    uint64_t *slots; /* the object's address; from bit 48 on how far it lies from its home, plus 1; from bit 56 on bits
+                        of its hash. 0: empty */
+    size_t mask;     /* slots - 1, or 0 before the first insertion */
     size_t used;
-    unsigned farthest;      /* no object has lain farther from its home, plus 1, since the table last grew */
+    unsigned farthest; /* no object has lain farther from its home, plus 1, since the table last grew */
 };
 
 void vp_table_finish(struct vp_table *t);

@@ -1,5 +1,4 @@
-/*
- * PyTorch's caching allocator (c10/cuda/CUDACachingAllocator), "best fit with coalescing", on our
+/* PyTorch's caching allocator (c10/cuda/CUDACachingAllocator), "best fit with coalescing", on our
  * mechanisms. As published:
  *   - sizes are rounded up to 512 bytes; requests of at most 1 MiB are small, the others large, and the two
  *     never share memory;
@@ -16,6 +15,8 @@
  * A segment is one handle in a range of its own. Whereas the original is told by record_stream that other
  * streams used a block, here a block freed on another stream waits for it. Not modelled: rounding to powers
  * of two and the collection of old blocks, both off unless asked for.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "compare/bfc.h"
 
@@ -23,10 +24,10 @@
 
 enum {
     SMALL_SEGMENT = 2 << 20,
-    LARGE_SHARED = 10 << 20,    /* below this, requests share segments of the next size */
+    LARGE_SHARED = 10 << 20, /* below this, requests share segments of the next size */
     LARGE_SEGMENT = 20 << 20,
     LARGE_ROUND = 2 << 20,
-    WHOLE_OVER = 20 << 20,      /* most that may be over in a block that is too large to split */
+    WHOLE_OVER = 20 << 20, /* most that may be over in a block that is too large to split */
 };
 
 static int layout(struct vp_pool *pool, struct vp_request *req) {
@@ -69,7 +70,7 @@ static int grow(struct vp_pool *pool, const struct vp_request *req, struct vp_ru
     if (!err)
         err = vp_per_stream_map(pool, req, size, 1, addr);
     if (!err)
-        *run = (struct vp_run){ vp_region_at(pool, addr), addr, addr + size };
+        *run = (struct vp_run){vp_region_at(pool, addr), addr, addr + size};
     return err;
 }
 
@@ -89,5 +90,10 @@ int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 }
 
 const struct vp_policy vp_policy_bfc = {
-    .name = "bfc", .never_event = true, .owned = true, .never_stitches = true, .layout = layout, .alloc = vp_bfc_alloc,
+    .name = "bfc",
+    .never_event = true,
+    .owned = true,
+    .never_stitches = true,
+    .layout = layout,
+    .alloc = vp_bfc_alloc,
 };

@@ -1,4 +1,5 @@
 /* What other policies take from PyTorch's caching allocator. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_BFC_H
 #define VP_BFC_H
 

@@ -1,4 +1,6 @@
-/* The published allocators, on vpool's mechanisms: for comparison with its own policy, live (libvpool-compare.so) and in replay. */
+/* The published allocators, on vpool's mechanisms: for comparison with its own policy, live (libvpool-compare.so) and
+ * in replay. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_COMPARE_H
 #define VP_COMPARE_H
 

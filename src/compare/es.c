@@ -1,5 +1,4 @@
-/*
- * PyTorch's expandable segments (expandable_segments:True of its caching allocator), on our mechanisms. As
+/* PyTorch's expandable segments (expandable_segments:True of its caching allocator), on our mechanisms. As
  * published:
  *   - each stream has one range of addresses for small requests (at most 1 MiB) and one for large ones, an
  *     eighth larger than the device's memory; pages of 2 MiB in the one and of 20 MiB in the other are
@@ -10,6 +9,8 @@
  *     before it is used along with it;
  *   - if the device has no more, the pages that are wholly free are unmapped and given back, and the
  *     request tried again; a range that has no page left is no longer its stream's.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "compare/per_stream.h"
 
@@ -42,8 +43,7 @@ static bool wholly_unmapped(const struct vp_space *s) {
 static struct vp_space *abandoned(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_space *s;
     vp_list_each(s, &pool->spaces, link)
-        if (s->zone == req->zone && s->stream != vp_owner_of(req) && s->size >= req->size &&
-            wholly_unmapped(s))
+        if (s->zone == req->zone && s->stream != vp_owner_of(req) && s->size >= req->size && wholly_unmapped(s))
             return s;
     return NULL;
 }
@@ -58,7 +58,8 @@ static int reserve(struct vp_pool *pool, const struct vp_request *req) {
     }
     if (!va) {
         const struct vp_driver *drv = pool->drv;
-        if (drv->cuDeviceTotalMem_v2 ? drv->cuDeviceTotalMem_v2(&total, pool->device) : drv->cuMemGetInfo_v2(&unused, &total))
+        if (drv->cuDeviceTotalMem_v2 ? drv->cuDeviceTotalMem_v2(&total, pool->device)
+                                     : drv->cuMemGetInfo_v2(&unused, &total))
             return -EIO;
         va = total + total / VA_OVER;
     }
@@ -70,8 +71,7 @@ static int reserve(struct vp_pool *pool, const struct vp_request *req) {
 }
 
 /* Are the bytes from `at` on free and usable, or not mapped, as far as the request needs? */
-static bool room_at(const struct vp_space *s, const struct vp_region *r, CUdeviceptr at,
-                    const struct vp_request *req) {
+static bool room_at(const struct vp_space *s, const struct vp_region *r, CUdeviceptr at, const struct vp_request *req) {
     CUdeviceptr end = at + req->size;
     if (end > s->base + s->size)
         return false;
@@ -95,7 +95,7 @@ static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req
             if (r->state != VP_HOLE)
                 continue;
             struct vp_region *before = vp_region_prev(r);
-            struct vp_run last = { 0 };
+            struct vp_run last = {0};
             if (before && before->state == VP_FREE)
                 vp_per_stream_each(run, before, req)
                     last = run;
@@ -137,7 +137,7 @@ static int grow(struct vp_pool *pool, const struct vp_request *req, struct vp_ru
     if (!err)
         err = complete(pool, req, at);
     if (!err)
-        *run = (struct vp_run){ vp_region_at(pool, at), at, at + req->size };
+        *run = (struct vp_run){vp_region_at(pool, at), at, at + req->size};
     return err;
 }
 
@@ -157,5 +157,10 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 }
 
 const struct vp_policy vp_policy_es = {
-    .name = "es", .never_event = true, .owned = true, .own_spaces = true, .layout = layout, .alloc = alloc,
+    .name = "es",
+    .never_event = true,
+    .owned = true,
+    .own_spaces = true,
+    .layout = layout,
+    .alloc = alloc,
 };

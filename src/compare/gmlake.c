@@ -1,5 +1,4 @@
-/*
- * GMLake (Guo et al., ASPLOS 2024; arXiv 2401.08156), on our mechanisms. As published:
+/* GMLake (Guo et al., ASPLOS 2024; arXiv 2401.08156), on our mechanisms. As published:
  *   - physical memory comes in chunks of one granule. A primitive block (pBlock) is a row of them at their
  *     first addresses, a stitched block (sBlock) a second row of addresses for chunks of several pBlocks.
  *     When an sBlock is freed, its chunks are free in their pBlocks again, and the sBlock is kept for the
@@ -16,6 +15,8 @@
  *   - small requests, of at most 1 MiB, are left to PyTorch's caching allocator, from which the rest is
  *     derived too: a stream's memory is its own. (The paper draws that timeline at 2 MiB, the code that its
  *     authors published at 1 MiB.)
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "compare/bfc.h"
 
@@ -59,8 +60,7 @@ static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct 
 }
 
 /* The first `n` chunks of the pBlocks, the largest first; of equals, the lowest. */
-static void choose(const struct vp_pool *pool, struct vp_run *runs, size_t count, struct vp_chunk **chunks,
-                   size_t n) {
+static void choose(const struct vp_pool *pool, struct vp_run *runs, size_t count, struct vp_chunk **chunks, size_t n) {
     for (size_t have = 0; have < n;) {
         struct vp_run *best = &runs[0];
         for (size_t i = 1; i < count; i++)
@@ -78,7 +78,7 @@ static int new_block(struct vp_pool *pool, const struct vp_request *req, size_t 
     if (!err)
         err = vp_per_stream_map(pool, req, pool->granularity, size / pool->granularity, addr);
     if (!err)
-        *run = (struct vp_run){ vp_region_at(pool, addr), addr, addr + size };
+        *run = (struct vp_run){vp_region_at(pool, addr), addr, addr + size};
     return err;
 }
 
@@ -110,7 +110,7 @@ static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_
     if (err)
         return err;
     vp_place_add(pool, addr, req->size);
-    *run = (struct vp_run){ vp_region_at(pool, addr), addr, addr + req->size };
+    *run = (struct vp_run){vp_region_at(pool, addr), addr, addr + req->size};
     return 0;
 }
 
@@ -122,7 +122,7 @@ static int find(struct vp_pool *pool, struct vp_request *req, struct vp_run *run
         return err;
     struct vp_fit kept = vp_place_find(pool, req, VP_USE_READY);
     if (kept.region)
-        *run = (struct vp_run){ kept.region, kept.addr, kept.addr + req->size };
+        *run = (struct vp_run){kept.region, kept.addr, kept.addr + req->size};
     return 0;
 }
 
@@ -150,6 +150,10 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 }
 
 const struct vp_policy vp_policy_gmlake = {
-    .name = "gmlake", .never_event = true, .owned = true, .homes = true,
-    .layout = layout, .alloc = alloc,
+    .name = "gmlake",
+    .never_event = true,
+    .owned = true,
+    .homes = true,
+    .layout = layout,
+    .alloc = alloc,
 };

@@ -1,6 +1,7 @@
-/*
- * Everything is left to CUDA. In the library that means no pool at all; this is for the replay, which asks
+/* Everything is left to CUDA. In the library that means no pool at all; this is for the replay, which asks
  * every policy the same.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "compare/compare.h"
 
@@ -11,5 +12,8 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 }
 
 const struct vp_policy vp_policy_native = {
-    .name = "native", .never_event = true, .own_spaces = true, .layout = layout,
+    .name = "native",
+    .never_event = true,
+    .own_spaces = true,
+    .layout = layout,
 };

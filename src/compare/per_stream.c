@@ -1,9 +1,11 @@
+/* What the published policies share that keep memory for each stream. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/per_stream.h"
 
 #include <errno.h>
 
 struct vp_run vp_per_stream_next(struct vp_region *r, CUdeviceptr at, const struct vp_request *req) {
-    struct vp_run run = { 0 };
+    struct vp_run run = {0};
     if (at >= vp_region_end(r))
         return run;
     for (const struct vp_piece *p = vp_piece_at(r, at); p; at = p->end, p = p->next) {
@@ -13,7 +15,7 @@ struct vp_run vp_per_stream_next(struct vp_region *r, CUdeviceptr at, const stru
             continue;
         }
         if (!run.region)
-            run = (struct vp_run){ .region = r, .begin = at };
+            run = (struct vp_run){.region = r, .begin = at};
         run.end = p->end;
     }
     return run;
@@ -27,7 +29,7 @@ struct search {
     enum vp_rank rank;
     struct vp_run best;
     size_t best_rank;
-    bool held_up;               /* some of the stream's memory waits for work that is not known to be over */
+    bool held_up; /* some of the stream's memory waits for work that is not known to be over */
 };
 
 static size_t rank_of(const struct search *s, const struct vp_run *run) {
@@ -66,7 +68,7 @@ static void search_index(struct search *s, const struct vp_index *index, size_t 
 }
 
 static struct search search(const struct vp_pool *pool, const struct vp_request *req, enum vp_rank rank) {
-    struct search s = { .pool = pool, .req = req, .rank = rank };
+    struct search s = {.pool = pool, .req = req, .rank = rank};
     const struct vp_index *index;
     search_index(&s, &pool->met[req->zone], req->size, true);
     if (req->timeline && req->timeline->store && req->timeline->context->device == pool->device)
@@ -113,10 +115,10 @@ int vp_per_stream_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank
 }
 
 int vp_per_stream_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req,
-                  struct vp_region **out) {
+                       struct vp_region **out) {
     struct vp_request whole = *req;
     whole.size = size;
-    return vp_fit_take(pool, (struct vp_fit){ run->region, run->begin }, &whole, out);
+    return vp_fit_take(pool, (struct vp_fit){run->region, run->begin}, &whole, out);
 }
 
 /* ---- new memory ---- */
@@ -129,8 +131,7 @@ int vp_per_stream_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size
     return err;
 }
 
-int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n,
-                 CUdeviceptr addr) {
+int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n, CUdeviceptr addr) {
     struct vp_chunk **chunks = vp_pool_scratch(pool, n * sizeof *chunks);
     size_t made = 0;
     int err = chunks ? 0 : -ENOMEM;

@@ -1,10 +1,11 @@
-/*
- * What the published caching allocators share: memory is got for one stream and serves that stream alone.
+/* What the published caching allocators share: memory is got for one stream and serves that stream alone.
  * What belongs to different streams, or was got by different calls, lies apart, so that it never unites.
  *
  * The stream 0 stands for cudaMalloc, whose blocks anyone may use at once: what belongs to it is given out
  * only when all work on it is known to be over. A block that was freed on another stream than its own goes
  * back to its own, once that stream may use it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_OWNED_H
 #define VP_OWNED_H
@@ -13,7 +14,7 @@
 
 /* A free block, as these allocators see it: neighbouring free bytes that the request may use. */
 struct vp_run {
-    struct vp_region *region;   /* NULL: none */
+    struct vp_region *region; /* NULL: none */
     CUdeviceptr begin, end;
 };
 
@@ -39,13 +40,13 @@ enum vp_rank { VP_RANK_SIZE, VP_RANK_ROOM };
 int vp_per_stream_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank, struct vp_run *run);
 /* The usable runs of a free region, from `at` on: the next one, or one without region. */
 struct vp_run vp_per_stream_next(struct vp_region *r, CUdeviceptr at, const struct vp_request *req);
-#define vp_per_stream_each(run, r, req)                                                                           \
-    for (struct vp_run run = vp_per_stream_next(r, (r)->addr, req); run.region;                                   \
+#define vp_per_stream_each(run, r, req)                                                                                \
+    for (struct vp_run run = vp_per_stream_next(r, (r)->addr, req); run.region;                                        \
          run = vp_per_stream_next(r, run.end, req))
 
 /* Makes the first `size` bytes of a run live. 0, -ENOMEM (no metadata) or -EIO. */
 int vp_per_stream_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req,
-                  struct vp_region **out);
+                       struct vp_region **out);
 
 /* A hole with an unmapped granule on either side: `*addr` is where its inside begins. 0 or -ENOMEM. */
 int vp_per_stream_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUdeviceptr *addr);
@@ -53,7 +54,6 @@ int vp_per_stream_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size
  * `n` fresh chunks of `chunk` bytes for the request's stream, mapped side by side into the hole at `addr`.
  * 0, -ENOMEM or -EIO, with nothing changed.
  */
-int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n,
-                 CUdeviceptr addr);
+int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n, CUdeviceptr addr);
 
 #endif

@@ -1,14 +1,16 @@
-/*
- * The published VPMM policy (Virtual Pool Memory Manager), on our mechanisms: whole pages, an event at each free, and this order:
+/* The published VPMM policy (Virtual Pool Memory Manager), on our mechanisms: whole pages, an event at each free, and
+ * this order:
  *   1. best fit among what the calling stream itself freed;
  *   2. best fit among what others freed and has completed;
  *   3. the oldest region in flight that is large enough, after a wait for its event;
- *   4. a hole: fresh pages for what all free memory together is short of, then the oldest free regions, the stream's own first, remapped
- *      behind them as far as needed. What is left of a region keeps its stream, event and age.
- * Blocks smaller than a page are left to CUDA, as published.
+ *   4. a hole: fresh pages for what all free memory together is short of, then the oldest free regions, the stream's
+ * own first, remapped behind them as far as needed. What is left of a region keeps its stream, event and age. Blocks
+ * smaller than a page are left to CUDA, as published.
  *
- * It waits on the GPU where the original blocks the host, and under the library's rules for waits. A page's old mapping is unmapped as soon as its
- * event is seen completed; until then it is a zombie, which nobody takes back.
+ * It waits on the GPU where the original blocks the host, and under the library's rules for waits. A page's old mapping
+ * is unmapped as soon as its event is seen completed; until then it is a zombie, which nobody takes back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "compare/compare.h"
 
@@ -29,12 +31,13 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 struct run {
     struct vp_region *region;
     CUdeviceptr begin, end;
-    uint64_t stream, age;       /* age of its oldest part */
+    uint64_t stream, age; /* age of its oldest part */
 };
 
 /* The run that begins at `piece` (whose first byte is `begin`); returns the piece behind it. */
-static const struct vp_piece *run_at(struct vp_region *r, const struct vp_piece *piece, CUdeviceptr begin, struct run *run) {
-    *run = (struct run){ r, begin, piece->end, piece->stream, piece->age };
+static const struct vp_piece *run_at(struct vp_region *r, const struct vp_piece *piece, CUdeviceptr begin,
+                                     struct run *run) {
+    *run = (struct run){r, begin, piece->end, piece->stream, piece->age};
     for (piece = piece->next; piece && piece->stream == run->stream; piece = piece->next) {
         run->end = piece->end;
         if (piece->age < run->age)
@@ -53,8 +56,9 @@ static bool better(const struct run *a, const struct run *b, enum order order) {
 }
 
 /* The best run with room, of the stream's own or of others, usable in this way. */
-static struct vp_fit find(struct vp_pool *pool, const struct vp_request *req, bool own, enum vp_usable use, enum order order) {
-    struct run run, best = { 0 };
+static struct vp_fit find(struct vp_pool *pool, const struct vp_request *req, bool own, enum vp_usable use,
+                          enum order order) {
+    struct run run, best = {0};
     struct vp_region *r;
     struct vp_space *s;
     const struct vp_piece *p;
@@ -70,7 +74,7 @@ static struct vp_fit find(struct vp_pool *pool, const struct vp_request *req, bo
                     best = run;
             }
         }
-    return (struct vp_fit){ best.region, best.begin };
+    return (struct vp_fit){best.region, best.begin};
 }
 
 /* ---- phase 4 ---- */
@@ -88,7 +92,8 @@ static bool older(const struct run *a, const struct run *b) {
 }
 
 /* The next run after `last` in that order (`last` NULL: the first); false if there is none. */
-static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool own, const struct run *last, struct run *out) {
+static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool own, const struct run *last,
+                     struct run *out) {
     struct run run;
     struct vp_region *r;
     struct vp_space *s;
@@ -137,7 +142,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     CUdeviceptr addr = err ? 0 : hole->addr;
     size_t pages = req->size / pool->granularity, have = usable_pages(pool, req, use);
     size_t fresh = have < pages ? pages - have : 0, created = 0;
-    struct harvest h = { .req = req, .use = use, .want = pages, .count = fresh };
+    struct harvest h = {.req = req, .use = use, .want = pages, .count = fresh};
     if (err || !(h.chunks = vp_pool_scratch(pool, pages * sizeof *h.chunks)))
         return -ENOMEM;
     harvest(pool, &h, true);
@@ -153,7 +158,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
             vp_chunk_destroy(pool, h.chunks[--created]);
         return err;
     }
-    *fit = (struct vp_fit){ vp_region_at(pool, addr), addr };
+    *fit = (struct vp_fit){vp_region_at(pool, addr), addr};
     return 0;
 }
 
@@ -175,7 +180,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         fit = find(pool, req, false, waits, BY_AGE);
     if (!fit.region) {
         const vp_fence *fence;
-        if (!req->timeline && !req->impatient && vp_fit_host(pool, req, &fence).region && (req->await = vp_fence_event(fence)))
+        if (!req->timeline && !req->impatient && vp_fit_host(pool, req, &fence).region &&
+            (req->await = vp_fence_event(fence)))
             return -EAGAIN;
         int err = build(pool, req, use, &fit);
         if (err)
@@ -190,11 +196,18 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 static int open(struct vp_pool *pool) {
     if (!pool->config.pages)
         return 0;
-    struct vp_request req = { .size = pool->config.pages * pool->granularity, .align = pool->granularity, .zone = VP_ZONE_LARGE };
+    struct vp_request req = {
+        .size = pool->config.pages * pool->granularity, .align = pool->granularity, .zone = VP_ZONE_LARGE};
     struct vp_fit fit;
     return build(pool, &req, VP_USE_READY, &fit);
 }
 
 const struct vp_policy vp_policy_vpmm = {
-    .name = "vpmm", .always_event = true, .by_stream = true, .one_zone = true, .open = open, .layout = layout, .alloc = alloc,
+    .name = "vpmm",
+    .always_event = true,
+    .by_stream = true,
+    .one_zone = true,
+    .open = open,
+    .layout = layout,
+    .alloc = alloc,
 };

@@ -1,9 +1,12 @@
+/* The driver's calls that we make ourselves, found once. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/driver.h"
 
 #include <errno.h>
 #include <string.h>
 
-int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx, const char **missing) {
+int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx,
+                   const char **missing) {
 #define NAME(name, args) #name "\0"
 #define ONE(name, args) 1 +
     static const char names[] = VP_DRIVER_REQUIRED(NAME) VP_DRIVER_OPTIONAL(NAME);
@@ -29,12 +32,12 @@ static const struct {
     int err;
     CUresult res;
 } pairs[] = {
-    { 0, CUDA_SUCCESS },
-    { -ENOMEM, CUDA_ERROR_OUT_OF_MEMORY },
-    { -EINVAL, CUDA_ERROR_INVALID_VALUE },
-    { -ENODEV, CUDA_ERROR_INVALID_CONTEXT },
-    { -EOPNOTSUPP, CUDA_ERROR_NOT_SUPPORTED },
-    { -EAGAIN, CUDA_ERROR_NOT_READY },
+    {0, CUDA_SUCCESS},
+    {-ENOMEM, CUDA_ERROR_OUT_OF_MEMORY},
+    {-EINVAL, CUDA_ERROR_INVALID_VALUE},
+    {-ENODEV, CUDA_ERROR_INVALID_CONTEXT},
+    {-EOPNOTSUPP, CUDA_ERROR_NOT_SUPPORTED},
+    {-EAGAIN, CUDA_ERROR_NOT_READY},
 };
 
 CUresult vp_driver_result(int err) {

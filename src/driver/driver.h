@@ -1,8 +1,9 @@
-/*
- * The driver table: every cu* function that vpool itself calls, in one place.
+/* The driver table: every cu* function that vpool itself calls, in one place.
  *
- * The pool runs on this table alone. The preload library fills it from the process's real libcuda, the tool and the unit
- * tests from the simulated one; a test may exchange single entries to inject faults.
+ * The pool runs on this table alone. The preload library fills it from the process's real libcuda, the tool and the
+ * unit tests from the simulated one; a test may exchange single entries to inject faults.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_DRIVER_H
 #define VP_DRIVER_H
@@ -12,49 +13,50 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, arguments): exported symbols that return a CUresult. The first list holds those without which there is no pool. */
-#define VP_DRIVER_REQUIRED(X)                                                                                                \
-    X(cuDeviceGetCount, (int *))                                                                                             \
-    X(cuDeviceGet, (CUdevice *, int))                                                                                        \
-    X(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                                                           \
-    X(cuCtxGetCurrent, (CUcontext *))                                                                                        \
-    X(cuCtxGetDevice, (CUdevice *))                                                                                          \
-    X(cuCtxPushCurrent_v2, (CUcontext))                                                                                      \
-    X(cuCtxPopCurrent_v2, (CUcontext *))                                                                                     \
-    X(cuCtxSynchronize, (void))                                                                                              \
-    X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                                 \
-    X(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))              \
-    X(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                                 \
-    X(cuMemAddressFree, (CUdeviceptr, size_t))                                                                               \
-    X(cuMemCreate, (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))                \
-    X(cuMemRelease, (CUmemGenericAllocationHandle))                                                                          \
-    X(cuMemMap, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))                             \
-    X(cuMemUnmap, (CUdeviceptr, size_t))                                                                                     \
-    X(cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                                                \
-    X(cuEventCreate, (CUevent *, unsigned int))                                                                              \
-    X(cuEventDestroy_v2, (CUevent))                                                                                          \
-    X(cuEventRecord, (CUevent, CUstream))                                                                                    \
-    X(cuEventQuery, (CUevent))                                                                                               \
-    X(cuStreamWaitEvent, (CUstream, CUevent, unsigned int))                                                                  \
-    X(cuStreamGetId, (CUstream, unsigned long long *))                                                                       \
-    X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                               \
-    X(cuStreamGetFlags, (CUstream, unsigned int *))                                                                          \
-    X(cuStreamIsCapturing, (CUstream, CUstreamCaptureStatus *))                                                              \
+/* X(name, arguments): exported symbols that return a CUresult. The first list holds those without which there is no
+ * pool. */
+#define VP_DRIVER_REQUIRED(X)                                                                                          \
+    X(cuDeviceGetCount, (int *))                                                                                                                  \
+    X(cuDeviceGet, (CUdevice *, int))                                                                                                                  \
+    X(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                                                                                                                  \
+    X(cuCtxGetCurrent, (CUcontext *))                                                                                                                  \
+    X(cuCtxGetDevice, (CUdevice *))                                                                                                                  \
+    X(cuCtxPushCurrent_v2, (CUcontext))                                                                                                                  \
+    X(cuCtxPopCurrent_v2, (CUcontext *))                                                                                                                  \
+    X(cuCtxSynchronize, (void))                                                                                                                  \
+    X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                                                                  \
+    X(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                                                                                                                  \
+    X(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                                                                                                                  \
+    X(cuMemAddressFree, (CUdeviceptr, size_t))                                                                                                                  \
+    X(cuMemCreate, (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))                                                                                                                  \
+    X(cuMemRelease, (CUmemGenericAllocationHandle))                                                                                                                  \
+    X(cuMemMap, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))                                                                                                                  \
+    X(cuMemUnmap, (CUdeviceptr, size_t))                                                                                                                  \
+    X(cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                                                                                                                  \
+    X(cuEventCreate, (CUevent *, unsigned int))                                                                                                                  \
+    X(cuEventDestroy_v2, (CUevent))                                                                                                                  \
+    X(cuEventRecord, (CUevent, CUstream))                                                                                                                  \
+    X(cuEventQuery, (CUevent))                                                                                                                  \
+    X(cuStreamWaitEvent, (CUstream, CUevent, unsigned int))                                                                                                                  \
+    X(cuStreamGetId, (CUstream, unsigned long long *))                                                                                                                  \
+    X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                                                                  \
+    X(cuStreamGetFlags, (CUstream, unsigned int *))                                                                                                                  \
+    X(cuStreamIsCapturing, (CUstream, CUstreamCaptureStatus *))                                                                                                                  \
     X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))
 
-#define VP_DRIVER_OPTIONAL(X)                                                                                                \
-    X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                             \
-    X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                                                    \
-    X(cuCtxGetId, (CUcontext, unsigned long long *))                                                                         \
-    X(cuStreamQuery, (CUstream))                                                                                             \
-    X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                \
-    X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                 \
-    X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                        \
-    X(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                                                     \
-    X(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                                              \
-    X(cuMemExportToShareableHandle, (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))    \
-    X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                    \
-    X(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                                                    \
+#define VP_DRIVER_OPTIONAL(X)                                                                                          \
+    X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                                                                  \
+    X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                                                                                                  \
+    X(cuCtxGetId, (CUcontext, unsigned long long *))                                                                                                                  \
+    X(cuStreamQuery, (CUstream))                                                                                                                  \
+    X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                                                  \
+    X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                                                                  \
+    X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                                                                  \
+    X(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                                                                                                                  \
+    X(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                                                                                  \
+    X(cuMemExportToShareableHandle, (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))                                                                                                                  \
+    X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                                                                                                                  \
+    X(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                                                                                                                  \
     X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))
 
 struct vp_driver {
@@ -65,10 +67,11 @@ struct vp_driver {
 };
 
 /*
- * Fills `drv` by asking `lookup(name, ctx)` for each function. Returns 0, or -ENOSYS if a required one is missing; its name is then
- * in `*missing` (a string constant) if `missing` is not NULL. `drv` is untouched on failure.
+ * Fills `drv` by asking `lookup(name, ctx)` for each function. Returns 0, or -ENOSYS if a required one is missing; its
+ * name is then in `*missing` (a string constant) if `missing` is not NULL. `drv` is untouched on failure.
  */
-int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx, const char **missing);
+int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx,
+                   const char **missing);
 
 /* The nearest CUresult for a negative errno of ours; 0 gives CUDA_SUCCESS. */
 CUresult vp_driver_result(int err);

@@ -1,4 +1,5 @@
 /* The invariants, each with its name. Walks everything; for tests, debug runs and dumps. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/policy.h"
 
 struct walk {
@@ -9,14 +10,15 @@ struct walk {
     uint64_t asked;
 };
 
-/* Holes may be terabytes: this many granules at either end are looked at. A mapping further in would be found by its chunk. */
+/* Holes may be terabytes: this many granules at either end are looked at. A mapping further in would be found by its
+ * chunk. */
 enum { HOLE_EDGE = 64 };
 
 static void breach(struct walk *w, const char *what, const struct vp_region *r) {
     w->ok = false;
     if (w->out)
-        fprintf(w->out, "vpool: invariant broken: %s at %#llx+%#zx (state %d)\n", what, r ? (unsigned long long)r->addr : 0,
-                r ? r->size : 0, r ? (int)r->state : -1);
+        fprintf(w->out, "vpool: invariant broken: %s at %#llx+%#zx (state %d)\n", what,
+                r ? (unsigned long long)r->addr : 0, r ? r->size : 0, r ? (int)r->state : -1);
 }
 
 static void check_pieces(struct walk *w, const struct vp_region *r) {
@@ -44,7 +46,10 @@ static void check_mapped(struct walk *w, const struct vp_region *r) {
         if (hole ? m != NULL : !m)
             breach(w, hole ? "a hole has no mapping" : "live, free, zombie and retired bytes are mapped", r);
         else if (m && (m->chunk->current == m) == zombie)
-            breach(w, zombie ? "a zombie is no current mapping" : "live and free bytes lie in the current mapping of their chunk", r);
+            breach(w,
+                   zombie ? "a zombie is no current mapping"
+                          : "live and free bytes lie in the current mapping of their chunk",
+                   r);
         else if (m && w->pool->policy->owned && first && m->chunk->stream != first->chunk->stream)
             breach(w, "a region's chunks serve one stream", r);
     }
@@ -89,12 +94,8 @@ static void check_region(struct walk *w, const struct vp_region *r) {
             breach(w, "what is retired lies in an exported chunk", r);
         check_pieces(w, r);
         break;
-    case VP_ZOMBIE:
-        check_pieces(w, r);
-        break;
-    case VP_HOLE:
-        w->holes++;
-        break;
+    case VP_ZOMBIE: check_pieces(w, r); break;
+    case VP_HOLE: w->holes++; break;
     }
 }
 
@@ -160,7 +161,8 @@ static void check_places(struct walk *w) {
     vp_list_each(k, &w->pool->place_used, used)
         used++;
     for (int z = 0; z < VP_ZONES; z++)
-        for (k = RB_MIN(vp_place_tree, (struct vp_place_tree *)&w->pool->places[z]); k; k = RB_NEXT(vp_place_tree, &w->pool->places[z], k))
+        for (k = RB_MIN(vp_place_tree, (struct vp_place_tree *)&w->pool->places[z]); k;
+             k = RB_NEXT(vp_place_tree, &w->pool->places[z], k))
             used--;
     if (used || w->pool->place_count > VP_PLACE_MOST)
         breach(w, "places are found by size and by use, and are not too many", NULL);
@@ -197,7 +199,7 @@ static void check_chunks(struct walk *w) {
 }
 
 bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
-    struct walk w = { .pool = pool, .out = out, .ok = true };
+    struct walk w = {.pool = pool, .out = out, .ok = true};
     const struct vp_index *index;
     size_t filed = 0;
     check_spaces(&w);

@@ -1,4 +1,5 @@
 /* Physical memory: the driver's calls, counted and timed, and undone when one of several fails. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/pool_private.h"
 
 #include "base/cancel.h"
@@ -7,14 +8,14 @@
 #include <errno.h>
 
 /* One driver call: counts it, adds its time. */
-#define CALL(pool, field, call)                                                                                              \
-    ({                                                                                                                       \
-        uint64_t begin_ = vp_clock_ns();                                                                                     \
-        vp_cancel_hold();                                                                                                    \
-        CUresult res_ = (call);                                                                                              \
-        (pool)->stats.driver_ns += vp_clock_ns() - begin_;                                                                   \
-        (pool)->stats.calls.field++;                                                                                         \
-        res_;                                                                                                                \
+#define CALL(pool, field, call)                                                                                        \
+    ({                                                                                                                 \
+        uint64_t begin_ = vp_clock_ns();                                                                               \
+        vp_cancel_hold();                                                                                              \
+        CUresult res_ = (call);                                                                                        \
+        (pool)->stats.driver_ns += vp_clock_ns() - begin_;                                                             \
+        (pool)->stats.calls.field++;                                                                                   \
+        res_;                                                                                                          \
     })
 
 static int failure(struct vp_pool *pool, CUresult res) {
@@ -106,12 +107,13 @@ static int set_access(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint6
     size_t n = 0;
     for (int dev = 0; dev < 64; dev++)
         if (devices >> dev & 1)
-            desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
+            desc[n++] = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
     CUresult res = CALL(pool, set_access, pool->drv->cuMemSetAccess(addr, size, desc, n));
     return res ? failure(pool, res) : 0;
 }
 
-/* New mappings for all that the pool is open to. Copies of other devices are worth no failure: where theirs fails they are given up. */
+/* New mappings for all that the pool is open to. Copies of other devices are worth no failure: where theirs fails they
+ * are given up. */
 static int open_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     const uint64_t needed = pool->peers | UINT64_C(1) << pool->device;
     const CUresult before = pool->error;
@@ -148,7 +150,7 @@ int vp_chunk_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUdev
     end = addr;
     for (size_t i = 0; i < n; i++) {
         struct vp_mapping *m = vp_slab_alloc(&pool->mapping_slab);
-        *m = (struct vp_mapping){ .addr = end, .chunk = chunks[i] };
+        *m = (struct vp_mapping){.addr = end, .chunk = chunks[i]};
         m->next = chunks[i]->mappings;
         chunks[i]->mappings = m;
         vp_list_append(&pool->zombies, &m->zombie);

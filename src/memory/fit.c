@@ -1,15 +1,19 @@
 /* Which free bytes may a request use, and which of them should it get: best fit, under the conditions of the pieces. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/stream_cache.h"
 #include "pool/pool_private.h"
 
 #include <errno.h>
 
-/* Regions of other streams looked at before giving up: they are visited in order of size, so that a hit comes early or hardly at all. */
+/* Regions of other streams looked at before giving up: they are visited in order of size, so that a hit comes early or
+ * hardly at all. */
 enum { FOREIGN_LOOKS = 256 };
 
-/* Is the request's stream behind the piece by more than luck: never freed, by the same stream, by a cudaFree or before a synchronise, or by a wait? */
+/* Is the request's stream behind the piece by more than luck: never freed, by the same stream, by a cudaFree or before
+ * a synchronise, or by a wait? */
 static bool in_order(const struct vp_piece *p, const struct vp_request *req) {
-    return !p->stream || p->stream == req->timeline->id || vp_timeline_id_is_barrier(p->stream) || !vp_fence_ready(&p->fence, NULL);
+    return !p->stream || p->stream == req->timeline->id || vp_timeline_id_is_barrier(p->stream) ||
+           !vp_fence_ready(&p->fence, NULL);
 }
 
 bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use) {
@@ -21,7 +25,8 @@ bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enu
     return use != VP_USE_READY && vp_fence_waitable(&p->fence, req->timeline, use == VP_USE_WAIT);
 }
 
-bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
+bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req,
+                     enum vp_usable use) {
     for (const struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
         if (!vp_piece_usable(p, req, use))
             return false;
@@ -30,7 +35,8 @@ bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr en
     }
 }
 
-/* The first place in [run, end) where a request fits that is alone in its chunks: it begins and ends where chunks do. 0 if none. */
+/* The first place in [run, end) where a request fits that is alone in its chunks: it begins and ends where chunks do. 0
+ * if none. */
 static CUdeviceptr first_whole(const struct vp_pool *pool, CUdeviceptr run, CUdeviceptr end, size_t size) {
     while (run < end && end - run >= size) {
         const struct vp_mapping *m = vp_mapping_at(pool, run);
@@ -42,7 +48,8 @@ static CUdeviceptr first_whole(const struct vp_pool *pool, CUdeviceptr run, CUde
 }
 
 /* The first address of the region where the request fits into pieces that `ok` accepts; 0 if none. */
-static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region *r, const struct vp_request *req, enum vp_usable use, bool host) {
+static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region *r, const struct vp_request *req,
+                             enum vp_usable use, bool host) {
     CUdeviceptr begin = r->addr, run = 0;
     for (const struct vp_piece *p = r->pieces; p; begin = p->end, p = p->next) {
         if (!(host ? vp_fence_host_waitable(&p->fence) : vp_piece_usable(p, req, use))) {
@@ -59,15 +66,16 @@ static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region 
 }
 
 /* Best fit within one index, looking at no more than `looks` regions. */
-static struct vp_fit index_find(const struct vp_pool *pool, struct vp_index *index, const struct vp_request *req, enum vp_usable use, bool host, int looks) {
+static struct vp_fit index_find(const struct vp_pool *pool, struct vp_index *index, const struct vp_request *req,
+                                enum vp_usable use, bool host, int looks) {
     for (struct vp_region *r = vp_index_first(index, req->size); r && looks-- > 0; r = vp_index_next(index, r)) {
         __builtin_prefetch(r->pieces);
         __builtin_prefetch(r->va.next);
         CUdeviceptr addr = first_run(pool, r, req, use, host);
         if (addr)
-            return (struct vp_fit){ r, addr };
+            return (struct vp_fit){r, addr};
     }
-    return (struct vp_fit){ NULL, 0 };
+    return (struct vp_fit){NULL, 0};
 }
 
 static struct vp_fit better(struct vp_fit a, struct vp_fit b) {
@@ -164,7 +172,8 @@ int vp_fit_await(struct vp_pool *pool, const vp_fence *fence, struct vp_timeline
     return err;
 }
 
-int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req) {
+int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end,
+                const struct vp_request *req) {
     for (struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
         int err = vp_fit_await(pool, &p->fence, req->timeline);
         if (err || p->end >= end)
@@ -196,7 +205,7 @@ void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_r
     r->exported = false;
     r->asked = req->asked;
     r->serial = ++pool->serial;
-    r->context = r->sync ? req->context : NULL;     /* others outlive it */
+    r->context = r->sync ? req->context : NULL; /* others outlive it */
     r->owner = req->owner;
     r->cache = NULL;
     r->stream = req->timeline ? req->timeline->id : 0;

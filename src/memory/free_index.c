@@ -1,3 +1,5 @@
+/* The free regions of a zone by size: bins for small ones, a tree for the others. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/pool_private.h"
 
 #include <errno.h>
@@ -45,7 +47,7 @@ static bool binned(const struct vp_index *index, size_t size) {
 /* ---- an index ---- */
 
 int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_timeline *timeline, enum vp_zone_name zone) {
-    *index = (struct vp_index){ .timeline = timeline, .zone = zone };
+    *index = (struct vp_index){.timeline = timeline, .zone = zone};
     RB_INIT(&index->tree);
     vp_list_init(&index->link);
     if (zone != VP_ZONE_SMALL)
@@ -100,7 +102,7 @@ void vp_index_remove(struct vp_region *r) {
 }
 
 struct vp_region *vp_index_first(const struct vp_index *index, size_t size) {
-    struct vp_region least = { .size = size };
+    struct vp_region least = {.size = size};
     struct vp_region *r = index->bins ? bins_from(index->bins, (size + VP_QUANTUM - 1) / VP_QUANTUM) : NULL;
     return r ? r : RB_NFIND(vp_region_tree, (struct vp_region_tree *)&index->tree, &least);
 }

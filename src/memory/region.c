@@ -1,6 +1,8 @@
-/*
- * Regions. Each space is an address-ordered list of them; a granule table with one entry a granule finds the region of an address (the first that
- * begins in the granule, or in the last granule before in which one does) and the mapping at it.
+/* Regions. Each space is an address-ordered list of them; a granule table with one entry a granule finds the region of
+ * an address (the first that begins in the granule, or in the last granule before in which one does) and the mapping at
+ * it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/policy.h"
 
@@ -117,8 +119,13 @@ int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr bas
     if (mem == MAP_FAILED)
         return -ENOMEM;
     struct vp_space *s = (struct vp_space *)(void *)(mem + table - sizeof(struct vp_space));
-    *s = (struct vp_space){ .base = base, .size = size, .zone = zone, .granules = (struct vp_granule *)(void *)mem, .mem_bytes = table,
-                            .reserved = reserved_size > 0, .reserved_size = reserved_size };
+    *s = (struct vp_space){.base = base,
+                           .size = size,
+                           .zone = zone,
+                           .granules = (struct vp_granule *)(void *)mem,
+                           .mem_bytes = table,
+                           .reserved = reserved_size > 0,
+                           .reserved_size = reserved_size};
     vp_bits_init(&s->begins, count, (uint64_t *)(void *)(mem + granules));
     vp_list_init(&s->regions);
     vp_list_init(&s->holes);
@@ -163,8 +170,9 @@ void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r) {
 
 void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_fence *fence, uint64_t age) {
     struct vp_piece *p = vp_slab_alloc(&pool->piece_slab);
-    *p = (struct vp_piece){ .end = vp_region_end(r), .fence = *fence, .age = age, .stream = fence->timeline ? fence->timeline->id : 0 };
-    *fence = (vp_fence){ 0 };
+    *p = (struct vp_piece){
+        .end = vp_region_end(r), .fence = *fence, .age = age, .stream = fence->timeline ? fence->timeline->id : 0};
+    *fence = (vp_fence){0};
     r->pieces = p;
 }
 
@@ -224,7 +232,7 @@ void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
         if (!p->fence.timeline && q->fence.timeline && size_p <= size_q / SLIVER_SHARE) {
             p->fence = q->fence;
             p->stream = q->stream;
-            q->fence = (vp_fence){ 0 };
+            q->fence = (vp_fence){0};
             piece_absorb(pool, p);
         } else if (p->fence.timeline && !q->fence.timeline && size_q <= size_p / SLIVER_SHARE) {
             piece_absorb(pool, p);
@@ -321,7 +329,7 @@ struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdev
             right->pieces = p->next;
         } else {
             struct vp_piece *rest = vp_slab_alloc(&pool->piece_slab);
-            *rest = (struct vp_piece){ .end = p->end, .age = p->age, .stream = p->stream, .next = p->next };
+            *rest = (struct vp_piece){.end = p->end, .age = p->age, .stream = p->stream, .next = p->next};
             vp_fence_copy(pool->timelines, &rest->fence, &p->fence);
             p->end = at;
             right->pieces = rest;

@@ -1,6 +1,7 @@
-/*
- * Remapping: a contiguous range is built of chunks that lie apart. The chunks get a second mapping in a hole; their old one turns zombie, and stays
- * until its addresses or its entry in the driver are needed elsewhere.
+/* Remapping: a contiguous range is built of chunks that lie apart. The chunks get a second mapping in a hole; their old
+ * one turns zombie, and stays until its addresses or its entry in the driver are needed elsewhere.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/stream_cache.h"
 #include "pool/pool_private.h"
@@ -16,12 +17,13 @@ void *vp_pool_scratch(struct vp_pool *pool, size_t bytes) {
             return NULL;
         if (pool->scratch.mem)
             munmap(pool->scratch.mem, pool->scratch.bytes);
-        pool->scratch = (struct scratch){ mem, want };
+        pool->scratch = (struct scratch){mem, want};
     }
     return pool->scratch.mem;
 }
 
-bool vp_chunk_usable(const struct vp_pool *pool, const struct vp_chunk *chunk, const struct vp_request *req, enum vp_usable use) {
+bool vp_chunk_usable(const struct vp_pool *pool, const struct vp_chunk *chunk, const struct vp_request *req,
+                     enum vp_usable use) {
     CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(pool, addr);
     return r->state == VP_FREE && vp_region_end(r) >= end && vp_range_usable(r, addr, end, req, use);
@@ -32,7 +34,7 @@ static struct vp_piece *pieces_copy(struct vp_pool *pool, const struct vp_region
     struct vp_piece *first = NULL, **link = &first;
     for (const struct vp_piece *p = r->pieces; p; p = p->next) {
         struct vp_piece *q = vp_slab_alloc(&pool->piece_slab);
-        *q = (struct vp_piece){ .end = p->end + delta, .age = p->age, .stream = p->stream };
+        *q = (struct vp_piece){.end = p->end + delta, .age = p->age, .stream = p->stream};
         vp_fence_copy(pool->timelines, &q->fence, &p->fence);
         *link = q;
         link = &q->next;
@@ -98,7 +100,7 @@ int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUde
         vp_region_unfile(r);
         r->state = VP_ZOMBIE;
         r->index = NULL;
-        vp_region_one_piece(pool, r, &(vp_fence){ 0 }, 0);
+        vp_region_one_piece(pool, r, &(vp_fence){0}, 0);
         vp_region_join(pool, r);
         for (size_t i = 0; i < n; i++) {
             if (chunks[i]->current) {
@@ -137,10 +139,12 @@ int vp_stitch_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bo
         want = vp_round_up(pool->config.va > least ? pool->config.va : least, pool->granularity);
     /* At first as many again as there are: however far it grows, there are few spaces. */
     size_t more = pool->space_bytes > want ? pool->space_bytes : want;
-    bool added = (more > want && !vp_space_add(pool, zone, more)) || !vp_space_add(pool, zone, want) || !vp_space_add(pool, zone, least);
+    bool added = (more > want && !vp_space_add(pool, zone, more)) || !vp_space_add(pool, zone, want) ||
+                 !vp_space_add(pool, zone, least);
     if (!added && must)
         vp_stitch_reap_all(pool);
-    /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they unite. */
+    /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they
+     * unite. */
     if (must && !smallest_hole(pool, zone, size))
         vp_pool_trim(pool, 0);
     return (*hole = smallest_hole(pool, zone, size)) ? 0 : -ENOMEM;
@@ -179,7 +183,7 @@ void vp_mapping_go_home(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end)
 }
 
 static bool mapping_over(const struct vp_pool *pool, const struct vp_mapping *m) {
-    const struct vp_request anyone = { 0 };
+    const struct vp_request anyone = {0};
     return vp_range_usable(vp_region_at(pool, m->addr), m->addr, m->addr + m->chunk->size, &anyone, VP_USE_READY);
 }
 
@@ -252,7 +256,7 @@ bool vp_pool_shrinkable(const struct vp_pool *pool) {
 }
 
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
-    const struct vp_request anyone = { 0 };
+    const struct vp_request anyone = {0};
     size_t before = pool->stats.held_bytes;
     struct vp_chunk *chunk, *tmp;
     if (before <= keep)

@@ -1,9 +1,11 @@
 /* Contexts: when they begin, when they end, and how it shows when nobody tells. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
 #include "base/cancel.h"
 
-struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind, uint64_t id) {
+struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind,
+                                    uint64_t id) {
     struct vp_timeline *timeline = vp_slab_alloc(&ls->timeline_slab);
     if (!timeline)
         return NULL;
@@ -123,7 +125,7 @@ void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx) {
 }
 
 struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev) {
-    struct vp_timeline_stats sum = { 0 };
+    struct vp_timeline_stats sum = {0};
     const struct vp_context *ctx;
     vp_list_each(ctx, &ls->contexts, link) {
         if (ctx->device != dev)
@@ -203,8 +205,10 @@ static bool is_fatal(CUresult res) {
 
 bool vp_context_died(struct vp_context *ctx, CUresult res) {
     struct vp_timelines *ls = ctx->registry;
-    bool dead = res == CUDA_ERROR_INVALID_HANDLE || res == CUDA_ERROR_INVALID_CONTEXT || res == CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    /* Without ids: events are ours alone to destroy. One that is no more went with its context, though another may be alive under the same handle by now, as after a reset. */
+    bool dead = res == CUDA_ERROR_INVALID_HANDLE || res == CUDA_ERROR_INVALID_CONTEXT ||
+                res == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    /* Without ids: events are ours alone to destroy. One that is no more went with its context, though another may be
+     * alive under the same handle by now, as after a reset. */
     if (dead && !ctx->ending && (!alive(ls, ctx) || (!ctx->id && res == CUDA_ERROR_INVALID_HANDLE))) {
         lose(ls, ctx);
         return true;

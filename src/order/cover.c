@@ -1,19 +1,24 @@
-/*
- * What a barrier would tell, learnt stream by stream.
+/* What a barrier would tell, learnt stream by stream.
  *
- * While any stream of a context captures, no event can be recorded over the context, and what cudaFree gave back stays in quarantine. That must not end in "out of memory" on
- * a device that is idle. So somebody who would have to give up looks closer: a *cover* begins, a point of the barrier that is reached once
- *   - each non-blocking stream has reached an event recorded since. One that captures gets none and needs none, if it got one before its capture began: work has not gone there since;
- *   - and the legacy stream was seen idle since, which tells of all blocking streams, other threads' own included. It is asked and gets no event: that would make
- *     later work of blocking streams wait for earlier work of others, which may in turn wait for it.
- * While a blocking stream captures, the legacy stream cannot be asked; and of what a destroyed stream has still queued only a barrier tells. Then there is no cover.
+ * While any stream of a context captures, no event can be recorded over the context, and what cudaFree gave back stays
+ * in quarantine. That must not end in "out of memory" on a device that is idle. So somebody who would have to give up
+ * looks closer: a *cover* begins, a point of the barrier that is reached once
+ *   - each non-blocking stream has reached an event recorded since. One that captures gets none and needs none, if it
+ * got one before its capture began: work has not gone there since;
+ *   - and the legacy stream was seen idle since, which tells of all blocking streams, other threads' own included. It
+ * is asked and gets no event: that would make later work of blocking streams wait for earlier work of others, which may
+ * in turn wait for it. While a blocking stream captures, the legacy stream cannot be asked; and of what a destroyed
+ * stream has still queued only a barrier tells. Then there is no cover.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "order/order.h"
 
 bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx) {
     bool entered = vp_context_enter(ls, ctx);
     /* It answers that it captures while a blocking stream does, and another question would end that capture. */
-    bool idle = !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery && !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
+    bool idle = !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery &&
+                !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
     vp_context_leave(ls, entered);
     return idle;
 }

@@ -1,4 +1,5 @@
 /* What the files of the registry of timelines share: timeline.c, context.c, cover.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TIMELINE_PRIVATE_H
 #define VP_TIMELINE_PRIVATE_H
 
@@ -18,13 +19,14 @@ static inline void vp_timelines_restore(const struct vp_timelines *ls, int mode)
 
 /* ---- context.c ---- */
 
-struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind, uint64_t id);
+struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind,
+                                    uint64_t id);
 /* Runs with `ctx` current; undone by vp_context_leave() with what it returned. */
 bool vp_context_enter(const struct vp_timelines *ls, const struct vp_context *ctx);
 void vp_context_leave(const struct vp_timelines *ls, bool entered);
 /*
- * A call on an event of the context failed with `res`: has the context ended, with nobody telling us? (By a route without a door.) Its points then count as met; it is dropped
- * when vp_context_lost() has told of it.
+ * A call on an event of the context failed with `res`: has the context ended, with nobody telling us? (By a route
+ * without a door.) Its points then count as met; it is dropped when vp_context_lost() has told of it.
  */
 bool vp_context_died(struct vp_context *ctx, CUresult res);
 

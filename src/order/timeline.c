@@ -1,3 +1,5 @@
+/* Timelines, the points on them, and fences made of points: see timeline.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
 #include "base/cancel.h"
@@ -6,7 +8,7 @@
 #include <errno.h>
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv) {
-    *ls = (struct vp_timelines){ .drv = drv, .barriers = drv->cuCtxRecordEvent != NULL };
+    *ls = (struct vp_timelines){.drv = drv, .barriers = drv->cuCtxRecordEvent != NULL};
     vp_list_init(&ls->contexts);
     vp_list_init(&ls->pending);
     vp_list_init(&ls->ended);
@@ -129,7 +131,8 @@ bool vp_timeline_captures(struct vp_timelines *ls, CUstream stream) {
 /* How many of the timelines that ended a sweep looks at: more than end between two of them. */
 enum { SWEPT = 16 };
 
-/* Lines that are gone and no longer named. Freed only here, so that no free index vanishes while a region is being refiled. */
+/* Lines that are gone and no longer named. Freed only here, so that no free index vanishes while a region is being
+ * refiled. */
 static void sweep(struct vp_timelines *ls) {
     for (int i = 0; i < SWEPT && !vp_list_empty(&ls->ended); i++) {
         struct vp_timeline *timeline = vp_container_of(ls->ended.next, struct vp_timeline, pending);
@@ -163,7 +166,8 @@ bool vp_timelines_linger(struct vp_timelines *ls) {
     return true;
 }
 
-/* Can the calling thread name this timeline's stream? Of per-thread streams it can name its own only; the id tells, a thread's handle may come back. */
+/* Can the calling thread name this timeline's stream? Of per-thread streams it can name its own only; the id tells, a
+ * thread's handle may come back. */
 bool vp_timeline_nameable(const struct vp_timelines *ls, const struct vp_timeline *timeline) {
     if (timeline->kind != VP_TIMELINE_STREAM || timeline->gone || timeline->lost || !timeline->per_thread)
         return timeline->kind == VP_TIMELINE_STREAM && !timeline->gone && !timeline->lost;
@@ -182,7 +186,8 @@ static bool event_done(struct vp_timelines *ls, struct vp_event *ev) {
     return res == CUDA_SUCCESS;
 }
 
-/* Asks the timeline's events, oldest first, until one has not completed. Where the oldest has, often all have: the newest tells. */
+/* Asks the timeline's events, oldest first, until one has not completed. Where the oldest has, often all have: the
+ * newest tells. */
 static bool timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline) {
     uint64_t before = timeline->met, begin = timer_begin(ls);
     bool all = false;
@@ -202,30 +207,36 @@ static bool timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline)
     return timeline->met != before;
 }
 
-/* Events that a timeline may have pending before it asks whether some are done, though nobody wants to know: each costs the driver some memory. */
+/* Events that a timeline may have pending before it asks whether some are done, though nobody wants to know: each costs
+ * the driver some memory. */
 enum { EVENTS_SPARE = 64 };
 
-/* Of the two handles that a call was given, is it the stream's that is none? Where contexts have no ids this must not pass for the end of the event's context. */
+/* Of the two handles that a call was given, is it the stream's that is none? Where contexts have no ids this must not
+ * pass for the end of the event's context. */
 static bool stream_lost(const struct vp_timelines *ls, const struct vp_event *ev, CUresult res) {
     return res == CUDA_ERROR_INVALID_HANDLE && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next time. */
+/* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next
+ * time. */
 static void record_failed(struct vp_timelines *ls, struct vp_timeline *timeline, struct vp_event *ev, CUresult res) {
     bool lost = stream_lost(ls, ev, res);
     if ((!lost || timeline->context->id) && vp_context_died(timeline->context, res))
         return;
-    if (lost && timeline->kind == VP_TIMELINE_STREAM && !timeline->gone && (uintptr_t)timeline->stream > (uintptr_t)CU_STREAM_PER_THREAD)
+    if (lost && timeline->kind == VP_TIMELINE_STREAM && !timeline->gone &&
+        (uintptr_t)timeline->stream > (uintptr_t)CU_STREAM_PER_THREAD)
         timeline->lost = true;
 }
 
 /*
- * Records the timeline's next event, after everything that it has queued so far: on its stream, or over the whole context where this thread cannot name
- * the stream (another thread's per-thread stream, a destroyed one). Drivers without context barriers have the legacy stream for that, which covers all but the
- * non-blocking ones. Fails while a capture forbids it; the points then stay open.
+ * Records the timeline's next event, after everything that it has queued so far: on its stream, or over the whole
+ * context where this thread cannot name the stream (another thread's per-thread stream, a destroyed one). Drivers
+ * without context barriers have the legacy stream for that, which covers all but the non-blocking ones. Fails while a
+ * capture forbids it; the points then stay open.
  *
- * `late`: not within a call of the program's on that stream. An event on the legacy stream makes later work of blocking streams wait for earlier work of others, which may in turn
- * wait for it: the program has not asked for that, and could hang by it. A barrier holds nothing up.
+ * `late`: not within a call of the program's on that stream. An event on the legacy stream makes later work of blocking
+ * streams wait for earlier work of others, which may in turn wait for it: the program has not asked for that, and could
+ * hang by it. A barrier holds nothing up.
  */
 static int record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late) {
     struct vp_context *ctx = timeline->context;
@@ -239,7 +250,8 @@ static int record(struct vp_timelines *ls, struct vp_timeline *timeline, bool la
         over_context = ls->barriers;
         stream = CU_STREAM_LEGACY;
     }
-    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0, joins = late && timeline->stream == CU_STREAM_LEGACY;
+    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0,
+         joins = late && timeline->stream == CU_STREAM_LEGACY;
     if (joins && !capturing)
         over_context |= ls->barriers;
     else if (joins && !vp_timelines_blocking_idle(ls, ctx))
@@ -251,7 +263,8 @@ static int record(struct vp_timelines *ls, struct vp_timeline *timeline, bool la
         err = -ENOMEM;
     if (!err) {
         uint64_t begin = timer_begin(ls);
-        CUresult res = over_context ? ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle) : ls->drv->cuEventRecord(ev->handle, stream);
+        CUresult res = over_context ? ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle)
+                                    : ls->drv->cuEventRecord(ev->handle, stream);
         timer_end(ctx, begin);
         ctx->stats.barriers += over_context;
         ctx->stats.records += !over_context;
@@ -348,7 +361,8 @@ int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline
     if (ls->drv->cuStreamGetCtx(stream, &handle))
         return -ENODEV;
     struct vp_context *ctx = vp_context_get(ls, handle);
-    /* What is queued in a new context must not hang on one that ended unseen, and had its handle: with that one's points it would count as done. */
+    /* What is queued in a new context must not hang on one that ended unseen, and had its handle: with that one's
+     * points it would count as done. */
     if (ctx)
         vp_context_check(ls, ctx);
     if (ctx && ctx->lost)
@@ -458,7 +472,7 @@ void vp_timeline_drop_points(struct vp_timeline *timeline, size_t n) {
 /* Adds a point, replacing one of the same timeline that it covers. Needs a spare point in the slab. */
 static void fence_add(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline *timeline, uint64_t seq, bool own) {
     if (!fence->timeline) {
-        *fence = (vp_fence){ .timeline = timeline, .seq = seq, .own = own };
+        *fence = (vp_fence){.timeline = timeline, .seq = seq, .own = own};
         timeline->refs++;
         return;
     }
@@ -466,7 +480,8 @@ static void fence_add(struct vp_timelines *ls, vp_fence *fence, struct vp_timeli
     for (; p; p = p->next) {
         if (p->timeline != timeline)
             continue;
-        /* The union of two points of one timeline is the later; its event is late for the bytes of the earlier, unless that is met. */
+        /* The union of two points of one timeline is the later; its event is late for the bytes of the earlier, unless
+         * that is met. */
         bool both = p->seq == seq;
         bool clean = both ? p->own && own : point_met(p) ? own : false;
         if (seq >= p->seq) {
@@ -484,7 +499,7 @@ static void fence_add(struct vp_timelines *ls, vp_fence *fence, struct vp_timeli
         fence->own = 0;
         return;
     }
-    *p = (struct vp_point){ .timeline = timeline, .seq = seq, .own = own, .next = fence->next };
+    *p = (struct vp_point){.timeline = timeline, .seq = seq, .own = own, .next = fence->next};
     fence->next = p;
     timeline->refs++;
 }
@@ -530,7 +545,8 @@ static int fence_at_rest(struct vp_timelines *ls, vp_fence *fence, struct vp_tim
     return err;
 }
 
-/* Without context barriers, the barrier timeline is the legacy stream; each non-blocking stream needs its own event beside it. */
+/* Without context barriers, the barrier timeline is the legacy stream; each non-blocking stream needs its own event
+ * beside it. */
 int vp_fence_barrier(struct vp_timelines *ls, vp_fence *fence, struct vp_context *ctx, bool record) {
     struct vp_timeline *timeline;
     int err = vp_fence_free(ls, fence, ctx->barrier, record);
@@ -551,7 +567,7 @@ int vp_fence_unite(struct vp_timelines *ls, vp_fence *to, const vp_fence *from) 
 }
 
 int vp_fence_copy(struct vp_timelines *ls, vp_fence *to, const vp_fence *from) {
-    *to = (vp_fence){ 0 };
+    *to = (vp_fence){0};
     return vp_fence_unite(ls, to, from);
 }
 
@@ -606,8 +622,8 @@ static bool timeline_behind(const struct vp_timeline *timeline, const struct vp_
 }
 
 /*
- * Did `timeline` wait for the point, or a later one, before? Saves a wait, and no more: what a request may use must not hang on a cache that forgets, nor on a late
- * point that unites with a later one before the block is taken.
+ * Did `timeline` wait for the point, or a later one, before? Saves a wait, and no more: what a request may use must not
+ * hang on a cache that forgets, nor on a late point that unites with a later one before the block is taken.
  */
 static bool timeline_waited(const struct vp_timeline *timeline, const struct vp_point *p) {
     for (unsigned i = 0; i < VP_SEEN; i++)
@@ -663,7 +679,8 @@ int vp_fence_wait(struct vp_timelines *ls, const vp_fence *fence, struct vp_time
             return -EBUSY;
         uint64_t begin = timer_begin(ls);
         bool entered = stream_enter(ls, timeline->context, timeline->stream);
-        /* Its capture may have begun while memory was waited for without the lock; a wait for work outside would destroy it. */
+        /* Its capture may have begun while memory was waited for without the lock; a wait for work outside would
+         * destroy it. */
         bool captures = vp_timeline_captures(ls, timeline->stream);
         CUresult res = captures ? CUDA_SUCCESS : ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
         vp_context_leave(ls, entered);

@@ -1,10 +1,13 @@
-/*
- * Memory that other processes map (CUDA's legacy IPC). They can map whole chunks only, so that an exported block should be alone in its
- * chunks: the policy places blocks so (vp_request.alone), and what is free beside one that it has not placed so is retired when the block is exported.
+/* Memory that other processes map (CUDA's legacy IPC). They can map whole chunks only, so that an exported block should
+ * be alone in its chunks: the policy places blocks so (vp_request.alone), and what is free beside one that it has not
+ * placed so is retired when the block is exported.
  *
- * A block that was exported is never anybody else's. Another process may have it mapped for longer than the program keeps it, and would
- * read, and write over, what the next owner has there. When the block is freed it is retired, and once all work on a chunk is over and nothing
- * in it is live the chunk goes back to the device. For whom it is still mapped elsewhere, the driver keeps it.
+ * A block that was exported is never anybody else's. Another process may have it mapped for longer than the program
+ * keeps it, and would read, and write over, what the next owner has there. When the block is freed it is retired, and
+ * once all work on a chunk is over and nothing in it is live the chunk goes back to the device. For whom it is still
+ * mapped elsewhere, the driver keeps it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/pool_private.h"
 
@@ -62,7 +65,8 @@ static void retire_free(struct vp_pool *pool, const struct vp_chunk *chunk) {
 /* Metadata for retire_free() of one chunk: a cut at each end of each of its free regions. */
 static int reserve_cuts(struct vp_pool *pool, const struct vp_chunk *chunk) {
     size_t regions = 0;
-    for (const struct vp_region *r = vp_region_at(pool, chunk->current->addr); r && r->addr < chunk_end(chunk); r = vp_region_next(r))
+    for (const struct vp_region *r = vp_region_at(pool, chunk->current->addr); r && r->addr < chunk_end(chunk);
+         r = vp_region_next(r))
         regions++;
     return vp_space_reserve(pool, 4 * regions + 4);
 }
@@ -94,7 +98,7 @@ mark:
 
 /* Is nothing in the chunk live, and all work on it over? `*waits`: the first is so, the second not yet. */
 static bool over(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *waits) {
-    const struct vp_request anyone = { 0 };
+    const struct vp_request anyone = {0};
     bool ready = true;
     CUdeviceptr at = chunk->current->addr, end = chunk_end(chunk);
     while (at < end) {

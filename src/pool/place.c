@@ -1,44 +1,48 @@
-/*
- * Places worth keeping. A program that repeats itself asks again for the sizes that it asked for, in the same order. Each place
- * where a request was served is remembered by its size: if all of its bytes are free there, or in chunks that can be switched
- * back, the request is served there again, and the driver is not asked. What VPMM calls zombies and GMLake stitched blocks is a
- * part of this.
+/* Places worth keeping. A program that repeats itself asks again for the sizes that it asked for, in the same order.
+ * Each place where a request was served is remembered by its size: if all of its bytes are free there, or in chunks
+ * that can be switched back, the request is served there again, and the driver is not asked. What VPMM calls zombies
+ * and GMLake stitched blocks is a part of this.
  *
- * Of several places of one size the *oldest* that is available is taken, and before any other choice. A program that repeats
- * itself from a state that it was in before (everything freed, say, or the end of a training step) then repeats its addresses:
- * at its n-th request the same bytes are live as the last time, so the places older than the one taken then are unavailable as
- * they were then, that one is available, and what was made later is not looked at. From the second round on nothing is built,
- * and no more is held than the first round needed. What escapes this: conditions that no wait is allowed for, and blocks that
- * the parking hands out.
+ * Of several places of one size the *oldest* that is available is taken, and before any other choice. A program that
+ * repeats itself from a state that it was in before (everything freed, say, or the end of a training step) then repeats
+ * its addresses: at its n-th request the same bytes are live as the last time, so the places older than the one taken
+ * then are unavailable as they were then, that one is available, and what was made later is not looked at. From the
+ * second round on nothing is built, and no more is held than the first round needed. What escapes this: conditions that
+ * no wait is allowed for, and blocks that the parking hands out.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/policy.h"
 
-/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are too few. */
+/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are
+ * too few. */
 enum { TRIES = 512 };
 
-/* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is over
- * stays where it is, and slowly growing requests then find a range). Measured on recorded programs: fewer tries build more
- * ranges, more tries cost time at each request that finds no fit. */
+/* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is
+ * over stays where it is, and slowly growing requests then find a range). Measured on recorded programs: fewer tries
+ * build more ranges, more tries cost time at each request that finds no fit. */
 enum { TRIES_LARGER = 64, OVER = 2 };
 
 /*
- * Smaller places that are tried before a range is built, and how much smaller they may be: 1/UNDER of the request, or any that serves one from ANY_FROM
- * bytes on. What grows step by step, like the cache of a decoder by a token at a time, needs a few handles more then, instead of a range of its own for each
- * step: with a place for all of its steps decoding takes a quarter of the driver time. The largest tensors of a program whose lengths vary come in a
- * new size at each step: fine-tuning so takes two thirds of the time. Smaller requests with places of any size waste more.
+ * Smaller places that are tried before a range is built, and how much smaller they may be: 1/UNDER of the request, or
+ * any that serves one from ANY_FROM bytes on. What grows step by step, like the cache of a decoder by a token at a
+ * time, needs a few handles more then, instead of a range of its own for each step: with a place for all of its steps
+ * decoding takes a quarter of the driver time. The largest tensors of a program whose lengths vary come in a new size
+ * at each step: fine-tuning so takes two thirds of the time. Smaller requests with places of any size waste more.
  */
 enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
 
 /*
- * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to rest, and
- * cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a chunk to come round:
- * with 8, half of its driver time went into building again what had been reaped.
+ * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to
+ * rest, and cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a
+ * chunk to come round: with 8, half of its driver time went into building again what had been reaped.
  */
 enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096 };
 
 /*
- * Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work on them may not be over, and then they are
- * passed by; but once it is, an excess goes away as fast as it came. A range costs the driver some 25 microseconds a mapping, and a look far less than one.
+ * Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work
+ * on them may not be over, and then they are passed by; but once it is, an excess goes away as fast as it came. A range
+ * costs the driver some 25 microseconds a mapping, and a look far less than one.
  */
 enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
 
@@ -66,14 +70,16 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     /* To forget a place for want of memory costs time later, nothing else. */
     if (!k)
         return;
-    *k = (struct vp_place){ .addr = addr, .size = size, .serial = ++pool->place_serial, .zone = vp_space_of(pool, addr)->zone };
+    *k = (struct vp_place){
+        .addr = addr, .size = size, .serial = ++pool->place_serial, .zone = vp_space_of(pool, addr)->zone};
     RB_INSERT(vp_place_tree, &pool->places[k->zone], k);
     vp_list_append(&pool->place_used, &k->used);
     if (++pool->place_count > VP_PLACE_MOST)
         place_remove(pool, vp_container_of(pool->place_used.next, struct vp_place, used));
 }
 
-/* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its pages. */
+/* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its
+ * pages. */
 static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr addr, const struct vp_region **last) {
     if (!*last || addr - (*last)->addr >= (*last)->size)
         *last = vp_region_at(pool, addr);
@@ -82,13 +88,14 @@ static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr add
 
 /* A place, as a request finds it. */
 enum place {
-    PLACE_TAKEN,    /* some of its bytes, here or where they are current, are not free or not for the request */
-    PLACE_GONE,     /* some of it is mapped no more */
-    PLACE_FREE,     /* free memory */
-    PLACE_AWAY,     /* the same once its chunks are switched back */
+    PLACE_TAKEN, /* some of its bytes, here or where they are current, are not free or not for the request */
+    PLACE_GONE,  /* some of it is mapped no more */
+    PLACE_FREE,  /* free memory */
+    PLACE_AWAY,  /* the same once its chunks are switched back */
 };
 
-static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req, enum vp_usable use) {
+static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req,
+                             enum vp_usable use) {
     uint64_t mark = ++pool->marks;
     const struct vp_region *last = vp_region_at(pool, addr);
     size_t pieces = 0;
@@ -101,7 +108,8 @@ static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr
         if (m->chunk->mark == mark)
             return PLACE_TAKEN; /* in the range twice: two of its addresses would be live */
         m->chunk->mark = mark;
-        /* Of the current mapping the part in the range must be free, of another the whole chunk, wherever it is current. */
+        /* Of the current mapping the part in the range must be free, of another the whole chunk, wherever it is
+         * current. */
         bool here = m->chunk->current == m;
         CUdeviceptr begin = here ? at : m->chunk->current->addr, stop = m->chunk->current->addr + m->chunk->size;
         if (here && stop > end)
@@ -118,7 +126,8 @@ static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr
 }
 
 /* The first `size` bytes of a place, of which the first is mapped. */
-static enum place place_find(struct vp_pool *pool, const struct vp_place *k, size_t size, const struct vp_request *req, enum vp_usable use) {
+static enum place place_find(struct vp_pool *pool, const struct vp_place *k, size_t size, const struct vp_request *req,
+                             enum vp_usable use) {
     CUdeviceptr end = k->addr + size;
     if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->timeline ? req->timeline->id : 0))
         return PLACE_TAKEN;
@@ -127,7 +136,8 @@ static enum place place_find(struct vp_pool *pool, const struct vp_place *k, siz
     return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use) : PLACE_TAKEN;
 }
 
-/* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the metadata. */
+/* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the
+ * metadata. */
 static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, enum place place) {
     bool switched = false;
     if (place < PLACE_FREE)
@@ -148,30 +158,30 @@ static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, e
     return true;
 }
 
-/* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is forgotten, and
- * counts for no try. */
-static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most, int tries, const struct vp_request *req,
-                          enum vp_usable use) {
+/* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is
+ * forgotten, and counts for no try. */
+static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most, int tries,
+                          const struct vp_request *req, enum vp_usable use) {
     for (struct vp_place *next; tries > 0 && k && k->size <= most; k = next) {
         next = RB_NEXT(vp_place_tree, &pool->places[req->zone], k);
         enum place place = vp_mapping_at(pool, k->addr) ? place_find(pool, k, req->size, req, use) : PLACE_GONE;
         if (place == PLACE_GONE)
             place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
-            return (struct vp_fit){ vp_region_at(pool, k->addr), k->addr };
+            return (struct vp_fit){vp_region_at(pool, k->addr), k->addr};
         else
             tries--;
     }
-    return (struct vp_fit){ NULL, 0 };
+    return (struct vp_fit){NULL, 0};
 }
 
 struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_place key = { .size = req->size };
+    struct vp_place key = {.size = req->size};
     return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size, TRIES, req, use);
 }
 
 bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
-    struct vp_place key = { .size = req->size }, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
     if (!k || k->size != req->size || k->addr != addr)
         return false;
     place_touch(pool, k);
@@ -179,16 +189,19 @@ bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUde
 }
 
 struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_place key = { .size = req->size + 1 };
-    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size + req->size / OVER, TRIES_LARGER, req, use);
+    struct vp_place key = {.size = req->size + 1};
+    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size + req->size / OVER,
+                TRIES_LARGER, req, use);
 }
 
-/* How far the addresses from the beginning of a place on are mapped, looking no farther than `size` bytes; 0: less than the place. */
+/* How far the addresses from the beginning of a place on are mapped, looking no farther than `size` bytes; 0: less than
+ * the place. */
 static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_place *k, size_t size) {
     const struct vp_space *s = vp_space_of(pool, k->addr);
     const struct vp_mapping *m = vp_mapping_at(pool, k->addr + k->size - 1);
     CUdeviceptr end = 0;
-    for (; m && vp_mapping_at(pool, k->addr); m = end - s->base < s->size ? vp_space_granule(pool, s, end)->mapping : NULL) {
+    for (; m && vp_mapping_at(pool, k->addr);
+         m = end - s->base < s->size ? vp_space_granule(pool, s, end)->mapping : NULL) {
         end = m->addr + m->chunk->size;
         if (end - k->addr >= size)
             break;
@@ -208,17 +221,20 @@ static struct vp_place *smaller(struct vp_pool *pool, struct vp_place *k, const 
 }
 
 bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req) {
-    struct vp_place key = { .size = req->size };
+    struct vp_place key = {.size = req->size};
     return smaller(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req);
 }
 
-struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, CUdeviceptr *end) {
-    struct vp_place key = { .size = req->size }, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), *largest = NULL;
+struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
+                                    CUdeviceptr *end) {
+    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key),
+                    *largest = NULL;
     enum place place, largest_place = PLACE_TAKEN;
     for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
         CUdeviceptr stop = mapped_end(pool, k, req->size);
         bool whole = stop - k->addr >= req->size;
-        if (!stop || (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + pool->config.handle)) ||
+        if (!stop ||
+            (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + pool->config.handle)) ||
             (place = place_find(pool, k, whole ? req->size : stop - k->addr, req, use)) < PLACE_FREE)
             continue;
         largest = k;
@@ -229,8 +245,8 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
     }
     size_t size = largest ? *end - largest->addr : 0;
     if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size, largest_place))
-        return (struct vp_fit){ NULL, 0 };
-    return (struct vp_fit){ vp_region_at(pool, largest->addr), largest->addr };
+        return (struct vp_fit){NULL, 0};
+    return (struct vp_fit){vp_region_at(pool, largest->addr), largest->addr};
 }
 
 void vp_place_limit(struct vp_pool *pool, size_t built) {

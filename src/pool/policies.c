@@ -1,4 +1,5 @@
 /* The policies of libvpool.so: vpool's own. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/policy.h"
 
-const struct vp_policy *const vp_policies[VP_POLICY_CHOICES] = { [VP_POLICY_VPOOL] = &vp_policy_vpool };
+const struct vp_policy *const vp_policies[VP_POLICY_CHOICES] = {[VP_POLICY_VPOOL] = &vp_policy_vpool};

@@ -1,4 +1,5 @@
 /* A policy: who gets which bytes. It works by the mechanisms of pool_private.h, under the caller's lock. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_POLICY_H
 #define VP_POLICY_H
 
@@ -29,7 +30,8 @@ struct vp_policy {
     bool never_stitches;
     /* Pages mapped in advance and the like; NULL: nothing to do. 0 or a negative errno. */
     int (*open)(struct vp_pool *pool);
-    /* Fills in size, align and zone. 0; -EOPNOTSUPP: not for this policy, CUDA shall serve it; -ENOMEM: larger than anything. */
+    /* Fills in size, align and zone. 0; -EOPNOTSUPP: not for this policy, CUDA shall serve it; -ENOMEM: larger than
+     * anything. */
     int (*layout)(struct vp_pool *pool, struct vp_request *req);
     /* As vp_pool_alloc(). */
     int (*alloc)(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
@@ -43,8 +45,9 @@ static inline bool vp_pool_by_stream(const struct vp_pool *pool) {
 extern const struct vp_policy vp_policy_vpool;
 
 /*
- * The policies to choose from, by enum vp_policy_choice; NULL: not here. Each program and library that is linked with the core brings the
- * table along: pool/policies.c is vpool's own policy alone, compare/all.c has the published allocators, too.
+ * The policies to choose from, by enum vp_policy_choice; NULL: not here. Each program and library that is linked with
+ * the core brings the table along: pool/policies.c is vpool's own policy alone, compare/all.c has the published
+ * allocators, too.
  */
 extern const struct vp_policy *const vp_policies[VP_POLICY_CHOICES];
 

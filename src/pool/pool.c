@@ -1,16 +1,20 @@
+/* The pool as a whole: opened, asked, freed into, and closed. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/policy.h"
 #include "pool/stream_cache.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
-/* Automatic reservation: plenty of addresses for old mappings beside each byte of any device of today; halved while refused. */
+/* Automatic reservation: plenty of addresses for old mappings beside each byte of any device of today; halved while
+ * refused. */
 static const size_t VA_FIRST = (size_t)1 << 42, VA_LEAST = (size_t)1 << 32;
 
 /* The part of the first reservation that the small zone gets. */
 enum { SMALL_SHARE = 8 };
 
-/* With several streams in use, frees of this size and more record an event, so that others can wait for exactly them. Below, the event would cost more than the bytes are worth. */
+/* With several streams in use, frees of this size and more record an event, so that others can wait for exactly them.
+ * Below, the event would cost more than the bytes are worth. */
 enum { EVENT_WORTH = 1 << 20 };
 
 static int attribute(const struct vp_pool *pool, CUdevice_attribute which) {
@@ -48,13 +52,17 @@ static int reserve_first(struct vp_pool *pool) {
 
 int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_timelines *timelines, CUdevice dev,
                  const struct vp_policy *policy, const struct vp_pool_config *config) {
-    *pool = (struct vp_pool){ .drv = drv, .timelines = timelines, .policy = policy, .config = *config, .device = dev,
-                              .peers = config->peers & ~(UINT64_C(1) << dev) };
+    *pool = (struct vp_pool){.drv = drv,
+                             .timelines = timelines,
+                             .policy = policy,
+                             .config = *config,
+                             .device = dev,
+                             .peers = config->peers & ~(UINT64_C(1) << dev)};
     pool->throttle.opened = config->now ? config->now() : 0;
     if (!attribute(pool, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
         return -EOPNOTSUPP;
-    pool->prop = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                        .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev } };
+    pool->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}};
     if (attribute(pool, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
         pool->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (attribute(pool, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
@@ -128,8 +136,8 @@ void vp_pool_finish(struct vp_pool *pool, bool driver) {
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
     vp_table_finish(&pool->live);
-    struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                &pool->mapping_slab, &pool->store_slab, &pool->place_slab, &pool->cache_slab, &pool->bins_slab };
+    struct vp_slab *slabs[] = {&pool->region_slab, &pool->piece_slab, &pool->chunk_slab, &pool->mapping_slab,
+                               &pool->store_slab,  &pool->place_slab, &pool->cache_slab, &pool->bins_slab};
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         vp_slab_finish(slabs[i]);
 }
@@ -274,7 +282,7 @@ void vp_pool_expect_free(const struct vp_region *block) {
 
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline) {
     bool record = vp_pool_wants_event(pool, timeline, block->size) && !vp_stream_cache_calm(timeline);
-    vp_fence fence = { 0 };
+    vp_fence fence = {0};
     if (block->cache)
         vp_stream_cache_recall(block);
     if (!record && vp_stream_cache_park(pool, block, timeline, NULL)) {
@@ -294,7 +302,7 @@ void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
     vp_list_each(s, &pool->spaces, link)
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
-                vp_fence none = { 0 };
+                vp_fence none = {0};
                 CUdeviceptr end = vp_region_end(r);
                 vp_pool_free(pool, r, &none);
                 r = vp_region_at(pool, end - 1);
@@ -334,8 +342,8 @@ struct vp_pool_stats vp_pool_stats(struct vp_pool *pool) {
 
 size_t vp_pool_metadata(const struct vp_pool *pool) {
     size_t bytes = vp_table_bytes(&pool->live);
-    const struct vp_slab *slabs[] = { &pool->region_slab, &pool->piece_slab, &pool->chunk_slab,
-                                      &pool->mapping_slab, &pool->store_slab, &pool->place_slab, &pool->cache_slab, &pool->bins_slab };
+    const struct vp_slab *slabs[] = {&pool->region_slab, &pool->piece_slab, &pool->chunk_slab, &pool->mapping_slab,
+                                     &pool->store_slab,  &pool->place_slab, &pool->cache_slab, &pool->bins_slab};
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         bytes += slabs[i]->bytes;
     return bytes + pool->scratch.bytes;

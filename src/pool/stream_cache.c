@@ -1,3 +1,6 @@
+/* The stream cache: blocks that a stream has freed, ready for its next request without a lock of the library. See
+ * stream_cache.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/stream_cache.h"
 
 #include "base/clock.h"
@@ -6,22 +9,24 @@
 #include <sched.h>
 #include <string.h>
 
-/* Serials handed to a cache at a time. Fewer cost a visit to the slow path more often (a tenth of a nanosecond each at 4096); it is what shows a program that
- * caches serve alone to those who watch its counts (watch/shared_stats.h). */
+/* Serials handed to a cache at a time. Fewer cost a visit to the slow path more often (a tenth of a nanosecond each at
+ * 4096); it is what shows a program that caches serve alone to those who watch its counts (watch/shared_stats.h). */
 enum { SERIALS = 4096 };
 
-/* Blocks up to this size are tiny. With larger ones (2 KiB, 4 KiB) the places of others hang so much on what is parked that recorded programs which repeat
- * themselves do not come to rest: they ask the driver for something again and again. */
+/* Blocks up to this size are tiny. With larger ones (2 KiB, 4 KiB) the places of others hang so much on what is parked
+ * that recorded programs which repeat themselves do not come to rest: they ask the driver for something again and
+ * again. */
 enum { TINY = 1024 };
 
-/* Where so many blocks were parked for nothing, sizes hardly repeat, and only one block in some is parked to see whether they do by now. */
+/* Where so many blocks were parked for nothing, sizes hardly repeat, and only one block in some is parked to see
+ * whether they do by now. */
 enum { VAIN = 64, VAIN_TRIES = 8 };
 
 /* Places at which a remembered block may lie, from the one of its address on. */
 enum { WAYS = 4 };
 
-/* So many requests in a row must have been served from the cache before it may keep what it holds, and before it is calm. Measured
- * on recorded programs: with fewer, phases that only look calm cost memory. */
+/* So many requests in a row must have been served from the cache before it may keep what it holds, and before it is
+ * calm. Measured on recorded programs: with fewer, phases that only look calm cost memory. */
 enum { KEEPS = 16, CALM = 256 };
 
 /* ---- its lock: held for some ten nanoseconds ---- */
@@ -31,7 +36,8 @@ enum { SPINS = 100, YIELDS = 100 };
 static void cache_lock(struct vp_stream_cache *cache) {
     for (unsigned n = 0; atomic_exchange_explicit(&cache->locked, true, memory_order_acquire); n++)
         if (n >= SPINS + YIELDS)
-            vp_clock_nap();     /* to yield does not help a holder of lower priority that this thread keeps from the processor */
+            vp_clock_nap(); /* to yield does not help a holder of lower priority that this thread keeps from the
+                               processor */
         else if (n >= SPINS)
             sched_yield();
 }
@@ -78,7 +84,8 @@ static void remember(struct vp_stream_cache *cache, const struct vp_stream_cache
     set_recent(cache, at, block->addr);
 }
 
-/* Where it remembers a live block at that address; VP_STREAM_CACHE_RECENT: nowhere. Without the lock this was so a moment ago. */
+/* Where it remembers a live block at that address; VP_STREAM_CACHE_RECENT: nowhere. Without the lock this was so a
+ * moment ago. */
 static unsigned remembered(const struct vp_stream_cache *cache, CUdeviceptr addr) {
     for (unsigned way = 0; way < WAYS; way++)
         if (recent_at(cache, place_of(addr, way)) == addr)
@@ -125,7 +132,8 @@ static unsigned of_kind(const struct vp_stream_cache *cache, uint16_t tag) {
 }
 
 static void count_kind(struct vp_stream_cache *cache, uint16_t tag, int more) {
-    atomic_store_explicit(&cache->kinds[tag * VP_STREAM_CACHE_KINDS >> 16], (uint8_t)((int)of_kind(cache, tag) + more), memory_order_relaxed);
+    atomic_store_explicit(&cache->kinds[tag * VP_STREAM_CACHE_KINDS >> 16], (uint8_t)((int)of_kind(cache, tag) + more),
+                          memory_order_relaxed);
 }
 
 /* `fence`: what the block waits for besides its stream, then passed over; NULL: nothing. */
@@ -133,9 +141,9 @@ static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_blo
     unsigned n = get(&cache->count);
     cache->tag[n] = tag_of(block->asked);
     PARKED(cache, n).block = *block;
-    PARKED(cache, n).fence = fence ? *fence : (vp_fence){ 0 };
+    PARKED(cache, n).fence = fence ? *fence : (vp_fence){0};
     if (fence)
-        *fence = (vp_fence){ 0 };
+        *fence = (vp_fence){0};
     set(&cache->count, n + 1);
     add(&cache->tiny, is_tiny(cache->tag[n]));
     count_kind(cache, cache->tag[n], 1);
@@ -151,7 +159,7 @@ static struct vp_stream_cache_block take_out(struct vp_stream_cache *cache, unsi
     uint8_t place = cache->place[i];
     set(&cache->tiny, get(&cache->tiny) - is_tiny(cache->tag[i]));
     count_kind(cache, cache->tag[i], -1);
-    if (i < left) {     /* mostly not: the last one parked is the first wanted */
+    if (i < left) { /* mostly not: the last one parked is the first wanted */
         memmove(&cache->tag[i], &cache->tag[i + 1], (left - i) * sizeof cache->tag[0]);
         memmove(&cache->place[i], &cache->place[i + 1], (left - i) * sizeof cache->place[0]);
     }
@@ -226,15 +234,17 @@ static struct vp_stream_cache_block give_out(struct vp_stream_cache *cache, unsi
 
 /* ---- the fast path ---- */
 
-/* A capture that begins raises the count and then passes every cache: whoever finds 0 here is done before the stream captures, and may ask for its id. */
+/* A capture that begins raises the count and then passes every cache: whoever finds 0 here is done before the stream
+ * captures, and may ask for its id. */
 static bool names(const struct vp_stream_cache *cache, CUstream stream) {
     const struct vp_timelines *timelines = cache->pool->timelines;
     unsigned long long id;
-    return !atomic_load_explicit(&timelines->captures, memory_order_acquire) && !timelines->drv->cuStreamGetId(stream, &id) &&
-           id + 1 == cache->id;
+    return !atomic_load_explicit(&timelines->captures, memory_order_acquire) &&
+           !timelines->drv->cuStreamGetId(stream, &id) && id + 1 == cache->id;
 }
 
-bool vp_stream_cache_alloc(struct vp_stream_cache *cache, CUstream stream, size_t asked, const void *owner, struct vp_stream_cache_block *out) {
+bool vp_stream_cache_alloc(struct vp_stream_cache *cache, CUstream stream, size_t asked, const void *owner,
+                           struct vp_stream_cache_block *out) {
     if (!of_kind(cache, tag_of(asked)))
         return false;
     cache_lock(cache);
@@ -246,7 +256,8 @@ bool vp_stream_cache_alloc(struct vp_stream_cache *cache, CUstream stream, size_
     return found;
 }
 
-enum vp_stream_cache_answer vp_stream_cache_free(struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr, struct vp_stream_cache_block *out) {
+enum vp_stream_cache_answer vp_stream_cache_free(struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr,
+                                                 struct vp_stream_cache_block *out) {
     unsigned at = remembered(cache, addr);
     enum vp_stream_cache_answer answer = VP_STREAM_CACHE_ELSE;
     if (at == VP_STREAM_CACHE_RECENT)
@@ -330,8 +341,12 @@ bool vp_stream_cache_calm(const struct vp_timeline *timeline) {
 }
 
 static struct vp_stream_cache_block describe(struct vp_region *r) {
-    return (struct vp_stream_cache_block){ .addr = r->addr, .region = r, .asked = r->asked, .owner = r->owner, .serial = r->serial,
-                                   .event = vp_pool_large(r->size) };
+    return (struct vp_stream_cache_block){.addr = r->addr,
+                                          .region = r,
+                                          .asked = r->asked,
+                                          .owner = r->owner,
+                                          .serial = r->serial,
+                                          .event = vp_pool_large(r->size)};
 }
 
 /* Parks a block in a cache whose lock is held, and lets it go. */
@@ -350,7 +365,8 @@ static void park(struct vp_stream_cache *cache, const struct vp_stream_cache_blo
         settle(pool, timeline, oldest, &its);
 }
 
-bool vp_stream_cache_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline, vp_fence *fence) {
+bool vp_stream_cache_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,
+                          vp_fence *fence) {
     struct vp_stream_cache *cache = block->sync ? NULL : vp_stream_cache_of(pool, timeline);
     if (!cache || is_vain(cache))
         return false;
@@ -362,14 +378,16 @@ bool vp_stream_cache_park(struct vp_pool *pool, struct vp_region *block, struct 
     return true;
 }
 
-/* Is it remembered, and does the stream belong to the cache? Whose cache it is changes under the library's lock only. */
+/* Is it remembered, and does the stream belong to the cache? Whose cache it is changes under the library's lock only.
+ */
 static bool may_park(const struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr) {
     return remembered(cache, addr) < VP_STREAM_CACHE_RECENT && names(cache, stream);
 }
 
-bool vp_stream_cache_free_event(struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr, struct vp_stream_cache_block *out) {
+bool vp_stream_cache_free_event(struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr,
+                                struct vp_stream_cache_block *out) {
     struct vp_timelines *timelines = cache->pool->timelines;
-    vp_fence fence = { 0 };
+    vp_fence fence = {0};
     if (!may_park(cache, stream, addr) || vp_fence_free(timelines, &fence, cache->timeline, true))
         return false;
     cache_lock(cache);
@@ -451,7 +469,7 @@ static void count(struct vp_pool *pool, struct vp_stream_cache *cache) {
 struct wanted {
     const struct vp_request *req;
     struct vp_handed *out;
-    bool more;                  /* more was given up than one block */
+    bool more; /* more was given up than one block */
 };
 
 static bool is_wanted(const struct wanted *w, const struct vp_region *r, const vp_fence *fence) {
@@ -465,9 +483,10 @@ void vp_handed_settle(struct vp_pool *pool, struct vp_handed *handed) {
     handed->region = NULL;
 }
 
-static void give(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_region *r, vp_fence *fence, struct wanted *w) {
+static void give(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_region *r, vp_fence *fence,
+                 struct wanted *w) {
     if (is_wanted(w, r, fence)) {
-        *w->out = (struct vp_handed){ r, timeline, *fence };
+        *w->out = (struct vp_handed){r, timeline, *fence};
         return;
     }
     if (w) {
@@ -558,8 +577,9 @@ bool vp_stream_caches_flush(struct vp_pool *pool, enum vp_flush what) {
     return flush_busy(pool, what, NULL);
 }
 
-void vp_stream_caches_flush_for(struct vp_pool *pool, enum vp_flush what, const struct vp_request *req, struct vp_handed *out) {
-    flush_busy(pool, what, &(struct wanted){ .req = req, .out = out });
+void vp_stream_caches_flush_for(struct vp_pool *pool, enum vp_flush what, const struct vp_request *req,
+                                struct vp_handed *out) {
+    flush_busy(pool, what, &(struct wanted){.req = req, .out = out});
 }
 
 uint64_t vp_stream_caches_parked(struct vp_pool *pool, const void *owner) {

@@ -1,4 +1,5 @@
 /* When the host waits for memory, for how long, and what that costs: see throttle.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/throttle.h"
 
 #include "pool/pool_private.h"
@@ -8,39 +9,47 @@
 /* Smaller requests are not worth a wait; nor do their frees record the events that are waited for. */
 enum { WORTH = 1 << 20 };
 
-/* Memory above the most that was alive at once which needs no wait: half a percent, as promised, and some chunks' rounding. */
+/* Memory above the most that was alive at once which needs no wait: half a percent, as promised, and some chunks'
+ * rounding. */
 enum { SHARE = 200, ROOM = 32 << 20 };
 
-/* Memory above that peak which may be made, for a GPU that lags, before idle memory is moved. Measured on a training that gathers its layers on a second stream: with
- * nothing it moves memory all the time, and takes 1.3 to 1.5 times as long; with an eighth 1.02 times. */
+/* Memory above that peak which may be made, for a GPU that lags, before idle memory is moved. Measured on a training
+ * that gathers its layers on a second stream: with nothing it moves memory all the time, and takes 1.3 to 1.5 times as
+ * long; with an eighth 1.02 times. */
 enum { LAG_SHARE = 8 };
 
-/* The bound of a wait: 50 ms is long for a layer of a network, and short for whoever watches. Waits that took longer and succeeded make it longer. */
+/* The bound of a wait: 50 ms is long for a layer of a network, and short for whoever watches. Waits that took longer
+ * and succeeded make it longer. */
 static const uint64_t BOUND_LEAST_NS = 50000000, BOUND_MOST_NS = 1000000000;
 enum { BOUND_TIMES = 4 };
 
-/* After a wait in vain none is tried for so long; after two in a row the program is taken to be held up by itself, and none for longer, and longer. */
+/* After a wait in vain none is tried for so long; after two in a row the program is taken to be held up by itself, and
+ * none for longer, and longer. */
 static const uint64_t REST_NS = 250000000, REST_LONG_NS = 60000000000, REST_LONGEST_NS = 3600000000000;
 
 /*
- * What waits cost the program is the time for which the device has no work. It may run out of it in a wait, or in the driver calls of the same request. And the
- * host is no longer as far ahead as it was: that it runs out of work in the driver calls of later requests is due to the waits before, up to as much as they
- * took in all; until it has still work after as long a time, for then the host has caught up. No program is farther ahead than a second. How much work
- * was left when the device was last seen to have some is not known, nor when it gets more after a request: both are short, and taken to be alike.
+ * What waits cost the program is the time for which the device has no work. It may run out of it in a wait, or in the
+ * driver calls of the same request. And the host is no longer as far ahead as it was: that it runs out of work in the
+ * driver calls of later requests is due to the waits before, up to as much as they took in all; until it has still work
+ * after as long a time, for then the host has caught up. No program is farther ahead than a second. How much work was
+ * left when the device was last seen to have some is not known, nor when it gets more after a request: both are short,
+ * and taken to be alike.
  */
 static const uint64_t AHEAD_MOST_NS = 1000000000;
 
 /*
- * Of the program's time, what may be lost: a hundredth; and at its beginning, when memory has yet to be made and the host has no time to spare, as much as
- * one wait in vain may take. With less, most of what a program holds in the end would be granted to it in its first moments.
+ * Of the program's time, what may be lost: a hundredth; and at its beginning, when memory has yet to be made and the
+ * host has no time to spare, as much as one wait in vain may take. With less, most of what a program holds in the end
+ * would be granted to it in its first moments.
  */
 enum { LOST_SHARE = 100 };
 static const uint64_t LOST_FIRST_NS = 50000000;
 
 /*
- * Of that, what may go into waits for a place instead of for memory. They spare remaps, now and later; but were all spent on them, memory would grow as if nobody
- * waited. With half and a quarter a recorded training that gathers its layers comes to rest (no remap late, for 3,000) and holds no more; recorded and made-up
- * programs on many streams hold at most 1.04 times what they do without.
+ * Of that, what may go into waits for a place instead of for memory. They spare remaps, now and later; but were all
+ * spent on them, memory would grow as if nobody waited. With half and a quarter a recorded training that gathers its
+ * layers comes to rest (no remap late, for 3,000) and holds no more; recorded and made-up programs on many streams hold
+ * at most 1.04 times what they do without.
  */
 enum { PLACE_SHARE = 2 * LOST_SHARE };
 static const uint64_t PLACE_FIRST_NS = LOST_FIRST_NS / 4;
@@ -49,7 +58,8 @@ static const uint64_t PLACE_FIRST_NS = LOST_FIRST_NS / 4;
 static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
     vp_list_each(index, &pool->timeline_indexes, link)
-        if (index->timeline != req->timeline && index->zone == VP_ZONE_LARGE && vp_index_first(index, pool->granularity))
+        if (index->timeline != req->timeline && index->zone == VP_ZONE_LARGE &&
+            vp_index_first(index, pool->granularity))
             return true;
     for (struct vp_region *r = vp_index_first(&pool->mixed[VP_ZONE_LARGE], pool->granularity); r;
          r = vp_index_next(&pool->mixed[VP_ZONE_LARGE], r))
@@ -61,12 +71,14 @@ static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
 
 /* May the host wait for this request at all, which would make the pool hold so much? */
 static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, size_t held) {
-    if (!pool->config.pause || req->waits != VP_WAITS_HOST || req->impatient || req->pressed || req->strict || req->asked < WORTH)
+    if (!pool->config.pause || req->waits != VP_WAITS_HOST || req->impatient || req->pressed || req->strict ||
+        req->asked < WORTH)
         return false;
     uint64_t alive = pool->stats.live_bytes + req->size;
     if (alive < pool->stats.peak_live_bytes)
         alive = pool->stats.peak_live_bytes;
-    return held > alive + alive / SHARE + ROOM && held > pool->throttle.granted && !atomic_load(&pool->timelines->captures) && pending(pool, req) &&
+    return held > alive + alive / SHARE + ROOM && held > pool->throttle.granted &&
+           !atomic_load(&pool->timelines->captures) && pending(pool, req) &&
            pool->config.now() >= pool->throttle.not_before;
 }
 
@@ -93,8 +105,8 @@ static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh
 }
 
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
-    if (!may_wait(pool, req, pool->stats.held_bytes + req->size) || pool->config.now() < pool->throttle.no_place_before ||
-        !can_afford(pool, PLACE_SHARE, PLACE_FIRST_NS))
+    if (!may_wait(pool, req, pool->stats.held_bytes + req->size) ||
+        pool->config.now() < pool->throttle.no_place_before || !can_afford(pool, PLACE_SHARE, PLACE_FIRST_NS))
         return false;
     pool->throttle.lacking = 0;
     return true;
@@ -138,14 +150,14 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
 
 /* One request's wait. All zero at first. */
 struct wait {
-    uint64_t begin, bound;      /* when it began; how long it may take */
-    uint64_t working_at;        /* when the device last had something left to do of that */
-    uint64_t over;              /* when the host last stopped waiting */
-    uint64_t serial;            /* events up to this one are worth waiting for */
-    vp_fence busy;               /* all that the device had to do when it began */
-    size_t lacking;             /* new memory that would have been made instead */
-    bool late;                  /* it has taken too long */
-    bool in_vain;               /* and nothing of that was gained */
+    uint64_t begin, bound; /* when it began; how long it may take */
+    uint64_t working_at;   /* when the device last had something left to do of that */
+    uint64_t over;         /* when the host last stopped waiting */
+    uint64_t serial;       /* events up to this one are worth waiting for */
+    vp_fence busy;         /* all that the device had to do when it began */
+    size_t lacking;        /* new memory that would have been made instead */
+    bool late;             /* it has taken too long */
+    bool in_vain;          /* and nothing of that was gained */
 };
 
 static void begin(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
@@ -161,7 +173,8 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
     wait->serial = pool->timelines->recorded;
 }
 
-/* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes too long. */
+/* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes too long.
+ */
 static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
     struct vp_timelines *timelines = pool->timelines;
     for (;;) {
@@ -225,7 +238,7 @@ static void end(struct vp_pool *pool, struct wait *wait) {
 }
 
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    struct wait wait = { 0 };
+    struct wait wait = {0};
     int err = allocate(pool, req, out);
     if (err != -EAGAIN || !req->timeline)
         return err;

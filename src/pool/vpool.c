@@ -1,18 +1,23 @@
-/*
- * vpool's own policy.
+/* vpool's own policy.
  *
  * A large request goes to
- *   1. the place that served its size before (kept.c). Its stream waits on the GPU for that where it may, or the host: a program that repeats
- *      itself must not get another place, and then others after it, because the GPU was a little slower this time;
- *   2. the best fit among the free bytes that it may use at once, or the beginning of a somewhat larger place that can be switched back;
+ *   1. the place that served its size before (kept.c). Its stream waits on the GPU for that where it may, or the host:
+ * a program that repeats itself must not get another place, and then others after it, because the GPU was a little
+ * slower this time;
+ *   2. the best fit among the free bytes that it may use at once, or the beginning of a somewhat larger place that can
+ * be switched back;
  *   3. the same after asking the driver what has completed;
  *   4. the same for which its stream may wait on the GPU (not where growing comes first);
- *   5. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is worth;
- *   6. a new range: a place that served less, or the usable end of the free region before a hole, wholly free chunks remapped behind it, and
- *      fresh chunks for what is then still short. Nothing is created while enough wholly free, usable chunks lie about; nor before the host has
- *      waited for what other streams have freed, where that is due (throttle.h).
- * If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with them. A small request takes its best fit
- * first: the small zone has chunks of one size only, each as good as the other.
+ *   5. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is
+ * worth;
+ *   6. a new range: a place that served less, or the usable end of the free region before a hole, wholly free chunks
+ * remapped behind it, and fresh chunks for what is then still short. Nothing is created while enough wholly free,
+ * usable chunks lie about; nor before the host has waited for what other streams have freed, where that is due
+ * (throttle.h). If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with
+ * them. A small request takes its best fit first: the small zone has chunks of one size only, each as good as the
+ * other.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/policy.h"
 #include "pool/stream_cache.h"
@@ -27,27 +32,30 @@ enum { SYNC_PAGES = 1 << 20, SYNC_PAGE = 64 << 10 };
 enum { SMALL = 1 << 20 };
 
 /*
- * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is pinned
- * whole: so the handle grows with the request. With one in 128 it is remapped in some 128 calls however large it is. One in 256
- * makes half as many calls again and spares a tenth of the waste; one in 64 saves a third of them and wastes twice as much. Below
- * 8 MiB the calls become too many: 4 MiB doubles them. Measured on recorded programs (scripts/bench prints the frontier) and
- * on training (there 286, 183 and 125 ms of driver time for 1.0044, 1.0049 and 1.0097 times what was live).
+ * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is
+ * pinned whole: so the handle grows with the request. With one in 128 it is remapped in some 128 calls however large it
+ * is. One in 256 makes half as many calls again and spares a tenth of the waste; one in 64 saves a third of them and
+ * wastes twice as much. Below 8 MiB the calls become too many: 4 MiB doubles them. Measured on recorded programs
+ * (scripts/bench prints the frontier) and on training (there 286, 183 and 125 ms of driver time for 1.0044, 1.0049
+ * and 1.0097 times what was live).
  */
 enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20 };
 
-/* Fresh bytes, in largest handles, from which on a range ends in small handles even where large ones come out even. Lower, and a
- * program that grows step by step ends up with small handles only. */
+/* Fresh bytes, in largest handles, from which on a range ends in small handles even where large ones come out even.
+ * Lower, and a program that grows step by step ends up with small handles only. */
 enum { ENDS_FROM = 3 };
 
-/* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier cudaFree: rounding of a few chunks. */
+/* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier
+ * cudaFree: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };
 
 static int layout(struct vp_pool *pool, struct vp_request *req) {
     bool pages = !req->timeline && req->asked >= SYNC_PAGES;
     if (req->asked > SIZE_MAX / 4)
         return -ENOMEM;
-    /* What comes in whole granules anyway has them to itself, so that it can be exported. No more is held for it; were all large requests of a
-     * recorded training step so, the driver would take three to four times as long until the step repeats (583 for 152 ms, in a replay). */
+    /* What comes in whole granules anyway has them to itself, so that it can be exported. No more is held for it; were
+     * all large requests of a recorded training step so, the driver would take three to four times as long until the
+     * step repeats (583 for 152 ms, in a replay). */
     req->alone |= pages && req->asked % pool->granularity == 0;
     req->align = req->alone ? pool->granularity : pages ? SYNC_PAGE : VP_QUANTUM;
     req->size = vp_round_up(req->asked, req->align);
@@ -59,12 +67,12 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 
 struct candidate {
     struct vp_chunk *chunk;
-    size_t region : 63;         /* size of the free region around it */
-    size_t ready : 1;           /* no wait needed */
+    size_t region : 63; /* size of the free region around it */
+    size_t ready : 1;   /* no wait needed */
 };
 
 struct harvest {
-    struct candidate *list;     /* room for every chunk of the pool */
+    struct candidate *list; /* room for every chunk of the pool */
     size_t count;
     const struct vp_request *req;
     enum vp_usable use;
@@ -80,7 +88,7 @@ static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct
         bool skipped = begin < h->skip_end && end > h->skip;
         if (begin == at && end <= vp_region_end(r) && chunk->size <= largest && !skipped &&
             vp_range_usable(r, at, end, h->req, h->use))
-            h->list[h->count++] = (struct candidate){ chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY) };
+            h->list[h->count++] = (struct candidate){chunk, r->size, vp_range_usable(r, at, end, h->req, VP_USE_READY)};
         at = end;
     }
 }
@@ -100,8 +108,8 @@ static void harvest_all(struct vp_pool *pool, struct harvest *h) {
         harvest_index(pool, h, index);
 }
 
-/* Those that need no wait first. Large chunks first: a handle costs the same whatever its size. Then those whose region is of least use otherwise; then the lowest, so that
- * a repeating program repeats its addresses. */
+/* Those that need no wait first. Large chunks first: a handle costs the same whatever its size. Then those whose region
+ * is of least use otherwise; then the lowest, so that a repeating program repeats its addresses. */
 static bool before(const struct candidate *a, const struct candidate *b) {
     if (a->ready != b->ready)
         return a->ready;
@@ -135,8 +143,9 @@ static void sort(struct candidate *c, size_t n) {
 }
 
 /*
- * Puts the chosen chunks to the front of the list: `want` bytes, or all there are. Greedy by size; what is then short is made up by the smallest chunk that
- * covers it, whose rest stays free right behind the new range; not if the request is to be alone.
+ * Puts the chosen chunks to the front of the list: `want` bytes, or all there are. Greedy by size; what is then short
+ * is made up by the smallest chunk that covers it, whose rest stays free right behind the new range; not if the request
+ * is to be alone.
  */
 static size_t choose(struct candidate *c, size_t n, size_t want, bool alone, size_t *bytes) {
     size_t taken = 0, sum = 0;
@@ -168,8 +177,8 @@ static size_t choose(struct candidate *c, size_t n, size_t want, bool alone, siz
 enum { GROWS_BY = 2 };
 
 struct site {
-    CUdeviceptr begin;          /* where the block will begin */
-    CUdeviceptr hole;           /* where new mappings begin; not before the end of the block: none are needed */
+    CUdeviceptr begin; /* where the block will begin */
+    CUdeviceptr hole;  /* where new mappings begin; not before the end of the block: none are needed */
 };
 
 /* The longest usable end of a free region that lies right before a hole with room. False if there is none. */
@@ -190,32 +199,35 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
             run = run ? vp_round_up(run, req->align) : 0;
             if (run && run < hole->addr && hole->addr - run > longest && hole->addr - run < req->size) {
                 longest = hole->addr - run;
-                *site = (struct site){ run, hole->addr };
+                *site = (struct site){run, hole->addr};
             }
         }
     }
     return longest > 0;
 }
 
-/* A hole by itself, `room` bytes of which stay free for what lies before it to grow: for room alone nothing is given up. */
+/* A hole by itself, `room` bytes of which stay free for what lies before it to grow: for room alone nothing is given
+ * up. */
 static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t room, struct site *site) {
     struct vp_region *hole;
-    int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle + room, !room, &hole);
+    int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle + room,
+                             !room, &hole);
     if (!err)
-        *site = (struct site){ hole->addr + room, hole->addr + room };
+        *site = (struct site){hole->addr + room, hole->addr + room};
     return err;
 }
 
 /*
- * A place that is too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it may need: they cost
- * nothing. Else the end of a free region; else a hole.
+ * A place that is too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it
+ * may need: they cost nothing. Else the end of a free region; else a hole.
  */
 static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
     if (req->alone)
         return find_hole(pool, req, 0, site);
     if (req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
         site->begin = vp_place_find_smaller(pool, req, use, &site->hole).addr;
-        if (site->begin || find_hole(pool, req, vp_round_up(req->size / GROWS_BY + pool->config.handle, pool->granularity), site) == 0)
+        if (site->begin ||
+            find_hole(pool, req, vp_round_up(req->size / GROWS_BY + pool->config.handle, pool->granularity), site) == 0)
             return 0;
     }
     return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
@@ -224,8 +236,9 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 /* ---- build ---- */
 
 /*
- * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block then
- * lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small handles to end in.
+ * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block
+ * then lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small
+ * handles to end in.
  */
 static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
     size_t n = 0, spared = bytes >= ENDS_FROM * largest ? pool->granularity : 0;
@@ -260,8 +273,8 @@ static size_t handle_for(const struct vp_pool *pool, const struct vp_request *re
 }
 
 /*
- * For what is to be alone in its chunks all those left over are too large. Nothing is created while enough free memory lies about: the smallest goes
- * back to the device, and what is lacking is created in its stead.
+ * For what is to be alone in its chunks all those left over are too large. Nothing is created while enough free memory
+ * lies about: the smallest goes back to the device, and what is lacking is created in its stead.
  */
 static void break_one(struct vp_pool *pool, const struct candidate *c, size_t n) {
     const struct candidate *least = NULL;
@@ -282,10 +295,12 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     int err = find_site(pool, req, use, &site);
     if (err)
         return err;
-    size_t there = site.hole - site.begin, want = there < req->size ? vp_round_up(req->size - there, pool->granularity) : 0;
+    size_t there = site.hole - site.begin,
+           want = there < req->size ? vp_round_up(req->size - there, pool->granularity) : 0;
     size_t fresh_most = want / pool->granularity + 1, chunks_most = pool->chunk_count + fresh_most;
-    size_t list_bytes = pool->chunk_count * sizeof(struct candidate), chunk_bytes = chunks_most * sizeof(struct vp_chunk *);
-    struct harvest h = { .req = req, .use = use, .skip = site.begin, .skip_end = site.hole };
+    size_t list_bytes = pool->chunk_count * sizeof(struct candidate),
+           chunk_bytes = chunks_most * sizeof(struct vp_chunk *);
+    struct harvest h = {.req = req, .use = use, .skip = site.begin, .skip_end = site.hole};
     h.list = vp_pool_scratch(pool, list_bytes > chunk_bytes ? list_bytes : chunk_bytes);
     if (!h.list)
         return -ENOMEM;
@@ -315,12 +330,13 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     }
     vp_place_add(pool, site.begin, req->size);
     vp_place_limit(pool, old + fresh);
-    return vp_fit_take(pool, (struct vp_fit){ vp_region_at(pool, site.begin), site.begin }, req, out);
+    return vp_fit_take(pool, (struct vp_fit){vp_region_at(pool, site.begin), site.begin}, req, out);
 }
 
 /* ---- the order of the steps ---- */
 
-static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out, int *err) {
+static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out,
+                 int *err) {
     if (!fit.region)
         return false;
     *err = vp_fit_take(pool, fit, req, out);
@@ -332,7 +348,8 @@ static bool flush_caches(struct vp_pool *pool, const struct vp_request *req, enu
 }
 
 /* Takes what is there: true if there was something, with the outcome in `*err`. */
-static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out, int *err) {
+static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out,
+                  int *err) {
     if (req->zone == VP_ZONE_SMALL)
         return take(pool, vp_fit_find(pool, req, use), req, out, err) ||
                (flush_caches(pool, req, VP_FLUSH_MOST) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
@@ -341,7 +358,8 @@ static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_us
                  take(pool, vp_place_find_larger(pool, req, use), req, out, err)));
     if (take(pool, vp_place_find(pool, req, use), req, out, err))
         return true;
-    if (!take(pool, vp_fit_find(pool, req, use), req, out, err) && !take(pool, vp_place_find_larger(pool, req, use), req, out, err))
+    if (!take(pool, vp_fit_find(pool, req, use), req, out, err) &&
+        !take(pool, vp_place_find_larger(pool, req, use), req, out, err))
         return false;
     if (!*err)
         vp_place_add(pool, (*out)->addr, req->size);
@@ -349,11 +367,11 @@ static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_us
 }
 
 /*
- * Makes free memory of what other streams have parked, for a request of the large zone. If that is one block only, the very place that step 1 would then
- * find, there is no need to free it first: true, it is the request's.
+ * Makes free memory of what other streams have parked, for a request of the large zone. If that is one block only, the
+ * very place that step 1 would then find, there is no need to free it first: true, it is the request's.
  */
 static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
-    struct vp_handed handed = { 0 };
+    struct vp_handed handed = {0};
     if (!req->timeline || req->alone) {
         flush_caches(pool, req, VP_FLUSH_SOME);
         return false;
@@ -362,7 +380,7 @@ static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum v
     struct vp_region *r = handed.region;
     if (!r)
         return false;
-    const struct vp_piece freed = { .end = vp_region_end(r), .fence = handed.fence, .stream = handed.timeline->id };
+    const struct vp_piece freed = {.end = vp_region_end(r), .fence = handed.fence, .stream = handed.timeline->id};
     if (r->size == req->size && r->addr % req->align == 0 && vp_piece_usable(&freed, req, use) &&
         vp_place_is_oldest(pool, req, r->addr) && !vp_handed_take(pool, &handed, req)) {
         *out = r;
@@ -372,7 +390,8 @@ static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum v
     return false;
 }
 
-/* cudaMalloc: is a host wait due? Native CUDA would have waited in cudaFree; one block more than it would hold is what not waiting may cost. */
+/* cudaMalloc: is a host wait due? Native CUDA would have waited in cudaFree; one block more than it would hold is what
+ * not waiting may cost. */
 static int host_wait(struct vp_pool *pool, struct vp_request *req) {
     const vp_fence *fence;
     size_t allowed = pool->stats.peak_live_bytes + SYNC_SLACK_GRANULES * pool->granularity;
@@ -399,8 +418,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     int err = 0;
     enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
     bool may_wait = req->timeline && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
-    /* Which place is the oldest must not hang on who parked what. A small request need not disturb other streams while there
-     * is room: see reuse(). */
+    /* Which place is the oldest must not hang on who parked what. A small request need not disturb other streams while
+     * there is room: see reuse(). */
     if (req->zone == VP_ZONE_LARGE && take_over(pool, req, may_wait ? waits : VP_USE_READY, out))
         return 0;
     if (may_wait && req->zone == VP_ZONE_LARGE && take(pool, vp_place_find(pool, req, waits), req, out, &err))
@@ -423,5 +442,10 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 }
 
 const struct vp_policy vp_policy_vpool = {
-    .name = "vpool", .host_waits = true, .homes = true, .parks = true, .layout = layout, .alloc = alloc,
+    .name = "vpool",
+    .host_waits = true,
+    .homes = true,
+    .parks = true,
+    .layout = layout,
+    .alloc = alloc,
 };

@@ -1,4 +1,5 @@
 /* What VPOOL_WAIT means to a stream's request. One place for the library and for `vpool replay`. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_WAITS_H
 #define VP_WAITS_H
 

@@ -1,4 +1,5 @@
 /* Allocation and release, and the state behind them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
 #include "watch/dump.h"
@@ -11,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct vp_state vp_state = { .lock = PTHREAD_MUTEX_INITIALIZER };
+struct vp_state vp_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* How long a host wait for an earlier cudaFree may last before more memory is taken instead: natively that cudaFree would have waited without bound, but maybe on
- * another thread, which this one could be holding up. */
+/* How long a host wait for an earlier cudaFree may last before more memory is taken instead: natively that cudaFree
+ * would have waited without bound, but maybe on another thread, which this one could be holding up. */
 static const uint64_t BARRIER_WAIT_NS = 2000000000;
 
 /* After such a wait in vain, others are not tried for so long: what holds the device up may do so for good. */
@@ -23,7 +24,8 @@ static const uint64_t BARRIER_REST_NS = 60000000000;
 /* How long an allocation waits for pending work to free something before it reports out of memory. */
 static const uint64_t PENDING_WAIT_NS = 5000000000;
 
-/* How much of it may be waiting for captures to end, before which nothing freed meanwhile can be known to be over. Most take less; some programs capture all the time. */
+/* How much of it may be waiting for captures to end, before which nothing freed meanwhile can be known to be over. Most
+ * take less; some programs capture all the time. */
 static const uint64_t QUARANTINE_WAIT_NS = 100000000;
 
 __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -98,7 +100,9 @@ static void announce(void) {
     const char *name = secure_getenv("VPOOL_POLICY");
     vp_options_announce();
     if (choice != VP_POLICY_NATIVE && !vp_policies[choice])
-        vp_log(VP_LOG_WARN, "VPOOL_POLICY=%.16s is in libvpool-compare.so, not in this library; vpool's own policy serves", name ? name : "");
+        vp_log(VP_LOG_WARN,
+               "VPOOL_POLICY=%.16s is in libvpool-compare.so, not in this library; vpool's own policy serves",
+               name ? name : "");
 }
 
 int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
@@ -168,7 +172,7 @@ static void pause_for(uint64_t waited_ns) {
     else if (waited_ns < 1000000)
         spin_for(LOOK_EVERY_NS);
     else
-        nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
 /* The same in the middle of a call. */
@@ -185,10 +189,18 @@ struct vp_pool *vp_state_open_pool(CUdevice dev) {
     const struct vp_policy *policy = vp_policy_chosen();
     vp_cancel_hold();
     const struct vp_pool_config config = {
-        .handle = o->handle, .va = o->va, .pages = o->vpmm_pages, .check = o->check,
-        .account = vp_mempool_account, .limit = vp_pressure_limit(dev),
-        .split_most = o->bfc_max_split, .stitch_least = o->gmlake_fragment, .stitched_most = o->gmlake_stitched,
-        .peers = vp_peers_of(dev), .pause = pause_unlocked, .now = vp_clock_ns,
+        .handle = o->handle,
+        .va = o->va,
+        .pages = o->vpmm_pages,
+        .check = o->check,
+        .account = vp_mempool_account,
+        .limit = vp_pressure_limit(dev),
+        .split_most = o->bfc_max_split,
+        .stitch_least = o->gmlake_fragment,
+        .stitched_most = o->gmlake_stitched,
+        .peers = vp_peers_of(dev),
+        .pause = pause_unlocked,
+        .now = vp_clock_ns,
     };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
     int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.timelines, dev, policy, &config) : -ENOENT;
@@ -213,7 +225,7 @@ struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool) {
     for (int dev = 0; dev < VP_DEVICES; dev++) {
         struct vp_region *r = vp_state.pools[dev] ? vp_pool_find(vp_state.pools[dev], ptr) : NULL;
         if (r) {
-            vp_pool_expect_free(r);     /* it is mostly sought to be freed */
+            vp_pool_expect_free(r); /* it is mostly sought to be freed */
             *pool = vp_state.pools[dev];
             return r;
         }
@@ -232,7 +244,8 @@ struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) {
     return NULL;
 }
 
-/* Returns true if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
+/* Returns true if the event completed; false after the bound, the end of its context, or an error (then its context has
+ * it). */
 static __attribute__((cold)) bool wait_event(struct vp_event *ev) {
     uint64_t begin = vp_clock_ns();
     struct vp_context *ctx = ev->context;
@@ -261,7 +274,9 @@ CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
     CUdevice current;
     CUcontext popped;
     vp_cancel_hold();
-    const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev ? vp_context_on(&vp_state.timelines, dev) : NULL;
+    const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev
+                                       ? vp_context_on(&vp_state.timelines, dev)
+                                       : NULL;
     bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
     CUresult res = vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
     if (pushed)
@@ -282,8 +297,9 @@ static __attribute__((cold)) bool hopeless(const struct vp_pool *pool, size_t si
 }
 
 /*
- * Waits without the lock for work that was queued before `serial`; true if something completed since, so that another try may succeed. False: nothing of it is
- * left, or it takes too long. What was freed while captures run has no event yet, and is waited for as well.
+ * Waits without the lock for work that was queued before `serial`; true if something completed since, so that another
+ * try may succeed. False: nothing of it is left, or it takes too long. What was freed while captures run has no event
+ * yet, and is waited for as well.
  */
 static __attribute__((cold)) bool wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
     struct vp_timelines *timelines = &vp_state.timelines;
@@ -345,8 +361,8 @@ CUresult vp_state_result(int err, const struct vp_pool *pool, const struct vp_co
 }
 
 /* What the door returns; false: the policy leaves it to CUDA. */
-static bool answer(struct vp_pool *pool, int err, const struct vp_request *req, const struct vp_region *r, CUdeviceptr *out,
-                   CUresult *res) {
+static bool answer(struct vp_pool *pool, int err, const struct vp_request *req, const struct vp_region *r,
+                   CUdeviceptr *out, CUresult *res) {
     if (err == -EOPNOTSUPP)
         return false;
     if (err == -ENOMEM)
@@ -370,15 +386,17 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
     struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
     if (pool) {
-        struct vp_request req = { .asked = size, .context = ctx, .alone = vp_ipc_alone(size),
-                                  .impatient = pool->barrier_rest && vp_clock_ns() < pool->barrier_rest };
+        struct vp_request req = {.asked = size,
+                                 .context = ctx,
+                                 .alone = vp_ipc_alone(size),
+                                 .impatient = pool->barrier_rest && vp_clock_ns() < pool->barrier_rest};
         struct vp_region *r = NULL;
         ctx->pins++;
         int err = allocate(pool, &req, &r);
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
-            vp_pool_free(pool, r, &(vp_fence){ 0 });
+            vp_pool_free(pool, r, &(vp_fence){0});
             served = true;
             *res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         } else {
@@ -434,8 +452,12 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[timeline->context->device];
         pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
         if (pool) {
-            struct vp_request req = { .asked = size, .timeline = timeline, .context = timeline->context, .owner = mp,
-                                      .waits = stream_waits(pool, mp), .strict = !mp->reuse_opportunistic };
+            struct vp_request req = {.asked = size,
+                                     .timeline = timeline,
+                                     .context = timeline->context,
+                                     .owner = mp,
+                                     .waits = stream_waits(pool, mp),
+                                     .strict = !mp->reuse_opportunistic};
             struct vp_region *r = NULL;
             /* While a wait lets the lock go, the memory pool may be destroyed, and the stream. */
             mp->blocks++;
@@ -467,7 +489,7 @@ CUresult vp_state_finish_work(uint64_t devices, CUdevice own) {
     vp_list_each(ctx, &vp_state.timelines.contexts, link) {
         if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1) || atomic_load(&vp_state.timelines.captures))
             continue;
-        ctx->waiters++;     /* its handle stays good until this is over */
+        ctx->waiters++; /* its handle stays good until this is over */
         step_out();
         CUresult res = vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
         if (!res) {
@@ -476,16 +498,18 @@ CUresult vp_state_finish_work(uint64_t devices, CUdevice own) {
         }
         step_in();
         ctx->waiters--;
-        if (ctx->device == own && !ctx->ending && res != CUDA_ERROR_INVALID_CONTEXT && res != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        if (ctx->device == own && !ctx->ending && res != CUDA_ERROR_INVALID_CONTEXT &&
+            res != CUDA_ERROR_CONTEXT_IS_DESTROYED)
             failed = res ? res : failed;
     }
     return failed;
 }
 
 /*
- * Every context that could have touched the bytes: those of the device itself and of all that it was opened to; and of all others once some copy has named a context for
- * each end, which needs no access. One that fails for good has no work left that could; on its own device it is asked all the same, and what it has freed
- * stays behind it until it is destroyed.
+ * Every context that could have touched the bytes: those of the device itself and of all that it was opened to; and of
+ * all others once some copy has named a context for each end, which needs no access. One that fails for good has no
+ * work left that could; on its own device it is asked all the same, and what it has freed stays behind it until it is
+ * destroyed.
  */
 static int barrier_of_all(const struct vp_pool *pool, bool record, vp_fence *fence) {
     bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
@@ -495,7 +519,8 @@ static int barrier_of_all(const struct vp_pool *pool, bool record, vp_fence *fen
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
         if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->device || !ctx->sick)) {
             err = vp_fence_barrier(&vp_state.timelines, fence, ctx, record);
-            /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes. */
+            /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes.
+             */
             if (ctx->lost)
                 vp_context_get(&vp_state.timelines, ctx->handle);
         }
@@ -524,7 +549,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
             return false;
         }
     }
-    vp_fence fence = { 0 };
+    vp_fence fence = {0};
     int err = barrier_of_all(pool, r->asked >= BARRIER_WORTH, &fence);
     if (err) {
         vp_fence_clear(&vp_state.timelines, &fence);

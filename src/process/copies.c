@@ -1,10 +1,13 @@
-/*
- * Copies between devices.
+/* Copies between devices.
  *
- * CUDA copies between any two devices, and asks for no leave. From and to mapped memory the device that makes the copy needs access to both ends (memory of
- * cuMemAlloc's own counts as accessible from everywhere, and is staged where it is not). To open all memory to all devices would make each mapping dearer for programs that
- * never copy between devices. So a device's memory is opened to another at the first copy that needs it, and stays open, for copies alone:
- * the program is not told. Where that cannot be, a copy goes by cuMemcpyPeer, which names a context for each end, and needs no access.
+ * CUDA copies between any two devices, and asks for no leave. From and to mapped memory the device that makes the copy
+ * needs access to both ends (memory of cuMemAlloc's own counts as accessible from everywhere, and is staged where it is
+ * not). To open all memory to all devices would make each mapping dearer for programs that never copy between devices.
+ * So a device's memory is opened to another at the first copy that needs it, and stays open, for copies alone: the
+ * program is not told. Where that cannot be, a copy goes by cuMemcpyPeer, which names a context for each end, and needs
+ * no access.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/ipc.h"
 
@@ -78,7 +81,7 @@ struct owner {
 };
 
 static struct owner owner_of(const struct vp_copy_end *end) {
-    struct owner owner = { 0 };
+    struct owner owner = {0};
     if (end->anywhere || !end->ptr)
         return owner;
     owner.pool = pool_at(end->ptr);
@@ -115,8 +118,8 @@ static uint64_t devices_near(struct owner to, struct owner from) {
 }
 
 /*
- * The devices, as bits, that a stream may be of. A capturing stream is not asked. That which began the capture is known; one that has joined it is taken to be
- * of any device concerned.
+ * The devices, as bits, that a stream may be of. A capturing stream is not asked. That which began the capture is
+ * known; one that has joined it is taken to be of any device concerned.
  */
 static uint64_t devices_of(CUstream stream, struct owner to, struct owner from) {
     CUcontext handle = NULL;
@@ -168,8 +171,10 @@ void vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_
     if (!vp_enter())
         return;
     const struct owner to = owner_of(dst), from = owner_of(src);
-    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle) : vp_context_current(&vp_state.timelines);
-    const CUdevice devices[] = { ctx ? ctx->device : -1, to.pool ? to.pool->device : -1, from.pool ? from.pool->device : -1 };
+    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle)
+                                          : vp_context_current(&vp_state.timelines);
+    const CUdevice devices[] = {ctx ? ctx->device : -1, to.pool ? to.pool->device : -1,
+                                from.pool ? from.pool->device : -1};
     /* Which of them makes the copy is the driver's choice. */
     for (int i = 0; i < 3; i++)
         if (devices[i] >= 0 && devices[i] < VP_DEVICES) {

@@ -1,8 +1,10 @@
-/*
- * The fast path: an allocation of a size that the stream freed a moment ago, and its free, without the library's lock.
+/* The fast path: an allocation of a size that the stream freed a moment ago, and its free, without the library's lock.
  *
- * Each thread remembers, for a few stream handles, which cache serves the stream and which memory pool the handle that came with it means. Both may be
- * out of date: the cache looks itself whether the stream is the one it belongs to, and vp_state.mempools_changed tells of the pools.
+ * Each thread remembers, for a few stream handles, which cache serves the stream and which memory pool the handle that
+ * came with it means. Both may be out of date: the cache looks itself whether the stream is the one it belongs to, and
+ * vp_state.mempools_changed tells of the pools.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
 
@@ -12,10 +14,10 @@ enum { SHORTCUTS = 8 };
 
 struct shortcut {
     CUstream stream;
-    struct vp_stream_cache *cache;       /* NULL: none known */
-    CUmemoryPool handle;        /* as given with an allocation; NULL: the device's current pool */
+    struct vp_stream_cache *cache; /* NULL: none known */
+    CUmemoryPool handle;           /* as given with an allocation; NULL: the device's current pool */
     const struct vp_mempool *mp;
-    uint64_t changed;           /* vp_state.mempools_changed when `mp` was found */
+    uint64_t changed; /* vp_state.mempools_changed when `mp` was found */
 };
 
 static __thread struct shortcut shortcuts[SHORTCUTS] __attribute__((tls_model("initial-exec")));
@@ -78,11 +80,12 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     return served;
 }
 
-void vp_fast_know(CUstream stream, CUmemoryPool handle, const struct vp_timeline *timeline, const struct vp_mempool *mp) {
+void vp_fast_know(CUstream stream, CUmemoryPool handle, const struct vp_timeline *timeline,
+                  const struct vp_mempool *mp) {
     struct shortcut *s = shortcut_of(stream);
     struct vp_stream_cache *cache = vp_state.fast && timeline->store ? timeline->store->cache : NULL;
     if (s->stream != stream || s->cache != cache)
-        *s = (struct shortcut){ .stream = stream, .cache = cache };
+        *s = (struct shortcut){.stream = stream, .cache = cache};
     if (mp) {
         s->handle = handle;
         s->mp = mp;

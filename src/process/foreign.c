@@ -1,10 +1,11 @@
 /* Physical memory that others in the process make by cuMemCreate: not ours, only counted. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
 struct vp_foreign {
     uint64_t handle;
     CUdevice device;
-    unsigned references;        /* that the program holds; mappings keep memory too, and are not counted */
+    unsigned references; /* that the program holds; mappings keep memory too, and are not counted */
     size_t size;
 };
 
@@ -19,7 +20,7 @@ void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, siz
         other = vp_slab_alloc(&vp_state.other_slab);
     if (other) {
         struct vp_foreign_sum *all = &vp_state.others[dev];
-        *other = (struct vp_foreign){ .handle = handle, .device = dev, .references = 1, .size = size };
+        *other = (struct vp_foreign){.handle = handle, .device = dev, .references = 1, .size = size};
         vp_table_add(&vp_state.other_handles, other);
         all->handles++;
         all->bytes += size;

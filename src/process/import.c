@@ -1,14 +1,17 @@
 /* Legacy IPC: the importer. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Held while memory is opened or closed, so that nobody else opens the same meanwhile. Before the other locks. A fork does not wait for it: what is half made is the parent's. */
+/* Held while memory is opened or closed, so that nobody else opens the same meanwhile. Before the other locks. A fork
+ * does not wait for it: what is half made is the parent's. */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
-/* Held while descriptors of another process's memory are open here: a child that is forked in between would keep that memory. Not while an answer is waited for. Before the library's lock. */
+/* Held while descriptors of another process's memory are open here: a child that is forked in between would keep that
+ * memory. Not while an answer is waited for. Before the library's lock. */
 static pthread_mutex_t in_hand = PTHREAD_MUTEX_INITIALIZER;
 
 /* Whoever is cancelled while it waits for another process would never let go. */
@@ -55,7 +58,7 @@ static CUresult set_access(const struct vp_import *import, uint64_t devices, CUm
     size_t n = 0;
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (devices >> dev & 1)
-            desc[n++] = (CUmemAccessDesc){ .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
+            desc[n++] = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
     return n ? vp_state.drv.cuMemSetAccess(import->base, import->bytes, desc, n) : CUDA_SUCCESS;
 }
 
@@ -81,14 +84,16 @@ static void unmap(const struct vp_import *import, size_t mapped) {
 }
 
 /* Maps the chunks of one message behind what is mapped. */
-static CUresult map_some(const struct vp_ipc_reply *reply, const int *fds, const struct vp_import *import, size_t *mapped) {
+static CUresult map_some(const struct vp_ipc_reply *reply, const int *fds, const struct vp_import *import,
+                         size_t *mapped) {
     const struct vp_driver *drv = &vp_state.drv;
     CUresult res = CUDA_SUCCESS;
     for (uint32_t i = 0; i < reply->count && !res; i++) {
         CUmemGenericAllocationHandle chunk;
         if (!reply->size[i] || reply->size[i] > import->bytes - *mapped)
             return CUDA_ERROR_INVALID_HANDLE;
-        res = drv->cuMemImportFromShareableHandle(&chunk, (void *)(uintptr_t)fds[i], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        res = drv->cuMemImportFromShareableHandle(&chunk, (void *)(uintptr_t)fds[i],
+                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
         if (res)
             break;
         res = drv->cuMemMap(import->base + *mapped, reply->size[i], 0, chunk, 0);
@@ -120,7 +125,9 @@ static CUresult unreachable(int err, const struct vp_ipc_handle *handle) {
     case -EPERM: why = "it is another user's"; break;
     case -EAGAIN:
     case -EINPROGRESS: why = "it does not answer"; break;
-    case -EPROTO: why = "it answers what is no answer, or with more than there are file descriptors (see ulimit -n)"; break;
+    case -EPROTO:
+        why = "it answers what is no answer, or with more than there are file descriptors (see ulimit -n)";
+        break;
     default: why = "it has ended, or cannot be reached from here"; break;
     }
     vp_log(VP_LOG_WARN, "memory of process %u cannot be opened: %s", (unsigned)handle->pid, why);
@@ -129,9 +136,10 @@ static CUresult unreachable(int err, const struct vp_ipc_handle *handle) {
 
 /* Asks the exporter and maps what it sends. Without the library's lock. On failure nothing is left behind. */
 static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *import) {
-    static struct vp_ipc_reply reply;   /* guarded by `opening` */
-    const struct vp_channel_name name = { .id = { handle->key.id[0], handle->key.id[1] }, .in_file = handle->in_file };
-    const struct vp_ipc_request ask = { .addr = handle->key.addr, .serial = handle->key.serial, .device = handle->device };
+    static struct vp_ipc_reply reply; /* guarded by `opening` */
+    const struct vp_channel_name name = {.id = {handle->key.id[0], handle->key.id[1]}, .in_file = handle->in_file};
+    const struct vp_ipc_request ask = {
+        .addr = handle->key.addr, .serial = handle->key.serial, .device = handle->device};
     CUresult res = CUDA_SUCCESS;
     size_t mapped = 0;
     int fd = vp_channel_connect(&name);
@@ -172,7 +180,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
 
 /* The device that the handle names, here; -1: it is not visible to this process. */
 static CUdevice owner_of(const struct vp_ipc_handle *handle) {
-    const CUuuid unknown = { { 0 } };
+    const CUuuid unknown = {{0}};
     int count = 0;
     if (!memcmp(&handle->uuid, &unknown, sizeof unknown))
         return -1;
@@ -245,7 +253,7 @@ static CUresult open_locked(CUdeviceptr *out, const struct vp_ipc_handle *handle
         vp_leave();
         return res;
     }
-    *import = (struct vp_import){ .key = handle->key, .references = 1, .context = ctx->handle, .device = ctx->device };
+    *import = (struct vp_import){.key = handle->key, .references = 1, .context = ctx->handle, .device = ctx->device};
     uint64_t peers = vp_peers_of(ctx->device);
     vp_leave();
     res = open_new(handle, import, peers);
@@ -314,7 +322,7 @@ static bool close_locked(CUdeviceptr ptr, CUresult *res) {
     if (!*res && current && current != import->context)
         *res = finish_work(current);
     if (!*res && vp_enter()) {
-        vp_state_finish_work(import->access, -1);   /* copies of other contexts */
+        vp_state_finish_work(import->access, -1); /* copies of other contexts */
         vp_leave();
     }
     if (!*res)

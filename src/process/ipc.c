@@ -1,4 +1,5 @@
 /* Legacy IPC: the exporter. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
 #include "pool/stream_cache.h"
@@ -11,23 +12,24 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char MAGIC[8] = { 'V', 'P', 'o', 'o', 'l', 'I', 'P', 'C' };
+static const char MAGIC[8] = {'V', 'P', 'o', 'o', 'l', 'I', 'P', 'C'};
 
 enum { VERSION = 1 };
 
-/* Where IPC is at work, synchronous blocks from this size on have their handles to themselves. Below, rounding up to a granule would
- * more than double them; CUDA itself advises to share whole 2 MiB alone. */
+/* Where IPC is at work, synchronous blocks from this size on have their handles to themselves. Below, rounding up to a
+ * granule would more than double them; CUDA itself advises to share whole 2 MiB alone. */
 enum { ALONE_FROM = 1 << 20 };
 
 /* How long no answer is given while the process has no descriptor left. */
 enum { NO_FDS_NS = 50000000 };
 
 static struct {
-    int listener;               /* valid if `listens` */
+    int listener; /* valid if `listens` */
     atomic_bool listens;
     struct vp_channel_name name;
-    int in_flight[VP_CHANNEL_FDS], client;  /* descriptors of an answer on its way, so that a forked child can close them; */
-    size_t in_flight_count;     /* 0: none, nor a client */
+    int in_flight[VP_CHANNEL_FDS],
+        client;             /* descriptors of an answer on its way, so that a forked child can close them; */
+    size_t in_flight_count; /* 0: none, nor a client */
 } exporter;
 
 static atomic_bool stopped;
@@ -49,7 +51,7 @@ int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) {
 }
 
 CUuuid vp_ipc_uuid(CUdevice dev) {
-    CUuuid uuid = { { 0 } };
+    CUuuid uuid = {{0}};
     if (vp_state.drv.cuDeviceGetUuid_v2)
         vp_state.drv.cuDeviceGetUuid_v2(&uuid, dev);
     return uuid;
@@ -61,7 +63,8 @@ bool vp_ipc_own(const struct vp_ipc_handle *handle) {
 
 /* ---- the answer ---- */
 
-/* The physical handle of a chunk as a file descriptor. The context is pushed in case that a driver wants one: the calling thread may have none. */
+/* The physical handle of a chunk as a file descriptor. The context is pushed in case that a driver wants one: the
+ * calling thread may have none. */
 static CUresult export(const struct vp_region *block, const struct vp_chunk *chunk, int *fd) {
     const struct vp_driver *drv = &vp_state.drv;
     bool pushed = !block->context->gone && !atomic_load(&block->context->ending) &&
@@ -70,7 +73,8 @@ static CUresult export(const struct vp_region *block, const struct vp_chunk *chu
     CUcontext popped;
     if (pushed)
         drv->cuCtxPopCurrent_v2(&popped);
-    /* The driver does not say whether its descriptors close on exec, and a child that kept one would keep the memory. */
+    /* The driver does not say whether its descriptors close on exec, and a child that kept one would keep the memory.
+     */
     if (!res)
         fcntl(*fd, F_SETFD, FD_CLOEXEC);
     return res;
@@ -82,7 +86,8 @@ static void close_in_flight(void) {
     exporter.in_flight_count = 0;
 }
 
-/* Chunks of the block from the `done`th byte of their mapping on, as many as fit into one message. With the lock held. */
+/* Chunks of the block from the `done`th byte of their mapping on, as many as fit into one message. With the lock held.
+ */
 static void fill_reply(const struct vp_ipc_request *ask, uint64_t done, struct vp_ipc_reply *reply) {
     struct vp_pool *pool = ask->device < VP_DEVICES ? vp_state.pools[ask->device] : NULL;
     struct vp_region *block = pool ? vp_pool_find(pool, ask->addr) : NULL;
@@ -107,11 +112,13 @@ static void fill_reply(const struct vp_ipc_request *ask, uint64_t done, struct v
         inside = chunk->size;
     }
     if (reply->result) {
-        vp_log(VP_LOG_WARN, "an exported allocation cannot be passed on to another process: CUDA error %u%s", reply->result,
+        vp_log(VP_LOG_WARN, "an exported allocation cannot be passed on to another process: CUDA error %u%s",
+               reply->result,
                reply->result == CUDA_ERROR_OUT_OF_MEMORY || reply->result == CUDA_ERROR_OPERATING_SYSTEM
-                   ? " (too few file descriptors? see ulimit -n)" : "");
+                   ? " (too few file descriptors? see ulimit -n)"
+                   : "");
         close_in_flight();
-        *reply = (struct vp_ipc_reply){ .result = reply->result };
+        *reply = (struct vp_ipc_reply){.result = reply->result};
         return;
     }
     reply->bytes = at - begin;
@@ -121,7 +128,7 @@ static void fill_reply(const struct vp_ipc_request *ask, uint64_t done, struct v
 
 /* Sends what the client asks for. The allocation may be freed meanwhile: then the next message says so. */
 static void answer(int client) {
-    static struct vp_ipc_reply reply;   /* of the one thread that answers */
+    static struct vp_ipc_reply reply; /* of the one thread that answers */
     struct vp_ipc_request ask;
     uint64_t done = 0;
     int err = vp_channel_receive(client, &ask, sizeof ask, NULL, NULL);
@@ -153,7 +160,7 @@ static void *serve(void *unused) {
             return NULL;
         if (client == -EMFILE || client == -ENFILE) {
             vp_log_once(VP_LOG_WARN, "no file descriptor is left to pass memory on to another process (see ulimit -n)");
-            nanosleep(&(struct timespec){ .tv_nsec = NO_FDS_NS }, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = NO_FDS_NS}, NULL);
         }
         if (client < 0)
             continue;
@@ -226,21 +233,23 @@ static int give_out(struct vp_pool *pool, struct vp_region *block) {
 static CUresult refuse(int err, const struct vp_region *block) {
     switch (err) {
     case -EBUSY:
-        vp_log(VP_LOG_WARN,
-               "cuIpcGetMemHandle: %zu bytes share their physical memory with other allocations, which would be shown too: refused. "
-               "VPOOL_IPC=alone keeps all of cudaMalloc's apart; VPOOL_IPC=share shows the others, as CUDA itself does", block->asked);
+        vp_log(
+            VP_LOG_WARN,
+            "cuIpcGetMemHandle: %zu bytes share their physical memory with other allocations, which would be shown too: refused. "
+            "VPOOL_IPC=alone keeps all of cudaMalloc's apart; VPOOL_IPC=share shows the others, as CUDA itself does",
+            block->asked);
         return CUDA_ERROR_INVALID_VALUE;
     case -EOPNOTSUPP:
         if (block->sync)
-            vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: physical memory of this device cannot be exported; VPOOL_IPC=native leaves "
-                                     "cudaMalloc to CUDA");
+            vp_log_once(VP_LOG_WARN,
+                        "cuIpcGetMemHandle: physical memory of this device cannot be exported; VPOOL_IPC=native leaves "
+                        "cudaMalloc to CUDA");
         return CUDA_ERROR_INVALID_VALUE;
     case -EMFILE:
     case -ENFILE:
         vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no file descriptor is to be had for it (see ulimit -n)");
         return CUDA_ERROR_OUT_OF_MEMORY;
-    case -ENOMEM:
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    case -ENOMEM: return CUDA_ERROR_OUT_OF_MEMORY;
     default:
         vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no socket or no thread is to be had to answer other processes");
         return CUDA_ERROR_MAP_FAILED;
@@ -258,8 +267,11 @@ bool vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr, CUresult *res) {
             *res = refuse(err, block);
         } else {
             struct vp_ipc_handle handle = {
-                .key = { .id = { exporter.name.id[0], exporter.name.id[1] }, .addr = block->addr, .serial = block->serial },
-                .uuid = vp_ipc_uuid(pool->device), .pid = (uint32_t)getpid(), .version = VERSION, .in_file = exporter.name.in_file,
+                .key = {.id = {exporter.name.id[0], exporter.name.id[1]}, .addr = block->addr, .serial = block->serial},
+                .uuid = vp_ipc_uuid(pool->device),
+                .pid = (uint32_t)getpid(),
+                .version = VERSION,
+                .in_file = exporter.name.in_file,
                 .device = (uint8_t)pool->device,
             };
             memcpy(handle.magic, MAGIC, sizeof MAGIC);

@@ -1,12 +1,14 @@
-/*
- * Legacy IPC (cuIpcGetMemHandle and its kin) on memory of the pool.
+/* Legacy IPC (cuIpcGetMemHandle and its kin) on memory of the pool.
  *
- * CUDA refuses it on memory of the virtual-memory calls, so the handle is one of ours: it names a process and an allocation in it. Whoever opens it
- * asks that process, over a socket (base/channel.h), for the physical handles beneath, as file descriptors, and maps them. Both processes need the
- * library; without it the handle means nothing to CUDA, which says so.
+ * CUDA refuses it on memory of the virtual-memory calls, so the handle is one of ours: it names a process and an
+ * allocation in it. Whoever opens it asks that process, over a socket (base/channel.h), for the physical handles
+ * beneath, as file descriptors, and maps them. Both processes need the library; without it the handle means nothing to
+ * CUDA, which says so.
  *
- * The exporter (ipc.c) answers from a thread of its own. The importer (import.c) never holds the library's lock while it waits for an answer:
- * two processes may well open each other's memory at the same moment.
+ * The exporter (ipc.c) answers from a thread of its own. The importer (import.c) never holds the library's lock while
+ * it waits for an answer: two processes may well open each other's memory at the same moment.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_API_IPC_H
 #define VP_API_IPC_H
@@ -14,15 +16,16 @@
 #include "process/state.h"
 #include "base/channel.h"
 
-/* What stands in the 64 bytes of a CUipcMemHandle. The same for each call on an allocation, and another for each allocation. */
+/* What stands in the 64 bytes of a CUipcMemHandle. The same for each call on an allocation, and another for each
+ * allocation. */
 struct vp_ipc_handle {
     char magic[8];
     struct {
-        uint64_t id[2];         /* of the exporter's socket */
-        uint64_t addr, serial;  /* the allocation, as the exporter knows it */
+        uint64_t id[2];        /* of the exporter's socket */
+        uint64_t addr, serial; /* the allocation, as the exporter knows it */
     } key;
-    CUuuid uuid;                /* the device's; zero: the driver does not tell */
-    uint32_t pid;               /* of the exporter, for messages */
+    CUuuid uuid;  /* the device's; zero: the driver does not tell */
+    uint32_t pid; /* of the exporter, for messages */
     uint8_t version, in_file, device, zero;
 };
 _Static_assert(sizeof(struct vp_ipc_handle) == sizeof(CUipcMemHandle), "the size is CUDA's");
@@ -35,26 +38,26 @@ struct vp_ipc_request {
 
 /* From the exporter: as many messages as it takes, each with a file descriptor for each of its chunks. */
 struct vp_ipc_reply {
-    uint32_t result;            /* a CUresult; all else is 0 if it is no success */
-    uint32_t count;             /* chunks in this message */
-    uint64_t left;              /* chunks in those to come */
-    uint64_t bytes, offset, asked;  /* of all chunks; where the allocation begins in the first; how long it is */
-    uint64_t size[VP_CHANNEL_FDS];  /* of each chunk */
+    uint32_t result;               /* a CUresult; all else is 0 if it is no success */
+    uint32_t count;                /* chunks in this message */
+    uint64_t left;                 /* chunks in those to come */
+    uint64_t bytes, offset, asked; /* of all chunks; where the allocation begins in the first; how long it is */
+    uint64_t size[VP_CHANNEL_FDS]; /* of each chunk */
 };
 
 /* Memory of another process that is mapped here. */
 struct vp_import {
     __typeof__(((struct vp_ipc_handle *)0)->key) key;
-    CUdeviceptr base, ptr;      /* the mapping; the allocation in it */
+    CUdeviceptr base, ptr; /* the mapping; the allocation in it */
     size_t bytes, asked;
     unsigned references;
-    uint64_t number;            /* in order of opening */
-    CUcontext context;          /* in which it was opened first, and with which it ends */
-    CUdevice device;            /* of that context */
-    uint64_t access;            /* devices that may touch it, one bit each */
-    uint64_t always;            /* those of them that may whatever becomes of peers */
-    uint64_t refused;           /* those that it cannot be opened to for copies */
-    struct vp_list link;        /* vp_state.imports */
+    uint64_t number;     /* in order of opening */
+    CUcontext context;   /* in which it was opened first, and with which it ends */
+    CUdevice device;     /* of that context */
+    uint64_t access;     /* devices that may touch it, one bit each */
+    uint64_t always;     /* those of them that may whatever becomes of peers */
+    uint64_t refused;    /* those that it cannot be opened to for copies */
+    struct vp_list link; /* vp_state.imports */
 };
 
 /* ---- ipc.c; those that need no lock ---- */
@@ -88,7 +91,8 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev);
 void vp_imports_drop_context(CUcontext ctx);
 /* From here on `peers`, one bit each, may touch what was opened on `device`, and no others. */
 void vp_imports_set_peers(CUdevice device, uint64_t peers);
-/* Around a fork: no descriptor of another process's memory stays open in the child. `prepare` comes before the library's lock is taken. */
+/* Around a fork: no descriptor of another process's memory stays open in the child. `prepare` comes before the
+ * library's lock is taken. */
 void vp_imports_fork_prepare(void);
 void vp_imports_fork_parent(void);
 void vp_imports_fork_child(void);

@@ -1,4 +1,5 @@
 /* What happens to streams, contexts, captures and the process; and what outsiders may do to us. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
 #include "watch/dump.h"
@@ -52,8 +53,9 @@ void vp_api_host_function(CUstream stream) {
 static __thread bool begins __attribute__((tls_model("initial-exec")));
 
 /*
- * Who asks the driver whether a stream captures, and then records an event there, must not have a capture begin in between: it would take the event, or,
- * on a blocking stream, be destroyed by one on the legacy stream. So nobody else is in the library until it has begun.
+ * Who asks the driver whether a stream captures, and then records an event there, must not have a capture begin in
+ * between: it would take the event, or, on a blocking stream, be destroyed by one on the legacy stream. So nobody else
+ * is in the library until it has begun.
  */
 void vp_api_capture_beginning(CUstream stream) {
     struct vp_timeline *timeline;
@@ -201,7 +203,9 @@ CUcontext vp_api_primary(CUdevice dev, bool releasing) {
 
 void vp_api_coupled(const char *why) {
     if (!atomic_exchange(&vp_state.coupled, true))
-        vp_log(VP_LOG_INFO, "coupled with other processes or devices (%s): shared memory is kept apart, and no stream waits early", why);
+        vp_log(VP_LOG_INFO,
+               "coupled with other processes or devices (%s): shared memory is kept apart, and no stream waits early",
+               why);
 }
 
 /* ---- the process ---- */
@@ -224,8 +228,9 @@ void vp_api_fork_parent(void) {
 }
 
 /*
- * The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used none starts afresh.
- * Nothing here waits or allocates: after _Fork() it runs late, and other threads may have held any lock.
+ * The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used
+ * none starts afresh. Nothing here waits or allocates: after _Fork() it runs late, and other threads may have held any
+ * lock.
  */
 void vp_api_fork_child(void) {
     bool used = false;

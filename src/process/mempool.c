@@ -1,6 +1,8 @@
-/*
- * Stream-ordered memory pools. A pool that we serve keeps its handle in the driver, where it owns no memory; its attributes and its accounts are here.
- * All pools of a device share one vp_pool: nothing is hidden from one that the other could use.
+/* Stream-ordered memory pools. A pool that we serve keeps its handle in the driver, where it owns no memory; its
+ * attributes and its accounts are here. All pools of a device share one vp_pool: nothing is hidden from one that the
+ * other could use.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
 
@@ -82,7 +84,8 @@ static void changed(void) {
     atomic_fetch_add_explicit(&vp_state.mempools_changed, 1, memory_order_release);
 }
 
-/* Looks a pool up with the lock held; NULL with the lock free. The pool's device is opened if the handle may be its default. */
+/* Looks a pool up with the lock held; NULL with the lock free. The pool's device is opened if the handle may be its
+ * default. */
 static struct vp_mempool *enter_with(CUmemoryPool handle) {
     if (!handle || !vp_enter())
         return NULL;
@@ -226,7 +229,6 @@ bool vp_api_pool_trim_to(CUmemoryPool pool, size_t keep, CUresult *res) {
     return true;
 }
 
-
 /* The driver's own pool knows the rules, and later answers cuMemPoolGetAccess. */
 bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count, CUresult *res) {
     struct vp_mempool *mp = map && count && vp_state.drv.cuMemPoolSetAccess ? enter_with(pool) : NULL;
@@ -263,8 +265,9 @@ bool vp_api_sync_matters(void) {
 }
 
 /*
- * What the thresholds that the program has set leave idle on a device. The idle memory is everybody's: what one pool would keep, another may have got.
- * A pool whose threshold was never set has no say: CUDA's default would give everything back, which is what this library is there to avoid.
+ * What the thresholds that the program has set leave idle on a device. The idle memory is everybody's: what one pool
+ * would keep, another may have got. A pool whose threshold was never set has no say: CUDA's default would give
+ * everything back, which is what this library is there to avoid.
  */
 static uint64_t idle_allowed(CUdevice dev) {
     uint64_t idle = 0;

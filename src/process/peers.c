@@ -1,8 +1,9 @@
-/*
- * Peers: whom the memory of a device is open to.
+/* Peers: whom the memory of a device is open to.
  *
- * Access is a property of the device's whole memory here: what one context or one memory pool opens to a peer is open in all of it,
- * and stays open until the last one takes it back.
+ * Access is a property of the device's whole memory here: what one context or one memory pool opens to a peer is open
+ * in all of it, and stays open until the last one takes it back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/ipc.h"
 
@@ -11,7 +12,7 @@
 /* cuCtxEnablePeerAccess, called in `from`, for the memory of `to`'s device. */
 struct vp_peer {
     const struct vp_context *from, *to;
-    struct vp_list link;        /* vp_state.peers */
+    struct vp_list link; /* vp_state.peers */
 };
 
 void vp_peers_init(void) {
@@ -74,12 +75,13 @@ static void still_open(CUdevice dev) {
 CUresult vp_api_peer_enabled(CUcontext handle) {
     if (!vp_enter())
         return CUDA_SUCCESS;
-    const struct vp_context *from = vp_context_current(&vp_state.timelines), *to = vp_context_get(&vp_state.timelines, handle);
+    const struct vp_context *from = vp_context_current(&vp_state.timelines),
+                            *to = vp_context_get(&vp_state.timelines, handle);
     struct vp_peer *peer = from && to ? find(from, to) : NULL;
     int err = from && to ? 0 : -ENOMEM;
     if (!err && !peer && from->device < VP_DEVICES && to->device < VP_DEVICES) {
         if ((peer = vp_slab_alloc(&vp_state.peer_slab))) {
-            *peer = (struct vp_peer){ .from = from, .to = to };
+            *peer = (struct vp_peer){.from = from, .to = to};
             vp_list_append(&vp_state.peers, &peer->link);
         }
         err = peer ? vp_peers_update(to->device) : -ENOMEM;
@@ -94,7 +96,8 @@ CUresult vp_api_peer_enabled(CUcontext handle) {
 void vp_api_peer_disabled(CUcontext handle) {
     if (!vp_enter())
         return;
-    const struct vp_context *from = vp_context_current(&vp_state.timelines), *to = vp_context_get(&vp_state.timelines, handle);
+    const struct vp_context *from = vp_context_current(&vp_state.timelines),
+                            *to = vp_context_get(&vp_state.timelines, handle);
     struct vp_peer *peer = from && to ? find(from, to) : NULL;
     if (peer) {
         remove_peer(peer);

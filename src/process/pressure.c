@@ -1,4 +1,5 @@
 /* What the pool leaves to others: a limit to what it holds, and idle memory given back by time. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
 #include <signal.h>
@@ -17,7 +18,8 @@ size_t vp_pressure_limit(CUdevice dev) {
 }
 
 /*
- * Of what is held, as much was needed in a period as was live at once in it. The rest lay idle from its beginning to its end.
+ * Of what is held, as much was needed in a period as was live at once in it. The rest lay idle from its beginning to
+ * its end.
  */
 void vp_pressure_tick(void) {
     if (atomic_load(&vp_state.timelines.captures))
@@ -40,7 +42,7 @@ void vp_pressure_stop(void) {
 static void *watch(void *unused) {
     (void)unused;
     for (;;) {
-        nanosleep(&(struct timespec){ .tv_sec = (time_t)vp_options()->idle_trim }, NULL);
+        nanosleep(&(struct timespec){.tv_sec = (time_t)vp_options()->idle_trim}, NULL);
         if (!vp_enter())
             return NULL;
         /* CUDA may be gone by the time that this is set. */

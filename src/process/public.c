@@ -1,4 +1,5 @@
 /* The functions of include/vpool.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
 #include <errno.h>
@@ -10,13 +11,11 @@
 /* The first version of the struct ends here: no caller can know a smaller one. */
 static const size_t STATS_LEAST = offsetof(struct vpool_stats, driver_ns) + sizeof(uint64_t);
 
-PUBLIC const char *vpool_version(void)
-{
+PUBLIC const char *vpool_version(void) {
     return VP_VERSION;
 }
 
-PUBLIC int vpool_stats(int device, struct vpool_stats *stats)
-{
+PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
     if (!stats || stats->size < STATS_LEAST || device < 0 || device >= VP_DEVICES)
         return -EINVAL;
     if (!vp_enter())
@@ -47,15 +46,13 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats)
     return pool ? 0 : -ENODEV;
 }
 
-PUBLIC int vpool_mark(const char *name)
-{
+PUBLIC int vpool_mark(const char *name) {
     if (!name || !*name)
         return -EINVAL;
     return vp_api_ready() && vp_trace_mark(name) ? 0 : -ENODEV;
 }
 
-PUBLIC int64_t vpool_trim(int device, uint64_t keep)
-{
+PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
     int64_t given = -ENODEV;
     if (device < 0 || device >= VP_DEVICES)
         return -EINVAL;

@@ -1,4 +1,5 @@
 /* Questions about memory: the allocation is the answer, not the chunk nor the reservation. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
@@ -77,13 +78,14 @@ bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUre
     return r || import;
 }
 
-/* CUDA says of cuMemAlloc's memory that every device may read and write it, peer access or not (seen on two H200s). What is stream-ordered is not the program's to touch while it is
- * open for copies alone. */
+/* CUDA says of cuMemAlloc's memory that every device may read and write it, peer access or not (seen on two H200s).
+ * What is stream-ordered is not the program's to touch while it is open for copies alone. */
 static bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
     const struct vp_context *ctx = vp_context_current(&vp_state.timelines);
     if (!ctx || ctx->device == pool->device)
         return false;
-    *flags = r->sync || vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    *flags = r->sync || vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                                                   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
     return true;
 }
 

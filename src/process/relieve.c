@@ -1,13 +1,16 @@
-/*
- * Memory for what CUDA allocates itself. A call that was passed on has failed for want of memory: what the pools keep idle may be what is missing, and so may what
- * waits in them for work to end. Without us cudaFree would have waited for that work, and the memory would be there. So idle memory is given back and the call made
- * again; and if that was not enough, what is pending is waited for, for as long as an allocation of ours would wait. Nothing of this costs a call that succeeds.
+/* Memory for what CUDA allocates itself. A call that was passed on has failed for want of memory: what the pools keep
+ * idle may be what is missing, and so may what waits in them for work to end. Without us cudaFree would have waited for
+ * that work, and the memory would be there. So idle memory is given back and the call made again; and if that was not
+ * enough, what is pending is waited for, for as long as an allocation of ours would wait. Nothing of this costs a call
+ * that succeeds.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
 #include "base/clock.h"
 
-/* As in an allocation: how long pending work is waited for, and how much of that may be for captures to end, before which what was freed meanwhile cannot be known to
- * be over. The capture may be the calling thread's own. */
+/* As in an allocation: how long pending work is waited for, and how much of that may be for captures to end, before
+ * which what was freed meanwhile cannot be known to be over. The capture may be the calling thread's own. */
 static const uint64_t PENDING_WAIT_NS = 5000000000, QUARANTINE_WAIT_NS = 100000000;
 
 static size_t trim_all(void) {
@@ -26,7 +29,8 @@ static struct vp_pool *shrinkable(void) {
     return NULL;
 }
 
-/* Waits without the lock until some of what was pending at the first call is over and could be given back; true then. */
+/* Waits without the lock until some of what was pending at the first call is over and could be given back; true then.
+ */
 static bool wait_for_work(struct vp_relief *relief) {
     struct vp_timelines *timelines = &vp_state.timelines;
     uint64_t moves = timelines->moves;
@@ -35,7 +39,8 @@ static bool wait_for_work(struct vp_relief *relief) {
     relief->waited = true;
     for (struct vp_pool *pool = shrinkable(); pool;) {
         uint64_t waited = vp_clock_ns() - relief->begin;
-        bool quarantine = atomic_load(&timelines->captures) && vp_timelines_open(timelines) && waited < QUARANTINE_WAIT_NS;
+        bool quarantine = atomic_load(&timelines->captures) && vp_timelines_open(timelines) &&
+                          waited < QUARANTINE_WAIT_NS;
         if (waited >= PENDING_WAIT_NS || (!quarantine && !vp_timelines_waiting(timelines, relief->serial)))
             return false;
         pool->config.pause(waited);

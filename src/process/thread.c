@@ -1,21 +1,24 @@
-/*
- * The end of a thread, and with it of its own default streams (CU_STREAM_PER_THREAD, one in each context). Nobody tells of it: a destructor of a thread-specific value does.
+/* The end of a thread, and with it of its own default streams (CU_STREAM_PER_THREAD, one in each context). Nobody tells
+ * of it: a destructor of a thread-specific value does.
  *
- * It may run at odd times. In a thread that is inside the library already, or in a process whose CUDA is not ours, vp_enter() says no. Another destructor may use CUDA after it, and
- * the stream is then known again; so is this value, and the destructor runs once more, a few times at most. What is known after that, or where no key was to be had, stays
- * until the context ends: longer than the thread, so that the list of its streams does not lie in its own memory.
+ * It may run at odd times. In a thread that is inside the library already, or in a process whose CUDA is not ours,
+ * vp_enter() says no. Another destructor may use CUDA after it, and the stream is then known again; so is this value,
+ * and the destructor runs once more, a few times at most. What is known after that, or where no key was to be had,
+ * stays until the context ends: longer than the thread, so that the list of its streams does not lie in its own memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
 
 static struct {
     bool made;
     pthread_key_t key;
-    struct vp_slab lists;       /* of struct vp_list; with the lock held */
+    struct vp_slab lists; /* of struct vp_list; with the lock held */
 } ends;
 
 static __thread struct {
-    struct vp_list *streams;    /* of vp_timeline.of_thread; NULL: none since its last end. With the lock held */
-    bool asked, told;           /* somebody wants to know of the end; the destructor will run */
+    struct vp_list *streams; /* of vp_timeline.of_thread; NULL: none since its last end. With the lock held */
+    bool asked, told;        /* somebody wants to know of the end; the destructor will run */
 } own __attribute__((tls_model("initial-exec")));
 
 static void thread_ends(void *unused) {

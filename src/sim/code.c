@@ -1,4 +1,6 @@
-/* What takes memory of the device without being a block of it: arrays, and the code of modules. Nothing can be done with either but to give it back. */
+/* What takes memory of the device without being a block of it: arrays, and the code of modules. Nothing can be done
+ * with either but to give it back. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <stdlib.h>
@@ -13,8 +15,7 @@ struct taken {
     size_t bytes;
 };
 
-static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out)
-{
+static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     if (!context)
@@ -33,15 +34,13 @@ static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out)
     return CUDA_SUCCESS;
 }
 
-static void end(struct taken *taken)
-{
+static void end(struct taken *taken) {
     sim_handle_free(taken->kind, taken->handle);
     sim_phys_give(taken->context->device, taken->bytes);
     free(taken);
 }
 
-static CUresult give(enum sim_handle_kind kind, void *handle)
-{
+static CUresult give(enum sim_handle_kind kind, void *handle) {
     struct taken *taken = sim_handle_get(kind, handle);
     if (!taken)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -52,38 +51,34 @@ static CUresult give(enum sim_handle_kind kind, void *handle)
     return result;
 }
 
-static void end_of(void *item, void *context)
-{
+static void end_of(void *item, void *context) {
     struct taken *taken = item;
     if (taken->context == context)
         end(taken);
 }
 
-void sim_code_end(struct sim_context *context)
-{
-    sim_handle_each(SIM_ARRAY, end_of, context);
-    sim_handle_each(SIM_MODULE, end_of, context);
+void sim_code_end(struct sim_context *context) {
+    sim_handle_each(SIM_ARRAY, end_of, context)
+        ;
+    sim_handle_each(SIM_MODULE, end_of, context)
+        ;
 }
 
-SIM_API(0, 3020, cuArrayCreate_v2, (CUarray *out, const CUDA_ARRAY_DESCRIPTOR *desc), (out, desc))
-{
+SIM_API(0, 3020, cuArrayCreate_v2, (CUarray * out, const CUDA_ARRAY_DESCRIPTOR *desc), (out, desc)) {
     if (!out || !desc || !desc->Width || !desc->NumChannels)
         return CUDA_ERROR_INVALID_VALUE;
     /* Each element as the widest that there are. */
     return take(SIM_ARRAY, desc->Width * (desc->Height ? desc->Height : 1) * desc->NumChannels * 4, (void **)out);
 }
 
-SIM_API(SIM_SURE, 2000, cuArrayDestroy, (CUarray array), (array))
-{
+SIM_API(SIM_SURE, 2000, cuArrayDestroy, (CUarray array), (array)) {
     return give(SIM_ARRAY, array);
 }
 
-SIM_API(0, 2000, cuModuleLoadData, (CUmodule *out, const void *image), (out, image))
-{
+SIM_API(0, 2000, cuModuleLoadData, (CUmodule * out, const void *image), (out, image)) {
     return out && image ? take(SIM_MODULE, MODULE_BYTES, (void **)out) : CUDA_ERROR_INVALID_VALUE;
 }
 
-SIM_API(SIM_SURE, 2000, cuModuleUnload, (CUmodule module), (module))
-{
+SIM_API(SIM_SURE, 2000, cuModuleUnload, (CUmodule module), (module)) {
     return give(SIM_MODULE, module);
 }

@@ -1,4 +1,5 @@
 /* Contexts: primary, made, green; the thread's stack of them; peers. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <stdlib.h>
@@ -7,8 +8,7 @@
 /* Streaming multiprocessors of the simulated device, for green contexts. */
 #define SM_COUNT 132u
 
-struct sim_context *sim_current(CUresult *why)
-{
+struct sim_context *sim_current(CUresult *why) {
     struct sim_thread *self = sim_self();
     struct sim_context *context = self->depth ? self->stack[self->depth - 1] : NULL;
     if (!context)
@@ -20,8 +20,7 @@ struct sim_context *sim_current(CUresult *why)
     return NULL;
 }
 
-struct sim_context *sim_context_of(CUcontext handle, CUresult *why)
-{
+struct sim_context *sim_context_of(CUcontext handle, CUresult *why) {
     if (!handle)
         return sim_current(why);
     struct sim_context *context = sim_handle_get(SIM_CONTEXT, handle);
@@ -34,16 +33,14 @@ struct sim_context *sim_context_of(CUcontext handle, CUresult *why)
     return NULL;
 }
 
-static void context_start(struct sim_context *context)
-{
+static void context_start(struct sim_context *context) {
     context->id = ++sim.next_id;
     context->destroyed = false;
     context->peers = 0;
     context->legacy = sim_stream_new(context, SIM_STREAM_LEGACY, CU_STREAM_DEFAULT, 0);
 }
 
-static struct sim_context *context_new(int device, unsigned flags, bool primary, struct sim_context *parent)
-{
+static struct sim_context *context_new(int device, unsigned flags, bool primary, struct sim_context *parent) {
     struct sim_context *context = calloc(1, sizeof(*context));
     if (!context)
         abort();
@@ -59,8 +56,7 @@ static struct sim_context *context_new(int device, unsigned flags, bool primary,
 
 /* The context's streams, events and own allocations go; VMM memory and stream-ordered memory stay. The
  * structure stays too, marked, because other threads may have it on their stacks. */
-static void context_end(struct sim_context *context)
-{
+static void context_end(struct sim_context *context) {
     sim_op_wait_put(sim_barrier_context(context));
     struct sim_stream *stream, *next;
     for (stream = LIST_FIRST(&context->streams); stream; stream = next) {
@@ -83,12 +79,11 @@ static void context_end(struct sim_context *context)
     context->destroyed = true;
 }
 
-void sim_contexts_reset(void)
-{
+void sim_contexts_reset(void) {
     struct sim_context *context;
     LIST_FOREACH(context, &sim.contexts, link)
-        if (!context->destroyed)
-            context_end(context);
+    if (!context->destroyed)
+        context_end(context);
     while ((context = LIST_FIRST(&sim.contexts)) != NULL) {
         LIST_REMOVE(context, link);
         free(context);
@@ -99,8 +94,7 @@ void sim_contexts_reset(void)
 
 /* A primary context keeps its handle for good. After a reset it is as if destroyed, until somebody retains it
  * again: then every thread that had it current can go on. A reset leaves the count of references alone. */
-static struct sim_context *primary_retain(CUdevice device)
-{
+static struct sim_context *primary_retain(CUdevice device) {
     struct sim_device *dev = &sim.devices[device];
     if (!dev->primary)
         dev->primary = context_new(device, dev->primary_flags, true, NULL);
@@ -110,19 +104,17 @@ static struct sim_context *primary_retain(CUdevice device)
     return dev->primary;
 }
 
-static void primary_end(struct sim_device *dev)
-{
+static void primary_end(struct sim_device *dev) {
     struct sim_context *context, *primary = dev->primary;
     if (!primary || primary->destroyed)
         return;
     LIST_FOREACH(context, &sim.contexts, link)
-        if (context->parent == primary && !context->destroyed)
-            context_end(context);
+    if (context->parent == primary && !context->destroyed)
+        context_end(context);
     context_end(primary);
 }
 
-SIM_API(0, 7000, cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device), (context, device))
-{
+SIM_API(0, 7000, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (context, device)) {
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -131,8 +123,7 @@ SIM_API(0, 7000, cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
-{
+SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device)) {
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
     struct sim_device *dev = &sim.devices[device];
@@ -143,8 +134,7 @@ SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxRelease_v2, (CUdevice device), (devic
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxReset_v2, (CUdevice device), (device))
-{
+SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxReset_v2, (CUdevice device), (device)) {
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
     primary_end(&sim.devices[device]);
@@ -152,8 +142,7 @@ SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxReset_v2, (CUdevice device), (device)
 }
 
 SIM_API(SIM_SURE, 7000, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned int *flags, int *active),
-        (device, flags, active))
-{
+        (device, flags, active)) {
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
     if (!flags || !active)
@@ -164,9 +153,7 @@ SIM_API(SIM_SURE, 7000, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned i
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned int flags),
-        (device, flags))
-{
+SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned int flags), (device, flags)) {
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
     sim.devices[device].primary_flags = flags;
@@ -175,8 +162,7 @@ SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsign
 
 /* ---- the thread's stack ---- */
 
-static CUresult push(struct sim_context *context)
-{
+static CUresult push(struct sim_context *context) {
     struct sim_thread *self = sim_self();
     if (self->depth == (int)(sizeof(self->stack) / sizeof(self->stack[0])))
         return CUDA_ERROR_INVALID_VALUE;
@@ -184,15 +170,13 @@ static CUresult push(struct sim_context *context)
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 4000, cuCtxPushCurrent_v2, (CUcontext handle), (handle))
-{
+SIM_API(SIM_SURE, 4000, cuCtxPushCurrent_v2, (CUcontext handle), (handle)) {
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
     sim_cost(15);
     return context ? push(context) : handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
 }
 
-SIM_API(SIM_SURE, 4000, cuCtxPopCurrent_v2, (CUcontext *handle), (handle))
-{
+SIM_API(SIM_SURE, 4000, cuCtxPopCurrent_v2, (CUcontext * handle), (handle)) {
     struct sim_thread *self = sim_self();
     sim_cost(14);
     if (!self->depth)
@@ -203,8 +187,7 @@ SIM_API(SIM_SURE, 4000, cuCtxPopCurrent_v2, (CUcontext *handle), (handle))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 4000, cuCtxSetCurrent, (CUcontext handle), (handle))
-{
+SIM_API(SIM_SURE, 4000, cuCtxSetCurrent, (CUcontext handle), (handle)) {
     struct sim_thread *self = sim_self();
     sim_cost(15);
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
@@ -215,8 +198,7 @@ SIM_API(SIM_SURE, 4000, cuCtxSetCurrent, (CUcontext handle), (handle))
     return context ? push(context) : CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 4000, cuCtxGetCurrent, (CUcontext *handle), (handle))
-{
+SIM_API(SIM_SURE, 4000, cuCtxGetCurrent, (CUcontext * handle), (handle)) {
     struct sim_thread *self = sim_self();
     sim_cost(8);
     if (!handle)
@@ -226,8 +208,7 @@ SIM_API(SIM_SURE, 4000, cuCtxGetCurrent, (CUcontext *handle), (handle))
     return CUDA_SUCCESS;
 }
 
-static CUresult create(CUcontext *handle, unsigned flags, CUdevice device)
-{
+static CUresult create(CUcontext *handle, unsigned flags, CUdevice device) {
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -237,33 +218,27 @@ static CUresult create(CUcontext *handle, unsigned flags, CUdevice device)
     return push(context);
 }
 
-SIM_API(0, 3020, cuCtxCreate_v2, (CUcontext *context, unsigned int flags, CUdevice device),
-        (context, flags, device))
-{
+SIM_API(0, 3020, cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device), (context, flags, device)) {
     return create(context, flags, device);
 }
 
 SIM_API(0, 11040, cuCtxCreate_v3,
-        (CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice device),
-        (context, params, count, flags, device))
-{
+        (CUcontext * context, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice device),
+        (context, params, count, flags, device)) {
     (void)params;
     (void)count;
     return create(context, flags, device);
 }
 
 #if CUDA_VERSION >= 12050
-SIM_API(0, 12050, cuCtxCreate_v4,
-        (CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device),
-        (context, params, flags, device))
-{
+SIM_API(0, 12050, cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *params, unsigned int flags, CUdevice device),
+        (context, params, flags, device)) {
     (void)params;
     return create(context, flags, device);
 }
 #endif
 
-SIM_API(SIM_SURE, 4000, cuCtxDestroy_v2, (CUcontext handle), (handle))
-{
+SIM_API(SIM_SURE, 4000, cuCtxDestroy_v2, (CUcontext handle), (handle)) {
     struct sim_thread *self = sim_self();
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
     if (!context || context->primary || context->parent)
@@ -275,8 +250,7 @@ SIM_API(SIM_SURE, 4000, cuCtxDestroy_v2, (CUcontext handle), (handle))
 }
 
 /* The program's references to a context that it made, beside the first. */
-SIM_API(0, 2000, cuCtxAttach, (CUcontext *handle, unsigned int flags), (handle, flags))
-{
+SIM_API(0, 2000, cuCtxAttach, (CUcontext * handle, unsigned int flags), (handle, flags)) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     if (!context)
@@ -288,8 +262,7 @@ SIM_API(0, 2000, cuCtxAttach, (CUcontext *handle, unsigned int flags), (handle, 
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 2000, cuCtxDetach, (CUcontext handle), (handle))
-{
+SIM_API(SIM_SURE, 2000, cuCtxDetach, (CUcontext handle), (handle)) {
     struct sim_thread *self = sim_self();
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
     if (!context || context->parent || !self->depth || self->stack[self->depth - 1] != context)
@@ -305,8 +278,7 @@ SIM_API(SIM_SURE, 2000, cuCtxDetach, (CUcontext handle), (handle))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 2000, cuCtxGetDevice, (CUdevice *device), (device))
-{
+SIM_API(SIM_SURE, 2000, cuCtxGetDevice, (CUdevice * device), (device)) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     if (!context)
@@ -317,8 +289,7 @@ SIM_API(SIM_SURE, 2000, cuCtxGetDevice, (CUdevice *device), (device))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 13000, cuCtxGetDevice_v2, (CUdevice *device, CUcontext handle), (device, handle))
-{
+SIM_API(SIM_SURE, 13000, cuCtxGetDevice_v2, (CUdevice * device, CUcontext handle), (device, handle)) {
     CUresult why;
     struct sim_context *context = sim_context_of(handle, &why);
     if (!context)
@@ -329,8 +300,7 @@ SIM_API(SIM_SURE, 13000, cuCtxGetDevice_v2, (CUdevice *device, CUcontext handle)
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 12000, cuCtxGetId, (CUcontext handle, unsigned long long *id), (handle, id))
-{
+SIM_API(SIM_SURE, 12000, cuCtxGetId, (CUcontext handle, unsigned long long *id), (handle, id)) {
     CUresult why;
     struct sim_context *context = sim_context_of(handle, &why);
     sim_cost(14);
@@ -342,8 +312,7 @@ SIM_API(SIM_SURE, 12000, cuCtxGetId, (CUcontext handle, unsigned long long *id),
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 7000, cuCtxGetFlags, (unsigned int *flags), (flags))
-{
+SIM_API(SIM_SURE, 7000, cuCtxGetFlags, (unsigned int *flags), (flags)) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     if (!context)
@@ -354,8 +323,7 @@ SIM_API(SIM_SURE, 7000, cuCtxGetFlags, (unsigned int *flags), (flags))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 12010, cuCtxSetFlags, (unsigned int flags), (flags))
-{
+SIM_API(SIM_SURE, 12010, cuCtxSetFlags, (unsigned int flags), (flags)) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     if (!context)
@@ -364,8 +332,7 @@ SIM_API(SIM_SURE, 12010, cuCtxSetFlags, (unsigned int flags), (flags))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 3020, cuCtxGetApiVersion, (CUcontext handle, unsigned int *version), (handle, version))
-{
+SIM_API(SIM_SURE, 3020, cuCtxGetApiVersion, (CUcontext handle, unsigned int *version), (handle, version)) {
     CUresult why;
     if (!sim_context_of(handle, &why))
         return why;
@@ -373,8 +340,7 @@ SIM_API(SIM_SURE, 3020, cuCtxGetApiVersion, (CUcontext handle, unsigned int *ver
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 5050, cuCtxGetStreamPriorityRange, (int *least, int *greatest), (least, greatest))
-{
+SIM_API(SIM_SURE, 5050, cuCtxGetStreamPriorityRange, (int *least, int *greatest), (least, greatest)) {
     if (least)
         *least = 0;
     if (greatest)
@@ -382,21 +348,18 @@ SIM_API(SIM_SURE, 5050, cuCtxGetStreamPriorityRange, (int *least, int *greatest)
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 3010, cuCtxGetLimit, (size_t *value, CUlimit limit), (value, limit))
-{
+SIM_API(SIM_SURE, 3010, cuCtxGetLimit, (size_t *value, CUlimit limit), (value, limit)) {
     *value = limit == CU_LIMIT_STACK_SIZE ? 1024 : 8 << 20;
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 3010, cuCtxSetLimit, (CUlimit limit, size_t value), (limit, value))
-{
+SIM_API(SIM_SURE, 3010, cuCtxSetLimit, (CUlimit limit, size_t value), (limit, value)) {
     (void)limit;
     (void)value;
     return CUDA_SUCCESS;
 }
 
-static CUresult synchronize(struct sim_context *context)
-{
+static CUresult synchronize(struct sim_context *context) {
     /* The reset of a capture that a synchronise runs into is the documented answer, in every mode. */
     if (sim_capture_in_context(context)) {
         sim_capture_invalidate_context(context);
@@ -407,15 +370,13 @@ static CUresult synchronize(struct sim_context *context)
     return result;
 }
 
-SIM_API(0, 2000, cuCtxSynchronize, (void), ())
-{
+SIM_API(0, 2000, cuCtxSynchronize, (void), ()) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     return context ? synchronize(context) : why;
 }
 
-SIM_API(0, 13000, cuCtxSynchronize_v2, (CUcontext handle), (handle))
-{
+SIM_API(0, 13000, cuCtxSynchronize_v2, (CUcontext handle), (handle)) {
     CUresult why;
     struct sim_context *context = sim_context_of(handle, &why);
     return context ? synchronize(context) : why;
@@ -423,9 +384,7 @@ SIM_API(0, 13000, cuCtxSynchronize_v2, (CUcontext handle), (handle))
 
 /* ---- peers ---- */
 
-SIM_API(SIM_SURE, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer),
-        (can, device, peer))
-{
+SIM_API(SIM_SURE, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), (can, device, peer)) {
     if (!sim_device_ok(device) || !sim_device_ok(peer))
         return CUDA_ERROR_INVALID_DEVICE;
     if (!can)
@@ -436,8 +395,7 @@ SIM_API(SIM_SURE, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdev
 
 SIM_API(SIM_SURE, 8000, cuDeviceGetP2PAttribute,
         (int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer),
-        (value, attribute, device, peer))
-{
+        (value, attribute, device, peer)) {
     if (!sim_device_ok(device) || !sim_device_ok(peer))
         return CUDA_ERROR_INVALID_DEVICE;
     if (!value || device == peer)
@@ -446,8 +404,7 @@ SIM_API(SIM_SURE, 8000, cuDeviceGetP2PAttribute,
     return CUDA_SUCCESS;
 }
 
-static CUresult set_peer(CUcontext peer_handle, bool enable)
-{
+static CUresult set_peer(CUcontext peer_handle, bool enable) {
     CUresult why;
     struct sim_context *context = sim_current(&why), *peer;
     if (!context)
@@ -464,27 +421,23 @@ static CUresult set_peer(CUcontext peer_handle, bool enable)
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 4000, cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags), (peer, flags))
-{
+SIM_API(0, 4000, cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags), (peer, flags)) {
     return flags ? CUDA_ERROR_INVALID_VALUE : set_peer(peer, true);
 }
 
-SIM_API(SIM_SURE, 4000, cuCtxDisablePeerAccess, (CUcontext peer), (peer))
-{
+SIM_API(SIM_SURE, 4000, cuCtxDisablePeerAccess, (CUcontext peer), (peer)) {
     return set_peer(peer, false);
 }
 
 /* ---- green contexts ---- */
 
 #if CUDA_VERSION >= 12040
-static struct sim_context *green_of(CUgreenCtx handle)
-{
+static struct sim_context *green_of(CUgreenCtx handle) {
     return handle ? sim_handle_get(SIM_GREEN, handle) : NULL;
 }
 
-SIM_API(SIM_SURE, 12040, cuDeviceGetDevResource,
-        (CUdevice device, CUdevResource *resource, CUdevResourceType type), (device, resource, type))
-{
+SIM_API(SIM_SURE, 12040, cuDeviceGetDevResource, (CUdevice device, CUdevResource *resource, CUdevResourceType type),
+        (device, resource, type)) {
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
     if (!resource || type != CU_DEV_RESOURCE_TYPE_SM)
@@ -496,10 +449,9 @@ SIM_API(SIM_SURE, 12040, cuDeviceGetDevResource,
 }
 
 SIM_API(SIM_SURE, 12040, cuDevSmResourceSplitByCount,
-        (CUdevResource *result, unsigned int *groups, const CUdevResource *input, CUdevResource *remaining,
+        (CUdevResource * result, unsigned int *groups, const CUdevResource *input, CUdevResource *remaining,
          unsigned int flags, unsigned int minimum),
-        (result, groups, input, remaining, flags, minimum))
-{
+        (result, groups, input, remaining, flags, minimum)) {
     (void)flags;
     if (!groups || !input || !minimum)
         return CUDA_ERROR_INVALID_VALUE;
@@ -521,9 +473,8 @@ SIM_API(SIM_SURE, 12040, cuDevSmResourceSplitByCount,
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 12040, cuDevResourceGenerateDesc,
-        (CUdevResourceDesc *desc, CUdevResource *resources, unsigned int count), (desc, resources, count))
-{
+SIM_API(0, 12040, cuDevResourceGenerateDesc, (CUdevResourceDesc * desc, CUdevResource *resources, unsigned int count),
+        (desc, resources, count)) {
     static char something;
     if (!desc || !resources || !count)
         return CUDA_ERROR_INVALID_VALUE;
@@ -531,10 +482,8 @@ SIM_API(0, 12040, cuDevResourceGenerateDesc,
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 12040, cuGreenCtxCreate,
-        (CUgreenCtx *green, CUdevResourceDesc desc, CUdevice device, unsigned int flags),
-        (green, desc, device, flags))
-{
+SIM_API(0, 12040, cuGreenCtxCreate, (CUgreenCtx * green, CUdevResourceDesc desc, CUdevice device, unsigned int flags),
+        (green, desc, device, flags)) {
     if (!green || !desc || !sim_handle_get(SIM_DESC, desc) || flags != CU_GREEN_CTX_DEFAULT_STREAM)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -544,8 +493,7 @@ SIM_API(0, 12040, cuGreenCtxCreate,
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 12040, cuGreenCtxDestroy, (CUgreenCtx green), (green))
-{
+SIM_API(SIM_SURE, 12040, cuGreenCtxDestroy, (CUgreenCtx green), (green)) {
     struct sim_context *context = green_of(green);
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -556,8 +504,7 @@ SIM_API(SIM_SURE, 12040, cuGreenCtxDestroy, (CUgreenCtx green), (green))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 12040, cuCtxFromGreenCtx, (CUcontext *handle, CUgreenCtx green), (handle, green))
-{
+SIM_API(SIM_SURE, 12040, cuCtxFromGreenCtx, (CUcontext * handle, CUgreenCtx green), (handle, green)) {
     struct sim_context *context = green_of(green);
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -568,10 +515,8 @@ SIM_API(SIM_SURE, 12040, cuCtxFromGreenCtx, (CUcontext *handle, CUgreenCtx green
 }
 
 #if CUDA_VERSION >= 12050
-SIM_API(0, 12050, cuGreenCtxStreamCreate,
-        (CUstream *stream, CUgreenCtx green, unsigned int flags, int priority),
-        (stream, green, flags, priority))
-{
+SIM_API(0, 12050, cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx green, unsigned int flags, int priority),
+        (stream, green, flags, priority)) {
     struct sim_context *context = green_of(green);
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -582,14 +527,12 @@ SIM_API(0, 12050, cuGreenCtxStreamCreate,
 }
 #endif
 
-SIM_API(0, 12040, cuGreenCtxRecordEvent, (CUgreenCtx green, CUevent event), (green, event))
-{
+SIM_API(0, 12040, cuGreenCtxRecordEvent, (CUgreenCtx green, CUevent event), (green, event)) {
     struct sim_context *context = green_of(green);
     return context ? sim_event_record_barrier(context, event) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-SIM_API(SIM_SURE, 12040, cuStreamGetGreenCtx, (CUstream handle, CUgreenCtx *green), (handle, green))
-{
+SIM_API(SIM_SURE, 12040, cuStreamGetGreenCtx, (CUstream handle, CUgreenCtx *green), (handle, green)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result == CUDA_SUCCESS)

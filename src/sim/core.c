@@ -1,4 +1,5 @@
 /* The state, what surrounds every driver call, and the control functions. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"
 
@@ -21,8 +22,7 @@ struct sim_state sim = {
 
 static __thread struct sim_thread self;
 
-struct sim_thread *sim_self(void)
-{
+struct sim_thread *sim_self(void) {
     if (self.generation != sim.generation) {
         bool per_thread_call = self.per_thread_call;
         memset(&self, 0, sizeof(self));
@@ -33,8 +33,7 @@ struct sim_thread *sim_self(void)
     return &self;
 }
 
-uint32_t sim_random(uint32_t below)
-{
+uint32_t sim_random(uint32_t below) {
     /* xorshift64*: small, seeded, good enough to shuffle queues. */
     sim.random ^= sim.random >> 12;
     sim.random ^= sim.random << 25;
@@ -42,8 +41,7 @@ uint32_t sim_random(uint32_t below)
     return below ? (uint32_t)((sim.random * 0x2545f4914f6cdd1dull) >> 33) % below : 0;
 }
 
-void sim_violation(const char *format, ...)
-{
+void sim_violation(const char *format, ...) {
     int saved = errno;
     char text[256];
     va_list args;
@@ -57,36 +55,30 @@ void sim_violation(const char *format, ...)
     errno = saved;
 }
 
-void sim_cost(uint64_t nanoseconds)
-{
+void sim_cost(uint64_t nanoseconds) {
     sim.cost_ns += nanoseconds;
     sim.clock_ns += nanoseconds;
 }
 
-uint64_t sim_now_ns(void)
-{
+uint64_t sim_now_ns(void) {
     return sim.timed ? sim.clock_ns : sim_real_ns();
 }
 
-uint64_t sim_real_ns(void)
-{
+uint64_t sim_real_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-bool sim_device_ok(CUdevice device)
-{
+bool sim_device_ok(CUdevice device) {
     return device >= 0 && device < sim.options.devices;
 }
 
-bool sim_device_reaches(int device, int owner)
-{
+bool sim_device_reaches(int device, int owner) {
     return device == owner || sim.options.peers;
 }
 
-bool sim_phys_take(int device, size_t bytes)
-{
+bool sim_phys_take(int device, size_t bytes) {
     struct sim_device *dev = &sim.devices[device];
     if (bytes > sim.options.capacity - dev->used)
         return false;
@@ -94,23 +86,20 @@ bool sim_phys_take(int device, size_t bytes)
     return true;
 }
 
-void sim_phys_give(int device, size_t bytes)
-{
+void sim_phys_give(int device, size_t bytes) {
     sim.devices[device].used -= bytes;
 }
 
 /* The child of a fork has no driver, as with the real one; the lock may be held by a thread that it does not
  * have. */
-static void after_fork(void)
-{
+static void after_fork(void) {
     pthread_mutex_init(&sim.lock, NULL);
     pthread_cond_init(&sim.progress, NULL);
     if (sim.initialised)
         sim.forked = true;
 }
 
-static void configure_once(void)
-{
+static void configure_once(void) {
     if (!sim.configured) {
         sim.configured = true;
         sim_options_parse(NULL, NULL);
@@ -120,8 +109,7 @@ static void configure_once(void)
     }
 }
 
-CUresult sim_enter(struct sim_entry *entry, bool per_thread)
-{
+CUresult sim_enter(struct sim_entry *entry, bool per_thread) {
     /* What goes to the kernel may be a point of cancellation. */
     if (entry->flags & SIM_VMM)
         pthread_testcancel();
@@ -152,20 +140,17 @@ CUresult sim_enter(struct sim_entry *entry, bool per_thread)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_leave(struct sim_entry *entry, CUresult result)
-{
+CUresult sim_leave(struct sim_entry *entry, CUresult result) {
     if (sim.options.trace) {
         int saved = errno;
-        fprintf(stderr, "[sim] %s%s = %d\n", entry->name, self.per_thread_call ? " (per thread)" : "",
-                result);
+        fprintf(stderr, "[sim] %s%s = %d\n", entry->name, self.per_thread_call ? " (per thread)" : "", result);
         errno = saved;
     }
     pthread_mutex_unlock(&sim.lock);
     return result;
 }
 
-SIM_API(SIM_EARLY, 2000, cuInit, (unsigned int flags), (flags))
-{
+SIM_API(SIM_EARLY, 2000, cuInit, (unsigned int flags), (flags)) {
     static bool fork_hooked;
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
@@ -190,8 +175,7 @@ SIM_API(SIM_EARLY, 2000, cuInit, (unsigned int flags), (flags))
 
 /* ---- control ---- */
 
-SIM_EXPORT int vp_sim_configure(const char *text)
-{
+SIM_EXPORT int vp_sim_configure(const char *text) {
     pthread_mutex_lock(&sim.lock);
     sim.configured = true;
     sim_options_parse(NULL, NULL);
@@ -200,8 +184,7 @@ SIM_EXPORT int vp_sim_configure(const char *text)
     return result;
 }
 
-SIM_EXPORT void vp_sim_reset(void)
-{
+SIM_EXPORT void vp_sim_reset(void) {
     pthread_mutex_lock(&sim.lock);
     sim_queue_reset();
     sim_graphs_reset();
@@ -227,8 +210,7 @@ SIM_EXPORT void vp_sim_reset(void)
     pthread_mutex_unlock(&sim.lock);
 }
 
-SIM_EXPORT unsigned long vp_sim_calls(const char *name)
-{
+SIM_EXPORT unsigned long vp_sim_calls(const char *name) {
     unsigned long calls = 0;
     pthread_mutex_lock(&sim.lock);
     for (struct sim_entry *const *e = __start_vp_sim_entries; e < __stop_vp_sim_entries; e++)
@@ -238,8 +220,7 @@ SIM_EXPORT unsigned long vp_sim_calls(const char *name)
     return calls;
 }
 
-static void hold(CUstream handle, bool held)
-{
+static void hold(CUstream handle, bool held) {
     struct sim_stream *stream;
     pthread_mutex_lock(&sim.lock);
     sim_self();
@@ -253,72 +234,62 @@ static void hold(CUstream handle, bool held)
     pthread_mutex_unlock(&sim.lock);
 }
 
-SIM_EXPORT void vp_sim_hold(CUstream stream)
-{
+SIM_EXPORT void vp_sim_hold(CUstream stream) {
     hold(stream, true);
 }
 
-SIM_EXPORT void vp_sim_release(CUstream stream)
-{
+SIM_EXPORT void vp_sim_release(CUstream stream) {
     hold(stream, false);
 }
 
-SIM_EXPORT int vp_sim_step(int n)
-{
+SIM_EXPORT int vp_sim_step(int n) {
     pthread_mutex_lock(&sim.lock);
     int ran = sim_progress(n);
     pthread_mutex_unlock(&sim.lock);
     return ran;
 }
 
-SIM_EXPORT size_t vp_sim_pending(void)
-{
+SIM_EXPORT size_t vp_sim_pending(void) {
     pthread_mutex_lock(&sim.lock);
     size_t pending = sim_pending();
     pthread_mutex_unlock(&sim.lock);
     return pending;
 }
 
-SIM_EXPORT size_t vp_sim_used(int device)
-{
+SIM_EXPORT size_t vp_sim_used(int device) {
     pthread_mutex_lock(&sim.lock);
     size_t used = sim_device_ok(device) ? sim.devices[device].used : 0;
     pthread_mutex_unlock(&sim.lock);
     return used;
 }
 
-SIM_EXPORT size_t vp_sim_used_vmm(int device)
-{
+SIM_EXPORT size_t vp_sim_used_vmm(int device) {
     pthread_mutex_lock(&sim.lock);
     size_t used = sim_device_ok(device) ? sim.devices[device].used_vmm : 0;
     pthread_mutex_unlock(&sim.lock);
     return used;
 }
 
-SIM_EXPORT unsigned long vp_sim_violations(void)
-{
+SIM_EXPORT unsigned long vp_sim_violations(void) {
     pthread_mutex_lock(&sim.lock);
     unsigned long violations = sim.violations;
     pthread_mutex_unlock(&sim.lock);
     return violations;
 }
 
-SIM_EXPORT void vp_sim_watch_fills(vp_sim_fill_fn *told)
-{
+SIM_EXPORT void vp_sim_watch_fills(vp_sim_fill_fn *told) {
     pthread_mutex_lock(&sim.lock);
     sim.watch_fills = told;
     pthread_mutex_unlock(&sim.lock);
 }
 
-SIM_EXPORT void vp_sim_watch_copies(vp_sim_copy_fn *told)
-{
+SIM_EXPORT void vp_sim_watch_copies(vp_sim_copy_fn *told) {
     pthread_mutex_lock(&sim.lock);
     sim.watch_copies = told;
     pthread_mutex_unlock(&sim.lock);
 }
 
-SIM_EXPORT uint64_t vp_sim_cost_ns(void)
-{
+SIM_EXPORT uint64_t vp_sim_cost_ns(void) {
     pthread_mutex_lock(&sim.lock);
     uint64_t cost = sim.cost_ns;
     pthread_mutex_unlock(&sim.lock);

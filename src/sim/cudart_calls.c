@@ -1,4 +1,5 @@
 /* The runtime's memory, stream, event and graph calls: almost all of them one driver call each. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cudart_private.h"
 
 #include <string.h>
@@ -8,8 +9,7 @@
 /* ---- memory ---- */
 
 /* The runtime gives NULL for nothing, where the driver refuses; both still make the context. */
-static CUresult allocate(const struct rt_driver *d, void **out, size_t size)
-{
+static CUresult allocate(const struct rt_driver *d, void **out, size_t size) {
     CUdeviceptr at = 0;
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
@@ -19,9 +19,7 @@ static CUresult allocate(const struct rt_driver *d, void **out, size_t size)
     return result;
 }
 
-static CUresult allocate_pitch(const struct rt_driver *d, void **out, size_t *pitch, size_t width,
-                               size_t height)
-{
+static CUresult allocate_pitch(const struct rt_driver *d, void **out, size_t *pitch, size_t width, size_t height) {
     if (!out || !pitch)
         return CUDA_ERROR_INVALID_VALUE;
     if (width && height)
@@ -31,9 +29,7 @@ static CUresult allocate_pitch(const struct rt_driver *d, void **out, size_t *pi
     return CUDA_SUCCESS;
 }
 
-static CUresult allocate_async(const struct rt_driver *d, void **out, size_t size, CUmemoryPool pool,
-                               CUstream stream)
-{
+static CUresult allocate_async(const struct rt_driver *d, void **out, size_t size, CUmemoryPool pool, CUstream stream) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     if (!size) {
@@ -50,8 +46,7 @@ RT_CALL(cudaMallocPitch, (void **out, size_t *pitch, size_t width, size_t height
 RT_CALL(cudaFree, (void *at), at ? d->cuMemFree(DEVICE(at)) : CUDA_SUCCESS)
 RT_STREAM_CALL(_ptsz, cudaMallocAsync, (void **out, size_t size, cudaStream_t stream),
                allocate_async(d, out, size, NULL, stream))
-RT_STREAM_CALL(_ptsz, cudaMallocFromPoolAsync,
-               (void **out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
+RT_STREAM_CALL(_ptsz, cudaMallocFromPoolAsync, (void **out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
                pool ? allocate_async(d, out, size, pool, stream) : CUDA_ERROR_INVALID_VALUE)
 RT_STREAM_CALL(_ptsz, cudaFreeAsync, (void *at, cudaStream_t stream),
                at ? d->cuMemFreeAsync(DEVICE(at), stream) : CUDA_SUCCESS)
@@ -68,11 +63,10 @@ RT_CALL(cudaHostGetDevicePointer, (void **out, void *at, unsigned int flags),
         d->cuMemHostGetDevicePointer((CUdeviceptr *)out, at, flags))
 RT_CALL(cudaHostGetFlags, (unsigned int *flags, void *at), d->cuMemHostGetFlags(flags, at))
 
-RT_CALL(cudaIpcGetMemHandle, (cudaIpcMemHandle_t *out, void *at),
+RT_CALL(cudaIpcGetMemHandle, (cudaIpcMemHandle_t * out, void *at),
         d->cuIpcGetMemHandle((CUipcMemHandle *)out, DEVICE(at)))
 
-static CUresult ipc_open(const struct rt_driver *d, void **out, cudaIpcMemHandle_t handle, unsigned flags)
-{
+static CUresult ipc_open(const struct rt_driver *d, void **out, cudaIpcMemHandle_t handle, unsigned flags) {
     CUipcMemHandle copy;
     memcpy(&copy, &handle, sizeof(copy));
     return d->cuIpcOpenMemHandle((CUdeviceptr *)out, copy, flags);
@@ -82,9 +76,7 @@ RT_CALL(cudaIpcOpenMemHandle, (void **out, cudaIpcMemHandle_t handle, unsigned i
         ipc_open(d, out, handle, flags))
 RT_CALL(cudaIpcCloseMemHandle, (void *at), d->cuIpcCloseMemHandle(DEVICE(at)))
 
-static CUresult pointer_attributes(const struct rt_driver *d, struct cudaPointerAttributes *out,
-                                   const void *at)
-{
+static CUresult pointer_attributes(const struct rt_driver *d, struct cudaPointerAttributes *out, const void *at) {
     unsigned type = 0, managed = 0;
     int ordinal = cudaInvalidDeviceId;
     void *device = NULL, *host = NULL;
@@ -98,24 +90,24 @@ static CUresult pointer_attributes(const struct rt_driver *d, struct cudaPointer
     if (result != CUDA_SUCCESS)
         return result;
     memset(out, 0, sizeof(*out));
-    out->type = managed ? cudaMemoryTypeManaged : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
-              : type == CU_MEMORYTYPE_HOST ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+    out->type = managed                        ? cudaMemoryTypeManaged
+                : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
+                : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
+                                               : cudaMemoryTypeUnregistered;
     out->device = ordinal;
     out->devicePointer = device;
     out->hostPointer = out->type == cudaMemoryTypeUnregistered ? (void *)at : host;
     return CUDA_SUCCESS;
 }
 
-RT_CALL(cudaPointerGetAttributes, (struct cudaPointerAttributes *out, const void *at),
-        pointer_attributes(d, out, at))
+RT_CALL(cudaPointerGetAttributes, (struct cudaPointerAttributes * out, const void *at), pointer_attributes(d, out, at))
 
 /* ---- pools: the structures of runtime and driver have one layout ---- */
 
-RT_CALL(cudaDeviceGetDefaultMemPool, (cudaMemPool_t *pool, int device),
-        d->cuDeviceGetDefaultMemPool(pool, device))
-RT_CALL(cudaDeviceGetMemPool, (cudaMemPool_t *pool, int device), d->cuDeviceGetMemPool(pool, device))
+RT_CALL(cudaDeviceGetDefaultMemPool, (cudaMemPool_t * pool, int device), d->cuDeviceGetDefaultMemPool(pool, device))
+RT_CALL(cudaDeviceGetMemPool, (cudaMemPool_t * pool, int device), d->cuDeviceGetMemPool(pool, device))
 RT_CALL(cudaDeviceSetMemPool, (int device, cudaMemPool_t pool), d->cuDeviceSetMemPool(device, pool))
-RT_CALL(cudaMemPoolCreate, (cudaMemPool_t *pool, const struct cudaMemPoolProps *props),
+RT_CALL(cudaMemPoolCreate, (cudaMemPool_t * pool, const struct cudaMemPoolProps *props),
         d->cuMemPoolCreate(pool, (const CUmemPoolProps *)props))
 RT_CALL(cudaMemPoolDestroy, (cudaMemPool_t pool), d->cuMemPoolDestroy(pool))
 RT_CALL(cudaMemPoolTrimTo, (cudaMemPool_t pool, size_t keep), d->cuMemPoolTrimTo(pool, keep))
@@ -125,19 +117,21 @@ RT_CALL(cudaMemPoolSetAttribute, (cudaMemPool_t pool, enum cudaMemPoolAttr which
         d->cuMemPoolSetAttribute(pool, (CUmemPool_attribute)which, value))
 RT_CALL(cudaMemPoolSetAccess, (cudaMemPool_t pool, const struct cudaMemAccessDesc *map, size_t count),
         d->cuMemPoolSetAccess(pool, (const CUmemAccessDesc *)map, count))
-RT_CALL(cudaMemPoolGetAccess,
-        (enum cudaMemAccessFlags *flags, cudaMemPool_t pool, struct cudaMemLocation *location),
+RT_CALL(cudaMemPoolGetAccess, (enum cudaMemAccessFlags * flags, cudaMemPool_t pool, struct cudaMemLocation *location),
         d->cuMemPoolGetAccess((CUmemAccess_flags *)flags, pool, (CUmemLocation *)location))
 
 /* ---- copies and memsets: unified addressing makes the kind redundant ---- */
 
-static CUresult copy_2d(const struct rt_driver *d, void *dst, size_t dst_pitch, const void *src,
-                        size_t src_pitch, size_t width, size_t height, cudaStream_t stream, int async)
-{
-    CUDA_MEMCPY2D params = {
-        .srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = DEVICE(src), .srcPitch = src_pitch,
-        .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = DEVICE(dst), .dstPitch = dst_pitch,
-        .WidthInBytes = width, .Height = height};
+static CUresult copy_2d(const struct rt_driver *d, void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
+                        size_t width, size_t height, cudaStream_t stream, int async) {
+    CUDA_MEMCPY2D params = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                            .srcDevice = DEVICE(src),
+                            .srcPitch = src_pitch,
+                            .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                            .dstDevice = DEVICE(dst),
+                            .dstPitch = dst_pitch,
+                            .WidthInBytes = width,
+                            .Height = height};
     return async ? d->cuMemcpy2DAsync(&params, stream) : d->cuMemcpy2D(&params);
 }
 
@@ -157,9 +151,8 @@ RT_STREAM_CALL(_ptsz, cudaMemcpy2DAsync,
                 enum cudaMemcpyKind kind, cudaStream_t stream),
                KIND(kind, copy_2d(d, dst, dst_pitch, src, src_pitch, width, height, stream, 1)))
 
-static CUresult copy_peer(const struct rt_driver *d, void *dst, int dst_device, const void *src,
-                          int src_device, size_t size, cudaStream_t stream, int async)
-{
+static CUresult copy_peer(const struct rt_driver *d, void *dst, int dst_device, const void *src, int src_device,
+                          size_t size, cudaStream_t stream, int async) {
     CUcontext to, from;
     CUresult result = rt_primary(d, dst_device, &to);
     if (result == CUDA_SUCCESS)
@@ -188,18 +181,16 @@ RT_STREAM_CALL(_ptsz, cudaMemset2DAsync,
 
 /* ---- streams ---- */
 
-RT_CALL(cudaStreamCreate, (cudaStream_t *stream), d->cuStreamCreate(stream, CU_STREAM_DEFAULT))
-RT_CALL(cudaStreamCreateWithFlags, (cudaStream_t *stream, unsigned int flags),
-        d->cuStreamCreate(stream, flags))
-RT_CALL(cudaStreamCreateWithPriority, (cudaStream_t *stream, unsigned int flags, int priority),
+RT_CALL(cudaStreamCreate, (cudaStream_t * stream), d->cuStreamCreate(stream, CU_STREAM_DEFAULT))
+RT_CALL(cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned int flags), d->cuStreamCreate(stream, flags))
+RT_CALL(cudaStreamCreateWithPriority, (cudaStream_t * stream, unsigned int flags, int priority),
         d->cuStreamCreateWithPriority(stream, flags, priority))
 RT_CALL(cudaStreamDestroy, (cudaStream_t stream), d->cuStreamDestroy(stream))
 RT_STREAM_CALL(_ptsz, cudaStreamSynchronize, (cudaStream_t stream), d->cuStreamSynchronize(stream))
 RT_STREAM_CALL(_ptsz, cudaStreamQuery, (cudaStream_t stream), d->cuStreamQuery(stream))
 RT_STREAM_CALL(_ptsz, cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned int flags),
                d->cuStreamWaitEvent(stream, event, flags))
-RT_STREAM_CALL(_ptsz, cudaStreamGetId, (cudaStream_t stream, unsigned long long *id),
-               d->cuStreamGetId(stream, id))
+RT_STREAM_CALL(_ptsz, cudaStreamGetId, (cudaStream_t stream, unsigned long long *id), d->cuStreamGetId(stream, id))
 RT_STREAM_CALL(_ptsz, cudaStreamGetFlags, (cudaStream_t stream, unsigned int *flags),
                d->cuStreamGetFlags(stream, flags))
 RT_STREAM_CALL(_ptsz, cudaStreamGetPriority, (cudaStream_t stream, int *priority),
@@ -215,16 +206,15 @@ RT_STREAM_CALL(_ptsz, cudaStreamAddCallback,
                d->cuStreamAddCallback(stream, (CUstreamCallback)callback, arg, flags))
 RT_STREAM_CALL(_ptsz, cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t fn, void *arg),
                d->cuLaunchHostFunc(stream, fn, arg))
-RT_CALL(cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *mode),
+RT_CALL(cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode * mode),
         d->cuThreadExchangeStreamCaptureMode((CUstreamCaptureMode *)mode))
 
 /* ---- events ---- */
 
-RT_CALL(cudaEventCreate, (cudaEvent_t *event), d->cuEventCreate(event, CU_EVENT_DEFAULT))
-RT_CALL(cudaEventCreateWithFlags, (cudaEvent_t *event, unsigned int flags), d->cuEventCreate(event, flags))
+RT_CALL(cudaEventCreate, (cudaEvent_t * event), d->cuEventCreate(event, CU_EVENT_DEFAULT))
+RT_CALL(cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned int flags), d->cuEventCreate(event, flags))
 RT_CALL(cudaEventDestroy, (cudaEvent_t event), d->cuEventDestroy(event))
-RT_STREAM_CALL(_ptsz, cudaEventRecord, (cudaEvent_t event, cudaStream_t stream),
-               d->cuEventRecord(event, stream))
+RT_STREAM_CALL(_ptsz, cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), d->cuEventRecord(event, stream))
 RT_CALL(cudaEventQuery, (cudaEvent_t event), d->cuEventQuery(event))
 RT_CALL(cudaEventSynchronize, (cudaEvent_t event), d->cuEventSynchronize(event))
 RT_CALL(cudaEventElapsedTime, (float *milliseconds, cudaEvent_t from, cudaEvent_t to),
@@ -232,13 +222,11 @@ RT_CALL(cudaEventElapsedTime, (float *milliseconds, cudaEvent_t from, cudaEvent_
 
 /* ---- graphs ---- */
 
-RT_CALL(cudaGraphInstantiate, (cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags),
+RT_CALL(cudaGraphInstantiate, (cudaGraphExec_t * exec, cudaGraph_t graph, unsigned long long flags),
         d->cuGraphInstantiate(exec, graph, flags))
-RT_CALL(cudaGraphInstantiateWithFlags, (cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags),
+RT_CALL(cudaGraphInstantiateWithFlags, (cudaGraphExec_t * exec, cudaGraph_t graph, unsigned long long flags),
         d->cuGraphInstantiate(exec, graph, flags))
-RT_STREAM_CALL(_ptsz, cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream),
-               d->cuGraphLaunch(exec, stream))
-RT_STREAM_CALL(_ptsz, cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream),
-               d->cuGraphUpload(exec, stream))
+RT_STREAM_CALL(_ptsz, cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream), d->cuGraphLaunch(exec, stream))
+RT_STREAM_CALL(_ptsz, cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), d->cuGraphUpload(exec, stream))
 RT_CALL(cudaGraphExecDestroy, (cudaGraphExec_t exec), d->cuGraphExecDestroy(exec))
 RT_CALL(cudaGraphDestroy, (cudaGraph_t graph), d->cuGraphDestroy(graph))

@@ -1,20 +1,19 @@
 /* Devices, their attributes, and the list of what still lives. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"
 
 #include <search.h>
 #include <string.h>
 
-SIM_API(SIM_EARLY | SIM_SURE, 2020, cuDriverGetVersion, (int *version), (version))
-{
+SIM_API(SIM_EARLY | SIM_SURE, 2020, cuDriverGetVersion, (int *version), (version)) {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
     *version = sim.options.driver;
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 2000, cuDeviceGet, (CUdevice *device, int ordinal), (device, ordinal))
-{
+SIM_API(SIM_SURE, 2000, cuDeviceGet, (CUdevice * device, int ordinal), (device, ordinal)) {
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(ordinal))
@@ -23,16 +22,14 @@ SIM_API(SIM_SURE, 2000, cuDeviceGet, (CUdevice *device, int ordinal), (device, o
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 2000, cuDeviceGetCount, (int *count), (count))
-{
+SIM_API(SIM_SURE, 2000, cuDeviceGetCount, (int *count), (count)) {
     if (!count)
         return CUDA_ERROR_INVALID_VALUE;
     *count = sim.options.devices;
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 2000, cuDeviceGetName, (char *name, int size, CUdevice device), (name, size, device))
-{
+SIM_API(SIM_SURE, 2000, cuDeviceGetName, (char *name, int size, CUdevice device), (name, size, device)) {
     if (!name || size <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -41,8 +38,7 @@ SIM_API(SIM_SURE, 2000, cuDeviceGetName, (char *name, int size, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-static CUresult uuid_of(CUuuid *uuid, CUdevice device)
-{
+static CUresult uuid_of(CUuuid *uuid, CUdevice device) {
     if (!uuid)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -53,18 +49,15 @@ static CUresult uuid_of(CUuuid *uuid, CUdevice device)
 }
 
 #undef cuDeviceGetUuid
-SIM_API(SIM_SURE, 9020, cuDeviceGetUuid, (CUuuid *uuid, CUdevice device), (uuid, device))
-{
+SIM_API(SIM_SURE, 9020, cuDeviceGetUuid, (CUuuid * uuid, CUdevice device), (uuid, device)) {
     return uuid_of(uuid, device);
 }
 
-SIM_API(SIM_SURE, 11040, cuDeviceGetUuid_v2, (CUuuid *uuid, CUdevice device), (uuid, device))
-{
+SIM_API(SIM_SURE, 11040, cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device), (uuid, device)) {
     return uuid_of(uuid, device);
 }
 
-SIM_API(SIM_SURE, 3020, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device), (bytes, device))
-{
+SIM_API(SIM_SURE, 3020, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device), (bytes, device)) {
     if (!bytes)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -73,8 +66,7 @@ SIM_API(SIM_SURE, 3020, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device), (
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 4010, cuDeviceGetPCIBusId, (char *id, int size, CUdevice device), (id, size, device))
-{
+SIM_API(SIM_SURE, 4010, cuDeviceGetPCIBusId, (char *id, int size, CUdevice device), (id, size, device)) {
     if (!id || size <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -84,16 +76,13 @@ SIM_API(SIM_SURE, 4010, cuDeviceGetPCIBusId, (char *id, int size, CUdevice devic
 }
 
 /* Attributes that are not listed answer 0. */
-static int attribute(CUdevice_attribute which, CUdevice device)
-{
+static int attribute(CUdevice_attribute which, CUdevice device) {
     bool vmm = sim.options.vmm;
     switch (which) {
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-        return vmm;
-    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
-        return 0;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: return vmm;
+    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES: return 0;
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
@@ -105,32 +94,22 @@ static int attribute(CUdevice_attribute which, CUdevice device)
     case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1:
-    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
-        return 1;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        return 9;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        return 0;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        return 132;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-        return 32;
+    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED: return 1;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return 9;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return 0;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return 132;
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
-        return 1024;
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
-        return 3;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-        return device + 1;
-    default:
-        return 0;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: return 1024;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return device + 1;
+    default: return 0;
     }
 }
 
 SIM_API(SIM_SURE, 2000, cuDeviceGetAttribute, (int *value, CUdevice_attribute which, CUdevice device),
-        (value, which, device))
-{
+        (value, which, device)) {
     if (!value || which <= 0 || which >= CU_DEVICE_ATTRIBUTE_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -146,76 +125,70 @@ struct report {
     size_t count;
 };
 
-static void report(struct report *report, const char *what, unsigned long at, unsigned long bytes)
-{
+static void report(struct report *report, const char *what, unsigned long at, unsigned long bytes) {
     report->count++;
     if (report->out)
         fprintf(report->out, "[sim] alive: %s %#lx, %lu bytes\n", what, at, bytes);
 }
 
-static void report_range(const void *node, VISIT which, void *arg, const char *what)
-{
+static void report_range(const void *node, VISIT which, void *arg, const char *what) {
     const struct sim_range *range = *(const struct sim_range *const *)node;
     if (which == postorder || which == leaf)
         report(arg, what, range->start, range->end - range->start);
 }
 
-static void report_reservation(const void *node, VISIT which, void *arg)
-{
+static void report_reservation(const void *node, VISIT which, void *arg) {
     report_range(node, which, arg, "reservation");
 }
 
-static void report_mapping(const void *node, VISIT which, void *arg)
-{
+static void report_mapping(const void *node, VISIT which, void *arg) {
     report_range(node, which, arg, "mapping");
 }
 
-static void report_block(const void *node, VISIT which, void *arg)
-{
-    static const char *const names[] = {"device allocation", "stream-ordered allocation", "graph memory",
-                                        "managed allocation", "host allocation", "registered host memory"};
+static void report_block(const void *node, VISIT which, void *arg) {
+    static const char *const names[] = {"device allocation",  "stream-ordered allocation", "graph memory",
+                                        "managed allocation", "host allocation",           "registered host memory"};
     report_range(node, which, arg, names[(*(const struct sim_block *const *)node)->kind]);
 }
 
-static void report_handle(void *item, void *arg)
-{
+static void report_handle(void *item, void *arg) {
     const struct sim_vmm_handle *handle = item;
     report(arg, "memory handle", (unsigned long)handle->value, handle->size);
 }
 
-static void report_stream(void *item, void *arg)
-{
+static void report_stream(void *item, void *arg) {
     report(arg, "stream", (unsigned long)((struct sim_stream *)item)->handle, 0);
 }
 
-static void report_event(void *item, void *arg)
-{
+static void report_event(void *item, void *arg) {
     report(arg, "event", (unsigned long)((struct sim_event *)item)->handle, 0);
 }
 
-static void report_graph(void *item, void *arg)
-{
+static void report_graph(void *item, void *arg) {
     report(arg, "graph", (unsigned long)((struct sim_graph *)item)->handle, 0);
 }
 
-static void report_exec(void *item, void *arg)
-{
+static void report_exec(void *item, void *arg) {
     (void)item;
     report(arg, "executable graph", 0, 0);
 }
 
-SIM_EXPORT size_t vp_sim_leaks(FILE *out)
-{
+SIM_EXPORT size_t vp_sim_leaks(FILE *out) {
     struct report list = {out, 0};
     pthread_mutex_lock(&sim.lock);
     twalk_r(sim.mappings, report_mapping, &list);
     twalk_r(sim.reservations, report_reservation, &list);
     twalk_r(sim.blocks, report_block, &list);
-    sim_handle_each(SIM_HANDLE, report_handle, &list);
-    sim_handle_each(SIM_STREAM, report_stream, &list);
-    sim_handle_each(SIM_EVENT, report_event, &list);
-    sim_handle_each(SIM_GRAPH, report_graph, &list);
-    sim_handle_each(SIM_EXEC, report_exec, &list);
+    sim_handle_each(SIM_HANDLE, report_handle, &list)
+        ;
+    sim_handle_each(SIM_STREAM, report_stream, &list)
+        ;
+    sim_handle_each(SIM_EVENT, report_event, &list)
+        ;
+    sim_handle_each(SIM_GRAPH, report_graph, &list)
+        ;
+    sim_handle_each(SIM_EXEC, report_exec, &list)
+        ;
     pthread_mutex_unlock(&sim.lock);
     return list.count;
 }

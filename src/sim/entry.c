@@ -1,4 +1,5 @@
 /* cuGetProcAddress, and the names of errors. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <stdlib.h>
@@ -15,8 +16,7 @@ static const struct alias {
     {"cuGraphInstantiate", "cuGraphInstantiateWithFlags", 12000},
 };
 
-static bool has_base(const struct sim_entry *entry, const char *base, int *since)
-{
+static bool has_base(const struct sim_entry *entry, const char *base, int *since) {
     *since = entry->since;
     if (sim_name_matches(entry->name, base) && !strstr(base, "_v"))
         return true;
@@ -29,8 +29,7 @@ static bool has_base(const struct sim_entry *entry, const char *base, int *since
 }
 
 /* The youngest variant that both the caller's version and the driver know. */
-static CUdriverProcAddressQueryResult look_up(const char *symbol, int version, bool per_thread, void **fn)
-{
+static CUdriverProcAddressQueryResult look_up(const char *symbol, int version, bool per_thread, void **fn) {
     const struct sim_entry *best = NULL;
     int best_since = -1;
     bool known = false;
@@ -51,39 +50,33 @@ static CUdriverProcAddressQueryResult look_up(const char *symbol, int version, b
 }
 
 static CUresult get(const char *symbol, void **fn, int version, cuuint64_t flags,
-                    CUdriverProcAddressQueryResult *status)
-{
-    const cuuint64_t known =
-        CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+                    CUdriverProcAddressQueryResult *status) {
+    const cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     if (!symbol || !fn || version > sim.options.driver || (flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
-    CUdriverProcAddressQueryResult found =
-        look_up(symbol, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, fn);
+    CUdriverProcAddressQueryResult found = look_up(symbol, version,
+                                                   flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, fn);
     if (status)
         *status = found;
     return CUDA_SUCCESS;
 }
 
 SIM_API(SIM_EARLY | SIM_SURE, 12000, cuGetProcAddress_v2,
-        (const char *symbol, void **fn, int version, cuuint64_t flags,
-         CUdriverProcAddressQueryResult *status),
-        (symbol, fn, version, flags, status))
-{
+        (const char *symbol, void **fn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status),
+        (symbol, fn, version, flags, status)) {
     return get(symbol, fn, version, flags, status);
 }
 
 #undef cuGetProcAddress
-SIM_API(SIM_EARLY | SIM_SURE, 11030, cuGetProcAddress,
-        (const char *symbol, void **fn, int version, cuuint64_t flags), (symbol, fn, version, flags))
-{
+SIM_API(SIM_EARLY | SIM_SURE, 11030, cuGetProcAddress, (const char *symbol, void **fn, int version, cuuint64_t flags),
+        (symbol, fn, version, flags)) {
     CUdriverProcAddressQueryResult status;
     CUresult result = get(symbol, fn, version, flags, &status);
     /* Not finding is an error only for this older form, which has no status. */
     return result == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_ERROR_NOT_FOUND : result;
 }
 
-SIM_API(SIM_EARLY | SIM_SURE, 3000, cuGetExportTable, (const void **table, const CUuuid *id), (table, id))
-{
+SIM_API(SIM_EARLY | SIM_SURE, 3000, cuGetExportTable, (const void **table, const CUuuid *id), (table, id)) {
     (void)table;
     (void)id;
     return CUDA_ERROR_NOT_FOUND;
@@ -116,8 +109,7 @@ static const struct {
     ERROR(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled"),
     ERROR(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, "cannot set while device is active in this process"),
     ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
-    ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-          "part or all of the requested memory range is already mapped"),
+    ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part or all of the requested memory range is already mapped"),
     ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "pointer does not correspond to a registered memory region"),
     ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
@@ -129,16 +121,14 @@ static const struct {
     ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream"),
     ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
           "operation would make the legacy stream depend on a capturing blocking stream"),
-    ERROR(CUDA_ERROR_CAPTURED_EVENT,
-          "operation not permitted on an event last recorded in a capturing stream"),
+    ERROR(CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream"),
     ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
           "attempt to terminate a thread-local capture sequence from another thread"),
     ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
 #undef ERROR
 };
 
-static CUresult describe(CUresult code, const char **out, bool name)
-{
+static CUresult describe(CUresult code, const char **out, bool name) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
@@ -150,12 +140,10 @@ static CUresult describe(CUresult code, const char **out, bool name)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-SIM_API(SIM_EARLY | SIM_SURE, 6000, cuGetErrorName, (CUresult code, const char **out), (code, out))
-{
+SIM_API(SIM_EARLY | SIM_SURE, 6000, cuGetErrorName, (CUresult code, const char **out), (code, out)) {
     return describe(code, out, true);
 }
 
-SIM_API(SIM_EARLY | SIM_SURE, 6000, cuGetErrorString, (CUresult code, const char **out), (code, out))
-{
+SIM_API(SIM_EARLY | SIM_SURE, 6000, cuGetErrorString, (CUresult code, const char **out), (code, out)) {
     return describe(code, out, false);
 }

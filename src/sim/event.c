@@ -1,4 +1,5 @@
 /* Events: a name for the op that recorded them last. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <stdlib.h>
@@ -6,18 +7,15 @@
 /* Costs in nanoseconds, as measured. */
 enum { COST_CREATE = 140, COST_RECORD = 170, COST_RECORD_LEGACY = 250, COST_QUERY = 140, COST_WAIT = 180 };
 
-static struct sim_context *root(struct sim_context *context)
-{
+static struct sim_context *root(struct sim_context *context) {
     return context->parent ? context->parent : context;
 }
 
-static struct sim_event *event_of(CUevent handle)
-{
+static struct sim_event *event_of(CUevent handle) {
     return handle ? sim_handle_get(SIM_EVENT, handle) : NULL;
 }
 
-void sim_event_drop(struct sim_event *event)
-{
+void sim_event_drop(struct sim_event *event) {
     sim_op_put(event->op);
     sim_op_put(event->node);
     sim_handle_free(SIM_EVENT, event->handle);
@@ -25,8 +23,7 @@ void sim_event_drop(struct sim_event *event)
     free(event);
 }
 
-static void set_record(struct sim_event *event, struct sim_op *op)
-{
+static void set_record(struct sim_event *event, struct sim_op *op) {
     sim_op_put(event->op);
     sim_op_put(event->node);
     event->op = op;
@@ -34,15 +31,13 @@ static void set_record(struct sim_event *event, struct sim_op *op)
     event->capture = 0;
 }
 
-SIM_API(0, 2000, cuEventCreate, (CUevent *handle, unsigned int flags), (handle, flags))
-{
+SIM_API(0, 2000, cuEventCreate, (CUevent * handle, unsigned int flags), (handle, flags)) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     if (!context)
         return why;
     unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-    if (!handle || (flags & ~known) ||
-        ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
+    if (!handle || (flags & ~known) || ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_event *event = calloc(1, sizeof(*event));
     if (!event)
@@ -55,8 +50,7 @@ SIM_API(0, 2000, cuEventCreate, (CUevent *handle, unsigned int flags), (handle, 
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 4000, cuEventDestroy_v2, (CUevent handle), (handle))
-{
+SIM_API(SIM_SURE, 4000, cuEventDestroy_v2, (CUevent handle), (handle)) {
     struct sim_event *event = event_of(handle);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -64,8 +58,7 @@ SIM_API(SIM_SURE, 4000, cuEventDestroy_v2, (CUevent handle), (handle))
     return CUDA_SUCCESS;
 }
 
-static CUresult record(CUevent handle, CUstream stream_handle)
-{
+static CUresult record(CUevent handle, CUstream stream_handle) {
     struct sim_stream *stream;
     struct sim_event *event = event_of(handle);
     if (!event)
@@ -88,20 +81,17 @@ static CUresult record(CUevent handle, CUstream stream_handle)
     return CUDA_SUCCESS;
 }
 
-SIM_STREAM_API(_ptsz, 0, 2000, cuEventRecord, (CUevent event, CUstream stream), (event, stream))
-{
+SIM_STREAM_API(_ptsz, 0, 2000, cuEventRecord, (CUevent event, CUstream stream), (event, stream)) {
     return record(event, stream);
 }
 
 SIM_STREAM_API(_ptsz, 0, 11010, cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
-               (event, stream, flags))
-{
+               (event, stream, flags)) {
     /* An external record would be a node of its own in a graph: not modelled. */
     return flags ? CUDA_ERROR_NOT_SUPPORTED : record(event, stream);
 }
 
-CUresult sim_event_record_barrier(struct sim_context *context, CUevent handle)
-{
+CUresult sim_event_record_barrier(struct sim_context *context, CUevent handle) {
     struct sim_event *event = event_of(handle);
     if (!event || root(event->context) != root(context))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -115,8 +105,7 @@ CUresult sim_event_record_barrier(struct sim_context *context, CUevent handle)
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 12050, cuCtxRecordEvent, (CUcontext handle, CUevent event), (handle, event))
-{
+SIM_API(0, 12050, cuCtxRecordEvent, (CUcontext handle, CUevent event), (handle, event)) {
     CUresult why;
     struct sim_context *context = sim_context_of(handle, &why);
     return context ? sim_event_record_barrier(context, event) : why;
@@ -124,8 +113,7 @@ SIM_API(0, 12050, cuCtxRecordEvent, (CUcontext handle, CUevent event), (handle, 
 
 /* An event recorded in a capture stands for no work. Asking ends the capture; after that there is nothing to
  * ask. */
-static CUresult ask_captured(const struct sim_event *event)
-{
+static CUresult ask_captured(const struct sim_event *event) {
     struct sim_capture *capture = sim_capture_find(event->capture);
     if (!capture || capture->invalid)
         return CUDA_ERROR_INVALID_VALUE;
@@ -133,8 +121,7 @@ static CUresult ask_captured(const struct sim_event *event)
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 
-SIM_API(0, 2000, cuEventQuery, (CUevent handle), (handle))
-{
+SIM_API(0, 2000, cuEventQuery, (CUevent handle), (handle)) {
     struct sim_event *event = event_of(handle);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -148,8 +135,7 @@ SIM_API(0, 2000, cuEventQuery, (CUevent handle), (handle))
     return sim_op_done(event->op) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-SIM_API(0, 2000, cuEventSynchronize, (CUevent handle), (handle))
-{
+SIM_API(0, 2000, cuEventSynchronize, (CUevent handle), (handle)) {
     struct sim_event *event = event_of(handle);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -165,8 +151,7 @@ SIM_API(0, 2000, cuEventSynchronize, (CUevent handle), (handle))
     return result;
 }
 
-static CUresult elapsed(float *milliseconds, CUevent from, CUevent to)
-{
+static CUresult elapsed(float *milliseconds, CUevent from, CUevent to) {
     struct sim_event *start = event_of(from), *end = event_of(to);
     if (!start || !end || (start->flags & CU_EVENT_DISABLE_TIMING) || (end->flags & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -179,22 +164,18 @@ static CUresult elapsed(float *milliseconds, CUevent from, CUevent to)
 }
 
 #undef cuEventElapsedTime
-SIM_API(SIM_SURE, 2000, cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to),
-        (milliseconds, from, to))
-{
+SIM_API(SIM_SURE, 2000, cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to), (milliseconds, from, to)) {
     return elapsed(milliseconds, from, to);
 }
 
 SIM_API(SIM_SURE, 12080, cuEventElapsedTime_v2, (float *milliseconds, CUevent from, CUevent to),
-        (milliseconds, from, to))
-{
+        (milliseconds, from, to)) {
     return elapsed(milliseconds, from, to);
 }
 
 /* ---- waits of the device ---- */
 
-static CUresult wait_on(struct sim_stream *stream, struct sim_event *event)
-{
+static CUresult wait_on(struct sim_stream *stream, struct sim_event *event) {
     sim_cost(COST_WAIT);
     if (stream->capture || event->capture)
         return sim_capture_wait(stream, event);
@@ -207,8 +188,7 @@ static CUresult wait_on(struct sim_stream *stream, struct sim_event *event)
 }
 
 SIM_STREAM_API(_ptsz, 0, 3020, cuStreamWaitEvent, (CUstream handle, CUevent event_handle, unsigned int flags),
-               (handle, event_handle, flags))
-{
+               (handle, event_handle, flags)) {
     struct sim_stream *stream;
     struct sim_event *event = event_of(event_handle);
     if (!event)
@@ -219,8 +199,7 @@ SIM_STREAM_API(_ptsz, 0, 3020, cuStreamWaitEvent, (CUstream handle, CUevent even
     return flags > 1 ? CUDA_ERROR_INVALID_VALUE : wait_on(stream, event);
 }
 
-static CUresult context_wait(struct sim_context *context, CUevent handle)
-{
+static CUresult context_wait(struct sim_context *context, CUevent handle) {
     struct sim_event *event = event_of(handle);
     struct sim_stream *stream;
     if (!event)
@@ -230,21 +209,19 @@ static CUresult context_wait(struct sim_context *context, CUevent handle)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     LIST_FOREACH(stream, &context->streams, link)
-        if (!stream->destroyed)
-            wait_on(stream, event);
+    if (!stream->destroyed)
+        wait_on(stream, event);
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 12050, cuCtxWaitEvent, (CUcontext handle, CUevent event), (handle, event))
-{
+SIM_API(0, 12050, cuCtxWaitEvent, (CUcontext handle, CUevent event), (handle, event)) {
     CUresult why;
     struct sim_context *context = sim_context_of(handle, &why);
     return context ? context_wait(context, event) : why;
 }
 
 #if CUDA_VERSION >= 12040
-SIM_API(0, 12040, cuGreenCtxWaitEvent, (CUgreenCtx green, CUevent event), (green, event))
-{
+SIM_API(0, 12040, cuGreenCtxWaitEvent, (CUgreenCtx green, CUevent event), (green, event)) {
     struct sim_context *context = green ? sim_handle_get(SIM_GREEN, green) : NULL;
     return context ? context_wait(context, event) : CUDA_ERROR_INVALID_CONTEXT;
 }

@@ -1,9 +1,10 @@
-/*
- * Stream capture, and the graphs that come of it.
+/* Stream capture, and the graphs that come of it.
  *
  * A captured op becomes a node: an op whose dependencies are the nodes before it. A launch replays copies of
  * all nodes, in the order of capture, on the launching stream; that is one of the orders that the graph
  * allows.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "sim_private.h"
 
@@ -18,18 +19,16 @@ struct sim_exec {
 
 /* ---- captures ---- */
 
-struct sim_capture *sim_capture_find(uint64_t id)
-{
+struct sim_capture *sim_capture_find(uint64_t id) {
     struct sim_capture *capture;
     LIST_FOREACH(capture, &sim.captures, link)
-        if (capture->id == id)
-            return capture;
+    if (capture->id == id)
+        return capture;
     return NULL;
 }
 
 /* Which captures a potentially unsafe call of this thread conflicts with, by the documented rule. */
-static bool conflicts(const struct sim_capture *capture, const struct sim_thread *self)
-{
+static bool conflicts(const struct sim_capture *capture, const struct sim_thread *self) {
     bool own = capture->thread == self->id && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     switch (self->capture_mode) {
     case CU_STREAM_CAPTURE_MODE_GLOBAL: return own || capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -38,27 +37,24 @@ static bool conflicts(const struct sim_capture *capture, const struct sim_thread
     }
 }
 
-CUresult sim_capture_unsafe(void)
-{
+CUresult sim_capture_unsafe(void) {
     const struct sim_thread *self = sim_self();
     CUresult result = CUDA_SUCCESS;
     struct sim_capture *capture;
     LIST_FOREACH(capture, &sim.captures, link)
-        if (conflicts(capture, self)) {
-            capture->invalid = true;
-            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        }
+    if (conflicts(capture, self)) {
+        capture->invalid = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     return result;
 }
 
-static bool belongs(const struct sim_stream *stream, const struct sim_context *context)
-{
+static bool belongs(const struct sim_stream *stream, const struct sim_context *context) {
     return stream->context == context || stream->context->parent == context;
 }
 
 static struct sim_stream *next_capturing(const struct sim_context *context, struct sim_context **at,
-                                         struct sim_stream *after)
-{
+                                         struct sim_stream *after) {
     struct sim_stream *stream = after ? LIST_NEXT(after, link) : NULL;
     struct sim_context *c = after ? *at : LIST_FIRST(&sim.contexts);
     for (; c; c = LIST_NEXT(c, link)) {
@@ -74,36 +70,32 @@ static struct sim_stream *next_capturing(const struct sim_context *context, stru
     return NULL;
 }
 
-#define EACH_CAPTURING(stream, context, at) \
-    for (struct sim_stream *stream = next_capturing(context, &at, NULL); stream; \
+#define EACH_CAPTURING(stream, context, at)                                                                            \
+    for (struct sim_stream *stream = next_capturing(context, &at, NULL); stream;                                       \
          stream = next_capturing(context, &at, stream))
 
-void sim_capture_invalidate_context(const struct sim_context *context)
-{
+void sim_capture_invalidate_context(const struct sim_context *context) {
     struct sim_context *at = NULL;
     EACH_CAPTURING(stream, context, at)
-        stream->capture->invalid = true;
+    stream->capture->invalid = true;
 }
 
-bool sim_capture_in_context(const struct sim_context *context)
-{
+bool sim_capture_in_context(const struct sim_context *context) {
     struct sim_context *at = NULL;
     return !LIST_EMPTY(&sim.captures) && next_capturing(context, &at, NULL);
 }
 
-bool sim_capture_blocking(const struct sim_context *context)
-{
+bool sim_capture_blocking(const struct sim_context *context) {
     struct sim_context *at = NULL;
     if (LIST_EMPTY(&sim.captures))
         return false;
     EACH_CAPTURING(stream, context, at)
-        if (stream->blocking && stream->context == context)
-            return true;
+    if (stream->blocking && stream->context == context)
+        return true;
     return false;
 }
 
-static void add_node(struct sim_graph *graph, struct sim_op *op)
-{
+static void add_node(struct sim_graph *graph, struct sim_op *op) {
     if (graph->count == graph->room) {
         graph->room = graph->room ? 2 * graph->room : 16;
         graph->nodes = realloc(graph->nodes, graph->room * sizeof(*graph->nodes));
@@ -113,8 +105,7 @@ static void add_node(struct sim_graph *graph, struct sim_op *op)
     graph->nodes[graph->count++] = op;
 }
 
-void sim_capture_append(struct sim_stream *stream, struct sim_op *op)
-{
+void sim_capture_append(struct sim_stream *stream, struct sim_op *op) {
     /* Nodes never run, so "done" is no reason to leave a dependency out: sim_op_depend sees them all as open.
      */
     op->stream = stream;
@@ -124,12 +115,11 @@ void sim_capture_append(struct sim_stream *stream, struct sim_op *op)
     stream->capture_tail = sim_op_get(op);
 }
 
-CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event)
-{
+CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event) {
     struct sim_capture *capture = event->capture ? sim_capture_find(event->capture) : NULL;
     if (stream->capture && !event->capture) {
         if (!event->op)
-            return CUDA_SUCCESS;        /* never recorded: nothing to wait for */
+            return CUDA_SUCCESS; /* never recorded: nothing to wait for */
         stream->capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
@@ -150,15 +140,13 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event)
     return CUDA_SUCCESS;
 }
 
-static void leave(struct sim_stream *stream)
-{
+static void leave(struct sim_stream *stream) {
     stream->capture = NULL;
     sim_op_put(stream->capture_tail);
     stream->capture_tail = NULL;
 }
 
-static void graph_put(struct sim_graph *graph)
-{
+static void graph_put(struct sim_graph *graph) {
     if (--graph->refs)
         return;
     while (!LIST_EMPTY(&graph->blocks))
@@ -169,20 +157,18 @@ static void graph_put(struct sim_graph *graph)
     free(graph);
 }
 
-static void capture_end(struct sim_capture *capture)
-{
+static void capture_end(struct sim_capture *capture) {
     struct sim_context *context;
     struct sim_stream *stream;
     LIST_FOREACH(context, &sim.contexts, link)
-        LIST_FOREACH(stream, &context->streams, link)
-            if (stream->capture == capture)
-                leave(stream);
+    LIST_FOREACH(stream, &context->streams, link)
+    if (stream->capture == capture)
+        leave(stream);
     LIST_REMOVE(capture, link);
     free(capture);
 }
 
-void sim_capture_leave(struct sim_stream *stream)
-{
+void sim_capture_leave(struct sim_stream *stream) {
     struct sim_capture *capture = stream->capture;
     if (!capture)
         return;
@@ -195,8 +181,7 @@ void sim_capture_leave(struct sim_stream *stream)
     }
 }
 
-static CUresult begin(CUstream handle, CUstreamCaptureMode mode)
-{
+static CUresult begin(CUstream handle, CUstreamCaptureMode mode) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -223,19 +208,15 @@ static CUresult begin(CUstream handle, CUstreamCaptureMode mode)
 }
 
 #undef cuStreamBeginCapture
-SIM_STREAM_API(_ptsz, 0, 10000, cuStreamBeginCapture, (CUstream handle), (handle))
-{
+SIM_STREAM_API(_ptsz, 0, 10000, cuStreamBeginCapture, (CUstream handle), (handle)) {
     return begin(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-SIM_STREAM_API(_ptsz, 0, 10010, cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode),
-               (handle, mode))
-{
+SIM_STREAM_API(_ptsz, 0, 10010, cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), (handle, mode)) {
     return begin(handle, mode);
 }
 
-static void reach(struct sim_op *op)
-{
+static void reach(struct sim_op *op) {
     for (; op && !op->mark; op = op->dep_count ? op->deps[0] : NULL) {
         op->mark = true;
         for (unsigned i = 1; i < op->dep_count; i++)
@@ -244,8 +225,7 @@ static void reach(struct sim_op *op)
 }
 
 /* All that was captured must lead to the end of the origin stream. */
-static bool joined(const struct sim_capture *capture)
-{
+static bool joined(const struct sim_capture *capture) {
     reach(capture->origin->capture_tail);
     for (size_t i = 0; i < capture->graph->count; i++)
         if (!capture->graph->nodes[i]->mark)
@@ -253,8 +233,7 @@ static bool joined(const struct sim_capture *capture)
     return true;
 }
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUgraph *out), (handle, out))
-{
+SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUgraph *out), (handle, out)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -285,8 +264,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
 }
 
 /* The probe that harms nothing, even on the legacy stream. */
-static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id)
-{
+static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -295,7 +273,7 @@ static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuu
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->kind == SIM_STREAM_LEGACY && sim_capture_blocking(stream->context))
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    *status = !stream->capture          ? CU_STREAM_CAPTURE_STATUS_NONE
+    *status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
               : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                          : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     if (id && *status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
@@ -304,8 +282,7 @@ static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuu
 }
 
 SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status),
-               (handle, status))
-{
+               (handle, status)) {
     sim_cost(40);
     return capture_info(handle, status, NULL);
 }
@@ -314,8 +291,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamIsCapturing, (CUstream handle, CU
 SIM_STREAM_API(_ptsz, SIM_SURE, 11030, cuStreamGetCaptureInfo_v2,
                (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                 const CUgraphNode **dependencies, size_t *count),
-               (handle, status, id, graph, dependencies, count))
-{
+               (handle, status, id, graph, dependencies, count)) {
     if (graph)
         *graph = NULL;
     if (dependencies)
@@ -329,8 +305,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 11030, cuStreamGetCaptureInfo_v2,
 SIM_STREAM_API(_ptsz, SIM_SURE, 12030, cuStreamGetCaptureInfo_v3,
                (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                 const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count),
-               (handle, status, id, graph, dependencies, edges, count))
-{
+               (handle, status, id, graph, dependencies, edges, count)) {
     if (graph)
         *graph = NULL;
     if (dependencies)
@@ -343,8 +318,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12030, cuStreamGetCaptureInfo_v3,
 }
 #endif
 
-SIM_API(SIM_SURE, 10010, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *mode), (mode))
-{
+SIM_API(SIM_SURE, 10010, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode)) {
     struct sim_thread *self = sim_self();
     if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
@@ -357,8 +331,7 @@ SIM_API(SIM_SURE, 10010, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode
 
 /* ---- graphs ---- */
 
-static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long flags)
-{
+static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     if (!out || !graph)
         return CUDA_ERROR_INVALID_VALUE;
@@ -372,17 +345,14 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 11040, cuGraphInstantiateWithFlags, (CUgraphExec *exec, CUgraph graph, unsigned long long flags),
-        (exec, graph, flags))
-{
+SIM_API(0, 11040, cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
+        (exec, graph, flags)) {
     return instantiate(exec, graph, flags);
 }
 
 #if CUDA_VERSION >= 12000
 SIM_STREAM_API(_ptsz, 0, 12000, cuGraphInstantiateWithParams,
-               (CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
-               (exec, graph, params))
-{
+               (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params), (exec, graph, params)) {
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
@@ -390,9 +360,7 @@ SIM_STREAM_API(_ptsz, 0, 12000, cuGraphInstantiateWithParams,
 }
 #endif
 
-SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle),
-               (handle, stream_handle))
-{
+SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
     struct sim_stream *stream;
     struct sim_exec *exec = handle ? sim_handle_get(SIM_EXEC, handle) : NULL;
     if (!exec)
@@ -420,15 +388,12 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream str
     return CUDA_SUCCESS;
 }
 
-SIM_STREAM_API(_ptsz, 0, 11010, cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream))
-{
+SIM_STREAM_API(_ptsz, 0, 11010, cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream)) {
     struct sim_stream *unused;
-    return handle && sim_handle_get(SIM_EXEC, handle) ? sim_stream_of(stream, &unused)
-                                                      : CUDA_ERROR_INVALID_VALUE;
+    return handle && sim_handle_get(SIM_EXEC, handle) ? sim_stream_of(stream, &unused) : CUDA_ERROR_INVALID_VALUE;
 }
 
-static void exec_free(void *item, void *arg)
-{
+static void exec_free(void *item, void *arg) {
     struct sim_exec *exec = item;
     (void)arg;
     sim_handle_free(SIM_EXEC, exec->handle);
@@ -436,8 +401,7 @@ static void exec_free(void *item, void *arg)
     free(exec);
 }
 
-SIM_API(SIM_SURE, 10000, cuGraphExecDestroy, (CUgraphExec handle), (handle))
-{
+SIM_API(SIM_SURE, 10000, cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
     struct sim_exec *exec = handle ? sim_handle_get(SIM_EXEC, handle) : NULL;
     if (!exec)
         return CUDA_ERROR_INVALID_VALUE;
@@ -445,16 +409,14 @@ SIM_API(SIM_SURE, 10000, cuGraphExecDestroy, (CUgraphExec handle), (handle))
     return CUDA_SUCCESS;
 }
 
-static void graph_free(void *item, void *arg)
-{
+static void graph_free(void *item, void *arg) {
     struct sim_graph *graph = item;
     (void)arg;
     sim_handle_free(SIM_GRAPH, graph->handle);
     graph_put(graph);
 }
 
-SIM_API(SIM_SURE, 10000, cuGraphDestroy, (CUgraph handle), (handle))
-{
+SIM_API(SIM_SURE, 10000, cuGraphDestroy, (CUgraph handle), (handle)) {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     if (!graph)
         return CUDA_ERROR_INVALID_VALUE;
@@ -462,9 +424,7 @@ SIM_API(SIM_SURE, 10000, cuGraphDestroy, (CUgraph handle), (handle))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 10000, cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count),
-        (handle, nodes, count))
-{
+SIM_API(SIM_SURE, 10000, cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count)) {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     if (!graph || !count)
         return CUDA_ERROR_INVALID_VALUE;
@@ -475,13 +435,14 @@ SIM_API(SIM_SURE, 10000, cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, s
     return CUDA_SUCCESS;
 }
 
-void sim_graphs_reset(void)
-{
+void sim_graphs_reset(void) {
     while (!LIST_EMPTY(&sim.captures)) {
         struct sim_capture *capture = LIST_FIRST(&sim.captures);
         graph_put(capture->graph);
         capture_end(capture);
     }
-    sim_handle_each(SIM_EXEC, exec_free, NULL);
-    sim_handle_each(SIM_GRAPH, graph_free, NULL);
+    sim_handle_each(SIM_EXEC, exec_free, NULL)
+        ;
+    sim_handle_each(SIM_GRAPH, graph_free, NULL)
+        ;
 }

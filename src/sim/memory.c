@@ -1,9 +1,10 @@
-/*
- * Native memory: device, managed and host allocations, and the question of who may touch what.
+/* Native memory: device, managed and host allocations, and the question of who may touch what.
  *
  * Each block has address space of its own, a power of two in size. A freed block's space is kept, without
  * memory, for the next block of that size: so a late touch of freed memory is recognised instead of hitting
  * the host's own memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "sim_private.h"
 
@@ -19,20 +20,18 @@ struct grave {
     SLIST_ENTRY(grave) next;
 };
 
-static SLIST_HEAD(, grave) graves[64];          /* grave.next, by log2 of the size */
+static SLIST_HEAD(, grave) graves[64]; /* grave.next, by log2 of the size */
 
 /* ---- address space ---- */
 
-static unsigned class_of(size_t bytes)
-{
+static unsigned class_of(size_t bytes) {
     unsigned class = 12;
     while (((size_t)1 << class) < bytes)
-        class++;
+        class ++;
     return class;
 }
 
-static uintptr_t space_take(size_t bytes, size_t *space)
-{
+static uintptr_t space_take(size_t bytes, size_t *space) {
     unsigned class = class_of(bytes);
     struct grave *grave = SLIST_FIRST(&graves[class]);
     *space = (size_t)1 << class;
@@ -45,8 +44,7 @@ static uintptr_t space_take(size_t bytes, size_t *space)
     return at;
 }
 
-static void space_give(uintptr_t at, size_t space)
-{
+static void space_give(uintptr_t at, size_t space) {
     /* A fresh mapping drops what was written: the next owner reads zero, as natively. */
     mmap((void *)at, space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     struct grave *grave = calloc(1, sizeof(*grave));
@@ -59,26 +57,22 @@ static void space_give(uintptr_t at, size_t space)
 
 /* ---- blocks ---- */
 
-struct sim_block *sim_block_find(uintptr_t address)
-{
+struct sim_block *sim_block_find(uintptr_t address) {
     return sim_range_find(&sim.blocks, address, address + 1);
 }
 
 /* What a block costs physically: small ones share pages, larger ones have whole ones. */
-size_t sim_block_phys(size_t bytes)
-{
+size_t sim_block_phys(size_t bytes) {
     size_t unit = bytes < sim.options.granularity ? 512 : sim.options.granularity;
     return (bytes + unit - 1) / unit * unit;
 }
 
-static bool on_device(enum sim_block_kind kind)
-{
+static bool on_device(enum sim_block_kind kind) {
     return kind <= SIM_BLOCK_MANAGED;
 }
 
 CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, int device, size_t bytes,
-                       struct sim_block **out)
-{
+                       struct sim_block **out) {
     size_t phys = on_device(kind) ? sim_block_phys(bytes) : 0, space;
     if (bytes > (size_t)1 << 46)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -113,8 +107,7 @@ CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, in
     return CUDA_SUCCESS;
 }
 
-void sim_block_destroy(struct sim_block *block)
-{
+void sim_block_destroy(struct sim_block *block) {
     sim_check_unused(block->range.start, block->range.end, "free");
     sim_range_remove(&sim.blocks, &block->range);
     if (block->on_list)
@@ -127,8 +120,7 @@ void sim_block_destroy(struct sim_block *block)
     free(block);
 }
 
-void sim_blocks_reset(void)
-{
+void sim_blocks_reset(void) {
     struct sim_block *block;
     struct grave *grave;
     while ((block = sim_range_any(&sim.blocks)) != NULL)
@@ -144,8 +136,7 @@ void sim_blocks_reset(void)
 /* ---- who may touch what ---- */
 
 static const char *block_fault(const struct sim_block *block, const struct sim_context *context, bool copy,
-                               enum sim_when when)
-{
+                               enum sim_when when) {
     if (when == SIM_AT_CALL)
         return NULL;
     if (block->dead)
@@ -155,22 +146,19 @@ static const char *block_fault(const struct sim_block *block, const struct sim_c
     unsigned bit = 1u << context->device;
     if (block->kind == SIM_BLOCK_POOL && !copy && !(block->pool->access & bit))
         return "the pool gives this device no access";
-    if ((block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_GRAPH) &&
-        block->device != context->device && !copy && !(context->peers & (1u << block->device)))
+    if ((block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_GRAPH) && block->device != context->device &&
+        !copy && !(context->peers & (1u << block->device)))
         return "memory of a peer without peer access";
     return NULL;
 }
 
-static const char *mapping_fault(const struct sim_mapping *mapping, const struct sim_context *context,
-                                 bool write)
-{
+static const char *mapping_fault(const struct sim_mapping *mapping, const struct sim_context *context, bool write) {
     unsigned allowed = write ? mapping->writable : mapping->readable;
     return allowed & (1u << context->device) ? NULL : "mapped, but this device has no access";
 }
 
-const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write,
-                             bool copy, enum sim_when when)
-{
+const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool copy,
+                             enum sim_when when) {
     uintptr_t end = start + bytes;
     while (start < end) {
         const char *fault;
@@ -193,22 +181,18 @@ const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_con
     return NULL;
 }
 
-bool sim_access_known(uintptr_t address)
-{
+bool sim_access_known(uintptr_t address) {
     return sim_block_find(address) || sim_range_find(&sim.mappings, address, address + 1) ||
-           sim_range_find(&sim.reservations, address, address + 1) ||
-           sim_range_find(&sim.graves, address, address + 1);
+           sim_range_find(&sim.reservations, address, address + 1) || sim_range_find(&sim.graves, address, address + 1);
 }
 
-bool sim_is_pageable(uintptr_t address)
-{
+bool sim_is_pageable(uintptr_t address) {
     return !sim_access_known(address);
 }
 
 /* ---- device memory ---- */
 
-static CUresult allocate(CUdeviceptr *out, size_t bytes, enum sim_block_kind kind)
-{
+static CUresult allocate(CUdeviceptr *out, size_t bytes, enum sim_block_kind kind) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     struct sim_block *block;
@@ -226,22 +210,19 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, enum sim_block_kind kin
     return result;
 }
 
-SIM_API(0, 3020, cuMemAlloc_v2, (CUdeviceptr *out, size_t bytes), (out, bytes))
-{
+SIM_API(0, 3020, cuMemAlloc_v2, (CUdeviceptr * out, size_t bytes), (out, bytes)) {
     return allocate(out, bytes, SIM_BLOCK_DEVICE);
 }
 
-SIM_API(0, 6000, cuMemAllocManaged, (CUdeviceptr *out, size_t bytes, unsigned int flags), (out, bytes, flags))
-{
+SIM_API(0, 6000, cuMemAllocManaged, (CUdeviceptr * out, size_t bytes, unsigned int flags), (out, bytes, flags)) {
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
         return CUDA_ERROR_INVALID_VALUE;
     return allocate(out, bytes, SIM_BLOCK_MANAGED);
 }
 
 SIM_API(0, 3020, cuMemAllocPitch_v2,
-        (CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element),
-        (out, pitch, width, height, element))
-{
+        (CUdeviceptr * out, size_t *pitch, size_t width, size_t height, unsigned int element),
+        (out, pitch, width, height, element)) {
     if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16))
         return CUDA_ERROR_INVALID_VALUE;
     size_t row = (width + PITCH - 1) / PITCH * PITCH, bytes;
@@ -253,8 +234,7 @@ SIM_API(0, 3020, cuMemAllocPitch_v2,
     return result;
 }
 
-SIM_API(0, 3020, cuMemFree_v2, (CUdeviceptr at), (at))
-{
+SIM_API(0, 3020, cuMemFree_v2, (CUdeviceptr at), (at)) {
     if (!at)
         return CUDA_SUCCESS;
     struct sim_block *block = sim_block_find((uintptr_t)at);
@@ -278,8 +258,7 @@ SIM_API(0, 3020, cuMemFree_v2, (CUdeviceptr at), (at))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unused, total))
-{
+SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unused, total)) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     if (!context)
@@ -292,9 +271,7 @@ SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unuse
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 3020, cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *size, CUdeviceptr at),
-        (base, size, at))
-{
+SIM_API(SIM_SURE, 3020, cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr at), (base, size, at)) {
     CUresult why;
     if (!sim_current(&why))
         return why;
@@ -312,8 +289,7 @@ SIM_API(SIM_SURE, 3020, cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *siz
 
 /* ---- host memory ---- */
 
-static CUresult host_allocate(void **out, size_t bytes, unsigned flags)
-{
+static CUresult host_allocate(void **out, size_t bytes, unsigned flags) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     struct sim_block *block;
@@ -331,18 +307,15 @@ static CUresult host_allocate(void **out, size_t bytes, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 2020, cuMemHostAlloc, (void **out, size_t bytes, unsigned int flags), (out, bytes, flags))
-{
+SIM_API(0, 2020, cuMemHostAlloc, (void **out, size_t bytes, unsigned int flags), (out, bytes, flags)) {
     return host_allocate(out, bytes, flags);
 }
 
-SIM_API(0, 3020, cuMemAllocHost_v2, (void **out, size_t bytes), (out, bytes))
-{
+SIM_API(0, 3020, cuMemAllocHost_v2, (void **out, size_t bytes), (out, bytes)) {
     return host_allocate(out, bytes, 0);
 }
 
-SIM_API(SIM_SURE, 2000, cuMemFreeHost, (void *at), (at))
-{
+SIM_API(SIM_SURE, 2000, cuMemFreeHost, (void *at), (at)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
     if (!at)
         return CUDA_SUCCESS;
@@ -354,8 +327,7 @@ SIM_API(SIM_SURE, 2000, cuMemFreeHost, (void *at), (at))
     return result;
 }
 
-SIM_API(0, 6050, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned int flags), (at, bytes, flags))
-{
+SIM_API(0, 6050, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned int flags), (at, bytes, flags)) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     uintptr_t start = (uintptr_t)at;
@@ -380,8 +352,7 @@ SIM_API(0, 6050, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned int fla
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 4000, cuMemHostUnregister, (void *at), (at))
-{
+SIM_API(SIM_SURE, 4000, cuMemHostUnregister, (void *at), (at)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
     if (!block || block->kind != SIM_BLOCK_REGISTERED || block->range.start != (uintptr_t)at)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -389,9 +360,8 @@ SIM_API(SIM_SURE, 4000, cuMemHostUnregister, (void *at), (at))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 3020, cuMemHostGetDevicePointer_v2, (CUdeviceptr *out, void *at, unsigned int flags),
-        (out, at, flags))
-{
+SIM_API(SIM_SURE, 3020, cuMemHostGetDevicePointer_v2, (CUdeviceptr * out, void *at, unsigned int flags),
+        (out, at, flags)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
     if (!out || flags || !block || on_device(block->kind))
         return CUDA_ERROR_INVALID_VALUE;
@@ -399,8 +369,7 @@ SIM_API(SIM_SURE, 3020, cuMemHostGetDevicePointer_v2, (CUdeviceptr *out, void *a
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 2030, cuMemHostGetFlags, (unsigned int *flags, void *at), (flags, at))
-{
+SIM_API(SIM_SURE, 2030, cuMemHostGetFlags, (unsigned int *flags, void *at), (flags, at)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
     if (!flags || !block || block->kind != SIM_BLOCK_HOST)
         return CUDA_ERROR_INVALID_VALUE;

@@ -1,6 +1,7 @@
-/*
- * Stream-ordered memory and its pools. A freed block keeps its memory in its pool until the pool is settled:
+/* Stream-ordered memory and its pools. A freed block keeps its memory in its pool until the pool is settled:
  * at a synchronise, what exceeds the release threshold goes back to the device.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "sim_private.h"
 
@@ -8,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct sim_pool *pool_new(int device, bool is_default)
-{
+static struct sim_pool *pool_new(int device, bool is_default) {
     struct sim_pool *pool = calloc(1, sizeof(*pool));
     if (!pool)
         abort();
@@ -22,36 +22,31 @@ static struct sim_pool *pool_new(int device, bool is_default)
     return pool;
 }
 
-static struct sim_pool *default_pool(int device)
-{
+static struct sim_pool *default_pool(int device) {
     struct sim_device *dev = &sim.devices[device];
     if (!dev->default_pool)
         dev->default_pool = pool_new(device, true);
     return dev->default_pool;
 }
 
-static struct sim_pool *current_pool(int device)
-{
+static struct sim_pool *current_pool(int device) {
     struct sim_device *dev = &sim.devices[device];
     return dev->pool ? dev->pool : default_pool(device);
 }
 
-static struct sim_pool *pool_of(CUmemoryPool handle)
-{
+static struct sim_pool *pool_of(CUmemoryPool handle) {
     return handle ? sim_handle_get(SIM_POOL, handle) : NULL;
 }
 
 /* A cached block is in no range tree and under no owner: sim_block_destroy undoes both, so it gets them back
  * first. */
-static void cache_drop(struct sim_pool *pool, struct sim_block *block)
-{
+static void cache_drop(struct sim_pool *pool, struct sim_block *block) {
     pool->reserved -= block->phys;
     sim_range_insert(&sim.blocks, &block->range);
     sim_block_destroy(block);
 }
 
-static void trim(struct sim_pool *pool, uint64_t keep)
-{
+static void trim(struct sim_pool *pool, uint64_t keep) {
     struct sim_block *block, *next;
     for (block = LIST_FIRST(&pool->cache); block && pool->reserved > keep; block = next) {
         next = LIST_NEXT(block, link);
@@ -59,8 +54,7 @@ static void trim(struct sim_pool *pool, uint64_t keep)
     }
 }
 
-static void pool_free_if_over(struct sim_pool *pool)
-{
+static void pool_free_if_over(struct sim_pool *pool) {
     if (!pool->destroyed)
         return;
     trim(pool, 0);
@@ -68,8 +62,7 @@ static void pool_free_if_over(struct sim_pool *pool)
         free(pool);
 }
 
-void sim_pool_return(struct sim_block *block, const struct sim_stream *by)
-{
+void sim_pool_return(struct sim_block *block, const struct sim_stream *by) {
     struct sim_pool *pool = block->pool;
     block->freed_by = by ? by->id : 0;
     sim_range_remove(&sim.blocks, &block->range);
@@ -83,16 +76,15 @@ void sim_pool_return(struct sim_block *block, const struct sim_stream *by)
     pool_free_if_over(pool);
 }
 
-static void trim_one(void *item, void *device)
-{
+static void trim_one(void *item, void *device) {
     struct sim_pool *pool = item;
     if (pool->device == *(int *)device)
         trim(pool, 0);
 }
 
-void sim_pools_trim(int device)
-{
-    sim_handle_each(SIM_POOL, trim_one, &device);
+void sim_pools_trim(int device) {
+    sim_handle_each(SIM_POOL, trim_one, &device)
+        ;
 }
 
 struct synchronise {
@@ -100,8 +92,7 @@ struct synchronise {
     uint64_t stream;
 };
 
-static void settle_one(void *item, void *arg)
-{
+static void settle_one(void *item, void *arg) {
     struct sim_pool *pool = item;
     const struct synchronise *sync = arg;
     struct sim_block *block;
@@ -109,17 +100,16 @@ static void settle_one(void *item, void *arg)
         return;
     trim(pool, pool->threshold);
     LIST_FOREACH(block, &pool->cache, link)
-        if (sync->stream == SIM_ALL_STREAMS || sync->stream == block->freed_by)
-            block->freed_by = 0;
+    if (sync->stream == SIM_ALL_STREAMS || sync->stream == block->freed_by)
+        block->freed_by = 0;
 }
 
-void sim_pools_settle(int device, uint64_t stream)
-{
-    sim_handle_each(SIM_POOL, settle_one, &(struct synchronise){device, stream});
+void sim_pools_settle(int device, uint64_t stream) {
+    sim_handle_each(SIM_POOL, settle_one, &(struct synchronise){device, stream})
+        ;
 }
 
-static void pool_forget(void *item, void *arg)
-{
+static void pool_forget(void *item, void *arg) {
     struct sim_pool *pool = item;
     (void)arg;
     trim(pool, 0);
@@ -127,8 +117,7 @@ static void pool_forget(void *item, void *arg)
     free(pool);
 }
 
-static void collect(const void *node, VISIT which, void *list)
-{
+static void collect(const void *node, VISIT which, void *list) {
     struct sim_block *block = *(struct sim_block *const *)node;
     struct sim_block **head = list;
     if ((which == postorder || which == leaf) && block->kind == SIM_BLOCK_POOL) {
@@ -137,8 +126,7 @@ static void collect(const void *node, VISIT which, void *list)
     }
 }
 
-void sim_pools_reset(void)
-{
+void sim_pools_reset(void) {
     struct sim_block *list = NULL;
     twalk_r(sim.blocks, collect, &list);
     while (list) {
@@ -149,32 +137,32 @@ void sim_pools_reset(void)
         pool_free_if_over(pool);
         list = next;
     }
-    sim_handle_each(SIM_POOL, pool_forget, NULL);
+    sim_handle_each(SIM_POOL, pool_forget, NULL)
+        ;
 }
 
 /* ---- allocation and free ---- */
 
-/* `stream` NULL: whoever freed it. Else what another stream freed takes a wait, or the look that it is over: one of them must be allowed. */
-static struct sim_block *take_cached(struct sim_pool *pool, size_t bytes, const struct sim_stream *stream)
-{
+/* `stream` NULL: whoever freed it. Else what another stream freed takes a wait, or the look that it is over: one of
+ * them must be allowed. */
+static struct sim_block *take_cached(struct sim_pool *pool, size_t bytes, const struct sim_stream *stream) {
     size_t phys = sim_block_phys(bytes);
     struct sim_block *block;
     bool any = !stream || pool->reuse[1] || pool->reuse[2];
     LIST_FOREACH(block, &pool->cache, link)
-        if (block->phys == phys && bytes <= block->space &&
-            (any || !block->freed_by || block->freed_by == stream->id)) {
-            LIST_REMOVE(block, link);
-            block->on_list = false;
-            block->range.end = block->range.start + bytes;
-            block->id = ++sim.next_id;
-            sim_range_insert(&sim.blocks, &block->range);
-            return block;
-        }
+    if (block->phys == phys && bytes <= block->space && (any || !block->freed_by || block->freed_by == stream->id)) {
+        LIST_REMOVE(block, link);
+        block->on_list = false;
+        block->range.end = block->range.start + bytes;
+        block->id = ++sim.next_id;
+        sim_range_insert(&sim.blocks, &block->range);
+        return block;
+    }
     return NULL;
 }
 
-static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim_stream *stream, struct sim_block **out)
-{
+static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim_stream *stream,
+                           struct sim_block **out) {
     *out = take_cached(pool, bytes, stream);
     if (*out)
         return CUDA_SUCCESS;
@@ -197,8 +185,7 @@ static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim
     return result;
 }
 
-static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, CUstream handle)
-{
+static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, CUstream handle) {
     struct sim_stream *stream;
     struct sim_block *block;
     CUresult result = sim_stream_for_work(handle, &stream);
@@ -244,22 +231,18 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, 
     return CUDA_SUCCESS;
 }
 
-SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocAsync, (CUdeviceptr *out, size_t bytes, CUstream stream),
-               (out, bytes, stream))
-{
+SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocAsync, (CUdeviceptr * out, size_t bytes, CUstream stream),
+               (out, bytes, stream)) {
     return allocate(out, bytes, NULL, stream);
 }
 
 SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocFromPoolAsync,
-               (CUdeviceptr *out, size_t bytes, CUmemoryPool handle, CUstream stream),
-               (out, bytes, handle, stream))
-{
+               (CUdeviceptr * out, size_t bytes, CUmemoryPool handle, CUstream stream), (out, bytes, handle, stream)) {
     struct sim_pool *pool = pool_of(handle);
     return pool ? allocate(out, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
-SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle), (at, handle))
-{
+SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle), (at, handle)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -291,8 +274,7 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle
 
 /* ---- pools ---- */
 
-SIM_API(SIM_SURE, 11020, cuDeviceGetDefaultMemPool, (CUmemoryPool *pool, CUdevice device), (pool, device))
-{
+SIM_API(SIM_SURE, 11020, cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device), (pool, device)) {
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -301,8 +283,7 @@ SIM_API(SIM_SURE, 11020, cuDeviceGetDefaultMemPool, (CUmemoryPool *pool, CUdevic
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11020, cuDeviceGetMemPool, (CUmemoryPool *pool, CUdevice device), (pool, device))
-{
+SIM_API(SIM_SURE, 11020, cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice device), (pool, device)) {
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
@@ -311,8 +292,7 @@ SIM_API(SIM_SURE, 11020, cuDeviceGetMemPool, (CUmemoryPool *pool, CUdevice devic
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11020, cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle), (device, handle))
-{
+SIM_API(SIM_SURE, 11020, cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle), (device, handle)) {
     struct sim_pool *pool = pool_of(handle);
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
@@ -322,8 +302,7 @@ SIM_API(SIM_SURE, 11020, cuDeviceSetMemPool, (CUdevice device, CUmemoryPool hand
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool *out, const CUmemPoolProps *props), (out, props))
-{
+SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps *props), (out, props)) {
     if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -337,8 +316,7 @@ SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool *out, const CUmemPoolProps *pro
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle))
-{
+SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle)) {
     struct sim_pool *pool = pool_of(handle);
     if (!pool || pool->is_default)
         return CUDA_ERROR_INVALID_VALUE;
@@ -350,8 +328,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle))
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11020, cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (handle, keep))
-{
+SIM_API(SIM_SURE, 11020, cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (handle, keep)) {
     struct sim_pool *pool = pool_of(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
@@ -360,8 +337,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (h
 }
 
 /* Where an attribute lives; the three reuse switches are ints, the rest 64 bits. */
-static void *attribute_at(struct sim_pool *pool, CUmemPool_attribute attribute, size_t *size)
-{
+static void *attribute_at(struct sim_pool *pool, CUmemPool_attribute attribute, size_t *size) {
     *size = sizeof(uint64_t);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -379,8 +355,7 @@ static void *attribute_at(struct sim_pool *pool, CUmemPool_attribute attribute, 
 }
 
 SIM_API(SIM_SURE, 11020, cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute which, void *value),
-        (handle, which, value))
-{
+        (handle, which, value)) {
     size_t size;
     struct sim_pool *pool = pool_of(handle);
     void *field = pool ? attribute_at(pool, which, &size) : NULL;
@@ -391,13 +366,11 @@ SIM_API(SIM_SURE, 11020, cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_
 }
 
 SIM_API(SIM_SURE, 11020, cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute which, void *value),
-        (handle, which, value))
-{
+        (handle, which, value)) {
     size_t size;
     struct sim_pool *pool = pool_of(handle);
     void *field = pool ? attribute_at(pool, which, &size) : NULL;
-    if (!field || !value || which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
-        which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+    if (!field || !value || which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
         return CUDA_ERROR_INVALID_VALUE;
     if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
         /* High-water marks can only be reset. */
@@ -411,8 +384,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_
 }
 
 SIM_API(SIM_SURE, 11020, cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *map, size_t count),
-        (handle, map, count))
-{
+        (handle, map, count)) {
     struct sim_pool *pool = pool_of(handle);
     if (!pool || (count && !map))
         return CUDA_ERROR_INVALID_VALUE;
@@ -431,47 +403,40 @@ SIM_API(SIM_SURE, 11020, cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAc
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 11020, cuMemPoolGetAccess,
-        (CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location), (flags, handle, location))
-{
+SIM_API(SIM_SURE, 11020, cuMemPoolGetAccess, (CUmemAccess_flags * flags, CUmemoryPool handle, CUmemLocation *location),
+        (flags, handle, location)) {
     struct sim_pool *pool = pool_of(handle);
-    if (!flags || !pool || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !sim_device_ok(location->id))
+    if (!flags || !pool || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_ok(location->id))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = pool->access & (1u << location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    *flags = pool->access & (1u << location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 
 #if CUDA_VERSION >= 13000
 /* The forms by location, from 13.0 on; only devices have pools here. */
-static bool pool_place(const CUmemLocation *location, CUmemAllocationType type)
-{
+static bool pool_place(const CUmemLocation *location, CUmemAllocationType type) {
     return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device_ok(location->id) &&
            type == CU_MEM_ALLOCATION_TYPE_PINNED;
 }
 
 SIM_API(SIM_SURE, 13000, cuMemGetDefaultMemPool,
-        (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type), (pool, location, type))
-{
+        (CUmemoryPool * pool, CUmemLocation *location, CUmemAllocationType type), (pool, location, type)) {
     if (!pool || !pool_place(location, type))
         return CUDA_ERROR_INVALID_VALUE;
     *pool = default_pool(location->id)->handle;
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 13000, cuMemGetMemPool,
-        (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type), (pool, location, type))
-{
+SIM_API(SIM_SURE, 13000, cuMemGetMemPool, (CUmemoryPool * pool, CUmemLocation *location, CUmemAllocationType type),
+        (pool, location, type)) {
     if (!pool || !pool_place(location, type))
         return CUDA_ERROR_INVALID_VALUE;
     *pool = current_pool(location->id)->handle;
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 13000, cuMemSetMemPool,
-        (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle), (location, type, handle))
-{
+SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool handle),
+        (location, type, handle)) {
     struct sim_pool *pool = pool_of(handle);
     if (!pool || !pool_place(location, type) || pool->device != location->id)
         return CUDA_ERROR_INVALID_VALUE;
@@ -484,32 +449,28 @@ SIM_API(SIM_SURE, 13000, cuMemSetMemPool,
 
 SIM_API(SIM_SURE, 11020, cuMemPoolExportToShareableHandle,
         (void *out, CUmemoryPool handle, CUmemAllocationHandleType type, unsigned long long flags),
-        (out, handle, type, flags))
-{
+        (out, handle, type, flags)) {
     const struct sim_pool *pool = pool_of(handle);
     (void)out, (void)type, (void)flags;
     return pool && pool->exportable ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(SIM_SURE, 11020, cuMemPoolImportFromShareableHandle,
-        (CUmemoryPool *out, void *handle, CUmemAllocationHandleType type, unsigned long long flags),
-        (out, handle, type, flags))
-{
+        (CUmemoryPool * out, void *handle, CUmemAllocationHandleType type, unsigned long long flags),
+        (out, handle, type, flags)) {
     (void)out, (void)handle, (void)type, (void)flags;
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-SIM_API(SIM_SURE, 11020, cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr at), (out, at))
-{
+SIM_API(SIM_SURE, 11020, cuMemPoolExportPointer, (CUmemPoolPtrExportData * out, CUdeviceptr at), (out, at)) {
     const struct sim_block *block = sim_block_find((uintptr_t)at);
     bool exportable = block && block->kind == SIM_BLOCK_POOL && block->pool->exportable;
     (void)out;
     return exportable ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
-SIM_API(SIM_SURE, 11020, cuMemPoolImportPointer,
-        (CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data), (out, pool, data))
-{
+SIM_API(SIM_SURE, 11020, cuMemPoolImportPointer, (CUdeviceptr * out, CUmemoryPool pool, CUmemPoolPtrExportData *data),
+        (out, pool, data)) {
     (void)out, (void)pool, (void)data;
     return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -1,4 +1,5 @@
 /* Things found by handle, and things found by address. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <search.h>
@@ -16,13 +17,11 @@
 
 static struct sim_slots tables[SIM_HANDLE_KINDS];
 
-static uintptr_t handle_of(enum sim_handle_kind kind, size_t slot)
-{
+static uintptr_t handle_of(enum sim_handle_kind kind, size_t slot) {
     return HANDLE_BASE + ((uintptr_t)kind << 36) + (slot + 1) * HANDLE_STRIDE;
 }
 
-static bool slot_of(enum sim_handle_kind kind, const void *handle, size_t *slot)
-{
+static bool slot_of(enum sim_handle_kind kind, const void *handle, size_t *slot) {
     uintptr_t first = handle_of(kind, 0), value = (uintptr_t)handle;
     if (value < first || (value - first) % HANDLE_STRIDE)
         return false;
@@ -30,8 +29,7 @@ static bool slot_of(enum sim_handle_kind kind, const void *handle, size_t *slot)
     return *slot < tables[kind].count;
 }
 
-void *sim_handle_new(enum sim_handle_kind kind, void *item)
-{
+void *sim_handle_new(enum sim_handle_kind kind, void *item) {
     struct sim_slots *table = &tables[kind];
     size_t slot;
     if (table->free_count) {
@@ -50,11 +48,10 @@ void *sim_handle_new(enum sim_handle_kind kind, void *item)
     return (void *)handle_of(kind, slot);
 }
 
-void *sim_handle_get(enum sim_handle_kind kind, const void *handle)
-{
+void *sim_handle_get(enum sim_handle_kind kind, const void *handle) {
     static const char *const names[SIM_HANDLE_KINDS] = {
-        "",      "stream",           "event",   "context", "green context", "memory handle", "pool",
-        "graph", "executable graph", "resource", "array", "module"};
+        "",      "stream",           "event",    "context", "green context", "memory handle", "pool",
+        "graph", "executable graph", "resource", "array",   "module"};
     size_t slot;
     if (!slot_of(kind, handle, &slot))
         return NULL;
@@ -63,8 +60,7 @@ void *sim_handle_get(enum sim_handle_kind kind, const void *handle)
     return tables[kind].items[slot];
 }
 
-void sim_handle_free(enum sim_handle_kind kind, const void *handle)
-{
+void sim_handle_free(enum sim_handle_kind kind, const void *handle) {
     size_t slot;
     if (slot_of(kind, handle, &slot) && tables[kind].items[slot]) {
         tables[kind].items[slot] = NULL;
@@ -72,20 +68,17 @@ void sim_handle_free(enum sim_handle_kind kind, const void *handle)
     }
 }
 
-void sim_handle_each(enum sim_handle_kind kind, void (*visit)(void *item, void *arg), void *arg)
-{
+void sim_handle_each(enum sim_handle_kind kind, void (*visit)(void *item, void *arg), void *arg) {
     for (size_t i = 0; i < tables[kind].count; i++)
         if (tables[kind].items[i])
             visit(tables[kind].items[i], arg);
 }
 
-size_t sim_handle_count(enum sim_handle_kind kind)
-{
+size_t sim_handle_count(enum sim_handle_kind kind) {
     return tables[kind].count - tables[kind].free_count;
 }
 
-void sim_handle_reset(void)
-{
+void sim_handle_reset(void) {
     for (int kind = 0; kind < SIM_HANDLE_KINDS; kind++) {
         free(tables[kind].items);
         free(tables[kind].free);
@@ -95,37 +88,31 @@ void sim_handle_reset(void)
 
 /* Two ranges are "equal" to the tree when they overlap. That is an order as long as all ranges in it are
  * disjoint, and it makes a look-up by any address inside a range an ordinary look-up. */
-static int compare(const void *a, const void *b)
-{
+static int compare(const void *a, const void *b) {
     const struct sim_range *x = a, *y = b;
     return x->end <= y->start ? -1 : x->start >= y->end ? 1 : 0;
 }
 
-void *sim_range_find(void *const *root, uintptr_t start, uintptr_t end)
-{
+void *sim_range_find(void *const *root, uintptr_t start, uintptr_t end) {
     struct sim_range key = {start, end};
     struct sim_range **node = start < end ? tfind(&key, root, compare) : NULL;
     return node ? *node : NULL;
 }
 
-void sim_range_insert(void **root, struct sim_range *range)
-{
+void sim_range_insert(void **root, struct sim_range *range) {
     if (!tsearch(range, root, compare))
         abort();
 }
 
-void sim_range_remove(void **root, struct sim_range *range)
-{
+void sim_range_remove(void **root, struct sim_range *range) {
     tdelete(range, root, compare);
 }
 
-void *sim_range_any(void *const *root)
-{
+void *sim_range_any(void *const *root) {
     return *root ? **(struct sim_range ***)root : NULL;
 }
 
-uintptr_t sim_space_reserve(size_t size, size_t alignment, uintptr_t hint)
-{
+uintptr_t sim_space_reserve(size_t size, size_t alignment, uintptr_t hint) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (hint && hint % alignment == 0) {
         void *at = mmap((void *)hint, size, PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0);

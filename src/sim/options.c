@@ -1,4 +1,5 @@
 /* The configuration string, and the failures that tests inject. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"
 
@@ -10,16 +11,15 @@
 #define MAX_RULES 16
 
 struct rule {
-    char name[64];              /* "*": any call that may fail */
-    unsigned long left;         /* calls until it fails; 0: a free place */
+    char name[64];      /* "*": any call that may fail */
+    unsigned long left; /* calls until it fails; 0: a free place */
     bool onward;
     CUresult result;
 };
 
 static struct rule rules[MAX_RULES];
 
-bool sim_name_matches(const char *symbol, const char *name)
-{
+bool sim_name_matches(const char *symbol, const char *name) {
     size_t length = strlen(name);
     if (strncmp(symbol, name, length) != 0)
         return false;
@@ -27,8 +27,7 @@ bool sim_name_matches(const char *symbol, const char *name)
     return *rest == '\0' || (rest[0] == '_' && rest[1] == 'v');
 }
 
-static int add_rule(const char *name, unsigned long nth, bool onward, CUresult result)
-{
+static int add_rule(const char *name, unsigned long nth, bool onward, CUresult result) {
     for (int i = 0; i < MAX_RULES; i++)
         if (rules[i].left == 0) {
             rules[i] = (struct rule){.left = nth, .onward = onward, .result = result};
@@ -38,8 +37,7 @@ static int add_rule(const char *name, unsigned long nth, bool onward, CUresult r
     return -ENOSPC;
 }
 
-CUresult sim_fail_check(const struct sim_entry *entry)
-{
+CUresult sim_fail_check(const struct sim_entry *entry) {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < MAX_RULES; i++) {
         struct rule *rule = &rules[i];
@@ -58,13 +56,11 @@ CUresult sim_fail_check(const struct sim_entry *entry)
     return result;
 }
 
-void sim_fail_reset(void)
-{
+void sim_fail_reset(void) {
     memset(rules, 0, sizeof(rules));
 }
 
-SIM_EXPORT void vp_sim_fail(const char *name, long nth, CUresult result)
-{
+SIM_EXPORT void vp_sim_fail(const char *name, long nth, CUresult result) {
     name = name ? name : "*";
     pthread_mutex_lock(&sim.lock);
     if (nth == 0) {
@@ -84,7 +80,7 @@ enum option_type { NUMBER, BYTES, CHOICE, FAILURE };
 static const struct option {
     const char *key;
     enum option_type type;
-    size_t offset, width;       /* the field in struct sim_options */
+    size_t offset, width; /* the field in struct sim_options */
     uint64_t min, max, preset;
     const char *choices[2];
 } table[] = {
@@ -105,8 +101,7 @@ static const struct option {
 #undef FIELD
 };
 
-static void store(const struct option *option, uint64_t value)
-{
+static void store(const struct option *option, uint64_t value) {
     void *field = (char *)&sim.options + option->offset;
     switch (option->width) {
     case 1: *(uint8_t *)field = (uint8_t)value; break;
@@ -115,8 +110,7 @@ static void store(const struct option *option, uint64_t value)
     }
 }
 
-static bool parse_number(const char *text, enum option_type type, uint64_t *value)
-{
+static bool parse_number(const char *text, enum option_type type, uint64_t *value) {
     char *end;
     errno = 0;
     *value = strtoull(text, &end, 0);
@@ -132,8 +126,7 @@ static bool parse_number(const char *text, enum option_type type, uint64_t *valu
     return *end == '\0';
 }
 
-static bool parse_failure(char *text)
-{
+static bool parse_failure(char *text) {
     char *colon = strchr(text, ':'), *end;
     if (!colon || colon == text)
         return false;
@@ -146,8 +139,7 @@ static bool parse_failure(char *text)
 }
 
 /* NULL when the part is right, else what would be. */
-static const char *parse_part(char *part)
-{
+static const char *parse_part(char *part) {
     static char allowed[128];
     char *value = strchr(part, '=');
     if (!value)
@@ -167,14 +159,11 @@ static const char *parse_part(char *part)
                 }
             snprintf(allowed, sizeof(allowed), "%s or %s", option->choices[0], option->choices[1]);
             return allowed;
-        case FAILURE:
-            return parse_failure(value) ? NULL : "NAME:N or NAME:N+";
+        case FAILURE: return parse_failure(value) ? NULL : "NAME:N or NAME:N+";
         case BYTES:
         case NUMBER:
-            if (parse_number(value, option->type, &number) && number >= option->min &&
-                number <= option->max &&
-                (option->offset != offsetof(struct sim_options, granularity) ||
-                 (number & (number - 1)) == 0)) {
+            if (parse_number(value, option->type, &number) && number >= option->min && number <= option->max &&
+                (option->offset != offsetof(struct sim_options, granularity) || (number & (number - 1)) == 0)) {
                 store(option, number);
                 return NULL;
             }
@@ -188,8 +177,7 @@ static const char *parse_part(char *part)
 }
 
 /* Without a text: the defaults. */
-int sim_options_parse(const char *text, const char *source)
-{
+int sim_options_parse(const char *text, const char *source) {
     if (!text) {
         for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
             if (table[i].type != FAILURE)
@@ -203,8 +191,8 @@ int sim_options_parse(const char *text, const char *source)
         snprintf(shown, sizeof(shown), "%s", part);
         const char *allowed = *part ? parse_part(part) : NULL;
         if (allowed) {
-            fprintf(stderr, "[sim] %s: '%s' is not understood; allowed: %s; the default is used\n", source,
-                    shown, allowed);
+            fprintf(stderr, "[sim] %s: '%s' is not understood; allowed: %s; the default is used\n", source, shown,
+                    allowed);
             result = -EINVAL;
         }
     }

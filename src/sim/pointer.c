@@ -1,4 +1,5 @@
 /* What CUDA tells about a pointer, and the handles by which memory is shared with other processes. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <string.h>
@@ -11,21 +12,18 @@ struct place {
     const struct sim_mapping *mapping;
 };
 
-static struct place place_of(CUdeviceptr at)
-{
+static struct place place_of(CUdeviceptr at) {
     struct place place = {.block = sim_block_find((uintptr_t)at)};
     if (!place.block)
         place.mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
     return place;
 }
 
-static bool is_host(const struct place *place)
-{
+static bool is_host(const struct place *place) {
     return place->block && place->block->kind >= SIM_BLOCK_HOST;
 }
 
-static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr at)
-{
+static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr at) {
     const struct place place = place_of(at);
     const struct sim_block *block = place.block;
     const struct sim_mapping *mapping = place.mapping;
@@ -40,12 +38,8 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data = is_host(&place) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         break;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(int *)data = block && block->kind == SIM_BLOCK_MANAGED;
-        break;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-        *(int *)data = 1;
-        break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = block && block->kind == SIM_BLOCK_MANAGED; break;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *(int *)data = 1; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         if (mapping && !mapping->readable)
             return CUDA_ERROR_INVALID_VALUE;
@@ -56,18 +50,10 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
             return CUDA_ERROR_INVALID_VALUE;
         *(void **)data = (void *)(uintptr_t)at;
         break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)data = block && block->kind == SIM_BLOCK_MANAGED;
-        break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *(unsigned long long *)data = block ? block->id : mapping->id;
-        break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = block ? block->device : mapping->handle->device;
-        break;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *(int *)data = native;
-        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = block && block->kind == SIM_BLOCK_MANAGED; break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = block ? block->id : mapping->id; break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = block ? block->device : mapping->handle->device; break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = native; break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         *(CUdeviceptr *)data = block ? range->start : mapping->reservation->range.start;
         break;
@@ -95,26 +81,19 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
                               ? 32u << 20
                               : range->end - range->start;
         break;
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        *(CUdeviceptr *)data = range->start;
-        break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *(unsigned long long *)data = block ? block->id : mapping->id;
-        break;
-    default:
-        return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = range->start; break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: *(unsigned long long *)data = block ? block->id : mapping->id; break;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
     }
     return CUDA_SUCCESS;
 }
 
 SIM_API(SIM_SURE, 4000, cuPointerGetAttribute, (void *data, CUpointer_attribute which, CUdeviceptr at),
-        (data, which, at))
-{
+        (data, which, at)) {
     return data ? attribute(data, which, at) : CUDA_ERROR_INVALID_VALUE;
 }
 
-static size_t attribute_size(CUpointer_attribute which)
-{
+static size_t attribute_size(CUpointer_attribute which) {
     switch (which) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -123,21 +102,16 @@ static size_t attribute_size(CUpointer_attribute which)
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        return 4;
-    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
-        return 16;
-    default:
-        return 8;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return 4;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: return 16;
+    default: return 8;
     }
 }
 
 /* Unlike the single form, unknown pointers and unanswerable attributes give zeroes and success; a range that
  * does not exist stays as the caller had it. */
 SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
-        (unsigned int count, CUpointer_attribute *which, void **data, CUdeviceptr at),
-        (count, which, data, at))
-{
+        (unsigned int count, CUpointer_attribute *which, void **data, CUdeviceptr at), (count, which, data, at)) {
     if (!count || !which || !data)
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {
@@ -153,8 +127,7 @@ SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
 }
 
 SIM_API(SIM_SURE, 6000, cuPointerSetAttribute, (const void *value, CUpointer_attribute which, CUdeviceptr at),
-        (value, which, at))
-{
+        (value, which, at)) {
     const struct place place = place_of(at);
     if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || (!place.block && !place.mapping))
         return CUDA_ERROR_INVALID_VALUE;
@@ -171,8 +144,7 @@ struct ipc {
 
 static const char ipc_magic[8] = "vpoolipc";
 
-SIM_API(SIM_SURE, 4010, cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr at), (out, at))
-{
+SIM_API(SIM_SURE, 4010, cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr at), (out, at)) {
     const struct sim_block *block = sim_block_find((uintptr_t)at);
     if (!out || !block || block->kind != SIM_BLOCK_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
@@ -185,28 +157,25 @@ SIM_API(SIM_SURE, 4010, cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr at)
 
 /* Handles are good in this process only, where opening one's own is refused by the real driver; the simulated
  * one answers with the address itself, so that the calls around it can be tested. */
-SIM_API(0, 11000, cuIpcOpenMemHandle_v2, (CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags),
-        (out, handle, flags))
-{
+SIM_API(0, 11000, cuIpcOpenMemHandle_v2, (CUdeviceptr * out, CUipcMemHandle handle, unsigned int flags),
+        (out, handle, flags)) {
     struct ipc ipc;
     memcpy(&ipc, &handle, sizeof(ipc));
     const struct sim_block *block = sim_block_find((uintptr_t)ipc.at);
-    if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
-        memcmp(ipc.magic, ipc_magic, sizeof(ipc_magic)) != 0 || !block || block->id != ipc.id)
+    if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || memcmp(ipc.magic, ipc_magic, sizeof(ipc_magic)) != 0 ||
+        !block || block->id != ipc.id)
         return CUDA_ERROR_INVALID_VALUE;
     *out = ipc.at;
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 4010, cuIpcCloseMemHandle, (CUdeviceptr at), (at))
-{
+SIM_API(SIM_SURE, 4010, cuIpcCloseMemHandle, (CUdeviceptr at), (at)) {
     return sim_block_find((uintptr_t)at) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(SIM_SURE, 11070, cuMemGetHandleForAddressRange,
         (void *out, CUdeviceptr at, size_t size, CUmemRangeHandleType type, unsigned long long flags),
-        (out, at, size, type, flags))
-{
+        (out, at, size, type, flags)) {
     (void)flags;
     if (!out || !at || !size || at % 4096 || size % 4096 || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
         return CUDA_ERROR_INVALID_VALUE;
@@ -225,8 +194,7 @@ SIM_API(SIM_SURE, 11070, cuMemGetHandleForAddressRange,
 
 /* ---- objects of other processes and other interfaces: there is nothing behind them, only the call ---- */
 
-SIM_API(SIM_SURE, 4010, cuIpcGetEventHandle, (CUipcEventHandle *out, CUevent event), (out, event))
-{
+SIM_API(SIM_SURE, 4010, cuIpcGetEventHandle, (CUipcEventHandle * out, CUevent event), (out, event)) {
     if (!out || !event || !sim_handle_get(SIM_EVENT, event))
         return CUDA_ERROR_INVALID_HANDLE;
     memset(out, 0, sizeof(*out));
@@ -234,8 +202,7 @@ SIM_API(SIM_SURE, 4010, cuIpcGetEventHandle, (CUipcEventHandle *out, CUevent eve
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 4010, cuIpcOpenEventHandle, (CUevent *out, CUipcEventHandle handle), (out, handle))
-{
+SIM_API(0, 4010, cuIpcOpenEventHandle, (CUevent * out, CUipcEventHandle handle), (out, handle)) {
     CUevent event;
     memcpy(&event, &handle, sizeof(event));
     if (!out || !event || !sim_handle_get(SIM_EVENT, event))
@@ -244,30 +211,26 @@ SIM_API(0, 4010, cuIpcOpenEventHandle, (CUevent *out, CUipcEventHandle handle), 
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 10000, cuImportExternalMemory,
-        (CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc), (out, desc))
-{
+SIM_API(0, 10000, cuImportExternalMemory, (CUexternalMemory * out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc),
+        (out, desc)) {
     if (!out || !desc)
         return CUDA_ERROR_INVALID_VALUE;
     *out = (CUexternalMemory)1;
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 10000, cuDestroyExternalMemory, (CUexternalMemory memory), (memory))
-{
+SIM_API(SIM_SURE, 10000, cuDestroyExternalMemory, (CUexternalMemory memory), (memory)) {
     return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 SIM_API(0, 10000, cuImportExternalSemaphore,
-        (CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc), (out, desc))
-{
+        (CUexternalSemaphore * out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc), (out, desc)) {
     if (!out || !desc)
         return CUDA_ERROR_INVALID_VALUE;
     *out = (CUexternalSemaphore)1;
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_SURE, 10000, cuDestroyExternalSemaphore, (CUexternalSemaphore semaphore), (semaphore))
-{
+SIM_API(SIM_SURE, 10000, cuDestroyExternalSemaphore, (CUexternalSemaphore semaphore), (semaphore)) {
     return semaphore ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }

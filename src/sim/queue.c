@@ -1,5 +1,4 @@
-/*
- * Ops, the order between them, and when they run.
+/* Ops, the order between them, and when they run.
  *
  * An op may run when it heads its stream's queue, its dependencies are done and the stream is not held.
  * Everything else is built of that: an event's record is an op that others may depend on; an op on the legacy
@@ -7,6 +6,8 @@
  * legacy one; a context barrier is an op of no stream that depends on the last op of every stream.
  *
  * Dependencies always point to ops that were queued earlier, so following them ends.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "sim_private.h"
 
@@ -18,11 +19,10 @@
 /* A real device's queues are finite too: beyond this many ops, queueing one more first runs some. */
 #define MAX_QUEUED 1024
 
-static struct sim_stream **active;      /* streams with something in their queue */
+static struct sim_stream **active; /* streams with something in their queue */
 static size_t active_count, active_room;
 
-struct sim_op *sim_op_new(enum sim_op_kind kind)
-{
+struct sim_op *sim_op_new(enum sim_op_kind kind) {
     struct sim_op *op = calloc(1, sizeof(*op));
     if (!op)
         abort();
@@ -32,15 +32,13 @@ struct sim_op *sim_op_new(enum sim_op_kind kind)
     return op;
 }
 
-struct sim_op *sim_op_get(struct sim_op *op)
-{
+struct sim_op *sim_op_get(struct sim_op *op) {
     if (op)
         op->refs++;
     return op;
 }
 
-static void drop_deps(struct sim_op *op)
-{
+static void drop_deps(struct sim_op *op) {
     for (unsigned i = 0; i < op->dep_count; i++)
         sim_op_put(op->deps[i]);
     free(op->deps);
@@ -48,8 +46,7 @@ static void drop_deps(struct sim_op *op)
     op->dep_count = op->dep_room = 0;
 }
 
-void sim_op_put(struct sim_op *op)
-{
+void sim_op_put(struct sim_op *op) {
     if (!op || --op->refs)
         return;
     drop_deps(op);
@@ -58,8 +55,7 @@ void sim_op_put(struct sim_op *op)
     free(op);
 }
 
-static void add_dep(struct sim_op *op, struct sim_op *on)
-{
+static void add_dep(struct sim_op *op, struct sim_op *on) {
     if (op->dep_count == op->dep_room) {
         op->dep_room = op->dep_room ? 2 * op->dep_room : 2;
         op->deps = realloc(op->deps, op->dep_room * sizeof(*op->deps));
@@ -69,14 +65,12 @@ static void add_dep(struct sim_op *op, struct sim_op *on)
     op->deps[op->dep_count++] = sim_op_get(on);
 }
 
-void sim_op_depend(struct sim_op *op, struct sim_op *on)
-{
+void sim_op_depend(struct sim_op *op, struct sim_op *on) {
     if (on && !sim_op_done(on))
         add_dep(op, on);
 }
 
-struct sim_op *sim_op_open_dep(struct sim_op *op)
-{
+struct sim_op *sim_op_open_dep(struct sim_op *op) {
     while (op->dep_count) {
         struct sim_op *last = op->deps[op->dep_count - 1];
         if (!sim_op_done(last))
@@ -89,8 +83,7 @@ struct sim_op *sim_op_open_dep(struct sim_op *op)
     return NULL;
 }
 
-bool sim_op_done(struct sim_op *op)
-{
+bool sim_op_done(struct sim_op *op) {
     if (!op || op->done)
         return true;
     if (!op->stream && !sim_op_open_dep(op)) {
@@ -101,13 +94,11 @@ bool sim_op_done(struct sim_op *op)
     return op->done;
 }
 
-static struct sim_op *tail(struct sim_stream *stream)
-{
+static struct sim_op *tail(struct sim_stream *stream) {
     return TAILQ_LAST(&stream->queue, sim_op_queue);
 }
 
-static void activate(struct sim_stream *stream)
-{
+static void activate(struct sim_stream *stream) {
     if (active_count == active_room) {
         active_room = active_room ? 2 * active_room : 16;
         active = realloc(active, active_room * sizeof(*active));
@@ -118,8 +109,7 @@ static void activate(struct sim_stream *stream)
     active[active_count++] = stream;
 }
 
-static void deactivate(struct sim_stream *stream)
-{
+static void deactivate(struct sim_stream *stream) {
     active[stream->active] = active[--active_count];
     active[stream->active]->active = stream->active;
     if (stream->destroyed)
@@ -133,13 +123,12 @@ static void deactivate(struct sim_stream *stream)
  * very locks that its function takes. While one is queued the thread also moves the streams on, since the
  * program may wait for the function without calling the driver.
  */
-static struct sim_op *host_op;          /* the one that the thread shall run now; others wait their turn */
+static struct sim_op *host_op; /* the one that the thread shall run now; others wait their turn */
 static size_t host_queued;
 static bool host_thread_started;
 static pthread_cond_t host_wake = PTHREAD_COND_INITIALIZER;
 
-static bool wait_briefly(pthread_cond_t *condition, long milliseconds)
-{
+static bool wait_briefly(pthread_cond_t *condition, long milliseconds) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += milliseconds * 1000000;
@@ -148,8 +137,7 @@ static bool wait_briefly(pthread_cond_t *condition, long milliseconds)
     return pthread_cond_timedwait(condition, &sim.lock, &until) == 0;
 }
 
-void sim_op_finish(struct sim_op *op)
-{
+void sim_op_finish(struct sim_op *op) {
     struct sim_stream *stream = op->stream;
     op->done = true;
     op->running = false;
@@ -165,8 +153,7 @@ void sim_op_finish(struct sim_op *op)
     sim_op_put(op);
 }
 
-static void *host_thread(void *arg)
-{
+static void *host_thread(void *arg) {
     (void)arg;
     pthread_mutex_lock(&sim.lock);
     for (;;) {
@@ -192,8 +179,7 @@ static void *host_thread(void *arg)
     return NULL;
 }
 
-static void host_expect(void)
-{
+static void host_expect(void) {
     pthread_t thread;
     host_queued++;
     if (!host_thread_started && pthread_create(&thread, NULL, host_thread, NULL) == 0) {
@@ -203,8 +189,7 @@ static void host_expect(void)
     pthread_cond_signal(&host_wake);
 }
 
-static void host_submit(struct sim_op *op)
-{
+static void host_submit(struct sim_op *op) {
     op->running = true;
     host_op = op;
     pthread_cond_signal(&host_wake);
@@ -212,8 +197,7 @@ static void host_submit(struct sim_op *op)
 
 /* ---- queueing ---- */
 
-void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op)
-{
+void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op) {
     if (stream->capture) {
         sim_capture_append(stream, op);
         return;
@@ -222,8 +206,8 @@ void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op)
     if (stream->kind == SIM_STREAM_LEGACY) {
         struct sim_stream *other;
         LIST_FOREACH(other, &context->streams, link)
-            if (other != stream && other->blocking)
-                sim_op_depend(op, tail(other));
+        if (other != stream && other->blocking)
+            sim_op_depend(op, tail(other));
     } else if (stream->blocking && context->legacy) {
         sim_op_depend(op, tail(context->legacy));
     }
@@ -242,68 +226,61 @@ void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op)
         sim_progress(16);
 }
 
-static struct sim_op *barrier_over(struct sim_op *barrier, struct sim_context *context)
-{
+static struct sim_op *barrier_over(struct sim_op *barrier, struct sim_context *context) {
     struct sim_stream *stream;
     LIST_FOREACH(stream, &context->streams, link)
-        sim_op_depend(barrier, tail(stream));
+    sim_op_depend(barrier, tail(stream));
     return barrier;
 }
 
-struct sim_op *sim_barrier_stream(struct sim_stream *stream)
-{
+struct sim_op *sim_barrier_stream(struct sim_stream *stream) {
     struct sim_op *barrier = sim_op_new(SIM_OP_EVENT);
     sim_op_depend(barrier, tail(stream));
     if (stream->kind == SIM_STREAM_LEGACY) {
         struct sim_stream *other;
         LIST_FOREACH(other, &stream->context->streams, link)
-            if (other->blocking)
-                sim_op_depend(barrier, tail(other));
+        if (other->blocking)
+            sim_op_depend(barrier, tail(other));
     }
     return barrier;
 }
 
-struct sim_op *sim_barrier_context(struct sim_context *context)
-{
+struct sim_op *sim_barrier_context(struct sim_context *context) {
     struct sim_op *barrier = barrier_over(sim_op_new(SIM_OP_EVENT), context);
     struct sim_context *other;
     LIST_FOREACH(other, &sim.contexts, link)
-        if (other->parent == context && !other->destroyed)
-            barrier_over(barrier, other);
+    if (other->parent == context && !other->destroyed)
+        barrier_over(barrier, other);
     return barrier;
 }
 
-struct sim_op *sim_barrier_device(int device)
-{
+struct sim_op *sim_barrier_device(int device) {
     struct sim_op *barrier = sim_op_new(SIM_OP_EVENT);
     struct sim_context *context;
     LIST_FOREACH(context, &sim.contexts, link)
-        if (context->device == device)
-            barrier_over(barrier, context);
+    if (context->device == device)
+        barrier_over(barrier, context);
     return barrier;
 }
 
 /* ---- running ---- */
 
-static bool value_reached(const struct sim_op *op)
-{
+static bool value_reached(const struct sim_op *op) {
     if (sim.options.ledger)
         return true;
     if (sim_access_fault(op->value.at, op->value.wide ? 8 : 4, op->stream->context, false, false, SIM_AT_RUN))
-        return true;    /* runs, and reports it */
+        return true; /* runs, and reports it */
     uint64_t have = op->value.wide ? *(volatile uint64_t *)op->value.at : *(volatile uint32_t *)op->value.at;
     uint64_t want = op->value.value;
     switch (op->value.flags & 3) {
     case CU_STREAM_WAIT_VALUE_EQ: return have == want;
     case CU_STREAM_WAIT_VALUE_AND: return (have & want) != 0;
     case CU_STREAM_WAIT_VALUE_NOR: return ~(have | want) != 0;
-    default:
-        return op->value.wide ? (int64_t)(have - want) >= 0 : (int32_t)((uint32_t)have - (uint32_t)want) >= 0;
+    default: return op->value.wide ? (int64_t)(have - want) >= 0 : (int32_t)((uint32_t)have - (uint32_t)want) >= 0;
     }
 }
 
-bool sim_op_try(struct sim_op *op)
-{
+bool sim_op_try(struct sim_op *op) {
     if (op->running || op->stream->held || sim_op_open_dep(op))
         return false;
     if (op->kind == SIM_OP_WAIT_VALUE && !value_reached(op))
@@ -319,8 +296,7 @@ bool sim_op_try(struct sim_op *op)
     return true;
 }
 
-static bool step_random(void)
-{
+static bool step_random(void) {
     size_t first = active_count ? sim_random((uint32_t)active_count) : 0;
     for (size_t i = 0; i < active_count; i++) {
         struct sim_stream *stream = active[(first + i) % active_count];
@@ -331,8 +307,7 @@ static bool step_random(void)
 }
 
 /* Runs one op that `op` depends on, or itself. */
-static bool step_towards(struct sim_op *op)
-{
+static bool step_towards(struct sim_op *op) {
     for (;;) {
         if (op->stream)
             op = TAILQ_FIRST(&op->stream->queue);
@@ -343,8 +318,7 @@ static bool step_towards(struct sim_op *op)
     }
 }
 
-int sim_progress(int n)
-{
+int sim_progress(int n) {
     if (sim.timed)
         return sim_progress_due();
     int ran = 0;
@@ -355,22 +329,19 @@ int sim_progress(int n)
     return ran;
 }
 
-void sim_progress_query(void)
-{
+void sim_progress_query(void) {
     if (sim.timed)
         sim_progress_due();
     else if (sim_random(100) >= (uint32_t)sim.options.lazy || sim_random(20) == 0)
         sim_progress(1 + (int)sim_random(3));
 }
 
-void sim_queue_look(void)
-{
+void sim_queue_look(void) {
     for (size_t i = 0; i < active_count; i++)
         sim_timed_look(active[i]);
 }
 
-size_t sim_pending(void)
-{
+size_t sim_pending(void) {
     size_t pending = 0;
     for (size_t i = 0; i < active_count; i++)
         pending += active[i]->queued;
@@ -378,8 +349,7 @@ size_t sim_pending(void)
 }
 
 /* Gets the device on for who waits for an op: mostly that and nothing more, so that the rest stays late. */
-static bool step_waiting(struct sim_op *op)
-{
+static bool step_waiting(struct sim_op *op) {
     /* While a host function runs the modelled clock stands: who knows for how long that is. */
     if (sim.timed)
         return !host_op && sim_timed_step();
@@ -387,8 +357,7 @@ static bool step_waiting(struct sim_op *op)
     return ran || step_towards(op) || step_random();
 }
 
-CUresult sim_op_wait(struct sim_op *op)
-{
+CUresult sim_op_wait(struct sim_op *op) {
     uint64_t deadline = 0;
     unsigned long generation = sim.generation;
     while (!sim_op_done(op)) {
@@ -414,8 +383,7 @@ CUresult sim_op_wait(struct sim_op *op)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_op_wait_put(struct sim_op *op)
-{
+CUresult sim_op_wait_put(struct sim_op *op) {
     CUresult result = sim_op_wait(op);
     sim_op_put(op);
     return result;
@@ -423,8 +391,7 @@ CUresult sim_op_wait_put(struct sim_op *op)
 
 /* ---- what queued work still needs ---- */
 
-static bool touches(const struct sim_op *op, uintptr_t start, uintptr_t end)
-{
+static bool touches(const struct sim_op *op, uintptr_t start, uintptr_t end) {
     uintptr_t at[2] = {0}, size[2] = {0};
     switch (op->kind) {
     case SIM_OP_FILL:
@@ -442,26 +409,23 @@ static bool touches(const struct sim_op *op, uintptr_t start, uintptr_t end)
         at[0] = op->value.at;
         size[0] = op->value.wide ? 8 : 4;
         break;
-    default:
-        return false;
+    default: return false;
     }
     return (at[0] < end && start < at[0] + size[0]) || (at[1] < end && start < at[1] + size[1]);
 }
 
-void sim_check_unused(uintptr_t start, uintptr_t end, const char *what)
-{
+void sim_check_unused(uintptr_t start, uintptr_t end, const char *what) {
     struct sim_op *op;
     for (size_t i = 0; i < active_count; i++)
         TAILQ_FOREACH(op, &active[i]->queue, next)
-            if (touches(op, start, end)) {
-                sim_violation("%s of [%#lx, %#lx) while queued work of stream %llu refers to it", what,
-                              (unsigned long)start, (unsigned long)end, (unsigned long long)active[i]->id);
-                return;
-            }
+    if (touches(op, start, end)) {
+        sim_violation("%s of [%#lx, %#lx) while queued work of stream %llu refers to it", what, (unsigned long)start,
+                      (unsigned long)end, (unsigned long long)active[i]->id);
+        return;
+    }
 }
 
-void sim_queue_discard(struct sim_stream *stream)
-{
+void sim_queue_discard(struct sim_stream *stream) {
     /* Emptying the queue of a destroyed stream frees the stream. */
     for (size_t left = stream->queued; left; left--) {
         struct sim_op *op = sim_op_get(TAILQ_FIRST(&stream->queue));
@@ -476,8 +440,7 @@ void sim_queue_discard(struct sim_stream *stream)
     }
 }
 
-void sim_queue_reset(void)
-{
+void sim_queue_reset(void) {
     while (active_count)
         sim_queue_discard(active[0]);
     free(active);

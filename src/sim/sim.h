@@ -1,5 +1,4 @@
-/*
- * The simulated CUDA driver: what a test may ask of it beyond CUDA's own calls.
+/* The simulated CUDA driver: what a test may ask of it beyond CUDA's own calls.
  *
  * libcuda.so.1 of this folder implements enough of the CUDA driver API to run an allocator without a GPU. It
  * refuses what the real driver refuses and runs queued work late on purpose, so that a missing order shows as
@@ -27,6 +26,8 @@
  *
  * All functions here may be called from any thread, before cuInit too. Simulated time is the cost that the
  * calls had on one H200, and never a claim about this machine.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VPOOL_SIM_H
 #define VPOOL_SIM_H
@@ -96,16 +97,16 @@ uint64_t vp_sim_cost_ns(void);
 
 /*
  * From now until the reset the clock is modelled, in nanoseconds from 0. Nothing is random then (`lazy` and `seed` mean
- * nothing), and queues have no end. Only kernels take time: the streams that have one to run share the device equally, and all devices
- * count as one. All other work is over once what it is behind is. Driver calls move the clock by what they cost, and waits of the host
- * move it to the end of what they wait for.
+ * nothing), and queues have no end. Only kernels take time: the streams that have one to run share the device equally,
+ * and all devices count as one. All other work is over once what it is behind is. Driver calls move the clock by what
+ * they cost, and waits of the host move it to the end of what they wait for.
  */
 void vp_sim_time_start(void);
 uint64_t vp_sim_now(void);
 void vp_sim_advance(uint64_t nanoseconds);
 
-/* A kernel that takes so long while no other stream is at work. NOT_INITIALIZED without a modelled clock, NOT_SUPPORTED in a
- * capture; else refused as other work is. */
+/* A kernel that takes so long while no other stream is at work. NOT_INITIALIZED without a modelled clock, NOT_SUPPORTED
+ * in a capture; else refused as other work is. */
 CUresult vp_sim_kernel(CUstream stream, uint64_t nanoseconds);
 
 /* When the next kernel will be over, if nothing is queued before; UINT64_MAX if none runs. */

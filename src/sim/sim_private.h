@@ -1,5 +1,4 @@
-/*
- * What the files of the simulated driver share.
+/* What the files of the simulated driver share.
  *
  * The model in one paragraph. Every queued piece of GPU work is an *op*. An op may run when it is the first
  * of its stream's queue, when all ops that it depends on are done, and when nobody holds the stream. Streams,
@@ -9,6 +8,8 @@
  *
  * One mutex guards everything. SIM_API takes it around each function body; what is named sim_* here expects
  * it held.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VPOOL_SIM_PRIVATE_H
 #define VPOOL_SIM_PRIVATE_H
@@ -27,15 +28,15 @@
 /* ---- entry points (core.c, entry.c) ---- */
 
 enum {
-    SIM_EARLY = 1,  /* may be called before cuInit */
-    SIM_SURE = 2,   /* not counted by fail=*:N; still fails by name */
-    SIM_VMM = 4,    /* NOT_SUPPORTED where vmm=0 */
+    SIM_EARLY = 1, /* may be called before cuInit */
+    SIM_SURE = 2,  /* not counted by fail=*:N; still fails by name */
+    SIM_VMM = 4,   /* NOT_SUPPORTED where vmm=0 */
 };
 
 struct sim_entry {
-    const char *name;           /* the exported symbol, _v2 included */
-    void *legacy, *per_thread;  /* per_thread: the _ptsz or _ptds form, or NULL */
-    int since;                  /* first CUDA version that has it */
+    const char *name;          /* the exported symbol, _v2 included */
+    void *legacy, *per_thread; /* per_thread: the _ptsz or _ptds form, or NULL */
+    int since;                 /* first CUDA version that has it */
     unsigned flags;
     unsigned long calls;
 };
@@ -46,36 +47,35 @@ extern struct sim_entry *const __start_vp_sim_entries[], *const __stop_vp_sim_en
 CUresult sim_enter(struct sim_entry *entry, bool per_thread);
 CUresult sim_leave(struct sim_entry *entry, CUresult result);
 
-#define SIM_ENTRY(flags_, since_, fn, per_thread_) \
-    static struct sim_entry fn##_entry = {#fn, (void *)fn, (void *)per_thread_, since_, flags_, 0}; \
+#define SIM_ENTRY(flags_, since_, fn, per_thread_)                                                                     \
+    static struct sim_entry fn##_entry = {#fn, (void *)fn, (void *)per_thread_, since_, flags_, 0};                    \
     static struct sim_entry *const fn##_link __attribute__((section("vp_sim_entries"), used)) = &fn##_entry
 
-#define SIM_WRAPPER(exported, fn, per_thread_, params, args) \
-    CUresult CUDAAPI exported params \
-    { \
-        CUresult outcome_ = sim_enter(&fn##_entry, per_thread_); \
-        if (outcome_ == CUDA_SUCCESS) \
-            outcome_ = fn##_body args; \
-        return sim_leave(&fn##_entry, outcome_); \
+#define SIM_WRAPPER(exported, fn, per_thread_, params, args)                                                           \
+    CUresult CUDAAPI exported params {                                                                                 \
+        CUresult outcome_ = sim_enter(&fn##_entry, per_thread_);                                                       \
+        if (outcome_ == CUDA_SUCCESS)                                                                                  \
+            outcome_ = fn##_body args;                                                                                 \
+        return sim_leave(&fn##_entry, outcome_);                                                                       \
     }
 
 /* Defines an exported driver function. What follows is the body: it runs under the lock, after the calls
  * that must fail have failed. `fn` must be the exact exported name. */
-#define SIM_API(flags, since, fn, params, args) \
-    SIM_EXPORT CUresult CUDAAPI fn params; \
-    static CUresult fn##_body params; \
-    SIM_ENTRY(flags, since, fn, NULL); \
-    SIM_WRAPPER(fn, fn, false, params, args) \
+#define SIM_API(flags, since, fn, params, args)                                                                        \
+    SIM_EXPORT CUresult CUDAAPI fn params;                                                                             \
+    static CUresult fn##_body params;                                                                                  \
+    SIM_ENTRY(flags, since, fn, NULL);                                                                                 \
+    SIM_WRAPPER(fn, fn, false, params, args)                                                                           \
     static CUresult fn##_body params
 
 /* The same for a function that also has a per-thread-default-stream form, `fn_ptsz` or `fn_ptds`. */
-#define SIM_STREAM_API(suffix, flags, since, fn, params, args) \
-    SIM_EXPORT CUresult CUDAAPI fn params; \
-    SIM_EXPORT CUresult CUDAAPI fn##suffix params; \
-    static CUresult fn##_body params; \
-    SIM_ENTRY(flags, since, fn, fn##suffix); \
-    SIM_WRAPPER(fn, fn, false, params, args) \
-    SIM_WRAPPER(fn##suffix, fn, true, params, args) \
+#define SIM_STREAM_API(suffix, flags, since, fn, params, args)                                                         \
+    SIM_EXPORT CUresult CUDAAPI fn params;                                                                             \
+    SIM_EXPORT CUresult CUDAAPI fn##suffix params;                                                                     \
+    static CUresult fn##_body params;                                                                                  \
+    SIM_ENTRY(flags, since, fn, fn##suffix);                                                                           \
+    SIM_WRAPPER(fn, fn, false, params, args)                                                                           \
+    SIM_WRAPPER(fn##suffix, fn, true, params, args)                                                                    \
     static CUresult fn##_body params
 
 /* ---- options (options.c) ---- */
@@ -105,8 +105,18 @@ struct sim_slots {
 };
 
 enum sim_handle_kind {
-    SIM_STREAM = 1, SIM_EVENT, SIM_CONTEXT, SIM_GREEN, SIM_HANDLE, SIM_POOL, SIM_GRAPH, SIM_EXEC, SIM_DESC,
-    SIM_ARRAY, SIM_MODULE, SIM_HANDLE_KINDS
+    SIM_STREAM = 1,
+    SIM_EVENT,
+    SIM_CONTEXT,
+    SIM_GREEN,
+    SIM_HANDLE,
+    SIM_POOL,
+    SIM_GRAPH,
+    SIM_EXEC,
+    SIM_DESC,
+    SIM_ARRAY,
+    SIM_MODULE,
+    SIM_HANDLE_KINDS
 };
 
 void *sim_handle_new(enum sim_handle_kind kind, void *item);
@@ -146,7 +156,7 @@ struct sim_capture;
 struct sim_device {
     int ordinal, memfd;
     size_t used, used_vmm;
-    off_t next_offset;              /* memfd offsets only grow; released ranges are punched out */
+    off_t next_offset; /* memfd offsets only grow; released ranges are punched out */
     struct sim_context *primary;
     int primary_refs;
     unsigned primary_flags;
@@ -160,28 +170,28 @@ struct sim_thread {
     struct sim_context *stack[32];
     int depth;
     CUstreamCaptureMode capture_mode;
-    bool per_thread_call;           /* the running call is a _ptsz or _ptds form */
+    bool per_thread_call; /* the running call is a _ptsz or _ptds form */
 };
 
 struct sim_state {
     pthread_mutex_t lock;
-    pthread_cond_t progress;        /* something ran, or was released */
+    pthread_cond_t progress; /* something ran, or was released */
     struct sim_options options;
     bool configured, initialised, forked;
     unsigned long generation, threads;
     uint64_t random, cost_ns;
-    bool timed;                     /* the clock is modelled */
-    uint64_t clock_ns;              /* what it says */
-    uint64_t next_id;               /* stream, context, capture and buffer ids: never used twice */
+    bool timed;        /* the clock is modelled */
+    uint64_t clock_ns; /* what it says */
+    uint64_t next_id;  /* stream, context, capture and buffer ids: never used twice */
     unsigned long violations;
-    void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value);  /* NULL: nobody */
+    void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value); /* NULL: nobody */
     void (*watch_copies)(CUdeviceptr to, CUdeviceptr from, size_t bytes);
     struct sim_device devices[SIM_MAX_DEVICES];
-    void *reservations, *mappings, *blocks;     /* roots of range trees */
-    void *graves;                   /* address space of freed blocks, kept for the next of its size */
+    void *reservations, *mappings, *blocks; /* roots of range trees */
+    void *graves;                           /* address space of freed blocks, kept for the next of its size */
     size_t reserved_bytes;
-    LIST_HEAD(, sim_context) contexts;          /* sim_context.link; destroyed ones stay until the reset */
-    LIST_HEAD(, sim_capture) captures;          /* sim_capture.link; running ones */
+    LIST_HEAD(, sim_context) contexts; /* sim_context.link; destroyed ones stay until the reset */
+    LIST_HEAD(, sim_capture) captures; /* sim_capture.link; running ones */
 };
 
 extern struct sim_state sim;
@@ -207,15 +217,15 @@ struct sim_context {
     int device;
     unsigned flags;
     bool primary, destroyed;
-    unsigned attached;              /* cuCtxAttach less cuCtxDetach */
-    struct sim_context *parent;     /* of a green context: the primary one */
+    unsigned attached;          /* cuCtxAttach less cuCtxDetach */
+    struct sim_context *parent; /* of a green context: the primary one */
     CUcontext handle;
     CUgreenCtx green;
-    unsigned peers;                 /* devices whose memory this context may touch, one bit each */
+    unsigned peers; /* devices whose memory this context may touch, one bit each */
     struct sim_stream *legacy;
-    LIST_HEAD(, sim_stream) streams;            /* sim_stream.link: all of them, the legacy one included */
-    LIST_HEAD(, sim_event) events;              /* sim_event.link */
-    LIST_HEAD(, sim_block) blocks;              /* sim_block.link: memory that dies with the context */
+    LIST_HEAD(, sim_stream) streams; /* sim_stream.link: all of them, the legacy one included */
+    LIST_HEAD(, sim_event) events;   /* sim_event.link */
+    LIST_HEAD(, sim_block) blocks;   /* sim_block.link: memory that dies with the context */
     LIST_ENTRY(sim_context) link;
 };
 
@@ -227,35 +237,57 @@ void sim_contexts_reset(void);
 /* ---- ops and the scheduler (queue.c) ---- */
 
 enum sim_op_kind {
-    SIM_OP_NOP, SIM_OP_EVENT, SIM_OP_FILL, SIM_OP_COPY, SIM_OP_HOST, SIM_OP_WAIT_VALUE, SIM_OP_WRITE_VALUE,
-    SIM_OP_ALLOC, SIM_OP_FREE
+    SIM_OP_NOP,
+    SIM_OP_EVENT,
+    SIM_OP_FILL,
+    SIM_OP_COPY,
+    SIM_OP_HOST,
+    SIM_OP_WAIT_VALUE,
+    SIM_OP_WRITE_VALUE,
+    SIM_OP_ALLOC,
+    SIM_OP_FREE
 };
 
 struct sim_op {
     enum sim_op_kind kind;
     unsigned refs;
     bool done, running;
-    struct sim_stream *stream;      /* NULL: an op of no stream, done as soon as its dependencies are */
+    struct sim_stream *stream; /* NULL: an op of no stream, done as soon as its dependencies are */
     TAILQ_ENTRY(sim_op) next;
-    struct sim_op **deps;           /* one reference each */
+    struct sim_op **deps; /* one reference each */
     unsigned dep_count, dep_room;
-    uint64_t when_ns;               /* events: when it ran; timed mode, until then: not before that */
-    uint64_t work_ns;               /* timed mode: how long a kernel has yet to run that is not at work */
-    struct sim_op *waiters, *next_waiter;   /* timed mode: those that may get on when this is done; one reference each */
-    bool waits;                     /* is one of them itself */
-    bool mark;                      /* graphs: reached from the end */
+    uint64_t when_ns;                     /* events: when it ran; timed mode, until then: not before that */
+    uint64_t work_ns;                     /* timed mode: how long a kernel has yet to run that is not at work */
+    struct sim_op *waiters, *next_waiter; /* timed mode: those that may get on when this is done; one reference each */
+    bool waits;                           /* is one of them itself */
+    bool mark;                            /* graphs: reached from the end */
     union {
-        struct { uintptr_t dst; size_t pitch, width, height; uint32_t value; unsigned element; } fill;
+        struct {
+            uintptr_t dst;
+            size_t pitch, width, height;
+            uint32_t value;
+            unsigned element;
+        } fill;
         struct {
             uintptr_t dst, src;
             size_t dst_pitch, src_pitch, width, height;
-            const struct sim_context *dst_by, *src_by;  /* who touches either end: the stream's context, or those of a copy
-                                                           between two */
-            void *staged;           /* the source, where that was ordinary host memory */
+            const struct sim_context *dst_by, *src_by; /* who touches either end: the stream's context, or those of a
+                                                          copy between two */
+            void *staged;                              /* the source, where that was ordinary host memory */
             bool to_host;
         } copy;
-        struct { CUhostFn fn; CUstreamCallback callback; CUstream handle; void *arg; } host;
-        struct { uintptr_t at; uint64_t value; unsigned flags; bool wide; } value;
+        struct {
+            CUhostFn fn;
+            CUstreamCallback callback;
+            CUstream handle;
+            void *arg;
+        } host;
+        struct {
+            uintptr_t at;
+            uint64_t value;
+            unsigned flags;
+            bool wide;
+        } value;
         struct sim_block *block;
     };
 };
@@ -323,17 +355,17 @@ struct sim_stream {
     bool blocking, held, destroyed;
     unsigned flags;
     int priority;
-    unsigned long thread;           /* SIM_STREAM_THREAD: whose */
+    unsigned long thread; /* SIM_STREAM_THREAD: whose */
     struct sim_context *context;
     CUstream handle;
     TAILQ_HEAD(sim_op_queue, sim_op) queue;
-    size_t queued, active;          /* ops in the queue; place in the scheduler's list when there are any */
-    uint64_t through_at;            /* timed mode, at work: the share of the device with which its kernel is over */
-    size_t work_place;              /* where it is among those at work, counted from 1; 0: it is not */
-    struct sim_streams *listed;     /* timed mode: the list of timed.c's that it is on, or NULL */
+    size_t queued, active;      /* ops in the queue; place in the scheduler's list when there are any */
+    uint64_t through_at;        /* timed mode, at work: the share of the device with which its kernel is over */
+    size_t work_place;          /* where it is among those at work, counted from 1; 0: it is not */
+    struct sim_streams *listed; /* timed mode: the list of timed.c's that it is on, or NULL */
     TAILQ_ENTRY(sim_stream) look;
     struct sim_capture *capture;
-    struct sim_op *capture_tail;    /* last node of this stream in its capture; one reference */
+    struct sim_op *capture_tail; /* last node of this stream in its capture; one reference */
     LIST_ENTRY(sim_stream) link;
 };
 
@@ -341,9 +373,9 @@ struct sim_event {
     struct sim_context *context;
     unsigned flags;
     CUevent handle;
-    struct sim_op *op;              /* the latest record; one reference */
-    uint64_t capture;               /* id of the capture that it was recorded in, or 0 */
-    struct sim_op *node;            /* the node it stands for there; one reference */
+    struct sim_op *op;   /* the latest record; one reference */
+    uint64_t capture;    /* id of the capture that it was recorded in, or 0 */
+    struct sim_op *node; /* the node it stands for there; one reference */
     LIST_ENTRY(sim_event) link;
 };
 
@@ -351,8 +383,7 @@ struct sim_event {
 CUresult sim_stream_of(CUstream handle, struct sim_stream **stream);
 /* The same for a stream about to get work: refuses what a running capture forbids there. */
 CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream);
-struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags,
-                                  int priority);
+struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags, int priority);
 /* Its queued work still runs; the memory goes when the queue is empty. */
 void sim_stream_drop(struct sim_stream *stream);
 void sim_stream_free(struct sim_stream *stream);
@@ -364,10 +395,10 @@ CUresult sim_event_record_barrier(struct sim_context *context, CUevent handle);
 
 struct sim_graph {
     CUgraph handle;
-    unsigned refs;                  /* the handle's and one of each executable made of it */
-    struct sim_op **nodes;          /* in the order of capture; one reference each */
+    unsigned refs;         /* the handle's and one of each executable made of it */
+    struct sim_op **nodes; /* in the order of capture; one reference each */
     size_t count, room;
-    LIST_HEAD(, sim_block) blocks;  /* sim_block.link: memory of allocation nodes */
+    LIST_HEAD(, sim_block) blocks; /* sim_block.link: memory of allocation nodes */
 };
 
 struct sim_capture {
@@ -400,11 +431,11 @@ struct sim_vmm_handle {
     unsigned refs, maps;
     int device;
     size_t size;
-    int memfd;                      /* its own, once it was exported; -1: a range of the device's */
-    off_t offset;                   /* in the device's */
-    bool imported;                  /* another process's physical memory */
+    int memfd;     /* its own, once it was exported; -1: a range of the device's */
+    off_t offset;  /* in the device's */
+    bool imported; /* another process's physical memory */
     CUmemAllocationProp prop;
-    LIST_HEAD(, sim_mapping) mappings;  /* sim_mapping.link */
+    LIST_HEAD(, sim_mapping) mappings; /* sim_mapping.link */
 };
 
 struct sim_reservation {
@@ -417,29 +448,33 @@ struct sim_mapping {
     struct sim_vmm_handle *handle;
     struct sim_reservation *reservation;
     uint64_t id;
-    unsigned readable, writable;    /* by device, one bit each */
+    unsigned readable, writable; /* by device, one bit each */
     LIST_ENTRY(sim_mapping) link;
 };
 
 enum sim_block_kind {
-    SIM_BLOCK_DEVICE, SIM_BLOCK_POOL, SIM_BLOCK_GRAPH, SIM_BLOCK_MANAGED,
-    SIM_BLOCK_HOST, SIM_BLOCK_REGISTERED,
+    SIM_BLOCK_DEVICE,
+    SIM_BLOCK_POOL,
+    SIM_BLOCK_GRAPH,
+    SIM_BLOCK_MANAGED,
+    SIM_BLOCK_HOST,
+    SIM_BLOCK_REGISTERED,
 };
 
 struct sim_block {
-    struct sim_range range;         /* as asked for */
+    struct sim_range range; /* as asked for */
     enum sim_block_kind kind;
     int device;
-    size_t space, phys;             /* address space and physical memory that it holds */
+    size_t space, phys; /* address space and physical memory that it holds */
     uint64_t id;
     unsigned flags;
     bool on_list;
-    bool freeing;                   /* a stream-ordered free is queued */
-    bool dead;                      /* graph memory outside its life */
-    struct sim_context *context;    /* NULL for stream-ordered memory */
+    bool freeing;                /* a stream-ordered free is queued */
+    bool dead;                   /* graph memory outside its life */
+    struct sim_context *context; /* NULL for stream-ordered memory */
     struct sim_pool *pool;
-    struct sim_op *born;            /* the stream-ordered allocation; one reference */
-    uint64_t freed_by;              /* id of the stream that freed it; 0: none, or the host has waited for it since */
+    struct sim_op *born; /* the stream-ordered allocation; one reference */
+    uint64_t freed_by;   /* id of the stream that freed it; 0: none, or the host has waited for it since */
     struct sim_graph *graph;
     LIST_ENTRY(sim_block) link;
 };
@@ -449,12 +484,12 @@ struct sim_pool {
     int device;
     bool is_default, destroyed;
     bool exportable;
-    uint64_t most;                  /* bytes reserved at once; 0: no limit */
-    size_t live;                    /* blocks handed out */
+    uint64_t most; /* bytes reserved at once; 0: no limit */
+    size_t live;   /* blocks handed out */
     uint64_t threshold, used, used_high, reserved_high, reserved;
-    int reuse[3];                   /* follow events, opportunistic, internal dependencies */
-    unsigned access;                /* devices that may touch it */
-    LIST_HEAD(, sim_block) cache;   /* sim_block.link: freed, physical memory kept */
+    int reuse[3];                 /* follow events, opportunistic, internal dependencies */
+    unsigned access;              /* devices that may touch it */
+    LIST_HEAD(, sim_block) cache; /* sim_block.link: freed, physical memory kept */
 };
 
 struct sim_block *sim_block_find(uintptr_t address);
@@ -468,8 +503,8 @@ size_t sim_block_phys(size_t bytes);
  * outside its life (SIM_AT_RUN). A copy may go between devices without peer access, because the driver
  * stages it. */
 enum sim_when { SIM_AT_CALL, SIM_AT_RUN };
-const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write,
-                             bool copy, enum sim_when when);
+const char *sim_access_fault(uintptr_t start, size_t bytes, const struct sim_context *context, bool write, bool copy,
+                             enum sim_when when);
 /* False for an address that no CUDA call made or registered. */
 bool sim_access_known(uintptr_t address);
 /* Host memory that CUDA does not know. */
@@ -478,8 +513,8 @@ void sim_vmm_reset(void);
 void sim_blocks_reset(void);
 /* The end of a stream-ordered free: the block goes back to its pool. NULL: of a synchronous one. */
 void sim_pool_return(struct sim_block *block, const struct sim_stream *by);
-/* What a synchronise does: gives physical memory back above the release threshold; what the stream of this id has freed (0: all
- * streams, or none at all) is anyone's. */
+/* What a synchronise does: gives physical memory back above the release threshold; what the stream of this id has freed
+ * (0: all streams, or none at all) is anyone's. */
 enum { SIM_ALL_STREAMS = 0 };
 #define SIM_NO_STREAM UINT64_MAX
 void sim_pools_settle(int device, uint64_t stream);

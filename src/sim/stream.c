@@ -1,11 +1,11 @@
 /* Streams: handles, creation and destruction, queries, and the host's waits. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <stdlib.h>
 
 struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags,
-                                  int priority)
-{
+                                  int priority) {
     struct sim_stream *stream = calloc(1, sizeof(*stream));
     if (!stream)
         abort();
@@ -22,14 +22,12 @@ struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_k
     return stream;
 }
 
-void sim_stream_free(struct sim_stream *stream)
-{
+void sim_stream_free(struct sim_stream *stream) {
     LIST_REMOVE(stream, link);
     free(stream);
 }
 
-void sim_stream_drop(struct sim_stream *stream)
-{
+void sim_stream_drop(struct sim_stream *stream) {
     sim_capture_leave(stream);
     if (stream->handle)
         sim_handle_free(SIM_STREAM, stream->handle);
@@ -43,44 +41,40 @@ void sim_stream_drop(struct sim_stream *stream)
 static pthread_key_t thread_key;
 
 /* A thread's own streams end with it, and a capture of theirs; what they have queued still runs. */
-static void thread_ends(void *unused)
-{
+static void thread_ends(void *unused) {
     struct sim_context *context;
     struct sim_stream *stream, *next;
     (void)unused;
     pthread_mutex_lock(&sim.lock);
     unsigned long id = sim_self()->id;
     LIST_FOREACH(context, &sim.contexts, link)
-        for (stream = LIST_FIRST(&context->streams); stream; stream = next) {
-            next = LIST_NEXT(stream, link);
-            if (stream->kind == SIM_STREAM_THREAD && stream->thread == id && !stream->destroyed)
-                sim_stream_drop(stream);
-        }
+    for (stream = LIST_FIRST(&context->streams); stream; stream = next) {
+        next = LIST_NEXT(stream, link);
+        if (stream->kind == SIM_STREAM_THREAD && stream->thread == id && !stream->destroyed)
+            sim_stream_drop(stream);
+    }
     pthread_mutex_unlock(&sim.lock);
 }
 
-static void make_thread_key(void)
-{
+static void make_thread_key(void) {
     pthread_key_create(&thread_key, thread_ends);
 }
 
-static struct sim_stream *thread_stream(struct sim_context *context)
-{
+static struct sim_stream *thread_stream(struct sim_context *context) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     unsigned long id = sim_self()->id;
     struct sim_stream *stream;
     pthread_once(&once, make_thread_key);
     pthread_setspecific(thread_key, &thread_key);
     LIST_FOREACH(stream, &context->streams, link)
-        if (stream->kind == SIM_STREAM_THREAD && stream->thread == id && !stream->destroyed)
-            return stream;
+    if (stream->kind == SIM_STREAM_THREAD && stream->thread == id && !stream->destroyed)
+        return stream;
     stream = sim_stream_new(context, SIM_STREAM_THREAD, CU_STREAM_DEFAULT, 0);
     stream->thread = id;
     return stream;
 }
 
-CUresult sim_stream_of(CUstream handle, struct sim_stream **stream)
-{
+CUresult sim_stream_of(CUstream handle, struct sim_stream **stream) {
     if ((uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD) {
         *stream = sim_handle_get(SIM_STREAM, handle);
         return *stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
@@ -95,16 +89,14 @@ CUresult sim_stream_of(CUstream handle, struct sim_stream **stream)
 }
 
 /* The legacy stream would have to wait for the capturing stream, whose work does not exist yet. */
-static CUresult implicit_conflict(const struct sim_stream *stream)
-{
+static CUresult implicit_conflict(const struct sim_stream *stream) {
     if (stream->kind != SIM_STREAM_LEGACY || !sim_capture_blocking(stream->context))
         return CUDA_SUCCESS;
     sim_capture_invalidate_context(stream->context);
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream)
-{
+CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream) {
     CUresult result = sim_stream_of(handle, stream);
     if (result != CUDA_SUCCESS)
         return result;
@@ -115,8 +107,7 @@ CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream)
 
 /* A question about a stream's progress: a capturing stream has none, and asking is unsafe during other
  * captures. */
-static CUresult refuse_capturing(struct sim_stream *stream)
-{
+static CUresult refuse_capturing(struct sim_stream *stream) {
     if (!stream->capture) {
         CUresult result = implicit_conflict(stream);
         return result == CUDA_SUCCESS ? sim_capture_unsafe() : result;
@@ -127,8 +118,7 @@ static CUresult refuse_capturing(struct sim_stream *stream)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-static CUresult create(CUstream *handle, unsigned flags, int priority)
-{
+static CUresult create(CUstream *handle, unsigned flags, int priority) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
     if (!context)
@@ -139,19 +129,16 @@ static CUresult create(CUstream *handle, unsigned flags, int priority)
     return CUDA_SUCCESS;
 }
 
-SIM_API(0, 2000, cuStreamCreate, (CUstream *stream, unsigned int flags), (stream, flags))
-{
+SIM_API(0, 2000, cuStreamCreate, (CUstream * stream, unsigned int flags), (stream, flags)) {
     return create(stream, flags, 0);
 }
 
-SIM_API(0, 5050, cuStreamCreateWithPriority, (CUstream *stream, unsigned int flags, int priority),
-        (stream, flags, priority))
-{
+SIM_API(0, 5050, cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int priority),
+        (stream, flags, priority)) {
     return create(stream, flags, priority);
 }
 
-SIM_API(SIM_SURE, 4000, cuStreamDestroy_v2, (CUstream handle), (handle))
-{
+SIM_API(SIM_SURE, 4000, cuStreamDestroy_v2, (CUstream handle), (handle)) {
     if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD)
         return CUDA_ERROR_INVALID_HANDLE;
     struct sim_stream *stream = sim_handle_get(SIM_STREAM, handle);
@@ -161,8 +148,7 @@ SIM_API(SIM_SURE, 4000, cuStreamDestroy_v2, (CUstream handle), (handle))
     return CUDA_SUCCESS;
 }
 
-SIM_STREAM_API(_ptsz, 0, 2000, cuStreamQuery, (CUstream handle), (handle))
-{
+SIM_STREAM_API(_ptsz, 0, 2000, cuStreamQuery, (CUstream handle), (handle)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS || (result = refuse_capturing(stream)) != CUDA_SUCCESS)
@@ -175,8 +161,7 @@ SIM_STREAM_API(_ptsz, 0, 2000, cuStreamQuery, (CUstream handle), (handle))
     return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-SIM_STREAM_API(_ptsz, 0, 2000, cuStreamSynchronize, (CUstream handle), (handle))
-{
+SIM_STREAM_API(_ptsz, 0, 2000, cuStreamSynchronize, (CUstream handle), (handle)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS || (result = refuse_capturing(stream)) != CUDA_SUCCESS)
@@ -188,8 +173,7 @@ SIM_STREAM_API(_ptsz, 0, 2000, cuStreamSynchronize, (CUstream handle), (handle))
     return result;
 }
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 12000, cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id))
-{
+SIM_STREAM_API(_ptsz, SIM_SURE, 12000, cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -203,9 +187,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12000, cuStreamGetId, (CUstream handle, unsigned
     return CUDA_SUCCESS;
 }
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontext *context),
-               (handle, context))
-{
+SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -217,9 +199,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontex
 }
 
 #if CUDA_VERSION >= 12050
-SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2,
-               (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green))
-{
+SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green),
+               (handle, context, green)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -232,9 +213,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2,
 }
 #endif
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUdevice *device),
-               (handle, device))
-{
+SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result == CUDA_SUCCESS)
@@ -242,9 +221,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUde
     return result;
 }
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsigned int *flags),
-               (handle, flags))
-{
+SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsigned int *flags), (handle, flags)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result == CUDA_SUCCESS)
@@ -252,9 +229,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsign
     return result;
 }
 
-SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int *priority),
-               (handle, priority))
-{
+SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result == CUDA_SUCCESS)
@@ -262,9 +237,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int
     return result;
 }
 
-SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn, void *arg),
-               (handle, fn, arg))
-{
+SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn, void *arg), (handle, fn, arg)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -280,8 +253,7 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn,
 
 SIM_STREAM_API(_ptsz, 0, 5000, cuStreamAddCallback,
                (CUstream handle, CUstreamCallback callback, void *arg, unsigned int flags),
-               (handle, callback, arg, flags))
-{
+               (handle, callback, arg, flags)) {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -300,9 +272,8 @@ SIM_STREAM_API(_ptsz, 0, 5000, cuStreamAddCallback,
 
 /* ---- stream memory operations ---- */
 
-static CUresult queue_value(CUstream handle, enum sim_op_kind kind, CUdeviceptr at, uint64_t value,
-                            unsigned flags, bool wide)
-{
+static CUresult queue_value(CUstream handle, enum sim_op_kind kind, CUdeviceptr at, uint64_t value, unsigned flags,
+                            bool wide) {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -319,11 +290,10 @@ static CUresult queue_value(CUstream handle, enum sim_op_kind kind, CUdeviceptr 
     return CUDA_SUCCESS;
 }
 
-#define VALUE_API(fn, since, kind, type, wide) \
-    SIM_STREAM_API(_ptsz, 0, since, fn, (CUstream stream, CUdeviceptr at, type value, unsigned int flags), \
-                   (stream, at, value, flags)) \
-    { \
-        return queue_value(stream, kind, at, value, flags, wide); \
+#define VALUE_API(fn, since, kind, type, wide)                                                                         \
+    SIM_STREAM_API(_ptsz, 0, since, fn, (CUstream stream, CUdeviceptr at, type value, unsigned int flags),             \
+                   (stream, at, value, flags)) {                                                                       \
+        return queue_value(stream, kind, at, value, flags, wide);                                                      \
     }
 
 #undef cuStreamWaitValue32
@@ -341,37 +311,30 @@ VALUE_API(cuStreamWaitValue64_v2, 11070, SIM_OP_WAIT_VALUE, cuuint64_t, true)
 VALUE_API(cuStreamWriteValue32_v2, 11070, SIM_OP_WRITE_VALUE, cuuint32_t, false)
 VALUE_API(cuStreamWriteValue64_v2, 11070, SIM_OP_WRITE_VALUE, cuuint64_t, true)
 
-static CUresult queue_batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params,
-                            unsigned flags)
-{
+static CUresult queue_batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params, unsigned flags) {
     CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUstreamBatchMemOpParams *p = &params[i];
-        bool wide =
-            p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-        bool waits =
-            p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+        bool wide = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+        bool waits = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
         if (waits)
             result = queue_value(stream, SIM_OP_WAIT_VALUE, p->waitValue.address,
                                  wide ? p->waitValue.value64 : p->waitValue.value, p->waitValue.flags, wide);
         else if (wide || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32)
-            result =
-                queue_value(stream, SIM_OP_WRITE_VALUE, p->writeValue.address,
-                            wide ? p->writeValue.value64 : p->writeValue.value, p->writeValue.flags, wide);
+            result = queue_value(stream, SIM_OP_WRITE_VALUE, p->writeValue.address,
+                                 wide ? p->writeValue.value64 : p->writeValue.value, p->writeValue.flags, wide);
     }
     return result;
 }
 
 SIM_STREAM_API(_ptsz, 0, 8000, cuStreamBatchMemOp,
                (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params, unsigned int flags),
-               (stream, count, params, flags))
-{
+               (stream, count, params, flags)) {
     return queue_batch(stream, count, params, flags);
 }
 
 SIM_STREAM_API(_ptsz, 0, 11070, cuStreamBatchMemOp_v2,
                (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params, unsigned int flags),
-               (stream, count, params, flags))
-{
+               (stream, count, params, flags)) {
     return queue_batch(stream, count, params, flags);
 }

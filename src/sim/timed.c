@@ -1,13 +1,16 @@
-/*
- * The modelled clock: what the device does takes time then, and the same time on every machine.
+/* The modelled clock: what the device does takes time then, and the same time on every machine.
  *
- * The device is followed from one completion to the next. The streams whose next op is a kernel that nothing holds up are at work, and
- * share the device equally: each has had `share` of it since the beginning, and is through with its kernel when that has come to a value
- * known since the kernel began. So what a heap of these values has on top is over next, however many come and go meanwhile. The device
- * stands still only while no stream is at work. All other ops take no time.
+ * The device is followed from one completion to the next. The streams whose next op is a kernel that nothing holds up
+ * are at work, and share the device equally: each has had `share` of it since the beginning, and is through with its
+ * kernel when that has come to a value known since the kernel began. So what a heap of these values has on top is over
+ * next, however many come and go meanwhile. The device stands still only while no stream is at work. All other ops take
+ * no time.
  *
- * A stream that is not at work is looked at when something happened that it may have waited for, and not before: an op that heads a queue
- * and waits for another is noted there. Driver calls move the clock, and waits of the host, and whoever says so.
+ * A stream that is not at work is looked at when something happened that it may have waited for, and not before: an op
+ * that heads a queue and waits for another is noted there. Driver calls move the clock, and waits of the host, and
+ * whoever says so.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "sim_private.h"
 #include "sim.h"
@@ -17,27 +20,25 @@
 TAILQ_HEAD(sim_streams, sim_stream);
 
 static struct {
-    uint64_t now;               /* so far it has been followed */
-    uint64_t share;             /* what each stream has had that was at work all the time, in ns */
-    uint64_t spare;             /* ns not yet dealt out: fewer than there are streams at work */
-    uint64_t left;              /* ns of work queued and not dealt out */
-    struct sim_stream **heap;   /* those at work, in a heap by through_at */
+    uint64_t now;             /* so far it has been followed */
+    uint64_t share;           /* what each stream has had that was at work all the time, in ns */
+    uint64_t spare;           /* ns not yet dealt out: fewer than there are streams at work */
+    uint64_t left;            /* ns of work queued and not dealt out */
+    struct sim_stream **heap; /* those at work, in a heap by through_at */
     size_t working, room;
-    struct sim_streams look;    /* their next op may get on */
-    struct sim_streams again;   /* it waits for what does not tell: a value in memory, the thread of host functions */
+    struct sim_streams look;  /* their next op may get on */
+    struct sim_streams again; /* it waits for what does not tell: a value in memory, the thread of host functions */
 } device = {.look = TAILQ_HEAD_INITIALIZER(device.look), .again = TAILQ_HEAD_INITIALIZER(device.again)};
 
 /* ---- streams at work ---- */
 
-static void place(struct sim_stream *stream, size_t at)
-{
+static void place(struct sim_stream *stream, size_t at) {
     device.heap[at] = stream;
     stream->work_place = at + 1;
 }
 
 /* Puts a stream where the heap has a gap. */
-static void settle(struct sim_stream *stream, size_t gap)
-{
+static void settle(struct sim_stream *stream, size_t gap) {
     for (size_t up; gap && device.heap[up = (gap - 1) / 2]->through_at > stream->through_at; gap = up)
         place(device.heap[up], gap);
     for (size_t down; (down = 2 * gap + 1) < device.working; gap = down) {
@@ -50,8 +51,7 @@ static void settle(struct sim_stream *stream, size_t gap)
     place(stream, gap);
 }
 
-static void start_work(struct sim_stream *stream, struct sim_op *op)
-{
+static void start_work(struct sim_stream *stream, struct sim_op *op) {
     if (device.working == device.room) {
         device.room = device.room ? 2 * device.room : 16;
         device.heap = realloc(device.heap, device.room * sizeof(*device.heap));
@@ -64,8 +64,7 @@ static void start_work(struct sim_stream *stream, struct sim_op *op)
 }
 
 /* What was left of it. */
-static uint64_t stop_work(struct sim_stream *stream)
-{
+static uint64_t stop_work(struct sim_stream *stream) {
     if (!stream->work_place)
         return 0;
     size_t gap = stream->work_place - 1;
@@ -78,28 +77,25 @@ static uint64_t stop_work(struct sim_stream *stream)
 
 /* ---- streams that may get on ---- */
 
-static void list_add(struct sim_streams *list, struct sim_stream *stream)
-{
+static void list_add(struct sim_streams *list, struct sim_stream *stream) {
     stream->listed = list;
     TAILQ_INSERT_TAIL(list, stream, look);
 }
 
-static void list_remove(struct sim_stream *stream)
-{
+static void list_remove(struct sim_stream *stream) {
     if (stream->listed)
         TAILQ_REMOVE(stream->listed, stream, look);
     stream->listed = NULL;
 }
 
-void sim_timed_look(struct sim_stream *stream)
-{
+void sim_timed_look(struct sim_stream *stream) {
     if (sim.timed && stream->queued && !stream->listed)
         list_add(&device.look, stream);
 }
 
-/* Notes that an op may get on when another is done, which is not. One of no stream waits for its own dependencies then. */
-static void await(struct sim_op *op, struct sim_op *before)
-{
+/* Notes that an op may get on when another is done, which is not. One of no stream waits for its own dependencies then.
+ */
+static void await(struct sim_op *op, struct sim_op *before) {
     for (; before && !op->waits; op = before, before = before->stream ? NULL : sim_op_open_dep(before)) {
         op->waits = true;
         op->next_waiter = before->waiters;
@@ -107,8 +103,7 @@ static void await(struct sim_op *op, struct sim_op *before)
     }
 }
 
-static void wake(struct sim_op *over)
-{
+static void wake(struct sim_op *over) {
     for (struct sim_op *op; (op = over->waiters);) {
         over->waiters = op->next_waiter;
         op->waits = false;
@@ -122,8 +117,7 @@ static void wake(struct sim_op *over)
     }
 }
 
-void sim_timed_finished(struct sim_stream *stream, struct sim_op *op)
-{
+void sim_timed_finished(struct sim_stream *stream, struct sim_op *op) {
     uint64_t then = device.now - device.spare;
     if (op->when_ns < then)
         op->when_ns = then;
@@ -133,16 +127,14 @@ void sim_timed_finished(struct sim_stream *stream, struct sim_op *op)
     sim_timed_look(stream);
 }
 
-void sim_timed_hold(struct sim_stream *stream)
-{
+void sim_timed_hold(struct sim_stream *stream) {
     sim_progress_due();
     if (stream->work_place)
         TAILQ_FIRST(&stream->queue)->work_ns = stop_work(stream);
 }
 
 /* Runs what heads a queue, sets it to work, or finds out what it waits for. */
-static bool get_on(struct sim_stream *stream)
-{
+static bool get_on(struct sim_stream *stream) {
     struct sim_op *op = TAILQ_FIRST(&stream->queue), *before;
     if (stream->held || stream->work_place || op->running)
         return false;
@@ -157,8 +149,7 @@ static bool get_on(struct sim_stream *stream)
     return false;
 }
 
-static int run_at_once(void)
-{
+static int run_at_once(void) {
     int ran = 0, before;
     do {
         before = ran;
@@ -177,23 +168,20 @@ static int run_at_once(void)
 /* ---- time ---- */
 
 /* How much of the device's time goes by until the next stream is through, if all goes on as it is. */
-static uint64_t next_through(void)
-{
+static uint64_t next_through(void) {
     uint64_t need;
     bool never = __builtin_mul_overflow(device.heap[0]->through_at - device.share, device.working, &need);
     return never ? UINT64_MAX : need;
 }
 
-static void deal_out(uint64_t each)
-{
+static void deal_out(uint64_t each) {
     uint64_t all = each * device.working;
     device.share += each;
     device.spare -= all;
     device.left -= all;
 }
 
-int sim_progress_due(void)
-{
+int sim_progress_due(void) {
     int ran = run_at_once();
     device.spare += sim.clock_ns - device.now;
     device.now = sim.clock_ns;
@@ -211,14 +199,12 @@ int sim_progress_due(void)
     return ran;
 }
 
-static uint64_t next_completion(void)
-{
+static uint64_t next_completion(void) {
     uint64_t need = device.working ? next_through() : UINT64_MAX;
     return need == UINT64_MAX ? need : sim.clock_ns + need - device.spare;
 }
 
-bool sim_timed_step(void)
-{
+bool sim_timed_step(void) {
     if (sim_progress_due())
         return true;
     uint64_t next = next_completion();
@@ -228,8 +214,7 @@ bool sim_timed_step(void)
     return sim_progress_due() > 0;
 }
 
-void sim_timed_reset(void)
-{
+void sim_timed_reset(void) {
     free(device.heap);
     device.heap = NULL;
     device.working = device.room = 0;
@@ -238,8 +223,7 @@ void sim_timed_reset(void)
     TAILQ_INIT(&device.again);
 }
 
-void sim_queue_kernel(struct sim_stream *stream, uint64_t nanoseconds)
-{
+void sim_queue_kernel(struct sim_stream *stream, uint64_t nanoseconds) {
     struct sim_op *op = sim_op_new(SIM_OP_NOP);
     op->work_ns = nanoseconds;
     device.left += nanoseconds;
@@ -248,8 +232,7 @@ void sim_queue_kernel(struct sim_stream *stream, uint64_t nanoseconds)
 
 /* ---- for who tests with it ---- */
 
-SIM_EXPORT void vp_sim_time_start(void)
-{
+SIM_EXPORT void vp_sim_time_start(void) {
     pthread_mutex_lock(&sim.lock);
     sim.timed = true;
     sim.clock_ns = 0;
@@ -258,16 +241,14 @@ SIM_EXPORT void vp_sim_time_start(void)
     pthread_mutex_unlock(&sim.lock);
 }
 
-SIM_EXPORT uint64_t vp_sim_now(void)
-{
+SIM_EXPORT uint64_t vp_sim_now(void) {
     pthread_mutex_lock(&sim.lock);
     uint64_t now = sim.clock_ns;
     pthread_mutex_unlock(&sim.lock);
     return now;
 }
 
-SIM_EXPORT void vp_sim_advance(uint64_t nanoseconds)
-{
+SIM_EXPORT void vp_sim_advance(uint64_t nanoseconds) {
     pthread_mutex_lock(&sim.lock);
     if (sim.timed)
         sim_progress_due();
@@ -277,8 +258,7 @@ SIM_EXPORT void vp_sim_advance(uint64_t nanoseconds)
     pthread_mutex_unlock(&sim.lock);
 }
 
-SIM_EXPORT uint64_t vp_sim_next_completion(void)
-{
+SIM_EXPORT uint64_t vp_sim_next_completion(void) {
     pthread_mutex_lock(&sim.lock);
     if (sim.timed)
         sim_progress_due();
@@ -287,8 +267,7 @@ SIM_EXPORT uint64_t vp_sim_next_completion(void)
     return next;
 }
 
-SIM_EXPORT uint64_t vp_sim_idle_at(void)
-{
+SIM_EXPORT uint64_t vp_sim_idle_at(void) {
     pthread_mutex_lock(&sim.lock);
     if (sim.timed)
         sim_progress_due();
@@ -297,8 +276,7 @@ SIM_EXPORT uint64_t vp_sim_idle_at(void)
     return idle;
 }
 
-SIM_EXPORT CUresult vp_sim_kernel(CUstream handle, uint64_t nanoseconds)
-{
+SIM_EXPORT CUresult vp_sim_kernel(CUstream handle, uint64_t nanoseconds) {
     struct sim_stream *stream;
     pthread_mutex_lock(&sim.lock);
     CUresult result = sim.timed && sim.initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;

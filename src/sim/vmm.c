@@ -1,9 +1,10 @@
-/*
- * Virtual memory management: reservations, physical handles, mappings.
+/* Virtual memory management: reservations, physical handles, mappings.
  *
  * With the bytes backing a handle is a range of its device's memfd and a mapping is an mmap of it, so that
  * two mappings of one handle alias, and so that a touch before set-access or after unmap faults in the host
  * process as well. An exported handle moves to a memfd of its own, which other processes can map.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "sim_private.h"
 
@@ -30,22 +31,19 @@
 
 #define MIB (1024.0 * 1024.0)
 
-static bool aligned(uint64_t value)
-{
+static bool aligned(uint64_t value) {
     return value % sim.options.granularity == 0;
 }
 
-static struct sim_vmm_handle *handle_of(CUmemGenericAllocationHandle value)
-{
+static struct sim_vmm_handle *handle_of(CUmemGenericAllocationHandle value) {
     return sim_handle_get(SIM_HANDLE, (void *)value);
 }
 
 /* ---- reservations ---- */
 
 SIM_API(SIM_VMM, 10020, cuMemAddressReserve,
-        (CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags),
-        (out, size, alignment, hint, flags))
-{
+        (CUdeviceptr * out, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags),
+        (out, size, alignment, hint, flags)) {
     if (!out || !size || !aligned(size) || flags || (alignment & (alignment - 1)))
         return CUDA_ERROR_INVALID_VALUE;
     if (size > SPACE_LIMIT - sim.reserved_bytes)
@@ -64,8 +62,7 @@ SIM_API(SIM_VMM, 10020, cuMemAddressReserve,
     return CUDA_SUCCESS;
 }
 
-static void reservation_destroy(struct sim_reservation *reservation)
-{
+static void reservation_destroy(struct sim_reservation *reservation) {
     size_t size = reservation->range.end - reservation->range.start;
     munmap((void *)reservation->range.start, size);
     sim.reserved_bytes -= size;
@@ -73,11 +70,9 @@ static void reservation_destroy(struct sim_reservation *reservation)
     free(reservation);
 }
 
-SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemAddressFree, (CUdeviceptr at, size_t size), (at, size))
-{
+SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemAddressFree, (CUdeviceptr at, size_t size), (at, size)) {
     struct sim_reservation *reservation = sim_range_find(&sim.reservations, (uintptr_t)at, (uintptr_t)at + 1);
-    if (!reservation || reservation->range.start != at || reservation->range.end != at + size ||
-        reservation->maps)
+    if (!reservation || reservation->range.start != at || reservation->range.end != at + size || reservation->maps)
         return CUDA_ERROR_INVALID_VALUE;
     reservation_destroy(reservation);
     sim_cost(2000);
@@ -86,8 +81,7 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemAddressFree, (CUdeviceptr at, size_t siz
 
 /* ---- handles ---- */
 
-static CUresult check_prop(const CUmemAllocationProp *prop)
-{
+static CUresult check_prop(const CUmemAllocationProp *prop) {
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.type == CU_MEM_LOCATION_TYPE_INVALID)
@@ -103,8 +97,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 
 SIM_API(SIM_VMM, 10020, cuMemGetAllocationGranularity,
         (size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option),
-        (granularity, prop, option))
-{
+        (granularity, prop, option)) {
     CUresult result = check_prop(prop);
     if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
@@ -114,10 +107,8 @@ SIM_API(SIM_VMM, 10020, cuMemGetAllocationGranularity,
 }
 
 SIM_API(SIM_VMM, 10020, cuMemCreate,
-        (CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
-         unsigned long long flags),
-        (out, size, prop, flags))
-{
+        (CUmemGenericAllocationHandle * out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags),
+        (out, size, prop, flags)) {
     CUresult result = check_prop(prop);
     if (result != CUDA_SUCCESS)
         return result;
@@ -145,17 +136,15 @@ SIM_API(SIM_VMM, 10020, cuMemCreate,
     return CUDA_SUCCESS;
 }
 
-static void drop_range(const struct sim_vmm_handle *handle)
-{
+static void drop_range(const struct sim_vmm_handle *handle) {
     int memfd = sim.devices[handle->device].memfd;
-    if (memfd >= 0 && fallocate(memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, handle->offset,
-                                (off_t)handle->size) < 0)
+    if (memfd >= 0 &&
+        fallocate(memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, handle->offset, (off_t)handle->size) < 0)
         perror("[sim] fallocate");
 }
 
 /* Physical memory lives for as long as a reference or a mapping does. */
-static void handle_settle(struct sim_vmm_handle *handle)
-{
+static void handle_settle(struct sim_vmm_handle *handle) {
     if (handle->refs || handle->maps)
         return;
     if (handle->memfd >= 0)
@@ -169,15 +158,13 @@ static void handle_settle(struct sim_vmm_handle *handle)
     free(handle);
 }
 
-static void handle_release(struct sim_vmm_handle *handle)
-{
+static void handle_release(struct sim_vmm_handle *handle) {
     if (--handle->refs == 0)
         sim_handle_free(SIM_HANDLE, (void *)handle->value);
     handle_settle(handle);
 }
 
-SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemRelease, (CUmemGenericAllocationHandle value), (value))
-{
+SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemRelease, (CUmemGenericAllocationHandle value), (value)) {
     struct sim_vmm_handle *handle = handle_of(value);
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
@@ -186,8 +173,7 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemRelease, (CUmemGenericAllocationHandle v
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_VMM, 11000, cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *out, void *at), (out, at))
-{
+SIM_API(SIM_VMM, 11000, cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * out, void *at), (out, at)) {
     struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
     if (!out || !mapping)
         return CUDA_ERROR_INVALID_VALUE;
@@ -199,8 +185,7 @@ SIM_API(SIM_VMM, 11000, cuMemRetainAllocationHandle, (CUmemGenericAllocationHand
 }
 
 SIM_API(SIM_VMM, 10020, cuMemGetAllocationPropertiesFromHandle,
-        (CUmemAllocationProp *prop, CUmemGenericAllocationHandle value), (prop, value))
-{
+        (CUmemAllocationProp * prop, CUmemGenericAllocationHandle value), (prop, value)) {
     struct sim_vmm_handle *handle = handle_of(value);
     if (!handle || !prop)
         return CUDA_ERROR_INVALID_VALUE;
@@ -211,23 +196,19 @@ SIM_API(SIM_VMM, 10020, cuMemGetAllocationPropertiesFromHandle,
 /* ---- mappings ---- */
 
 /* Puts the bytes of a handle behind an address. */
-static bool back(uintptr_t start, const struct sim_vmm_handle *handle, int access)
-{
+static bool back(uintptr_t start, const struct sim_vmm_handle *handle, int access) {
     bool own = handle->memfd >= 0;
     return mmap((void *)start, handle->size, access, MAP_SHARED | MAP_FIXED,
                 own ? handle->memfd : sim.devices[handle->device].memfd, own ? 0 : handle->offset) != MAP_FAILED;
 }
 
-static int host_access(const struct sim_mapping *mapping)
-{
+static int host_access(const struct sim_mapping *mapping) {
     return mapping->writable ? PROT_READ | PROT_WRITE : mapping->readable ? PROT_READ : PROT_NONE;
 }
 
 SIM_API(SIM_VMM, 10020, cuMemMap,
-        (CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle value,
-         unsigned long long flags),
-        (at, size, offset, value, flags))
-{
+        (CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle value, unsigned long long flags),
+        (at, size, offset, value, flags)) {
     uintptr_t start = (uintptr_t)at, end = start + size;
     struct sim_vmm_handle *handle = handle_of(value);
     if (!handle || !size || flags || !aligned(at) || !aligned(size))
@@ -257,12 +238,10 @@ SIM_API(SIM_VMM, 10020, cuMemMap,
     return CUDA_SUCCESS;
 }
 
-static void mapping_destroy(struct sim_mapping *mapping)
-{
+static void mapping_destroy(struct sim_mapping *mapping) {
     uintptr_t start = mapping->range.start, end = mapping->range.end;
-    if (!sim.options.ledger &&
-        mmap((void *)start, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-             -1, 0) == MAP_FAILED)
+    if (!sim.options.ledger && mmap((void *)start, end - start, PROT_NONE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
         perror("[sim] unmap");
     sim_range_remove(&sim.mappings, &mapping->range);
     LIST_REMOVE(mapping, link);
@@ -274,8 +253,7 @@ static void mapping_destroy(struct sim_mapping *mapping)
 
 /* True when whole mappings cover exactly [start, end). The real cuMemUnmap cuts no mapping either, but passes
  * over holes; here a hole is refused, since an allocator that unmaps one has lost count of its mappings. */
-static bool covered_exactly(uintptr_t start, uintptr_t end)
-{
+static bool covered_exactly(uintptr_t start, uintptr_t end) {
     while (start < end) {
         struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
         if (!mapping || mapping->range.start != start || mapping->range.end > end)
@@ -285,8 +263,7 @@ static bool covered_exactly(uintptr_t start, uintptr_t end)
     return start == end;
 }
 
-SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemUnmap, (CUdeviceptr at, size_t size), (at, size))
-{
+SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemUnmap, (CUdeviceptr at, size_t size), (at, size)) {
     uintptr_t start = (uintptr_t)at, end = start + size;
     if (!size || !covered_exactly(start, end))
         return CUDA_ERROR_INVALID_VALUE;
@@ -300,9 +277,8 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemUnmap, (CUdeviceptr at, size_t size), (a
     return CUDA_SUCCESS;
 }
 
-SIM_API(SIM_VMM, 10020, cuMemSetAccess,
-        (CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count), (at, size, desc, count))
-{
+SIM_API(SIM_VMM, 10020, cuMemSetAccess, (CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count),
+        (at, size, desc, count)) {
     uintptr_t start = (uintptr_t)at, end = start + size;
     if (!size || !desc || !count || !covered_exactly(start, end))
         return CUDA_ERROR_INVALID_VALUE;
@@ -340,8 +316,7 @@ SIM_API(SIM_VMM, 10020, cuMemSetAccess,
 }
 
 SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess,
-        (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr at), (flags, location, at))
-{
+        (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr at), (flags, location, at)) {
     struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
     if (!flags || !location || !mapping || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
         !sim_device_ok(location->id))
@@ -365,8 +340,7 @@ struct label {
 static const char label_magic[8] = "simchunk";
 
 /* Copies between files; where the source has holes the target keeps its own. */
-static bool copy_file(int to, int from, off_t offset, size_t size)
-{
+static bool copy_file(int to, int from, off_t offset, size_t size) {
     static char buffer[1 << 16];
     for (size_t done = 0; done < size;) {
         off_t data = lseek(from, offset + (off_t)done, SEEK_DATA);
@@ -383,8 +357,7 @@ static bool copy_file(int to, int from, off_t offset, size_t size)
 }
 
 /* Gives the handle a file of its own, which all its mappings show from now on. */
-static bool move_out(struct sim_vmm_handle *handle)
-{
+static bool move_out(struct sim_vmm_handle *handle) {
     struct label label = {.size = handle->size, .prop = handle->prop};
     struct sim_mapping *mapping;
     memcpy(label.magic, label_magic, sizeof(label_magic));
@@ -392,24 +365,21 @@ static bool move_out(struct sim_vmm_handle *handle)
     if (memfd < 0)
         return false;
     if (pwrite(memfd, &label, sizeof(label), (off_t)handle->size) != (ssize_t)sizeof(label) ||
-        (!sim.options.ledger &&
-         !copy_file(memfd, sim.devices[handle->device].memfd, handle->offset, handle->size))) {
+        (!sim.options.ledger && !copy_file(memfd, sim.devices[handle->device].memfd, handle->offset, handle->size))) {
         close(memfd);
         return false;
     }
     handle->memfd = memfd;
     drop_range(handle);
     LIST_FOREACH(mapping, &handle->mappings, link)
-        if (!sim.options.ledger && !back(mapping->range.start, handle, host_access(mapping)))
-            perror("[sim] export");
+    if (!sim.options.ledger && !back(mapping->range.start, handle, host_access(mapping)))
+        perror("[sim] export");
     return true;
 }
 
 SIM_API(SIM_VMM, 10020, cuMemExportToShareableHandle,
-        (void *out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type,
-         unsigned long long flags),
-        (out, value, type, flags))
-{
+        (void *out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type, unsigned long long flags),
+        (out, value, type, flags)) {
     struct sim_vmm_handle *handle = handle_of(value);
     if (!out || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         !(handle->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
@@ -429,8 +399,7 @@ struct by_file {
     struct sim_vmm_handle *found;
 };
 
-static void match_file(void *item, void *arg)
-{
+static void match_file(void *item, void *arg) {
     struct by_file *by = arg;
     struct sim_vmm_handle *handle = item;
     struct stat file;
@@ -440,9 +409,7 @@ static void match_file(void *item, void *arg)
 }
 
 SIM_API(SIM_VMM, 10020, cuMemImportFromShareableHandle,
-        (CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type),
-        (out, os_handle, type))
-{
+        (CUmemGenericAllocationHandle * out, void *os_handle, CUmemAllocationHandleType type), (out, os_handle, type)) {
     int fd = (int)(intptr_t)os_handle;
     struct by_file by = {0};
     struct label label;
@@ -453,7 +420,8 @@ SIM_API(SIM_VMM, 10020, cuMemImportFromShareableHandle,
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(label.prop.location.id))
         return CUDA_ERROR_INVALID_DEVICE;
-    sim_handle_each(SIM_HANDLE, match_file, &by);
+    sim_handle_each(SIM_HANDLE, match_file, &by)
+        ;
     if (by.found) {
         by.found->refs++;
         *out = by.found->value;
@@ -473,21 +441,20 @@ SIM_API(SIM_VMM, 10020, cuMemImportFromShareableHandle,
     return CUDA_SUCCESS;
 }
 
-static void forget(void *item, void *arg)
-{
+static void forget(void *item, void *arg) {
     struct sim_vmm_handle *handle = item;
     (void)arg;
     handle->refs = 1;
     handle_release(handle);
 }
 
-void sim_vmm_reset(void)
-{
+void sim_vmm_reset(void) {
     struct sim_mapping *mapping;
     struct sim_reservation *reservation;
     while ((mapping = sim_range_any(&sim.mappings)) != NULL)
         mapping_destroy(mapping);
     while ((reservation = sim_range_any(&sim.reservations)) != NULL)
         reservation_destroy(reservation);
-    sim_handle_each(SIM_HANDLE, forget, NULL);
+    sim_handle_each(SIM_HANDLE, forget, NULL)
+        ;
 }

@@ -1,9 +1,10 @@
-/*
- * vpool doctor: is everything there that the library needs, and does a program get its memory from it?
+/* vpool doctor: is everything there that the library needs, and does a program get its memory from it?
  *
  * Nothing is taken for granted: driver and library are tried out in processes of their own (probe.c), and
  * what a program did it is asked for itself, by VPOOL_STATS. A line begins with `ok`, with `--` where there
  * is something to know, or with `!!` where there is something to do.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/options.h"
 #include "base/process.h"
@@ -32,7 +33,7 @@ static int wrongs;
 
 static void say(enum mark mark, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(enum mark mark, const char *format, ...) {
-    static const char *const marks[] = { "ok", "--", "!!" };
+    static const char *const marks[] = {"ok", "--", "!!"};
     char text[1024];
     va_list args;
     va_start(args, format);
@@ -122,11 +123,11 @@ static void say_device(char *line) {
         const char *word, *meaning;
         enum mark without;
     } abilities[] = {
-        { "vmm", "virtual memory management", WRONG },
-        { "fd", "POSIX-fd export", NOTE },
-        { "rdma", "RDMA to mapped memory", NOTE },
-        { "pools", "memory pools", NOTE },
-        { "ipc", "IPC events", NOTE },
+        {"vmm", "virtual memory management", WRONG},
+        {"fd", "POSIX-fd export", NOTE},
+        {"rdma", "RDMA to mapped memory", NOTE},
+        {"pools", "memory pools", NOTE},
+        {"ipc", "IPC events", NOTE},
     };
     int number = 0, used = 0;
     size_t bytes = 0;
@@ -138,8 +139,7 @@ static void say_device(char *line) {
     for (size_t i = 0; i < sizeof abilities / sizeof *abilities && (word = strsep(&rest, " ")); i++) {
         bool lacking = !strncmp(word, "no-", 3);
         char *list = lacking ? lacks : has;
-        snprintf(list + strlen(list), sizeof has - strlen(list), "%s%s", *list ? ", " : "",
-                 abilities[i].meaning);
+        snprintf(list + strlen(list), sizeof has - strlen(list), "%s%s", *list ? ", " : "", abilities[i].meaning);
         if (lacking && abilities[i].without > mark)
             mark = abilities[i].without;
     }
@@ -178,8 +178,7 @@ static bool check_driver(void) {
         if (*value)
             *value++ = 0;
         if (!strcmp(line, "missing"))
-            say(WRONG,
-                "no driver: %s; install NVIDIA's, start the container with GPUs, or try vpool doctor --sim",
+            say(WRONG, "no driver: %s; install NVIDIA's, start the container with GPUs, or try vpool doctor --sim",
                 value);
         else if (!strcmp(line, "file"))
             say(OK, "driver %s", value);
@@ -224,7 +223,8 @@ static void check_environment(void) {
         say(NOTE, "LD_PRELOAD does not name %s here: vpool run sets it for one program%s%s", wanted,
             list && *list ? "; it is now " : "", list && *list ? list : "");
     else if (strcmp(there, wanted) && strcmp(there, "libvpool-compare.so"))
-        say(WRONG, "LD_PRELOAD names %s, and VPOOL_POLICY a policy that is in %s alone: vpool's own serves here", there, wanted);
+        say(WRONG, "LD_PRELOAD names %s, and VPOOL_POLICY a policy that is in %s alone: vpool's own serves here", there,
+            wanted);
     else
         say(OK, "LD_PRELOAD names %s: %s", there, list);
 }
@@ -244,8 +244,7 @@ static void take_value(void *context, const char *path, const char *value) {
     const char *last = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
     unsigned long long number = strtoull(value, NULL, 10);
     if (!strncmp(path, "doors.", 6)) {
-        snprintf(s->doors + strlen(s->doors), sizeof s->doors - strlen(s->doors), "%s%s",
-                 *s->doors ? ", " : "", value);
+        snprintf(s->doors + strlen(s->doors), sizeof s->doors - strlen(s->doors), "%s%s", *s->doors ? ", " : "", value);
     } else if (!strncmp(path, "passed_on.", 10) && s->passed_count < 16) {
         snprintf(s->passed_names[s->passed_count], sizeof s->passed_names[0], "%s", last);
         s->passed[s->passed_count++] = number;
@@ -262,7 +261,7 @@ static void take_value(void *context, const char *path, const char *value) {
 
 static bool read_stats(const char *path, struct stats *out) {
     char *text = read_file(path);
-    *out = (struct stats){ 0 };
+    *out = (struct stats){0};
     bool good = text && vp_json_read(text, take_value, out);
     free(text);
     return good;
@@ -329,16 +328,16 @@ static const char *reason(const char *call) {
     static const struct {
         const char *call, *reason;
     } reasons[] = {
-        { "cuMemAlloc", "no context, a device without virtual memory management, or a size that the policy "
-                        "leaves to CUDA" },
-        { "cuMemAllocPitch", "as for cuMemAlloc" },
-        { "cuMemAllocAsync", "the stream captures (the call becomes a node of its graph), or the device's "
-                             "pool was exchanged for a foreign one" },
-        { "cuMemAllocFromPoolAsync", "the stream captures, or the pool is one that we do not serve (made for "
-                                     "export, or not on a device)" },
-        { "cuMemPoolCreate", "a pool made for export, or not on a device, stays CUDA's" },
-        { "cuMemFree", "the pointer was not ours" },
-        { "cuMemFreeAsync", "the pointer was not ours, or the stream captures" },
+        {"cuMemAlloc", "no context, a device without virtual memory management, or a size that the policy "
+                       "leaves to CUDA"},
+        {"cuMemAllocPitch", "as for cuMemAlloc"},
+        {"cuMemAllocAsync", "the stream captures (the call becomes a node of its graph), or the device's "
+                            "pool was exchanged for a foreign one"},
+        {"cuMemAllocFromPoolAsync", "the stream captures, or the pool is one that we do not serve (made for "
+                                    "export, or not on a device)"},
+        {"cuMemPoolCreate", "a pool made for export, or not on a device, stays CUDA's"},
+        {"cuMemFree", "the pointer was not ours"},
+        {"cuMemFreeAsync", "the pointer was not ours, or the stream captures"},
     };
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (!strcmp(call, reasons[i].call))
@@ -352,8 +351,8 @@ static void say_process(const char *pid, bool main, const struct stats *s) {
         say(OK,
             "%s (process %s) was served %llu allocations on %u device%s, by %s; peak live %.1f MiB, held "
             "%.1f MiB",
-            which, pid, s->allocs, s->devices, s->devices == 1 ? "" : "s", s->doors,
-            (double)s->peak_live / (1 << 20), (double)s->peak_held / (1 << 20));
+            which, pid, s->allocs, s->devices, s->devices == 1 ? "" : "s", s->doors, (double)s->peak_live / (1 << 20),
+            (double)s->peak_held / (1 << 20));
     else
         say(WRONG,
             "%s (process %s) used CUDA and was served nothing: its allocator maps memory itself (PyTorch's "
@@ -385,7 +384,7 @@ static int wait_for(pid_t pid, bool *seen) {
     *seen = false;
     while (!waitpid(pid, &status, *seen ? 0 : WNOHANG)) {
         *seen = has_library(pid);
-        nanosleep(&(struct timespec){ .tv_nsec = pause }, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
         pause = pause < 100000000 ? pause * 2 : pause;
     }
     return status;
@@ -458,10 +457,10 @@ static void help(void) {
 
 int vp_tool_doctor(int argc, char **argv) {
     static const struct option long_options[] = {
-        { "sim", optional_argument, NULL, 's' },
-        { "probe", required_argument, NULL, 'p' },
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
+        {"sim", optional_argument, NULL, 's'},
+        {"probe", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
     };
     char library[PATH_MAX], sim_folder[PATH_MAX];
     const char *capacity = NULL;
@@ -480,8 +479,7 @@ int vp_tool_doctor(int argc, char **argv) {
         }
     }
     if (capacity && !vp_launch_is_size(capacity))
-        return vp_tool_usage("doctor", "'%s' is no size: a number, perhaps with K, M, G or T behind",
-                             capacity);
+        return vp_tool_usage("doctor", "'%s' is no size: a number, perhaps with K, M, G or T behind", capacity);
     snprintf(folder, sizeof folder, "/tmp/vpool-doctor-XXXXXX");
     if (!mkdtemp(folder)) {
         fprintf(stderr, "vpool doctor: /tmp: %s\n", strerror(errno));

@@ -1,3 +1,5 @@
+/* Reading dumps that the library has written, for the report and the tests. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/dump_read.h"
 
 #include "tool/json_read.h"
@@ -66,7 +68,7 @@ static struct vp_dump_region *region_of(struct reader *r, struct vp_dump_device 
         d->room = room;
     }
     if (n == d->count)
-        d->regions[d->count++] = (struct vp_dump_region){ 0 };
+        d->regions[d->count++] = (struct vp_dump_region){0};
     return &d->regions[n];
 }
 
@@ -83,7 +85,10 @@ static void set_region(struct vp_dump_region *region, const char *field, const c
     else if (!strncmp(field, "waits_for.", 10))
         region->waits = true;
     else if (!strcmp(field, "state"))
-        region->state = !strcmp(value, "live") ? VP_DUMP_LIVE : !strcmp(value, "free") ? VP_DUMP_FREE : !strcmp(value, "zombie") ? VP_DUMP_ZOMBIE : VP_DUMP_HOLE;
+        region->state = !strcmp(value, "live")     ? VP_DUMP_LIVE
+                        : !strcmp(value, "free")   ? VP_DUMP_FREE
+                        : !strcmp(value, "zombie") ? VP_DUMP_ZOMBIE
+                                                   : VP_DUMP_HOLE;
 }
 
 static void set_device(struct vp_dump_device *d, const char *field, const char *value) {
@@ -91,8 +96,9 @@ static void set_device(struct vp_dump_device *d, const char *field, const char *
         const char *name;
         uint64_t *to;
     } fields[] = {
-        { "device", &d->device },         { "live_bytes", &d->live_bytes }, { "held_bytes", &d->held_bytes },   { "free_bytes", &d->free_bytes },
-        { "waste.internal", &d->internal }, { "waste.pinned", &d->pinned }, { "waste.pending", &d->pending }, { "waste.idle", &d->idle },
+        {"device", &d->device},         {"live_bytes", &d->live_bytes},   {"held_bytes", &d->held_bytes},
+        {"free_bytes", &d->free_bytes}, {"waste.internal", &d->internal}, {"waste.pinned", &d->pinned},
+        {"waste.pending", &d->pending}, {"waste.idle", &d->idle},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (!strcmp(field, fields[i].name))
@@ -158,8 +164,8 @@ static unsigned line_of(const char *text, const char *at) {
 }
 
 int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, size_t room) {
-    struct reader r = { .dump = dump };
-    *dump = (struct vp_dump_file){ 0 };
+    struct reader r = {.dump = dump};
+    *dump = (struct vp_dump_file){0};
     message[0] = 0;
     if (read_text(dump, path) < 0) {
         snprintf(message, room, "%s: %s", path, strerror(errno));
@@ -189,5 +195,5 @@ void vp_dump_finish(struct vp_dump_file *dump) {
         free(dump->devices[i].regions);
     free(dump->devices);
     free(dump->text);
-    *dump = (struct vp_dump_file){ 0 };
+    *dump = (struct vp_dump_file){0};
 }

@@ -1,4 +1,5 @@
 /* Reads dumps of a pool: JSON that says "format": "vpool-dump". */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_DUMP_READ_H
 #define VP_TOOL_DUMP_READ_H
 
@@ -9,7 +10,7 @@
 struct vp_dump_region {
     uint64_t addr, size, asked, stream;
     enum { VP_DUMP_HOLE, VP_DUMP_ZOMBIE, VP_DUMP_FREE, VP_DUMP_LIVE } state;
-    bool waits;                 /* free, and its condition is not met */
+    bool waits; /* free, and its condition is not met */
 };
 
 struct vp_dump_device {
@@ -19,7 +20,7 @@ struct vp_dump_device {
 };
 
 struct vp_dump_file {
-    char *text;                 /* the whole file, NUL at the end */
+    char *text; /* the whole file, NUL at the end */
     size_t length;
     struct vp_dump_device *devices;
     size_t count;

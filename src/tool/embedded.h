@@ -1,4 +1,5 @@
 /* The files that make the page of `vpool report`, as scripts/embed puts them into the program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_EMBEDDED_H
 #define VP_TOOL_EMBEDDED_H
 

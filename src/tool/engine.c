@@ -1,3 +1,5 @@
+/* One replay of a trace by one policy, call by call. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/engine.h"
 
 #include "base/clock.h"
@@ -109,9 +111,9 @@ struct run {
     struct vp_pool pool;
     CUstream *streams;
     struct vp_region **blocks;
-    struct vp_native native;    /* of a GPU */
+    struct vp_native native;            /* of a GPU */
     const struct vp_timeline *timeline; /* of the last event */
-    size_t live, peak_live_bytes;   /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
+    size_t live, peak_live_bytes;       /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
     struct vp_replay_result *result;
 };
 
@@ -131,7 +133,8 @@ static void pause_modelled(uint64_t waited_ns) {
     vp_model_pause(waiting);
 }
 
-/* Without a lag no time passes, and there is nothing to wait for: what is held then stays comparable, whatever the library does by itself. */
+/* Without a lag no time passes, and there is nothing to wait for: what is held then stays comparable, whatever the
+ * library does by itself. */
 static int usual_waits(const struct run *run) {
     return run->driver->model.on && run->pool.policy->host_waits ? VP_WAITS_HOST : VP_WAITS_EARLY;
 }
@@ -142,8 +145,10 @@ static int allocate(struct run *run, const struct vp_trace_event *e) {
     if (err)
         return err;
     run->timeline = timeline;
-    struct vp_request req = { .asked = e->size, .timeline = timeline, .context = timeline->context, 
-                              .waits = vp_waits_of(vp_options()->wait, usual_waits(run)) };
+    struct vp_request req = {.asked = e->size,
+                             .timeline = timeline,
+                             .context = timeline->context,
+                             .waits = vp_waits_of(vp_options()->wait, usual_waits(run))};
     uint64_t begin = vp_clock_ns();
     err = vp_throttle_alloc(&run->pool, &req, &run->blocks[e->block]);
     if (err == -EOPNOTSUPP) {
@@ -214,7 +219,9 @@ static void progress_end(const struct progress *p) {
 
 /* Time in the driver so far: modelled, or measured. */
 static uint64_t driver_ns(struct run *run) {
-    return run->driver->cost_ns ? run->driver->cost_ns() : run->pool.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
+    return run->driver->cost_ns
+               ? run->driver->cost_ns()
+               : run->pool.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
 }
 
 static int drive(struct run *run, const struct vp_trace *trace, const struct vp_replay_options *o) {
@@ -222,7 +229,7 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct vp_
     struct vp_model *model = &run->driver->model;
     uint64_t early_calls = 0, early_ns = driver_ns(run);
     uint32_t *stream_of = calloc(trace->blocks, sizeof *stream_of);
-    struct progress progress = { .on = isatty(STDERR_FILENO), .next = vp_clock_ns() + PROGRESS_NS };
+    struct progress progress = {.on = isatty(STDERR_FILENO), .next = vp_clock_ns() + PROGRESS_NS};
     int err = stream_of ? 0 : -ENOMEM;
     for (long round = 0; round < o->repeat && !err; round++) {
         for (size_t i = 0; i < trace->count && !err; i++, done++) {
@@ -257,15 +264,15 @@ static void take_model(struct vp_model *m, struct vp_replay_result *result) {
     vp_model_finish(m);
 }
 
-int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, const struct vp_policy *policy, const struct vp_trace *trace,
-                     struct vp_replay_result *result) {
-    struct run run = { .driver = d, .result = result };
-    const struct vp_pool_config config = { .handle = o->handle,
-                                           .pause = o->modelled ? pause_modelled : NULL,
-                                           .now = vp_clock_wait_ns,
-                                           .split_most = vp_options()->bfc_max_split,
-                                           .stitch_least = vp_options()->gmlake_fragment,
-                                           .stitched_most = vp_options()->gmlake_stitched };
+int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, const struct vp_policy *policy,
+                     const struct vp_trace *trace, struct vp_replay_result *result) {
+    struct run run = {.driver = d, .result = result};
+    const struct vp_pool_config config = {.handle = o->handle,
+                                          .pause = o->modelled ? pause_modelled : NULL,
+                                          .now = vp_clock_wait_ns,
+                                          .split_most = vp_options()->bfc_max_split,
+                                          .stitch_least = vp_options()->gmlake_fragment,
+                                          .stitched_most = vp_options()->gmlake_stitched};
     int err = start_device(d, o->command);
     if (err)
         return err;
@@ -282,8 +289,8 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
     size_t most = trace->count * (size_t)o->repeat;
     run.streams = calloc(trace->streams, sizeof *run.streams);
     run.blocks = calloc(trace->blocks, sizeof *run.blocks);
-    result->malloc_ns = (struct vp_latency){ .ns = calloc(most, sizeof(uint32_t)), .room = most };
-    result->free_ns = (struct vp_latency){ .ns = calloc(most, sizeof(uint32_t)), .room = most };
+    result->malloc_ns = (struct vp_latency){.ns = calloc(most, sizeof(uint32_t)), .room = most};
+    result->free_ns = (struct vp_latency){.ns = calloc(most, sizeof(uint32_t)), .room = most};
     if (!run.streams || !run.blocks || !result->malloc_ns.ns || !result->free_ns.ns)
         err = -ENOMEM;
     for (uint32_t s = 0; s < trace->streams && !err; s++)
@@ -293,7 +300,7 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
         err = vp_native_init(&run.native, d->handle, trace->blocks);
     if (!err && o->modelled) {
         vp_model_begin(&d->model, trace, o->lag_ns, o->work_ns);
-        run.pool.throttle.opened = config.now();        /* the clock before was another one */
+        run.pool.throttle.opened = config.now(); /* the clock before was another one */
     }
     if (!err)
         err = drive(&run, trace, o);
@@ -307,7 +314,8 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
     /* The sum of two peaks: too much by little where a policy shares the work with CUDA. */
     result->pool.peak_held_bytes += vp_native_peak(&run.native);
     result->timelines = vp_timelines_stats(&run.timelines, 0);
-    result->driver_ns = d->cost_ns ? d->cost_ns() - cost : result->pool.driver_ns + result->timelines.ns + run.native.ns;
+    result->driver_ns = d->cost_ns ? d->cost_ns() - cost
+                                   : result->pool.driver_ns + result->timelines.ns + run.native.ns;
     result->metadata = vp_pool_metadata(&run.pool);
     vp_native_finish(&run.native);
     vp_pool_finish(&run.pool, true);

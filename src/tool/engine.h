@@ -1,10 +1,11 @@
-/*
- * The engine behind `vpool replay`, `report` and `export`: drives the library's pool with a recorded trace, on the simulated driver (whose cost
- * model then says what the driver calls would have cost) or on the real one.
+/* The engine behind `vpool replay`, `report` and `export`: drives the library's pool with a recorded trace, on the
+ * simulated driver (whose cost model then says what the driver calls would have cost) or on the real one.
  *
- * Each stream of the trace is a stream; its work is taken to lag behind the host, so that memory of another stream is reused by a wait, not by luck;
- * or a clock is modelled, and it lags so far (model.h). Whether a stream may wait is VPOOL_WAIT's to say.
- * What the trace leaves live is freed at the end of each repetition.
+ * Each stream of the trace is a stream; its work is taken to lag behind the host, so that memory of another stream is
+ * reused by a wait, not by luck; or a clock is modelled, and it lags so far (model.h). Whether a stream may wait is
+ * VPOOL_WAIT's to say. What the trace leaves live is freed at the end of each repetition.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_TOOL_ENGINE_H
 #define VP_TOOL_ENGINE_H
@@ -25,31 +26,33 @@ struct vp_replay_result {
     struct vp_pool_stats pool;
     struct vp_timeline_stats timelines;
     uint64_t late_calls, late_driver_ns, driver_ns, passed_on;
-    struct vp_latency malloc_ns, free_ns;   /* to be freed by the caller */
+    struct vp_latency malloc_ns, free_ns; /* to be freed by the caller */
     size_t metadata, live_peak_blocks;
-    struct {                    /* with a lag */
-        uint64_t total_ns;      /* of the program, to the end of all its streams */
-        uint64_t lost_ns, lost_in_calls_ns;     /* to waits of the pool's; to its driver calls */
+    struct {                                /* with a lag */
+        uint64_t total_ns;                  /* of the program, to the end of all its streams */
+        uint64_t lost_ns, lost_in_calls_ns; /* to waits of the pool's; to its driver calls */
     } model;
 };
 
 /* Somebody who looks on. A negative errno ends the replay. */
 struct vp_replay_watch {
     void *context;
-    /* Event `i` of the trace is done, on that timeline; `block` is what the pool gave for an allocation, or NULL. The pool must stay as it is. */
-    int (*event)(void *context, struct vp_pool *pool, size_t i, const struct vp_timeline *timeline, const struct vp_region *block);
+    /* Event `i` of the trace is done, on that timeline; `block` is what the pool gave for an allocation, or NULL. The
+     * pool must stay as it is. */
+    int (*event)(void *context, struct vp_pool *pool, size_t i, const struct vp_timeline *timeline,
+                 const struct vp_region *block);
 };
 
 struct vp_replay_options {
-    const char *command;        /* whose messages these are */
+    const char *command; /* whose messages these are */
     bool gpu;
     long repeat;
-    bool modelled;              /* with a modelled clock, on the simulated driver */
-    uint64_t lag_ns;            /* how far its GPU may lag behind the host */
-    uint64_t work_ns;           /* what each event is given to do; 0: what the trace's times say */
-    const char *capacity;       /* of the simulated device, as the simulator takes it */
-    size_t handle;              /* largest physical handle, bytes */
-    const struct vp_replay_watch *watch;    /* NULL: nobody */
+    bool modelled;                       /* with a modelled clock, on the simulated driver */
+    uint64_t lag_ns;                     /* how far its GPU may lag behind the host */
+    uint64_t work_ns;                    /* what each event is given to do; 0: what the trace's times say */
+    const char *capacity;                /* of the simulated device, as the simulator takes it */
+    size_t handle;                       /* largest physical handle, bytes */
+    const struct vp_replay_watch *watch; /* NULL: nobody */
 };
 
 struct vp_engine {
@@ -57,7 +60,7 @@ struct vp_engine {
     void *handle;
     CUcontext context;
     struct vp_model model;
-    unsigned long long (*cost_ns)(void);    /* modelled; NULL on a GPU */
+    unsigned long long (*cost_ns)(void); /* modelled; NULL on a GPU */
     void (*reset)(void);
     CUresult (*init)(unsigned);
     CUresult (*retain)(CUcontext *, CUdevice);

@@ -1,4 +1,5 @@
 /* vpool export: traces and dumps in the formats of other tools. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/export.h"
 
 #include "base/options.h"
@@ -63,7 +64,8 @@ static int check(const struct options *o, int left) {
     if (!o->format)
         return vp_tool_usage("export", "no format given: --perfetto, --snapshot or --rmm");
     if (o->policy_count != 1 || o->policies[0] == &vp_policy_native)
-        return vp_tool_usage("export", o->policy_count != 1 ? "one policy at a time" : "native is CUDA's own pool, which is not simulated");
+        return vp_tool_usage("export", o->policy_count != 1 ? "one policy at a time"
+                                                            : "native is CUDA's own pool, which is not simulated");
     if (left != 1)
         return vp_tool_usage("export", left ? "one trace or dump at a time" : "no trace and no dump given");
     if (o->format == vp_export_snapshot && !o->output && isatty(STDOUT_FILENO))
@@ -73,9 +75,10 @@ static int check(const struct options *o, int left) {
 
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
-        { "perfetto", no_argument, NULL, 'f' },       { "snapshot", no_argument, NULL, 's' },       { "rmm", no_argument, NULL, 'r' },
-        { "output", required_argument, NULL, 'o' },   { "policy", required_argument, NULL, 'p' },   { "capacity", required_argument, NULL, 'c' },
-        { "help", no_argument, NULL, 'h' },           { 0 },
+        {"perfetto", no_argument, NULL, 'f'},     {"snapshot", no_argument, NULL, 's'},
+        {"rmm", no_argument, NULL, 'r'},          {"output", required_argument, NULL, 'o'},
+        {"policy", required_argument, NULL, 'p'}, {"capacity", required_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},         {0},
     };
     int c, status = 0;
     opterr = 0;
@@ -117,13 +120,13 @@ static int export_dump(const struct options *o, const char *path) {
         fprintf(stderr, "vpool export: %s\n", message);
         return 1;
     }
-    int status = write_out(o, &(struct vp_export){ .name = path, .dump = &dump });
+    int status = write_out(o, &(struct vp_export){.name = path, .dump = &dump});
     vp_dump_finish(&dump);
     return status;
 }
 
 static int export_trace(const struct options *o, const char *path) {
-    struct vp_engine engine = { 0 };
+    struct vp_engine engine = {0};
     struct vp_record record;
     struct vp_trace trace;
     char message[512];
@@ -134,7 +137,7 @@ static int export_trace(const struct options *o, const char *path) {
     int status = 1;
     if (vp_engine_open(&engine, &o->replay) == 0) {
         if (vp_record_make(&record, &engine, &o->replay, o->policies[0], &trace, path) == 0)
-            status = write_out(o, &(struct vp_export){ .name = path, .record = &record });
+            status = write_out(o, &(struct vp_export){.name = path, .record = &record});
         vp_record_finish(&record);
     }
     vp_trace_finish(&trace);
@@ -142,9 +145,9 @@ static int export_trace(const struct options *o, const char *path) {
 }
 
 int vp_tool_export(int argc, char **argv) {
-    struct options o = { .replay = { .command = "export", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle },
-                         .policies = { &vp_policy_vpool },
-                         .policy_count = 1 };
+    struct options o = {.replay = {.command = "export", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle},
+                        .policies = {&vp_policy_vpool},
+                        .policy_count = 1};
     bool asked_help = false;
     int status = parse(&o, argc, argv, &asked_help);
     if (status)

@@ -1,4 +1,6 @@
-/* What `vpool export` writes: one function a format. They never fail but by the file, whose errors its owner looks for. */
+/* What `vpool export` writes: one function a format. They never fail but by the file, whose errors its owner looks for.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_EXPORT_H
 #define VP_TOOL_EXPORT_H
 
@@ -6,14 +8,15 @@
 #include "tool/record.h"
 
 struct vp_export {
-    const char *name;           /* of the input, for people */
-    const struct vp_record *record;     /* of a trace; NULL: */
+    const char *name;               /* of the input, for people */
+    const struct vp_record *record; /* of a trace; NULL: */
     const struct vp_dump_file *dump;
 };
 
 /* 0 or -ENOMEM. */
 typedef int vp_export_fn(FILE *file, const struct vp_export *from);
-/* Chrome's trace format, which Perfetto reads: counters of bytes, a slice for each event that called the driver and for each large block. */
+/* Chrome's trace format, which Perfetto reads: counters of bytes, a slice for each event that called the driver and for
+ * each large block. */
 vp_export_fn vp_export_perfetto;
 /* PyTorch's memory snapshot: a pickle that memory_viz opens. */
 vp_export_fn vp_export_snapshot;

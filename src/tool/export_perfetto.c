@@ -1,6 +1,7 @@
-/*
- * Chrome's trace event format: https://ui.perfetto.dev opens it. Times in microseconds, as the program had them; how long driver calls take is the
- * model's, and a slice is cut where the next event of its stream begins.
+/* Chrome's trace event format: https://ui.perfetto.dev opens it. Times in microseconds, as the program had them; how
+ * long driver calls take is the model's, and a slice is cut where the next event of its stream begins.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "tool/export.h"
 #include "tool/out.h"
@@ -26,14 +27,17 @@ static void name_of(FILE *file, const char *what, unsigned pid, unsigned tid, co
 }
 
 static void counter(FILE *file, unsigned pid, uint64_t us, const char *name, uint64_t bytes) {
-    fprintf(file, "{\"ph\":\"C\",\"name\":\"%s\",\"pid\":%u,\"ts\":%" PRIu64 ",\"args\":{\"bytes\":%" PRIu64 "}},\n", name, pid, us, bytes);
+    fprintf(file, "{\"ph\":\"C\",\"name\":\"%s\",\"pid\":%u,\"ts\":%" PRIu64 ",\"args\":{\"bytes\":%" PRIu64 "}},\n",
+            name, pid, us, bytes);
 }
 
-static void waste(FILE *file, unsigned pid, uint64_t us, uint64_t internal, uint64_t pinned, uint64_t pending, uint64_t idle) {
+static void waste(FILE *file, unsigned pid, uint64_t us, uint64_t internal, uint64_t pinned, uint64_t pending,
+                  uint64_t idle) {
     const struct {
         const char *name;
         uint64_t bytes;
-    } all[] = { { "waste: internal", internal }, { "waste: pinned", pinned }, { "waste: pending", pending }, { "waste: idle", idle } };
+    } all[] = {
+        {"waste: internal", internal}, {"waste: pinned", pinned}, {"waste: pending", pending}, {"waste: idle", idle}};
     for (int i = 0; i < 4; i++)
         counter(file, pid, us, all[i].name, all[i].bytes);
 }
@@ -42,11 +46,11 @@ static void waste(FILE *file, unsigned pid, uint64_t us, uint64_t internal, uint
 struct walk {
     FILE *file;
     const struct vp_record *r;
-    uint64_t *sizes;            /* by block, as asked for; 0 once it is free */
-    int64_t *held;              /* by event, the change of what is held */
-    uint64_t *next;             /* by event, when the next of its stream is */
+    uint64_t *sizes; /* by block, as asked for; 0 once it is free */
+    int64_t *held;   /* by event, the change of what is held */
+    uint64_t *next;  /* by event, when the next of its stream is */
     uint64_t live;
-    size_t sample, call;        /* the next ones */
+    size_t sample, call; /* the next ones */
 };
 
 static void put_block(struct walk *w, const struct vp_trace_event *e) {
@@ -58,9 +62,12 @@ static void put_block(struct walk *w, const struct vp_trace_event *e) {
     if (size < LARGE)
         return;
     unsigned class = 63u - (unsigned)__builtin_clzll(size) - 20;
-    fprintf(w->file, "{\"ph\":\"%c\",\"cat\":\"block\",\"name\":\"blocks of %llu to %llu MiB\",\"id\":%u,\"pid\":1,\"tid\":%u,\"ts\":%" PRIu64
-            ",\"args\":{\"bytes\":%" PRIu64 ",\"address\":\"0x%" PRIx64 "\",\"stream\":%u}},\n",
-            e->alloc ? 'b' : 'e', 1ull << class, 2ull << class, e->block, e->stream + 1, e->us, size, w->r->blocks[e->block].addr, e->stream);
+    fprintf(
+        w->file,
+        "{\"ph\":\"%c\",\"cat\":\"block\",\"name\":\"blocks of %llu to %llu MiB\",\"id\":%u,\"pid\":1,\"tid\":%u,\"ts\":%" PRIu64
+        ",\"args\":{\"bytes\":%" PRIu64 ",\"address\":\"0x%" PRIx64 "\",\"stream\":%u}},\n",
+        e->alloc ? 'b' : 'e', 1ull << class, 2ull << class, e->block, e->stream + 1, e->us, size,
+        w->r->blocks[e->block].addr, e->stream);
 }
 
 static void put_calls(struct walk *w, size_t i, const struct vp_trace_event *e) {
@@ -69,7 +76,9 @@ static void put_calls(struct walk *w, size_t i, const struct vp_trace_event *e) 
         return;
     w->call++;
     double us = (double)c->ns / 1e3, room = (double)(w->next[i] - e->us);
-    fprintf(w->file, "{\"ph\":\"X\",\"cat\":\"driver\",\"name\":\"%s\",\"pid\":1,\"tid\":%u,\"ts\":%" PRIu64 ",\"dur\":%.3f,\"args\":{\"modelled_us\":%.3f",
+    fprintf(w->file,
+            "{\"ph\":\"X\",\"cat\":\"driver\",\"name\":\"%s\",\"pid\":1,\"tid\":%u,\"ts\":%" PRIu64
+            ",\"dur\":%.3f,\"args\":{\"modelled_us\":%.3f",
             e->alloc ? "allocate" : "free", e->stream + 1, e->us, us < room ? us : room, us);
     for (int k = 0; k < VP_RECORD_KINDS; k++)
         if (c->count[k])
@@ -103,8 +112,11 @@ static int put_trace(FILE *file, const struct vp_record *r) {
     const struct vp_trace *t = r->trace;
     const struct vp_record_mapping *m = r->mappings.items;
     uint64_t end = t->count ? t->events[t->count - 1].us + 1 : 0, *last = malloc((t->streams + 1) * sizeof *last);
-    struct walk w = { .file = file, .r = r, .sizes = calloc(t->blocks + 1, sizeof *w.sizes), .held = calloc(t->count + 1, sizeof *w.held),
-                      .next = calloc(t->count + 1, sizeof *w.next) };
+    struct walk w = {.file = file,
+                     .r = r,
+                     .sizes = calloc(t->blocks + 1, sizeof *w.sizes),
+                     .held = calloc(t->count + 1, sizeof *w.held),
+                     .next = calloc(t->count + 1, sizeof *w.next)};
     int err = last && w.sizes && w.held && w.next ? 0 : -ENOMEM;
     if (!err) {
         for (size_t i = 0; i < r->mappings.count; i++)

@@ -1,4 +1,5 @@
 /* RMM's log: Thread,Time,Action,Pointer,Size,Stream. Pointers are those that the pool gave. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/export.h"
 
 #include <errno.h>
@@ -7,8 +8,9 @@
 
 static void put(FILE *file, uint64_t us, bool alloc, uint64_t addr, uint64_t size, uint64_t stream) {
     uint64_t s = us / 1000000 % 86400;
-    fprintf(file, "1,%02u:%02u:%02u.%06u,%s,0x%" PRIx64 ",%" PRIu64 ",0x%" PRIx64 "\n", (unsigned)(s / 3600), (unsigned)(s / 60 % 60),
-            (unsigned)(s % 60), (unsigned)(us % 1000000), alloc ? "allocate" : "free", addr, size, stream);
+    fprintf(file, "1,%02u:%02u:%02u.%06u,%s,0x%" PRIx64 ",%" PRIu64 ",0x%" PRIx64 "\n", (unsigned)(s / 3600),
+            (unsigned)(s / 60 % 60), (unsigned)(s % 60), (unsigned)(us % 1000000), alloc ? "allocate" : "free", addr,
+            size, stream);
 }
 
 /* What the pool did not serve is in the log with a made-up pointer, above all addresses of a device. */

@@ -1,9 +1,10 @@
-/*
- * PyTorch's memory snapshot (torch.cuda.memory._dump_snapshot), which its memory_viz page opens: the history of events, and the segments with
- * their blocks as they are at the end. Chunks are told as parts of expandable segments are, by segment_map and segment_unmap: the viewer joins
- * neighbours, so that a block may lie in several.
+/* PyTorch's memory snapshot (torch.cuda.memory._dump_snapshot), which its memory_viz page opens: the history of events,
+ * and the segments with their blocks as they are at the end. Chunks are told as parts of expandable segments are, by
+ * segment_map and segment_unmap: the viewer joins neighbours, so that a block may lie in several.
  *
  * The file is a pickle of protocol 2, with no more than the opcodes that the viewer's own reader knows.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "tool/export.h"
 
@@ -18,13 +19,13 @@ enum { BATCH = 512, WORDS = 64 };
 
 struct pickle {
     FILE *file;
-    const char *words[WORDS];   /* those written before, by their number in the pickle's memo */
+    const char *words[WORDS]; /* those written before, by their number in the pickle's memo */
     unsigned count;
 };
 
 struct list {
     struct pickle *p;
-    unsigned open;              /* items since the last mark */
+    unsigned open; /* items since the last mark */
 };
 
 static void op(struct pickle *p, char code) {
@@ -96,7 +97,7 @@ static void member(struct pickle *p, const char *key, uint64_t n) {
 
 static struct list begin_list(struct pickle *p) {
     op(p, ']');
-    return (struct list){ p, 0 };
+    return (struct list){p, 0};
 }
 
 /* Before each item. */
@@ -125,7 +126,7 @@ struct stretch {
 };
 
 static int by_address(const void *a, const void *b) {
-    const uint64_t *x = a, *y = b;      /* both structs begin with it */
+    const uint64_t *x = a, *y = b; /* both structs begin with it */
     return *x < *y ? -1 : *x > *y;
 }
 
@@ -161,7 +162,8 @@ static void put_block(struct list *blocks, uint64_t addr, uint64_t size, uint64_
 }
 
 /* One segment and the live blocks in it, of which `*at` is the first; it moves behind them. */
-static void put_segment(struct list *segments, uint64_t device, const struct stretch *s, const struct block *live, size_t count, size_t *at) {
+static void put_segment(struct list *segments, uint64_t device, const struct stretch *s, const struct block *live,
+                        size_t count, size_t *at) {
     struct pickle *p = segments->p;
     uint64_t end = s->addr + s->size, taken = 0, asked = 0, next = s->addr;
     for (size_t i = *at; i < count && live[i].addr < end; i++) {
@@ -200,7 +202,8 @@ static void put_segment(struct list *segments, uint64_t device, const struct str
 }
 
 /* Neighbours are one segment. All sorted here. */
-static void put_segments(struct list *segments, uint64_t device, struct stretch *held, size_t stretches, struct block *live, size_t blocks) {
+static void put_segments(struct list *segments, uint64_t device, struct stretch *held, size_t stretches,
+                         struct block *live, size_t blocks) {
     size_t at = 0;
     if (stretches)
         qsort(held, stretches, sizeof *held, by_address);
@@ -221,7 +224,7 @@ struct walk {
     const struct vp_record *r;
     const char *name;
     struct list events;
-    size_t begun, ended;        /* mappings */
+    size_t begun, ended; /* mappings */
     size_t *ends;
 };
 
@@ -279,7 +282,7 @@ static int put_trace(struct pickle *p, const struct vp_export *from) {
     const struct vp_record *r = from->record;
     const struct vp_record_mapping *m = r->mappings.items;
     const char *slash = strrchr(from->name, '/');
-    struct walk w = { .p = p, .r = r, .name = slash ? slash + 1 : from->name, .ends = vp_export_ends(r) };
+    struct walk w = {.p = p, .r = r, .name = slash ? slash + 1 : from->name, .ends = vp_export_ends(r)};
     uint64_t *asked = calloc(r->trace->blocks + 1, sizeof *asked);
     struct stretch *held = malloc((r->mappings.count + 1) * sizeof *held);
     struct block *live = malloc((r->trace->blocks + 1) * sizeof *live);
@@ -293,10 +296,10 @@ static int put_trace(struct pickle *p, const struct vp_export *from) {
         end_list(&devices);
         for (size_t i = 0; i < r->mappings.count; i++)
             if (m[i].current && m[i].to == r->trace->count)
-                held[stretches++] = (struct stretch){ m[i].addr, m[i].size };
+                held[stretches++] = (struct stretch){m[i].addr, m[i].size};
         for (uint32_t b = 0; b < r->trace->blocks; b++)
             if (asked[b] && r->blocks[b].addr)
-                live[blocks++] = (struct block){ r->blocks[b].addr, r->blocks[b].size, asked[b] };
+                live[blocks++] = (struct block){r->blocks[b].addr, r->blocks[b].size, asked[b]};
         put_word(p, "segments");
         segments = begin_list(p);
         put_segments(&segments, 0, held, stretches, live, blocks);
@@ -319,9 +322,9 @@ static int put_device(struct list *segments, const struct vp_dump_device *d) {
     for (size_t i = 0; i < d->count && !err; i++) {
         const struct vp_dump_region *r = &d->regions[i];
         if (r->state == VP_DUMP_LIVE || r->state == VP_DUMP_FREE)
-            held[stretches++] = (struct stretch){ r->addr, r->size };
+            held[stretches++] = (struct stretch){r->addr, r->size};
         if (r->state == VP_DUMP_LIVE)
-            live[blocks++] = (struct block){ r->addr, r->size, r->asked ? r->asked : r->size };
+            live[blocks++] = (struct block){r->addr, r->size, r->asked ? r->asked : r->size};
     }
     if (!err)
         put_segments(segments, d->device, held, stretches, live, blocks);
@@ -352,7 +355,7 @@ static int put_dump(struct pickle *p, const struct vp_dump_file *dump) {
 }
 
 int vp_export_snapshot(FILE *file, const struct vp_export *from) {
-    struct pickle p = { .file = file };
+    struct pickle p = {.file = file};
     op(&p, '\x80');
     bytes(&p, 2, 1);
     begin_dict(&p);

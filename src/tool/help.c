@@ -1,4 +1,5 @@
 /* vpool help. The texts are in topics.c and in the commands themselves. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/help.h"
 
 #include "tool/settings.h"
@@ -21,7 +22,7 @@ static void overview(void) {
 }
 
 char *vp_help_of_command(size_t number) {
-    char *words[] = { (char *)vp_tool_commands[number].name, "--help", NULL }, *text = NULL;
+    char *words[] = {(char *)vp_tool_commands[number].name, "--help", NULL}, *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size), *real = stdout;
     if (!out)
@@ -76,8 +77,7 @@ int vp_tool_help(int argc, char **argv) {
         vp_completion();
         return 0;
     }
-    if (!strcmp(argv[1], "--man") && argc == 3 &&
-        (!strcmp(argv[2], "vpool") || !strcmp(argv[2], "libvpool"))) {
+    if (!strcmp(argv[1], "--man") && argc == 3 && (!strcmp(argv[2], "vpool") || !strcmp(argv[2], "libvpool"))) {
         (*argv[2] == 'v' ? vp_man_vpool : vp_man_libvpool)();
         return 0;
     }

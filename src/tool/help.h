@@ -1,4 +1,5 @@
 /* What `vpool help` knows, for the terminal, the manual pages and the shell. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_HELP_H
 #define VP_TOOL_HELP_H
 

@@ -1,3 +1,5 @@
+/* Reading JSON: values in place, without a tree. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/json_read.h"
 
 #include <stdio.h>
@@ -107,7 +109,7 @@ static bool read_value(struct reader *r, int depth) {
 }
 
 const char *vp_json_fault(const char *text, vp_json_value_fn *value, void *context) {
-    struct reader r = { .at = text, .value = value, .context = context };
+    struct reader r = {.at = text, .value = value, .context = context};
     if (!read_value(&r, 0))
         return r.at;
     skip_space(&r);

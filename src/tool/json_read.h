@@ -1,4 +1,5 @@
 /* Reads JSON that the library wrote: small, whole in memory, and of no great depth. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_JSON_READ_H
 #define VP_TOOL_JSON_READ_H
 

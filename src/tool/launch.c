@@ -1,3 +1,5 @@
+/* Starting a program under the library: what is found, and what its environment becomes. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/launch.h"
 
 #include "base/options.h"
@@ -14,7 +16,7 @@
 #define DRIVER "libcuda.so.1"
 
 enum library { OWN, COMPARE };
-static const char *const libraries[] = { [OWN] = "libvpool.so", [COMPARE] = "libvpool-compare.so" };
+static const char *const libraries[] = {[OWN] = "libvpool.so", [COMPARE] = "libvpool-compare.so"};
 
 /* ---- where things are ---- */
 
@@ -28,8 +30,7 @@ static bool find(char folder[PATH_MAX], const char *const places[], const char *
     *slash = 0;
     for (; *places; places++) {
         bool absolute = **places == '/';
-        int length = snprintf(path, sizeof path, "%s%s%s/%s", absolute ? "" : self, absolute ? "" : "/",
-                              *places, file);
+        int length = snprintf(path, sizeof path, "%s%s%s/%s", absolute ? "" : self, absolute ? "" : "/", *places, file);
         if (length < 0 || length >= PATH_MAX || access(path, R_OK) || !realpath(path, folder))
             continue;
         /* The file itself may be a link elsewhere; its folder counts, as named here. */
@@ -52,15 +53,14 @@ const char *vp_launch_library_name(void) {
 }
 
 bool vp_launch_library(char path[PATH_MAX]) {
-    static const char *const places[] = { ".", "../" VP_LIBDIR, VP_PREFIX "/" VP_LIBDIR, NULL };
+    static const char *const places[] = {".", "../" VP_LIBDIR, VP_PREFIX "/" VP_LIBDIR, NULL};
     const char *name = vp_launch_library_name();
     char folder[PATH_MAX];
     return find(folder, places, name) && snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
 
 bool vp_launch_sim(char folder[PATH_MAX]) {
-    static const char *const places[] = { "sim", "../" VP_LIBDIR "/vpool", VP_PREFIX "/" VP_LIBDIR "/vpool",
-                                          NULL };
+    static const char *const places[] = {"sim", "../" VP_LIBDIR "/vpool", VP_PREFIX "/" VP_LIBDIR "/vpool", NULL};
     return find(folder, places, DRIVER);
 }
 
@@ -87,7 +87,8 @@ static bool names(const char *path, size_t length, const char *library) {
            (length == wanted || path[length - wanted - 1] == '/');
 }
 
-/* The first of our libraries in a list as LD_PRELOAD's, and where it stands there; NULL: none. Of two, the first one serves. */
+/* The first of our libraries in a list as LD_PRELOAD's, and where it stands there; NULL: none. Of two, the first one
+ * serves. */
 static const char *first_of_ours(const char *list, const char **where) {
     for (const char *at = list; at && *at; at += strcspn(at, ": "), at += strspn(at, ": "))
         for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
@@ -146,8 +147,7 @@ static bool find_program(const char *name, char path[PATH_MAX]) {
         return snprintf(path, PATH_MAX, "%s", name) < PATH_MAX && !access(path, X_OK);
     for (const char *at = list ? list : "/bin:/usr/bin"; *at; at += *at == ':') {
         size_t length = strcspn(at, ":");
-        if (snprintf(path, PATH_MAX, "%.*s/%s", length ? (int)length : 1, length ? at : ".", name) <
-                PATH_MAX &&
+        if (snprintf(path, PATH_MAX, "%.*s/%s", length ? (int)length : 1, length ? at : ".", name) < PATH_MAX &&
             !access(path, X_OK))
             return true;
         at += length;
@@ -164,8 +164,7 @@ static const char *obstacle_in_elf(int fd, const unsigned char *head, size_t n) 
         return "is built for another word size than the library";
     for (int i = 0; i < elf->e_phnum; i++) {
         Elf64_Phdr program;
-        if (pread(fd, &program, sizeof program, (off_t)(elf->e_phoff + (size_t)i * elf->e_phentsize)) !=
-            sizeof program)
+        if (pread(fd, &program, sizeof program, (off_t)(elf->e_phoff + (size_t)i * elf->e_phentsize)) != sizeof program)
             return NULL;
         if (program.p_type == PT_INTERP)
             return NULL;
@@ -174,14 +173,13 @@ static const char *obstacle_in_elf(int fd, const unsigned char *head, size_t n) 
 }
 
 static const char *obstacle_in_file(const char *path, int depth) {
-    _Alignas(Elf64_Ehdr) unsigned char head[PATH_MAX] = { 0 };
+    _Alignas(Elf64_Ehdr) unsigned char head[PATH_MAX] = {0};
     const char *why = NULL;
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
     if (n > 0 && !fstat(fd, &st) &&
-        (((st.st_mode & S_ISUID) && st.st_uid != getuid()) ||
-         ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
+        (((st.st_mode & S_ISUID) && st.st_uid != getuid()) || ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
         why = "runs with raised privileges and ignores LD_PRELOAD";
     else if (n > SELFMAG && !memcmp(head, ELFMAG, SELFMAG))
         why = obstacle_in_elf(fd, head, (size_t)n);

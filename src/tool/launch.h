@@ -1,4 +1,5 @@
 /* A program under the library: where the library is, and the environment that leads to it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_LAUNCH_H
 #define VP_TOOL_LAUNCH_H
 
@@ -6,7 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The library that has the policy which VPOOL_POLICY names: libvpool.so, or libvpool-compare.so for a published allocator. */
+/* The library that has the policy which VPOOL_POLICY names: libvpool.so, or libvpool-compare.so for a published
+ * allocator. */
 const char *vp_launch_library_name(void);
 /* That library, and the folder of the simulated libcuda.so.1: beside this command, as a build leaves them, or
  * where they were installed. False, with nothing written: not found. */
@@ -15,8 +17,8 @@ bool vp_launch_sim(char folder[PATH_MAX]);
 
 /* Which of the two is in LD_PRELOAD, by its name; NULL: neither. */
 const char *vp_launch_preloaded(void);
-/* Puts it behind what is there; libvpool-compare.so takes the place of a libvpool.so. False: its path has a character that LD_PRELOAD
- * cannot hold. */
+/* Puts it behind what is there; libvpool-compare.so takes the place of a libvpool.so. False: its path has a character
+ * that LD_PRELOAD cannot hold. */
 bool vp_launch_preload(const char *library);
 /* Lets the program find the simulated driver first; `capacity` (as VPOOL_SIM reads it) may be NULL. */
 void vp_launch_simulate(const char *folder, const char *capacity);

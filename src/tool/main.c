@@ -1,4 +1,5 @@
 /* vpool: the command beside the library. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/settings.h"
 #include "tool/tool.h"
 
@@ -40,15 +41,15 @@ static int version(int argc, char **argv) {
 }
 
 const struct vp_tool_command vp_tool_commands[] = {
-    { "doctor", vp_tool_doctor, "say what is right and what is wrong, of this machine or of a program" },
-    { "export", vp_tool_export, "write a trace or a dump for Perfetto, PyTorch's memory_viz or RMM" },
-    { "help", vp_tool_help, "explain a topic: waits, frameworks, policies and more" },
-    { "options", options, "list the environment variables that libvpool.so reads" },
-    { "replay", vp_tool_replay, "drive the pool with a recorded allocation trace" },
-    { "report", vp_tool_report, "make a page that shows traces and dumps" },
-    { "run", vp_tool_run, "run a program under libvpool.so" },
-    { "top", vp_tool_top, "show what the programs under libvpool.so hold, live" },
-    { "version", version, "print the version" },
+    {"doctor", vp_tool_doctor, "say what is right and what is wrong, of this machine or of a program"},
+    {"export", vp_tool_export, "write a trace or a dump for Perfetto, PyTorch's memory_viz or RMM"},
+    {"help", vp_tool_help, "explain a topic: waits, frameworks, policies and more"},
+    {"options", options, "list the environment variables that libvpool.so reads"},
+    {"replay", vp_tool_replay, "drive the pool with a recorded allocation trace"},
+    {"report", vp_tool_report, "make a page that shows traces and dumps"},
+    {"run", vp_tool_run, "run a program under libvpool.so"},
+    {"top", vp_tool_top, "show what the programs under libvpool.so hold, live"},
+    {"version", version, "print the version"},
 };
 const size_t vp_tool_command_count = sizeof vp_tool_commands / sizeof *vp_tool_commands;
 

@@ -1,4 +1,5 @@
 /* The manual pages and the shell's completion, made of the option table and of what `vpool help` prints. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/help.h"
 
 #include "tool/settings.h"
@@ -73,10 +74,9 @@ static void head(const char *name, const char *title, int section, const char *w
 
 void vp_man_vpool(void) {
     head("vpool", "VPOOL", 1, "run programs under libvpool.so and see what their memory does");
-    puts(
-        ".Sh SYNOPSIS\n.Nm vpool\n.Ar command\n.Op Ar argument ...\n.Sh DESCRIPTION\n"
-        "The command beside\n.Xr libvpool 7 ,\na GPU memory allocator that is preloaded into CUDA programs.\n"
-        "The library does not need it.");
+    puts(".Sh SYNOPSIS\n.Nm vpool\n.Ar command\n.Op Ar argument ...\n.Sh DESCRIPTION\n"
+         "The command beside\n.Xr libvpool 7 ,\na GPU memory allocator that is preloaded into CUDA programs.\n"
+         "The library does not need it.");
     for (size_t i = 0; i < vp_tool_command_count; i++) {
         char *text = vp_help_of_command(i);
         printf(".Ss vpool %s\n", vp_tool_commands[i].name);
@@ -132,8 +132,7 @@ static void put_options(const char *text) {
         const char *before = at > text ? at - 1 : "\n";
         bool again = false;
         for (const char *old = text; length > 2 && old < at && !again; old++)
-            again =
-                !strncmp(old, at, length) && !strchr("abcdefghijklmnopqrstuvwxyz0123456789-", old[length]);
+            again = !strncmp(old, at, length) && !strchr("abcdefghijklmnopqrstuvwxyz0123456789-", old[length]);
         if (length > 2 && !again && strchr(" \n[|", *before))
             printf(" %.*s", (int)length, at);
         at += length;

@@ -1,3 +1,5 @@
+/* The modelled GPU of a replay: how far it lags, and what waits cost. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/model.h"
 
 #include "base/clock.h"
@@ -8,14 +10,15 @@
 /* How many times as long the kernels take as it takes to queue them: of training steps some five to twenty times. */
 enum { HOST_SHARE = 8 };
 
-/* The longest time between two events that is taken for work and not for a pause; and what each event of a trace without times is given. */
+/* The longest time between two events that is taken for work and not for a pause; and what each event of a trace
+ * without times is given. */
 static const uint64_t WORK_MOST = 1000000000;
 enum { WORK_UNKNOWN = 10000 };
 
 int vp_model_open(struct vp_model *m, void *driver) {
-#define SYMBOL(field, name)                                  \
-    if (!(*(void **)&m->field = dlsym(driver, name)))        \
-        return -ENOSYS
+#define SYMBOL(field, name)                                                                                            \
+    if (!(*(void **)&m->field = dlsym(driver, name)))                                                                  \
+    return -ENOSYS
     SYMBOL(start, "vp_sim_time_start");
     SYMBOL(now, "vp_sim_now");
     SYMBOL(advance, "vp_sim_advance");
@@ -52,7 +55,7 @@ void vp_model_begin(struct vp_model *m, const struct vp_trace *trace, uint64_t l
     m->trace = trace;
     m->lag = lag_ns;
     m->each = each_ns ? each_ns : without_times(trace) ? WORK_UNKNOWN : 0;
-    m->no_waits = m->free_calls = (struct vp_shadow){ 0 };
+    m->no_waits = m->free_calls = (struct vp_shadow){0};
     m->on = true;
     m->pausing = false;
     m->start();

@@ -1,3 +1,5 @@
+/* What CUDA itself would do with a trace: each block its own allocation. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/native.h"
 
 #include "base/clock.h"
@@ -9,17 +11,15 @@
 int vp_native_init(struct vp_native *n, void *handle, size_t blocks) {
     CUresult (*default_pool)(CUmemoryPool *, CUdevice);
     uint64_t all = UINT64_MAX, reset = 0;
-    *n = (struct vp_native){ .blocks = calloc(blocks, sizeof *n->blocks), 
-                             .sizes = calloc(blocks, sizeof *n->sizes) };
+    *n = (struct vp_native){.blocks = calloc(blocks, sizeof *n->blocks), .sizes = calloc(blocks, sizeof *n->sizes)};
 #define SYMBOL(field, name) (*(void **)&field = dlsym(handle, name))
     bool found = SYMBOL(default_pool, "cuDeviceGetDefaultMemPool") && SYMBOL(n->alloc, "cuMemAllocAsync") &&
                  SYMBOL(n->free, "cuMemFreeAsync") && SYMBOL(n->get, "cuMemPoolGetAttribute") &&
                  SYMBOL(n->set, "cuMemPoolSetAttribute") && SYMBOL(n->trim, "cuMemPoolTrimTo");
 #undef SYMBOL
     int err = !n->blocks || !n->sizes ? -ENOMEM : 0;
-    if (!err && (!found || default_pool(&n->pool, 0) ||
-                 n->set(n->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all) || n->trim(n->pool, 0) ||
-                 n->set(n->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &reset)))
+    if (!err && (!found || default_pool(&n->pool, 0) || n->set(n->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all) ||
+                 n->trim(n->pool, 0) || n->set(n->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &reset)))
         err = -ENODEV;
     if (err)
         vp_native_finish(n);
@@ -31,7 +31,7 @@ void vp_native_finish(struct vp_native *n) {
         n->trim(n->pool, 0);
     free(n->blocks);
     free(n->sizes);
-    *n = (struct vp_native){ 0 };
+    *n = (struct vp_native){0};
 }
 
 int vp_native_alloc(struct vp_native *n, size_t block, size_t size, CUstream stream) {

@@ -1,7 +1,8 @@
-/*
- * CUDA's own stream-ordered pool, for what a policy leaves to CUDA: all of it under `native`. On a real
+/* CUDA's own stream-ordered pool, for what a policy leaves to CUDA: all of it under `native`. On a real
  * device alone. The simulated driver's pool takes a freed block again for exactly its own size and for
  * nothing else; what it would hold says nothing of what CUDA's does.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_TOOL_NATIVE_H
 #define VP_TOOL_NATIVE_H
@@ -10,10 +11,10 @@
 
 struct vp_native {
     CUmemoryPool pool;
-    CUdeviceptr *blocks;        /* by number; 0: not live here */
+    CUdeviceptr *blocks; /* by number; 0: not live here */
     size_t *sizes;
     size_t live_bytes;
-    uint64_t ns;                /* spent in its calls */
+    uint64_t ns; /* spent in its calls */
     CUresult (*alloc)(CUdeviceptr *, size_t, CUstream);
     CUresult (*free)(CUdeviceptr, CUstream);
     CUresult (*get)(CUmemoryPool, CUmemPool_attribute, void *);

@@ -1,4 +1,5 @@
 /* Numbers by a key: see numbers.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/numbers.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@ struct pair {
 void vp_numbers_finish(struct vp_numbers *n) {
     vp_table_finish(&n->table);
     vp_slab_finish(&n->pairs);
-    *n = (struct vp_numbers){ 0 };
+    *n = (struct vp_numbers){0};
 }
 
 uint64_t vp_numbers_get(const struct vp_numbers *n, uint64_t key) {

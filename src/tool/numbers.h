@@ -1,4 +1,5 @@
 /* Numbers by a key that is not zero: a table (base/table.h) of pairs. Not thread-safe. All zero at first. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_NUMBERS_H
 #define VP_TOOL_NUMBERS_H
 

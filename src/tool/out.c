@@ -1,3 +1,5 @@
+/* Where results go: files made whole or not at all. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/out.h"
 
 #include <errno.h>
@@ -14,7 +16,7 @@ static int fail(const struct vp_out *out) {
 
 int vp_out_open(struct vp_out *out, const char *command, const char *path) {
     struct stat there;
-    *out = (struct vp_out){ .command = command, .path = path };
+    *out = (struct vp_out){.command = command, .path = path};
     if (!path) {
         out->file = stdout;
         return 0;
@@ -55,7 +57,7 @@ int vp_out_close(struct vp_out *out, bool keep) {
     if (out->other && (!keep || failed))
         unlink(out->other);
     free(out->other);
-    *out = (struct vp_out){ 0 };
+    *out = (struct vp_out){0};
     return status;
 }
 

@@ -1,4 +1,5 @@
 /* Files that the tool writes: whole or not at all. And what their formats share. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_OUT_H
 #define VP_TOOL_OUT_H
 
@@ -13,9 +14,11 @@ struct vp_out {
     char *other;                /* the name under which it is written; NULL: what is there is written to */
 };
 
-/* Begins a file: under another name in the same folder, unless `path` is something else than a file. 0, or -1 told on stderr. */
+/* Begins a file: under another name in the same folder, unless `path` is something else than a file. 0, or -1 told on
+ * stderr. */
 int vp_out_open(struct vp_out *out, const char *command, const char *path);
-/* Ends it: with `keep` it gets its name, else nothing is left. 0, or -1 told on stderr; 0 too if there was nothing to keep. */
+/* Ends it: with `keep` it gets its name, else nothing is left. 0, or -1 told on stderr; 0 too if there was nothing to
+ * keep. */
 int vp_out_close(struct vp_out *out, bool keep);
 
 /* A JSON string, fit for a script in HTML too. */
@@ -25,7 +28,7 @@ void vp_out_string(FILE *file, const char *text);
 struct vp_base64 {
     FILE *file;
     uint32_t bits;
-    unsigned count;             /* bytes in `bits` */
+    unsigned count; /* bytes in `bits` */
 };
 void vp_base64_byte(struct vp_base64 *b, uint8_t byte);
 /* An unsigned number, seven bits a byte, the lowest first; and a signed one, folded onto the unsigned. */

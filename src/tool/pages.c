@@ -1,3 +1,5 @@
+/* The processes under the library, as their shared statistics show them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pages.h"
 
 #include "base/clock.h"
@@ -49,8 +51,7 @@ static struct vp_shared_stats *map(const char *file) {
     int fd = open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return NULL;
-    bool good =
-        !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size >= VP_SHARED_STATS_SIZE;
+    bool good = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size >= VP_SHARED_STATS_SIZE;
     void *page = good ? mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     return page == MAP_FAILED ? NULL : page;
@@ -75,13 +76,11 @@ static void read_figures(struct vp_shared_stats_device *device, struct vp_shared
     } while ((before != after || before & 1) && ++tries < 100);
 }
 
-static const struct vp_row *row_before(const struct vp_sample *before, const struct vp_watched *w,
-                                       uint64_t device) {
+static const struct vp_row *row_before(const struct vp_sample *before, const struct vp_watched *w, uint64_t device) {
     for (unsigned i = 0; before && i < before->row_count; i++) {
         const struct vp_row *row = &before->rows[i];
         const struct vp_shared_stats *page = before->processes[row->process].page;
-        if (row->device == device && page->pid == w->page->pid &&
-            vp_process_same(&page->process, &w->page->process))
+        if (row->device == device && page->pid == w->page->pid && vp_process_same(&page->process, &w->page->process))
             return row;
     }
     return NULL;
@@ -99,17 +98,17 @@ static int add_process(struct vp_sample *s, const struct vp_sample *before, stru
     if (!processes || !rows)
         return -ENOMEM;
     struct vp_watched *w = &processes[s->process_count];
-    *w = (struct vp_watched){ .page = page };
+    *w = (struct vp_watched){.page = page};
     copy_text(w->program, sizeof w->program, page->program, sizeof page->program);
     copy_text(w->policy, sizeof w->policy, page->policy, sizeof page->policy);
     copy_text(w->release, sizeof w->release, page->release, sizeof page->release);
     read_command(w, page->pid);
     for (uint32_t i = 0; i < devices; i++) {
         struct vp_row *row = &rows[s->row_count++];
-        *row = (struct vp_row){ .device = page->device[i].device,
-                                .process = s->process_count,
-                                .allocs_per_s = -1,
-                                .driver_calls_per_s = -1 };
+        *row = (struct vp_row){.device = page->device[i].device,
+                               .process = s->process_count,
+                               .allocs_per_s = -1,
+                               .driver_calls_per_s = -1};
         read_figures(&page->device[i], &row->now);
         const struct vp_row *then = row_before(before, w, row->device);
         double seconds = then ? (double)(s->ns - before->ns) / 1e9 : 0;
@@ -130,11 +129,10 @@ static bool wanted(int pid, const int *pids, unsigned count) {
     return count == 0;
 }
 
-int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids,
-                   unsigned pid_count) {
+int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids, unsigned pid_count) {
     char file[96];
     int err = 0;
-    struct vp_sample s = { .ns = vp_clock_ns() };
+    struct vp_sample s = {.ns = vp_clock_ns()};
     vp_shared_stats_sweep(UINT_MAX, UINT_MAX);
     DIR *folder = opendir(VP_SHARED_STATS_FOLDER);
     if (!folder)
@@ -164,5 +162,5 @@ void vp_sample_drop(struct vp_sample *sample) {
         munmap(sample->processes[i].page, VP_SHARED_STATS_SIZE);
     free(sample->processes);
     free(sample->rows);
-    *sample = (struct vp_sample){ 0 };
+    *sample = (struct vp_sample){0};
 }

@@ -1,4 +1,5 @@
 /* The processes under the library, as their shared pages show them at one moment. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_PAGES_H
 #define VP_TOOL_PAGES_H
 
@@ -32,8 +33,7 @@ struct vp_sample {
  * process is gone are removed. `before` (may be NULL) gives the rates. Each process is asked to count all it
  * does by the next sample. 0, or a negative errno.
  */
-int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids,
-                   unsigned pid_count);
+int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids, unsigned pid_count);
 void vp_sample_drop(struct vp_sample *sample);
 
 /* What the pools hold beyond what is live. Bytes. */

@@ -1,3 +1,5 @@
+/* Loading the driver, real or simulated, and asking what it can do. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/probe.h"
 
 #include <cuda.h>
@@ -32,11 +34,11 @@ int vp_probe_driver(void) {
         CUdevice_attribute attribute;
         const char *name;
     } abilities[] = {
-        { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "vmm" },
-        { CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, "fd" },
-        { CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, "rdma" },
-        { CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, "pools" },
-        { CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, "ipc" },
+        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "vmm"},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, "fd"},
+        {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, "rdma"},
+        {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, "pools"},
+        {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, "ipc"},
     };
     void *driver = open_driver();
     if (!driver)
@@ -77,8 +79,7 @@ int vp_probe_driver(void) {
         printf("device %d %zu", i, bytes);
         for (size_t k = 0; k < sizeof abilities / sizeof *abilities; k++) {
             int has = 0;
-            printf(" %s%s", !attribute(&has, abilities[k].attribute, device) && has ? "" : "no-",
-                   abilities[k].name);
+            printf(" %s%s", !attribute(&has, abilities[k].attribute, device) && has ? "" : "no-", abilities[k].name);
         }
         printf(" %s\n", text);
     }

@@ -1,6 +1,7 @@
-/*
- * What `vpool doctor` tries out, each in a process of its own (the command runs itself), so that a driver
+/* What `vpool doctor` tries out, each in a process of its own (the command runs itself), so that a driver
  * that crashes or hangs is a finding, too. It prints lines of a key and a value.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_TOOL_PROBE_H
 #define VP_TOOL_PROBE_H

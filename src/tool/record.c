@@ -1,3 +1,5 @@
+/* Recording a replay for the pages of the report. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/record.h"
 
 #include "pool/stream_cache.h"
@@ -33,7 +35,8 @@ static int open_mapping(struct vp_record *r, const struct vp_mapping *m, bool cu
     uint32_t *lasting = grow(&r->lasting, sizeof *lasting);
     if (!new || !lasting || vp_numbers_set(&r->open, m->addr, r->mappings.count) < 0)
         return -ENOMEM;
-    *new = (struct vp_record_mapping){ .addr = m->addr, .size = m->chunk->size, .home = home_of(m), .from = i, .to = UINT32_MAX, .current = current };
+    *new = (struct vp_record_mapping){
+        .addr = m->addr, .size = m->chunk->size, .home = home_of(m), .from = i, .to = UINT32_MAX, .current = current};
     *lasting = (uint32_t)(r->mappings.count - 1);
     return 0;
 }
@@ -99,14 +102,14 @@ static void leave_chunk(struct vp_record_sample *s, const struct in_chunk *c) {
 }
 
 /* Counts [at, end), which is live or free as a whole. */
-static void count_range(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool, const struct vp_space *space, uint64_t at,
-                        uint64_t end, bool live, bool pending) {
+static void count_range(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool,
+                        const struct vp_space *space, uint64_t at, uint64_t end, bool live, bool pending) {
     while (at < end) {
         const struct vp_mapping *m = vp_space_granule(pool, space, at)->mapping;
         uint64_t stop = m->addr + m->chunk->size < end ? m->addr + m->chunk->size : end;
         if (m != c->mapping) {
             leave_chunk(s, c);
-            *c = (struct in_chunk){ .mapping = m };
+            *c = (struct in_chunk){.mapping = m};
         }
         *(live ? &c->live : &c->free) += stop - at;
         c->pending |= pending;
@@ -114,8 +117,8 @@ static void count_range(struct vp_record_sample *s, struct in_chunk *c, const st
     }
 }
 
-static void count_region(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool, const struct vp_timeline *timeline,
-                         const struct vp_region *r) {
+static void count_region(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool,
+                         const struct vp_timeline *timeline, const struct vp_region *r) {
     uint64_t at = r->addr;
     if (r->state == VP_LIVE) {
         const struct vp_timeline *parked = vp_stream_cache_holding(r);
@@ -130,14 +133,15 @@ static void count_region(struct vp_record_sample *s, struct in_chunk *c, const s
     }
 }
 
-static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, const struct vp_timeline *timeline, uint32_t i) {
+static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, const struct vp_timeline *timeline,
+                         uint32_t i) {
     struct vp_record_sample *s = grow(&record->samples, sizeof *s);
-    struct in_chunk in = { 0 };
+    struct in_chunk in = {0};
     const struct vp_space *space;
     const struct vp_region *r;
     if (!s)
         return -ENOMEM;
-    *s = (struct vp_record_sample){ .event = i };
+    *s = (struct vp_record_sample){.event = i};
     vp_list_each(space, &pool->spaces, link)
         vp_list_each(r, &space->regions, va)
             count_region(s, &in, pool, timeline, r);
@@ -153,7 +157,7 @@ static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32
 #define POOL_CALL(field, name) [VP_RECORD_##field] = pool->stats.calls.field,
         VP_POOL_CALLS(POOL_CALL)
 #undef POOL_CALL
-        [VP_RECORD_event_record] = timelines.records + timelines.barriers,
+            [VP_RECORD_event_record] = timelines.records + timelines.barriers,
         [VP_RECORD_event_query] = timelines.queries,
         [VP_RECORD_wait] = timelines.waits,
     };
@@ -163,7 +167,7 @@ static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32
     if (!calls)
         return -ENOMEM;
     uint64_t ns = r->engine->cost_ns ? r->engine->cost_ns() : 0;
-    *calls = (struct vp_record_calls){ .event = i, .ns = r->ns ? ns - r->ns : 0 };
+    *calls = (struct vp_record_calls){.event = i, .ns = r->ns ? ns - r->ns : 0};
     for (int k = 0; k < VP_RECORD_KINDS; k++)
         calls->count[k] = (uint32_t)(now[k] - r->totals[k]);
     memcpy(r->totals, now, sizeof now);
@@ -173,14 +177,15 @@ static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32
 
 /* ---- all of it ---- */
 
-static int look(void *context, struct vp_pool *pool, size_t i, const struct vp_timeline *timeline, const struct vp_region *block) {
+static int look(void *context, struct vp_pool *pool, size_t i, const struct vp_timeline *timeline,
+                const struct vp_region *block) {
     struct vp_record *r = context;
     const struct vp_trace_event *e = &r->trace->events[i];
     uint64_t changes = vp_engine_remap_calls(&pool->stats) + pool->switches;
     int err = 0;
     r->granularity = pool->granularity;
     if (e->alloc && block)
-        r->blocks[e->block] = (struct vp_record_block){ block->addr, block->size };
+        r->blocks[e->block] = (struct vp_record_block){block->addr, block->size};
     if (changes != r->changes)
         err = look_at_mappings(r, pool, (uint32_t)i);
     r->changes = changes;
@@ -198,12 +203,16 @@ static int by_start(const void *a, const void *b) {
     return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-int vp_record_make(struct vp_record *r, struct vp_engine *engine, const struct vp_replay_options *options, const struct vp_policy *policy,
-                   const struct vp_trace *trace, const char *name) {
-    const struct vp_replay_watch watch = { r, look };
+int vp_record_make(struct vp_record *r, struct vp_engine *engine, const struct vp_replay_options *options,
+                   const struct vp_policy *policy, const struct vp_trace *trace, const char *name) {
+    const struct vp_replay_watch watch = {r, look};
     struct vp_replay_options o = *options;
-    *r = (struct vp_record){ .trace = trace, .policy = policy, .engine = engine, .result = { .trace = name, .policy = policy->name },
-                             .step = (uint32_t)(trace->count / SAMPLES + 1), .ns = engine->cost_ns ? engine->cost_ns() : 0 };
+    *r = (struct vp_record){.trace = trace,
+                            .policy = policy,
+                            .engine = engine,
+                            .result = {.trace = name, .policy = policy->name},
+                            .step = (uint32_t)(trace->count / SAMPLES + 1),
+                            .ns = engine->cost_ns ? engine->cost_ns() : 0};
     r->blocks = calloc(trace->blocks + 1, sizeof *r->blocks);
     o.repeat = 1;
     o.watch = &watch;
@@ -226,5 +235,5 @@ void vp_record_finish(struct vp_record *r) {
     free(r->calls.items);
     free(r->lasting.items);
     vp_numbers_finish(&r->open);
-    *r = (struct vp_record){ 0 };
+    *r = (struct vp_record){0};
 }

@@ -1,4 +1,5 @@
 /* vpool replay: what recorded allocations took, a row for each trace and policy. The engine does the work. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
 #include "base/options.h"
 #include "tool/engine.h"
@@ -30,7 +31,7 @@ struct spread {
 };
 
 static struct spread spread_of(struct vp_latency *l) {
-    struct spread s = { 0 };
+    struct spread s = {0};
     if (!l->count)
         return s;
     qsort(l->ns, l->count, sizeof *l->ns, by_value);
@@ -111,8 +112,9 @@ static void print_row(const struct vp_replay_options *o, struct vp_replay_result
     printf("%-18s %-8s %10.1f %10.1f %9.4f %9.1f %8llu %8llu %8llu %8.0f %8.0f %5llu", r->trace, r->policy,
            (double)r->pool.peak_live_bytes / 1048576, (double)r->pool.peak_held_bytes / 1048576,
            r->pool.peak_live_bytes ? (double)r->pool.peak_held_bytes / (double)r->pool.peak_live_bytes : 1.0,
-           (double)r->driver_ns / 1e6, (unsigned long long)vp_engine_remap_calls(&r->pool), (unsigned long long)r->late_calls,
-           (unsigned long long)r->timelines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
+           (double)r->driver_ns / 1e6, (unsigned long long)vp_engine_remap_calls(&r->pool),
+           (unsigned long long)r->late_calls, (unsigned long long)r->timelines.waits, m.mean, f.mean,
+           (unsigned long long)r->pool.ooms);
     if (o->modelled)
         printf(" %7.3f", lost_percent(r));
     putchar('\n');
@@ -140,34 +142,35 @@ static void print_unknown(const struct options *o, const struct vp_replay_result
 /* ---- arguments ---- */
 
 static void help(void) {
-    puts("usage: vpool replay [OPTION…] TRACE…\n\n"
-         "Drives the pool with recorded allocations and prints what they took, a row for each trace and policy.\n"
-         "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
-         "plain or gzipped. scripts/snapshot-to-trace makes one of a memory snapshot of PyTorch.\n\n"
-         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, native (default: vpool); their parameters are the\n"
-         "                    environment variables of `vpool options`. native is CUDA's own pool, with the\n"
-         "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"
-         "                    pool takes a block again for exactly its own size and nothing else. What vpmm\n"
-         "                    leaves to CUDA is served and counted with --gpu, too, and else left out\n"
-         "  --sim             on the simulated driver (default): driver time is modelled\n"
-         "  --gpu             on this machine's GPU: driver time is measured\n"
-         "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
-         "  --handle SIZE     largest physical handle, in bytes or with K, M or G behind (default: VPOOL_HANDLE)\n"
-         "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1); late counts the last third\n"
-         "  --lag US          let the GPU lag behind the host by up to US microseconds, in modelled time (at most\n"
-         "                    10000000; 0, as without it: no time passes). The time between two events is what\n"
-         "                    the first one's stream has to do, an eighth of it the host, which waits when more\n"
-         "                    than US is before it. Streams share the GPU, and one that waits leaves its share to\n"
-         "                    the others. lost %: what waits of the pool, on GPU and host, added to the time that\n"
-         "                    the program takes\n"
-         "  --work US         with --lag: time between two events, in place of the trace's (0, as without it: the\n"
-         "                    trace's, or 10 where it has none)\n"
-         "  --json            one JSON object for each trace and policy, instead of the table\n"
-         "  --help            this text\n\n"
-         "VPOOL_WAIT says what waits for memory of other streams, as in a program; with --lag auto is the wait of\n"
-         "the host, for a bounded time. Without it auto is early: nothing that nobody waits for is ever over then.\n"
-         "Sizes in the table are peaks; calls are those that create, map, set access, unmap or release.\n"
-         "Exit status: 0, 1 if a trace could not be read or replayed (the others are), 2 for wrong usage.");
+    puts(
+        "usage: vpool replay [OPTION…] TRACE…\n\n"
+        "Drives the pool with recorded allocations and prints what they took, a row for each trace and policy.\n"
+        "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
+        "plain or gzipped. scripts/snapshot-to-trace makes one of a memory snapshot of PyTorch.\n\n"
+        "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, native (default: vpool); their parameters are the\n"
+        "                    environment variables of `vpool options`. native is CUDA's own pool, with the\n"
+        "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"
+        "                    pool takes a block again for exactly its own size and nothing else. What vpmm\n"
+        "                    leaves to CUDA is served and counted with --gpu, too, and else left out\n"
+        "  --sim             on the simulated driver (default): driver time is modelled\n"
+        "  --gpu             on this machine's GPU: driver time is measured\n"
+        "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
+        "  --handle SIZE     largest physical handle, in bytes or with K, M or G behind (default: VPOOL_HANDLE)\n"
+        "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1); late counts the last third\n"
+        "  --lag US          let the GPU lag behind the host by up to US microseconds, in modelled time (at most\n"
+        "                    10000000; 0, as without it: no time passes). The time between two events is what\n"
+        "                    the first one's stream has to do, an eighth of it the host, which waits when more\n"
+        "                    than US is before it. Streams share the GPU, and one that waits leaves its share to\n"
+        "                    the others. lost %: what waits of the pool, on GPU and host, added to the time that\n"
+        "                    the program takes\n"
+        "  --work US         with --lag: time between two events, in place of the trace's (0, as without it: the\n"
+        "                    trace's, or 10 where it has none)\n"
+        "  --json            one JSON object for each trace and policy, instead of the table\n"
+        "  --help            this text\n\n"
+        "VPOOL_WAIT says what waits for memory of other streams, as in a program; with --lag auto is the wait of\n"
+        "the host, for a bounded time. Without it auto is early: nothing that nobody waits for is ever over then.\n"
+        "Sizes in the table are peaks; calls are those that create, map, set access, unmap or release.\n"
+        "Exit status: 0, 1 if a trace could not be read or replayed (the others are), 2 for wrong usage.");
 }
 
 static bool parse_size(const char *text, size_t *out) {
@@ -194,11 +197,17 @@ static bool parse_us(const char *text, uint64_t *ns) {
 /* 0, or the exit status of wrong usage; *help set if that was asked for. */
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
-        { "policy", required_argument, NULL, 'p' }, { "sim", no_argument, NULL, 's' },    { "gpu", no_argument, NULL, 'g' },
-        { "capacity", required_argument, NULL, 'c' }, { "handle", required_argument, NULL, 'H' },
-        { "lag", required_argument, NULL, 'l' },      { "work", required_argument, NULL, 'w' },
-        { "repeat", required_argument, NULL, 'r' }, { "json", no_argument, NULL, 'j' },   { "help", no_argument, NULL, 'h' },
-        { 0 },
+        {"policy", required_argument, NULL, 'p'},
+        {"sim", no_argument, NULL, 's'},
+        {"gpu", no_argument, NULL, 'g'},
+        {"capacity", required_argument, NULL, 'c'},
+        {"handle", required_argument, NULL, 'H'},
+        {"lag", required_argument, NULL, 'l'},
+        {"work", required_argument, NULL, 'w'},
+        {"repeat", required_argument, NULL, 'r'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
     };
     char *end;
     int c, status = 0;
@@ -250,9 +259,10 @@ static void drop_suffix(char *name, const char *suffix) {
 }
 
 int vp_tool_replay(int argc, char **argv) {
-    struct options o = { .policies = { &vp_policy_vpool }, .policy_count = 1,
-                         .replay = { .command = "replay", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle } };
-    struct vp_engine engine = { 0 };
+    struct options o = {.policies = {&vp_policy_vpool},
+                        .policy_count = 1,
+                        .replay = {.command = "replay", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle}};
+    struct vp_engine engine = {0};
     char message[512];
     bool asked_help = false;
     int status = parse(&o, argc, argv, &asked_help);
@@ -265,8 +275,9 @@ int vp_tool_replay(int argc, char **argv) {
     if (vp_engine_open(&engine, &o.replay) < 0)
         return 1;
     if (!o.json)
-        printf("%-18s %-8s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s%s\n", "trace", "policy", "live MiB", "held MiB", "held/live",
-               "driver ms", "calls", "late", "waits", "malloc", "free ns", "ooms", o.replay.modelled ? "  lost %" : "");
+        printf("%-18s %-8s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s%s\n", "trace", "policy", "live MiB", "held MiB",
+               "held/live", "driver ms", "calls", "late", "waits", "malloc", "free ns", "ooms",
+               o.replay.modelled ? "  lost %" : "");
     for (int i = optind; i < argc; i++) {
         struct vp_trace trace;
         if (vp_trace_read(&trace, argv[i], message, sizeof message) < 0) {
@@ -276,7 +287,7 @@ int vp_tool_replay(int argc, char **argv) {
         }
         for (size_t p = 0; p < o.policy_count; p++) {
             char *name = strdup(argv[i]);
-            struct vp_replay_result result = { .trace = name ? basename(name) : argv[i], .policy = o.policies[p]->name };
+            struct vp_replay_result result = {.trace = name ? basename(name) : argv[i], .policy = o.policies[p]->name};
             if (name)
                 drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
             if (o.policies[p] == &vp_policy_native && !o.replay.gpu)

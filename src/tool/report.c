@@ -1,8 +1,10 @@
-/*
- * vpool report: a page that shows what traces and dumps hold.
+/* vpool report: a page that shows what traces and dumps hold.
  *
- * The page (report/) draws; this file gives it the facts. They stand in it as columns of numbers, a few bytes each, in base64: what happened in each
- * event and where its block lay, from which the page has the state of every moment. report/data.js reads what put_… here write.
+ * The page (report/) draws; this file gives it the facts. They stand in it as columns of numbers, a few bytes each, in
+ * base64: what happened in each event and where its block lay, from which the page has the state of every moment.
+ * report/data.js reads what put_… here write.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/options.h"
 #include "tool/dump_read.h"
@@ -28,8 +30,9 @@ struct options {
 
 /* One script element a column, so that the page reads only what it shows. */
 static struct vp_base64 begin_column(FILE *file, size_t input, const char *policy, const char *name) {
-    fprintf(file, "<script type=\"text/plain\" id=\"%zu.%s%s%s\">", input, policy ? policy : "", policy ? "." : "", name);
-    return (struct vp_base64){ .file = file };
+    fprintf(file, "<script type=\"text/plain\" id=\"%zu.%s%s%s\">", input, policy ? policy : "", policy ? "." : "",
+            name);
+    return (struct vp_base64){.file = file};
 }
 
 static void end_column(struct vp_base64 *b) {
@@ -37,7 +40,8 @@ static void end_column(struct vp_base64 *b) {
     fputs("</script>\n", b->file);
 }
 
-/* What all policies share. Of an allocation 0, else how many allocations ago the block was made; then sizes, streams and times. */
+/* What all policies share. Of an allocation 0, else how many allocations ago the block was made; then sizes, streams
+ * and times. */
 static void put_trace(FILE *file, size_t input, const struct vp_trace *t) {
     struct vp_base64 b = begin_column(file, input, NULL, "blocks");
     uint32_t made = 0;
@@ -61,7 +65,8 @@ static void put_trace(FILE *file, size_t input, const struct vp_trace *t) {
     end_column(&b);
 }
 
-/* Of each block, the distance from the one before in quanta, and what rounding added in bytes; 0 and 0 where the pool did not serve it. */
+/* Of each block, the distance from the one before in quanta, and what rounding added in bytes; 0 and 0 where the pool
+ * did not serve it. */
 static void put_blocks(FILE *file, size_t input, const struct vp_record *r) {
     struct vp_base64 b = begin_column(file, input, r->policy->name, "places");
     uint64_t last = 0;
@@ -141,12 +146,12 @@ static void describe_run(FILE *file, const struct vp_record *r) {
         const char *name;
         uint64_t count;
     } calls[] = {
-#define POOL_CALL(field, function) { #function, result->pool.calls.field },
+#define POOL_CALL(field, function) {#function, result->pool.calls.field},
         VP_POOL_CALLS(POOL_CALL)
 #undef POOL_CALL
-        { "cuEventRecord", result->timelines.records + result->timelines.barriers },
-        { "cuEventQuery", result->timelines.queries },
-        { "cuStreamWaitEvent", result->timelines.waits },
+            {"cuEventRecord", result->timelines.records + result->timelines.barriers},
+        {"cuEventQuery", result->timelines.queries},
+        {"cuStreamWaitEvent", result->timelines.waits},
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         fprintf(file, "%s\"%s\":%llu", i ? "," : "", calls[i].name, (unsigned long long)calls[i].count);
@@ -161,14 +166,16 @@ static const char *name_of(const char *path) {
 static void describe_trace(FILE *file, const char *path, const struct vp_trace *t) {
     fputs("{\"kind\":\"trace\",\"name\":", file);
     vp_out_string(file, name_of(path));
-    fprintf(file, ",\"events\":%zu,\"blocks\":%u,\"streams\":%u,\"quantum\":%d,\"runs\":[", t->count, t->blocks, t->streams, VP_QUANTUM);
+    fprintf(file, ",\"events\":%zu,\"blocks\":%u,\"streams\":%u,\"quantum\":%d,\"runs\":[", t->count, t->blocks,
+            t->streams, VP_QUANTUM);
 }
 
 /* ---- inputs ---- */
 
 /* Each writes its columns to `out`, and what they are of to `index`. 0, or 1 told on stderr. */
 
-static int add_trace(FILE *file, FILE *index, size_t input, const char *path, struct vp_engine *engine, const struct options *o) {
+static int add_trace(FILE *file, FILE *index, size_t input, const char *path, struct vp_engine *engine,
+                     const struct options *o) {
     struct vp_trace trace;
     char message[512];
     int status = 0;
@@ -225,7 +232,8 @@ static int add_dump(FILE *file, FILE *index, size_t input, const char *path) {
 static const char style_mark[] = "<!-- style -->", script_mark[] = "<!-- script -->";
 
 static void put_scripts(FILE *file) {
-    const char *const scripts[] = { vp_embedded_data_js, vp_embedded_charts_js, vp_embedded_map_js, vp_embedded_dump_js, vp_embedded_page_js };
+    const char *const scripts[] = {vp_embedded_data_js, vp_embedded_charts_js, vp_embedded_map_js, vp_embedded_dump_js,
+                                   vp_embedded_page_js};
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
         fprintf(file, "<script>\n\"use strict\";\n%s</script>\n", scripts[i]);
 }
@@ -243,11 +251,13 @@ static int put_page(FILE *file, char **inputs, size_t count, struct vp_engine *e
     fwrite(style, 1, (size_t)(script - style), file);
     for (size_t i = 0; i < count && !status; i++) {
         fputs(i ? "," : "", about);
-        status = vp_dump_is(inputs[i]) ? add_dump(file, about, i, inputs[i]) : add_trace(file, about, i, inputs[i], engine, o);
+        status = vp_dump_is(inputs[i]) ? add_dump(file, about, i, inputs[i])
+                                       : add_trace(file, about, i, inputs[i], engine, o);
     }
     if (about)
         fclose(about);
-    fprintf(file, "<script type=\"application/json\" id=\"index\">{\"vpool\":\"%s\",\"inputs\":[%s]}</script>\n", VP_VERSION, index ? index : "");
+    fprintf(file, "<script type=\"application/json\" id=\"index\">{\"vpool\":\"%s\",\"inputs\":[%s]}</script>\n",
+            VP_VERSION, index ? index : "");
     put_scripts(file);
     fputs(script + strlen(script_mark), file);
     free(index);
@@ -275,8 +285,11 @@ static void help(void) {
 
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
-        { "output", required_argument, NULL, 'o' }, { "policy", required_argument, NULL, 'p' }, { "capacity", required_argument, NULL, 'c' },
-        { "help", no_argument, NULL, 'h' },         { 0 },
+        {"output", required_argument, NULL, 'o'},
+        {"policy", required_argument, NULL, 'p'},
+        {"capacity", required_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
     };
     int c, status = 0;
     opterr = 0;
@@ -302,11 +315,11 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
 }
 
 int vp_tool_report(int argc, char **argv) {
-    struct options o = { .replay = { .command = "report", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle },
-                         .policies = { &vp_policy_vpool },
-                         .policy_count = 1,
-                         .output = "report.html" };
-    struct vp_engine engine = { 0 };
+    struct options o = {.replay = {.command = "report", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle},
+                        .policies = {&vp_policy_vpool},
+                        .policy_count = 1,
+                        .output = "report.html"};
+    struct vp_engine engine = {0};
     struct vp_out out;
     bool asked_help = false, traces = false;
     int status = parse(&o, argc, argv, &asked_help);
@@ -318,7 +331,8 @@ int vp_tool_report(int argc, char **argv) {
     }
     for (int i = optind; i < argc; i++)
         traces |= !vp_dump_is(argv[i]);
-    if ((traces && vp_engine_open(&engine, &o.replay) < 0) || vp_out_open(&out, "report", strcmp(o.output, "-") ? o.output : NULL) < 0)
+    if ((traces && vp_engine_open(&engine, &o.replay) < 0) ||
+        vp_out_open(&out, "report", strcmp(o.output, "-") ? o.output : NULL) < 0)
         return 1;
     status = put_page(out.file, argv + optind, (size_t)(argc - optind), &engine, &o);
     if (vp_out_close(&out, !status) < 0)

@@ -1,9 +1,10 @@
-/*
- * vpool run: a program under the library.
+/* vpool run: a program under the library.
  *
  * The command becomes the program: its id, its terminal, its signals and its exit status are the program's
  * own, and there is nothing left that could stand between. What is printed at the end, the library prints, in
  * the program.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "tool/launch.h"
 #include "tool/settings.h"
@@ -47,8 +48,8 @@ static void help(void) {
         if (vp_settings[i].kind == VP_SETTING_FOREIGN)
             continue;
         bool alone = stands_alone(&vp_settings[i]);
-        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", vp_settings[i].allowed,
-               alone ? "]" : "", vp_settings[i].sentence);
+        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", vp_settings[i].allowed, alone ? "]" : "",
+               vp_settings[i].sentence);
     }
 }
 
@@ -66,7 +67,7 @@ static void keep_complaint(void *context, const char *line) {
 
 static int set(size_t i, const char *value) {
     static struct vp_options parsed;
-    const char *setting[2] = { vp_settings[i].variable, value ? value : "1" };
+    const char *setting[2] = {vp_settings[i].variable, value ? value : "1"};
     char complaint[512] = "";
     vp_options_parse(&parsed, look_up, setting, keep_complaint, complaint);
     if (*complaint)
@@ -77,19 +78,19 @@ static int set(size_t i, const char *value) {
 
 int vp_tool_run(int argc, char **argv) {
     struct option options[OPTIONS + 1] = {
-        [SIM] = { "sim", optional_argument, NULL, SIM },
-        [QUIET] = { "quiet", no_argument, NULL, QUIET },
-        [HELP] = { "help", no_argument, NULL, HELP },
+        [SIM] = {"sim", optional_argument, NULL, SIM},
+        [QUIET] = {"quiet", no_argument, NULL, QUIET},
+        [HELP] = {"help", no_argument, NULL, HELP},
     };
     const char *capacity = NULL;
     bool sim = false, quiet = false;
     char library[PATH_MAX], folder[PATH_MAX];
     for (size_t i = 0; i < VP_SETTINGS; i++)
-        options[i] = (struct option){ vp_settings[i].kind == VP_SETTING_FOREIGN ? "help" : option_name(i),
-                                      vp_settings[i].kind == VP_SETTING_FOREIGN  ? no_argument
-                                      : stands_alone(&vp_settings[i]) ? optional_argument
-                                                                   : required_argument,
-                                      NULL, vp_settings[i].kind == VP_SETTING_FOREIGN ? HELP : (int)i };
+        options[i] = (struct option){vp_settings[i].kind == VP_SETTING_FOREIGN ? "help" : option_name(i),
+                                     vp_settings[i].kind == VP_SETTING_FOREIGN ? no_argument
+                                     : stands_alone(&vp_settings[i])           ? optional_argument
+                                                                               : required_argument,
+                                     NULL, vp_settings[i].kind == VP_SETTING_FOREIGN ? HELP : (int)i};
     opterr = 0;
     optind = 0;
     for (int chosen; (chosen = getopt_long(argc, argv, "+", options, NULL)) >= 0;) {
@@ -120,16 +121,14 @@ int vp_tool_run(int argc, char **argv) {
         return 1;
     }
     if (!vp_launch_preload(library)) {
-        fprintf(stderr, "vpool run: %s: LD_PRELOAD cannot hold a path with a space or a colon; move it\n",
-                library);
+        fprintf(stderr, "vpool run: %s: LD_PRELOAD cannot hold a path with a space or a colon; move it\n", library);
         return 1;
     }
     if (sim) {
         if (!vp_launch_sim(folder)) {
-            fprintf(
-                stderr,
-                "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n",
-                VP_PREFIX, VP_LIBDIR);
+            fprintf(stderr,
+                    "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n",
+                    VP_PREFIX, VP_LIBDIR);
             return 1;
         }
         vp_launch_simulate(folder, capacity);

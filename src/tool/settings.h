@@ -1,4 +1,5 @@
 /* The table of base/options.h as text, for all that explains, sets or completes options. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_SETTINGS_H
 #define VP_TOOL_SETTINGS_H
 

@@ -1,5 +1,8 @@
 /* vpool top: what the pools of this user's processes hold. This file is the table, JSON and Prometheus's
- * text; watch.c is the terminal. */
+ * text; watch.c is the terminal.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "tool/top.h"
 
 #include "base/json.h"
@@ -16,9 +19,8 @@
 /* ---- the table ---- */
 
 const struct vp_top_order vp_top_orders[] = {
-    { 'l', "live" },       { 'h', "held" },        { 'f', "free" },
-    { 'e', "efficiency" }, { 'a', "allocations" }, { 'c', "calls" },
-    { 'w', "waits" },      { 'p', "process id" },  { 0 },
+    {'l', "live"},  {'h', "held"},       {'f', "free"}, {'e', "efficiency"}, {'a', "allocations"}, {'c', "calls"},
+    {'w', "waits"}, {'p', "process id"}, {0},
 };
 
 bool vp_top_is_order(char key) {
@@ -58,8 +60,7 @@ static int compare(const void *a, const void *b, void *context) {
 
 void vp_top_sort(struct vp_sample *sample, char key) {
     if (sample->row_count)
-        qsort_r(sample->rows, sample->row_count, sizeof *sample->rows, compare,
-                &(struct sorting){ sample, key });
+        qsort_r(sample->rows, sample->row_count, sizeof *sample->rows, compare, &(struct sorting){sample, key});
 }
 
 static const char *human(char text[16], double bytes) {
@@ -77,8 +78,8 @@ static const char *rate(char text[16], double per_s) {
 }
 
 void vp_top_head(FILE *out) {
-    fprintf(out, "%8s %3s %8s %8s %8s %5s %9s %8s %8s %4s %-7s %s", "PID", "DEV", "LIVE", "HELD", "FREE",
-            "EFF%", "ALLOC/S", "CALLS/S", "WAITS", "OOM", "POLICY", "COMMAND");
+    fprintf(out, "%8s %3s %8s %8s %8s %5s %9s %8s %8s %4s %-7s %s", "PID", "DEV", "LIVE", "HELD", "FREE", "EFF%",
+            "ALLOC/S", "CALLS/S", "WAITS", "OOM", "POLICY", "COMMAND");
 }
 
 void vp_top_row(FILE *out, const struct vp_sample *s, const struct vp_row *row) {
@@ -87,8 +88,7 @@ void vp_top_row(FILE *out, const struct vp_sample *s, const struct vp_row *row) 
     fprintf(out, "%8u %3llu %8s %8s %8s %5.1f %9s %8s %8llu %4llu %-7s %s", w->page->pid,
             (unsigned long long)row->device, human(live, (double)row->now.live_bytes),
             human(held, (double)row->now.held_bytes), human(spare, (double)vp_row_free(row)),
-            100 * vp_row_efficiency(row), rate(allocs, row->allocs_per_s),
-            rate(calls, row->driver_calls_per_s),
+            100 * vp_row_efficiency(row), rate(allocs, row->allocs_per_s), rate(calls, row->driver_calls_per_s),
             (unsigned long long)(row->now.waits_gpu + row->now.waits_host), (unsigned long long)row->now.ooms,
             w->policy, w->command);
 }
@@ -100,8 +100,8 @@ void vp_top_totals(FILE *out, const struct vp_sample *s) {
         lives += s->rows[i].now.live_bytes;
         helds += s->rows[i].now.held_bytes;
     }
-    fprintf(out, "%u process%s: %s live, %s held, %s free", s->process_count,
-            s->process_count == 1 ? "" : "es", human(live, (double)lives), human(held, (double)helds),
+    fprintf(out, "%u process%s: %s live, %s held, %s free", s->process_count, s->process_count == 1 ? "" : "es",
+            human(live, (double)lives), human(held, (double)helds),
             human(spare, helds > lives ? (double)(helds - lives) : 0));
 }
 
@@ -182,21 +182,19 @@ static void labels(FILE *out, const struct vp_watched *w) {
 
 static void print_metrics(FILE *out, const struct vp_sample *s) {
     enum { gauge, counter };
-    static const char *const types[] = { "gauge", "counter" }, *const suffixes[] = { "", "_total" };
-#define METRIC(field, kind, meaning)                                                                         \
-    fprintf(out, "# HELP vpool_%s%s %s\n# TYPE vpool_%s%s %s\n", #field, suffixes[kind], meaning, #field,    \
-            suffixes[kind], types[kind]);                                                                    \
-    for (unsigned i = 0; i < s->row_count; i++) {                                                            \
-        fprintf(out, "vpool_%s%s", #field, suffixes[kind]);                                                  \
-        labels(out, &s->processes[s->rows[i].process]);                                                      \
-        fprintf(out, ",device=\"%llu\"} %llu\n", (unsigned long long)s->rows[i].device,                      \
-                (unsigned long long)s->rows[i].now.field);                                                   \
+    static const char *const types[] = {"gauge", "counter"}, *const suffixes[] = {"", "_total"};
+#define METRIC(field, kind, meaning)                                                                                   \
+    fprintf(out, "# HELP vpool_%s%s %s\n# TYPE vpool_%s%s %s\n", #field, suffixes[kind], meaning, #field,              \
+            suffixes[kind], types[kind]);                                                                              \
+    for (unsigned i = 0; i < s->row_count; i++) {                                                                      \
+        fprintf(out, "vpool_%s%s", #field, suffixes[kind]);                                                            \
+        labels(out, &s->processes[s->rows[i].process]);                                                                \
+        fprintf(out, ",device=\"%llu\"} %llu\n", (unsigned long long)s->rows[i].device,                                \
+                (unsigned long long)s->rows[i].now.field);                                                             \
     }
     VP_SHARED_STATS_FIGURES(METRIC)
 #undef METRIC
-    fprintf(
-        out,
-        "# HELP vpool_passed_on_total Calls that went on to CUDA.\n# TYPE vpool_passed_on_total counter\n");
+    fprintf(out, "# HELP vpool_passed_on_total Calls that went on to CUDA.\n# TYPE vpool_passed_on_total counter\n");
     for (unsigned p = 0; p < s->process_count; p++) {
         fprintf(out, "vpool_passed_on_total");
         labels(out, &s->processes[p]);
@@ -250,8 +248,7 @@ static void help(void) {
 }
 
 static int pause_for(double seconds) {
-    return nanosleep(&(struct timespec){ (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) },
-                     NULL);
+    return nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
 }
 
 /* Two looks, for the rates. */
@@ -270,14 +267,14 @@ static int look(struct vp_sample *s, const struct vp_top_options *o) {
 int vp_tool_top(int argc, char **argv) {
     enum { ONCE = 256, JSON, PROMETHEUS, SORT, HELP };
     static const struct option long_options[] = {
-        { "once", no_argument, NULL, ONCE },
-        { "json", no_argument, NULL, JSON },
-        { "prometheus", optional_argument, NULL, PROMETHEUS },
-        { "sort", required_argument, NULL, SORT },
-        { "help", no_argument, NULL, HELP },
-        { 0 },
+        {"once", no_argument, NULL, ONCE},
+        {"json", no_argument, NULL, JSON},
+        {"prometheus", optional_argument, NULL, PROMETHEUS},
+        {"sort", required_argument, NULL, SORT},
+        {"help", no_argument, NULL, HELP},
+        {0},
     };
-    struct vp_top_options o = { .order = 'h' };
+    struct vp_top_options o = {.order = 'h'};
     int how = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? 0 : ONCE, *pids = NULL, status;
     const char *file = NULL;
     char *end;
@@ -315,7 +312,7 @@ int vp_tool_top(int argc, char **argv) {
     o.pids = pids;
     bool again = how == PROMETHEUS && file && o.seconds > 0;
     o.seconds = o.seconds > 0 ? o.seconds : how ? 0.1 : 1;
-    struct vp_sample s = { 0 };
+    struct vp_sample s = {0};
     if (!how) {
         status = vp_top_watch(&o);
     } else {
@@ -338,9 +335,7 @@ int vp_tool_top(int argc, char **argv) {
                 print_metrics(stdout, &s);
         } while (again && !status && !(s.process_count ? 0 : pause_for(o.seconds)));
         if (!status && o.pid_count && !s.process_count) {
-            fprintf(
-                stderr,
-                "vpool top: no such process of yours is under libvpool.so, or it has not allocated yet\n");
+            fprintf(stderr, "vpool top: no such process of yours is under libvpool.so, or it has not allocated yet\n");
             status = 1;
         }
         vp_sample_drop(&s);

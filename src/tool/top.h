@@ -1,4 +1,5 @@
 /* What the files of `vpool top` share: the table that it shows, in whatever way. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_TOOL_TOP_H
 #define VP_TOOL_TOP_H
 

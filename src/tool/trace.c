@@ -1,3 +1,5 @@
+/* Reading traces, as VPOOL_TRACE records them or as text. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/trace.h"
 
 #include "tool/numbers.h"
@@ -20,8 +22,8 @@ struct reader {
     const char *path;
     size_t line, room;
     bool rmm;
-    struct vp_numbers live;     /* id + 1 -> number of the block + 1 */
-    struct vp_numbers streams;  /* stream + 1 -> number + 1 */
+    struct vp_numbers live;    /* id + 1 -> number of the block + 1 */
+    struct vp_numbers streams; /* stream + 1 -> number + 1 */
     uint64_t first_us, last_us;
     char *message;
     size_t message_room;
@@ -41,7 +43,7 @@ static int __attribute__((format(printf, 2, 3))) fault(struct reader *r, const c
 
 struct source {
     FILE *file;
-    pid_t gzip;                 /* 0: plain */
+    pid_t gzip; /* 0: plain */
 };
 
 static void exec_gzip(int from, int to) {
@@ -169,7 +171,11 @@ static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_
         vp_numbers_drop(&r->live, id + 1);
     us = time_of(r, us);
     t->events[t->count++] = (struct vp_trace_event){
-        .alloc = alloc, .block = block, .stream = s, .size = alloc ? size : 0, .us = us,
+        .alloc = alloc,
+        .block = block,
+        .stream = s,
+        .size = alloc ? size : 0,
+        .us = us,
     };
     return 0;
 }
@@ -196,10 +202,13 @@ static int our_line(struct reader *r, char *line) {
     return add(r, alloc, id, size, stream, us);
 }
 
-/* HH:MM:SS.micros, or with a colon for the point, in microseconds; 0 of anything else: RMM has had others, and no reader needs it. */
+/* HH:MM:SS.micros, or with a colon for the point, in microseconds; 0 of anything else: RMM has had others, and no
+ * reader needs it. */
 static uint64_t clock_time(const char *text) {
     unsigned h, m, s, us;
-    return sscanf(text, "%2u:%2u:%2u%*1[.:]%6u", &h, &m, &s, &us) == 4 ? (h * 3600 + m * 60 + s) * UINT64_C(1000000) + us : 0;
+    return sscanf(text, "%2u:%2u:%2u%*1[.:]%6u", &h, &m, &s, &us) == 4
+               ? (h * 3600 + m * 60 + s) * UINT64_C(1000000) + us
+               : 0;
 }
 
 static int rmm_line(struct reader *r, char *line) {
@@ -268,9 +277,9 @@ static int read_lines(struct reader *r, FILE *file) {
 }
 
 int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room) {
-    struct reader r = { .trace = trace, .path = path, .message = message, .message_room = room };
-    struct source s = { 0 };
-    *trace = (struct vp_trace){ 0 };
+    struct reader r = {.trace = trace, .path = path, .message = message, .message_room = room};
+    struct source s = {0};
+    *trace = (struct vp_trace){0};
     int err = source_open(&s, path);
     if (err) {
         snprintf(message, room, "%s: %s", path, strerror(-err));
@@ -295,5 +304,5 @@ int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_
 
 void vp_trace_finish(struct vp_trace *trace) {
     free(trace->events);
-    *trace = (struct vp_trace){ 0 };
+    *trace = (struct vp_trace){0};
 }

@@ -1,9 +1,10 @@
-/*
- * vpool top on a terminal: the table, shown anew at intervals, and keys.
+/* vpool top on a terminal: the table, shown anew at intervals, and keys.
  *
  * Plain ANSI, on the terminal's second screen: the picture is drawn over the old one, each line cleared
  * behind its end, in one write, so that nothing flickers. Whatever ends the command, a signal or q, the
  * terminal is as it was.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "tool/top.h"
 
@@ -74,8 +75,7 @@ struct view {
 
 static unsigned chosen_row(const struct view *v) {
     for (unsigned i = 0; i < v->sample.row_count; i++)
-        if (v->sample.processes[v->sample.rows[i].process].page->pid == v->pid &&
-            v->sample.rows[i].device == v->device)
+        if (v->sample.processes[v->sample.rows[i].process].page->pid == v->pid && v->sample.rows[i].device == v->device)
             return i;
     return v->sample.row_count;
 }
@@ -100,7 +100,7 @@ static void line(FILE *out, char *text, unsigned columns, bool strong) {
 }
 
 static void draw(const struct view *v) {
-    struct winsize size = { 0 };
+    struct winsize size = {0};
     char *picture = NULL, text[512];
     size_t length = 0;
     FILE *out = open_memstream(&picture, &length), *words;
@@ -111,21 +111,19 @@ static void draw(const struct view *v) {
     const struct vp_top_order *order = vp_top_orders;
     while (order->key && order->key != v->order)
         order++;
-#define LINE(strong, ...)                                                                                    \
-    do {                                                                                                     \
-        words = fmemopen(text, sizeof text, "w");                                                            \
-        if (words) {                                                                                         \
-            __VA_ARGS__;                                                                                     \
-            fclose(words);                                                                                   \
-            line(out, text, columns, strong);                                                                \
-        }                                                                                                    \
+#define LINE(strong, ...)                                                                                              \
+    do {                                                                                                               \
+        words = fmemopen(text, sizeof text, "w");                                                                      \
+        if (words) {                                                                                                   \
+            __VA_ARGS__;                                                                                               \
+            fclose(words);                                                                                             \
+            line(out, text, columns, strong);                                                                          \
+        }                                                                                                              \
     } while (0)
     fputs("\033[H", out);
-    LINE(false, fputs("vpool top: ", words); vp_top_totals(words, &v->sample);
-         fprintf(words, "; by %s", order->name));
+    LINE(false, fputs("vpool top: ", words); vp_top_totals(words, &v->sample); fprintf(words, "; by %s", order->name));
     LINE(false,
-         fputs(*v->message ? v->message : "arrows choose, d dump, t trim, q quit; sort by l h f e a c w p",
-               words));
+         fputs(*v->message ? v->message : "arrows choose, d dump, t trim, q quit; sort by l h f e a c w p", words));
     LINE(true, vp_top_head(words));
     unsigned room = rows > 4 ? rows - 4 : 0, chosen = chosen_row(v);
     unsigned first = chosen < v->sample.row_count && chosen >= room ? chosen + 1 - room : 0;
@@ -185,8 +183,8 @@ static void trim(struct view *v) {
     if (!page)
         return;
     atomic_fetch_add(&page->trims_asked, 1);
-    snprintf(v->message, sizeof v->message,
-             "process %u gives idle memory back when it allocates or frees next", page->pid);
+    snprintf(v->message, sizeof v->message, "process %u gives idle memory back when it allocates or frees next",
+             page->pid);
 }
 
 /* False: that is all. */
@@ -213,10 +211,10 @@ static bool press(struct view *v, const char *keys, size_t count) {
 
 /* ---- the loop ---- */
 
-static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH };
+static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
 
 static void catch_signals(sigset_t *open) {
-    struct sigaction action = { .sa_handler = on_signal };
+    struct sigaction action = {.sa_handler = on_signal};
     sigset_t ours;
     sigemptyset(&ours);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
@@ -231,7 +229,7 @@ static void catch_signals(sigset_t *open) {
 
 /* What the signal would have done without us. A stopped one goes on afterwards. */
 static void take_signal(int number, const sigset_t *open) {
-    struct sigaction action = { .sa_handler = SIG_DFL }, old;
+    struct sigaction action = {.sa_handler = SIG_DFL}, old;
     sigset_t ours;
     sigaction(number, &action, &old);
     raise(number);
@@ -241,7 +239,7 @@ static void take_signal(int number, const sigset_t *open) {
 }
 
 int vp_top_watch(const struct vp_top_options *options) {
-    struct view view = { .options = options, .order = options->order };
+    struct view view = {.options = options, .order = options->order};
     sigset_t open;
     char keys[32];
     bool more = true;
@@ -258,8 +256,8 @@ int vp_top_watch(const struct vp_top_options *options) {
     while (more && !err) {
         draw(&view);
         uint64_t now = vp_clock_ns(), left = next > now ? next - now : 0;
-        struct timespec wait = { (time_t)(left / 1000000000), (long)(left % 1000000000) };
-        int ready = ppoll(&(struct pollfd){ .fd = STDIN_FILENO, .events = POLLIN }, 1, &wait, &open);
+        struct timespec wait = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
+        int ready = ppoll(&(struct pollfd){.fd = STDIN_FILENO, .events = POLLIN}, 1, &wait, &open);
         if (caught == SIGTSTP) {
             leave();
             take_signal(SIGTSTP, &open);

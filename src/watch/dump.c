@@ -1,4 +1,5 @@
 /* When a dump is made, of what, and which file it goes to. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
 #include "process/state.h"
@@ -17,15 +18,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How long anything waits for a lock. Whoever holds the library's for longer hangs in the driver; the dumps' is held while a file is written. */
+/* How long anything waits for a lock. Whoever holds the library's for longer hangs in the driver; the dumps' is held
+ * while a file is written. */
 enum { LOCK_SECONDS = 1 };
 
-/* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the rest here. */
+/* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the
+ * rest here. */
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 static sigset_t before, pending;
 static unsigned written;
 
-_Static_assert(VP_PASSED_COUNT <= sizeof ((struct vp_dump *)0)->passed / sizeof(uint64_t), "a count for each call");
+_Static_assert(VP_PASSED_COUNT <= sizeof((struct vp_dump *)0)->passed / sizeof(uint64_t), "a count for each call");
 
 /* ---- when ---- */
 
@@ -49,7 +52,8 @@ static uint64_t read_seconds(const char *text, size_t n) {
 }
 
 static bool read_word(const char *word, size_t n, struct vp_dump_plan *plan) {
-    static const char *const words[] = { [VP_DUMP_EXIT] = "exit", [VP_DUMP_OOM] = "oom", [VP_DUMP_SIGNAL] = "signal", [VP_DUMP_EVERY] = "every:" };
+    static const char *const words[] = {
+        [VP_DUMP_EXIT] = "exit", [VP_DUMP_OOM] = "oom", [VP_DUMP_SIGNAL] = "signal", [VP_DUMP_EVERY] = "every:"};
     size_t length = strlen(words[VP_DUMP_EVERY]);
     for (int i = 0; i < VP_DUMP_EVERY; i++)
         if (n == strlen(words[i]) && !strncmp(word, words[i], n))
@@ -65,7 +69,7 @@ static bool read_word(const char *word, size_t n, struct vp_dump_plan *plan) {
 }
 
 void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong) {
-    *plan = (struct vp_dump_plan){ 0 };
+    *plan = (struct vp_dump_plan){0};
     *wrong = NULL;
     while (*text) {
         text += strspn(text, ", ");
@@ -93,7 +97,10 @@ const struct vp_dump_plan *vp_dump_plan(void) {
 }
 
 int vp_dump_signal(void) {
-    static const int numbers[] = { [VP_DUMP_SIGUSR2] = SIGUSR2, [VP_DUMP_SIGUSR1] = SIGUSR1, [VP_DUMP_SIGHUP] = SIGHUP, [VP_DUMP_SIGQUIT] = SIGQUIT };
+    static const int numbers[] = {[VP_DUMP_SIGUSR2] = SIGUSR2,
+                                  [VP_DUMP_SIGUSR1] = SIGUSR1,
+                                  [VP_DUMP_SIGHUP] = SIGHUP,
+                                  [VP_DUMP_SIGQUIT] = SIGQUIT};
     return numbers[vp_options()->dump_signal];
 }
 
@@ -108,12 +115,14 @@ static bool lock_for_a_while(pthread_mutex_t *lock) {
 
 /* The figures of the request's device; the thread's context may be another device's. */
 static void ask_device(struct vp_dump_device *d) {
-    static const CUdevice_attribute where[] = { CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID };
+    static const CUdevice_attribute where[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+                                               CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
     CUdevice current;
     for (int i = 0; i < 3; i++)
         if (vp_state.drv.cuDeviceGetAttribute(&d->pci[i], where[i], d->snap.device))
             d->pci[i] = 0;
-    if (!vp_state.drv.cuCtxGetDevice(&current) && current == d->snap.device && vp_state.drv.cuMemGetInfo_v2(&d->free, &d->total))
+    if (!vp_state.drv.cuCtxGetDevice(&current) && current == d->snap.device &&
+        vp_state.drv.cuMemGetInfo_v2(&d->free, &d->total))
         d->total = 0;
 }
 
@@ -165,7 +174,8 @@ static struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_req
     return dump;
 }
 
-/* The lock is taken, and given back, without what vp_enter() and vp_leave() do beside: they may call the driver, and a dump is made where CUDA may be gone. */
+/* The lock is taken, and given back, without what vp_enter() and vp_leave() do beside: they may call the driver, and a
+ * dump is made where CUDA may be gone. */
 struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request) {
     int err = -EBUSY;
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_inside)
@@ -178,7 +188,8 @@ struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_re
         pthread_mutex_unlock(&vp_state.lock);
     }
     if (err)
-        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP: no dump: %s", err == -EBUSY ? "another thread hangs in the driver" : strerror(-err));
+        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP: no dump: %s",
+                    err == -EBUSY ? "another thread hangs in the driver" : strerror(-err));
     for (int i = 0; dump && i < dump->count; i++) {
         struct vp_dump_device *d = &dump->device[i];
         bool failed = request && request->device == d->snap.device && request->stream;
@@ -196,7 +207,8 @@ void vp_dump_free(struct vp_dump *dump) {
 }
 
 size_t vp_dump_fresh(const struct vp_dump_device *d) {
-    size_t held = d->snap.stats.held_bytes, fresh = d->total ? d->free : 0, allowed = d->limit > held ? d->limit - held : 0;
+    size_t held = d->snap.stats.held_bytes, fresh = d->total ? d->free : 0,
+           allowed = d->limit > held ? d->limit - held : 0;
     if (d->limit && fresh > allowed)
         fresh = allowed;
     return fresh / d->snap.granularity * d->snap.granularity;
@@ -214,11 +226,14 @@ bool vp_dump_name(char *out, size_t room, const char *pattern, unsigned number, 
     size_t n = 0;
     *out = 0;
     for (; *pattern; pattern++) {
-        char part[16] = { *pattern };
+        char part[16] = {*pattern};
         if (*pattern == '%' && pattern[1] && strchr("pnd%", pattern[1])) {
             pattern++;
             if (*pattern != '%')
-                snprintf(part, sizeof part, "%u", *pattern == 'p' ? (unsigned)getpid() : *pattern == 'n' ? number : (unsigned)device);
+                snprintf(part, sizeof part, "%u",
+                         *pattern == 'p'   ? (unsigned)getpid()
+                         : *pattern == 'n' ? number
+                                           : (unsigned)device);
         }
         if (n + strlen(part) >= room)
             return false;
@@ -272,7 +287,8 @@ static void write_one(const struct vp_dump *dump, int device) {
     struct stat there;
     int err = -ENAMETOOLONG;
     if (vp_dump_name(name, sizeof name, vp_options()->dump_file, dump->number, device))
-        err = lstat(name, &there) == 0 && !S_ISREG(there.st_mode) ? write_special(dump, device, name) : write_file(dump, device, name);
+        err = lstat(name, &there) == 0 && !S_ISREG(there.st_mode) ? write_special(dump, device, name)
+                                                                  : write_file(dump, device, name);
     if (err)
         vp_log_once(VP_LOG_WARN, "VPOOL_DUMP_FILE: %s cannot be written: %s", name, vp_output_error(err));
 }
@@ -284,7 +300,8 @@ static bool by_device(const char *pattern) {
     return false;
 }
 
-/* The thread takes no signal meanwhile: a handler could end the process under the lock, and a full disk, a limit or a closed pipe must not end it either. */
+/* The thread takes no signal meanwhile: a handler could end the process under the lock, and a full disk, a limit or a
+ * closed pipe must not end it either. */
 bool vp_dump_lock(void) {
     sigset_t all, mask;
     sigfillset(&all);
@@ -305,7 +322,7 @@ void vp_dump_unlock(void) {
         sigaddset(&ours, SIGPIPE);
     if (!sigismember(&pending, SIGXFSZ))
         sigaddset(&ours, SIGXFSZ);
-    while (sigtimedwait(&ours, NULL, &(struct timespec){ 0 }) > 0)
+    while (sigtimedwait(&ours, NULL, &(struct timespec){0}) > 0)
         ;
     pthread_mutex_unlock(&one);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);

@@ -1,9 +1,10 @@
-/*
- * Dumps: what every pool of the process looked like at one moment, in a file. docs/dumps.md tells what is in it.
+/* Dumps: what every pool of the process looked like at one moment, in a file. docs/dumps.md tells what is in it.
  *
  * A dump is a snapshot taken under the library's lock, between two operations; it is added up and written
  * without the lock. No driver call is made for one, but for the figures of the device that go with an
  * allocation which failed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_DUMP_H
 #define VP_DUMP_H
@@ -18,11 +19,12 @@ enum vp_dump_reason { VP_DUMP_EXIT, VP_DUMP_OOM, VP_DUMP_SIGNAL, VP_DUMP_EVERY }
 /* ---- when: what VPOOL_DUMP says ---- */
 
 struct vp_dump_plan {
-    bool when[VP_DUMP_EVERY + 1];   /* by reason */
+    bool when[VP_DUMP_EVERY + 1]; /* by reason */
     uint64_t every_ms;
 };
 
-/* Reads a list of words. Each one that is none is left out; the first such begins at `*wrong` and ends at a comma or the end, else NULL. */
+/* Reads a list of words. Each one that is none is left out; the first such begins at `*wrong` and ends at a comma or
+ * the end, else NULL. */
 void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong);
 /* That of this process, read at the first call; the wrong words are told then. Thread-safe. */
 const struct vp_dump_plan *vp_dump_plan(void);
@@ -34,32 +36,33 @@ int vp_dump_signal(void);
 struct vp_dump_device {
     struct vp_snapshot snap;
     struct vp_digest digest;
-    bool stitches;              /* the policy builds one range of chunks that lie apart */
-    size_t limit;               /* of what the pool may hold (VPOOL_LIMIT); 0: none */
-    size_t free, total;         /* of the device; total 0: not known */
-    int pci[3];                 /* where the device is, as domain, bus and number there; only for the request's */
+    bool stitches;      /* the policy builds one range of chunks that lie apart */
+    size_t limit;       /* of what the pool may hold (VPOOL_LIMIT); 0: none */
+    size_t free, total; /* of the device; total 0: not known */
+    int pci[3];         /* where the device is, as domain, bus and number there; only for the request's */
 };
 
 /* The allocation that failed, or that a dump was asked for with. */
 struct vp_dump_request {
     CUdevice device;
     size_t asked;
-    uint64_t stream;            /* as in a snapshot */
+    uint64_t stream; /* as in a snapshot */
 };
 
 struct vp_dump {
     enum vp_dump_reason reason;
     unsigned number;
-    struct vp_dump_request request;     /* out of memory */
-    uint64_t passed[16];        /* calls passed on, by enum vp_passed */
-    int count;                  /* of devices */
-    size_t bytes;               /* of this mapping */
+    struct vp_dump_request request; /* out of memory */
+    uint64_t passed[16];            /* calls passed on, by enum vp_passed */
+    int count;                      /* of devices */
+    size_t bytes;                   /* of this mapping */
     struct vp_dump_device device[];
 };
 
 /*
- * Takes a snapshot of all pools and adds it up. `request` NULL: nothing failed; else the figures of its device are asked for, in the calling
- * thread's context. NULL: there is no pool and nothing was passed on; or no lock within a second, or no memory, which is told once.
+ * Takes a snapshot of all pools and adds it up. `request` NULL: nothing failed; else the figures of its device are
+ * asked for, in the calling thread's context. NULL: there is no pool and nothing was passed on; or no lock within a
+ * second, or no memory, which is told once.
  */
 struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request);
 void vp_dump_free(struct vp_dump *dump);
@@ -67,8 +70,8 @@ void vp_dump_free(struct vp_dump *dump);
 /* Bytes that the pool could still take from the device, whole granules; 0 where that is not known. */
 size_t vp_dump_fresh(const struct vp_dump_device *d);
 /*
- * The largest block that could be had now without waiting, give or take what lies at the edges: one stretch, or all that is idle in one range with
- * what the device has left.
+ * The largest block that could be had now without waiting, give or take what lies at the edges: one stretch, or all
+ * that is idle in one range with what the device has left.
  */
 size_t vp_dump_largest(const struct vp_dump_device *d);
 
@@ -79,26 +82,30 @@ bool vp_dump_name(char *out, size_t room, const char *pattern, unsigned number, 
 /* Takes and writes one, if VPOOL_DUMP has this reason. Not from a signal handler. */
 void vp_dump_make(enum vp_dump_reason reason);
 
-/* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the process's end. */
+/* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the process's end.
+ */
 void vp_dump_ask(void);
 void vp_dump_answer(void);
-/* For that thread: waits until somebody asks (true), or until then; NULL: for as long as it takes. By CLOCK_MONOTONIC. */
+/* For that thread: waits until somebody asks (true), or until then; NULL: for as long as it takes. By CLOCK_MONOTONIC.
+ */
 bool vp_dump_wait(const struct timespec *until);
 /*
- * Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then might
- * be the program's own. NULL: there is none any more.
+ * Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then
+ * might be the program's own. NULL: there is none any more.
  */
 void vp_dump_hear(atomic_uint_least32_t *word);
 /* From here on that thread is there. */
 void vp_dump_begin(void);
 
-/* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second at most. */
+/* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second
+ * at most. */
 bool vp_dump_lock(void);
 /* Writes the file or files. What goes wrong is told once. */
 void vp_dump_write(struct vp_dump *dump);
 void vp_dump_unlock(void);
 
-/* One that was asked for and not made yet, and the last, if it is wanted; waits at most a second for one under way. None is made from here on. */
+/* One that was asked for and not made yet, and the last, if it is wanted; waits at most a second for one under way.
+ * None is made from here on. */
 void vp_dump_end(void);
 void vp_dump_fork_child(void);
 
@@ -115,7 +122,8 @@ struct vp_size_text vp_size_text(uint64_t bytes);
 
 /* ---- oom.c ---- */
 
-/* An allocation failed in our pool, on that line (0: cudaMalloc): explains it on stderr, and dumps if that is wanted; both a few times in a process. Not under the lock. */
+/* An allocation failed in our pool, on that line (0: cudaMalloc): explains it on stderr, and dumps if that is wanted;
+ * both a few times in a process. Not under the lock. */
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t line_id);
 /* The process ends: how many more there were. */
 void vp_oom_end(void);

@@ -1,4 +1,5 @@
 /* A dump as JSON, which docs/dump.schema.json describes, and as text. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
 #include "process/state.h"
@@ -14,10 +15,11 @@
 
 enum { FORMAT_VERSION = 1 };
 
-static const char *const reasons[] = { [VP_DUMP_EXIT] = "exit", [VP_DUMP_OOM] = "oom", [VP_DUMP_SIGNAL] = "signal", [VP_DUMP_EVERY] = "every" };
-static const char *const states[] = { [VP_HOLE] = "hole", [VP_FREE] = "free", [VP_ZOMBIE] = "zombie",
-                                      [VP_RETIRED] = "retired", [VP_LIVE] = "live" };
-static const char *const zones[] = { [VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large" };
+static const char *const reasons[] = {
+    [VP_DUMP_EXIT] = "exit", [VP_DUMP_OOM] = "oom", [VP_DUMP_SIGNAL] = "signal", [VP_DUMP_EVERY] = "every"};
+static const char *const states[] = {
+    [VP_HOLE] = "hole", [VP_FREE] = "free", [VP_ZOMBIE] = "zombie", [VP_RETIRED] = "retired", [VP_LIVE] = "live"};
+static const char *const zones[] = {[VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large"};
 static const char *const passed_names[] = {
 #define PASSED_NAME(name) #name,
     VP_PASSED_CALLS(PASSED_NAME)
@@ -28,8 +30,8 @@ struct when {
     char text[128];
 };
 
-/* ISO 8601, in UTC. gmtime_r would look at the time zone, under a lock of libc's. The date: days are counted from the first of March of year 0, so that
- * the leap day is a year's last. */
+/* ISO 8601, in UTC. gmtime_r would look at the time zone, under a lock of libc's. The date: days are counted from the
+ * first of March of year 0, so that the leap day is a year's last. */
 static struct when now(void) {
     struct timespec t;
     struct when out;
@@ -39,7 +41,8 @@ static struct when now(void) {
     unsigned long year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
     unsigned long of_year = day - (365 * year + year / 4 - year / 100), month = (5 * of_year + 2) / 153;
     snprintf(out.text, sizeof out.text, "%04lu-%02lu-%02luT%02lu:%02lu:%02luZ", era * 400 + year + (month >= 10),
-             month < 10 ? month + 3 : month - 9, of_year - (153 * month + 2) / 5 + 1, seconds / 3600, seconds / 60 % 60, seconds % 60);
+             month < 10 ? month + 3 : month - 9, of_year - (153 * month + 2) / 5 + 1, seconds / 3600, seconds / 60 % 60,
+             seconds % 60);
     return out;
 }
 
@@ -53,7 +56,8 @@ struct vp_size_text vp_size_text(uint64_t bytes) {
     if (unit < 0)
         snprintf(out.text, sizeof out.text, "%u B", (unsigned)bytes);
     else
-        snprintf(out.text, sizeof out.text, "%u.%u %ciB", (unsigned)(tenths / 10), (unsigned)(tenths % 10), units[unit]);
+        snprintf(out.text, sizeof out.text, "%u.%u %ciB", (unsigned)(tenths / 10), (unsigned)(tenths % 10),
+                 units[unit]);
     return out;
 }
 
@@ -279,20 +283,23 @@ static void text_totals(struct text *t, const struct vp_dump_device *d) {
     const struct vp_digest *g = &d->digest;
     say(t, "  live       %12s in %llu block%s; at most %s\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks,
         g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
-    say(t, "  held       %12s in %zu chunks; at most %s\n", SIZE(s->held_bytes), d->snap.chunks.count, SIZE(s->peak_held_bytes));
+    say(t, "  held       %12s in %zu chunks; at most %s\n", SIZE(s->held_bytes), d->snap.chunks.count,
+        SIZE(s->peak_held_bytes));
     say(t, "  internal   %12s  the rest of live blocks, by rounding\n", SIZE(g->internal));
-    say(t, "  pinned     %12s  free, in %llu chunk%s with live blocks in %s\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks,
-        g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
+    say(t, "  pinned     %12s  free, in %llu chunk%s with live blocks in %s\n", SIZE(g->pinned),
+        (unsigned long long)g->pinned_chunks, g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
     say(t, "  pending    %12s  in wholly free chunks that wait for streams\n", SIZE(g->pending));
     say(t, "  idle       %12s  in wholly free chunks that wait for nothing\n", SIZE(g->idle));
-    say(t, "  largest    %12s  in one stretch that waits for nothing; a request could have %s\n", SIZE(g->largest_free), SIZE(vp_dump_largest(d)));
+    say(t, "  largest    %12s  in one stretch that waits for nothing; a request could have %s\n", SIZE(g->largest_free),
+        SIZE(vp_dump_largest(d)));
     if (d->total)
         say(t, "  device     %12s  free of %s\n", SIZE(d->free), SIZE(d->total));
     say(t, "  calls      allocations: %llu; frees: %llu; out of memory: %llu\n", (unsigned long long)s->allocs,
         (unsigned long long)s->frees, (unsigned long long)s->ooms);
     say(t, "  waits      %llu on the GPU; %llu on the host, %llu us in all, %llu in vain; %llu us in the driver\n",
-        (unsigned long long)s->waits_gpu, (unsigned long long)s->waits_host, (unsigned long long)(s->host_wait_ns / 1000),
-        (unsigned long long)s->waits_fruitless, (unsigned long long)(driver_ns(d) / 1000));
+        (unsigned long long)s->waits_gpu, (unsigned long long)s->waits_host,
+        (unsigned long long)(s->host_wait_ns / 1000), (unsigned long long)s->waits_fruitless,
+        (unsigned long long)(driver_ns(d) / 1000));
 }
 
 static void text_obstacles(struct text *t, const struct vp_dump_device *d) {
@@ -305,10 +312,12 @@ static void text_obstacles(struct text *t, const struct vp_dump_device *d) {
     say(t, "\n  In the way of a request for all that is not live, %s:\n", SIZE(asked));
     for (int i = 0; i < VP_SNAP_WORST && g->worst[i].free; i++)
         say(t, "    %12s pinned in the chunk at 0x%llx, of %s, by %u live block%s\n", SIZE(g->worst[i].free),
-            (unsigned long long)g->worst[i].addr, SIZE(g->worst[i].size), g->worst[i].blocks, g->worst[i].blocks == 1 ? "" : "s");
+            (unsigned long long)g->worst[i].addr, SIZE(g->worst[i].size), g->worst[i].blocks,
+            g->worst[i].blocks == 1 ? "" : "s");
     for (int i = 0; i < VP_SNAP_WORST && g->waited[i].bytes; i++) {
         if (g->waited[i].stream)
-            say(t, "    %12s wait for stream %llu\n", SIZE(g->waited[i].bytes), (unsigned long long)g->waited[i].stream);
+            say(t, "    %12s wait for stream %llu\n", SIZE(g->waited[i].bytes),
+                (unsigned long long)g->waited[i].stream);
         else
             say(t, "    %12s wait for the end of a cudaFree\n", SIZE(g->waited[i].bytes));
     }
@@ -318,19 +327,21 @@ static void text_counts(struct text *t, const struct vp_dump_device *d) {
     struct vp_snap_kind kind;
     say(t, "\n  chunks of       count   wholly free\n");
     for (size_t at = 0; vp_snapshot_kind(&d->snap, &at, &kind);)
-        say(t, "  %12s %8llu %13llu\n", SIZE(kind.size), (unsigned long long)kind.count, (unsigned long long)kind.wholly_free);
+        say(t, "  %12s %8llu %13llu\n", SIZE(kind.size), (unsigned long long)kind.count,
+            (unsigned long long)kind.wholly_free);
     say(t, "\n  sizes from       live        bytes      free        bytes\n");
     for (int i = 0; i < 63; i++) {
         const struct vp_snap_sizes *s = &d->digest.sizes[i];
         if (s->live || s->free)
-            say(t, "  %12s %8llu %12s  %8llu %12s\n", SIZE(UINT64_C(1) << i), (unsigned long long)s->live, SIZE(s->live_bytes),
-                (unsigned long long)s->free, SIZE(s->free_bytes));
+            say(t, "  %12s %8llu %12s  %8llu %12s\n", SIZE(UINT64_C(1) << i), (unsigned long long)s->live,
+                SIZE(s->live_bytes), (unsigned long long)s->free, SIZE(s->free_bytes));
     }
 }
 
 static void text_region(struct text *t, const struct vp_snapshot *snap, const struct vp_snap_region *r) {
     const uint64_t *waits = snap->waits.items;
-    say(t, "  0x%-16llx %12s  %-*s", (unsigned long long)r->addr, SIZE(r->size), r->state == VP_HOLE ? 0 : 6, states[r->state]);
+    say(t, "  0x%-16llx %12s  %-*s", (unsigned long long)r->addr, SIZE(r->size), r->state == VP_HOLE ? 0 : 6,
+        states[r->state]);
     if (r->state == VP_LIVE)
         say(t, "  %zu bytes", r->asked);
     if (r->state != VP_HOLE && r->fresh)
@@ -364,9 +375,9 @@ static void text_device(struct text *t, const struct vp_dump_device *d) {
 }
 
 int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
-    struct text t = { .fd = fd };
-    say(&t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s\n", VP_VERSION, dump->number, (int)getpid(),
-        program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
+    struct text t = {.fd = fd};
+    say(&t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s\n", VP_VERSION, dump->number,
+        (int)getpid(), program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
     if (dump->reason == VP_DUMP_OOM)
         say(&t, "out of memory: %zu bytes on device %d, stream %llu\n", dump->request.asked, (int)dump->request.device,
             (unsigned long long)dump->request.stream);

@@ -1,5 +1,4 @@
-/*
- * The file is mapped, so what is stored in it stays there when the process ends; what takes care is that each
+/* The file is mapped, so what is stored in it stays there when the process ends; what takes care is that each
  * line appears by one store.
  *
  * Plain: behind the text there are zero bytes, which a reader takes for the end. A line is written from its
@@ -25,6 +24,8 @@
  *
  * An extra field reaches as far as an empty member's body. For that the file grows by pages each of which is
  * an empty member, and so is valid after each page.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "watch/journal.h"
 
@@ -41,9 +42,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The file grows by a step at a time: a plain one takes some forty thousand events, a packed one as many. More than a step
- * is mapped, for what crosses from one to the next: a line, or a member and its copy. A killed process leaves as much
- * of nothing behind its text. */
+/* The file grows by a step at a time: a plain one takes some forty thousand events, a packed one as many. More than a
+ * step is mapped, for what crosses from one to the next: a line, or a member and its copy. A killed process leaves as
+ * much of nothing behind its text. */
 enum { PLAIN_STEP = 1 << 20, PACKED_STEP = 256 << 10 };
 
 /* So many bytes of single lines are compressed together. Hidden by one extra field they must leave room in it
@@ -54,7 +55,7 @@ enum { SINGLES = 48 << 10 };
 enum { PAGE = 4096, HEAD = 12, EXTRA_MOST = 65535, STORED = 5, TRAILER = 8 };
 
 /* An empty deflate stream, its CRC and its length. */
-static const uint8_t empty_body[] = { 3, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+static const uint8_t empty_body[] = {3, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 enum { EMPTY_BODY = sizeof empty_body };
 
@@ -91,9 +92,9 @@ static inline void show(uint8_t *head, size_t extra) {
 }
 
 static inline void put_head(uint8_t *at, size_t extra) {
-    static const uint8_t head[HEAD - 2] = { 0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255 };
+    static const uint8_t head[HEAD - 2] = {0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255};
     memcpy(at, head, sizeof head);
-    memcpy(at + HEAD - 2, &(uint16_t){ (uint16_t)extra }, 2);
+    memcpy(at + HEAD - 2, &(uint16_t){(uint16_t)extra}, 2);
 }
 
 /* From a head at `at`: as far as an extra field can reach and an empty body follows. */
@@ -103,7 +104,7 @@ static inline size_t farthest(size_t at) {
 }
 
 static inline uint8_t *put_trailer(uint8_t *at, uint32_t crc, size_t n) {
-    const uint32_t trailer[] = { crc, (uint32_t)n };
+    const uint32_t trailer[] = {crc, (uint32_t)n};
     memcpy(at, trailer, TRAILER);
     return at + TRAILER;
 }
@@ -116,12 +117,12 @@ static inline void copy_line(uint8_t *to, const char *line, size_t n) {
 }
 
 static int grow_packed(struct vp_journal *j, off_t from, off_t to) {
-    uint8_t page[PAGE] = { 0 };
+    uint8_t page[PAGE] = {0};
     struct iovec pages[PACKED_STEP / PAGE];
     put_head(page, PAGE - HEAD - EMPTY_BODY);
     memcpy(page + PAGE - EMPTY_BODY, empty_body, EMPTY_BODY);
     for (size_t i = 0; i < PACKED_STEP / PAGE; i++)
-        pages[i] = (struct iovec){ .iov_base = page, .iov_len = PAGE };
+        pages[i] = (struct iovec){.iov_base = page, .iov_len = PAGE};
     while (from < to) {
         size_t count = (size_t)(to - from) / PAGE, most = PACKED_STEP / PAGE;
         ssize_t n = pwritev(j->fd, pages, (int)(count < most ? count : most), from);
@@ -159,9 +160,9 @@ static void pack(struct vp_journal *j) {
 static void append_packed(struct vp_journal *j, const char *line, size_t n) {
     struct vp_journal_work *w = j->work;
     uint8_t *head = j->window + j->end, *at = head + HEAD;
-    const uint8_t stored[STORED] = { 1, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n, (uint8_t)(~n >> 8) };
+    const uint8_t stored[STORED] = {1, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n, (uint8_t)(~n >> 8)};
     memcpy(at, stored, STORED);
-    const struct vp_crc32 crc = vp_crc32((struct vp_crc32){ 0, w->crc }, line, n);
+    const struct vp_crc32 crc = vp_crc32((struct vp_crc32){0, w->crc}, line, n);
     copy_line(at + STORED, line, n);
     at = put_trailer(at + STORED + n, crc.a, n);
     j->end = (size_t)(at - j->window);
@@ -199,8 +200,8 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
     if (mem == MAP_FAILED)
         return -errno;
 #ifdef MADV_POPULATE_WRITE
-    /* All pages at once cost a quarter of what they cost one after the other, at the line that comes to each. Older kernels do
-     * not know it; the pages come by themselves then. */
+    /* All pages at once cost a quarter of what they cost one after the other, at the line that comes to each. Older
+     * kernels do not know it; the pages come by themselves then. */
     (void)madvise(mem, window_of(j), MADV_POPULATE_WRITE);
 #endif
     if (j->window)
@@ -212,7 +213,7 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
 
 static int open_alone(const char *path) {
     struct stat about;
-    struct flock lock = { .l_type = F_WRLCK };
+    struct flock lock = {.l_type = F_WRLCK};
     int fd = vp_output_open(path, O_RDWR);
     if (fd < 0)
         return fd;
@@ -247,7 +248,7 @@ static int drop(struct vp_journal *j) {
     if (j->work)
         munmap(j->work, work_size());
     int err = close(j->fd) < 0 ? -errno : 0;
-    *j = (struct vp_journal){ .fd = -1 };
+    *j = (struct vp_journal){.fd = -1};
     return err;
 }
 
@@ -267,7 +268,7 @@ int vp_journal_open(struct vp_journal *j, const char *path) {
     int fd = open_alone(path);
     if (fd < 0)
         return fd;
-    *j = (struct vp_journal){ .fd = fd, .packed = n > 3 && !strcmp(path + n - 3, ".gz") };
+    *j = (struct vp_journal){.fd = fd, .packed = n > 3 && !strcmp(path + n - 3, ".gz")};
     if (j->packed)
         j->work = get_work();
     int err = j->packed && !j->work ? -ENOMEM : map_window(j, 0, 0);

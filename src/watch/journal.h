@@ -1,10 +1,11 @@
-/*
- * A text file that grows line by line, and is whole at whatever instruction the process is killed: it then
+/* A text file that grows line by line, and is whole at whatever instruction the process is killed: it then
  * holds every line that was appended, and nothing of the one being appended. Plain or, where the name ends in
  * ".gz", gzipped. (A kill, not a power cut: the pages are the kernel's.)
  *
  * Not thread-safe. No thread, no process, no signal handler; no call can raise SIGBUS or SIGXFSZ when the
  * disk is full or a limit is reached, unless somebody else makes the file shorter meanwhile.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_JOURNAL_H
 #define VP_JOURNAL_H
@@ -20,11 +21,11 @@ enum { VP_JOURNAL_LINE = 256 };
 struct vp_journal {
     int fd;
     bool packed;
-    uint8_t *window;            /* the part of the file that is mapped, from `base` on */
+    uint8_t *window; /* the part of the file that is mapped, from `base` on */
     off_t base;
     /* Both in the window. */
-    size_t end;                 /* plain: of the text; packed: where the next line's member begins */
-    size_t first;               /* packed: where the first member of a single line begins */
+    size_t end;   /* plain: of the text; packed: where the next line's member begins */
+    size_t first; /* packed: where the first member of a single line begins */
     struct vp_journal_work *work;
 };
 

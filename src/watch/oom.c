@@ -1,8 +1,9 @@
-/*
- * An out-of-memory error that explains itself: one block on stderr, then CUDA's own error as ever.
+/* An out-of-memory error that explains itself: one block on stderr, then CUDA's own error as ever.
  *
  * Many programs try sizes until one fits, and an error that is handled is none. So after a report there is
  * silence until no allocation has failed for a while, and a process has only so many.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "watch/dump.h"
 
@@ -69,7 +70,8 @@ static unsigned processes_of(void *nvml, const int pci[3], struct nvml_process *
     char bus[32];
     void *device;
     unsigned count = PROCESSES;
-    nvml_init_fn *init = (nvml_init_fn *)dlsym(nvml, "nvmlInit_v2"), *shutdown = (nvml_init_fn *)dlsym(nvml, "nvmlShutdown");
+    nvml_init_fn *init = (nvml_init_fn *)dlsym(nvml, "nvmlInit_v2"),
+                 *shutdown = (nvml_init_fn *)dlsym(nvml, "nvmlShutdown");
     nvml_device_fn *handle = (nvml_device_fn *)dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
     nvml_processes_fn *processes = (nvml_processes_fn *)dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
     if (!init || !shutdown || !handle || !processes || init())
@@ -110,7 +112,8 @@ static void say_processes(struct block *b, const struct vp_dump_device *d) {
     for (int listed = 0; listed < LISTED; listed++) {
         struct nvml_process *most = NULL;
         for (unsigned i = 0; i < count; i++)
-            if (all[i].pid != (unsigned)getpid() && all[i].used && all[i].used != UINT64_MAX && (!most || all[i].used > most->used))
+            if (all[i].pid != (unsigned)getpid() && all[i].used && all[i].used != UINT64_MAX &&
+                (!most || all[i].used > most->used))
                 most = &all[i];
         if (!most)
             break;
@@ -135,9 +138,10 @@ static void say_device(struct block *b, const struct vp_dump_device *d) {
 static void say_pool(struct block *b, const struct vp_dump_device *d) {
     const struct vp_pool_stats *s = &d->snap.stats;
     const struct vp_digest *g = &d->digest;
-    say(b, "vpool:   live     %12s in %llu block%s (at most %s so far)\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks,
-        g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
-    say(b, "vpool:   held     %12s: beside what is live, %s lost to rounding, %s pinned beside live blocks, %s behind pending work, %s idle\n",
+    say(b, "vpool:   live     %12s in %llu block%s (at most %s so far)\n", SIZE(s->live_bytes),
+        (unsigned long long)g->live_blocks, g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
+    say(b,
+        "vpool:   held     %12s: beside what is live, %s lost to rounding, %s pinned beside live blocks, %s behind pending work, %s idle\n",
         SIZE(s->held_bytes), SIZE(g->internal), SIZE(g->pinned), SIZE(g->pending), SIZE(g->idle));
 }
 
@@ -160,10 +164,12 @@ static void say_hints(struct block *b, const struct vp_dump_device *d, const str
         say(b, "vpool:   more: %s when pending work has completed%s\n", SIZE(g->pending),
             request->stream && o->wait != VP_WAIT_EARLY && o->wait != VP_WAIT_AUTO ? ", or with VPOOL_WAIT=early" : "");
     if (g->pinned)
-        say(b, "vpool:   more: %s when the blocks that pin %llu chunk%s are freed%s\n", SIZE(g->pinned), (unsigned long long)g->pinned_chunks,
-            g->pinned_chunks == 1 ? "" : "s", smaller ? "; a smaller VPOOL_HANDLE pins less" : "");
+        say(b, "vpool:   more: %s when the blocks that pin %llu chunk%s are freed%s\n", SIZE(g->pinned),
+            (unsigned long long)g->pinned_chunks, g->pinned_chunks == 1 ? "" : "s",
+            smaller ? "; a smaller VPOOL_HANDLE pins less" : "");
     if (!d->stitches && g->free_bytes > largest)
-        say(b, "vpool:   more: %s lie apart, and VPOOL_POLICY=%s does not build one range of them; VPOOL_POLICY=vpool does\n",
+        say(b,
+            "vpool:   more: %s lie apart, and VPOOL_POLICY=%s does not build one range of them; VPOOL_POLICY=vpool does\n",
             SIZE(g->free_bytes), vp_policy_name());
     if (!vp_dump_plan()->when[VP_DUMP_OOM])
         say(b, "vpool:   VPOOL_DUMP=oom writes down every block\n");
@@ -172,8 +178,9 @@ static void say_hints(struct block *b, const struct vp_dump_device *d, const str
 static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     const struct vp_dump_request *request = &dump->request;
     unsigned more = atomic_exchange(&untold, 0);
-    struct block b = { .used = 0 };
-    say(&b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device, SIZE(request->asked), request->asked);
+    struct block b = {.used = 0};
+    say(&b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device,
+        SIZE(request->asked), request->asked);
     if (request->stream)
         say(&b, "stream %llu", (unsigned long long)request->stream);
     else
@@ -192,7 +199,8 @@ void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
     int place_errno = errno;
     if ((!wanted && !vp_log_shows(VP_LOG_WARN)) || !worth_telling())
         return;
-    const struct vp_dump_request request = { .device = device, .asked = asked, .stream = vp_snapshot_stream(timeline_id) };
+    const struct vp_dump_request request = {
+        .device = device, .asked = asked, .stream = vp_snapshot_stream(timeline_id)};
     bool locked = vp_dump_lock();
     struct vp_dump *dump = vp_dump_take(VP_DUMP_OOM, &request);
     for (int i = 0; dump && i < dump->count; i++)

@@ -1,9 +1,10 @@
-/*
- * The process's shared page: see page.h. All under the library's lock.
+/* The process's shared page: see page.h. All under the library's lock.
  *
  * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons on the slow
  * one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
  * id), there is none, and the program does as before.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "watch/shared_stats.h"
 
@@ -27,14 +28,14 @@ static char page_name[64];
 /* A device's pool, and what was last published of it. */
 static struct {
     struct vp_pool *pool;
-    uint64_t parked;            /* bytes in its caches when they were last counted: to the pool these are live */
+    uint64_t parked; /* bytes in its caches when they were last counted: to the pool these are live */
     uint64_t calls, live, rare;
 } told[VP_SHARED_STATS_DEVICES];
-static uint32_t devices, answered, trims_done;  /* as the page has them */
+static uint32_t devices, answered, trims_done; /* as the page has them */
 
 /*
- * What is left of killed processes is swept by each start, under the lock, as far as a millisecond reaches: a file costs
- * a microsecond, a page ten. vpool top sweeps all.
+ * What is left of killed processes is swept by each start, under the lock, as far as a millisecond reaches: a file
+ * costs a microsecond, a page ten. vpool top sweeps all.
  */
 enum { SWEPT_FILES = 512, SWEPT_PAGES = 32 };
 
@@ -134,8 +135,8 @@ static void create_page(void) {
     int place_errno = errno;
     vp_shared_stats_sweep(SWEPT_FILES, SWEPT_PAGES);
     int fd = create_file();
-    struct vp_shared_stats *page =
-        fd < 0 ? MAP_FAILED : mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct vp_shared_stats *page = fd < 0 ? MAP_FAILED
+                                          : mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0) {
         close(fd);
         if (page == MAP_FAILED)

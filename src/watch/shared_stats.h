@@ -1,11 +1,12 @@
-/*
- * The page that each process under the library publishes, for `vpool top` to read:
- * VP_SHARED_STATS_FOLDER/vpool-UID-PID, one file of VP_SHARED_STATS_SIZE bytes, mode 0600, from the opening of its first pool
- * until it exits. What a killed process leaves is swept by readers, and by whoever publishes next.
+/* The page that each process under the library publishes, for `vpool top` to read:
+ * VP_SHARED_STATS_FOLDER/vpool-UID-PID, one file of VP_SHARED_STATS_SIZE bytes, mode 0600, from the opening of its
+ * first pool until it exits. What a killed process leaves is swept by readers, and by whoever publishes next.
  *
  * The process writes when it leaves the library's lock, under it, once the driver was asked for something, a few calls
- * were served or live memory changed by more than a MiB. What caches serve meanwhile is not yet counted, and counts as live what they
- * hold. A reader that wants to know exactly raises `asked`, and the next writer counts all.
+ * were served or live memory changed by more than a MiB. What caches serve meanwhile is not yet counted, and counts as
+ * live what they hold. A reader that wants to know exactly raises `asked`, and the next writer counts all.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_SHARED_STATS_H
 #define VP_SHARED_STATS_H
@@ -20,21 +21,26 @@
 #define VP_SHARED_STATS_FOLDER "/dev/shm"
 #define VP_SHARED_STATS_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
 
-enum { VP_SHARED_STATS_VERSION = 3, VP_SHARED_STATS_SIZE = 4096, VP_SHARED_STATS_DEVICES = 16, VP_SHARED_STATS_TEXT = 32 };
+enum {
+    VP_SHARED_STATS_VERSION = 3,
+    VP_SHARED_STATS_SIZE = 4096,
+    VP_SHARED_STATS_DEVICES = 16,
+    VP_SHARED_STATS_TEXT = 32
+};
 
 /* X(field, kind, meaning): the figures of one device. A gauge goes up and down, a counter only up. */
-#define VP_SHARED_STATS_FIGURES(X)                                                                                   \
-    X(live_bytes, gauge, "Bytes handed out, as asked for.")                                                  \
-    X(peak_live_bytes, gauge, "The most bytes that were handed out at once.")                                \
-    X(held_bytes, gauge, "Bytes of the device that the pool holds.")                                         \
-    X(peak_held_bytes, gauge, "The most bytes of the device that the pool held.")                            \
-    X(allocs, counter, "Allocations served.")                                                                \
-    X(frees, counter, "Frees served.")                                                                       \
-    X(driver_calls, counter, "Calls that the pool made to the driver: memory, addresses, events.")           \
-    X(driver_ns, counter, "Nanoseconds that the host spent in them.")                                        \
-    X(waits_gpu, counter, "Times that a stream was made to wait for memory.")                                \
-    X(waits_host, counter, "Times that the host waited for memory.")                                         \
-    X(ooms, counter, "Calls that ended with out of memory.")                                                 \
+#define VP_SHARED_STATS_FIGURES(X)                                                                                     \
+    X(live_bytes, gauge, "Bytes handed out, as asked for.")                                                                                                                  \
+    X(peak_live_bytes, gauge, "The most bytes that were handed out at once.")                                                                                                                  \
+    X(held_bytes, gauge, "Bytes of the device that the pool holds.")                                                                                                                  \
+    X(peak_held_bytes, gauge, "The most bytes of the device that the pool held.")                                                                                                                  \
+    X(allocs, counter, "Allocations served.")                                                                                                                  \
+    X(frees, counter, "Frees served.")                                                                                                                  \
+    X(driver_calls, counter, "Calls that the pool made to the driver: memory, addresses, events.")                                                                                                                  \
+    X(driver_ns, counter, "Nanoseconds that the host spent in them.")                                                                                                                  \
+    X(waits_gpu, counter, "Times that a stream was made to wait for memory.")                                                                                                                  \
+    X(waits_host, counter, "Times that the host waited for memory.")                                                                                                                  \
+    X(ooms, counter, "Calls that ended with out of memory.")                                                                                                                  \
     X(stitches, counter, "Ranges built of chunks that lay apart.")
 
 #define VP_SHARED_STATS_FIELD(field, ...) uint64_t field;
@@ -55,7 +61,7 @@ struct vp_shared_stats_device {
 
 struct vp_shared_stats {
     atomic_uint_least64_t magic; /* set last */
-    uint32_t version, size; /* of the whole file; fields are only added, at the end, within one version */
+    uint32_t version, size;      /* of the whole file; fields are only added, at the end, within one version */
     uint32_t pid;
     uint32_t takes_dumps; /* 1: the process writes a dump when `dumps_asked` is raised and its futex woken */
     struct vp_process process;

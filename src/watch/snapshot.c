@@ -1,3 +1,5 @@
+/* A copy of what a pool holds, taken under the lock and read without it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/snapshot.h"
 
 #include "pool/stream_cache.h"
@@ -28,7 +30,7 @@ static void *add(struct vp_snap_array *array, size_t size) {
 static void array_finish(struct vp_snap_array *array) {
     if (array->items)
         munmap(array->items, array->bytes);
-    *array = (struct vp_snap_array){ 0 };
+    *array = (struct vp_snap_array){0};
 }
 
 void vp_snapshot_finish(struct vp_snapshot *snap) {
@@ -66,8 +68,12 @@ static int add_pieces(struct vp_snapshot *snap, const struct vp_pool *pool, cons
         struct vp_snap_region *out = add(&snap->regions, sizeof *out);
         if (!out)
             return -ENOMEM;
-        *out = (struct vp_snap_region){ .addr = at, .size = p->end - at, .state = r->state, .fresh = !p->stream,
-                                        .stream = vp_snapshot_stream(p->stream), .age = pool->age - p->age };
+        *out = (struct vp_snap_region){.addr = at,
+                                       .size = p->end - at,
+                                       .state = r->state,
+                                       .fresh = !p->stream,
+                                       .stream = vp_snapshot_stream(p->stream),
+                                       .age = pool->age - p->age};
         if (add_waits(snap, out, &p->fence) < 0)
             return -ENOMEM;
     }
@@ -80,7 +86,7 @@ static int add_region(struct vp_snapshot *snap, const struct vp_pool *pool, cons
     struct vp_snap_region *out = add(&snap->regions, sizeof *out);
     if (!out)
         return -ENOMEM;
-    *out = (struct vp_snap_region){ .addr = r->addr, .size = r->size, .state = r->state };
+    *out = (struct vp_snap_region){.addr = r->addr, .size = r->size, .state = r->state};
     if (r->state == VP_LIVE) {
         out->asked = r->asked;
         out->stream = vp_snapshot_stream(r->stream);
@@ -96,7 +102,7 @@ static int add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, cons
             struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
             if (!chunk)
                 return -ENOMEM;
-            *chunk = (struct vp_snap_chunk){ .addr = m->addr, .size = m->chunk->size };
+            *chunk = (struct vp_snap_chunk){.addr = m->addr, .size = m->chunk->size};
         }
         at = m->addr + m->chunk->size;
     }
@@ -108,7 +114,7 @@ static int add_space(struct vp_snapshot *snap, const struct vp_pool *pool, const
     struct vp_snap_space *out = add(&snap->spaces, sizeof *out);
     if (!out)
         return -ENOMEM;
-    *out = (struct vp_snap_space){ space->base, space->size, space->zone };
+    *out = (struct vp_snap_space){space->base, space->size, space->zone};
     vp_list_each(r, &space->regions, va) {
         int err = add_region(snap, pool, r);
         if (!err && (r->state == VP_LIVE || r->state == VP_FREE || r->state == VP_RETIRED))
@@ -129,7 +135,7 @@ static const struct vp_space *space_behind(const struct vp_pool *pool, CUdevicep
 }
 
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
-    *out = (struct vp_snapshot){ .device = pool->device, .granularity = pool->granularity };
+    *out = (struct vp_snapshot){.device = pool->device, .granularity = pool->granularity};
     out->stats = vp_pool_stats(pool);
     out->timelines = vp_timelines_stats(pool->timelines, pool->device);
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
@@ -257,7 +263,7 @@ static void count_wait(struct vp_snap_waited *all, uint64_t stream, uint64_t byt
 static void count_waits(const struct vp_snapshot *snap, uint64_t stream, struct vp_digest *d) {
     const struct vp_snap_region *r = snap->regions.items, *end = r + snap->regions.count;
     const uint64_t *ids = snap->waits.items;
-    struct vp_snap_waited all[STREAMS] = { { 0 } };
+    struct vp_snap_waited all[STREAMS] = {{0}};
     for (; r < end; r++)
         for (uint32_t i = 0; r->state == VP_FREE && i < r->waits; i++)
             if (ids[r->wait + i] != stream)
@@ -274,7 +280,8 @@ static void count_waits(const struct vp_snapshot *snap, uint64_t stream, struct 
 
 /* ---- chunks by size ---- */
 
-/* Lets the item at `i` sink in the heap of `n`. libc's qsort may allocate, and the program's malloc may be what called us. */
+/* Lets the item at `i` sink in the heap of `n`. libc's qsort may allocate, and the program's malloc may be what called
+ * us. */
 static void sink(struct vp_snap_chunk *c, size_t i, size_t n) {
     struct vp_snap_chunk item = c[i];
     for (size_t child; (child = 2 * i + 1) < n; i = child) {
@@ -302,7 +309,7 @@ bool vp_snapshot_kind(const struct vp_snapshot *snap, size_t *at, struct vp_snap
     const struct vp_snap_chunk *c = snap->chunks.items;
     if (*at == snap->chunks.count)
         return false;
-    *out = (struct vp_snap_kind){ .size = c[*at].size };
+    *out = (struct vp_snap_kind){.size = c[*at].size};
     for (; *at < snap->chunks.count && c[*at].size == out->size; ++*at) {
         out->count++;
         out->wholly_free += !c[*at].blocks;

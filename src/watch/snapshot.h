@@ -1,9 +1,10 @@
-/*
- * What a pool looks like at one moment: copied out of it under the library's lock, looked at without.
+/* What a pool looks like at one moment: copied out of it under the library's lock, looked at without.
  *
  * The copy is quick (some ten nanoseconds a region) and lies in memory of its own, so that who wants to write
  * it down holds nobody up. Streams are told as cuStreamGetId tells them; 0 stands for calls without a stream:
  * cudaMalloc, and the barrier of a cudaFree.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VP_SNAPSHOT_H
 #define VP_SNAPSHOT_H
@@ -21,49 +22,51 @@ struct vp_snap_region {
     CUdeviceptr addr;
     size_t size;
     enum vp_region_state state;
-    size_t asked;           /* live: bytes the program asked for */
-    uint64_t stream;        /* live: that asked for it; free, zombie, retired: that freed it */
-    bool fresh;             /* free, zombie, retired: nobody has had it yet, or it never waited for anything; `stream` means nothing */
-    uint64_t age;           /* free, zombie, retired: how many blocks have been freed since */
-    uint32_t wait, waits;   /* free, zombie, retired: its unmet points are so many of vp_snapshot.waits, from `wait` on */
+    size_t asked;    /* live: bytes the program asked for */
+    uint64_t stream; /* live: that asked for it; free, zombie, retired: that freed it */
+    bool fresh; /* free, zombie, retired: nobody has had it yet, or it never waited for anything; `stream` means nothing
+                 */
+    uint64_t age;         /* free, zombie, retired: how many blocks have been freed since */
+    uint32_t wait, waits; /* free, zombie, retired: its unmet points are so many of vp_snapshot.waits, from `wait` on */
 };
 
 /* At its current mapping. */
 struct vp_snap_chunk {
     CUdeviceptr addr;
     size_t size;
-    size_t free;            /* filled in by the digest: bytes that are not live */
-    uint32_t blocks;        /* and how many live blocks lie in it */
+    size_t free;     /* filled in by the digest: bytes that are not live */
+    uint32_t blocks; /* and how many live blocks lie in it */
 };
 
 /* An array in anonymous memory that grows. */
 struct vp_snap_array {
     void *items;
-    size_t count, bytes;    /* used, and to be had */
+    size_t count, bytes; /* used, and to be had */
 };
 
 struct vp_snapshot {
     CUdevice device;
     size_t granularity;
-    struct vp_pool_stats stats;     /* with what caches have done */
+    struct vp_pool_stats stats; /* with what caches have done */
     struct vp_timeline_stats timelines;
-    struct vp_snap_array spaces;    /* of struct vp_snap_space, in address order */
-    struct vp_snap_array regions;   /* of struct vp_snap_region, in address order */
-    struct vp_snap_array chunks;    /* of struct vp_snap_chunk, in address order until the digest */
-    struct vp_snap_array waits;     /* of uint64_t: ids of streams */
+    struct vp_snap_array spaces;  /* of struct vp_snap_space, in address order */
+    struct vp_snap_array regions; /* of struct vp_snap_region, in address order */
+    struct vp_snap_array chunks;  /* of struct vp_snap_chunk, in address order until the digest */
+    struct vp_snap_array waits;   /* of uint64_t: ids of streams */
 };
 
 /* The stream of a timeline's id, as told here. */
 uint64_t vp_snapshot_stream(uint64_t timeline_id);
 
-/* Under the library's lock; what caches hold becomes free memory first. No driver call. 0, or -ENOMEM with nothing to finish. */
+/* Under the library's lock; what caches hold becomes free memory first. No driver call. 0, or -ENOMEM with nothing to
+ * finish. */
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out);
 void vp_snapshot_finish(struct vp_snapshot *snap);
 
 /* Blocks whose size has its highest bit in the same place. */
 struct vp_snap_sizes {
-    uint64_t live, live_bytes;      /* by and in what was asked for */
-    uint64_t free, free_bytes;      /* free neighbours count as one, whatever they wait for */
+    uint64_t live, live_bytes; /* by and in what was asked for */
+    uint64_t free, free_bytes; /* free neighbours count as one, whatever they wait for */
 };
 
 /* Chunks of one size. */
@@ -90,15 +93,16 @@ struct vp_digest {
     uint64_t free_bytes;
     uint64_t live_blocks;
     uint64_t pinned_chunks;
-    size_t largest_free;            /* stretch that waits for nothing */
-    struct vp_snap_sizes sizes[64]; /* by the place of the highest bit */
-    struct vp_snap_chunk worst[VP_SNAP_WORST];      /* chunks in which most is pinned, the most first; `size` 0: no more */
-    struct vp_snap_waited waited[VP_SNAP_WORST];    /* streams that most bytes wait for, the most first; `bytes` 0: no more */
+    size_t largest_free;                       /* stretch that waits for nothing */
+    struct vp_snap_sizes sizes[64];            /* by the place of the highest bit */
+    struct vp_snap_chunk worst[VP_SNAP_WORST]; /* chunks in which most is pinned, the most first; `size` 0: no more */
+    struct vp_snap_waited
+        waited[VP_SNAP_WORST]; /* streams that most bytes wait for, the most first; `bytes` 0: no more */
 };
 
 /*
- * Adds it all up, and sorts the chunks by size. `stream`: bytes that wait for this stream alone count as waiting for nothing (for who asks on
- * it); UINT64_MAX: none do.
+ * Adds it all up, and sorts the chunks by size. `stream`: bytes that wait for this stream alone count as waiting for
+ * nothing (for who asks on it); UINT64_MAX: none do.
  */
 void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_digest *out);
 /* After the digest: the chunks of one size from `*at` on, which moves behind them. False: there are no more. */

@@ -1,4 +1,5 @@
 /* Statistics at exit. Makes no CUDA call, and waits for no lock that a thread of a dying process may hold. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
 #include "base/json.h"
@@ -25,7 +26,7 @@ struct device_stats {
 
 static struct device_stats device_stats(CUdevice dev) {
     const struct vp_pool *pool = vp_state.pools[dev];
-    return (struct device_stats){ pool->stats, vp_timelines_stats(&vp_state.timelines, dev) };
+    return (struct device_stats){pool->stats, vp_timelines_stats(&vp_state.timelines, dev)};
 }
 
 static double efficiency(const struct vp_pool_stats *s) {
@@ -127,31 +128,36 @@ static void print_summary(void) {
                      (double)s.pool.peak_live_bytes / 1048576, (double)s.pool.peak_held_bytes / 1048576,
                      100 * efficiency(&s.pool));
         vp_log_print("  %llu allocations, %llu frees; %.1f MiB still live, %.1f MiB held; out of memory %llu times",
-                     (unsigned long long)s.pool.allocs, (unsigned long long)s.pool.frees, (double)s.pool.live_bytes / 1048576,
-                     (double)s.pool.held_bytes / 1048576, (unsigned long long)s.pool.ooms);
-        vp_log_print("  driver: %.1f ms in %llu creates, %llu maps, %llu unmaps; %llu events, %llu queries", 
+                     (unsigned long long)s.pool.allocs, (unsigned long long)s.pool.frees,
+                     (double)s.pool.live_bytes / 1048576, (double)s.pool.held_bytes / 1048576,
+                     (unsigned long long)s.pool.ooms);
+        vp_log_print("  driver: %.1f ms in %llu creates, %llu maps, %llu unmaps; %llu events, %llu queries",
                      (double)(s.pool.driver_ns + s.timelines.ns) / 1e6, (unsigned long long)s.pool.calls.create,
                      (unsigned long long)s.pool.calls.map, (unsigned long long)s.pool.calls.unmap,
-                     (unsigned long long)(s.timelines.records + s.timelines.barriers), (unsigned long long)s.timelines.queries);
-        vp_log_print("  ranges stitched %llu times, taken back %llu times; waits: %llu on the GPU, %llu on the host (%.1f ms, %llu in vain)",
-                     (unsigned long long)s.pool.stitches, (unsigned long long)s.pool.reactivations,
-                     (unsigned long long)s.pool.waits_gpu, (unsigned long long)s.pool.waits_host, (double)s.pool.host_wait_ns / 1e6,
-                     (unsigned long long)s.pool.waits_fruitless);
+                     (unsigned long long)(s.timelines.records + s.timelines.barriers),
+                     (unsigned long long)s.timelines.queries);
+        vp_log_print(
+            "  ranges stitched %llu times, taken back %llu times; waits: %llu on the GPU, %llu on the host (%.1f ms, %llu in vain)",
+            (unsigned long long)s.pool.stitches, (unsigned long long)s.pool.reactivations,
+            (unsigned long long)s.pool.waits_gpu, (unsigned long long)s.pool.waits_host,
+            (double)s.pool.host_wait_ns / 1e6, (unsigned long long)s.pool.waits_fruitless);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)
             vp_log_print("device %d: others made up to %.1f MiB themselves, and have %.1f MiB in %llu handles", dev,
-                         (double)vp_state.others[dev].peak_bytes / 1048576, (double)vp_state.others[dev].bytes / 1048576,
+                         (double)vp_state.others[dev].peak_bytes / 1048576,
+                         (double)vp_state.others[dev].bytes / 1048576,
                          (unsigned long long)vp_state.others[dev].handles);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
-            vp_log_print("passed on to CUDA: %s, %llu times", passed_names[i], (unsigned long long)atomic_load(&vp_state.passed[i]));
+            vp_log_print("passed on to CUDA: %s, %llu times", passed_names[i],
+                         (unsigned long long)atomic_load(&vp_state.passed[i]));
 }
 
 bool vp_file_name(char *out, size_t room, const char *pattern) {
     size_t n = 0;
     for (; *pattern; pattern++) {
-        char pid[16] = { *pattern };
+        char pid[16] = {*pattern};
         if (pattern[0] == '%' && pattern[1] == 'p') {
             snprintf(pid, sizeof pid, "%d", (int)getpid());
             pattern++;

@@ -1,10 +1,11 @@
-/*
- * Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads;
+/* Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads;
  * and the program's own marks.
  * It has a lock of its own, the last that anybody takes: the fast path comes here without the library's.
  *
  * A program that is killed keeps what it recorded: see watch/journal.h. A forked child has the mapping of its parent's
  * file too, and leaves it at once: what it does itself goes into a file of its own, if the name makes one (%p).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
 
@@ -18,21 +19,21 @@
 
 /* Digits that were written before, and often are again: neighbouring events have much in common. */
 struct digits {
-    uint64_t first, second;     /* the numbers that they stand for */
-    unsigned length;            /* 0: none yet */
-    char text[32];              /* copied whole, which is faster than as much as there is */
+    uint64_t first, second; /* the numbers that they stand for */
+    unsigned length;        /* 0: none yet */
+    char text[32];          /* copied whole, which is faster than as much as there is */
 };
 
 static struct {
-    pthread_mutex_t lock;       /* guards the others */
+    pthread_mutex_t lock; /* guards the others */
     struct vp_journal file;
     bool tried, on;
-    bool parents;               /* the file of this name is a parent's */
+    bool parents; /* the file of this name is a parent's */
     struct vp_clock clock;
-    uint64_t begin;             /* by that clock */
-    struct digits size_stream[2];   /* of allocations, of frees */
+    uint64_t begin;               /* by that clock */
+    struct digits size_stream[2]; /* of allocations, of frees */
     struct digits time;
-} trace = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void begin(void) {
     static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
@@ -41,7 +42,8 @@ static void begin(void) {
     if (!*vp_options()->trace)
         return;
     if (trace.parents && !strstr(vp_options()->trace, "%p")) {
-        vp_log(VP_LOG_WARN, "VPOOL_TRACE: a forked child is not recorded (%%p in the name, the process id, gives it a file)");
+        vp_log(VP_LOG_WARN,
+               "VPOOL_TRACE: a forked child is not recorded (%%p in the name, the process id, gives it a file)");
         return;
     }
     int err = -ENAMETOOLONG;
@@ -60,9 +62,26 @@ static void begin(void) {
 
 static inline unsigned count_digits(uint64_t n) {
     static const uint64_t powers[] = {
-        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000,
-        1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000,
-        100000000000000000, 1000000000000000000, 10000000000000000000u,
+        1,
+        10,
+        100,
+        1000,
+        10000,
+        100000,
+        1000000,
+        10000000,
+        100000000,
+        1000000000,
+        10000000000,
+        100000000000,
+        1000000000000,
+        10000000000000,
+        100000000000000,
+        1000000000000000,
+        10000000000000000,
+        100000000000000000,
+        1000000000000000000,
+        10000000000000000000u,
     };
     /* The logarithm by ten from that by two: 1233 / 4096 is about log10(2). */
     unsigned guess = (unsigned)(64 - __builtin_clzll(n | 1)) * 1233 >> 12;
@@ -143,7 +162,8 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
     pthread_mutex_unlock(&trace.lock);
 }
 
-/* As much of a name as goes into the file; what separates fields and lines, and what a terminal might obey, becomes a '_'. */
+/* As much of a name as goes into the file; what separates fields and lines, and what a terminal might obey, becomes a
+ * '_'. */
 enum { MARK_NAME = 128 };
 
 bool vp_trace_mark(const char *name) {

@@ -12,21 +12,18 @@ enum { WARM_UP = 3, BATCHES = 25 };
 static int wanted_count;
 static char **wanted;
 
-uint64_t bench_now_ns(void)
-{
+uint64_t bench_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static int by_value(const void *a, const void *b)
-{
+static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-double bench_batches(void (*batch)(void *user, int count), void *user, int count)
-{
+double bench_batches(void (*batch)(void *user, int count), void *user, int count) {
     double ns[BATCHES];
     for (int b = -WARM_UP; b < BATCHES; b++) {
         uint64_t begin = bench_now_ns();
@@ -40,22 +37,19 @@ double bench_batches(void (*batch)(void *user, int count), void *user, int count
     return ns[BATCHES / 2];
 }
 
-void bench_print(const char *name, double value)
-{
+void bench_print(const char *name, double value) {
     printf(", \"%s\": %.1f", name, value);
     fflush(stdout);
 }
 
-bool bench_wanted(const char *name)
-{
+bool bench_wanted(const char *name) {
     for (int i = 0; i < wanted_count; i++)
         if (!strcmp(wanted[i], name))
             return true;
     return wanted_count == 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     wanted_count = argc - 1;
     wanted = argv + 1;
     gpu_open();

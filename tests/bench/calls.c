@@ -8,53 +8,46 @@ struct calls {
     CUevent event;
 };
 
-static void stream_id(void *user, int count)
-{
+static void stream_id(void *user, int count) {
     const struct calls *c = user;
     unsigned long long id;
     for (int i = 0; i < count; i++)
         CU(cuStreamGetId(c->stream, &id));
 }
 
-static void capture(void *user, int count)
-{
+static void capture(void *user, int count) {
     const struct calls *c = user;
     CUstreamCaptureStatus status;
     for (int i = 0; i < count; i++)
         CU(cuStreamIsCapturing(c->stream, &status));
 }
 
-static void current(void *user, int count)
-{
+static void current(void *user, int count) {
     CUcontext context;
     for (int i = 0; i < count; i++)
         CU(cuCtxGetCurrent(&context));
 }
 
-static void record(void *user, int count)
-{
+static void record(void *user, int count) {
     const struct calls *c = user;
     for (int i = 0; i < count; i++)
         CU(cuEventRecord(c->event, c->stream));
 }
 
 /* Once the event has been reached. */
-static void query(void *user, int count)
-{
+static void query(void *user, int count) {
     const struct calls *c = user;
     for (int i = 0; i < count; i++)
         CU(cuEventQuery(c->event));
 }
 
-static void wait(void *user, int count)
-{
+static void wait(void *user, int count) {
     const struct calls *c = user;
     for (int i = 0; i < count; i++)
         CU(cuStreamWaitEvent(c->stream, c->event, 0));
 }
 
-void bench_calls(void)
-{
+void bench_calls(void) {
     enum { CALLS = 2000 };
     struct calls c;
     CU(cuStreamCreate(&c.stream, CU_STREAM_NON_BLOCKING));

@@ -9,8 +9,7 @@
 
 #define CU(call) check(call, #call)
 
-static inline void check(CUresult res, const char *call)
-{
+static inline void check(CUresult res, const char *call) {
     if (res == CUDA_SUCCESS)
         return;
     fprintf(stderr, "%s: error %d\n", call, (int)res);

@@ -10,14 +10,12 @@ const char bench_api[] = "doors, simulated driver";
 
 static CUcontext context;
 
-static void configure(void)
-{
+static void configure(void) {
     if (vp_sim_configure("backing=ledger,capacity=1T,lazy=0"))
         exit(1);
 }
 
-void gpu_open(void)
-{
+void gpu_open(void) {
     configure();
     if (doors_open()) {
         fprintf(stderr, "the library does not open\n");
@@ -28,48 +26,40 @@ void gpu_open(void)
     CU(cuCtxSetCurrent(context));
 }
 
-void gpu_enter(void)
-{
+void gpu_enter(void) {
     CU(cuCtxSetCurrent(context));
 }
 
-void gpu_synchronize(void)
-{
+void gpu_synchronize(void) {
     CU(cuCtxSynchronize());
 }
 
-bench_stream gpu_stream_create(void)
-{
+bench_stream gpu_stream_create(void) {
     CUstream stream;
     CU(door_stream_create(&stream, CU_STREAM_NON_BLOCKING));
     return stream;
 }
 
-void gpu_stream_destroy(bench_stream stream)
-{
+void gpu_stream_destroy(bench_stream stream) {
     CU(door_stream_destroy(stream));
 }
 
-bench_block gpu_alloc(size_t bytes)
-{
+bench_block gpu_alloc(size_t bytes) {
     CUdeviceptr block;
     CU(door_alloc(&block, bytes));
     return block;
 }
 
-void gpu_free(bench_block block)
-{
+void gpu_free(bench_block block) {
     CU(door_free(block));
 }
 
-bench_block gpu_alloc_on(bench_stream stream, size_t bytes)
-{
+bench_block gpu_alloc_on(bench_stream stream, size_t bytes) {
     CUdeviceptr block;
     CU(door_alloc_async(&block, bytes, NULL, stream));
     return block;
 }
 
-void gpu_free_on(bench_stream stream, bench_block block)
-{
+void gpu_free_on(bench_stream stream, bench_block block) {
     CU(door_free_async(block, stream));
 }

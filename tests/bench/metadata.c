@@ -22,8 +22,7 @@
 
 enum { HANDLE = 2 << 20, HANDLES_A_BLOCK = 16 };
 
-static void blocks(bench_stream stream, size_t n, bool mixed)
-{
+static void blocks(bench_stream stream, size_t n, bool mixed) {
     uint64_t state = 1;
     for (size_t i = 0; i < n; i++) {
         size_t low = (size_t)512 << (mixed ? bench_random(&state) % 11 : 0);
@@ -32,16 +31,14 @@ static void blocks(bench_stream stream, size_t n, bool mixed)
 }
 
 /* Handles under live blocks of 16. */
-static void chunks(bench_stream stream, bench_block *large, size_t n)
-{
+static void chunks(bench_stream stream, bench_block *large, size_t n) {
     for (size_t i = 0; i < n; i += HANDLES_A_BLOCK)
         large[i / HANDLES_A_BLOCK] = gpu_alloc_on(stream, HANDLES_A_BLOCK * HANDLE);
 }
 
 /* Of 2 N blocks of one handle, frees the even or the odd ones, N handles that lie apart; has these mapped
  * side by side, and puts everything back. */
-static void remap(bench_stream stream, bench_block *small, bench_block *large, size_t n, int odd)
-{
+static void remap(bench_stream stream, bench_block *small, bench_block *large, size_t n, int odd) {
     for (size_t i = (size_t)odd; i < 2 * n; i += 2)
         gpu_free_on(stream, small[i]);
     chunks(stream, large, n);
@@ -51,8 +48,7 @@ static void remap(bench_stream stream, bench_block *small, bench_block *large, s
         small[i] = gpu_alloc_on(stream, HANDLE);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *kind = argc == 3 ? argv[1] : "";
     size_t n = argc == 3 ? strtoul(argv[2], NULL, 10) : 0;
     gpu_open();

@@ -21,20 +21,18 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 struct pairs {
     size_t bytes;
     bench_stream streams[STREAMS];
-    bench_block block;  /* the one that is handed over */
-    long pairs, moved;  /* how often it was, and how often it came from elsewhere */
+    bench_block block; /* the one that is handed over */
+    long pairs, moved; /* how often it was, and how often it came from elsewhere */
 };
 
-static void same_stream(void *user, int count)
-{
+static void same_stream(void *user, int count) {
     const struct pairs *p = user;
     for (int i = 0; i < count; i++)
         gpu_free_on(p->streams[0], gpu_alloc_on(p->streams[0], p->bytes));
 }
 
 /* The same for a while, then on the next stream: all of them are in use. */
-static void several_streams(void *user, int count)
-{
+static void several_streams(void *user, int count) {
     const struct pairs *p = user;
     for (int i = 0; i < count; i++) {
         bench_stream stream = p->streams[i / SPELL % STREAMS];
@@ -43,23 +41,20 @@ static void several_streams(void *user, int count)
 }
 
 /* Each pair on another stream than the one before: what one leaves behind does not lie ready for the next. */
-static void streams_in_turn(void *user, int count)
-{
+static void streams_in_turn(void *user, int count) {
     const struct pairs *p = user;
     for (int i = 0; i < count; i++)
         gpu_free_on(p->streams[i % STREAMS], gpu_alloc_on(p->streams[i % STREAMS], p->bytes));
 }
 
-static void synchronous(void *user, int count)
-{
+static void synchronous(void *user, int count) {
     const struct pairs *p = user;
     for (int i = 0; i < count; i++)
         gpu_free(gpu_alloc(p->bytes));
 }
 
 /* What one stream frees the next one takes. Nothing else is free, and nothing is queued on any of them. */
-static void hand_over(void *user, int count)
-{
+static void hand_over(void *user, int count) {
     struct pairs *p = user;
     p->pairs += count;
     for (int i = 0; i < count; i++) {
@@ -71,8 +66,7 @@ static void hand_over(void *user, int count)
 }
 
 /* All cases of a kind, one for each size. */
-static void measure(const char *kind, void (*batch)(void *user, int count), struct pairs *p, int count)
-{
+static void measure(const char *kind, void (*batch)(void *user, int count), struct pairs *p, int count) {
     char name[64];
     for (int s = 0; s < SIZES; s++) {
         snprintf(name, sizeof name, "%s_%s", kind, sizes[s].name);
@@ -83,8 +77,7 @@ static void measure(const char *kind, void (*batch)(void *user, int count), stru
     }
 }
 
-static void measure_hand_over(struct pairs *p)
-{
+static void measure_hand_over(struct pairs *p) {
     char name[64];
     for (int s = 0; s < SIZES; s++) {
         snprintf(name, sizeof name, "handover_%s", sizes[s].name);
@@ -112,14 +105,13 @@ static void measure_hand_over(struct pairs *p)
 
 struct crowd {
     bench_stream stream;
-    size_t *sizes;      /* drawn in advance, as are the victims: neither is timed */
+    size_t *sizes; /* drawn in advance, as are the victims: neither is timed */
     uint32_t *victims;
     bench_block *blocks;
     size_t next;
 };
 
-static void replace(void *user, int count)
-{
+static void replace(void *user, int count) {
     struct crowd *c = user;
     for (int i = 0; i < count; i++, c->next = (c->next + 1) % LIVE) {
         bench_block *block = &c->blocks[c->victims[c->next]];
@@ -129,16 +121,14 @@ static void replace(void *user, int count)
 }
 
 /* From 512 bytes to 1 MiB, evenly over the sizes, or over their orders of magnitude. */
-static size_t random_size(uint64_t *state, bool by_magnitude)
-{
+static size_t random_size(uint64_t *state, bool by_magnitude) {
     if (!by_magnitude)
         return 512 + bench_random(state) % ((1 << 20) - 512 + 1);
     size_t low = (size_t)512 << bench_random(state) % 11;
     return low + bench_random(state) % low;
 }
 
-static void measure_crowd(const char *name, bench_stream stream, bool by_magnitude)
-{
+static void measure_crowd(const char *name, bench_stream stream, bool by_magnitude) {
     if (!bench_wanted("live64k") && !bench_wanted(name))
         return;
     uint64_t state = 1;
@@ -162,8 +152,7 @@ static void measure_crowd(const char *name, bench_stream stream, bool by_magnitu
     free(c.blocks);
 }
 
-void bench_pairs(void)
-{
+void bench_pairs(void) {
     struct pairs p = {.streams = {gpu_stream_create()}};
 
     /* While one stream alone is in use no event is needed; the others are born after that. */

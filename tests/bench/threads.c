@@ -17,8 +17,7 @@ struct worker {
     uint64_t pairs, ns;
 };
 
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     struct worker *w = arg;
     gpu_enter();
     bench_stream stream = gpu_stream_create();
@@ -39,8 +38,7 @@ static void *work(void *arg)
 }
 
 /* Pairs a second, of all threads together. */
-static double throughput(int threads, size_t bytes)
-{
+static double throughput(int threads, size_t bytes) {
     struct worker workers[THREADS] = {0};
     pthread_barrier_t start;
     atomic_bool stop = false;
@@ -68,14 +66,12 @@ static double throughput(int threads, size_t bytes)
     return sum;
 }
 
-static int by_value(const void *a, const void *b)
-{
+static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-static void measure(const char *name, size_t bytes)
-{
+static void measure(const char *name, size_t bytes) {
     char text[64];
     double one[TURNS], all[TURNS];
     if (!bench_wanted("threads") && !bench_wanted(name))
@@ -92,8 +88,7 @@ static void measure(const char *name, size_t bytes)
     bench_print(text, all[TURNS / 2]);
 }
 
-void bench_threads(void)
-{
+void bench_threads(void) {
     measure("threads_64k", 64 << 10);
     measure("threads_2m", 2 << 20);
 }

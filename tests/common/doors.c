@@ -16,41 +16,35 @@ bool doors_direct = true, doors_pause = true;
 _Thread_local bool door_served;
 
 /* The simulated driver exports everything, whatever its version; a real one lacks what is younger than it. */
-void *doors_lookup(const char *name, void *unused)
-{
+void *doors_lookup(const char *name, void *unused) {
     int version = 0;
     cuDriverGetVersion(&version);
     return version < 12050 && !strcmp(name, "cuCtxRecordEvent") ? NULL : dlsym(RTLD_DEFAULT, name);
 }
 
-int doors_open(void)
-{
+int doors_open(void) {
     return doors_direct ? vp_api_open(doors_lookup, NULL) : 0;
 }
 
 /* Other threads may do anything between a call of the driver and the library's being told of it: here they
  * get the chance. */
-static void gap(void)
-{
+static void gap(void) {
     static __thread unsigned calls;
     if (doors_direct && doors_pause && ++calls % 5 == 0)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
 /* A native call failed: is it worth another try? */
-static bool again(CUresult res, struct vp_relief *relief)
-{
+static bool again(CUresult res, struct vp_relief *relief) {
     return doors_direct && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief);
 }
 
-static void passed(enum vp_passed call)
-{
+static void passed(enum vp_passed call) {
     if (doors_direct)
         vp_api_passed(call);
 }
 
-CUresult door_alloc(CUdeviceptr *ptr, size_t size)
-{
+CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
     struct vp_relief relief = {0};
     CUresult res;
     door_served = doors_direct && vp_api_alloc(ptr, size, &res);
@@ -63,20 +57,17 @@ CUresult door_alloc(CUdeviceptr *ptr, size_t size)
     return res;
 }
 
-CUresult door_free(CUdeviceptr ptr)
-{
+CUresult door_free(CUdeviceptr ptr) {
     CUresult res;
     door_served = doors_direct && vp_api_free(ptr, &res);
     return door_served ? res : cuMemFree(ptr);
 }
 
-static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream)
-{
+static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     return pool ? cuMemAllocFromPoolAsync(ptr, size, pool, stream) : cuMemAllocAsync(ptr, size, stream);
 }
 
-CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream)
-{
+CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     struct vp_relief relief = {0};
     CUresult res;
     door_served = doors_direct && vp_api_alloc_async(ptr, size, pool, stream, &res);
@@ -89,23 +80,18 @@ CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUst
     return res;
 }
 
-static CUresult other_take(struct door_other *other, enum door_other_kind kind, CUdevice dev, size_t size)
-{
+static CUresult other_take(struct door_other *other, enum door_other_kind kind, CUdevice dev, size_t size) {
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}};
     const CUDA_ARRAY_DESCRIPTOR desc = {size / 4, 0, CU_AD_FORMAT_FLOAT, 1};
     switch (kind) {
-    case DOOR_HANDLE:
-        return cuMemCreate(&other->handle, size, &prop, 0);
-    case DOOR_MANAGED:
-        return cuMemAllocManaged(&other->managed, size, CU_MEM_ATTACH_GLOBAL);
-    default:
-        return cuArrayCreate(&other->array, &desc);
+    case DOOR_HANDLE: return cuMemCreate(&other->handle, size, &prop, 0);
+    case DOOR_MANAGED: return cuMemAllocManaged(&other->managed, size, CU_MEM_ATTACH_GLOBAL);
+    default: return cuArrayCreate(&other->array, &desc);
     }
 }
 
-CUresult door_other_take(struct door_other *other, enum door_other_kind kind, CUdevice dev, size_t size)
-{
+CUresult door_other_take(struct door_other *other, enum door_other_kind kind, CUdevice dev, size_t size) {
     struct vp_relief relief = {0};
     CUresult res;
     do
@@ -115,53 +101,41 @@ CUresult door_other_take(struct door_other *other, enum door_other_kind kind, CU
     return res;
 }
 
-CUresult door_other_give(struct door_other *other)
-{
+CUresult door_other_give(struct door_other *other) {
     enum door_other_kind kind = other->kind;
     other->kind = DOOR_NONE;
     switch (kind) {
-    case DOOR_HANDLE:
-        return cuMemRelease(other->handle);
-    case DOOR_MANAGED:
-        return door_free(other->managed);
-    case DOOR_ARRAY:
-        return cuArrayDestroy(other->array);
-    default:
-        return CUDA_SUCCESS;
+    case DOOR_HANDLE: return cuMemRelease(other->handle);
+    case DOOR_MANAGED: return door_free(other->managed);
+    case DOOR_ARRAY: return cuArrayDestroy(other->array);
+    default: return CUDA_SUCCESS;
     }
 }
 
-CUresult door_free_async(CUdeviceptr ptr, CUstream stream)
-{
+CUresult door_free_async(CUdeviceptr ptr, CUstream stream) {
     CUresult res;
     door_served = doors_direct && vp_api_free_async(ptr, stream, &res);
     return door_served ? res : cuMemFreeAsync(ptr, stream);
 }
 
-CUresult door_mem_info(size_t *free_bytes, size_t *total)
-{
+CUresult door_mem_info(size_t *free_bytes, size_t *total) {
     CUresult res;
     return doors_direct && vp_api_mem_info(free_bytes, total, &res) ? res : cuMemGetInfo(free_bytes, total);
 }
 
-CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
-{
+CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     CUresult res;
-    return doors_direct && vp_api_address_range(base, size, ptr, &res)
-               ? res
-               : cuMemGetAddressRange(base, size, ptr);
+    return doors_direct && vp_api_address_range(base, size, ptr, &res) ? res : cuMemGetAddressRange(base, size, ptr);
 }
 
-CUresult door_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
-{
+CUresult door_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     CUresult res;
     return doors_direct && vp_api_pointer_attribute(data, attribute, ptr, &res)
                ? res
                : cuPointerGetAttribute(data, attribute, ptr);
 }
 
-CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev)
-{
+CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev) {
     const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}};
     CUresult res = cuMemPoolCreate(pool, &props);
@@ -171,8 +145,7 @@ CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev)
     return res;
 }
 
-CUresult door_pool_destroy(CUmemoryPool pool)
-{
+CUresult door_pool_destroy(CUmemoryPool pool) {
     if (doors_direct)
         vp_api_pool_destroying(pool);
     gap();
@@ -183,30 +156,26 @@ CUresult door_pool_destroy(CUmemoryPool pool)
     return res;
 }
 
-CUresult door_pool_get(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
+CUresult door_pool_get(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     CUresult res;
     return doors_direct && vp_api_pool_get_attribute(pool, attribute, value, &res)
                ? res
                : cuMemPoolGetAttribute(pool, attribute, value);
 }
 
-CUresult door_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
+CUresult door_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     CUresult res;
     return doors_direct && vp_api_pool_set_attribute(pool, attribute, value, &res)
                ? res
                : cuMemPoolSetAttribute(pool, attribute, value);
 }
 
-CUresult door_pool_trim(CUmemoryPool pool, size_t keep)
-{
+CUresult door_pool_trim(CUmemoryPool pool, size_t keep) {
     CUresult res;
     return doors_direct && vp_api_pool_trim_to(pool, keep, &res) ? res : cuMemPoolTrimTo(pool, keep);
 }
 
-CUresult door_stream_create(CUstream *stream, unsigned flags)
-{
+CUresult door_stream_create(CUstream *stream, unsigned flags) {
     CUresult res = cuStreamCreate(stream, flags);
     gap();
     if (doors_direct && !res)
@@ -214,16 +183,14 @@ CUresult door_stream_create(CUstream *stream, unsigned flags)
     return res;
 }
 
-CUresult door_stream_destroy(CUstream stream)
-{
+CUresult door_stream_destroy(CUstream stream) {
     if (doors_direct)
         vp_api_stream_destroying(stream);
     gap();
     return cuStreamDestroy(stream);
 }
 
-CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode)
-{
+CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     if (doors_direct)
         vp_api_capture_beginning(stream);
     gap();
@@ -234,8 +201,7 @@ CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode)
     return res;
 }
 
-CUresult door_end_capture(CUstream stream, CUgraph *graph)
-{
+CUresult door_end_capture(CUstream stream, CUgraph *graph) {
     CUgraph own = NULL;
     CUresult res = cuStreamEndCapture(stream, graph ? graph : &own);
     gap();
@@ -246,40 +212,35 @@ CUresult door_end_capture(CUstream stream, CUgraph *graph)
     return res;
 }
 
-CUresult door_stream_synchronize(CUstream stream)
-{
+CUresult door_stream_synchronize(CUstream stream) {
     CUresult res = cuStreamSynchronize(stream);
     if (doors_direct && !res && vp_api_sync_matters())
         vp_api_stream_synchronized(stream);
     return res;
 }
 
-CUresult door_synchronize(void)
-{
+CUresult door_synchronize(void) {
     CUresult res = cuCtxSynchronize();
     if (doors_direct && !res && vp_api_sync_matters())
         vp_api_context_synchronized();
     return res;
 }
 
-CUresult door_host_function(CUstream stream, CUhostFn function, void *arg)
-{
+CUresult door_host_function(CUstream stream, CUhostFn function, void *arg) {
     CUresult res = cuLaunchHostFunc(stream, function, arg);
     if (doors_direct && !res)
         vp_api_host_function(stream);
     return res;
 }
 
-CUresult door_primary(CUcontext *ctx, CUdevice dev)
-{
+CUresult door_primary(CUcontext *ctx, CUdevice dev) {
     CUresult res = cuDevicePrimaryCtxRetain(ctx, dev);
     if (doors_direct && !res)
         vp_api_context_created(*ctx, true);
     return res;
 }
 
-CUresult door_context_create(CUcontext *ctx, CUdevice dev)
-{
+CUresult door_context_create(CUcontext *ctx, CUdevice dev) {
     CUresult res = cuCtxCreate_v2(ctx, 0, dev);
     gap();
     if (doors_direct && !res)
@@ -287,8 +248,7 @@ CUresult door_context_create(CUcontext *ctx, CUdevice dev)
     return res;
 }
 
-CUresult door_context_destroy(CUcontext ctx)
-{
+CUresult door_context_destroy(CUcontext ctx) {
     if (doors_direct)
         vp_api_context_destroying(ctx);
     gap();
@@ -299,8 +259,7 @@ CUresult door_context_destroy(CUcontext ctx)
     return res;
 }
 
-CUresult door_context_detach(CUcontext ctx)
-{
+CUresult door_context_detach(CUcontext ctx) {
     if (doors_direct)
         vp_api_context_destroying(ctx);
     gap();
@@ -311,8 +270,7 @@ CUresult door_context_detach(CUcontext ctx)
     return res;
 }
 
-CUresult door_primary_reset(CUdevice dev)
-{
+CUresult door_primary_reset(CUdevice dev) {
     CUcontext ctx = doors_direct ? vp_api_primary(dev, false) : NULL;
     if (ctx)
         vp_api_context_destroying(ctx);
@@ -325,8 +283,7 @@ CUresult door_primary_reset(CUdevice dev)
 }
 
 #if CUDA_VERSION >= 12050
-CUresult door_green_create(CUgreenCtx *green, CUcontext *ctx, CUdevice dev)
-{
+CUresult door_green_create(CUgreenCtx *green, CUcontext *ctx, CUdevice dev) {
     CUdevResource all, some;
     CUdevResourceDesc desc;
     unsigned groups = 1;
@@ -341,8 +298,7 @@ CUresult door_green_create(CUgreenCtx *green, CUcontext *ctx, CUdevice dev)
     return res;
 }
 
-CUresult door_green_destroy(CUgreenCtx green, CUcontext ctx)
-{
+CUresult door_green_destroy(CUgreenCtx green, CUcontext ctx) {
     if (doors_direct)
         vp_api_context_destroying(ctx);
     gap();
@@ -353,8 +309,7 @@ CUresult door_green_destroy(CUgreenCtx green, CUcontext ctx)
     return res;
 }
 
-CUresult door_green_stream(CUstream *stream, CUgreenCtx green)
-{
+CUresult door_green_stream(CUstream *stream, CUgreenCtx green) {
     CUresult res = cuGreenCtxStreamCreate(stream, green, CU_STREAM_NON_BLOCKING, 0);
     gap();
     if (doors_direct && !res)
@@ -363,16 +318,14 @@ CUresult door_green_stream(CUstream *stream, CUgreenCtx green)
 }
 #endif
 
-CUresult door_enable_peer(CUcontext peer)
-{
+CUresult door_enable_peer(CUcontext peer) {
     CUresult res = cuCtxEnablePeerAccess(peer, 0);
     if (doors_direct && !res)
         vp_api_peer_enabled(peer);
     return res;
 }
 
-CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
-{
+CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
     struct vp_copy_end to = {.ptr = dst}, from = {.ptr = src};
     if (doors_direct && vp_api_copies_matter() && vp_api_copy_way(stream, &to, &from) == VP_COPY_BETWEEN)
         return cuMemcpyPeerAsync(dst, to.context, src, from.context, bytes, stream);

@@ -1,6 +1,6 @@
-/* The doors of all tests: the calls of CUDA as a program under libvpool.so meets them, without the preload library: each asks the library's
- * api layer first and then the driver, as preload/ does. With `doors_direct` false they are plain CUDA calls,
- * for a program that runs under LD_PRELOAD.
+/* The doors of all tests: the calls of CUDA as a program under libvpool.so meets them, without the preload library:
+ * each asks the library's api layer first and then the driver, as preload/ does. With `doors_direct` false they are
+ * plain CUDA calls, for a program that runs under LD_PRELOAD.
  *
  * All take and return what the CUDA calls of the same name do.
  *

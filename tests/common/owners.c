@@ -54,16 +54,14 @@ static struct {
 
 /* ---- the mapping calls ---- */
 
-static void set(struct vp_map *map, uint64_t key, void *value)
-{
+static void set(struct vp_map *map, uint64_t key, void *value) {
     if (vp_map_reserve(map) < 0)
         abort();
     vp_map_set(map, key, value);
 }
 
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-                               unsigned long long flags)
-{
+                               unsigned long long flags) {
     CUresult res = cuMemCreate(handle, size, prop, flags);
     struct chunk *chunk = res ? NULL : calloc(1, sizeof *chunk);
     if (chunk) {
@@ -73,8 +71,7 @@ static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t size
     return res;
 }
 
-static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
-{
+static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle) {
     CUresult res = cuMemRelease(handle);
     struct chunk *chunk = res ? NULL : vp_map_take(&all.chunks, handle);
     if (chunk && chunk->used)
@@ -84,8 +81,7 @@ static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
 }
 
 static CUresult CUDAAPI map(CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                            unsigned long long flags)
-{
+                            unsigned long long flags) {
     CUresult res = cuMemMap(at, size, offset, handle, flags);
     if (res)
         return res;
@@ -98,8 +94,7 @@ static CUresult CUDAAPI map(CUdeviceptr at, size_t size, size_t offset, CUmemGen
     return res;
 }
 
-static CUresult CUDAAPI unmap(CUdeviceptr at, size_t size)
-{
+static CUresult CUDAAPI unmap(CUdeviceptr at, size_t size) {
     for (uint32_t i = 0; i < all.used; i++) {
         const struct owner *o = all.table[i];
         if (o && !o->freed && o->at < at + size && at < o->at + o->size)
@@ -114,8 +109,7 @@ static CUresult CUDAAPI unmap(CUdeviceptr at, size_t size)
     return res;
 }
 
-void *owners_lookup(const char *name)
-{
+void *owners_lookup(const char *name) {
     static const struct {
         const char *name;
         void *function;
@@ -129,8 +123,7 @@ void *owners_lookup(const char *name)
 /* ---- owners ---- */
 
 /* Fills in the pieces, or only counts them (`o` NULL); 0: some of it is not the pool's. */
-static size_t split(struct owner *o, CUdeviceptr at, size_t size)
-{
+static size_t split(struct owner *o, CUdeviceptr at, size_t size) {
     size_t count = 0;
     for (CUdeviceptr end = at + size; at < end; count++) {
         struct place *place = vp_map_get(&all.places, at / all.granularity);
@@ -144,8 +137,7 @@ static size_t split(struct owner *o, CUdeviceptr at, size_t size)
     return count;
 }
 
-struct owner *owner_new(CUdeviceptr at, size_t size)
-{
+struct owner *owner_new(CUdeviceptr at, size_t size) {
     size_t count = split(NULL, at, size);
     if (!count)
         return NULL;
@@ -162,8 +154,7 @@ struct owner *owner_new(CUdeviceptr at, size_t size)
     return o;
 }
 
-void owner_begin(struct owner *o)
-{
+void owner_begin(struct owner *o) {
     if (o->begun)
         return;
     o->begun = true;
@@ -171,7 +162,7 @@ void owner_begin(struct owner *o)
         for (struct piece *q = p->chunk->active; q; q = q->next)
             if (p->from < q->to && q->from < p->to)
                 all.fail("the block [%#llx, +%zu) begins on bytes that [%#llx, +%zu) is not done with", o->at, o->size,
-                          q->owner->at, q->owner->size);
+                         q->owner->at, q->owner->size);
         p->link = &p->chunk->active;
         p->next = *p->link;
         if (p->next)
@@ -180,8 +171,7 @@ void owner_begin(struct owner *o)
     }
 }
 
-static void end(struct owner *o)
-{
+static void end(struct owner *o) {
     for (struct piece *p = o->pieces; p < o->pieces + o->count; p++) {
         if (o->begun) {
             *p->link = p->next;
@@ -196,31 +186,26 @@ static void end(struct owner *o)
 }
 
 /* 0 is nobody's word. */
-uint32_t owner_word(struct owner *o, bool last)
-{
+uint32_t owner_word(struct owner *o, bool last) {
     o->lasts += last;
     return 2 * o->number + 2 + last;
 }
 
-static void drop_last(struct owner *o)
-{
+static void drop_last(struct owner *o) {
     if (--o->lasts == 0)
         end(o);
 }
 
-void owner_ending(struct owner *o)
-{
+void owner_ending(struct owner *o) {
     o->freed = true;
     o->lasts++;
 }
 
-void owner_ended(struct owner *o)
-{
+void owner_ended(struct owner *o) {
     drop_last(o);
 }
 
-static void fill_ran(CUdeviceptr at, size_t bytes, uint32_t word)
-{
+static void fill_ran(CUdeviceptr at, size_t bytes, uint32_t word) {
     struct owner *o = word >= 2 && word / 2 - 1 < OWNERS ? all.table[word / 2 - 1] : NULL;
     if (!o)
         return;
@@ -232,41 +217,36 @@ static void fill_ran(CUdeviceptr at, size_t bytes, uint32_t word)
 }
 
 /* Who owns some of these bytes must be the block that lies there as the copy sees it, and no other. */
-static void one_end(CUdeviceptr at, size_t bytes, const char *what)
-{
+static void one_end(CUdeviceptr at, size_t bytes, const char *what) {
     for (CUdeviceptr end = at + bytes; at < end;) {
         const struct place *place = vp_map_get(&all.places, at / all.granularity);
         if (!place || !place->chunk)
             return;
-        size_t from = at - place->at, left = place->chunk->size - from,
-               some = left < end - at ? left : end - at;
+        size_t from = at - place->at, left = place->chunk->size - from, some = left < end - at ? left : end - at;
         for (const struct piece *p = place->chunk->active; p; p = p->next)
             if (p->from < from + some && from < p->to &&
                 (at < p->owner->at || at + some > p->owner->at + p->owner->size))
-                all.fail("a copy %s %zu bytes at %#llx, which the block [%#llx, +%zu) has by now", what,
-                          bytes, at, p->owner->at, p->owner->size);
+                all.fail("a copy %s %zu bytes at %#llx, which the block [%#llx, +%zu) has by now", what, bytes, at,
+                         p->owner->at, p->owner->size);
         at += some;
     }
 }
 
-static void copy_ran(CUdeviceptr to, CUdeviceptr from, size_t bytes)
-{
+static void copy_ran(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     one_end(to, bytes, "writes");
     one_end(from, bytes, "reads");
 }
 
 /* ---- all of it ---- */
 
-void owners_open(size_t granularity, void (*fail)(const char *format, ...) __attribute__((format(printf, 1, 2))))
-{
+void owners_open(size_t granularity, void (*fail)(const char *format, ...) __attribute__((format(printf, 1, 2)))) {
     all.granularity = granularity;
     all.fail = fail;
     vp_sim_watch_fills(fill_ran);
     vp_sim_watch_copies(copy_ran);
 }
 
-static void free_values(struct vp_map *map)
-{
+static void free_values(struct vp_map *map) {
     for (size_t i = 0; map->slots && i <= map->mask; i++) {
         void *value = map->slots[i].key ? map->slots[i].value : NULL;
         for (size_t k = i; value && k <= map->mask; k++)
@@ -278,8 +258,7 @@ static void free_values(struct vp_map *map)
     *map = (struct vp_map){0};
 }
 
-void owners_close(void)
-{
+void owners_close(void) {
     vp_sim_watch_fills(NULL);
     vp_sim_watch_copies(NULL);
     for (uint32_t i = 0; i < all.used; i++)

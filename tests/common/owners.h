@@ -26,21 +26,18 @@
 
 /* The mark of the owner of this number. Those of successive numbers differ in every byte, and none comes twice in 2^32;
  * that of 0 is 0, as memory is that nobody has written to. */
-OWNER_FUNCTION uint32_t owner_mark(uint32_t number)
-{
+OWNER_FUNCTION uint32_t owner_mark(uint32_t number) {
     return number * 2654435761u;
 }
 
 /* The mark of which every byte is this value, for blocks that are filled byte by byte. */
-OWNER_FUNCTION uint32_t owner_mark_of_bytes(unsigned char value)
-{
+OWNER_FUNCTION uint32_t owner_mark_of_bytes(unsigned char value) {
     return value * 0x01010101u;
 }
 
 /* A block holds its owner's mark, as words from its beginning, and in a tail of less than a word the mark's lowest
  * byte. Returns where a copy of it holds something else first; `size`: nowhere. */
-OWNER_FUNCTION size_t owner_intruder(const void *copy, size_t size, uint32_t mark)
-{
+OWNER_FUNCTION size_t owner_intruder(const void *copy, size_t size, uint32_t mark) {
     const uint32_t *words = (const uint32_t *)copy;
     const unsigned char *bytes = (const unsigned char *)copy;
     size_t n = size / 4, at = 0;
@@ -58,8 +55,7 @@ OWNER_FUNCTION size_t owner_intruder(const void *copy, size_t size, uint32_t mar
 
 /* What a kernel writes instead of the mark itself: a word of its own for each place, so that one block's places
  * do not pass for each other either. */
-OWNER_FUNCTION uint64_t owner_word_at(uint32_t mark, uint64_t place)
-{
+OWNER_FUNCTION uint64_t owner_word_at(uint32_t mark, uint64_t place) {
     uint64_t z = (place + 1) * 0x9e3779b97f4a7c15u ^ ((uint64_t)mark * 0xd6e8feb86659fd93u);
     z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
     return z ^ (z >> 32);

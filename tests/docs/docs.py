@@ -8,6 +8,7 @@ that looks like a clone with a build in it; the blocks of a page run one after a
 run them. train.py stands for the reader's program: it is one of the examples in C. What cannot run is in NOT_RUN, and its
 names are looked up like all others.
 """
+# SPDX-License-Identifier: Apache-2.0
 import os
 import re
 import shlex

@@ -12,8 +12,7 @@
 #include <pthread.h>
 
 /* A context of its own: its synchronous blocks end with it, the stream-ordered ones stay. */
-void context(void)
-{
+void context(void) {
     int device = (int)(fuzz_byte(&run.in) % (unsigned)world.devices);
     unsigned blocks = fuzz_byte(&run.in) % 4;
     CUcontext ctx;
@@ -66,8 +65,7 @@ struct ending {
     CUstream stream[2]; /* one works, one captures */
 };
 
-static void begin_ending(struct ending *e)
-{
+static void begin_ending(struct ending *e) {
     make_current(e->device);
 #if CUDA_VERSION >= 12050
     if (e->kind == GREEN) {
@@ -83,22 +81,14 @@ static void begin_ending(struct ending *e)
         MUST(door_stream_create(&e->stream[i], i ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
 }
 
-static void end_ending(struct ending *e)
-{
+static void end_ending(struct ending *e) {
     switch (e->kind) {
 #if CUDA_VERSION >= 12050
-    case GREEN:
-        MUST(door_green_destroy(e->green, e->ctx));
-        break;
+    case GREEN: MUST(door_green_destroy(e->green, e->ctx)); break;
 #endif
-    case DETACHED:
-        MUST(door_context_detach(e->ctx));
-        break;
-    case UNSEEN:
-        MUST(cuCtxDestroy(e->ctx));
-        break;
-    default:
-        MUST(door_context_destroy(e->ctx));
+    case DETACHED: MUST(door_context_detach(e->ctx)); break;
+    case UNSEEN: MUST(cuCtxDestroy(e->ctx)); break;
+    default: MUST(door_context_destroy(e->ctx));
     }
     make_current(e->device);
 }
@@ -107,17 +97,14 @@ static void end_ending(struct ending *e)
  * A context that ends as it is: a stream captures, blocks have been freed behind work that has not run, and
  * synchronous ones have not been freed at all. The driver lets the work run first.
  */
-void context_ends(void)
-{
+void context_ends(void) {
     unsigned how = fuzz_byte(&run.in), blocks = 1 + how / 8 % 4;
     struct ending e = {.kind = (int)(how % 4), .device = (int)(how / 4 % 2 % (unsigned)world.devices)};
-    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_RELAXED,
-                                                CU_STREAM_CAPTURE_MODE_GLOBAL};
+    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_GLOBAL};
     /* Whoever finds out has to ask for what is no more. */
     if (e.kind == UNSEEN && !world.unseen)
         e.kind = MADE;
-    if (run.capturing || run.count + blocks > BLOCKS ||
-        (e.kind == GREEN && (world.old_driver || CUDA_VERSION < 12050)))
+    if (run.capturing || run.count + blocks > BLOCKS || (e.kind == GREEN && (world.old_driver || CUDA_VERSION < 12050)))
         return;
     let_all_go();
     begin_ending(&e);
@@ -126,8 +113,7 @@ void context_ends(void)
     for (unsigned i = 0; i < blocks; i++) {
         unsigned what = fuzz_byte(&run.in);
         struct block b = {.size = any_size(), .device = e.device, .sync = what & 1 && e.kind != UNSEEN};
-        CUresult res =
-            b.sync ? door_alloc(&b.at, b.size) : door_alloc_async(&b.at, b.size, NULL, e.stream[0]);
+        CUresult res = b.sync ? door_alloc(&b.at, b.size) : door_alloc_async(&b.at, b.size, NULL, e.stream[0]);
         run.pool_operations++;
         if (res == CUDA_ERROR_OUT_OF_MEMORY)
             continue;
@@ -154,8 +140,7 @@ struct visitor {
     size_t count, operations;
 };
 
-static void *visit(void *arg)
-{
+static void *visit(void *arg) {
     struct visitor *v = arg;
     CUevent event;
     MUST(cuCtxSetCurrent(world.context[v->device]));
@@ -192,8 +177,7 @@ static void *visit(void *arg)
 
 /* A thread's own stream ends with it, busy or capturing; what it has allocated is another stream's to free.
  */
-void thread_ends(void)
-{
+void thread_ends(void) {
     pthread_t thread;
     struct visitor v = {.how = fuzz_byte(&run.in), .to = any_stream()};
     struct stream *s = &run.streams[v.to];
@@ -214,16 +198,16 @@ void thread_ends(void)
 /* ---- resets ---- */
 
 /* Who ends a context waits for those who wait in it: here that is this same thread. */
-static bool waited_in(int device)
-{
+static bool waited_in(int device) {
     const struct vp_context *ctx;
-    vp_list_each(ctx, &vp_state.timelines.contexts, link) if (ctx->device == device && ctx->waiters) return true;
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
+        if (ctx->device == device && ctx->waiters)
+            return true;
     return false;
 }
 
 /* A device's primary context ends with all that is synchronous, whatever captures there; and begins again. */
-void reset(void)
-{
+void reset(void) {
     unsigned how = fuzz_byte(&run.in);
     int device = (int)(how % (unsigned)world.devices), first = device * STREAMS_EACH;
     if (run.peers || world.small_are_native || (how & 6) || world.no_holds || waited_in(device))
@@ -266,19 +250,16 @@ static struct {
     unsigned random;
 } waiting;
 
-static unsigned next_random(void)
-{
+static unsigned next_random(void) {
     waiting.random = waiting.random * 1103515245 + 12345;
     return waiting.random >> 16 & 255;
 }
 
 /* Another thread's turn. */
-static void meanwhile(void)
-{
+static void meanwhile(void) {
     static void (*const operations[])(void) = {
-        renew_stream, renew_stream, capture,     context,       context_ends, thread_ends,
-        reset,        free_async,   free_last,   free_sync,     let_go,       let_go,
-        hold,         memory_pool,  alloc_async, begin_capture, context_ends};
+        renew_stream, renew_stream, capture, context, context_ends, thread_ends, reset,         free_async,  free_last,
+        free_sync,    let_go,       let_go,  hold,    memory_pool,  alloc_async, begin_capture, context_ends};
     uint8_t bytes[24];
     CUcontext current;
     if (!waiting.open || !run.meanwhile || run.count > BLOCKS - 16)
@@ -298,20 +279,17 @@ static void meanwhile(void)
     run.meanwhile_ns += vp_clock_ns() - began;
 }
 
-void during_waits(void)
-{
+void during_waits(void) {
     unsigned what = fuzz_byte(&run.in);
     run.meanwhile = 1 + what % 8;
     waiting.random = what * 40503 + run.count;
     world_meanwhile = meanwhile;
 }
 
-void waits_begin(void)
-{
+void waits_begin(void) {
     waiting.open = true;
 }
 
-void waits_end(void)
-{
+void waits_end(void) {
     waiting.open = false;
 }

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void fuzz_fail(const char *format, ...)
-{
+void fuzz_fail(const char *format, ...) {
     va_list args;
     fputs("fuzz: ", stderr);
     va_start(args, format);
@@ -19,8 +18,7 @@ void fuzz_fail(const char *format, ...)
     abort();
 }
 
-char *fuzz_text(const uint8_t *data, size_t size)
-{
+char *fuzz_text(const uint8_t *data, size_t size) {
     char *text = malloc(size + 1);
     if (!text)
         abort();
@@ -32,8 +30,7 @@ char *fuzz_text(const uint8_t *data, size_t size)
 
 static uint64_t inputs, operations;
 
-static void write_counts(void)
-{
+static void write_counts(void) {
     const char *name = getenv("FUZZ_COUNTS");
     FILE *file = name && *name ? fopen(name, "a") : NULL;
     if (file) {
@@ -42,8 +39,7 @@ static void write_counts(void)
     }
 }
 
-void fuzz_count(uint64_t done)
-{
+void fuzz_count(uint64_t done) {
     if (!inputs++)
         atexit(write_counts);
     operations += done;

@@ -18,8 +18,7 @@ struct fuzz_input {
     size_t size, at;
 };
 
-static inline unsigned fuzz_byte(struct fuzz_input *in)
-{
+static inline unsigned fuzz_byte(struct fuzz_input *in) {
     return in->at < in->size ? in->data[in->at++] : 0;
 }
 

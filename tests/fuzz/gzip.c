@@ -10,8 +10,7 @@
 #ifdef VP_HAVE_ZLIB
 #include <zlib.h>
 
-static void judge(const uint8_t *stream, size_t length, const uint8_t *text, size_t n, uint32_t crc)
-{
+static void judge(const uint8_t *stream, size_t length, const uint8_t *text, size_t n, uint32_t crc) {
     static uint8_t out[VP_DEFLATE_MOST + 1];
     z_stream z = {.next_in = (uint8_t *)(uintptr_t)stream,
                   .avail_in = (unsigned)length,
@@ -27,14 +26,12 @@ static void judge(const uint8_t *stream, size_t length, const uint8_t *text, siz
         fuzz_fail("a CRC of %08x", crc);
 }
 #else
-static void judge(const uint8_t *stream, size_t length, const uint8_t *text, size_t n, uint32_t crc)
-{
+static void judge(const uint8_t *stream, size_t length, const uint8_t *text, size_t n, uint32_t crc) {
 }
 #endif
 
 /* The input is cut into texts, as the recorder's lines are: codes fit the texts before. */
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static uint8_t text[VP_DEFLATE_MOST + 16], out[VP_DEFLATE_MOST + VP_DEFLATE_EXTRA];
     struct vp_deflate *d = calloc(1, vp_deflate_size());
     struct fuzz_input in = {data, size, 0};

@@ -16,16 +16,14 @@ struct expected {
 };
 
 /* Bytes beyond ASCII may come back changed. */
-static bool same(const char *a, const char *b)
-{
+static bool same(const char *a, const char *b) {
     for (; *a && *b; a++, b++)
         if (*a != *b && *a >= ' ' && *a < 127)
             return false;
     return true;
 }
 
-static void value(void *context, const char *path, const char *text)
-{
+static void value(void *context, const char *path, const char *text) {
     struct expected *e = context;
     if (strlen(path) >= 512 || strlen(text) >= 4096)
         fuzz_fail("a path of %zu bytes, a value of %zu", strlen(path), strlen(text));
@@ -34,8 +32,7 @@ static void value(void *context, const char *path, const char *text)
     e->values++;
 }
 
-static void round_trip(const char *text)
-{
+static void round_trip(const char *text) {
     struct vp_json json;
     char buffer[64];
     struct expected e = {.text = text};
@@ -63,8 +60,7 @@ static void round_trip(const char *text)
     free(written);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *text = fuzz_text(data, size);
     struct expected any = {0};
     vp_json_read(text, value, &any);

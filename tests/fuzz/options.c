@@ -18,8 +18,7 @@ struct environment {
     size_t count;
 };
 
-static const char *lookup(void *context, const char *name)
-{
+static const char *lookup(void *context, const char *name) {
     const struct environment *e = context;
     size_t length = strlen(name);
     for (size_t i = 0; i < e->count; i++)
@@ -28,15 +27,13 @@ static const char *lookup(void *context, const char *name)
     return NULL;
 }
 
-static void pass_over(void *context, const char *line)
-{
+static void pass_over(void *context, const char *line) {
     (void)context;
     if (strchr(line, '\n'))
         fuzz_fail("a message of two lines");
 }
 
-static void keep(void *context, const char *line)
-{
+static void keep(void *context, const char *line) {
     struct environment *e = context;
     size_t length = strlen(line);
     /* What is the default is said so. */
@@ -52,8 +49,7 @@ static void keep(void *context, const char *line)
 }
 
 /* The words of VPOOL_DUMP. */
-static void read_dump_words(const char *text)
-{
+static void read_dump_words(const char *text) {
     struct vp_dump_plan plan = {0};
     const char *wrong = NULL;
     vp_dump_parse(text, &plan, &wrong);
@@ -61,8 +57,7 @@ static void read_dump_words(const char *text)
         fuzz_fail("a wrong word that is not in the text");
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct vp_options options, again;
     struct environment given = {.text = fuzz_text(data, size)}, printed = {0};
     char *rest = given.text;

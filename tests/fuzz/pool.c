@@ -23,16 +23,14 @@ static const uint64_t LONG_NS = 4500000000, HELD_NS = 14000000000;
 
 struct run run;
 
-void must(CUresult res, const char *what)
-{
+void must(CUresult res, const char *what) {
     if (res)
         fuzz_fail("%s: %d", what, (int)res);
 }
 
 /* ---- blocks ---- */
 
-void fill(struct block *b, int stream, bool last)
-{
+void fill(struct block *b, int stream, bool last) {
     if (!b->owner)
         return;
     struct stream *s = enter(stream);
@@ -40,22 +38,19 @@ void fill(struct block *b, int stream, bool last)
     MUST(cuMemsetD32Async(b->at, owner_word(b->owner, last), words + !words, s->handle));
 }
 
-bool reaches(const struct block *b, int stream)
-{
+bool reaches(const struct block *b, int stream) {
     return run.streams[stream].device == b->device || (run.peers && b->owner);
 }
 
 /* Arms the fault for one call of ours, and disarms it. */
-static bool arm(void)
-{
+static bool arm(void) {
     if (!run.fault || run.capturing)
         return false;
     vp_sim_fail(run.fault, run.fault_at, run.fault_with);
     return true;
 }
 
-static bool disarm(bool armed)
-{
+static bool disarm(bool armed) {
     if (armed) {
         vp_sim_fail(run.fault, 0, CUDA_SUCCESS);
         run.fault = NULL;
@@ -63,17 +58,16 @@ static bool disarm(bool armed)
     return armed;
 }
 
-size_t any_size(void)
-{
+size_t any_size(void) {
     unsigned kind = fuzz_byte(&run.in), more = fuzz_byte(&run.in);
     unsigned magnitude = kind % 26;
-    size_t size = ((size_t)1 << magnitude) + (magnitude < 8 ? more % (1u << magnitude) : (size_t)more << (magnitude - 8));
+    size_t size = ((size_t)1 << magnitude) +
+                  (magnitude < 8 ? more % (1u << magnitude) : (size_t)more << (magnitude - 8));
     /* Just below, just above and at what things are rounded to. */
     return more == 255 ? ((size_t)1 << magnitude) - (magnitude > 0) : more == 254 ? ((size_t)1 << magnitude) + 1 : size;
 }
 
-static void allocate(bool sync)
-{
+static void allocate(bool sync) {
     int stream = any_stream();
     size_t size = any_size();
     if (run.count == BLOCKS || !usable(stream))
@@ -99,8 +93,7 @@ static void allocate(bool sync)
     uint64_t took = vp_clock_ns() - run.meanwhile_ns - began;
     if (took > (others ? HELD_NS : LONG_NS) && (others || (res && !armed)))
         fuzz_fail("an allocation waited for %.1f s in vain", (double)took / 1e9);
-    if (world.never_waits && !armed && streams_waited() != waited &&
-        vp_sim_used(b.device) + size < world.capacity / 4)
+    if (world.never_waits && !armed && streams_waited() != waited && vp_sim_used(b.device) + size < world.capacity / 4)
         fuzz_fail("a stream was made to wait");
     /* What named a stream or a pool that ended meanwhile may fail in any way. */
     bool ended = lives != run.streams[stream].lives || (pool && pool != run.pool[b.device]);
@@ -119,27 +112,23 @@ static void allocate(bool sync)
     run.blocks[run.count++] = b;
 }
 
-void alloc_async(void)
-{
+void alloc_async(void) {
     allocate(false);
 }
 
-void alloc_sync(void)
-{
+void alloc_sync(void) {
     allocate(true);
 }
 
 /* Can the last work on a block be queued now: on `stream`, behind all that used it, or on each of these (-1)? */
-static bool may_end(const struct block *b, int stream)
-{
+static bool may_end(const struct block *b, int stream) {
     for (int i = 0; i < STREAMS; i++)
         if (b->used >> i & 1 && !usable(i))
             return false;
     return stream < 0 || (usable(stream) && reaches(b, stream));
 }
 
-static void queue_last(struct block *b, int stream)
-{
+static void queue_last(struct block *b, int stream) {
     if (!b->owner)
         return;
     owner_ending(b->owner);
@@ -156,8 +145,7 @@ static void queue_last(struct block *b, int stream)
     owner_ended(b->owner);
 }
 
-static CUresult free_now(const struct block *b, int stream)
-{
+static CUresult free_now(const struct block *b, int stream) {
     CUresult res;
     /* These wait for the device. */
     if (!b->owner || (stream < 0 && world.sync_free))
@@ -173,8 +161,7 @@ static CUresult free_now(const struct block *b, int stream)
 }
 
 /* On a stream, or as cudaFree does (-1). */
-static void free_block(unsigned number, int stream)
-{
+static void free_block(unsigned number, int stream) {
     struct block copy = run.blocks[number], *b = &copy;
     if (run.capturing && !b->owner)
         return;
@@ -196,8 +183,7 @@ static void free_block(unsigned number, int stream)
 }
 
 /* From one block to another, of whichever devices, on a stream that has to do with one of them. */
-static void copy(void)
-{
+static void copy(void) {
     unsigned from = fuzz_byte(&run.in), to = fuzz_byte(&run.in), how = fuzz_byte(&run.in);
     if (run.count < 2)
         return;
@@ -234,34 +220,29 @@ static void copy(void)
     }
 }
 
-static void release(bool sync)
-{
+static void release(bool sync) {
     unsigned number = fuzz_byte(&run.in);
     int stream = sync ? -1 : any_stream();
     if (run.count)
         free_block(number % run.count, stream);
 }
 
-void free_async(void)
-{
+void free_async(void) {
     release(false);
 }
 
-void free_sync(void)
-{
+void free_sync(void) {
     release(true);
 }
 
 /* As most programs do: the block allocated last. */
-void free_last(void)
-{
+void free_last(void) {
     if (run.count)
         free_block(run.count - 1, run.blocks[run.count - 1].home);
 }
 
 /* Scratch memory of one stream, again and again. */
-static void fleeting(void)
-{
+static void fleeting(void) {
     int stream = any_stream();
     unsigned how = fuzz_byte(&run.in), blocks = 1 + how % 4, times = 1 + how / 4;
     size_t size = any_size();
@@ -288,8 +269,7 @@ static void fleeting(void)
     }
 }
 
-static void use(void)
-{
+static void use(void) {
     unsigned number = fuzz_byte(&run.in);
     int stream = any_stream();
     if (!run.count)
@@ -304,8 +284,7 @@ static void use(void)
         b->used |= 1u << stream;
 }
 
-static void move(void)
-{
+static void move(void) {
     unsigned number = fuzz_byte(&run.in);
     int to = any_stream();
     if (!run.count)
@@ -319,8 +298,7 @@ static void move(void)
 
 /* ---- the rest ---- */
 
-void memory_pool(void)
-{
+void memory_pool(void) {
     unsigned what = fuzz_byte(&run.in);
     int device = (int)(what % (unsigned)world.devices), on = what >> 7;
     if (run.capturing)
@@ -342,8 +320,7 @@ void memory_pool(void)
 }
 
 /* Memory that CUDA gives out itself, while the pool holds idle and pending memory: it may be all there is. */
-static void others(unsigned what)
-{
+static void others(unsigned what) {
     struct door_other *other = &run.others[what % OTHERS];
     enum door_other_kind kind = DOOR_HANDLE + what / OTHERS % 3;
     int device = (int)(what % (unsigned)world.devices);
@@ -361,8 +338,7 @@ static void others(unsigned what)
     }
 }
 
-void trim(void)
-{
+void trim(void) {
     unsigned what = fuzz_byte(&run.in);
     if (what < 64) {
         vp_api_relieve();
@@ -375,8 +351,7 @@ void trim(void)
     run.pool_operations++;
 }
 
-static void ask(void)
-{
+static void ask(void) {
     unsigned number = fuzz_byte(&run.in), where = fuzz_byte(&run.in);
     size_t size, free_bytes, total;
     CUdeviceptr base;
@@ -396,11 +371,10 @@ static void ask(void)
         fuzz_fail("the block [%#llx, +%zu) is told as [%#llx, +%zu)", b->at, b->size, base, size);
 }
 
-static void fault(void)
-{
-    static const char *const calls[] = {"cuMemCreate",      "cuMemMap",          "cuMemSetAccess", "cuMemAddressReserve",
-                                        "cuEventCreate",    "cuEventRecord",     "cuEventQuery",   "cuStreamWaitEvent",
-                                        "cuCtxRecordEvent", "cuMemUnmap",        "cuMemRelease",   "cuStreamGetId"};
+static void fault(void) {
+    static const char *const calls[] = {"cuMemCreate",      "cuMemMap",      "cuMemSetAccess", "cuMemAddressReserve",
+                                        "cuEventCreate",    "cuEventRecord", "cuEventQuery",   "cuStreamWaitEvent",
+                                        "cuCtxRecordEvent", "cuMemUnmap",    "cuMemRelease",   "cuStreamGetId"};
     static const CUresult results[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED,
                                        CUDA_ERROR_UNKNOWN};
     unsigned what = fuzz_byte(&run.in), when = fuzz_byte(&run.in);
@@ -419,14 +393,12 @@ static void fault(void)
     }
 }
 
-static void peers(void)
-{
+static void peers(void) {
     if (world.devices < 2 || run.peers || run.capturing)
         return;
     if (!world.can_peer) {
         make_current(0);
-        must(door_enable_peer(world.context[1]) != CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-             "an access that cannot be");
+        must(door_enable_peer(world.context[1]) != CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "an access that cannot be");
         return;
     }
     for (int d = 0; d < 2; d++) {
@@ -436,14 +408,12 @@ static void peers(void)
     run.peers = true;
 }
 
-static void couple(void)
-{
+static void couple(void) {
     vp_api_coupled("a fuzz target");
 }
 
 /* What a program must not do, and what it gets for it. */
-static void misuse(void)
-{
+static void misuse(void) {
     unsigned number = fuzz_byte(&run.in);
     CUdeviceptr at = 0;
     make_current(0);
@@ -464,14 +434,14 @@ static void repeat(void);
 
 /* Inputs that are older than the last rows know nothing of them: KINDS stays as it is. */
 static void (*const operations[])(void) = {
-    alloc_async,  alloc_async, alloc_async, alloc_async, alloc_async, alloc_sync,  alloc_sync,  free_async,
-    free_async,   free_async,  free_sync,   free_sync,   free_last,   free_last,   free_last,   use,
-    use,          move,        move,        synchronize, synchronize, repeat,      repeat,      repeat,
-    renew_stream, capture,     capture,     begin_capture, context,     memory_pool, trim,        ask,
-    fault,        fault,       peers,       couple,      misuse,      fleeting,    fleeting,
+    alloc_async,  alloc_async,  alloc_async, alloc_async,   alloc_async, alloc_sync,   alloc_sync,   free_async,
+    free_async,   free_async,   free_sync,   free_sync,     free_last,   free_last,    free_last,    use,
+    use,          move,         move,        synchronize,   synchronize, repeat,       repeat,       repeat,
+    renew_stream, capture,      capture,     begin_capture, context,     memory_pool,  trim,         ask,
+    fault,        fault,        peers,       couple,        misuse,      fleeting,     fleeting,
 
-    hold,         hold,        hold,        let_go,      let_go,      copy,        copy,        copy,
-    context_ends, context_ends, thread_ends, thread_ends, reset,      during_waits, during_waits, during_waits,
+    hold,         hold,         hold,        let_go,        let_go,      copy,         copy,         copy,
+    context_ends, context_ends, thread_ends, thread_ends,   reset,       during_waits, during_waits, during_waits,
 };
 
 enum { KINDS = 39, ALL_KINDS = sizeof operations / sizeof *operations };
@@ -482,8 +452,7 @@ static struct {
     bool repeating;
 } sequence;
 
-static void step(void)
-{
+static void step(void) {
     static int trace = -1;
     if (trace < 0)
         trace = getenv("FUZZ_TRACE") != NULL;
@@ -496,8 +465,7 @@ static void step(void)
 }
 
 /* A program that repeats itself: the last N operations, K times more. */
-static void repeat(void)
-{
+static void repeat(void) {
     unsigned how = fuzz_byte(&run.in), length = 1 + how % 15, times = 1 + how / 15;
     size_t behind = run.in.at;
     if (sequence.repeating || sequence.count < length + 1)
@@ -512,8 +480,7 @@ static void repeat(void)
     sequence.repeating = false;
 }
 
-static void release_all(void)
-{
+static void release_all(void) {
     end_captures();
     let_all_go();
     run.fault = NULL;
@@ -532,8 +499,7 @@ static void release_all(void)
         }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&run, 0, sizeof run);
     memset(&sequence, 0, sizeof sequence);
     run.in = (struct fuzz_input){data, size, 0};

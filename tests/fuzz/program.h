@@ -49,9 +49,9 @@ struct run {
     uint64_t pool_operations;
     unsigned held;                 /* streams */
     uint32_t left_behind[DEVICES]; /* held streams that work of streams waits for which are gone */
-    unsigned meanwhile;     /* so many pauses in the library's waits see the program go on in other threads */
-    uint64_t meanwhile_ns;  /* that took so long */
-    uint64_t waited_before; /* waits that streams had been made to do when the first was held */
+    unsigned meanwhile;            /* so many pauses in the library's waits see the program go on in other threads */
+    uint64_t meanwhile_ns;         /* that took so long */
+    uint64_t waited_before;        /* waits that streams had been made to do when the first was held */
 };
 
 extern struct run run;

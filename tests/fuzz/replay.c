@@ -16,8 +16,7 @@
 
 static unsigned done;
 
-static void run_file(const char *path)
-{
+static void run_file(const char *path) {
     FILE *file = fopen(path, "rb");
     char *text = NULL;
     size_t size = 0, room = 0;
@@ -43,16 +42,14 @@ static void run_file(const char *path)
 }
 
 /* xorshift64*. */
-static uint64_t next_random(uint64_t *state)
-{
+static uint64_t next_random(uint64_t *state) {
     *state ^= *state >> 12;
     *state ^= *state << 25;
     *state ^= *state >> 27;
     return *state * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-static void run_random(double seconds, uint64_t seed, const char *keep)
-{
+static void run_random(double seconds, uint64_t seed, const char *keep) {
     uint8_t data[4096];
     uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
     FILE *file = keep ? fopen(keep, "w+b") : NULL;
@@ -69,8 +66,7 @@ static void run_random(double seconds, uint64_t seed, const char *keep)
         fclose(file);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "--random")) {
         run_random(atof(argv[2]), argc > 3 ? strtoull(argv[3], NULL, 10) : 1, argc > 4 ? argv[4] : NULL);
         printf("%u inputs, no finding\n", done);

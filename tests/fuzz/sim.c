@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *text = fuzz_text(data, size);
     size_t granularity = 0, free_bytes = 0, total = 0;
     int count = 0, version = 0;

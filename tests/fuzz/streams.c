@@ -8,14 +8,12 @@
 #include "program.h"
 #include "sim.h"
 
-void make_current(int device)
-{
+void make_current(int device) {
     MUST(cuCtxSetCurrent(world.context[device]));
 }
 
 /* The legacy stream and the blocking ones wait for each other. */
-static void note_order(int number)
-{
+static void note_order(int number) {
     int legacy = number / STREAMS_EACH * STREAMS_EACH;
     struct stream *s = &run.streams[number];
     if (number != legacy && s->blocking)
@@ -27,16 +25,14 @@ static void note_order(int number)
         s->behind |= run.left_behind[s->device];
 }
 
-struct stream *enter(int number)
-{
+struct stream *enter(int number) {
     make_current(run.streams[number].device);
     if (run.held)
         note_order(number);
     return &run.streams[number];
 }
 
-bool usable(int number)
-{
+bool usable(int number) {
     const struct stream *s = &run.streams[number];
     if (s->capturing)
         return false;
@@ -46,13 +42,11 @@ bool usable(int number)
     return true;
 }
 
-int any_stream(void)
-{
+int any_stream(void) {
     return (int)(fuzz_byte(&run.in) % (unsigned)(world.devices * STREAMS_EACH));
 }
 
-void make_stream(int number)
-{
+void make_stream(int number) {
     struct stream *s = &run.streams[number];
     *s = (struct stream){
         .device = number / STREAMS_EACH, .plain = true, .blocking = number % 3 == 0, .lives = s->lives + 1};
@@ -60,20 +54,17 @@ void make_stream(int number)
     MUST(door_stream_create(&s->handle, s->blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
 }
 
-void open_streams(void)
-{
+void open_streams(void) {
     for (int i = 0; i < world.devices * STREAMS_EACH; i++)
         if (i % STREAMS_EACH > 1)
             make_stream(i);
         else
-            run.streams[i] =
-                (struct stream){.handle = i % STREAMS_EACH ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY,
-                                .device = i / STREAMS_EACH,
-                                .blocking = true};
+            run.streams[i] = (struct stream){.handle = i % STREAMS_EACH ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY,
+                                             .device = i / STREAMS_EACH,
+                                             .blocking = true};
 }
 
-void wait_for(int from, int to)
-{
+void wait_for(int from, int to) {
     CUevent event;
     struct stream *s = enter(from);
     MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -84,8 +75,7 @@ void wait_for(int from, int to)
     s->behind |= run.streams[from].behind;
 }
 
-void hand_over_all(int from, int to)
-{
+void hand_over_all(int from, int to) {
     wait_for(from, to);
     for (unsigned i = 0; i < run.count; i++) {
         struct block *b = &run.blocks[i];
@@ -96,8 +86,7 @@ void hand_over_all(int from, int to)
     }
 }
 
-int other_stream(int number)
-{
+int other_stream(int number) {
     for (int i = number / STREAMS_EACH * STREAMS_EACH, n = 0; n < STREAMS_EACH; n++, i++)
         if (i != number && usable(i))
             return i;
@@ -106,16 +95,14 @@ int other_stream(int number)
 
 /* ---- what keeps streams from getting on ---- */
 
-uint64_t streams_waited(void)
-{
+uint64_t streams_waited(void) {
     uint64_t waits = 0;
     for (int d = 0; d < world.devices; d++)
         waits += vp_state.pools[d] ? vp_state.pools[d]->stats.waits_gpu : 0;
     return waits;
 }
 
-static void forget_hold(int number)
-{
+static void forget_hold(int number) {
     run.streams[number].held = false;
     run.held--;
     for (int i = 0; i < STREAMS; i++)
@@ -124,46 +111,40 @@ static void forget_hold(int number)
         run.left_behind[d] &= ~(1u << number);
 }
 
-void run_dry(void)
-{
+void run_dry(void) {
     while (vp_sim_step(64))
         continue;
 }
 
 /* Streams that the program has not put behind a held one are through with everything. */
-static void check_others(void)
-{
+static void check_others(void) {
     /* On old drivers events on the legacy stream stand for barriers; and a stream may have been made to wait
      * where the rules let it. */
     if (!run.held || run.capturing || world.old_driver || streams_waited() != run.waited_before)
         return;
     run_dry();
     for (int i = 0; i < world.devices * STREAMS_EACH; i++)
-        if (!run.streams[i].behind && i % STREAMS_EACH && cuStreamQuery(enter(i)->handle) &&
-            !run.streams[i].behind) {
+        if (!run.streams[i].behind && i % STREAMS_EACH && cuStreamQuery(enter(i)->handle) && !run.streams[i].behind) {
             run_dry();
             if (cuStreamQuery(run.streams[i].handle))
                 fuzz_fail("stream %d hangs, which does not wait for one that is held", i);
         }
 }
 
-static void let_one_go(int number)
-{
+static void let_one_go(int number) {
     enter(number);
     vp_sim_release(run.streams[number].handle);
     forget_hold(number);
 }
 
-void let_all_go(void)
-{
+void let_all_go(void) {
     check_others();
     for (int i = 0; i < STREAMS && run.held; i++)
         if (run.streams[i].held)
             let_one_go(i);
 }
 
-void let_go(void)
-{
+void let_go(void) {
     unsigned which = fuzz_byte(&run.in);
     check_others();
     for (int i = 0; i < STREAMS && run.held; i++)
@@ -174,8 +155,7 @@ void let_go(void)
 }
 
 /* Not where the driver itself would have to wait for it, in calls of its own. */
-void hold(void)
-{
+void hold(void) {
     unsigned how = fuzz_byte(&run.in);
     int number = any_stream();
     struct stream *s = &run.streams[number];
@@ -200,8 +180,7 @@ void hold(void)
 
 /* ---- captures and ends ---- */
 
-static void end_capture(int number)
-{
+static void end_capture(int number) {
     CUgraph graph = NULL;
     CUdeviceptr at = 0;
     if (!run.streams[number].capturing)
@@ -223,14 +202,12 @@ static void end_capture(int number)
     run.capturing--;
 }
 
-void end_captures(void)
-{
+void end_captures(void) {
     for (int i = 0; i < STREAMS; i++)
         end_capture(i);
 }
 
-void synchronize(void)
-{
+void synchronize(void) {
     unsigned how = fuzz_byte(&run.in);
     int stream = any_stream();
     struct stream *s = enter(stream);
@@ -244,8 +221,7 @@ void synchronize(void)
         MUST(cuCtxSynchronize());
 }
 
-void renew_stream(void)
-{
+void renew_stream(void) {
     int number = any_stream(), to = other_stream(number);
     struct stream *s = &run.streams[number];
     if (!s->plain || to < 0)
@@ -265,10 +241,9 @@ void renew_stream(void)
     make_stream(number);
 }
 
-void begin_capture(void)
-{
-    static const CUstreamCaptureMode modes[] = {
-        CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL};
+void begin_capture(void) {
+    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                                CU_STREAM_CAPTURE_MODE_GLOBAL};
     int number = any_stream(), to = other_stream(number);
     unsigned mode = fuzz_byte(&run.in) % 3;
     size_t live = 0;
@@ -286,8 +261,7 @@ void begin_capture(void)
         run.kept_back = 0;
 }
 
-void capture(void)
-{
+void capture(void) {
     for (int i = 0; i < STREAMS; i++)
         if (run.streams[i].capturing) {
             end_capture(i);

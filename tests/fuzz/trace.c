@@ -10,8 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static void check(const struct vp_trace *t)
-{
+static void check(const struct vp_trace *t) {
     unsigned char *live = calloc(t->blocks + 1u, 1);
     if (!live)
         abort();
@@ -26,8 +25,7 @@ static void check(const struct vp_trace *t)
     free(live);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct vp_trace trace;
     char path[64], message[256] = "";
 #ifdef VP_FUZZING

@@ -23,8 +23,7 @@ struct world world;
 /* With FUZZ_TRACE set, every driver call is shown. */
 
 /* A real driver lacks what is younger than it. */
-static void *lookup(const char *name, void *unused)
-{
+static void *lookup(const char *name, void *unused) {
     int version = 0;
     (void)unused;
     cuDriverGetVersion(&version);
@@ -42,8 +41,7 @@ static uint64_t now_ns;
 void (*world_meanwhile)(void);
 
 /* Long waits are made short where nothing can get on: the program is what everything waits for. */
-static void others_go_on(int steps)
-{
+static void others_go_on(int steps) {
     static bool inside;
     if (world_meanwhile && !inside && !vp_inside) {
         inside = true;
@@ -54,8 +52,7 @@ static void others_go_on(int steps)
         now_ns += 2000000;
 }
 
-int clock_gettime(clockid_t clock, struct timespec *now)
-{
+int clock_gettime(clockid_t clock, struct timespec *now) {
     if (clock != CLOCK_MONOTONIC)
         return (int)syscall(SYS_clock_gettime, clock, now);
     now_ns += 500;
@@ -63,16 +60,14 @@ int clock_gettime(clockid_t clock, struct timespec *now)
     return 0;
 }
 
-int nanosleep(const struct timespec *wanted, struct timespec *left)
-{
+int nanosleep(const struct timespec *wanted, struct timespec *left) {
     (void)left;
     now_ns += (uint64_t)wanted->tv_sec * 1000000000 + (uint64_t)wanted->tv_nsec;
     others_go_on(4);
     return 0;
 }
 
-int sched_yield(void)
-{
+int sched_yield(void) {
     others_go_on(1);
     return 0;
 }
@@ -84,8 +79,7 @@ static struct {
     char value[24];
 } settings[8];
 
-static const char *setting(void *unused, const char *name)
-{
+static const char *setting(void *unused, const char *name) {
     (void)unused;
     for (size_t i = 0; i < sizeof settings / sizeof *settings && settings[i].name; i++)
         if (!strcmp(settings[i].name, name))
@@ -93,8 +87,7 @@ static const char *setting(void *unused, const char *name)
     return NULL;
 }
 
-__attribute__((format(printf, 2, 3))) static void set(const char *name, const char *format, ...)
-{
+__attribute__((format(printf, 2, 3))) static void set(const char *name, const char *format, ...) {
     va_list args;
     size_t i = 0;
     while (settings[i].name)
@@ -106,8 +99,7 @@ __attribute__((format(printf, 2, 3))) static void set(const char *name, const ch
 }
 
 /* The options are read once in a process's life, and lie in memory of their own. */
-static void set_options(struct fuzz_input *in)
-{
+static void set_options(struct fuzz_input *in) {
     static const char *const policies[] = {"vpool", "vpool", "vpool", "vpool", "vpmm", "bfc", "es", "gmlake"};
     static const char *const waits[] = {"auto", "early", "late", "never"};
     unsigned first = fuzz_byte(in), policy = first % 8, flags = fuzz_byte(in), handle = fuzz_byte(in);
@@ -132,8 +124,7 @@ static void set_options(struct fuzz_input *in)
     world.captures = policy < 4;
 }
 
-static void set_driver(struct fuzz_input *in)
-{
+static void set_driver(struct fuzz_input *in) {
     static const char *const capacities[] = {"8M", "64M", "1G", "64G"};
     static const size_t bytes[] = {(size_t)8 << 20, (size_t)64 << 20, (size_t)1 << 30, (size_t)64 << 30};
     static const char *const laziness[] = {"0", "50", "90", "100"};
@@ -150,7 +141,8 @@ static void set_driver(struct fuzz_input *in)
     world.can_peer = !(more & 1);
     world.old_driver = (kind & 48) == 16;
     world.never_waits &= (kind & 3) >= 2;
-    snprintf(text, sizeof text, "backing=ledger,capacity=%s,granularity=%s,devices=%d,peers=%d,driver=%d,"
+    snprintf(text, sizeof text,
+             "backing=ledger,capacity=%s,granularity=%s,devices=%d,peers=%d,driver=%d,"
              "lazy=%s,seed=%u,timeout=1,trace=%d",
              capacities[kind & 3], kind & 4 ? "2M" : "64K", world.devices, world.can_peer,
              world.old_driver ? 12000 : 13000, laziness[kind >> 6], order, getenv("FUZZ_TRACE") != NULL);
@@ -158,14 +150,12 @@ static void set_driver(struct fuzz_input *in)
         fuzz_fail("the driver does not know '%s'", text);
 }
 
-static void must(CUresult res, const char *what)
-{
+static void must(CUresult res, const char *what) {
     if (res)
         fuzz_fail("%s: %d", what, (int)res);
 }
 
-void world_open(struct fuzz_input *in)
-{
+void world_open(struct fuzz_input *in) {
     world = (struct world){0};
     now_ns = 0;
     doors_pause = false;
@@ -181,8 +171,7 @@ void world_open(struct fuzz_input *in)
     }
 }
 
-void world_check(void)
-{
+void world_check(void) {
     bool sound = true;
     if (!vp_enter())
         return;
@@ -198,15 +187,13 @@ void world_check(void)
 /* ---- the end ---- */
 
 /* What this thread remembers of streams points into the pools. */
-static void forget_shortcuts(void)
-{
+static void forget_shortcuts(void) {
     const struct vp_timeline none = {0};
     for (uintptr_t slot = 0; slot < 8; slot++)
         vp_fast_know((CUstream)slot, NULL, &none, NULL);
 }
 
-static void close_library(void)
-{
+static void close_library(void) {
     uint64_t changed = atomic_load(&vp_state.mempools_changed) + 1;
     for (int d = 0; d < world.devices; d++) {
         struct vp_pool *pool = vp_state.pools[d];
@@ -232,8 +219,7 @@ static void close_library(void)
     atomic_store(&vp_state.mempools_changed, changed);
 }
 
-void world_close(void)
-{
+void world_close(void) {
     for (int d = 0; d < world.devices; d++) {
         cuCtxSetCurrent(world.context[d]);
         must(cuCtxSynchronize(), "cuCtxSynchronize");

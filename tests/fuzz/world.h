@@ -12,15 +12,15 @@ struct world {
     bool small_are_native; /* the policy leaves them to the driver */
     bool lossy;            /* a call that gives back was made to fail: what it was for may stay */
     size_t capacity, granularity;
-    size_t limit;          /* bytes that the pool of a device may hold */
-    bool captures;         /* there is so much memory that captures may keep some back */
-    bool newer;            /* the input may name the younger kinds of operations */
-    bool unseen; /* contexts end with nobody telling the library, and handles may be used that are no more */
-    bool can_peer;         /* devices may access each other's memory */
-    bool no_holds;         /* the pool may leave memory to the driver, whose calls wait for what is held */
-    bool old_driver;       /* no barriers over contexts: events on the legacy stream */
-    bool sync_free;        /* cudaFree waits for the device */
-    bool never_waits;      /* no stream is made to wait for another, but to avoid being out of memory */
+    size_t limit;     /* bytes that the pool of a device may hold */
+    bool captures;    /* there is so much memory that captures may keep some back */
+    bool newer;       /* the input may name the younger kinds of operations */
+    bool unseen;      /* contexts end with nobody telling the library, and handles may be used that are no more */
+    bool can_peer;    /* devices may access each other's memory */
+    bool no_holds;    /* the pool may leave memory to the driver, whose calls wait for what is held */
+    bool old_driver;  /* no barriers over contexts: events on the legacy stream */
+    bool sync_free;   /* cudaFree waits for the device */
+    bool never_waits; /* no stream is made to wait for another, but to avoid being out of memory */
     CUcontext context[2];
 };
 

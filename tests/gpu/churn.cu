@@ -27,16 +27,14 @@ static struct wrong *wrong;     /* likewise */
 static size_t live, peak_live, allocs;
 
 /* Wrapping sums do not depend on the order of their terms. */
-__global__ static void add_up(const unsigned char *block, size_t bytes, unsigned long long *sum)
-{
+__global__ static void add_up(const unsigned char *block, size_t bytes, unsigned long long *sum) {
     unsigned long long mine = 0;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < bytes; i += (size_t)gridDim.x * blockDim.x)
         mine += block[i] * (i % 251 + 1);
     atomicAdd(sum, mine);
 }
 
-static void slot_fill(struct slot *s)
-{
+static void slot_fill(struct slot *s) {
     int kind = (int)numbers.below(10);
     s->bytes = kind < 5   ? numbers.size_between(4, 16)
                : kind < 9 ? numbers.size_between(16, 23)
@@ -55,8 +53,7 @@ static void slot_fill(struct slot *s)
     pattern_write_on(streams[s->stream], s->data, s->bytes, s->pattern);
 }
 
-static void slot_empty(struct slot *s)
-{
+static void slot_empty(struct slot *s) {
     cudaStream_t stream = streams[s->stream];
     pattern_verify_on(stream, s->data, s->bytes, s->pattern, wrong);
     add_up<<<pattern_grid(s->bytes), 256, 0, stream>>>(s->data, s->bytes, sum);
@@ -70,8 +67,7 @@ static void slot_empty(struct slot *s)
 }
 
 /* Gives `to` the contents of `from`, each on its own stream. */
-static void slot_copy(struct slot *to, struct slot *from)
-{
+static void slot_copy(struct slot *to, struct slot *from) {
     static cudaEvent_t ready, done;
     if (!ready) {
         CHECK(cudaEventCreateWithFlags(&ready, cudaEventDisableTiming));
@@ -88,8 +84,7 @@ static void slot_copy(struct slot *to, struct slot *from)
     pattern_write_on(streams[to->stream], to->data, to->bytes, to->pattern);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int steps = argc > 1 ? atoi(argv[1]) : 20000;
     unsigned long long checksum;
     struct wrong found;

@@ -4,8 +4,7 @@
 
 #include <unistd.h>
 
-int main()
-{
+int main() {
     CHECK(cudaFree(0));
     spin_on(0, 1000);
     CHECK(cudaDeviceSynchronize());

@@ -1,12 +1,13 @@
-/* Copies between two GPUs of one process without peer access, which in CUDA need none: each call that can make one, both ways,
- * from each device's context, on memory of cudaMalloc and of cudaMallocAsync. Every copy that succeeds is checked; what each call on
- * cudaMalloc's memory returned is among the answers, to be the same as bare. CUDA's own stream-ordered memory may refuse; with the
- * argument `all` none may. Exits with 77 where there is one GPU alone.
+/* Copies between two GPUs of one process without peer access, which in CUDA need none: each call that can make one,
+ * both ways, from each device's context, on memory of cudaMalloc and of cudaMallocAsync. Every copy that succeeds is
+ * checked; what each call on cudaMalloc's memory returned is among the answers, to be the same as bare. CUDA's own
+ * stream-ordered memory may refuse; with the argument `all` none may. Exits with 77 where there is one GPU alone.
  *
  *     copies [all]         the copies, and their bandwidth
  *     copies churn N       allocations on the first of N devices in use; 3: two, with copies between them
  *
- * No kernel runs, so that it can also be compiled as plain C++ and run on the simulated driver (-DSIMULATED leaves out what that lacks).
+ * No kernel runs, so that it can also be compiled as plain C++ and run on the simulated driver (-DSIMULATED leaves out
+ * what that lacks).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,7 +23,8 @@
     do {                                                                                                               \
         cudaError_t error_ = (call);                                                                                   \
         if (error_) {                                                                                                  \
-            fprintf(stderr, "%s:%d: %s: %s (%d)\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_), (int)error_); \
+            fprintf(stderr, "%s:%d: %s: %s (%d)\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_),             \
+                    (int)error_);                                                                                      \
             exit(1);                                                                                                   \
         }                                                                                                              \
     } while (0)
@@ -36,17 +38,15 @@ static int every, turn;
 static unsigned char *host;
 static cudaStream_t stream[2];
 
-static double now_s(void)
-{
+static double now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void answer(const char *question, const char *where, long long value)
-{
-    answered += (size_t)snprintf(answers + answered, sizeof answers - answered, "%s\"%s%s\": %lld", answered ? ", " : "", question,
-                                 where, value);
+static void answer(const char *question, const char *where, long long value) {
+    answered += (size_t)snprintf(answers + answered, sizeof answers - answered, "%s\"%s%s\": %lld",
+                                 answered ? ", " : "", question, where, value);
 }
 
 struct copy {
@@ -55,8 +55,7 @@ struct copy {
     cudaStream_t at;
 };
 
-static cudaError_t captured(const struct copy *c)
-{
+static cudaError_t captured(const struct copy *c) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cudaError_t error = cudaStreamBeginCapture(c->at, cudaStreamCaptureModeGlobal), copied;
@@ -75,8 +74,7 @@ static cudaError_t captured(const struct copy *c)
 }
 
 #ifndef SIMULATED
-static cudaError_t node(const struct copy *c)
-{
+static cudaError_t node(const struct copy *c) {
     cudaGraph_t graph;
     cudaGraphNode_t added;
     cudaGraphExec_t exec;
@@ -92,16 +90,14 @@ static cudaError_t node(const struct copy *c)
     return error;
 }
 
-static const struct cudaExtent extent = { SIDE, SLICE, SIZE / SIDE / SLICE };
+static const struct cudaExtent extent = {SIDE, SLICE, SIZE / SIDE / SLICE};
 
-static struct cudaPitchedPtr pitched(char *ptr)
-{
-    struct cudaPitchedPtr p = { ptr, SIDE, SIDE, SLICE };
+static struct cudaPitchedPtr pitched(char *ptr) {
+    struct cudaPitchedPtr p = {ptr, SIDE, SIDE, SLICE};
     return p;
 }
 
-static cudaError_t slices(const struct copy *c, int async)
-{
+static cudaError_t slices(const struct copy *c, int async) {
     struct cudaMemcpy3DParms p;
     memset(&p, 0, sizeof p);
     p.srcPtr = pitched(c->src);
@@ -111,8 +107,7 @@ static cudaError_t slices(const struct copy *c, int async)
     return async ? cudaMemcpy3DAsync(&p, c->at) : cudaMemcpy3D(&p);
 }
 
-static cudaError_t slices_peer(const struct copy *c)
-{
+static cudaError_t slices_peer(const struct copy *c) {
     struct cudaMemcpy3DPeerParms p;
     memset(&p, 0, sizeof p);
     p.srcPtr = pitched(c->src);
@@ -124,10 +119,9 @@ static cudaError_t slices_peer(const struct copy *c)
 }
 
 #if CUDART_VERSION >= 12080
-static cudaError_t batch(const struct copy *c)
-{
-    void *dst[2] = { c->dst, c->dst + SIZE / 2 }, *src[2] = { c->src, c->src + SIZE / 2 };
-    size_t sizes[2] = { SIZE / 2, SIZE / 2 }, first = 0;
+static cudaError_t batch(const struct copy *c) {
+    void *dst[2] = {c->dst, c->dst + SIZE / 2}, *src[2] = {c->src, c->src + SIZE / 2};
+    size_t sizes[2] = {SIZE / 2, SIZE / 2}, first = 0;
     struct cudaMemcpyAttributes how;
     memset(&how, 0, sizeof how);
     how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
@@ -141,14 +135,23 @@ static cudaError_t batch(const struct copy *c)
 #endif
 #endif
 
-static const char *const ways[] = { "cudaMemcpy, default",       "cudaMemcpy, device to device", "cudaMemcpyAsync, default",
-                                    "cudaMemcpyAsync, device to device", "cudaMemcpy2D", "cudaMemcpy2DAsync", "cudaMemcpyPeer",
-                                    "cudaMemcpyPeerAsync", "captured", "node of a graph", "cudaMemcpy3D", "cudaMemcpy3DAsync",
-                                    "cudaMemcpy3DPeer", "cudaMemcpyBatchAsync" };
+static const char *const ways[] = {"cudaMemcpy, default",
+                                   "cudaMemcpy, device to device",
+                                   "cudaMemcpyAsync, default",
+                                   "cudaMemcpyAsync, device to device",
+                                   "cudaMemcpy2D",
+                                   "cudaMemcpy2DAsync",
+                                   "cudaMemcpyPeer",
+                                   "cudaMemcpyPeerAsync",
+                                   "captured",
+                                   "node of a graph",
+                                   "cudaMemcpy3D",
+                                   "cudaMemcpy3DAsync",
+                                   "cudaMemcpy3DPeer",
+                                   "cudaMemcpyBatchAsync"};
 enum { WAYS = sizeof ways / sizeof *ways };
 
-static cudaError_t run(const struct copy *c, int way)
-{
+static cudaError_t run(const struct copy *c, int way) {
     switch (way) {
     case 0: return cudaMemcpy(c->dst, c->src, SIZE, cudaMemcpyDefault);
     case 1: return cudaMemcpy(c->dst, c->src, SIZE, cudaMemcpyDeviceToDevice);
@@ -173,9 +176,8 @@ static cudaError_t run(const struct copy *c, int way)
 }
 
 /* The bytes at both ends and in the middle, read in their own device's context. */
-static int bytes_are(const char *block, int device, int value)
-{
-    const size_t places[] = { 0, SIZE / 2, SIZE - 1 };
+static int bytes_are(const char *block, int device, int value) {
+    const size_t places[] = {0, SIZE / 2, SIZE - 1};
     unsigned char byte;
     CHECK(cudaSetDevice(device));
     for (int i = 0; i < 3; i++) {
@@ -186,8 +188,7 @@ static int bytes_are(const char *block, int device, int value)
     return 1;
 }
 
-static void one(const struct copy *c, int way, int current, int async)
-{
+static void one(const struct copy *c, int way, int current, int async) {
     char where[96];
     int value = ++turn % 251 + 1;
     CHECK(cudaSetDevice(c->to));
@@ -211,8 +212,7 @@ static void one(const struct copy *c, int way, int current, int async)
 }
 
 /* From the host and to it, while another device is current. */
-static void host_copies(char *block, int owner, int current, int async)
-{
+static void host_copies(char *block, int owner, int current, int async) {
     char where[96];
     cudaError_t error[4];
     snprintf(where, sizeof where, ", device %d, in %d", owner, current);
@@ -231,7 +231,7 @@ static void host_copies(char *block, int owner, int current, int async)
     error[3] = cudaMemcpyAsync(host, block, SIZE, cudaMemcpyDeviceToHost, stream[current]);
     CHECK(cudaStreamSynchronize(stream[current]));
     cudaGetLastError();
-    const char *const names[] = { "to a device", "to the host", "to a device, async", "to the host, async" };
+    const char *const names[] = {"to a device", "to the host", "to a device, async", "to the host, async"};
     for (int i = 0; i < 4; i++)
         if (!async)
             answer(names[i], where, error[i]);
@@ -239,8 +239,7 @@ static void host_copies(char *block, int owner, int current, int async)
             wrong += error[i] && every;
 }
 
-static void *take(int device, size_t bytes, int async)
-{
+static void *take(int device, size_t bytes, int async) {
     void *ptr;
     CHECK(cudaSetDevice(device));
     if (async)
@@ -252,13 +251,13 @@ static void *take(int device, size_t bytes, int async)
 }
 
 /* What the program is told of its access, before there were copies and after them. */
-static void ask_access(const void *block, const char *when)
-{
+static void ask_access(const void *block, const char *when) {
     typedef int get_attribute(void *, int, unsigned long long);
-    enum { ACCESS_FLAGS = 16 };     /* CU_POINTER_ATTRIBUTE_ACCESS_FLAGS */
+    enum { ACCESS_FLAGS = 16 }; /* CU_POINTER_ATTRIBUTE_ACCESS_FLAGS */
     void *function = NULL;
     enum cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault, &found) || !function)
+    if (cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault, &found) ||
+        !function)
         return;
     for (int current = 0; current < 2; current++) {
         unsigned flags = 99;
@@ -268,8 +267,7 @@ static void ask_access(const void *block, const char *when)
     }
 }
 
-static double bandwidth(int peer)
-{
+static double bandwidth(int peer) {
     const size_t bytes = (size_t)256 << 20;
     void *here = take(0, bytes, 0), *there = take(1, bytes, 0);
     double best = 0;
@@ -289,22 +287,21 @@ static double bandwidth(int peer)
     return best;
 }
 
-static int copies(void)
-{
+static int copies(void) {
     for (int async = 0; async < 2; async++) {
-        char *block[2] = { (char *)take(0, SIZE, async), (char *)take(1, SIZE, async) };
+        char *block[2] = {(char *)take(0, SIZE, async), (char *)take(1, SIZE, async)};
         if (!async)
             ask_access(block[0], "before");
         /* First those that name both devices: nothing has opened the memory yet. */
         for (int from = 0; from < 2; from++)
             for (int current = 0; current < 2; current++) {
-                struct copy c = { block[!from], block[from], !from, from, stream[current] };
+                struct copy c = {block[!from], block[from], !from, from, stream[current]};
                 one(&c, 6, current, async);
                 one(&c, 7, current, async);
             }
         for (int from = 0; from < 2; from++)
             for (int current = 0; current < 2; current++) {
-                struct copy c = { block[!from], block[from], !from, from, stream[current] };
+                struct copy c = {block[!from], block[from], !from, from, stream[current]};
                 for (int way = 0; way < WAYS; way++)
                     one(&c, way, current, async);
                 host_copies(block[from], from, current, async);
@@ -324,16 +321,17 @@ static int copies(void)
     answer("disable again", "", cudaDeviceDisablePeerAccess(1));
     cudaGetLastError();
     double later = bandwidth(0);
-    printf("{\"ok\": %s, \"mismatches\": %llu, \"plain_gb_s\": %.2f, \"peer_gb_s\": %.2f, \"again_gb_s\": %.2f, \"answers\": {%s}}\n",
-           wrong ? "false" : "true", wrong, plain, peer, later, answers);
+    printf(
+        "{\"ok\": %s, \"mismatches\": %llu, \"plain_gb_s\": %.2f, \"peer_gb_s\": %.2f, \"again_gb_s\": %.2f, \"answers\": {%s}}\n",
+        wrong ? "false" : "true", wrong, plain, peer, later, answers);
     return wrong != 0;
 }
 
-/* As a training program allocates: the same sizes again, some of them grown, so that ranges are built anew for a while. */
-static int churn(int devices)
-{
+/* As a training program allocates: the same sizes again, some of them grown, so that ranges are built anew for a while.
+ */
+static int churn(int devices) {
     enum { BLOCKS = 64, ROUNDS = 24 };
-    void *block[BLOCKS] = { NULL };
+    void *block[BLOCKS] = {NULL};
     uint64_t random = 1;
     if (devices > 1) {
         void *there = take(1, SIZE, 1), *here = take(0, SIZE, 1);
@@ -359,8 +357,7 @@ static int churn(int devices)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int count = 0, devices = argc > 2 ? atoi(argv[2]) : 2;
     CHECK(cudaGetDeviceCount(&count));
     if (count < 2) {

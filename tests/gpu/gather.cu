@@ -1,8 +1,9 @@
-/* One thread gathers and releases layers on a second stream, far ahead of the device: each is filled on the one stream, read on the
- * other, which takes long, and freed behind that. Another thread allocates and frees on a stream of its own meanwhile, and looks how
- * long its calls take. Every layer is checked on the device.
+/* One thread gathers and releases layers on a second stream, far ahead of the device: each is filled on the one stream,
+ * read on the other, which takes long, and freed behind that. Another thread allocates and frees on a stream of its own
+ * meanwhile, and looks how long its calls take. Every layer is checked on the device.
  *
- * usage: gather [--rounds N]      prints one JSON object: the first thread's time, the longest and the median of the second one's calls
+ * usage: gather [--rounds N]      prints one JSON object: the first thread's time, the longest and the median of the
+ * second one's calls
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,21 +19,18 @@ static const size_t LAYER = (size_t)96 << 20;
 
 static std::atomic<bool> over;
 
-__global__ static void fill(unsigned *words, size_t count, unsigned value)
-{
+__global__ static void fill(unsigned *words, size_t count, unsigned value) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x)
         words[i] = value;
 }
 
-__global__ static void count_wrong(const unsigned *words, size_t count, unsigned value, unsigned long long *wrong)
-{
+__global__ static void count_wrong(const unsigned *words, size_t count, unsigned value, unsigned long long *wrong) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x)
         if (words[i] != value)
             atomicAdd_system(wrong, 1);
 }
 
-static void look(std::vector<double> *us)
-{
+static void look(std::vector<double> *us) {
     cudaStream_t stream;
     random_numbers numbers = {3};
     CHECK(cudaSetDevice(0));
@@ -48,8 +46,7 @@ static void look(std::vector<double> *us)
     CHECK(cudaStreamDestroy(stream));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int rounds = argc == 3 ? atoi(argv[2]) : 40;
     unsigned long long *wrong;
     cudaStream_t gathers, computes;
@@ -85,8 +82,10 @@ int main(int argc, char **argv)
     over = true;
     watcher.join();
     std::sort(us.begin(), us.end());
-    printf("{\"ok\": %s, \"checksum\": %llu, \"seconds\": %.4f, \"calls\": %zu, \"median_us\": %.2f, \"worst_us\": %.1f, "
-           "\"p999_us\": %.1f}\n",
-           *wrong ? "false" : "true", *wrong, seconds, us.size(), us[us.size() / 2], us.back(), us[us.size() * 999 / 1000]);
+    printf(
+        "{\"ok\": %s, \"checksum\": %llu, \"seconds\": %.4f, \"calls\": %zu, \"median_us\": %.2f, \"worst_us\": %.1f, "
+        "\"p999_us\": %.1f}\n",
+        *wrong ? "false" : "true", *wrong, seconds, us.size(), us[us.size() / 2], us.back(),
+        us[us.size() * 999 / 1000]);
     return *wrong != 0;
 }

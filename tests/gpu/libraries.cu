@@ -17,8 +17,7 @@
 
 #define CHECK_STATUS(call) check_status((int)(call), #call, __FILE__, __LINE__)
 
-static void check_status(int status, const char *call, const char *file, int line)
-{
+static void check_status(int status, const char *call, const char *file, int line) {
     if (!status) /* success in each of these libraries */
         return;
     fprintf(stderr, "%s:%d: %s: status %d\n", file, line, call, status);
@@ -29,8 +28,7 @@ static cudaStream_t stream;
 static struct random_numbers numbers = {11};
 static int wrong;
 
-static void expect(bool right, const char *what, double got, double wanted)
-{
+static void expect(bool right, const char *what, double got, double wanted) {
     if (right)
         return;
     fprintf(stderr, "%s: %.9g instead of %.9g\n", what, got, wanted);
@@ -42,15 +40,13 @@ template <typename T> struct buffer {
     T *data = nullptr;
     bool async;
 
-    explicit buffer(size_t count) : async(numbers.chance(50))
-    {
+    explicit buffer(size_t count) : async(numbers.chance(50)) {
         if (async)
             CHECK(cudaMallocAsync((void **)&data, count * sizeof(T), stream));
         else
             CHECK(cudaMalloc((void **)&data, count * sizeof(T)));
     }
-    ~buffer()
-    {
+    ~buffer() {
         if (async)
             CHECK(cudaFreeAsync(data, stream));
         else
@@ -60,23 +56,20 @@ template <typename T> struct buffer {
     buffer &operator=(const buffer &) = delete;
 };
 
-template <typename T> static std::vector<T> read_back(const buffer<T> &from, size_t count)
-{
+template <typename T> static std::vector<T> read_back(const buffer<T> &from, size_t count) {
     std::vector<T> out(count);
     CHECK(cudaMemcpyAsync(out.data(), from.data, count * sizeof(T), cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
     return out;
 }
 
-template <typename T> static void write(const buffer<T> &to, const std::vector<T> &from)
-{
+template <typename T> static void write(const buffer<T> &to, const std::vector<T> &from) {
     CHECK(cudaMemcpyAsync(to.data, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
     CHECK(cudaStreamSynchronize(stream));
 }
 
 /* A product of whole numbers is exact; one entry of it is computed again on the host. */
-static double multiply(cublasHandle_t blas)
-{
+static double multiply(cublasHandle_t blas) {
     int n = 64 + (int)numbers.below(1500);
     std::vector<double> a((size_t)n * n), b((size_t)n * n);
     for (double &x : a)
@@ -101,8 +94,7 @@ static double multiply(cublasHandle_t blas)
 }
 
 /* There and back again gives the signal, times its length. */
-static double transform(void)
-{
+static double transform(void) {
     int n = 1000 + (int)numbers.below(1 << 20);
     std::vector<double> signal(2 * (size_t)n);
     for (double &x : signal)
@@ -125,8 +117,7 @@ static double transform(void)
 }
 
 /* A system whose solution is all ones. */
-static double solve(cusolverDnHandle_t solver)
-{
+static double solve(cusolverDnHandle_t solver) {
     int n = 32 + (int)numbers.below(700), room = 0;
     std::vector<double> a((size_t)n * n), b((size_t)n, 0);
     for (size_t i = 0; i < a.size(); i++)
@@ -141,8 +132,8 @@ static double solve(cusolverDnHandle_t solver)
     {
         buffer<double> work((size_t)room + 1); /* goes back while the factorisation may still run */
         CHECK_STATUS(cusolverDnDgetrf(solver, n, n, matrix.data, n, work.data, pivots.data, info.data));
-        CHECK_STATUS(cusolverDnDgetrs(solver, CUBLAS_OP_N, n, 1, matrix.data, n, pivots.data, right.data, n,
-                                      info.data));
+        CHECK_STATUS(
+            cusolverDnDgetrs(solver, CUBLAS_OP_N, n, 1, matrix.data, n, pivots.data, right.data, n, info.data));
     }
     std::vector<double> x = read_back(right, b.size());
     double worst = 0;
@@ -152,8 +143,7 @@ static double solve(cusolverDnHandle_t solver)
     return n;
 }
 
-static double draw(curandGenerator_t generator)
-{
+static double draw(curandGenerator_t generator) {
     size_t n = 2 * (1000 + numbers.below(1 << 21));
     buffer<double> data(n);
     CHECK_STATUS(curandGenerateNormalDouble(generator, data.data, n, 0, 1));
@@ -161,13 +151,12 @@ static double draw(curandGenerator_t generator)
     double sum = 0, squares = 0;
     for (double x : out)
         sum += x, squares += x * x;
-    expect(fabs(sum / (double)n) < 0.15 && fabs(squares / (double)n - 1) < 0.2, "cuRAND: variance",
-           squares / (double)n, 1);
+    expect(fabs(sum / (double)n) < 0.15 && fabs(squares / (double)n - 1) < 0.2, "cuRAND: variance", squares / (double)n,
+           1);
     return sum;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 40;
     cublasHandle_t blas;
     cusolverDnHandle_t solver;
@@ -187,7 +176,7 @@ int main(int argc, char **argv)
     CHECK_STATUS(cusolverDnDestroy(solver));
     CHECK_STATUS(cublasDestroy(blas));
     CHECK(cudaStreamDestroy(stream));
-    printf("{\"ok\": %s, \"rounds\": %d, \"checksum\": %.17g, \"seconds\": %.3f}\n", wrong ? "false" : "true",
-           rounds, checksum, now_s() - start);
+    printf("{\"ok\": %s, \"rounds\": %d, \"checksum\": %.17g, \"seconds\": %.3f}\n", wrong ? "false" : "true", rounds,
+           checksum, now_s() - start);
     return wrong != 0;
 }

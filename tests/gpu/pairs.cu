@@ -20,17 +20,13 @@ struct timed_case {
 };
 
 static const struct timed_case cases[] = {
-    {"sync_64m", 64 << 20, false, false, 40, 250},
-    {"sync_64m_kernel", 64 << 20, false, true, 20, 50},
-    {"sync_1m", 1 << 20, false, false, 40, 250},
-    {"sync_1k", 1 << 10, false, false, 40, 250},
-    {"async_64m", 64 << 20, true, false, 40, 1000},
-    {"async_64k", 64 << 10, true, false, 40, 1000},
+    {"sync_64m", 64 << 20, false, false, 40, 250},  {"sync_64m_kernel", 64 << 20, false, true, 20, 50},
+    {"sync_1m", 1 << 20, false, false, 40, 250},    {"sync_1k", 1 << 10, false, false, 40, 250},
+    {"async_64m", 64 << 20, true, false, 40, 1000}, {"async_64k", 64 << 10, true, false, 40, 1000},
     {"async_1k", 1 << 10, true, false, 40, 1000},
 };
 
-static void one_pair(const struct timed_case *c, cudaStream_t stream)
-{
+static void one_pair(const struct timed_case *c, cudaStream_t stream) {
     void *block;
     if (c->async)
         CHECK(cudaMallocAsync(&block, c->bytes, stream));
@@ -44,8 +40,7 @@ static void one_pair(const struct timed_case *c, cudaStream_t stream)
         CHECK(cudaFree(block));
 }
 
-static double median_ns(const struct timed_case *c, cudaStream_t stream)
-{
+static double median_ns(const struct timed_case *c, cudaStream_t stream) {
     static double samples[64];
 
     for (int i = 0; i < 5; i++)
@@ -62,16 +57,14 @@ static double median_ns(const struct timed_case *c, cudaStream_t stream)
     return samples[c->batches / 2];
 }
 
-static bool wanted(const char *name, int argc, char **argv)
-{
+static bool wanted(const char *name, int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], name) == 0)
             return true;
     return argc == 1;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     cudaStream_t stream;
     cudaMemPool_t pool;
     uint64_t keep = UINT64_MAX;

@@ -20,21 +20,18 @@ struct block {
 static unsigned long long *wrong;
 
 __global__ static void count_wrong(const unsigned char *block, size_t bytes, unsigned char value,
-                                   unsigned long long *count)
-{
+                                   unsigned long long *count) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < bytes; i += (size_t)gridDim.x * blockDim.x)
         if (block[i] != value)
             atomicAdd_system(count, 1);
 }
 
-__global__ static void fill(unsigned char *block, size_t bytes, unsigned char value)
-{
+__global__ static void fill(unsigned char *block, size_t bytes, unsigned char value) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < bytes; i += (size_t)gridDim.x * blockDim.x)
         block[i] = value;
 }
 
-static block allocate(random_numbers &numbers, cudaStream_t stream, bool async)
-{
+static block allocate(random_numbers &numbers, cudaStream_t stream, bool async) {
     block b = {nullptr, numbers.size_between(12, 25), async};
     if (async)
         CHECK(cudaMallocAsync(&b.ptr, b.bytes, stream));
@@ -44,8 +41,7 @@ static block allocate(random_numbers &numbers, cudaStream_t stream, bool async)
 }
 
 /* `from` writes into `to`'s memory by a kernel, `to` looks; and the other way round by a copy. */
-static void check_blocks(const std::vector<block> &blocks, int from, int to, unsigned char value)
-{
+static void check_blocks(const std::vector<block> &blocks, int from, int to, unsigned char value) {
     for (size_t i = 0; i < blocks.size(); i++) {
         unsigned char its = (unsigned char)(value + i);
         CHECK(cudaSetDevice(from));
@@ -65,8 +61,7 @@ static void check_blocks(const std::vector<block> &blocks, int from, int to, uns
     }
 }
 
-static double copy_gb_s(void)
-{
+static double copy_gb_s(void) {
     unsigned char *there, *here;
     double best = 0;
     CHECK(cudaSetDevice(1));
@@ -85,8 +80,7 @@ static double copy_gb_s(void)
     return best;
 }
 
-static double kernel_gb_s(void)
-{
+static double kernel_gb_s(void) {
     unsigned char *there;
     double best = 0;
     CHECK(cudaSetDevice(1));
@@ -105,8 +99,7 @@ static double kernel_gb_s(void)
     return best;
 }
 
-int main()
-{
+int main() {
     int count = 0, can = 0, back = 0;
     CHECK(cudaGetDeviceCount(&count));
     if (count >= 2) {

@@ -13,14 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FUNCTIONS(X)                                                                                       \
-    X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuDeviceGetAttribute)   \
-    X(cuStreamCreate) X(cuStreamQuery) X(cuStreamSynchronize) X(cuEventCreate) X(cuEventRecord)            \
-    X(cuEventSynchronize) X(cuMemcpyDtoH_v2) X(cuMemsetD8Async) X(cuMemAllocAsync) X(cuMemFreeAsync)       \
-    X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemAllocFromPoolAsync) X(cuPointerGetAttribute)                   \
-    X(cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate)            \
-    X(cuMemPoolDestroy) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) X(cuMemPoolGetAccess)            \
-    X(cuMemPoolSetAccess) X(cuMemPoolTrimTo) X(cuMemPoolExportToShareableHandle) X(cuMemPoolExportPointer)
+#define FUNCTIONS(X)                                                                                                   \
+    X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuDeviceGetAttribute)                                     \
+        X(cuStreamCreate) X(cuStreamQuery) X(cuStreamSynchronize) X(cuEventCreate) X(cuEventRecord)                                   \
+            X(cuEventSynchronize) X(cuMemcpyDtoH_v2) X(cuMemsetD8Async) X(cuMemAllocAsync) X(cuMemFreeAsync)                           \
+                X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemAllocFromPoolAsync) X(cuPointerGetAttribute)                                          \
+                    X(cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate)                         \
+                        X(cuMemPoolDestroy) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) X(cuMemPoolGetAccess)                        \
+                            X(cuMemPoolSetAccess) X(cuMemPoolTrimTo) X(cuMemPoolExportToShareableHandle)                                                 \
+                                X(cuMemPoolExportPointer)
 
 #define POINTER(name) static __typeof__(&name) p_##name;
 FUNCTIONS(POINTER)
@@ -38,15 +39,13 @@ static char json[64 << 10];
 static size_t length;
 
 /* An answer: its question, and a number. */
-static void say(const char *pool, const char *question, long long answer)
-{
+static void say(const char *pool, const char *question, long long answer) {
     printf("%-10s %-60s %lld\n", pool, question, answer);
-    length += (size_t)snprintf(json + length, sizeof(json) - length, "%s\"%s: %s\": %lld", length ? ", " : "",
-                               pool, question, answer);
+    length += (size_t)snprintf(json + length, sizeof(json) - length, "%s\"%s: %s\": %lld", length ? ", " : "", pool,
+                               question, answer);
 }
 
-static void need(CUresult result, const char *what)
-{
+static void need(CUresult result, const char *what) {
     if (result != CUDA_SUCCESS) {
         fprintf(stderr, "%s: %d\n", what, (int)result);
         exit(1);
@@ -61,32 +60,29 @@ static const struct {
     CUmemPool_attribute which;
     bool is_int;
 } attributes[] = {
-    { "follow", CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, true },
-    { "opportunistic", CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, true },
-    { "internal", CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, true },
-    { "threshold", CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, false },
-    { "reserved", CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, false },
-    { "reserved high", CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, false },
-    { "used", CU_MEMPOOL_ATTR_USED_MEM_CURRENT, false },
-    { "used high", CU_MEMPOOL_ATTR_USED_MEM_HIGH, false },
+    {"follow", CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, true},
+    {"opportunistic", CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, true},
+    {"internal", CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, true},
+    {"threshold", CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, false},
+    {"reserved", CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, false},
+    {"reserved high", CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, false},
+    {"used", CU_MEMPOOL_ATTR_USED_MEM_CURRENT, false},
+    {"used high", CU_MEMPOOL_ATTR_USED_MEM_HIGH, false},
 };
 enum { ATTRIBUTES = sizeof(attributes) / sizeof(attributes[0]) };
 
-static unsigned long long get(CUmemoryPool pool, CUmemPool_attribute which)
-{
+static unsigned long long get(CUmemoryPool pool, CUmemPool_attribute which) {
     cuuint64_t value = 0;
 
     NEED(cuMemPoolGetAttribute, pool, which, &value);
     return value;
 }
 
-static CUresult set(CUmemoryPool pool, CUmemPool_attribute which, cuuint64_t value)
-{
+static CUresult set(CUmemoryPool pool, CUmemPool_attribute which, cuuint64_t value) {
     return p_cuMemPoolSetAttribute(pool, which, &value); /* an int is its lower half */
 }
 
-static CUdeviceptr take(CUmemoryPool pool, size_t size, CUstream on)
-{
+static CUdeviceptr take(CUmemoryPool pool, size_t size, CUstream on) {
     CUdeviceptr ptr;
 
     NEED(cuMemAllocFromPoolAsync, &ptr, size, pool, on);
@@ -94,14 +90,13 @@ static CUdeviceptr take(CUmemoryPool pool, size_t size, CUstream on)
 }
 
 /* Every attribute is read, and written with values that may be refused. */
-static void every_attribute(const char *kind, CUmemoryPool pool)
-{
+static void every_attribute(const char *kind, CUmemoryPool pool) {
     char question[80];
 
     for (int i = 0; i < ATTRIBUTES; i++) {
         cuuint64_t value = 0, before;
         CUresult got = p_cuMemPoolGetAttribute(pool, attributes[i].which, &value);
-        static const cuuint64_t tried[] = { 0, 1, 5, 0 };
+        static const cuuint64_t tried[] = {0, 1, 5, 0};
 
         snprintf(question, sizeof(question), "get %s", attributes[i].name);
         say(kind, question, got);
@@ -123,8 +118,7 @@ static void every_attribute(const char *kind, CUmemoryPool pool)
     say(kind, "get attribute 0", p_cuMemPoolGetAttribute(pool, (CUmemPool_attribute)0, &unused));
 }
 
-static void accounts(const char *kind, CUmemoryPool pool)
-{
+static void accounts(const char *kind, CUmemoryPool pool) {
     CUdeviceptr a = take(pool, BLOCK, stream), b = take(pool, 2 * BLOCK, stream);
     CUmemoryPool whose = NULL;
     char byte = 0;
@@ -158,9 +152,8 @@ static void accounts(const char *kind, CUmemoryPool pool)
 enum wait { STREAM, EVENT, CONTEXT };
 
 /* Idle memory above a threshold that was set goes back when the program waits. */
-static void thresholds(const char *kind, CUmemoryPool pool, bool keeps)
-{
-    static const char *const names[] = { "stream", "event", "context" };
+static void thresholds(const char *kind, CUmemoryPool pool, bool keeps) {
+    static const char *const names[] = {"stream", "event", "context"};
     char question[80];
 
     for (int how = STREAM; how <= CONTEXT; how++) {
@@ -187,10 +180,9 @@ static void thresholds(const char *kind, CUmemoryPool pool, bool keeps)
     }
 }
 
-static void access(const char *kind, CUmemoryPool pool)
-{
-    CUmemAccessDesc own = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
-                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+static void access(const char *kind, CUmemoryPool pool) {
+    CUmemAccessDesc own = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                           .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemAccessDesc shut = own, nobody = own;
     CUmemAccess_flags flags = (CUmemAccess_flags)0;
 
@@ -209,8 +201,7 @@ static void access(const char *kind, CUmemoryPool pool)
 enum { TRIES = 16 };
 
 /* Does another stream get what one has freed? Maybe not at once: that it is over must be noticed. */
-static void reuse(CUmemoryPool pool, const char *question, bool opportunistic, bool synchronize)
-{
+static void reuse(CUmemoryPool pool, const char *question, bool opportunistic, bool synchronize) {
     CUdeviceptr a, b[TRIES];
     CUresult query;
     bool found = false;
@@ -234,8 +225,7 @@ static void reuse(CUmemoryPool pool, const char *question, bool opportunistic, b
         NEED(cuMemFreeAsync, b[i], other);
 }
 
-static CUmemoryPool create(CUmemAllocationHandleType handles, size_t most)
-{
+static CUmemoryPool create(CUmemAllocationHandleType handles, size_t most) {
     CUmemPoolProps props;
     CUmemoryPool pool;
 
@@ -248,8 +238,7 @@ static CUmemoryPool create(CUmemAllocationHandleType handles, size_t most)
     return pool;
 }
 
-static void current(CUmemoryPool def, CUmemoryPool own)
-{
+static void current(CUmemoryPool def, CUmemoryPool own) {
     CUmemoryPool now = NULL, whose = NULL;
     CUdeviceptr ptr;
 
@@ -260,11 +249,10 @@ static void current(CUmemoryPool def, CUmemoryPool own)
     NEED(cuPointerGetAttribute, &whose, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr);
     say("current", "allocates", whose == own);
     NEED(cuMemFreeAsync, ptr, stream);
-    say("current", "the default is as it was",
-        p_cuDeviceGetDefaultMemPool(&now, 0) == CUDA_SUCCESS && now == def);
+    say("current", "the default is as it was", p_cuDeviceGetDefaultMemPool(&now, 0) == CUDA_SUCCESS && now == def);
 #if CUDA_VERSION >= 13000
     if (p_cuMemGetDefaultMemPool && p_cuMemGetMemPool && p_cuMemSetMemPool) {
-        CUmemLocation place = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 }, nowhere = place;
+        CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, nowhere = place;
         CUmemAllocationType pinned = CU_MEM_ALLOCATION_TYPE_PINNED;
 
         nowhere.id = 99;
@@ -290,8 +278,7 @@ static void current(CUmemoryPool def, CUmemoryPool own)
 }
 
 /* Pools that can be exported, and blocks of others. */
-static void exports(CUmemoryPool def)
-{
+static void exports(CUmemoryPool def) {
     CUmemoryPool shared = create(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), whose = NULL;
     CUmemPoolPtrExportData data;
     CUdeviceptr theirs, ours = take(def, BLOCK, stream);
@@ -301,7 +288,8 @@ static void exports(CUmemoryPool def)
     accounts("shared", shared);
     theirs = take(shared, BLOCK, stream);
     NEED(cuStreamSynchronize, stream);
-    say("shared", "export", p_cuMemPoolExportToShareableHandle(&fd, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    say("shared", "export",
+        p_cuMemPoolExportToShareableHandle(&fd, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     say("shared", "export its block", p_cuMemPoolExportPointer(&data, theirs));
     say("shared", "used", (long long)get(shared, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
     NEED(cuPointerGetAttribute, &whose, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, theirs);
@@ -315,8 +303,7 @@ static void exports(CUmemoryPool def)
     say("shared", "destroy", p_cuMemPoolDestroy(shared));
 }
 
-static void a_largest_size(void)
-{
+static void a_largest_size(void) {
     CUmemoryPool sized = create(CU_MEM_HANDLE_TYPE_NONE, 2 * (size_t)BLOCK);
     CUdeviceptr ptr;
 
@@ -328,8 +315,7 @@ static void a_largest_size(void)
     say("sized", "destroy", p_cuMemPoolDestroy(sized));
 }
 
-int main(void)
-{
+int main(void) {
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
     CUcontext context;
     CUmemoryPool def, own;

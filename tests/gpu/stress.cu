@@ -59,8 +59,7 @@ static struct wrong *wrong;
 static double deadline;
 
 /* Frees a block whose last work is still queued on `stream`. */
-static void free_behind(const struct block *b, cudaStream_t stream, bool by_stream)
-{
+static void free_behind(const struct block *b, cudaStream_t stream, bool by_stream) {
     if (!b->async) {
         CHECK(cudaFree(b->data)); /* of plain memory: it is the allocator's part to see to the work */
     } else if (by_stream) {
@@ -77,10 +76,10 @@ struct worker {
     std::vector<struct block> blocks;
     bool draining = false; /* the end: nothing spins any more */
 
-    explicit worker(int index) : numbers{options.seed * 1000003 + (uint64_t)index} {}
+    explicit worker(int index) : numbers{options.seed * 1000003 + (uint64_t)index} {
+    }
 
-    void stream_create(int i)
-    {
+    void stream_create(int i) {
         int lowest, highest;
         CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
         unsigned flags = numbers.chance(50) ? cudaStreamNonBlocking : cudaStreamDefault;
@@ -94,8 +93,7 @@ struct worker {
     }
 
     /* After an out-of-memory error: half of what is ours goes. */
-    void make_room()
-    {
+    void make_room() {
         cudaMemPool_t pool;
         cudaGetLastError();
         ooms++;
@@ -106,30 +104,28 @@ struct worker {
         CHECK(cudaMemPoolTrimTo(pool, 0));
     }
 
-    int any_stream() { return (int)numbers.below(STREAMS); }
+    int any_stream() {
+        return (int)numbers.below(STREAMS);
+    }
 
-    void maybe_spin(int stream)
-    {
+    void maybe_spin(int stream) {
         if (!draining && numbers.chance(30))
             spin_on(streams[stream], numbers.below(options.spin_us * 1000));
     }
 
-    void write(struct block *b)
-    {
+    void write(struct block *b) {
         maybe_spin(b->stream);
         b->pattern = owner_mark(++marks);
         pattern_write_on(streams[b->stream], b->data, b->bytes, b->pattern);
     }
 
-    void verify(const struct block *b)
-    {
+    void verify(const struct block *b) {
         maybe_spin(b->stream);
         pattern_verify_on(streams[b->stream], b->data, b->bytes, b->pattern, wrong);
     }
 
     /* Later work of the block goes to another stream, behind what is queued. */
-    void move(struct block *b, int stream)
-    {
+    void move(struct block *b, int stream) {
         cudaEvent_t event;
         if (stream == b->stream)
             return;
@@ -140,16 +136,14 @@ struct worker {
         b->stream = stream;
     }
 
-    size_t any_size()
-    {
+    size_t any_size() {
         int kind = (int)numbers.below(20);
         return kind < 10   ? numbers.size_between(0, 16)
                : kind < 17 ? numbers.size_between(16, 22)
                            : numbers.size_between(22, 26);
     }
 
-    void allocate()
-    {
+    void allocate() {
         struct block b = {};
         b.bytes = any_size();
         b.async = numbers.chance(55);
@@ -176,8 +170,7 @@ struct worker {
         blocks.push_back(b);
     }
 
-    void release(size_t i)
-    {
+    void release(size_t i) {
         struct block b = blocks[i];
         blocks[i] = blocks.back();
         blocks.pop_back();
@@ -190,8 +183,7 @@ struct worker {
         free_behind(&b, streams[b.stream], numbers.chance(95));
     }
 
-    void rewrite(size_t i)
-    {
+    void rewrite(size_t i) {
         struct block *b = &blocks[i];
         if (numbers.chance(50))
             move(b, any_stream());
@@ -199,8 +191,7 @@ struct worker {
         write(b);
     }
 
-    void send(size_t i)
-    {
+    void send(size_t i) {
         struct parcel p = {blocks[i], NULL};
         std::lock_guard<std::mutex> hold(mail_lock);
         if (mail.size() >= 64)
@@ -212,8 +203,7 @@ struct worker {
         mail.push_back(p);
     }
 
-    void receive()
-    {
+    void receive() {
         struct parcel p;
         {
             std::lock_guard<std::mutex> hold(mail_lock);
@@ -232,8 +222,7 @@ struct worker {
     }
 
     /* A stream goes with its work still queued, and another comes in its place. */
-    void renew_stream()
-    {
+    void renew_stream() {
         int old = FIRST_OWN + (int)numbers.below(STREAMS - FIRST_OWN);
         for (struct block &b : blocks)
             if (b.stream == old)
@@ -249,8 +238,7 @@ struct worker {
         }
     }
 
-    void run()
-    {
+    void run() {
         CHECK(cudaSetDevice(0));
         streams[LEGACY] = cudaStreamLegacy;
         streams[PER_THREAD] = cudaStreamPerThread;
@@ -287,13 +275,12 @@ struct worker {
     }
 };
 
-static void parse(int argc, char **argv)
-{
+static void parse(int argc, char **argv) {
     static const struct option known[] = {
-        {"seed", required_argument, NULL, 's'},  {"threads", required_argument, NULL, 't'},
-        {"ops", required_argument, NULL, 'o'},   {"seconds", required_argument, NULL, 'd'},
-        {"live", required_argument, NULL, 'l'},  {"leave", required_argument, NULL, 'r'},
-        {"spin", required_argument, NULL, 'p'},  {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'}, {"threads", required_argument, NULL, 't'},
+        {"ops", required_argument, NULL, 'o'},  {"seconds", required_argument, NULL, 'd'},
+        {"live", required_argument, NULL, 'l'}, {"leave", required_argument, NULL, 'r'},
+        {"spin", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0},
     };
     int c;
     while ((c = getopt_long(argc, argv, "", known, NULL)) != -1)
@@ -309,8 +296,7 @@ static void parse(int argc, char **argv)
         }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     void *ballast = NULL;
     size_t held = 0, free_bytes, total;
 
@@ -350,7 +336,7 @@ int main(int argc, char **argv)
     printf("{\"ok\": %s, \"mismatches\": %llu, \"misaligned\": %ld, \"ops\": %ld, \"allocs\": %ld, "
            "\"frees\": %ld, \"ooms\": %ld, \"peak_live_bytes\": %zu, \"ballast_bytes\": %zu, \"seconds\": %.3f, "
            "\"ops_per_s\": %.0f}\n",
-           ok ? "true" : "false", found.count, misaligned.load(), ops.load(), allocs.load(), frees.load(),
-           ooms.load(), peak_live.load() + held, held, seconds, ops / seconds);
+           ok ? "true" : "false", found.count, misaligned.load(), ops.load(), allocs.load(), frees.load(), ooms.load(),
+           peak_live.load() + held, held, seconds, ops / seconds);
     return ok ? 0 : 1;
 }

@@ -12,15 +12,13 @@ static CUstream stream;
 static _Atomic(CUdeviceptr) shelf[SHELF];
 static atomic_int giving = 2;
 
-static void put(CUdeviceptr ptr, int at)
-{
+static void put(CUdeviceptr ptr, int at) {
     CUdeviceptr old = atomic_exchange(&shelf[at % SHELF], ptr);
     if (old)
         CU(at % 2 ? door_free(old) : door_free_async(old, stream));
 }
 
-static void give(int index)
-{
+static void give(int index) {
     for (int i = 0; i < ROUNDS; i++) {
         CUdeviceptr ptr;
         size_t size = (size_t)1 << (9 + i % 13);
@@ -31,14 +29,12 @@ static void give(int index)
     atomic_fetch_sub(&giving, 1);
 }
 
-static void take(int index)
-{
+static void take(int index) {
     for (int i = index; atomic_load(&giving); i++)
         put(0, i);
 }
 
-static void ask(int index)
-{
+static void ask(int index) {
     for (int i = index; atomic_load(&giving); i++) {
         size_t free_bytes, total, size;
         CUdeviceptr base, ptr = atomic_load(&shelf[i % SHELF]);
@@ -50,8 +46,7 @@ static void ask(int index)
     }
 }
 
-static void racer(int index)
-{
+static void racer(int index) {
     if (index < 2)
         give(index);
     else if (index == 2)
@@ -60,8 +55,7 @@ static void racer(int index)
         ask(index);
 }
 
-int main(void)
-{
+int main(void) {
     race_open("granularity=64K,capacity=64M");
     CU(door_stream_create(&stream, CU_STREAM_NON_BLOCKING));
     race_run(racer);

@@ -7,8 +7,7 @@
 
 enum { ROUNDS = 200, SIZE = 100000 };
 
-static void capturer(void)
-{
+static void capturer(void) {
     CUdeviceptr target;
     CU(door_alloc(&target, SIZE));
     for (int i = 0; i < ROUNDS; i++) {
@@ -17,8 +16,7 @@ static void capturer(void)
         CUgraphExec exec;
         CUdeviceptr aside;
         CU(door_stream_create(&stream, i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
-        CU(door_begin_capture(stream,
-                              i % 3 ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        CU(door_begin_capture(stream, i % 3 ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         CU(cuMemsetD8Async(target, 1, SIZE, stream));
         CU(door_alloc(&aside, SIZE));
         CU(door_free(aside));
@@ -36,8 +34,7 @@ static void capturer(void)
     CU(door_free(target));
 }
 
-static void allocator(int index)
-{
+static void allocator(int index) {
     CUstream stream;
     CU(door_stream_create(&stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < 4 * ROUNDS; i++) {
@@ -53,16 +50,14 @@ static void allocator(int index)
     CU(door_stream_destroy(stream));
 }
 
-static void racer(int index)
-{
+static void racer(int index) {
     if (index < 2)
         capturer();
     else
         allocator(index);
 }
 
-int main(void)
-{
+int main(void) {
     race_open("granularity=64K");
     race_run(racer);
     race_close();

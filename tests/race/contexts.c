@@ -8,8 +8,7 @@
 
 enum { ROUNDS = 500, SIZE = 300000, MAKERS = 3 };
 
-static void maker(void)
-{
+static void maker(void) {
     for (int i = 0; i < ROUNDS; i++) {
         CUcontext ctx;
         CUstream stream;
@@ -31,8 +30,7 @@ static void maker(void)
     }
 }
 
-static void allocator(int index)
-{
+static void allocator(int index) {
     for (int i = 0; i < 4 * ROUNDS; i++) {
         CUdeviceptr ptr;
         size_t size = (size_t)1 << (10 + (i + index) % 12);
@@ -42,16 +40,14 @@ static void allocator(int index)
     }
 }
 
-static void racer(int index)
-{
+static void racer(int index) {
     if (index < MAKERS)
         maker();
     else
         allocator(index);
 }
 
-int main(void)
-{
+int main(void) {
     race_open("granularity=64K");
     race_run(racer);
     race_close();

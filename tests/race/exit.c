@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void *allocate(void *arg)
-{
+static void *allocate(void *arg) {
     CU(cuCtxSetCurrent(race_context()));
     for (;;) {
         CUdeviceptr ptr;
@@ -20,8 +19,7 @@ static void *allocate(void *arg)
     return arg;
 }
 
-int main(void)
-{
+int main(void) {
     /* It writes somewhere, but not into the test's report. */
     CHECK(!setenv("VPOOL_STATS", "/dev/null", 1));
     race_open("granularity=64K");

@@ -17,8 +17,7 @@ enum { FORKS = 30, CHILD_SECONDS = 20 };
 
 static atomic_bool done;
 
-static void allocator(int index)
-{
+static void allocator(int index) {
     for (int i = 0; !atomic_load(&done); i++) {
         CUdeviceptr ptr;
         size_t size = (size_t)1 << (10 + (i + index) % 12);
@@ -28,19 +27,16 @@ static void allocator(int index)
     }
 }
 
-static void child(int i)
-{
+static void child(int i) {
     CUdeviceptr ptr = 0;
     size_t free_bytes, total;
     alarm(CHILD_SECONDS);
     if (i % 2 == 0)
         execl("/bin/true", "true", (char *)NULL);
-    _exit(door_alloc(&ptr, 4096) == CUDA_SUCCESS || door_mem_info(&free_bytes, &total) == CUDA_SUCCESS ||
-          ptr);
+    _exit(door_alloc(&ptr, 4096) == CUDA_SUCCESS || door_mem_info(&free_bytes, &total) == CUDA_SUCCESS || ptr);
 }
 
-static void racer(int index)
-{
+static void racer(int index) {
     if (index) {
         allocator(index);
         return;
@@ -56,8 +52,7 @@ static void racer(int index)
     atomic_store(&done, true);
 }
 
-int main(void)
-{
+int main(void) {
     race_open("granularity=64K");
     CHECK(!pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child));
     race_run(racer);

@@ -12,14 +12,14 @@ enum { ROUNDS = 3000, TURNS = 2000, BATCH = 25, STREAMS = 3, CELL = 512, SPELL =
 
 static CUstream streams[STREAMS];
 
-/* What a block's owners write at both ends, and where it is copied to when the stream gets there: nothing on the host waits for that. */
+/* What a block's owners write at both ends, and where it is copied to when the stream gets there: nothing on the host
+ * waits for that. */
 struct batch {
     unsigned char written[BATCH];
     CUdeviceptr seen;
 };
 
-static void use(CUdeviceptr ptr, size_t size, struct batch *batch, int i, CUstream stream)
-{
+static void use(CUdeviceptr ptr, size_t size, struct batch *batch, int i, CUstream stream) {
     unsigned char mark = (unsigned char)(1 + i % 255);
     batch->written[i % BATCH] = mark;
     CU(cuMemsetD8Async(ptr, mark, CELL, stream));
@@ -28,8 +28,7 @@ static void use(CUdeviceptr ptr, size_t size, struct batch *batch, int i, CUstre
     CU(cuMemcpyDtoDAsync(batch->seen + 2 * (CUdeviceptr)(i % BATCH) + 1, ptr + size - 1, 1, stream));
 }
 
-static void check(const struct batch *batch)
-{
+static void check(const struct batch *batch) {
     unsigned char seen[2 * BATCH];
     for (int s = 0; s < STREAMS; s++)
         CU(cuStreamSynchronize(streams[s]));
@@ -39,8 +38,7 @@ static void check(const struct batch *batch)
 }
 
 /* Each on the stream that it likes: mostly the same size on the same stream; now and then all move on. */
-static void all_at_once(int index)
-{
+static void all_at_once(int index) {
     struct batch batch;
     CU(door_alloc(&batch.seen, 2 * BATCH));
     for (int i = 0; i < ROUNDS; i++) {
@@ -59,8 +57,7 @@ static void all_at_once(int index)
 /* One block goes from stream to stream, while a thread that has no turn is at work on one of them too. */
 static struct batch handed;
 
-static void in_turn(int index)
-{
+static void in_turn(int index) {
     static atomic_int turn;
     for (int i, seen = -1; (i = atomic_load(&turn)) < TURNS;) {
         CUdeviceptr ptr;
@@ -81,8 +78,7 @@ static void in_turn(int index)
     }
 }
 
-int main(void)
-{
+int main(void) {
     race_open("granularity=64K,capacity=32M");
     for (int s = 0; s < STREAMS; s++)
         CU(door_stream_create(&streams[s], CU_STREAM_NON_BLOCKING));

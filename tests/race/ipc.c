@@ -16,8 +16,7 @@ enum { SHARED = 4, ROUNDS = 40, BLOCK = 2 << 20 };
 
 static CUipcMemHandle shared[SHARED];
 
-static void get(CUipcMemHandle *handle, CUdeviceptr ptr)
-{
+static void get(CUipcMemHandle *handle, CUdeviceptr ptr) {
     CUresult res;
     CHECK(vp_api_ipc_get(handle, ptr, &res));
     CU(res);
@@ -28,8 +27,7 @@ static void get(CUipcMemHandle *handle, CUdeviceptr ptr)
 static int parent;
 
 /* While the other process opens the shared blocks, others come and go. */
-static void come_and_go(int index)
-{
+static void come_and_go(int index) {
     (void)index;
     for (int i = 0; i < ROUNDS; i++) {
         CUipcMemHandle handle;
@@ -40,8 +38,7 @@ static void come_and_go(int index)
     }
 }
 
-static int exporter(void)
-{
+static int exporter(void) {
     char byte;
     race_open("granularity=64K");
     for (int i = 0; i < SHARED; i++) {
@@ -60,8 +57,7 @@ static int exporter(void)
 
 /* ---- the importer ---- */
 
-static void open_and_close(int index)
-{
+static void open_and_close(int index) {
     for (int i = 0; i < ROUNDS; i++) {
         int which = (index + i) % SHARED;
         unsigned char bytes[64];
@@ -78,8 +74,7 @@ static void open_and_close(int index)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int down[2], up[2], status;
     if (argc > 1 && !strcmp(argv[1], "exporter")) {
         parent = STDOUT_FILENO;

@@ -4,8 +4,7 @@
 
 #include "process/process.h"
 
-static void first_calls(int index)
-{
+static void first_calls(int index) {
     CUcontext ctx;
     CUdeviceptr ptr;
     (void)index;
@@ -19,8 +18,7 @@ static void first_calls(int index)
     CU(door_free(ptr));
 }
 
-int main(void)
-{
+int main(void) {
     CHECK(!vp_sim_configure("granularity=64K"));
     race_run(first_calls);
     race_close();

@@ -4,8 +4,7 @@
 
 enum { ROUNDS = 300 };
 
-static void racer(int index)
-{
+static void racer(int index) {
     CUmemoryPool standard;
     CUstream stream;
     CU(cuDeviceGetDefaultMemPool(&standard, 0));
@@ -41,8 +40,7 @@ static void racer(int index)
     CU(door_stream_destroy(stream));
 }
 
-int main(void)
-{
+int main(void) {
     race_open("granularity=64K,capacity=64M");
     race_run(racer);
     race_close();

@@ -9,29 +9,25 @@
 
 static CUcontext context;
 
-void race_check(bool condition, const char *text, const char *file, int line)
-{
+void race_check(bool condition, const char *text, const char *file, int line) {
     if (condition)
         return;
     fprintf(stderr, "%s:%d: %s: does not hold\n", file, line, text);
     abort();
 }
 
-void race_check_result(CUresult res, const char *text, const char *file, int line)
-{
+void race_check_result(CUresult res, const char *text, const char *file, int line) {
     if (!res)
         return;
     fprintf(stderr, "%s:%d: %s: returned %d\n", file, line, text, (int)res);
     abort();
 }
 
-CUcontext race_context(void)
-{
+CUcontext race_context(void) {
     return context;
 }
 
-void race_open(const char *sim)
-{
+void race_open(const char *sim) {
     CHECK(!vp_sim_configure(sim));
     CHECK(!doors_open());
     CU(cuInit(0));
@@ -45,8 +41,7 @@ struct racer {
     pthread_barrier_t *start;
 };
 
-static void *run(void *arg)
-{
+static void *run(void *arg) {
     const struct racer *r = arg;
     if (context)
         CU(cuCtxSetCurrent(context));
@@ -55,8 +50,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-void race_run(void (*racer)(int index))
-{
+void race_run(void (*racer)(int index)) {
     pthread_barrier_t start;
     pthread_t threads[RACERS];
     struct racer racers[RACERS];
@@ -70,8 +64,7 @@ void race_run(void (*racer)(int index))
     pthread_barrier_destroy(&start);
 }
 
-void race_close(void)
-{
+void race_close(void) {
     CHECK(vp_enter());
     for (int d = 0; d < VP_DEVICES; d++)
         CHECK(!vp_state.pools[d] || vp_pool_check(vp_state.pools[d], stderr));

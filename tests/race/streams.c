@@ -7,8 +7,7 @@
 
 enum { ROUNDS = 250 };
 
-static void racer(int index)
-{
+static void racer(int index) {
     for (int i = 0; i < ROUNDS; i++) {
         CUstream own, other;
         CUdeviceptr ptr, big;
@@ -30,8 +29,7 @@ static void racer(int index)
     }
 }
 
-int main(void)
-{
+int main(void) {
     race_open("granularity=64K,capacity=64M,lazy=90");
     race_run(racer);
     /* Threads that have ended left frees on streams which nobody can name any more. */

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t block_new_word(void)
-{
+uint32_t block_new_word(void) {
     uint32_t number;
     do
         number = atomic_fetch_add(&soak.next_word, 1) + 1;
@@ -14,22 +13,19 @@ uint32_t block_new_word(void)
     return owner_mark(number);
 }
 
-bool block_reaches(const struct block *b, int device)
-{
+bool block_reaches(const struct block *b, int device) {
     return b->device == device || (soak.peers && b->served);
 }
 
 /* ---- which stream ---- */
 
-static void set_home(struct block *b, struct stream *to)
-{
+static void set_home(struct block *b, struct stream *to) {
     stream_get(to);
     stream_put(b->home);
     b->home = to;
 }
 
-struct stream *block_enter(struct worker *w, struct block *b)
-{
+struct stream *block_enter(struct worker *w, struct block *b) {
     struct stream *s = b->home;
     CUevent behind = b->ready;
     if (s && stream_enter(w, s)) {
@@ -53,8 +49,7 @@ struct stream *block_enter(struct worker *w, struct block *b)
     return s;
 }
 
-void block_move(struct worker *w, struct block *b, struct stream *to)
-{
+void block_move(struct worker *w, struct block *b, struct stream *to) {
     struct stream *from = b->home;
     if (from == to && !b->ready)
         return;
@@ -76,8 +71,7 @@ void block_move(struct worker *w, struct block *b, struct stream *to)
 
 /* ---- data ---- */
 
-void block_fill(struct worker *w, struct block *b)
-{
+void block_fill(struct worker *w, struct block *b) {
     size_t words = b->size / 4, rest = b->size % 4;
     b->word = block_new_word();
     history_add(w, FILL, b, b->home->handle);
@@ -87,8 +81,7 @@ void block_fill(struct worker *w, struct block *b)
         MUST(w, b, cuMemsetD8Async(b->ptr + 4 * words, (unsigned char)b->word, rest, b->home->handle));
 }
 
-void block_compare(struct worker *w, const struct block *b, const void *copy)
-{
+void block_compare(struct worker *w, const struct block *b, const void *copy) {
     size_t at = owner_intruder(copy, b->size, b->word);
     uint32_t found = 0;
     if (at == b->size)
@@ -98,8 +91,7 @@ void block_compare(struct worker *w, const struct block *b, const void *copy)
     soak_fail(w, b, "byte %zu of %zu was overwritten: word %08x, not %08x", at, b->size, found, b->word);
 }
 
-static bool arrived(struct worker *w, struct inspection *i, bool wait)
-{
+static bool arrived(struct worker *w, struct inspection *i, bool wait) {
     CUresult res = wait ? cuEventSynchronize(i->copied) : cuEventQuery(i->copied);
     if (res == CUDA_ERROR_NOT_READY)
         return false;
@@ -110,8 +102,7 @@ static bool arrived(struct worker *w, struct inspection *i, bool wait)
     return true;
 }
 
-static bool finish_first(struct worker *w, bool wait)
-{
+static bool finish_first(struct worker *w, bool wait) {
     struct inspection *i = &w->inspections[w->first_inspection];
     if (!w->inspecting || !arrived(w, i, wait))
         return false;
@@ -121,15 +112,13 @@ static bool finish_first(struct worker *w, bool wait)
     return true;
 }
 
-void inspections_finish(struct worker *w, bool all)
-{
+void inspections_finish(struct worker *w, bool all) {
     while (finish_first(w, all))
         continue;
 }
 
 /* Room in the ring, made by waiting for the oldest if need be. */
-static struct inspection *inspection_new(struct worker *w, size_t size)
-{
+static struct inspection *inspection_new(struct worker *w, size_t size) {
     size_t bytes = (size + 63) / 64 * 64;
     for (;;) {
         bool wrap = w->ring_head + bytes > soak.ring;
@@ -146,8 +135,7 @@ static struct inspection *inspection_new(struct worker *w, size_t size)
     }
 }
 
-void block_inspect(struct worker *w, struct block *b)
-{
+void block_inspect(struct worker *w, struct block *b) {
     if (!b->word)
         return;
     struct inspection *i = inspection_new(w, b->size);
@@ -158,8 +146,7 @@ void block_inspect(struct worker *w, struct block *b)
     i->copied = stream_mark(w, b->home);
 }
 
-void block_inspect_now(struct worker *w, const struct block *b)
-{
+void block_inspect_now(struct worker *w, const struct block *b) {
     void *copy = malloc(b->size);
     if (!copy)
         abort();
@@ -171,8 +158,7 @@ void block_inspect_now(struct worker *w, const struct block *b)
 
 /* ---- allocation and release ---- */
 
-static bool alloc_sync(struct worker *w, struct block *b)
-{
+static bool alloc_sync(struct worker *w, struct block *b) {
     soak_device(w, b->device);
     CUresult res = door_alloc(&b->ptr, b->size);
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
@@ -182,8 +168,7 @@ static bool alloc_sync(struct worker *w, struct block *b)
     return true;
 }
 
-static bool alloc_async(struct worker *w, struct block *b)
-{
+static bool alloc_async(struct worker *w, struct block *b) {
     struct stream *s = stream_pick(w, b->device);
     if (s->device != b->device && !b->served) {
         stream_leave(s);
@@ -201,8 +186,7 @@ static bool alloc_async(struct worker *w, struct block *b)
     return !res;
 }
 
-bool block_alloc(struct worker *w, size_t size, int device)
-{
+bool block_alloc(struct worker *w, size_t size, int device) {
     struct block b = {.size = size, .device = device, .served = !soak.pages_only || size >= soak.granularity};
     if (w->count == BLOCKS_MOST)
         return false;
@@ -221,8 +205,7 @@ bool block_alloc(struct worker *w, size_t size, int device)
     return true;
 }
 
-bool block_scratch(struct worker *w, struct block *b)
-{
+bool block_scratch(struct worker *w, struct block *b) {
     struct stream *s = block_enter(w, b);
     if (s->device != b->device) {
         stream_leave(s);
@@ -234,7 +217,7 @@ bool block_scratch(struct worker *w, struct block *b)
         block_fill(w, b);
         history_add(w, FREE_ASYNC, b, s->handle);
         MUST(w, b, door_free_async(b->ptr, s->handle));
-            atomic_fetch_add(&soak.allocs, 1);
+        atomic_fetch_add(&soak.allocs, 1);
     } else if (res != CUDA_ERROR_OUT_OF_MEMORY) {
         MUST(w, b, res);
     }
@@ -242,13 +225,11 @@ bool block_scratch(struct worker *w, struct block *b)
     return !res;
 }
 
-void block_remove(struct worker *w, size_t index)
-{
+void block_remove(struct worker *w, size_t index) {
     w->blocks[index] = w->blocks[--w->count];
 }
 
-void block_free(struct worker *w, size_t index)
-{
+void block_free(struct worker *w, size_t index) {
     struct block b = w->blocks[index];
     uint32_t dice = soak_random(w, 100);
     block_remove(w, index);
@@ -283,8 +264,7 @@ void block_free(struct worker *w, size_t index)
 /* ---- between blocks ---- */
 
 /* Between devices without leave, which a copy does not need: the other block's home stays on its own device. */
-static void copy_far(struct worker *w, struct block *from, struct block *to)
-{
+static void copy_far(struct worker *w, struct block *from, struct block *to) {
     struct stream *s = block_enter(w, to), *t;
     block_move(w, from, s);
     block_inspect(w, to);
@@ -300,8 +280,7 @@ static void copy_far(struct worker *w, struct block *from, struct block *to)
     stream_leave(s);
 }
 
-void block_copy(struct worker *w, struct block *from, struct block *to)
-{
+void block_copy(struct worker *w, struct block *from, struct block *to) {
     if (from == to || from->size > to->size)
         return;
     if (!block_reaches(to, from->device)) {

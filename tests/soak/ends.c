@@ -27,8 +27,7 @@ struct guest {
     size_t count;
 };
 
-static void guest_begin(struct worker *w, struct guest *g)
-{
+static void guest_begin(struct worker *w, struct guest *g) {
 #if CUDA_VERSION >= 12050
     if (g->how == GREEN) {
         MUST(w, NULL, door_green_create(&g->green, &g->ctx, g->device));
@@ -43,8 +42,7 @@ static void guest_begin(struct worker *w, struct guest *g)
         MUST(w, NULL, door_stream_create(&g->stream[i], CU_STREAM_NON_BLOCKING));
 }
 
-static void guest_end(struct worker *w, struct guest *g)
-{
+static void guest_end(struct worker *w, struct guest *g) {
 #if CUDA_VERSION >= 12050
     if (g->how == GREEN)
         MUST(w, NULL, door_green_destroy(g->green, g->ctx));
@@ -56,8 +54,7 @@ static void guest_end(struct worker *w, struct guest *g)
 }
 
 /* A block that is filled and read; freed behind that, or left for its context's end to take. */
-static void guest_block(struct worker *w, struct guest *g, struct stream *home)
-{
+static void guest_block(struct worker *w, struct guest *g, struct stream *home) {
     bool sync = soak_random(w, 2);
     struct block b = {.size = 1 + soak_random(w, 1 << 20), .device = g->device, .home = home, .served = true};
     if (soak.pages_only)
@@ -83,8 +80,7 @@ static void guest_block(struct worker *w, struct guest *g, struct stream *home)
     MUST(w, &b, sync ? door_free(b.ptr) : door_free_async(b.ptr, g->stream[0]));
 }
 
-void episode_ending(struct worker *w)
-{
+void episode_ending(struct worker *w) {
     struct guest g = {.how = soak_random(w, ENDINGS), .device = (int)soak_random(w, (uint32_t)soak.devices)};
     int version = 0;
     cuDriverGetVersion(&version);
@@ -127,14 +123,12 @@ struct visitor {
 };
 
 /* While it may be cancelled, which is only inside the library's calls, and between them. */
-static void cancellable(bool may)
-{
+static void cancellable(bool may) {
     pthread_setcancelstate(may ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, NULL);
 }
 
 /* Runs at its end, of whichever kind: what it leaves may be used behind its stream's work. */
-static void visitor_leaves(void *arg)
-{
+static void visitor_leaves(void *arg) {
     struct visitor *v = arg;
     struct worker *w = v->host;
     for (size_t i = 0; i < v->count; i++) {
@@ -148,8 +142,7 @@ static void visitor_leaves(void *arg)
         MUST(w, NULL, door_begin_capture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
-static void visit(struct visitor *v, struct stream *own)
-{
+static void visit(struct visitor *v, struct stream *own) {
     struct worker *w = v->host;
     for (size_t i = 0; i < v->count; i++) {
         struct block *b = &v->block[i];
@@ -176,8 +169,7 @@ static void visit(struct visitor *v, struct stream *own)
     }
 }
 
-static void *visitor_run(void *arg)
-{
+static void *visitor_run(void *arg) {
     struct visitor *v = arg;
     struct stream *own = stream_new(PER_THREAD, CU_STREAM_PER_THREAD, v->device);
     cancellable(false);
@@ -189,8 +181,7 @@ static void *visitor_run(void *arg)
 }
 
 /* What a thread has left is this one's from now on. */
-static void inherit(struct worker *w, struct visitor *v)
-{
+static void inherit(struct worker *w, struct visitor *v) {
     for (size_t i = 0; i < v->count; i++) {
         struct block b = v->block[i];
         if (!b.ptr)
@@ -201,10 +192,8 @@ static void inherit(struct worker *w, struct visitor *v)
     }
 }
 
-void episode_thread(struct worker *w)
-{
-    struct visitor v = {
-        .host = w, .device = (int)soak_random(w, (uint32_t)soak.devices), .frees = soak_random(w, 16)};
+void episode_thread(struct worker *w) {
+    struct visitor v = {.host = w, .device = (int)soak_random(w, (uint32_t)soak.devices), .frees = soak_random(w, 16)};
     pthread_t thread;
     if (w->count + OWN > BLOCKS_MOST)
         return;
@@ -228,8 +217,7 @@ void episode_thread(struct worker *w)
 
 /* ---- streams that wait for the program ---- */
 
-static void wait_at_gate(void *open)
-{
+static void wait_at_gate(void *open) {
     while (!atomic_load((atomic_bool *)open))
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
@@ -239,8 +227,7 @@ static void wait_at_gate(void *open)
  * to take what others have freed behind the function. Nothing of it may wait for long, if the device is not
  * full. No call of the driver's own that waits for the device: it would wait for ever.
  */
-void episode_gate(struct worker *w)
-{
+void episode_gate(struct worker *w) {
     static atomic_bool used;
     atomic_bool open = false;
     bool before = atomic_exchange(&used, true);
@@ -275,8 +262,7 @@ void episode_gate(struct worker *w)
     }
     atomic_store(&open, true);
     if (end.tv_sec - begin.tv_sec > 20)
-        soak_fail(w, NULL, "allocations beside a stream that waits took %ld s",
-                  (long)(end.tv_sec - begin.tv_sec));
+        soak_fail(w, NULL, "allocations beside a stream that waits took %ld s", (long)(end.tv_sec - begin.tv_sec));
     for (int i = 0; i < OWN && taken[i]; i++)
         MUST(w, NULL, door_free_async(taken[i], free_stream));
     /* `open` is this function's. */

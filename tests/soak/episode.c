@@ -17,8 +17,7 @@ struct capture {
 };
 
 /* The blocks must be reached by the device of the stream, and no two may be the same. */
-static void choose(struct worker *w, struct capture *c)
-{
+static void choose(struct worker *w, struct capture *c) {
     for (int i = 0; i < FILLS && w->count; i++) {
         size_t at = soak_random(w, (uint32_t)w->count);
         bool good = w->blocks[at].device == w->device && w->blocks[at].size >= 4;
@@ -29,8 +28,7 @@ static void choose(struct worker *w, struct capture *c)
     }
 }
 
-static void capture_fills(struct worker *w, struct capture *c)
-{
+static void capture_fills(struct worker *w, struct capture *c) {
     for (size_t i = 0; i < c->count; i++) {
         struct block copy = w->blocks[c->chosen[i]];
         c->words[i] = block_new_word();
@@ -42,8 +40,7 @@ static void capture_fills(struct worker *w, struct capture *c)
 }
 
 /* An allocation on a capturing stream is a node of the graph; a block of the pool is not freed there. */
-static void capture_memory(struct worker *w, struct capture *c)
-{
+static void capture_memory(struct worker *w, struct capture *c) {
     CUdeviceptr ptr = 0;
     CUresult res = door_alloc_async(&ptr, 4096 + soak_random(w, 65536), NULL, c->stream);
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
@@ -55,8 +52,7 @@ static void capture_memory(struct worker *w, struct capture *c)
 }
 
 /* Ordinary calls of the thread while its stream captures. */
-static void meanwhile(struct worker *w)
-{
+static void meanwhile(struct worker *w) {
     size_t free_bytes, total, keep = w->count;
     MUST(w, NULL, door_mem_info(&free_bytes, &total));
     for (int i = 0; i < 4; i++) {
@@ -68,8 +64,7 @@ static void meanwhile(struct worker *w)
         block_free(w, w->count - 1);
 }
 
-static void launch(struct worker *w, struct capture *c, int device)
-{
+static void launch(struct worker *w, struct capture *c, int device) {
     CUgraphExec exec;
     MUST(w, NULL, cuGraphInstantiateWithFlags(&exec, c->graph, 0));
     struct stream *s;
@@ -91,8 +86,7 @@ static void launch(struct worker *w, struct capture *c, int device)
 }
 
 /* While a blocking stream captures, work on the legacy stream would destroy the capture. */
-static void capture(struct worker *w, CUstreamCaptureMode mode, bool blocking)
-{
+static void capture(struct worker *w, CUstreamCaptureMode mode, bool blocking) {
     struct capture c = {0};
     if (blocking && pthread_rwlock_trywrlock(&soak.legacy) != 0)
         return;
@@ -127,15 +121,13 @@ static void capture(struct worker *w, CUstreamCaptureMode mode, bool blocking)
     MUST(w, NULL, door_stream_destroy(c.stream));
 }
 
-void episode_capture(struct worker *w)
-{
+void episode_capture(struct worker *w) {
     capture(w, soak_random(w, 2) ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
             soak_random(w, 3) == 0);
 }
 
 /* A context of its own: its synchronous blocks end with it, the stream-ordered ones stay. */
-void episode_context(struct worker *w)
-{
+void episode_context(struct worker *w) {
     enum { OWN = 4 };
     int device = (int)soak_random(w, (uint32_t)soak.devices);
     struct block dying[OWN], b;
@@ -182,8 +174,7 @@ void episode_context(struct worker *w)
 }
 
 /* What would disturb other threads: they stand still meanwhile. */
-void episode_alone(struct worker *w)
-{
+void episode_alone(struct worker *w) {
     pthread_rwlock_wrlock(&soak.world);
     if (soak_random(w, 2)) {
         capture(w, CU_STREAM_CAPTURE_MODE_GLOBAL, soak_random(w, 2));

@@ -30,8 +30,7 @@ struct soak soak = {
 /* No operation lasts as long as this many seconds, unless it hangs. */
 enum { HANG = 60, PROGRESS = 10 };
 
-void soak_check(const struct worker *w)
-{
+void soak_check(const struct worker *w) {
     if (vp_sim_violations())
         soak_fail(w, NULL, "the simulated device saw %lu violations", vp_sim_violations());
     if (!doors_direct || !vp_enter())
@@ -50,8 +49,7 @@ struct seen {
 
 /* What the pools counted is missing while somebody holds their lock: whoever hangs must not hang this thread
  * too. */
-static struct seen seen(void)
-{
+static struct seen seen(void) {
     struct seen s = {.ooms = soak.ooms, .captures = soak.captures, .contexts = soak.contexts};
     if (!doors_direct || pthread_mutex_trylock(&vp_state.lock) != 0)
         return s;
@@ -70,8 +68,7 @@ static struct seen seen(void)
 }
 
 /* `names`: comma-separated members of struct seen. */
-static void expect(const char *names, const struct seen *s)
-{
+static void expect(const char *names, const struct seen *s) {
     const struct {
         const char *name;
         uint64_t count;
@@ -86,16 +83,14 @@ static void expect(const char *names, const struct seen *s)
         while (i < n && strcmp(all[i].name, name))
             i++;
         if (i == n || !all[i].count)
-            soak_fail(NULL, NULL, i == n ? "--expect %s: no such thing" : "there were no %s in this run",
-                      name);
+            soak_fail(NULL, NULL, i == n ? "--expect %s: no such thing" : "there were no %s in this run", name);
     }
     free(copy);
 }
 
 /* ---- setting up ---- */
 
-static uint64_t number(const char *text)
-{
+static uint64_t number(const char *text) {
     char *end;
     unsigned long long n = strtoull(text, &end, 0);
     if (end == text || *end) {
@@ -141,64 +136,38 @@ static const struct option options[] = {
 /* clang-format on */
 
 /* Returns what --expect named, or NULL. */
-static const char *parse(int argc, char **argv)
-{
+static const char *parse(int argc, char **argv) {
     const char *expected = NULL;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
-        case 'n':
-            soak.ops = number(optarg);
-            break;
-        case 't':
-            soak.threads = (int)number(optarg);
-            break;
-        case 's':
-            soak.streams = (int)number(optarg);
-            break;
-        case 'r':
-            soak.seed = number(optarg);
-            break;
-        case 'T':
-            soak.seconds = (unsigned)number(optarg);
-            break;
-        case 'c':
-            soak.check_every = (unsigned)number(optarg);
-            break;
-        case 'p':
-            soak.pressure = (unsigned)number(optarg);
-            break;
-        case 'S':
-            soak.sync = (unsigned)number(optarg);
-            break;
-        case 'l':
-            soak.largest = number(optarg);
-            break;
-        case 'e':
-            expected = optarg;
-            break;
+        case 'n': soak.ops = number(optarg); break;
+        case 't': soak.threads = (int)number(optarg); break;
+        case 's': soak.streams = (int)number(optarg); break;
+        case 'r': soak.seed = number(optarg); break;
+        case 'T': soak.seconds = (unsigned)number(optarg); break;
+        case 'c': soak.check_every = (unsigned)number(optarg); break;
+        case 'p': soak.pressure = (unsigned)number(optarg); break;
+        case 'S': soak.sync = (unsigned)number(optarg); break;
+        case 'l': soak.largest = number(optarg); break;
+        case 'e': expected = optarg; break;
         case 'w':
             if (mix_without(optarg))
                 break;
             fprintf(stderr, "soak: there is no operation '%s'\n", optarg);
             exit(2);
-        case 'P':
-            doors_direct = false;
-            break;
-        default:
-            fputs(usage, stderr);
-            exit(2);
+        case 'P': doors_direct = false; break;
+        default: fputs(usage, stderr); exit(2);
         }
     if (soak.threads < 1 || soak.threads > THREADS_MOST || soak.streams < 1 || soak.streams > STREAMS_MOST ||
         !soak.check_every || !soak.largest || soak.largest > soak.ring / 4) {
-        fprintf(stderr, "soak: 1 to %d threads, 1 to %d streams, and no block above %zu bytes\n",
-                THREADS_MOST, STREAMS_MOST, soak.ring / 4);
+        fprintf(stderr, "soak: 1 to %d threads, 1 to %d streams, and no block above %zu bytes\n", THREADS_MOST,
+                STREAMS_MOST, soak.ring / 4);
         exit(2);
     }
     return expected;
 }
 
-static void open_devices(void)
-{
+static void open_devices(void) {
     size_t free_bytes;
     MUST(NULL, NULL, cuInit(0));
     MUST(NULL, NULL, cuDeviceGetCount(&soak.devices));
@@ -223,14 +192,12 @@ static void open_devices(void)
     }
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    MUST(NULL, NULL,
-         cuMemGetAllocationGranularity(&soak.granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    MUST(NULL, NULL, cuMemGetAllocationGranularity(&soak.granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     const char *policy = getenv("VPOOL_POLICY");
     soak.pages_only = policy && !strcmp(policy, "vpmm");
 }
 
-static void open_workers(void)
-{
+static void open_workers(void) {
     pthread_rwlockattr_t attr;
     /* Who wants the world to stand still must not wait for ever. */
     pthread_rwlockattr_init(&attr);
@@ -255,15 +222,13 @@ static void open_workers(void)
 
 /* ---- running ---- */
 
-static double seconds_since(const struct timespec *begin)
-{
+static double seconds_since(const struct timespec *begin) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)(now.tv_sec - begin->tv_sec) + (double)(now.tv_nsec - begin->tv_nsec) / 1e9;
 }
 
-static void say(const char *when, double seconds)
-{
+static void say(const char *when, double seconds) {
     const struct seen s = seen();
     uint64_t done = atomic_load(&soak.done), live = 0, held = 0;
     for (int d = 0; d < soak.devices; d++) {
@@ -274,16 +239,15 @@ static void say(const char *when, double seconds)
            "back %llu, reaped %llu; "
            "waits %llu GPU, %llu host; %llu out of memory; %llu captures, %llu contexts, %llu streams\n",
            when, seconds, (unsigned long long)done, (double)done / seconds, (unsigned long long)live >> 20,
-           (unsigned long long)held >> 20, (unsigned long long)s.stitches,
-           (unsigned long long)s.reactivations, (unsigned long long)s.reaps, (unsigned long long)s.waits_gpu,
-           (unsigned long long)s.waits_host, (unsigned long long)s.ooms, (unsigned long long)s.captures,
-           (unsigned long long)s.contexts, (unsigned long long)soak.streams_made);
+           (unsigned long long)held >> 20, (unsigned long long)s.stitches, (unsigned long long)s.reactivations,
+           (unsigned long long)s.reaps, (unsigned long long)s.waits_gpu, (unsigned long long)s.waits_host,
+           (unsigned long long)s.ooms, (unsigned long long)s.captures, (unsigned long long)s.contexts,
+           (unsigned long long)soak.streams_made);
     fflush(stdout);
 }
 
 /* Looks on until the worker's thread ends. */
-static void watch(struct worker *w, const struct timespec *begin, double *said)
-{
+static void watch(struct worker *w, const struct timespec *begin, double *said) {
     static uint64_t last;
     static double moved;
     for (struct timespec until;;) {
@@ -299,8 +263,8 @@ static void watch(struct worker *w, const struct timespec *begin, double *said)
             last = done;
             moved = now;
         } else if (now - moved > HANG) {
-            fprintf(stderr, "soak: FAILED (seed %llu): nothing has moved for %d s\n",
-                    (unsigned long long)soak.seed, HANG);
+            fprintf(stderr, "soak: FAILED (seed %llu): nothing has moved for %d s\n", (unsigned long long)soak.seed,
+                    HANG);
             abort();
         }
         if (now - *said >= PROGRESS) {
@@ -312,8 +276,7 @@ static void watch(struct worker *w, const struct timespec *begin, double *said)
     }
 }
 
-static void run(const struct timespec *begin)
-{
+static void run(const struct timespec *begin) {
     double said = 0;
     bool more = true;
     for (int i = 0; i < soak.threads; i++)
@@ -340,8 +303,7 @@ static void run(const struct timespec *begin)
 /* ---- the end ---- */
 
 /* Gives everything back; nothing may be left at the driver. */
-static void close_all(void)
-{
+static void close_all(void) {
     struct worker *first = &soak.workers[0];
     first->device = -1;
     for (int i = 0; i < soak.threads; i++)
@@ -381,8 +343,7 @@ static void close_all(void)
     soak_check(NULL);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct timespec begin;
     const char *expected = parse(argc, argv);
     clock_gettime(CLOCK_MONOTONIC, &begin);

@@ -18,14 +18,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum {
-    DEVICES_MOST = 8,
-    THREADS_MOST = 64,
-    STREAMS_MOST = 256,
-    BLOCKS_MOST = 4096,
-    SHELF = 64,
-    REPEATED = 16
-};
+enum { DEVICES_MOST = 8, THREADS_MOST = 64, STREAMS_MOST = 256, BLOCKS_MOST = 4096, SHELF = 64, REPEATED = 16 };
 
 /* ---- streams (stream.c) ---- */
 

@@ -7,8 +7,7 @@
 
 #include <stdlib.h>
 
-struct stream *stream_new(enum stream_kind kind, CUstream handle, int device)
-{
+struct stream *stream_new(enum stream_kind kind, CUstream handle, int device) {
     struct stream *s = calloc(1, sizeof *s);
     if (!s)
         abort();
@@ -20,13 +19,11 @@ struct stream *stream_new(enum stream_kind kind, CUstream handle, int device)
     return s;
 }
 
-void stream_get(struct stream *s)
-{
+void stream_get(struct stream *s) {
     atomic_fetch_add(&s->refs, 1);
 }
 
-void stream_put(struct stream *s)
-{
+void stream_put(struct stream *s) {
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
         return;
     if (s->last)
@@ -35,16 +32,14 @@ void stream_put(struct stream *s)
     free(s);
 }
 
-static struct stream *plain_new(const struct worker *w, int device, bool blocking)
-{
+static struct stream *plain_new(const struct worker *w, int device, bool blocking) {
     CUstream handle;
     MUST(w, NULL, door_stream_create(&handle, blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
     atomic_fetch_add(&soak.streams_made, 1);
     return stream_new(PLAIN, handle, device);
 }
 
-void streams_open(void)
-{
+void streams_open(void) {
     for (int d = 0; d < soak.devices; d++) {
         cuCtxSetCurrent(soak.context[d]);
         soak.legacy_stream[d] = stream_new(LEGACY, CU_STREAM_LEGACY, d);
@@ -53,8 +48,7 @@ void streams_open(void)
     }
 }
 
-bool stream_enter(struct worker *w, struct stream *s)
-{
+bool stream_enter(struct worker *w, struct stream *s) {
     if (s->kind == LEGACY)
         pthread_rwlock_rdlock(&soak.legacy);
     pthread_rwlock_rdlock(&s->use);
@@ -66,15 +60,13 @@ bool stream_enter(struct worker *w, struct stream *s)
     return true;
 }
 
-void stream_leave(struct stream *s)
-{
+void stream_leave(struct stream *s) {
     pthread_rwlock_unlock(&s->use);
     if (s->kind == LEGACY)
         pthread_rwlock_unlock(&soak.legacy);
 }
 
-static struct stream *from_table(struct worker *w)
-{
+static struct stream *from_table(struct worker *w) {
     pthread_mutex_lock(&soak.table_lock);
     struct stream *s = soak.table[soak_random(w, (uint32_t)soak.streams)];
     stream_get(s);
@@ -82,16 +74,14 @@ static struct stream *from_table(struct worker *w)
     return s;
 }
 
-static struct stream *of_thread(struct worker *w, int device)
-{
+static struct stream *of_thread(struct worker *w, int device) {
     if (!w->own[device])
         w->own[device] = stream_new(PER_THREAD, CU_STREAM_PER_THREAD, device);
     stream_get(w->own[device]);
     return w->own[device];
 }
 
-struct stream *stream_pick(struct worker *w, int device)
-{
+struct stream *stream_pick(struct worker *w, int device) {
     for (;;) {
         uint32_t dice = soak_random(w, 100);
         int other = soak.peers ? (int)soak_random(w, (uint32_t)soak.devices) : device;
@@ -110,8 +100,7 @@ struct stream *stream_pick(struct worker *w, int device)
     }
 }
 
-CUevent stream_mark(struct worker *w, const struct stream *s)
-{
+CUevent stream_mark(struct worker *w, const struct stream *s) {
     CUevent event;
     soak_device(w, s->device);
     MUST(w, NULL, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -119,8 +108,7 @@ CUevent stream_mark(struct worker *w, const struct stream *s)
     return event;
 }
 
-void stream_renew(struct worker *w)
-{
+void stream_renew(struct worker *w) {
     size_t at = soak_random(w, (uint32_t)soak.streams);
     pthread_mutex_lock(&soak.table_lock);
     struct stream *old = soak.table[at];
@@ -139,8 +127,7 @@ void stream_renew(struct worker *w)
     stream_put(old);
 }
 
-void streams_end_thread(struct worker *w)
-{
+void streams_end_thread(struct worker *w) {
     for (int d = 0; d < soak.devices; d++) {
         struct stream *s = w->own[d];
         if (!s)

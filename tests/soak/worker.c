@@ -14,16 +14,14 @@ enum { TOUR = 20000 };
 enum { PHASE = 1500 };
 
 /* xorshift64*, seeded for each thread. */
-uint32_t soak_random(struct worker *w, uint32_t below)
-{
+uint32_t soak_random(struct worker *w, uint32_t below) {
     w->random ^= w->random >> 12;
     w->random ^= w->random << 25;
     w->random ^= w->random >> 27;
     return below ? (uint32_t)((w->random * UINT64_C(0x2545f4914f6cdd1d)) >> 33) % below : 0;
 }
 
-void soak_device(struct worker *w, int device)
-{
+void soak_device(struct worker *w, int device) {
     if (w->device == device)
         return;
     MUST(w, NULL, cuCtxSetCurrent(soak.context[device]));
@@ -33,14 +31,12 @@ void soak_device(struct worker *w, int device)
 /* ---- sizes and pressure ---- */
 
 /* Any size from 1 to 2^bits, small ones as likely as large ones. */
-static size_t by_magnitude(struct worker *w, unsigned low_bits, unsigned high_bits)
-{
+static size_t by_magnitude(struct worker *w, unsigned low_bits, unsigned high_bits) {
     unsigned bits = low_bits + soak_random(w, high_bits - low_bits);
     return ((size_t)1 << bits) + soak_random(w, (uint32_t)1 << bits);
 }
 
-static size_t random_size(struct worker *w)
-{
+static size_t random_size(struct worker *w) {
     uint32_t dice = soak_random(w, 100);
     size_t size;
     if (dice < 20)
@@ -55,15 +51,13 @@ static size_t random_size(struct worker *w)
 }
 
 /* How much of a device the blocks may fill now, in percent: it goes from ease to more than there is. */
-static unsigned pressure(const struct worker *w)
-{
+static unsigned pressure(const struct worker *w) {
     static const unsigned phases[] = {30, 70, 95, 50, 130, 85};
     unsigned now = phases[(w->ops / PHASE + (unsigned)w->index / 2) % (sizeof phases / sizeof *phases)];
     return now * soak.pressure / 100;
 }
 
-static void allocate(struct worker *w)
-{
+static void allocate(struct worker *w) {
     int device = (int)soak_random(w, (uint32_t)soak.devices);
     size_t size = random_size(w), most = soak.capacity / 100 * pressure(w);
     bool room = atomic_load(&soak.live[device]) + size <= most;
@@ -76,13 +70,11 @@ static void allocate(struct worker *w)
 
 /* ---- single operations ---- */
 
-static struct block *any_block(struct worker *w)
-{
+static struct block *any_block(struct worker *w) {
     return &w->blocks[soak_random(w, (uint32_t)w->count)];
 }
 
-static void rewrite(struct worker *w)
-{
+static void rewrite(struct worker *w) {
     struct block *b = any_block(w);
     struct stream *s = block_enter(w, b);
     block_inspect(w, b);
@@ -90,13 +82,11 @@ static void rewrite(struct worker *w)
     stream_leave(s);
 }
 
-static void copy(struct worker *w)
-{
+static void copy(struct worker *w) {
     block_copy(w, any_block(w), any_block(w));
 }
 
-static void move(struct worker *w)
-{
+static void move(struct worker *w) {
     struct block *b = any_block(w);
     struct stream *s = stream_pick(w, b->device);
     if (block_reaches(b, s->device))
@@ -105,8 +95,7 @@ static void move(struct worker *w)
 }
 
 /* Puts a block on the shelf, or takes another thread's from there. */
-static void hand_over(struct worker *w)
-{
+static void hand_over(struct worker *w) {
     if (w->count && soak_random(w, 2)) {
         size_t at = soak_random(w, (uint32_t)w->count);
         struct block b = w->blocks[at];
@@ -142,8 +131,7 @@ static void hand_over(struct worker *w)
     }
 }
 
-static void ask(struct worker *w)
-{
+static void ask(struct worker *w) {
     struct block *b = any_block(w);
     size_t free_bytes, total, size = 0;
     CUdeviceptr base = 0, start = 0;
@@ -157,12 +145,11 @@ static void ask(struct worker *w)
     MUST(w, b, door_address_range(&base, &size, at));
     MUST(w, b, door_pointer_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at));
     if (base != b->ptr || start != b->ptr || size != b->size)
-        soak_fail(w, b, "a wrong range: %#llx, %#llx, %zu bytes", (unsigned long long)base,
-                  (unsigned long long)start, size);
+        soak_fail(w, b, "a wrong range: %#llx, %#llx, %zu bytes", (unsigned long long)base, (unsigned long long)start,
+                  size);
 }
 
-static void tune(struct worker *w)
-{
+static void tune(struct worker *w) {
     int d = (int)soak_random(w, (uint32_t)soak.devices);
     CUmemoryPool standard, pool = soak.pool[d];
     cuuint64_t used = 0, threshold = soak_random(w, 4) ? UINT64_MAX : by_magnitude(w, 10, 27);
@@ -174,24 +161,15 @@ static void tune(struct worker *w)
     if (used > soak.capacity)
         soak_fail(w, NULL, "a memory pool that uses %llu bytes", (unsigned long long)used);
     switch (soak_random(w, 4)) {
-    case 0:
-        MUST(w, NULL, door_pool_trim(pool, by_magnitude(w, 10, 27)));
-        break;
-    case 1:
-        MUST(w, NULL, door_pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
-        break;
-    case 2:
-        MUST(w, NULL, door_pool_set(soak.pool[d], CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &on));
-        break;
-    case 3:
-        MUST(w, NULL, door_pool_set(soak.pool[d], CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &on));
-        break;
+    case 0: MUST(w, NULL, door_pool_trim(pool, by_magnitude(w, 10, 27))); break;
+    case 1: MUST(w, NULL, door_pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)); break;
+    case 2: MUST(w, NULL, door_pool_set(soak.pool[d], CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &on)); break;
+    case 3: MUST(w, NULL, door_pool_set(soak.pool[d], CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &on)); break;
     }
 }
 
 /* What a program must not do, and what it gets for it. */
-static void misuse(struct worker *w)
-{
+static void misuse(struct worker *w) {
     struct block *b = any_block(w);
     CUdeviceptr ptr = 0;
     CUresult interior = b->size > 1 ? door_free(b->ptr + 1) : CUDA_ERROR_INVALID_VALUE,
@@ -204,8 +182,7 @@ static void misuse(struct worker *w)
         soak_fail(w, b, "zero bytes were allocated, or NULL could not be freed");
 }
 
-static void wait(struct worker *w)
-{
+static void wait(struct worker *w) {
     struct block *b = any_block(w);
     struct stream *s = block_enter(w, b);
     if (soak_random(w, 4))
@@ -214,21 +191,18 @@ static void wait(struct worker *w)
     inspections_finish(w, false);
 }
 
-static void nothing(void *arg)
-{
+static void nothing(void *arg) {
     (void)arg;
 }
 
-static void host_function(struct worker *w)
-{
+static void host_function(struct worker *w) {
     struct stream *s = stream_pick(w, (int)soak_random(w, (uint32_t)soak.devices));
     MUST(w, NULL, door_host_function(s->handle, nothing, NULL));
     stream_leave(s);
 }
 
 /* A program that repeats itself: the same sizes in the same order, and all of them freed. */
-static void repeat(struct worker *w)
-{
+static void repeat(struct worker *w) {
     size_t before = w->count;
     int device = (int)soak_random(w, (uint32_t)soak.devices);
     for (int round = 0; round < 3; round++) {
@@ -242,8 +216,7 @@ static void repeat(struct worker *w)
 }
 
 /* Scratch memory of one stream: nobody looks at it, so that its frees pile up in the queue. */
-static void fleeting(struct worker *w)
-{
+static void fleeting(struct worker *w) {
     int device = (int)soak_random(w, (uint32_t)soak.devices);
     struct block b = {.device = device};
     for (uint32_t n = 1 + soak_random(w, 6); n; n--) {
@@ -255,17 +228,16 @@ static void fleeting(struct worker *w)
 }
 
 /* One of the driver calls that only the pool makes will fail: to the program that is at most out of memory. */
-static void fault(struct worker *w)
-{
+static void fault(struct worker *w) {
     static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
     const char *call = calls[soak_random(w, sizeof calls / sizeof *calls)];
     vp_sim_fail(call, 0, CUDA_SUCCESS);
     vp_sim_fail(call, 1 + (long)soak_random(w, 4), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* Memory that CUDA gives out itself, under whatever pressure there is; kept until the next time. No kind that a capture elsewhere forbids. */
-static void others(struct worker *w)
-{
+/* Memory that CUDA gives out itself, under whatever pressure there is; kept until the next time. No kind that a capture
+ * elsewhere forbids. */
+static void others(struct worker *w) {
     int device = (int)soak_random(w, (uint32_t)soak.devices);
     size_t pages = 1 + soak_random(w, soak_random(w, 4) ? 8 : (uint32_t)(soak.capacity / soak.granularity / 2));
     if (w->other.kind) {
@@ -278,8 +250,7 @@ static void others(struct worker *w)
         soak_fail(w, NULL, "a handle of the program's own: %d", (int)res);
 }
 
-static void release(struct worker *w)
-{
+static void release(struct worker *w) {
     block_free(w, soak_random(w, (uint32_t)w->count));
 }
 
@@ -314,8 +285,7 @@ static struct {
     {"gate", episode_gate, 10, false},
 };
 
-bool mix_without(const char *name)
-{
+bool mix_without(const char *name) {
     for (size_t i = 0; i < sizeof mix / sizeof *mix; i++)
         if (!strcmp(mix[i].name, name)) {
             mix[i].weight = 0;
@@ -324,8 +294,7 @@ bool mix_without(const char *name)
     return false;
 }
 
-static size_t draw(struct worker *w)
-{
+static size_t draw(struct worker *w) {
     uint32_t all = 0, dice;
     size_t i = 0;
     for (size_t k = 0; k < sizeof mix / sizeof *mix; k++)
@@ -335,8 +304,7 @@ static size_t draw(struct worker *w)
     return i;
 }
 
-static void step(struct worker *w)
-{
+static void step(struct worker *w) {
     size_t i = draw(w);
     pthread_rwlock_rdlock(&soak.world);
     inspections_finish(w, false);
@@ -347,8 +315,7 @@ static void step(struct worker *w)
         episode_alone(w);
 }
 
-void *worker_run(void *arg)
-{
+void *worker_run(void *arg) {
     struct worker *w = arg;
     w->device = -1;
     soak_device(w, 0);
@@ -362,8 +329,7 @@ void *worker_run(void *arg)
     return NULL;
 }
 
-void worker_release_all(struct worker *w)
-{
+void worker_release_all(struct worker *w) {
     w->device = -1;
     while (w->count)
         block_free(w, w->count - 1);

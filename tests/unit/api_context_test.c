@@ -10,8 +10,7 @@
 
 /* ---- devices and contexts ---- */
 
-Test(api, the_pool_is_that_of_the_streams_device)
-{
+Test(api, the_pool_is_that_of_the_streams_device) {
     CUcontext second;
     CUcontext first = door_open("capacity=64M,granularity=64K,lazy=0,devices=2");
     cu_ok(cuDevicePrimaryCtxRetain(&second, 1));
@@ -31,8 +30,7 @@ Test(api, the_pool_is_that_of_the_streams_device)
     door_close();
 }
 
-Test(api, a_context_takes_its_synchronous_blocks_with_it)
-{
+Test(api, a_context_takes_its_synchronous_blocks_with_it) {
     CUcontext first = door_open(SIM), second = door_context(0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr mine = door_malloc(3 * MiB), async = door_take(2 * MiB, s);
@@ -49,8 +47,7 @@ Test(api, a_context_takes_its_synchronous_blocks_with_it)
     door_close();
 }
 
-Test(api, a_reset_device_starts_again)
-{
+Test(api, a_reset_device_starts_again) {
     CUcontext ctx = door_open(SIM), again;
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     door_malloc(8 * MiB);
@@ -71,8 +68,7 @@ Test(api, a_reset_device_starts_again)
 }
 
 /* A release that does not end the primary context ends nothing. */
-Test(api, a_context_that_did_not_end_goes_on)
-{
+Test(api, a_context_that_did_not_end_goes_on) {
     CUcontext ctx = door_open(SIM);
     CUdeviceptr ptr = door_malloc(MiB);
     vp_api_context_destroying(ctx);
@@ -84,8 +80,7 @@ Test(api, a_context_that_did_not_end_goes_on)
 }
 
 /* What a stream freed, parked or not, outlives it and serves the next. */
-Test(api, streams_come_and_go)
-{
+Test(api, streams_come_and_go) {
     door_open(SIM);
     for (int i = 0; i < 500; i++) {
         CUstream s = door_stream(i % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
@@ -102,8 +97,7 @@ Test(api, streams_come_and_go)
 
 /* ---- captures ---- */
 
-Test(api, captures)
-{
+Test(api, captures) {
     CUdeviceptr node;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
@@ -122,8 +116,7 @@ Test(api, captures)
     door_close();
 }
 
-Test(api, a_capture_that_does_not_begin_is_not_counted)
-{
+Test(api, a_capture_that_does_not_begin_is_not_counted) {
     door_open(SIM);
     CUstream s = door_stream(0);
     cr_assert_neq(door_begin_capture(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
@@ -139,8 +132,7 @@ Test(api, a_capture_that_does_not_begin_is_not_counted)
 
 /* ---- the one departure, and its option ---- */
 
-Test(api, sync_free_waits_for_the_device)
-{
+Test(api, sync_free_waits_for_the_device) {
     setenv("VPOOL_SYNC_FREE", "1", 1);
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -157,8 +149,7 @@ Test(api, sync_free_waits_for_the_device)
 
 /* ---- fork ---- */
 
-static int in_child(bool used)
-{
+static int in_child(bool used) {
     CUdeviceptr ptr;
     CUresult res;
     size_t free_bytes = 7;
@@ -177,8 +168,7 @@ static int in_child(bool used)
     return status;
 }
 
-Test(api, fork)
-{
+Test(api, fork) {
     door_open(SIM);
     cr_assert_eq(in_child(false), 0, "a child whose parent used no memory starts afresh");
     CUdeviceptr a = door_malloc(MiB);
@@ -190,17 +180,16 @@ Test(api, fork)
 
 /* ---- copies between devices ---- */
 
-static unsigned long long access_of(CUdeviceptr ptr, int device)
-{
-    const CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+static unsigned long long access_of(CUdeviceptr ptr, int device) {
+    const CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     unsigned long long flags = 99;
     cu_ok(cuMemGetAccess(&flags, &where, ptr));
     return flags;
 }
 
-/* A node of a graph: who will make the copy is not known, so each end is opened to the other's device and to the node's. */
-Test(api, a_node_that_copies_finds_its_memory_open)
-{
+/* A node of a graph: who will make the copy is not known, so each end is opened to the other's device and to the
+ * node's. */
+Test(api, a_node_that_copies_finds_its_memory_open) {
     CUcontext one = door_open("capacity=64M,granularity=64K,devices=3"), two = NULL, three = NULL;
     CUdeviceptr here = door_malloc(1 << 20);
     CUstream stream = door_stream(CU_STREAM_NON_BLOCKING);
@@ -218,7 +207,7 @@ Test(api, a_node_that_copies_finds_its_memory_open)
     /* While a stream captures, too, and that goes on. */
     CUstreamCaptureStatus status;
     cu_ok(door_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    struct vp_copy_end dst = { .ptr = there }, src = { .ptr = here };
+    struct vp_copy_end dst = {.ptr = there}, src = {.ptr = here};
     vp_api_copy_node(NULL, &dst, &src);
     cr_assert_eq(access_of(here, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(there, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);

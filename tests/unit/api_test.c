@@ -14,8 +14,7 @@
 
 /* ---- what is CUDA's to answer ---- */
 
-Test(api, zero_and_null_go_to_cuda)
-{
+Test(api, zero_and_null_go_to_cuda) {
     CUdeviceptr ptr = 1, none = 0;
     door_open(SIM);
     CUstream s = door_stream(0);
@@ -30,8 +29,7 @@ Test(api, zero_and_null_go_to_cuda)
     door_close();
 }
 
-Test(api, foreign_pointers_go_to_cuda)
-{
+Test(api, foreign_pointers_go_to_cuda) {
     CUdeviceptr plain, async;
     door_open(SIM);
     CUstream s = door_stream(0);
@@ -44,8 +42,7 @@ Test(api, foreign_pointers_go_to_cuda)
     door_close();
 }
 
-Test(api, a_second_free_and_an_interior_one_are_errors)
-{
+Test(api, a_second_free_and_an_interior_one_are_errors) {
     door_open(SIM);
     CUstream s = door_stream(0);
     CUdeviceptr a = door_malloc(MiB), b = door_take(3000, s);
@@ -60,8 +57,7 @@ Test(api, a_second_free_and_an_interior_one_are_errors)
 }
 
 /* Either free takes memory of either kind, as in CUDA. */
-Test(api, either_free_will_do)
-{
+Test(api, either_free_will_do) {
     door_open(SIM);
     CUstream s = door_stream(0);
     CUdeviceptr a = door_malloc(MiB), b = door_take(MiB, s);
@@ -71,8 +67,7 @@ Test(api, either_free_will_do)
     door_close();
 }
 
-Test(api, without_a_context_cuda_answers)
-{
+Test(api, without_a_context_cuda_answers) {
     CUdeviceptr ptr, ours;
     door_open(SIM);
     ours = door_malloc(MiB);
@@ -84,25 +79,21 @@ Test(api, without_a_context_cuda_answers)
     door_close();
 }
 
-Test(api, nothing_is_served_before_it_is_open)
-{
+Test(api, nothing_is_served_before_it_is_open) {
     CUdeviceptr ptr;
     CUresult res;
     size_t free_bytes = 5;
-    cr_assert(!vp_api_ready() && !vp_api_alloc(&ptr, 512, &res) && !vp_api_free(512, &res) &&
-              !vp_api_relieve());
+    cr_assert(!vp_api_ready() && !vp_api_alloc(&ptr, 512, &res) && !vp_api_free(512, &res) && !vp_api_relieve());
     cr_assert(!vp_api_mem_info(&free_bytes, NULL, &res));
     vp_api_exit();
     cr_assert_eq(free_bytes, 5);
 }
 
-static void *lacking(const char *name, void *which)
-{
+static void *lacking(const char *name, void *which) {
     return strcmp(name, which) ? doors_lookup(name, NULL) : NULL;
 }
 
-Test(api, a_driver_that_lacks_a_call_is_left_alone)
-{
+Test(api, a_driver_that_lacks_a_call_is_left_alone) {
     CUdeviceptr ptr;
     CUresult res;
     cr_assert_eq(vp_api_open(lacking, (char *)"cuMemMap"), -ENOSYS);
@@ -110,8 +101,7 @@ Test(api, a_driver_that_lacks_a_call_is_left_alone)
     cr_assert_eq(vp_api_open(doors_lookup, NULL), -ENODEV, "and it stays so");
 }
 
-Test(api, without_memory_pools_synchronous_calls_are_served)
-{
+Test(api, without_memory_pools_synchronous_calls_are_served) {
     CUdeviceptr ptr;
     CUcontext ctx;
     cr_assert(!vp_sim_configure(SIM));
@@ -125,8 +115,7 @@ Test(api, without_memory_pools_synchronous_calls_are_served)
     door_close();
 }
 
-Test(api, the_native_policy_passes_everything_on)
-{
+Test(api, the_native_policy_passes_everything_on) {
     CUdeviceptr a, b;
     setenv("VPOOL_POLICY", "native", 1);
     door_open(SIM);
@@ -140,8 +129,7 @@ Test(api, the_native_policy_passes_everything_on)
     door_close();
 }
 
-Test(api, the_vpmm_policy_leaves_small_blocks_to_cuda)
-{
+Test(api, the_vpmm_policy_leaves_small_blocks_to_cuda) {
     CUdeviceptr small;
     setenv("VPOOL_POLICY", "vpmm", 1);
     door_open(SIM);
@@ -153,8 +141,7 @@ Test(api, the_vpmm_policy_leaves_small_blocks_to_cuda)
     door_close();
 }
 
-Test(api, a_device_without_virtual_memory_is_left_to_cuda)
-{
+Test(api, a_device_without_virtual_memory_is_left_to_cuda) {
     CUdeviceptr ptr;
     door_open("capacity=64M,granularity=64K,vmm=0");
     for (int i = 0; i < 3; i++) {
@@ -167,15 +154,14 @@ Test(api, a_device_without_virtual_memory_is_left_to_cuda)
 
 /* ---- errors ---- */
 
-Test(api, errors_are_those_of_the_call_that_failed)
-{
+Test(api, errors_are_those_of_the_call_that_failed) {
     const struct {
         const char *call;
         CUresult injected;
     } cases[] = {
-        { "cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY }, { "cuMemCreate", CUDA_ERROR_LAUNCH_FAILED },
-        { "cuMemMap", CUDA_ERROR_LAUNCH_FAILED }, { "cuMemSetAccess", CUDA_ERROR_ILLEGAL_ADDRESS },
-        { "cuMemSetAccess", CUDA_ERROR_OUT_OF_MEMORY },
+        {"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY},    {"cuMemCreate", CUDA_ERROR_LAUNCH_FAILED},
+        {"cuMemMap", CUDA_ERROR_LAUNCH_FAILED},       {"cuMemSetAccess", CUDA_ERROR_ILLEGAL_ADDRESS},
+        {"cuMemSetAccess", CUDA_ERROR_OUT_OF_MEMORY},
     };
     door_open(SIM);
     CUstream s = door_stream(0);
@@ -187,8 +173,7 @@ Test(api, errors_are_those_of_the_call_that_failed)
             vp_sim_fail(cases[i].call, -1, cases[i].injected);
             CUresult res = async ? door_alloc_async(&ptr, size, NULL, s) : door_alloc(&ptr, size);
             vp_sim_fail(cases[i].call, 0, CUDA_SUCCESS);
-            cr_assert(res == cases[i].injected && door_served, "%s %d: %d", cases[i].call, cases[i].injected,
-                      res);
+            cr_assert(res == cases[i].injected && door_served, "%s %d: %d", cases[i].call, cases[i].injected, res);
             cr_assert_eq(ptr, 1);
             cr_assert_eq(vp_pool_stats(pool_of(0)).held_bytes, held);
             cr_assert(vp_pool_check(pool_of(0), stderr));
@@ -200,16 +185,14 @@ Test(api, errors_are_those_of_the_call_that_failed)
 
 /* ---- out of memory ---- */
 
-static double seconds(void)
-{
+static double seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 /* What can never be had is refused at once, whatever is pending. */
-Test(api, impossible_sizes_are_refused_at_once)
-{
+Test(api, impossible_sizes_are_refused_at_once) {
     CUdeviceptr ptr = 0;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -218,7 +201,7 @@ Test(api, impossible_sizes_are_refused_at_once)
     cu_ok(cuMemsetD8Async(a, 1, MiB, s));
     cu_ok(door_free_async(a, s));
     double begin = seconds();
-    const size_t sizes[] = { 100 * MiB, (size_t)1 << 45, SIZE_MAX / 2, SIZE_MAX };
+    const size_t sizes[] = {100 * MiB, (size_t)1 << 45, SIZE_MAX / 2, SIZE_MAX};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         cr_assert(door_alloc(&ptr, sizes[i]) == CUDA_ERROR_OUT_OF_MEMORY && door_served);
         cr_assert(door_alloc_async(&ptr, sizes[i], NULL, s) == CUDA_ERROR_OUT_OF_MEMORY && door_served);
@@ -229,16 +212,14 @@ Test(api, impossible_sizes_are_refused_at_once)
     door_close();
 }
 
-static void *release_soon(void *stream)
-{
-    nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+static void *release_soon(void *stream) {
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     vp_sim_release(stream);
     return NULL;
 }
 
 /* Pending work will free what is asked for: the host waits for it rather than fail. */
-Test(api, out_of_memory_comes_after_pending_work)
-{
+Test(api, out_of_memory_comes_after_pending_work) {
     for (int sync = 0; sync < 2; sync++) {
         pthread_t thread;
         CUdeviceptr b;
@@ -259,8 +240,7 @@ Test(api, out_of_memory_comes_after_pending_work)
 }
 
 /* Memory freed as small blocks serves large ones, and the reverse. */
-Test(api, all_idle_memory_serves_any_size)
-{
+Test(api, all_idle_memory_serves_any_size) {
     enum { BLOCKS = 400 };
     static CUdeviceptr block[BLOCKS];
     door_open("capacity=16M,granularity=64K,lazy=0");
@@ -278,8 +258,7 @@ Test(api, all_idle_memory_serves_any_size)
 }
 
 /* Somebody else's allocation fails while the pool holds idle memory. */
-Test(api, relieve_gives_idle_memory_to_others)
-{
+Test(api, relieve_gives_idle_memory_to_others) {
     CUdeviceptr native;
     door_open(SIM);
     CUdeviceptr a = door_malloc(40 * MiB), b = door_malloc(MiB);
@@ -293,8 +272,7 @@ Test(api, relieve_gives_idle_memory_to_others)
     door_close();
 }
 
-static void *release_later(void *stream)
-{
+static void *release_later(void *stream) {
     /* The pool asks what has completed: it waits. */
     for (unsigned long asked = vp_sim_calls("cuEventQuery"); vp_sim_calls("cuEventQuery") < asked + 20;)
         sched_yield();
@@ -303,9 +281,8 @@ static void *release_later(void *stream)
 }
 
 /* What is pending is waited for when nothing is idle, each time for what is missing, and not after it is gone. */
-Test(api, relieve_waits_for_what_is_pending)
-{
-    struct vp_relief relief = { 0 };
+Test(api, relieve_waits_for_what_is_pending) {
+    struct vp_relief relief = {0};
     pthread_t thread;
 
     door_open(SIM);
@@ -325,10 +302,10 @@ Test(api, relieve_waits_for_what_is_pending)
     door_close();
 }
 
-/* The calling thread may be the one that captures: it does not wait for the end of that for long, and takes no barrier. */
-Test(api, relieve_outlives_no_capture)
-{
-    struct vp_relief relief = { 0 };
+/* The calling thread may be the one that captures: it does not wait for the end of that for long, and takes no barrier.
+ */
+Test(api, relieve_outlives_no_capture) {
+    struct vp_relief relief = {0};
 
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -337,7 +314,7 @@ Test(api, relieve_outlives_no_capture)
     cu_ok(door_free(a));
     cr_assert(!vp_api_relieve_more(&relief), "nobody knows yet whether work on it is over");
     cu_ok(door_end_capture(s, NULL));
-    relief = (struct vp_relief){ 0 };
+    relief = (struct vp_relief){0};
     cr_assert(vp_api_relieve_more(&relief));
     cr_assert_eq(vp_sim_used_vmm(0), 0);
     door_close();
@@ -345,14 +322,13 @@ Test(api, relieve_outlives_no_capture)
 
 /* ---- questions ---- */
 
-Test(api, free_memory_counts_what_the_pool_holds_idle)
-{
+Test(api, free_memory_counts_what_the_pool_holds_idle) {
     size_t before, now, total;
     CUresult res;
     door_open(SIM);
     cu_ok(cuMemGetInfo(&before, &total));
     CUdeviceptr a = door_malloc(8 * MiB), b = door_malloc(4 * MiB);
-    const size_t live[] = { 12 * MiB, 4 * MiB, 0 };
+    const size_t live[] = {12 * MiB, 4 * MiB, 0};
     for (int i = 0; i < 3; i++) {
         if (i)
             cu_ok(door_free(i == 1 ? a : b));
@@ -364,15 +340,13 @@ Test(api, free_memory_counts_what_the_pool_holds_idle)
     door_close();
 }
 
-Test(api, the_range_of_an_address_is_the_allocation)
-{
+Test(api, the_range_of_an_address_is_the_allocation) {
     CUdeviceptr base = 0;
     size_t size = 0;
     CUresult res = CUDA_ERROR_UNKNOWN;
     door_open(SIM);
     CUdeviceptr a = door_malloc(5 * MiB + 100), b = door_take(700, 0);
-    cr_assert(vp_api_address_range(&base, &size, a + 3 * MiB, &res) && !res && base == a &&
-              size == 5 * MiB + 100);
+    cr_assert(vp_api_address_range(&base, &size, a + 3 * MiB, &res) && !res && base == a && size == 5 * MiB + 100);
     cr_assert(vp_api_address_range(&base, NULL, b, &res) && base == b);
     cr_assert(vp_api_address_range(NULL, &size, b + 699, &res) && size == 700);
     cr_assert(!vp_api_address_range(NULL, NULL, b, &res));
@@ -382,16 +356,14 @@ Test(api, the_range_of_an_address_is_the_allocation)
     door_close();
 }
 
-static uint64_t attribute(CUpointer_attribute which, CUdeviceptr ptr)
-{
+static uint64_t attribute(CUpointer_attribute which, CUdeviceptr ptr) {
     uint64_t value = 0;
     CUresult res;
     cr_assert(vp_api_pointer_attribute(&value, which, ptr, &res) && !res);
     return value;
 }
 
-Test(api, attributes_show_the_allocation)
-{
+Test(api, attributes_show_the_allocation) {
     uint64_t value;
     CUresult res;
     CUcontext ctx = door_open(SIM);
@@ -409,13 +381,11 @@ Test(api, attributes_show_the_allocation)
     cr_assert_eq(id, attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a + MiB));
     cu_ok(door_free(a));
     cr_assert_eq(door_malloc(MiB + 1), a);
-    cr_assert_neq(attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a), id,
-                  "registration caches tell a reused address by it");
+    cr_assert_neq(attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a), id, "registration caches tell a reused address by it");
     door_close();
 }
 
-Test(api, pitch)
-{
+Test(api, pitch) {
     CUdeviceptr ptr = 0;
     size_t pitch = 0, size = 0;
     CUresult res = CUDA_ERROR_UNKNOWN;

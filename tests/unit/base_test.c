@@ -22,8 +22,7 @@ struct item {
     struct vp_list link;
 };
 
-static int join(const struct vp_list *head)
-{
+static int join(const struct vp_list *head) {
     const struct item *it;
     int digits = 0;
     vp_list_each(it, head, link)
@@ -31,8 +30,7 @@ static int join(const struct vp_list *head)
     return digits;
 }
 
-Test(list, keeps_its_order)
-{
+Test(list, keeps_its_order) {
     struct vp_list head;
     struct item items[5], *it, *tmp;
     vp_list_init(&head);
@@ -51,10 +49,9 @@ Test(list, keeps_its_order)
     cr_assert_eq(join(&head), 135);
 }
 
-Test(list, removing_twice_is_harmless)
-{
+Test(list, removing_twice_is_harmless) {
     struct vp_list head;
-    struct item a = { 1 }, b = { 2 };
+    struct item a = {1}, b = {2};
     vp_list_init(&head);
     vp_list_append(&head, &a.link);
     vp_list_append(&head, &b.link);
@@ -69,8 +66,7 @@ Test(list, removing_twice_is_harmless)
 
 enum { OBJECTS = 20000 };
 
-Test(slab, objects_are_zeroed_and_apart)
-{
+Test(slab, objects_are_zeroed_and_apart) {
     static char *object[OBJECTS];
     struct vp_slab slab;
     vp_slab_init(&slab, 40);
@@ -95,8 +91,7 @@ Test(slab, objects_are_zeroed_and_apart)
     vp_slab_finish(&slab);
 }
 
-Test(slab, a_reservation_makes_the_next_ones_succeed)
-{
+Test(slab, a_reservation_makes_the_next_ones_succeed) {
     struct vp_slab slab;
     vp_slab_init(&slab, 64);
     cr_assert(!vp_slab_reserve(&slab, 10000));
@@ -108,8 +103,7 @@ Test(slab, a_reservation_makes_the_next_ones_succeed)
 }
 
 /* Whether the system then really uses huge pages is its own affair. */
-Test(slab, of_many_objects_all_are_apart_and_all_memory_goes_back)
-{
+Test(slab, of_many_objects_all_are_apart_and_all_memory_goes_back) {
     enum { MANY = 100000 };
     static uint64_t *object[MANY];
     struct vp_slab slab;
@@ -132,8 +126,7 @@ Test(slab, of_many_objects_all_are_apart_and_all_memory_goes_back)
     cr_assert_neq(mincore((void *)((uintptr_t)last & ~(uintptr_t)4095), 1, &resident), 0);
 }
 
-Test(slab, neighbours_in_time_are_neighbours_in_memory)
-{
+Test(slab, neighbours_in_time_are_neighbours_in_memory) {
     struct vp_slab slab;
     vp_slab_init(&slab, 32);
     char *first = vp_slab_alloc(&slab);
@@ -144,23 +137,20 @@ Test(slab, neighbours_in_time_are_neighbours_in_memory)
 
 /* ---- map ---- */
 
-Test(map, an_empty_one_holds_nothing)
-{
-    struct vp_map map = { 0 };
+Test(map, an_empty_one_holds_nothing) {
+    struct vp_map map = {0};
     cr_assert_null(vp_map_get(&map, 1));
     cr_assert_null(vp_map_take(&map, 1));
     vp_map_finish(&map);
 }
 
-static void set(struct vp_map *map, uint64_t key, void *value)
-{
+static void set(struct vp_map *map, uint64_t key, void *value) {
     cr_assert(!vp_map_reserve(map));
     vp_map_set(map, key, value);
 }
 
-Test(map, replaces)
-{
-    struct vp_map map = { 0 };
+Test(map, replaces) {
+    struct vp_map map = {0};
     int a, b;
     set(&map, 7, &a);
     set(&map, 7, &b);
@@ -174,12 +164,11 @@ Test(map, replaces)
 /* Keys as the library has them: addresses a quantum apart, and numbers that count up. Each step of 20,000
  * sets or takes one of 5,000, so that runs of colliding keys are opened and closed in every way; an array
  * says what must be there. */
-Test(map, agrees_with_an_array)
-{
+Test(map, agrees_with_an_array) {
     enum { KEYS = 5000, STEPS = 20000 };
     static void *model[KEYS];
     for (int step = 1; step <= 4096; step *= 8) {
-        struct vp_map map = { 0 };
+        struct vp_map map = {0};
         size_t used = 0;
         memset(model, 0, sizeof model);
         srand(1);
@@ -209,9 +198,8 @@ struct object {
     bool in;
 };
 
-Test(table, an_empty_one_holds_nothing)
-{
-    struct vp_table table = { 0 };
+Test(table, an_empty_one_holds_nothing) {
+    struct vp_table table = {0};
     cr_assert_null(vp_table_get(&table, 1));
     cr_assert_null(vp_table_take(&table, 1));
     cr_assert_eq(vp_table_bytes(&table), 0);
@@ -219,16 +207,15 @@ Test(table, an_empty_one_holds_nothing)
 }
 
 /* As for maps. */
-Test(table, agrees_with_an_array)
-{
+Test(table, agrees_with_an_array) {
     enum { KEYS = 5000, STEPS = 20000 };
     static struct object objects[KEYS];
     for (int step = 1; step <= 1 << 24; step *= 8) {
-        struct vp_table table = { 0 };
+        struct vp_table table = {0};
         size_t used = 0;
         srand(1);
         for (int k = 0; k < KEYS; k++)
-            objects[k] = (struct object){ .key = UINT64_C(0x7f0000000000) + (uint64_t)k * (uint64_t)step };
+            objects[k] = (struct object){.key = UINT64_C(0x7f0000000000) + (uint64_t)k * (uint64_t)step};
         for (int i = 0; i < STEPS; i++) {
             struct object *o = &objects[rand() % KEYS];
             if (o->in) {
@@ -249,12 +236,12 @@ Test(table, agrees_with_an_array)
     }
 }
 
-/* Keys that hash alike, which no program's addresses do: there is no room for one more before its distance no longer fits a slot. */
-Test(table, keys_of_one_home)
-{
+/* Keys that hash alike, which no program's addresses do: there is no room for one more before its distance no longer
+ * fits a slot. */
+Test(table, keys_of_one_home) {
     enum { KEYS = 300, FIT = 254, INVERSE_SHIFT = 40 };
     static struct object objects[KEYS];
-    struct vp_table table = { 0 };
+    struct vp_table table = {0};
     int in = 0;
     for (uint64_t k = 0; k < KEYS; k++) {
         /* By the inverse of the hash's factor: the hashes differ in bits that no table of this size looks at. */
@@ -278,8 +265,7 @@ Test(table, keys_of_one_home)
 /* ---- clock ---- */
 
 /* A thread that is interrupted between two looks sees any time pass; most are not. */
-Test(clock, looked_at_often_it_tells_the_time)
-{
+Test(clock, looked_at_often_it_tells_the_time) {
     enum { LOOKS = 200000, SLACK_NS = 2000 };
     struct vp_clock clock = {0};
     uint64_t last = 0;
@@ -293,8 +279,7 @@ Test(clock, looked_at_often_it_tells_the_time)
     cr_assert_gt(right, LOOKS * 9 / 10, "%d of %d looks were right", right, LOOKS);
 }
 
-Test(clock, a_pause_is_no_shorter_or_longer_than_it_was)
-{
+Test(clock, a_pause_is_no_shorter_or_longer_than_it_was) {
     struct vp_clock clock = {0};
     for (int i = 0; i < 1000; i++)
         vp_clock_often(&clock);
@@ -308,8 +293,7 @@ Test(clock, a_pause_is_no_shorter_or_longer_than_it_was)
 }
 
 /* Another core's counter may be anything: what is told meanwhile is wrong by a few milliseconds at most. */
-Test(clock, a_counter_that_jumps_is_found_out)
-{
+Test(clock, a_counter_that_jumps_is_found_out) {
     static const int64_t jumps[] = {INT64_MIN, -1000000000000, -1000000, -1, 1, 1000, 1000000, 1000000000000};
     struct vp_clock clock = {0};
     for (size_t i = 0; i < 100 * sizeof jumps / sizeof *jumps; i++) {
@@ -326,8 +310,7 @@ Test(clock, a_counter_that_jumps_is_found_out)
 
 /* ---- bits ---- */
 
-Test(bits, find_the_largest_member_not_above)
-{
+Test(bits, find_the_largest_member_not_above) {
     enum { COUNT = 300000 };
     uint64_t *mem = calloc(1, vp_bits_bytes(COUNT));
     bool *has = calloc(COUNT, sizeof *has);
@@ -349,9 +332,8 @@ Test(bits, find_the_largest_member_not_above)
     free(has);
 }
 
-Test(bits, of_one_word_and_of_full_ones)
-{
-    uint64_t mem[70] = { 0 };
+Test(bits, of_one_word_and_of_full_ones) {
+    uint64_t mem[70] = {0};
     struct vp_bits b;
     cr_assert(vp_bits_bytes(64) == 8 && vp_bits_bytes(65) == 24 && vp_bits_bytes(4096) == 65 * 8);
     vp_bits_init(&b, 4096, mem);

@@ -19,13 +19,11 @@ struct line {
     int listener, server, client;
 };
 
-static void *connect_there(void *name)
-{
+static void *connect_there(void *name) {
     return (void *)(intptr_t)vp_channel_connect(name);
 }
 
-static struct line connected(bool files)
-{
+static struct line connected(bool files) {
     struct line line;
     pthread_t thread;
     void *client;
@@ -40,24 +38,21 @@ static struct line connected(bool files)
     return line;
 }
 
-static void hang_up(struct line *line)
-{
+static void hang_up(struct line *line) {
     close(line->server);
     close(line->client);
     close(line->listener);
     vp_channel_unlink(&line->name);
 }
 
-static int open_files(void)
-{
+static int open_files(void) {
     int count = 0;
     for (int fd = 0; fd < 1024; fd++)
         count += fcntl(fd, F_GETFD) >= 0;
     return count;
 }
 
-static void passes_files(bool in_file)
-{
+static void passes_files(bool in_file) {
     int sent[VP_CHANNEL_FDS], got[VP_CHANNEL_FDS], before = open_files();
     struct line line = connected(in_file);
     char text[4] = "abc", read_back[4] = "";
@@ -81,20 +76,17 @@ static void passes_files(bool in_file)
     cr_assert_eq(open_files(), before);
 }
 
-Test(channel, passes_files_through_an_abstract_socket)
-{
+Test(channel, passes_files_through_an_abstract_socket) {
     passes_files(false);
 }
 
-Test(channel, passes_files_through_a_socket_in_the_file_system)
-{
+Test(channel, passes_files_through_a_socket_in_the_file_system) {
     passes_files(true);
 }
 
-Test(channel, leaves_no_file_open_that_is_not_wanted)
-{
+Test(channel, leaves_no_file_open_that_is_not_wanted) {
     struct line line = connected(false);
-    int files[3] = { 0, 1, 2 }, got[2], before = open_files();
+    int files[3] = {0, 1, 2}, got[2], before = open_files();
     char byte = 1;
     size_t n = 2;
     cr_assert(!vp_channel_send(line.client, &byte, 1, files, 3));
@@ -105,17 +97,16 @@ Test(channel, leaves_no_file_open_that_is_not_wanted)
     hang_up(&line);
 }
 
-Test(channel, says_when_no_file_can_be_taken)
-{
+Test(channel, says_when_no_file_can_be_taken) {
     struct line line = connected(false);
     struct rlimit limit, few;
-    int files[2] = { 0, 1 }, got[2], next = dup(0);
+    int files[2] = {0, 1}, got[2], next = dup(0);
     char byte = 1;
     size_t n = 2;
     close(next);
     cr_assert(!vp_channel_send(line.client, &byte, 1, files, 2));
     cr_assert(!getrlimit(RLIMIT_NOFILE, &limit));
-    few = (struct rlimit){ .rlim_cur = (rlim_t)next + 1, .rlim_max = limit.rlim_max };
+    few = (struct rlimit){.rlim_cur = (rlim_t)next + 1, .rlim_max = limit.rlim_max};
     cr_assert(!setrlimit(RLIMIT_NOFILE, &few));
     cr_assert_eq(vp_channel_receive(line.server, &byte, 1, got, &n), -EPROTO);
     cr_assert_eq(dup(0), next, "the one that came was closed");
@@ -124,8 +115,7 @@ Test(channel, says_when_no_file_can_be_taken)
     hang_up(&line);
 }
 
-Test(channel, takes_whole_messages_alone)
-{
+Test(channel, takes_whole_messages_alone) {
     struct line line = connected(false);
     char text[8] = "1234567";
     cr_assert(!vp_channel_send(line.client, text, 8, NULL, 0));
@@ -137,9 +127,8 @@ Test(channel, takes_whole_messages_alone)
     hang_up(&line);
 }
 
-Test(channel, says_that_nobody_listens)
-{
-    struct vp_channel_name name = { .id = { 1, 2 } };
+Test(channel, says_that_nobody_listens) {
+    struct vp_channel_name name = {.id = {1, 2}};
     int listener;
     cr_assert_eq(vp_channel_connect(&name), -ECONNREFUSED);
     name.in_file = true;
@@ -149,13 +138,11 @@ Test(channel, says_that_nobody_listens)
     cr_assert_eq(vp_channel_connect(&name), -ECONNREFUSED);
 }
 
-static void *accept_there(void *listener)
-{
+static void *accept_there(void *listener) {
     return (void *)(intptr_t)vp_channel_accept(*(int *)listener);
 }
 
-Test(channel, stops_to_listen_when_it_is_shut_down)
-{
+Test(channel, stops_to_listen_when_it_is_shut_down) {
     struct vp_channel_name name;
     int listener = vp_channel_listen(&name, false);
     pthread_t thread;
@@ -167,16 +154,15 @@ Test(channel, stops_to_listen_when_it_is_shut_down)
     close(listener);
 }
 
-Test(channel, trusts_its_own_user_alone)
-{
+Test(channel, trusts_its_own_user_alone) {
     cr_assert(vp_channel_trusts(geteuid()));
     cr_assert(!vp_channel_trusts(geteuid() + 1));
     cr_assert(geteuid() == 0 || !vp_channel_trusts(0));
 }
 
-/* Another user finds the socket, and gets nothing: neither as the one who asks nor as the one who listens. Needs root to become somebody else. */
-Test(channel, hangs_up_on_another_user)
-{
+/* Another user finds the socket, and gets nothing: neither as the one who asks nor as the one who listens. Needs root
+ * to become somebody else. */
+Test(channel, hangs_up_on_another_user) {
     struct vp_channel_name name;
     int status = 0;
     if (geteuid() != 0)

@@ -15,24 +15,21 @@
 CUcontext context;
 size_t granularity;
 
-void need(CUresult result, const char *what, int timeline)
-{
+void need(CUresult result, const char *what, int timeline) {
     if (result != CUDA_SUCCESS) {
         printf("timeline %d: %s failed with %d\n", timeline, what, result);
         exit(1);
     }
 }
 
-CUmemAllocationProp prop_of(void)
-{
+CUmemAllocationProp prop_of(void) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
     return prop;
 }
 
-static void native(void)
-{
+static void native(void) {
     CUdeviceptr p, q, base;
     CUstream s;
     size_t size, pitch, total;
@@ -91,8 +88,7 @@ static void native(void)
 }
 
 static void attributes_of(const char *name, CUdeviceptr p, size_t expected, CUdeviceptr range_start,
-                          size_t range_size)
-{
+                          size_t range_size) {
     CUcontext c = (CUcontext)1;
     CUmemoryPool pool = (CUmemoryPool)1;
     CUdeviceptr d = 0;
@@ -143,8 +139,7 @@ static void attributes_of(const char *name, CUdeviceptr p, size_t expected, CUde
         cuMemRelease(h);
 }
 
-static void attributes(void)
-{
+static void attributes(void) {
     CUdeviceptr p, va;
     void *host;
     CUmemAllocationProp prop = prop_of();
@@ -191,8 +186,7 @@ static void attributes(void)
 }
 
 /* With no context current. */
-static void without_context(CUdeviceptr kept)
-{
+static void without_context(CUdeviceptr kept) {
     CUcontext got;
     CUdevice device;
     CUevent event;
@@ -233,8 +227,7 @@ static void without_context(CUdeviceptr kept)
     SAY(cuCtxSetCurrent(context));
 }
 
-static void odd_arguments(void)
-{
+static void odd_arguments(void) {
     CUevent event;
     CUstream stream;
     SAY(cuCtxEnablePeerAccess(context, 0));
@@ -256,8 +249,7 @@ static void odd_arguments(void)
     NEED(cuEventDestroy(event));
 }
 
-static void contexts(void)
-{
+static void contexts(void) {
     CUcontext made, got;
     CUevent event;
     CUstream stream;
@@ -291,8 +283,7 @@ static void contexts(void)
     odd_arguments();
 }
 
-static void pools(void)
-{
+static void pools(void) {
     CUmemoryPool pool, made, got;
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
@@ -339,8 +330,7 @@ static void pools(void)
     SAY(cuMemPoolCreate(&made, &props));
 }
 
-static void entry(const char *name, int version, cuuint64_t flags)
-{
+static void entry(const char *name, int version, cuuint64_t flags) {
     void *fn = (void *)1;
     CUdriverProcAddressQueryResult status = 77;
     int result = cuGetProcAddress(name, &fn, version, flags, &status);
@@ -357,8 +347,7 @@ extern CUresult cuEventRecord_ptsz(CUevent, CUstream);
 extern CUresult cuStreamGetCtx_v2_ptsz(CUstream, CUcontext *, CUgreenCtx *);
 extern CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 
-static void which(const char *name, int version, cuuint64_t flags, const char *expected, void *fn)
-{
+static void which(const char *name, int version, cuuint64_t flags, const char *expected, void *fn) {
     void *got = NULL;
     CUdriverProcAddressQueryResult status;
     cuGetProcAddress(name, &got, version, flags, &status);
@@ -366,8 +355,7 @@ static void which(const char *name, int version, cuuint64_t flags, const char *e
 }
 #define WHICH(name, version, flags, fn) which(name, version, flags, #fn, (void *)fn)
 
-static void entries(void)
-{
+static void entries(void) {
     puts("# cuGetProcAddress");
     entry("cuMemAlloc", 13000, 0);
     entry("cuMemAlloc", 1000, 0);
@@ -413,8 +401,7 @@ static void entries(void)
     SAY(cuGetErrorName(9999, &text));
 }
 
-static void primary(void)
-{
+static void primary(void) {
     unsigned flags;
     int active;
     CUcontext again;
@@ -445,8 +432,7 @@ static void primary(void)
 
 /* What a driver says at once about work on memory that is not there. Each in a process of its own: what it
  * does not notice at once ruins the context. */
-static CUdeviceptr piece(int access)
-{
+static CUdeviceptr piece(int access) {
     CUmemAllocationProp prop = prop_of();
     CUmemAccessDesc desc = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle h;
@@ -459,8 +445,7 @@ static CUdeviceptr piece(int access)
     return at;
 }
 
-static void missing_reserved(void)
-{
+static void missing_reserved(void) {
     CUdeviceptr at = piece(1) + granularity, p;
     char host[16];
     NEED(cuMemAlloc(&p, 4096));
@@ -473,24 +458,21 @@ static void missing_reserved(void)
     SAY(cuMemcpyDtoH(host, at, 16));
 }
 
-static void missing_end(void)
-{
+static void missing_end(void) {
     CUdeviceptr at = piece(1);
     puts("# work across the end of a mapping");
     SAY(cuMemsetD8(at + granularity - 8, 1, 16));
     SAY(cuCtxSynchronize());
 }
 
-static void missing_access(void)
-{
+static void missing_access(void) {
     CUdeviceptr at = piece(0);
     puts("# work on a mapping without access");
     SAY(cuMemsetD8(at, 1, 16));
     SAY(cuCtxSynchronize());
 }
 
-static void missing_freed(void)
-{
+static void missing_freed(void) {
     CUdeviceptr p, q;
     NEED(cuMemAlloc(&p, 64 << 20));
     NEED(cuMemAlloc(&q, 4096));
@@ -501,8 +483,7 @@ static void missing_freed(void)
     SAY(cuCtxSynchronize());
 }
 
-static void missing_freed_end(void)
-{
+static void missing_freed_end(void) {
     CUdeviceptr p;
     NEED(cuMemAlloc(&p, 64 << 20));
     puts("# work beyond an allocation");
@@ -510,8 +491,7 @@ static void missing_freed_end(void)
     SAY(cuCtxSynchronize());
 }
 
-static void before(void)
-{
+static void before(void) {
 }
 
 static const struct section {
@@ -535,8 +515,7 @@ static const struct section {
 };
 
 /* Each section has a process of its own, so that one cannot spoil the next. */
-static void run(const struct section *section)
-{
+static void run(const struct section *section) {
     CUmemAllocationProp prop = prop_of();
     int count;
     if (section->run == before) {
@@ -554,8 +533,7 @@ static void run(const struct section *section)
     _exit(0);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
         if (argc > 1 && strcmp(argv[1], sections[i].name) != 0)

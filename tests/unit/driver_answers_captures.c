@@ -5,25 +5,24 @@
 #include <pthread.h>
 
 /* Begins a capture, makes one call, and says what became of the capture. */
-#define DURING(flags, mode, call) \
-    do { \
-        CUstream s; \
-        CUgraph graph_ = NULL; \
-        NEED(cuStreamCreate(&s, flags)); \
-        NEED(cuStreamBeginCapture(s, mode)); \
-        int result_ = (int)(call); \
-        int end_ = (int)cuStreamEndCapture(s, &graph_); \
-        printf("%s capture of a %s stream: %-60s %d, then the end %d\n", mode_names[mode], \
-               flags ? "non-blocking" : "blocking", #call, result_, end_); \
-        if (graph_) \
-            cuGraphDestroy(graph_); \
-        NEED(cuStreamDestroy(s)); \
+#define DURING(flags, mode, call)                                                                                      \
+    do {                                                                                                               \
+        CUstream s;                                                                                                    \
+        CUgraph graph_ = NULL;                                                                                         \
+        NEED(cuStreamCreate(&s, flags));                                                                               \
+        NEED(cuStreamBeginCapture(s, mode));                                                                           \
+        int result_ = (int)(call);                                                                                     \
+        int end_ = (int)cuStreamEndCapture(s, &graph_);                                                                \
+        printf("%s capture of a %s stream: %-60s %d, then the end %d\n", mode_names[mode],                             \
+               flags ? "non-blocking" : "blocking", #call, result_, end_);                                             \
+        if (graph_)                                                                                                    \
+            cuGraphDestroy(graph_);                                                                                    \
+        NEED(cuStreamDestroy(s));                                                                                      \
     } while (0)
 
 static const char *const mode_names[] = {"global", "thread-local", "relaxed"};
 
-static CUresult relaxed_query(CUevent event)
-{
+static CUresult relaxed_query(CUevent event) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     NEED(cuThreadExchangeStreamCaptureMode(&mode));
     CUresult result = cuEventQuery(event);
@@ -36,16 +35,14 @@ struct job {
     CUresult result;
 };
 
-static void *query_elsewhere(void *arg)
-{
+static void *query_elsewhere(void *arg) {
     struct job *job = arg;
     NEED(cuCtxSetCurrent(context));
     job->result = cuEventQuery(job->event);
     return NULL;
 }
 
-static CUresult other_thread_query(CUevent event)
-{
+static CUresult other_thread_query(CUevent event) {
     struct job job = {event, 0};
     pthread_t thread;
     pthread_create(&thread, NULL, query_elsewhere, &job);
@@ -60,8 +57,7 @@ static CUdeviceptr p, q;
 static CUgraph graph;
 static CUstreamCaptureStatus status;
 
-static void order_during(unsigned flags, CUstreamCaptureMode mode)
-{
+static void order_during(unsigned flags, CUstreamCaptureMode mode) {
     unsigned long long id;
     CUcontext c;
     DURING(flags, mode, CUDA_SUCCESS);
@@ -92,8 +88,7 @@ static void order_during(unsigned flags, CUstreamCaptureMode mode)
     DURING(flags, mode, cuCtxSynchronize());
 }
 
-static void memory_during(unsigned flags, CUstreamCaptureMode mode)
-{
+static void memory_during(unsigned flags, CUstreamCaptureMode mode) {
     size_t a, b;
     CUmemAllocationProp prop = prop_of();
     CUmemGenericAllocationHandle h;
@@ -121,8 +116,7 @@ static void memory_during(unsigned flags, CUstreamCaptureMode mode)
     DURING(flags, mode, cuStreamBeginCapture(s, mode));
 }
 
-static void joins(void)
-{
+static void joins(void) {
     puts("# captured events, joins");
     NEED(cuStreamBeginCapture(nb, 2));
     SAY(cuEventRecord(fresh, nb));
@@ -153,8 +147,7 @@ static void joins(void)
     SAY(cuEventQuery(fresh));
 }
 
-static void graph_memory(void)
-{
+static void graph_memory(void) {
     puts("# graph memory");
     CUgraphExec exec;
     NEED(cuStreamBeginCapture(nb, 0));
@@ -171,8 +164,7 @@ static void graph_memory(void)
     SAY(cuGraphDestroy(graph));
 }
 
-void captures(void)
-{
+void captures(void) {
     NEED(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
     NEED(cuEventCreate(&fresh, CU_EVENT_DISABLE_TIMING));
     NEED(cuStreamCreate(&other, 0));

@@ -11,8 +11,7 @@ static CUmemAccessDesc access, none;
 static size_t size;
 static unsigned long long flags;
 
-static void reservations(void)
-{
+static void reservations(void) {
     puts("# reservations");
     SAY(cuMemAddressReserve(&va, 0, 0, 0, 0));
     SAY(cuMemAddressReserve(&va, g / 2, 0, 0, 0));
@@ -31,8 +30,7 @@ static void reservations(void)
     SAY(cuMemAddressFree(other, 4 * g));
 }
 
-static void handles(void)
-{
+static void handles(void) {
     puts("# handles");
     SAY(cuMemCreate(&h, 0, &prop, 0));
     SAY(cuMemCreate(&h, g / 2, &prop, 0));
@@ -51,8 +49,7 @@ static void handles(void)
     NEED(cuMemCreate(&h2, g, &prop, 0));
 }
 
-static void maps(void)
-{
+static void maps(void) {
     puts("# maps");
     SAY(cuMemMap(va, g, 0, h, 0));
     SAY(cuMemMap(va, g, g, h, 0));
@@ -69,8 +66,7 @@ static void maps(void)
     SAY(cuMemAddressFree(va, 16 * g));
 }
 
-static void access_rights(void)
-{
+static void access_rights(void) {
     puts("# access");
     SAY(cuMemSetAccess(va, g, &access, 1));
     SAY(cuMemSetAccess(va + g, g, &access, 1));
@@ -93,8 +89,7 @@ static void access_rights(void)
     SAY(cuMemSetAccess(va + 2 * g, g, &access, 1));
 }
 
-static void questions(void)
-{
+static void questions(void) {
     puts("# questions about mapped memory");
     SAY(cuMemGetAddressRange(&base, &size, va + g + 5));
     printf("one mapping: %d %d\n", base == va, size == 2 * g);
@@ -110,8 +105,7 @@ static void questions(void)
     SAY(cuMemRetainAllocationHandle(&h3, (void *)(va + 5 * g)));
 }
 
-static void unmaps(void)
-{
+static void unmaps(void) {
     puts("# unmaps");
     SAY(cuMemUnmap(va, g));
     SAY(cuMemUnmap(va + g, g));
@@ -125,8 +119,7 @@ static void unmaps(void)
     SAY(cuMemAddressFree(va, 16 * g));
 }
 
-void vmm(void)
-{
+void vmm(void) {
     g = granularity;
     prop = prop_of();
     access = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},

@@ -1,4 +1,5 @@
-/* Snapshots of the pool and what is made of them; the words and names of dumps. tests/process/dump has the dumps of programs. */
+/* Snapshots of the pool and what is made of them; the words and names of dumps. tests/process/dump has the dumps of
+ * programs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
@@ -14,8 +15,7 @@ static const char SIM[] = "capacity=256M,granularity=64K,lazy=50";
 
 /* ---- words and names ---- */
 
-static struct vp_dump_plan parsed(const char *text, const char *wrong)
-{
+static struct vp_dump_plan parsed(const char *text, const char *wrong) {
     struct vp_dump_plan plan;
     const char *found;
     vp_dump_parse(text, &plan, &found);
@@ -25,8 +25,7 @@ static struct vp_dump_plan parsed(const char *text, const char *wrong)
     return plan;
 }
 
-Test(dump, words_are_read)
-{
+Test(dump, words_are_read) {
     struct vp_dump_plan plan = parsed("exit, oom,signal,every:0.25", NULL);
     for (int i = 0; i <= VP_DUMP_EVERY; i++)
         cr_assert(plan.when[i]);
@@ -39,17 +38,24 @@ Test(dump, words_are_read)
     cr_assert_eq(parsed("every:1.0009", NULL).every_ms, 1000);
 }
 
-Test(dump, wrong_words_are_found)
-{
-    static const char *const words[] = { "exits", "exi", "every", "every:", "every:0", "every:0.01", "every:1s", "every:.5", "every:-1",
-                                         "every:1.2.3", "every:99999999999999999999" };
+Test(dump, wrong_words_are_found) {
+    static const char *const words[] = {"exits",
+                                        "exi",
+                                        "every",
+                                        "every:",
+                                        "every:0",
+                                        "every:0.01",
+                                        "every:1s",
+                                        "every:.5",
+                                        "every:-1",
+                                        "every:1.2.3",
+                                        "every:99999999999999999999"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         cr_assert(!parsed(words[i], words[i]).when[VP_DUMP_EVERY], "%s", words[i]);
     cr_assert(parsed("wrong,exit", "wrong").when[VP_DUMP_EXIT], "the others hold");
 }
 
-Test(dump, names_are_made)
-{
+Test(dump, names_are_made) {
     char name[64], pid[16], wanted[64];
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     snprintf(wanted, sizeof wanted, "a-%s-7.3%%x%%", pid);
@@ -59,8 +65,7 @@ Test(dump, names_are_made)
     cr_assert(vp_dump_name(name, 5, "abcd", 1, 0));
 }
 
-Test(dump, sizes_are_said)
-{
+Test(dump, sizes_are_said) {
     cr_assert_str_eq(vp_size_text(0).text, "0 B");
     cr_assert_str_eq(vp_size_text(1023).text, "1023 B");
     cr_assert_str_eq(vp_size_text(1024).text, "1.0 KiB");
@@ -71,8 +76,7 @@ Test(dump, sizes_are_said)
 
 /* ---- snapshots ---- */
 
-static uint64_t sum(const struct vp_snapshot *snap, enum vp_region_state state)
-{
+static uint64_t sum(const struct vp_snapshot *snap, enum vp_region_state state) {
     const struct vp_snap_region *r = snap->regions.items;
     uint64_t bytes = 0;
     for (size_t i = 0; i < snap->regions.count; i++)
@@ -81,8 +85,7 @@ static uint64_t sum(const struct vp_snapshot *snap, enum vp_region_state state)
 }
 
 /* The snapshot says the same as the pool that it was taken of, and the digest adds up. */
-static void agree(struct vp_pool *pool, struct vp_snapshot *snap)
-{
+static void agree(struct vp_pool *pool, struct vp_snapshot *snap) {
     struct vp_digest digest;
     struct vp_pool_stats stats = vp_pool_stats(pool);
     cr_assert(vp_pool_check(pool, stderr));
@@ -95,13 +98,13 @@ static void agree(struct vp_pool *pool, struct vp_snapshot *snap)
     cr_assert_eq(digest.live_blocks, stats.allocs - stats.frees);
 }
 
-Test(dump, a_snapshot_tells_the_bytes_apart)
-{
+Test(dump, a_snapshot_tells_the_bytes_apart) {
     struct vp_snapshot snap;
     struct vp_digest digest;
     setenv("VPOOL_HANDLE", "1M", 1);
     door_open("capacity=64M,granularity=64K,lazy=0");
-    CUdeviceptr a = door_malloc(1000), b = door_malloc(8 * MiB), c = door_take(3 * MiB, door_stream(CU_STREAM_NON_BLOCKING));
+    CUdeviceptr a = door_malloc(1000), b = door_malloc(8 * MiB),
+                c = door_take(3 * MiB, door_stream(CU_STREAM_NON_BLOCKING));
     cu_ok(door_free(b));
     cr_assert(vp_enter());
     cr_assert(!vp_snapshot_take(vp_state.pools[0], &snap));
@@ -124,10 +127,9 @@ Test(dump, a_snapshot_tells_the_bytes_apart)
 static atomic_bool over;
 static CUcontext context;
 
-static void *storm(void *seed_of)
-{
+static void *storm(void *seed_of) {
     enum { SLOTS = 16 };
-    CUdeviceptr mine[SLOTS] = { 0 };
+    CUdeviceptr mine[SLOTS] = {0};
     unsigned seed = (unsigned)(uintptr_t)seed_of;
     cu_ok(cuCtxSetCurrent(context));
     CUstream stream = door_stream(CU_STREAM_NON_BLOCKING);
@@ -143,8 +145,7 @@ static void *storm(void *seed_of)
 }
 
 /* Between two operations, whatever four threads are at. */
-Test(dump, a_snapshot_in_a_storm_is_sound, .timeout = 100)
-{
+Test(dump, a_snapshot_in_a_storm_is_sound, .timeout = 100) {
     enum { THREADS = 4, SNAPSHOTS = 200 };
     pthread_t thread[THREADS];
     struct vp_snapshot snap;
@@ -169,9 +170,8 @@ Test(dump, a_snapshot_in_a_storm_is_sound, .timeout = 100)
 }
 
 /* What is left of the device, and what is idle beside it. */
-Test(dump, the_largest_request_counts_what_can_be_built)
-{
-    struct vp_dump_device d = { .stitches = true, .free = 5 * MiB + 1, .total = 64 * MiB };
+Test(dump, the_largest_request_counts_what_can_be_built) {
+    struct vp_dump_device d = {.stitches = true, .free = 5 * MiB + 1, .total = 64 * MiB};
     d.snap.granularity = 2 * MiB;
     d.digest.idle = 6 * MiB;
     d.digest.largest_free = 3 * MiB;

@@ -13,9 +13,9 @@
 
 /* ---- out of memory beside a capture ---- */
 
-/* Nothing can be recorded over the context; and what is idle comes back all the same, of whichever kind its stream is. */
-Test(ends, idle_memory_comes_back_beside_a_capture)
-{
+/* Nothing can be recorded over the context; and what is idle comes back all the same, of whichever kind its stream is.
+ */
+Test(ends, idle_memory_comes_back_beside_a_capture) {
     door_open(SIM);
     CUstream capture = door_stream(CU_STREAM_NON_BLOCKING), one = door_stream(CU_STREAM_NON_BLOCKING),
              two = door_stream(CU_STREAM_DEFAULT);
@@ -31,8 +31,7 @@ Test(ends, idle_memory_comes_back_beside_a_capture)
 }
 
 /* Has what open barriers wait for come to an end, as far as can be seen beside a capture? */
-static bool covered(void)
-{
+static bool covered(void) {
     bool moved = false;
     cr_assert(vp_enter());
     for (int i = 0; i < 3; i++) {
@@ -44,8 +43,7 @@ static bool covered(void)
 }
 
 /* And what is not idle does not: work on a stream of each kind, and on the one that captures, from before. */
-static void busy_memory_stays(unsigned flags, bool captures_itself)
-{
+static void busy_memory_stays(unsigned flags, bool captures_itself) {
     CUdeviceptr a, b;
     door_open(SIM);
     CUstream busy = door_stream(flags), capture = captures_itself ? busy : door_stream(CU_STREAM_NON_BLOCKING);
@@ -68,24 +66,20 @@ static void busy_memory_stays(unsigned flags, bool captures_itself)
     door_close();
 }
 
-Test(ends, busy_memory_stays_beside_a_capture)
-{
+Test(ends, busy_memory_stays_beside_a_capture) {
     busy_memory_stays(CU_STREAM_NON_BLOCKING, false);
 }
 
-Test(ends, busy_memory_of_a_blocking_stream_stays_beside_a_capture)
-{
+Test(ends, busy_memory_of_a_blocking_stream_stays_beside_a_capture) {
     busy_memory_stays(CU_STREAM_DEFAULT, false);
 }
 
-Test(ends, busy_memory_stays_beside_its_own_streams_capture)
-{
+Test(ends, busy_memory_stays_beside_its_own_streams_capture) {
     busy_memory_stays(CU_STREAM_NON_BLOCKING, true);
 }
 
 /* Of a destroyed stream only a barrier tells. */
-Test(ends, a_destroyed_streams_work_is_not_taken_for_over)
-{
+Test(ends, a_destroyed_streams_work_is_not_taken_for_over) {
     CUdeviceptr b;
     door_open(SIM);
     CUstream gone = door_stream(CU_STREAM_NON_BLOCKING), capture = door_stream(CU_STREAM_NON_BLOCKING);
@@ -111,8 +105,7 @@ Test(ends, a_destroyed_streams_work_is_not_taken_for_over)
 /* What unwinds a cancelled thread's stack tells the sanitizer nothing of it. */
 #define UNWOUND __attribute__((no_sanitize("address")))
 
-UNWOUND static void *cancelled_inside(void *unused)
-{
+UNWOUND static void *cancelled_inside(void *unused) {
     (void)unused;
     if (!vp_enter())
         abort();
@@ -123,8 +116,7 @@ UNWOUND static void *cancelled_inside(void *unused)
     return NULL;
 }
 
-Test(ends, a_thread_is_not_cancelled_under_the_lock)
-{
+Test(ends, a_thread_is_not_cancelled_under_the_lock) {
     pthread_t thread;
     void *how;
     door_open(SIM);
@@ -136,8 +128,7 @@ Test(ends, a_thread_is_not_cancelled_under_the_lock)
     door_close();
 }
 
-UNWOUND static void *cancelled_in_a_call(void *context)
-{
+UNWOUND static void *cancelled_in_a_call(void *context) {
     CUdeviceptr ptr;
     cuCtxSetCurrent(context);
     pthread_cancel(pthread_self());
@@ -148,13 +139,12 @@ UNWOUND static void *cancelled_in_a_call(void *context)
 }
 
 /* An allocation asks the system to be left alone only when it comes to a call that goes to the kernel. */
-Test(ends, a_thread_is_not_cancelled_in_a_driver_call)
-{
+Test(ends, a_thread_is_not_cancelled_in_a_driver_call) {
     pthread_t thread;
     void *how;
     door_open(SIM);
     CUcontext made = door_context(0);
-    cu_ok(door_free(door_malloc(MiB)));     /* what is done once, is done */
+    cu_ok(door_free(door_malloc(MiB))); /* what is done once, is done */
     cr_assert(!pthread_create(&thread, NULL, cancelled_in_a_call, made) && !pthread_join(thread, &how));
     cr_assert_eq(how, PTHREAD_CANCELED);
     cr_assert(!pthread_mutex_trylock(&vp_state.lock), "it has taken the lock along");
@@ -165,8 +155,7 @@ Test(ends, a_thread_is_not_cancelled_in_a_driver_call)
     door_close();
 }
 
-UNWOUND static void *wait_for_memory(void *context)
-{
+UNWOUND static void *wait_for_memory(void *context) {
     CUdeviceptr ptr;
     cuCtxSetCurrent(context);
     door_alloc(&ptr, 40 * MiB);
@@ -174,8 +163,7 @@ UNWOUND static void *wait_for_memory(void *context)
     return NULL;
 }
 
-Test(ends, a_thread_is_not_cancelled_while_it_waits)
-{
+Test(ends, a_thread_is_not_cancelled_while_it_waits) {
     pthread_t thread;
     void *how;
     door_open(SIM);
@@ -198,8 +186,7 @@ Test(ends, a_thread_is_not_cancelled_while_it_waits)
     door_close();
 }
 
-UNWOUND static void *free_and_wait(void *context)
-{
+UNWOUND static void *free_and_wait(void *context) {
     cuCtxSetCurrent(context);
     CUdeviceptr ptr = door_malloc(MiB);
     door_free(ptr);
@@ -207,9 +194,9 @@ UNWOUND static void *free_and_wait(void *context)
     return NULL;
 }
 
-/* The driver's wait is a point of cancellation. Whoever goes there is no longer waited for by those who destroy the context. */
-Test(ends, a_thread_is_not_cancelled_while_its_free_waits)
-{
+/* The driver's wait is a point of cancellation. Whoever goes there is no longer waited for by those who destroy the
+ * context. */
+Test(ends, a_thread_is_not_cancelled_while_its_free_waits) {
     pthread_t thread;
     void *how;
     setenv("VPOOL_SYNC_FREE", "1", 1);
@@ -236,8 +223,7 @@ Test(ends, a_thread_is_not_cancelled_while_its_free_waits)
 static struct vp_stream_cache *cache;
 static atomic_bool holds;
 
-static void *hold_the_lane(void *unused)
-{
+static void *hold_the_lane(void *unused) {
     atomic_store(&cache->locked, true);
     holds = true;
     for (volatile int i = 0; i < 20000000; i++)
@@ -247,8 +233,7 @@ static void *hold_the_lane(void *unused)
 }
 
 /* A real-time thread that waits for one it keeps from the only processor. Needs the right to be one. */
-Test(ends, a_real_time_thread_lets_others_run)
-{
+Test(ends, a_real_time_thread_lets_others_run) {
     pthread_t thread;
     cpu_set_t one;
     door_open(SIM);
@@ -261,11 +246,11 @@ Test(ends, a_real_time_thread_lets_others_run)
     cr_assert(!pthread_create(&thread, NULL, hold_the_lane, NULL));
     while (!holds)
         sched_yield();
-    if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){ .sched_priority = 1 }))
+    if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 1}))
         cr_skip("no right to be a real-time thread");
     alarm(20);
     cu_ok(door_free_async(door_take(64 * KiB, s), s));
-    sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
+    sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0});
     pthread_join(thread, NULL);
     door_close();
 }
@@ -278,15 +263,13 @@ Test(ends, a_real_time_thread_lets_others_run)
 _Thread_local unsigned vp_door_depth;
 _Thread_local const char *vp_door_outer;
 
-bool vp_door_open(void)
-{
+bool vp_door_open(void) {
     return true;
 }
 
 static sigjmp_buf out;
 
-static __attribute__((noinline)) bool door(int then)
-{
+static __attribute__((noinline)) bool door(int then) {
     bool ours = vp_door_enter();
     if (then == 1)
         siglongjmp(out, 1);
@@ -296,8 +279,7 @@ static __attribute__((noinline)) bool door(int then)
     return ours;
 }
 
-Test(ends, a_door_left_by_a_long_jump)
-{
+Test(ends, a_door_left_by_a_long_jump) {
     cr_assert(door(0) && door(2) && door(0));
     if (!sigsetjmp(out, 1))
         door(1);

@@ -1,5 +1,6 @@
-/* What ends in the middle, and lists that must not grow: contexts, threads and streams that end while something of theirs is under way, told or untold. Counts go back,
- * locks come free, and what is kept of the dead is bounded. Work is counted, not timed.
+/* What ends in the middle, and lists that must not grow: contexts, threads and streams that end while something of
+ * theirs is under way, told or untold. Counts go back, locks come free, and what is kept of the dead is bounded. Work
+ * is counted, not timed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,8 +15,7 @@
 
 /* ---- captures ---- */
 
-Test(ends, a_capture_ends_with_its_context)
-{
+Test(ends, a_capture_ends_with_its_context) {
     CUcontext primary = door_open(SIM), made = door_context(0);
     cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -27,9 +27,9 @@ Test(ends, a_capture_ends_with_its_context)
     door_close();
 }
 
-/* Before we hear that it has ended, another stream has the handle of the one that captured: it is that one which is destroyed. */
-Test(ends, a_capturing_streams_handle_is_given_out_again)
-{
+/* Before we hear that it has ended, another stream has the handle of the one that captured: it is that one which is
+ * destroyed. */
+Test(ends, a_capturing_streams_handle_is_given_out_again) {
     CUcontext primary = door_open(SIM), made = door_context(0);
     CUstream captures_there = door_stream(CU_STREAM_NON_BLOCKING), s;
     cu_ok(door_begin_capture(captures_there, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -46,15 +46,13 @@ Test(ends, a_capturing_streams_handle_is_given_out_again)
     door_close();
 }
 
-static void *capture_own_stream(void *context)
-{
+static void *capture_own_stream(void *context) {
     cu_ok(cuCtxSetCurrent(context));
     cu_ok(door_begin_capture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
     return NULL;
 }
 
-Test(ends, a_capture_ends_with_its_thread)
-{
+Test(ends, a_capture_ends_with_its_thread) {
     pthread_t thread;
     CUcontext context = door_open(SIM);
     cr_assert(!pthread_create(&thread, NULL, capture_own_stream, context) && !pthread_join(thread, NULL));
@@ -64,8 +62,7 @@ Test(ends, a_capture_ends_with_its_thread)
 }
 
 /* By a route that leads through no door. */
-Test(ends, a_capture_ends_unseen)
-{
+Test(ends, a_capture_ends_unseen) {
     CUgraph graph;
     CUcontext primary = door_open(SIM), made = door_context(0);
     cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -80,8 +77,7 @@ Test(ends, a_capture_ends_unseen)
 
 /* ---- contexts ---- */
 
-Test(ends, a_context_ends_unseen)
-{
+Test(ends, a_context_ends_unseen) {
     CUcontext primary = door_open(SIM), made = door_context(0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr sync = door_malloc(2 * MiB), async = door_take(2 * MiB, s);
@@ -97,8 +93,7 @@ Test(ends, a_context_ends_unseen)
 }
 
 /* What it had pending will never be over: who is out of memory does not wait for it. */
-Test(ends, nobody_waits_for_a_context_that_ended_unseen)
-{
+Test(ends, nobody_waits_for_a_context_that_ended_unseen) {
     CUcontext primary = door_open("capacity=64M,granularity=64K,lazy=100,timeout=300"), made = door_context(0);
     cu_ok(cuMemsetD8Async(door_malloc(MiB), 1, MiB, door_stream(CU_STREAM_NON_BLOCKING)));
     cu_ok(door_free(door_malloc(2 * MiB)));
@@ -114,9 +109,9 @@ Test(ends, nobody_waits_for_a_context_that_ended_unseen)
     nothing_is_held_up();
 }
 
-/* The primary context is reset unseen, and another begins under its handle. What is allocated there is its own; and so might be what was allocated before, which therefore stays. */
-Test(ends, another_context_has_the_handle)
-{
+/* The primary context is reset unseen, and another begins under its handle. What is allocated there is its own; and so
+ * might be what was allocated before, which therefore stays. */
+Test(ends, another_context_has_the_handle) {
     CUcontext context = door_open(SIM);
     CUdeviceptr before = door_malloc(2 * MiB);
     cu_ok(cuDevicePrimaryCtxReset(0));
@@ -133,8 +128,7 @@ Test(ends, another_context_has_the_handle)
 }
 
 /* A release that was not the last one, while another thread allocates: the context is still the one object. */
-Test(ends, a_context_that_lives_on_stays_one)
-{
+Test(ends, a_context_that_lives_on_stays_one) {
     CUcontext context = door_open(SIM);
     struct vp_context *ctx = vp_context_get(&vp_state.timelines, context);
     vp_api_context_destroying(context);
@@ -147,8 +141,7 @@ Test(ends, a_context_that_lives_on_stays_one)
     door_close();
 }
 
-Test(ends, contexts_are_forgotten)
-{
+Test(ends, contexts_are_forgotten) {
     CUcontext primary = door_open(SIM);
     uint64_t barriers = 0;
     for (int i = 0; i < 500; i++) {
@@ -167,25 +160,23 @@ Test(ends, contexts_are_forgotten)
 
 /* ---- lists ---- */
 
-static size_t bytes_kept(void)
-{
-    return vp_pool_metadata(vp_state.pools[0]) + vp_state.timelines.timeline_slab.bytes + vp_state.timelines.event_slab.bytes +
-           vp_state.timelines.point_slab.bytes + vp_state.timelines.context_slab.bytes + vp_table_bytes(&vp_state.timelines.by_id);
+static size_t bytes_kept(void) {
+    return vp_pool_metadata(vp_state.pools[0]) + vp_state.timelines.timeline_slab.bytes +
+           vp_state.timelines.event_slab.bytes + vp_state.timelines.point_slab.bytes +
+           vp_state.timelines.context_slab.bytes + vp_table_bytes(&vp_state.timelines.by_id);
 }
 
 /* What is looked at, one after another, by calls that find nothing at once. */
-static size_t walked(void)
-{
+static size_t walked(void) {
     struct vp_context *ctx;
     size_t lines = 0;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
         lines += length(&ctx->timelines);
-    return lines + length(&vp_state.timelines.pending) + length(&vp_state.timelines.ended) + length(&vp_state.pools[0]->timeline_indexes) +
-           length(&vp_state.pools[0]->caches);
+    return lines + length(&vp_state.timelines.pending) + length(&vp_state.timelines.ended) +
+           length(&vp_state.pools[0]->timeline_indexes) + length(&vp_state.pools[0]->caches);
 }
 
-Test(ends, a_hundred_thousand_streams)
-{
+Test(ends, a_hundred_thousand_streams) {
     size_t kept = 0, most = 0;
     setenv("VPOOL_CHECK", "0", 1);
     door_open(SIM);
@@ -203,16 +194,14 @@ Test(ends, a_hundred_thousand_streams)
     door_close();
 }
 
-static void *use_own_stream(void *context)
-{
+static void *use_own_stream(void *context) {
     cu_ok(cuCtxSetCurrent(context));
     for (int i = 0; i < 2; i++)
         cu_ok(door_free_async(door_take(64 * KiB << i, CU_STREAM_PER_THREAD), CU_STREAM_PER_THREAD));
     return NULL;
 }
 
-Test(ends, threads_leave_nothing_behind)
-{
+Test(ends, threads_leave_nothing_behind) {
     size_t kept = 0, most = 0;
     pthread_t thread;
     setenv("VPOOL_CHECK", "0", 1);
@@ -231,21 +220,18 @@ Test(ends, threads_leave_nothing_behind)
 
 static pthread_key_t late_key;
 
-static void use_once_more(void *context)
-{
+static void use_once_more(void *context) {
     use_own_stream(context);
 }
 
-static void *use_in_destructor(void *context)
-{
+static void *use_in_destructor(void *context) {
     use_own_stream(context);
     pthread_setspecific(late_key, context);
     return NULL;
 }
 
 /* Other destructors of the thread may use the stream after ours has run. */
-Test(ends, destructors_use_the_stream_again)
-{
+Test(ends, destructors_use_the_stream_again) {
     pthread_t thread;
     CUcontext context = door_open(SIM);
     cr_assert(!pthread_key_create(&late_key, use_once_more));
@@ -256,9 +242,9 @@ Test(ends, destructors_use_the_stream_again)
     door_close();
 }
 
-/* The destructors of a thread run a few times, and then no more: what is first used in the last round ends with its context. By then the thread is no more, nor its stack. */
-static void use_in_the_last_round(void *context)
-{
+/* The destructors of a thread run a few times, and then no more: what is first used in the last round ends with its
+ * context. By then the thread is no more, nor its stack. */
+static void use_in_the_last_round(void *context) {
     static _Thread_local int rounds;
     if (++rounds == sysconf(_SC_THREAD_DESTRUCTOR_ITERATIONS))
         use_own_stream(context);
@@ -266,13 +252,13 @@ static void use_in_the_last_round(void *context)
         pthread_setspecific(late_key, context);
 }
 
-Test(ends, the_last_destructor_uses_the_stream)
-{
+Test(ends, the_last_destructor_uses_the_stream) {
     pthread_t thread;
     pthread_attr_t large;
     CUcontext primary = door_open(SIM), made = door_context(0);
     cr_assert(!pthread_key_create(&late_key, use_in_the_last_round));
-    cr_assert(!pthread_attr_init(&large) && !pthread_attr_setstacksize(&large, 128 * MiB), "libc keeps no stack as large");
+    cr_assert(!pthread_attr_init(&large) && !pthread_attr_setstacksize(&large, 128 * MiB),
+              "libc keeps no stack as large");
     for (int i = 0; i < 3; i++)
         cr_assert(!pthread_create(&thread, &large, use_in_destructor, made) && !pthread_join(thread, NULL));
     cu_ok(door_context_destroy(made));
@@ -284,8 +270,7 @@ Test(ends, the_last_destructor_uses_the_stream)
 /* What a thread's own stream has still queued at its end goes on: its memory is nobody else's until then. */
 static CUdeviceptr left_at_work;
 
-static void *leave_work_behind(void *context)
-{
+static void *leave_work_behind(void *context) {
     cu_ok(cuCtxSetCurrent(context));
     left_at_work = door_take(2 * MiB, CU_STREAM_PER_THREAD);
     cu_ok(cuStreamWaitValue32(CU_STREAM_PER_THREAD, left_at_work, 1, CU_STREAM_WAIT_VALUE_EQ));
@@ -293,8 +278,7 @@ static void *leave_work_behind(void *context)
     return NULL;
 }
 
-Test(ends, a_dead_threads_work_goes_on)
-{
+Test(ends, a_dead_threads_work_goes_on) {
     pthread_t thread;
     CUcontext context = door_open("capacity=64M,granularity=64K,lazy=0,timeout=2000");
     cr_assert(!pthread_create(&thread, NULL, leave_work_behind, context) && !pthread_join(thread, NULL));

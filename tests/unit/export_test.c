@@ -7,9 +7,8 @@
 
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 
-static struct vp_region *sync_block(size_t size, bool alone)
-{
-    struct vp_request req = { .asked = size, .context = fx.context, .alone = alone };
+static struct vp_region *sync_block(size_t size, bool alone) {
+    struct vp_request req = {.asked = size, .context = fx.context, .alone = alone};
     struct vp_region *r;
     int err;
     while ((err = vp_pool_alloc(&fx.pool, &req, &r)) == -EAGAIN) {
@@ -19,21 +18,18 @@ static struct vp_region *sync_block(size_t size, bool alone)
     return err ? NULL : r;
 }
 
-static bool is_whole(const struct vp_region *r)
-{
+static bool is_whole(const struct vp_region *r) {
     return vp_range_whole(&fx.pool, r->addr, r->addr + r->size);
 }
 
-static void sound(void)
-{
+static void sound(void) {
     cr_assert(vp_pool_check(&fx.pool, stderr));
 }
 
 /* Among blocks of all sizes, those that are to be alone are. */
-Test(export, a_block_that_is_to_be_alone_covers_its_chunks)
-{
-    struct vp_region *live[40] = { 0 };
-    CUdeviceptr ordered[40] = { 0 };
+Test(export, a_block_that_is_to_be_alone_covers_its_chunks) {
+    struct vp_region *live[40] = {0};
+    CUdeviceptr ordered[40] = {0};
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     srand(1);
     for (int i = 0; i < 3000; i++) {
@@ -60,8 +56,7 @@ Test(export, a_block_that_is_to_be_alone_covers_its_chunks)
 }
 
 /* Whole granules of 1 MiB and more are so without being told, since that costs nothing. */
-Test(export, whole_granules_lie_alone_by_themselves)
-{
+Test(export, whole_granules_lie_alone_by_themselves) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     for (int i = 0; i < 4; i++) {
         cr_assert(sync_block(MiB + 1000, false));
@@ -72,9 +67,8 @@ Test(export, whole_granules_lie_alone_by_themselves)
 }
 
 /* What is lacking is made of a free chunk that is too large, not of new memory beside it. */
-Test(export, a_free_chunk_is_broken_rather_than_another_created)
-{
-    const struct vp_pool_config large = { .handle = 8 * MiB, .va = GiB };
+Test(export, a_free_chunk_is_broken_rather_than_another_created) {
+    const struct vp_pool_config large = {.handle = 8 * MiB, .va = GiB};
     fx_open_pool(SIM, &vp_policy_vpool, &large);
     struct vp_region *first = sync_block(32 * MiB, false);
     size_t held = fx.pool.stats.held_bytes;
@@ -86,8 +80,7 @@ Test(export, a_free_chunk_is_broken_rather_than_another_created)
     fx_close();
 }
 
-Test(export, a_block_is_exported_alone_or_with_what_lies_beside_it)
-{
+Test(export, a_block_is_exported_alone_or_with_what_lies_beside_it) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     struct vp_region *alone = sync_block(2 * MiB, false), *a = sync_block(1000, false), *b = sync_block(1000, false);
     CUdeviceptr ordered = fx_alloc(2 * MiB, 1);
@@ -102,7 +95,8 @@ Test(export, a_block_is_exported_alone_or_with_what_lies_beside_it)
     fx_free(alone->addr, 0);
     vp_pool_trim(&fx.pool, SIZE_MAX - 1);
     sync_block(512, false);
-    cr_assert_eq(fx.pool.stats.held_bytes, held - 2 * MiB + 64 * KiB, "what was alone is the device's, the other's neighbour keeps it");
+    cr_assert_eq(fx.pool.stats.held_bytes, held - 2 * MiB + 64 * KiB,
+                 "what was alone is the device's, the other's neighbour keeps it");
     cr_assert_eq(fx.pool.exported, 1);
     fx_free(b->addr, 0);
     vp_pool_trim(&fx.pool, 0);
@@ -112,8 +106,7 @@ Test(export, a_block_is_exported_alone_or_with_what_lies_beside_it)
 }
 
 /* The bytes are nobody's, and the handles the device's as soon as the work on them is over, and not before. */
-Test(export, exported_bytes_go_back_to_the_device)
-{
+Test(export, exported_bytes_go_back_to_the_device) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     struct vp_region *block = sync_block(2 * MiB, false);
     CUdeviceptr addr = block->addr;
@@ -139,13 +132,12 @@ Test(export, exported_bytes_go_back_to_the_device)
 }
 
 /* Under exports, frees and streams in any order nothing is lost, and what was exported comes back to nobody. */
-Test(export, any_order)
-{
+Test(export, any_order) {
     enum { BLOCKS = 24 };
     struct {
         CUdeviceptr addr;
         int stream;
-    } live[BLOCKS] = { 0 };
+    } live[BLOCKS] = {0};
     fx_open_pool("capacity=256M,granularity=64K,lazy=60", &vp_policy_vpool, NULL);
     srand(7);
     for (int i = 0; i < 4000; i++) {

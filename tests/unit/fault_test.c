@@ -35,7 +35,7 @@ static const char *const calls[] = {
 };
 
 struct run {
-    const char *call;           /* made to fail; NULL: none is */
+    const char *call; /* made to fail; NULL: none is */
     CUresult error;
     unsigned long nth;
     struct {
@@ -44,16 +44,13 @@ struct run {
     } block[26];
 };
 
-static void describe(const struct run *run, const char *word, const char *what)
-{
-    cr_assert(false, "%s %lu of the run fails with %d: at '%s': %s", run->call, run->nth, run->error, word,
-              what);
+static void describe(const struct run *run, const char *word, const char *what) {
+    cr_assert(false, "%s %lu of the run fails with %d: at '%s': %s", run->call, run->nth, run->error, word, what);
 }
 
 /* What CUDA would give: the call's own error. A question about the stream that fails is passed on to CUDA,
  * which fails likewise. */
-static bool as_cuda_would(const struct run *run, int err)
-{
+static bool as_cuda_would(const struct run *run, int err) {
     return err == -ENODEV || (run->error == CUDA_ERROR_OUT_OF_MEMORY && err == -ENOMEM) ||
            (err == -EIO && vp_pool_error(&fx.pool, fx.context) == run->error);
 }
@@ -61,21 +58,18 @@ static bool as_cuda_would(const struct run *run, int err)
 /* Enough bytes of each block to tell it from others: one in each granule would do, and the last. */
 enum { STRIDE = 64 * 1024 };
 
-static unsigned char pattern(int block)
-{
+static unsigned char pattern(int block) {
     return (unsigned char)(block * 7 + 1);
 }
 
-static void fill(CUdeviceptr addr, size_t size, int block)
-{
+static void fill(CUdeviceptr addr, size_t size, int block) {
     unsigned char *bytes = (unsigned char *)addr;
     for (size_t at = 0; at < size; at += STRIDE)
         bytes[at] = pattern(block);
     bytes[size - 1] = pattern(block);
 }
 
-static void check(const struct run *run, const char *word)
-{
+static void check(const struct run *run, const char *word) {
     if (!vp_pool_check(&fx.pool, stderr))
         describe(run, word, "the pool is not sound");
     for (int i = 0; i < 26; i++) {
@@ -87,9 +81,8 @@ static void check(const struct run *run, const char *word)
     }
 }
 
-static int alloc(struct run *run, int block, size_t size, int stream)
-{
-    struct vp_request req = { .asked = size, .context = fx.context, .waits = fx.waits };
+static int alloc(struct run *run, int block, size_t size, int stream) {
+    struct vp_request req = {.asked = size, .context = fx.context, .waits = fx.waits};
     struct vp_region *r;
     int err = stream ? vp_timeline_get(&fx.timelines, fx.stream[stream], &req.timeline) : 0;
     while (!err && (err = vp_pool_alloc(&fx.pool, &req, &r)) == -EAGAIN) {
@@ -105,10 +98,9 @@ static int alloc(struct run *run, int block, size_t size, int stream)
     return 0;
 }
 
-static int release(struct run *run, int block, int stream)
-{
+static int release(struct run *run, int block, int stream) {
     struct vp_region *r = vp_pool_find(&fx.pool, run->block[block].addr);
-    vp_fence fence = { 0 };
+    vp_fence fence = {0};
     struct vp_timeline *timeline;
     int err = stream ? vp_timeline_get(&fx.timelines, fx.stream[stream], &timeline) : 0;
     if (!err)
@@ -122,8 +114,7 @@ static int release(struct run *run, int block, int stream)
     return 0;
 }
 
-static int do_word(struct run *run, const char *word)
-{
+static int do_word(struct run *run, const char *word) {
     int stream = word[0] - '0', block = word[1] - 'a';
     vp_pool_error_forget(&fx.pool, fx.context);
     if (!strncmp(word, "peer", 4))
@@ -142,8 +133,7 @@ static int do_word(struct run *run, const char *word)
     return 0;
 }
 
-static void go(struct run *run)
-{
+static void go(struct run *run) {
     char *copy = strdup(program), *rest = copy, *word;
     while ((word = strsep(&rest, " ")) != NULL) {
         int err = do_word(run, word);
@@ -164,9 +154,8 @@ static void go(struct run *run)
     free(copy);
 }
 
-static void run_with(const char *call, unsigned long nth, CUresult error)
-{
-    struct run run = { .call = call, .nth = nth, .error = error };
+static void run_with(const char *call, unsigned long nth, CUresult error) {
+    struct run run = {.call = call, .nth = nth, .error = error};
     fx_open_pool(sim, policy, NULL);
     fx.lossy = call && (!strcmp(call, "cuMemUnmap") || !strcmp(call, "cuMemRelease"));
     if (call)
@@ -178,9 +167,8 @@ static void run_with(const char *call, unsigned long nth, CUresult error)
 }
 
 /* How often the undisturbed run makes the call. */
-static unsigned long times(const char *call)
-{
-    struct run run = { 0 };
+static unsigned long times(const char *call) {
+    struct run run = {0};
     fx_open_pool(sim, policy, NULL);
     unsigned long before = vp_sim_calls(call);
     go(&run);
@@ -189,20 +177,17 @@ static unsigned long times(const char *call)
     return made;
 }
 
-Test(fault, the_run_does_what_it_is_for)
-{
-    struct run run = { 0 };
+Test(fault, the_run_does_what_it_is_for) {
+    struct run run = {0};
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     go(&run);
     const struct vp_pool_stats *s = &fx.pool.stats;
-    cr_assert(s->stitches > 5 && s->reactivations > 0 && s->waits_gpu > 1 && s->calls.release > 5 &&
-                  s->calls.unmap > 5,
+    cr_assert(s->stitches > 5 && s->reactivations > 0 && s->waits_gpu > 1 && s->calls.release > 5 && s->calls.unmap > 5,
               "%d %d %d", (int)s->stitches, (int)s->reactivations, (int)s->waits_gpu);
     fx_close();
 }
 
-static void fail_each(CUresult error)
-{
+static void fail_each(CUresult error) {
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         unsigned long n = times(calls[i]);
         cr_log_info("%s: %lu times", calls[i], n);
@@ -211,20 +196,17 @@ static void fail_each(CUresult error)
     }
 }
 
-Test(fault, each_call_out_of_memory)
-{
+Test(fault, each_call_out_of_memory) {
     fail_each(CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-Test(fault, each_call_otherwise)
-{
+Test(fault, each_call_otherwise) {
     fail_each(CUDA_ERROR_LAUNCH_FAILED);
 }
 
 /* PyTorch's segments and pages are too large for the small device. */
-Test(fault, each_call_of_the_published_policies)
-{
-    const struct vp_policy *const published[] = { &vp_policy_bfc, &vp_policy_es, &vp_policy_gmlake };
+Test(fault, each_call_of_the_published_policies) {
+    const struct vp_policy *const published[] = {&vp_policy_bfc, &vp_policy_es, &vp_policy_gmlake};
     sim = "capacity=200M,granularity=1M,lazy=0,devices=2";
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         policy = published[i];
@@ -233,23 +215,21 @@ Test(fault, each_call_of_the_published_policies)
 }
 
 /* Opening a pool: all or nothing. */
-Test(fault, opening)
-{
-    const char *const at_first[] = { "cuMemGetAllocationGranularity",
-                                     "cuDeviceGetAttribute",
-                                     "cuMemAddressReserve",
-                                     "cuMemCreate",
-                                     "cuMemMap",
-                                     "cuMemSetAccess" };
-    const struct vp_pool_config config = { .va = GiB, .pages = 4 };
+Test(fault, opening) {
+    const char *const at_first[] = {"cuMemGetAllocationGranularity",
+                                    "cuDeviceGetAttribute",
+                                    "cuMemAddressReserve",
+                                    "cuMemCreate",
+                                    "cuMemMap",
+                                    "cuMemSetAccess"};
+    const struct vp_pool_config config = {.va = GiB, .pages = 4};
     for (size_t i = 0; i < sizeof at_first / sizeof *at_first; i++)
         for (int nth = 1; nth <= 3; nth++) {
             fx_open(SIM);
             vp_sim_fail(at_first[i], nth, CUDA_ERROR_OUT_OF_MEMORY);
             int err = vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, &vp_policy_vpmm, &config);
             vp_sim_fail(at_first[i], 0, CUDA_SUCCESS);
-            cr_assert(!err || err == -ENOMEM || err == -EOPNOTSUPP || err == -EIO, "%s: %d", at_first[i],
-                      err);
+            cr_assert(!err || err == -ENOMEM || err == -EOPNOTSUPP || err == -EIO, "%s: %d", at_first[i], err);
             if (err)
                 fx.pool.drv = NULL;
             fx_close();
@@ -257,12 +237,9 @@ Test(fault, opening)
 }
 
 /* The device has no more, for good: what is live stays, what is freed can be had again. */
-Test(fault, no_more_memory_from_some_point_on)
-{
+Test(fault, no_more_memory_from_some_point_on) {
     for (long nth = 1; nth <= 30; nth++) {
-        struct run run = { .call = "cuMemCreate",
-                           .nth = (unsigned long)nth,
-                           .error = CUDA_ERROR_OUT_OF_MEMORY };
+        struct run run = {.call = "cuMemCreate", .nth = (unsigned long)nth, .error = CUDA_ERROR_OUT_OF_MEMORY};
         int failed = 0;
         fx_open_pool(SIM, &vp_policy_vpool, NULL);
         vp_sim_fail("cuMemCreate", -nth, CUDA_ERROR_OUT_OF_MEMORY);

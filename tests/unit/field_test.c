@@ -13,10 +13,10 @@
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 
 /* torch_memory_saver #82: only multiples of the page worked. */
-Test(field, sizes_of_every_kind)
-{
-    static const size_t sizes[] = { 1, 2, 3, 511, 512, 513, 4095, 4097, 65535, 65536, 65537, MiB - 1, MiB, MiB + 1,
-                                    2 * MiB - 1, 2 * MiB, 2 * MiB + 1, 3 * MiB + 12345 };
+Test(field, sizes_of_every_kind) {
+    static const size_t sizes[] = {1,    2,       3,           511,     512,         513,
+                                   4095, 4097,    65535,       65536,   65537,       MiB - 1,
+                                   MiB,  MiB + 1, 2 * MiB - 1, 2 * MiB, 2 * MiB + 1, 3 * MiB + 12345};
     enum { COUNT = sizeof sizes / sizeof *sizes };
     CUdeviceptr at[2 * COUNT];
     unsigned char *seen;
@@ -45,29 +45,25 @@ Test(field, sizes_of_every_kind)
 static CUdeviceptr registered;
 static size_t registered_size;
 static int disturbed;
-static CUresult (*real_unmap)(CUdeviceptr, size_t), (*real_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
-                                                                unsigned long long);
+static CUresult (*real_unmap)(CUdeviceptr, size_t),
+    (*real_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
 
-static void disturb(CUdeviceptr at, size_t size)
-{
+static void disturb(CUdeviceptr at, size_t size) {
     disturbed += at < registered + registered_size && registered < at + size;
 }
 
-static CUresult CUDAAPI watched_unmap(CUdeviceptr at, size_t size)
-{
+static CUresult CUDAAPI watched_unmap(CUdeviceptr at, size_t size) {
     disturb(at, size);
     return real_unmap(at, size);
 }
 
 static CUresult CUDAAPI watched_map(CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                                    unsigned long long flags)
-{
+                                    unsigned long long flags) {
     disturb(at, size);
     return real_map(at, size, offset, handle, flags);
 }
 
-static CUmemGenericAllocationHandle handle_at(CUdeviceptr at)
-{
+static CUmemGenericAllocationHandle handle_at(CUdeviceptr at) {
     CUmemGenericAllocationHandle handle = 0;
     cu_ok(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)at));
     cu_ok(cuMemRelease(handle));
@@ -79,8 +75,7 @@ static CUmemGenericAllocationHandle handle_at(CUdeviceptr at)
  * around a live block (ranges stitched of all that is free, idle memory given back, no memory left), its own pages
  * stay what and where they are.
  */
-Test(field, a_live_block_keeps_its_mapping)
-{
+Test(field, a_live_block_keeps_its_mapping) {
     CUdeviceptr at[40];
     CUmemGenericAllocationHandle before[5];
     door_open(SIM);
@@ -127,16 +122,14 @@ Test(field, a_live_block_keeps_its_mapping)
 static bool asked_for_rdma;
 static CUresult (*real_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
 
-static CUresult CUDAAPI watched_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-                                       unsigned long long flags)
-{
+static CUresult CUDAAPI watched_create(CUmemGenericAllocationHandle *handle, size_t size,
+                                       const CUmemAllocationProp *prop, unsigned long long flags) {
     asked_for_rdma = prop->allocFlags.gpuDirectRDMACapable;
     return real_create(handle, size, prop, flags);
 }
 
 /* vllm #29569: a NIC could not register memory that had not been made for it. */
-Test(field, handles_are_made_for_rdma_where_the_device_can)
-{
+Test(field, handles_are_made_for_rdma_where_the_device_can) {
     int can = 0;
     door_open(SIM);
     real_create = vp_state.drv.cuMemCreate;
@@ -149,8 +142,7 @@ Test(field, handles_are_made_for_rdma_where_the_device_can)
 }
 
 /* UCX and others keep registrations by address, and ask for the buffer's id whether it is the same buffer still. */
-Test(field, a_reused_address_has_a_new_buffer_id)
-{
+Test(field, a_reused_address_has_a_new_buffer_id) {
     unsigned long long ids[40];
     CUresult res;
     door_open(SIM);
@@ -172,8 +164,7 @@ Test(field, a_reused_address_has_a_new_buffer_id)
 /* ---- addresses ---- */
 
 /* VPMM #179, pytorch #186213: each remapping took new addresses, until there were none. */
-Test(field, addresses_are_used_again)
-{
+Test(field, addresses_are_used_again) {
     static CUdeviceptr at[64];
     unsigned long at_half = 0;
     uint64_t random = 1;
@@ -200,8 +191,7 @@ Test(field, addresses_are_used_again)
 }
 
 /* onnxruntime #9509, cosmos-rl #731: a full pool beside somebody's own allocation. */
-Test(field, a_full_pool_starves_nobody)
-{
+Test(field, a_full_pool_starves_nobody) {
     CUdeviceptr native = 0;
     door_open(SIM);
     CUdeviceptr all = door_malloc(60 * MiB);
@@ -218,9 +208,8 @@ Test(field, a_full_pool_starves_nobody)
 /* ---- captures ---- */
 
 /* HAMi-core #192. Where cuCtxRecordEvent is missing, a stream gets an event before it captures. */
-Test(field, a_capture_begins_beside_another)
-{
-    static const char *const drivers[] = { "", ",driver=12000" };
+Test(field, a_capture_begins_beside_another) {
+    static const char *const drivers[] = {"", ",driver=12000"};
     CUstreamCaptureStatus status;
     for (int i = 0; i < 2; i++) {
         char sim[96];

@@ -10,27 +10,23 @@
 
 struct fixture fx;
 
-void fx_driver(struct vp_driver *drv)
-{
+void fx_driver(struct vp_driver *drv) {
     const char *missing = "";
     cr_assert(!vp_driver_fill(drv, doors_lookup, NULL, &missing), "the simulator lacks %s", missing);
 }
 
 /* ---- a pool by itself ---- */
 
-static void closing(void *pool, struct vp_timeline *timeline)
-{
+static void closing(void *pool, struct vp_timeline *timeline) {
     vp_pool_close_timeline(pool, timeline);
 }
 
-static void retire(void *pool, struct vp_timeline *timeline)
-{
+static void retire(void *pool, struct vp_timeline *timeline) {
     vp_pool_drop_timeline(pool, timeline);
 }
 
-void fx_open(const char *sim)
-{
-    fx = (struct fixture){ .waits = VP_WAITS_EARLY };
+void fx_open(const char *sim) {
+    fx = (struct fixture){.waits = VP_WAITS_EARLY};
     vp_sim_reset();
     cr_assert(!vp_sim_configure(sim));
     cu_ok(cuInit(0));
@@ -45,9 +41,8 @@ void fx_open(const char *sim)
     cr_assert(fx.context);
 }
 
-void fx_open_pool(const char *sim, const struct vp_policy *policy, const struct vp_pool_config *config)
-{
-    const struct vp_pool_config plain = { .handle = MiB, .va = GiB };
+void fx_open_pool(const char *sim, const struct vp_policy *policy, const struct vp_pool_config *config) {
+    const struct vp_pool_config plain = {.handle = MiB, .va = GiB};
     fx_open(sim);
     fx.timelines.closing = closing;
     fx.timelines.retire = retire;
@@ -55,8 +50,7 @@ void fx_open_pool(const char *sim, const struct vp_policy *policy, const struct 
     cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, policy, config ? config : &plain));
 }
 
-void fx_close(void)
-{
+void fx_close(void) {
     for (int i = 1; i < FX_STREAMS; i++)
         fx_idle(i);
     cu_ok(cuCtxSynchronize());
@@ -76,19 +70,15 @@ void fx_close(void)
     cr_assert(vp_sim_violations() == 0);
 }
 
-static struct vp_timeline *line_of(int stream)
-{
+static struct vp_timeline *line_of(int stream) {
     struct vp_timeline *timeline;
     cr_assert(!vp_timeline_get(&fx.timelines, fx.stream[stream], &timeline));
     return timeline;
 }
 
-int fx_try(size_t size, int stream, CUdeviceptr *out)
-{
-    struct vp_request req = { .asked = size,
-                              .context = fx.context,
-                              .timeline = stream ? line_of(stream) : NULL,
-                              .waits = fx.waits };
+int fx_try(size_t size, int stream, CUdeviceptr *out) {
+    struct vp_request req = {
+        .asked = size, .context = fx.context, .timeline = stream ? line_of(stream) : NULL, .waits = fx.waits};
     struct vp_region *r;
     int err;
     while ((err = vp_pool_alloc(&fx.pool, &req, &r)) == -EAGAIN) {
@@ -101,18 +91,16 @@ int fx_try(size_t size, int stream, CUdeviceptr *out)
     return err;
 }
 
-CUdeviceptr fx_alloc(size_t size, int stream)
-{
+CUdeviceptr fx_alloc(size_t size, int stream) {
     CUdeviceptr addr = 0;
     int err = fx_try(size, stream, &addr);
     cr_assert(!err, "%zu bytes on stream %d: %s", size, stream, strerror(-err));
     return addr;
 }
 
-void fx_free(CUdeviceptr addr, int stream)
-{
+void fx_free(CUdeviceptr addr, int stream) {
     struct vp_region *r = vp_pool_find(&fx.pool, addr);
-    vp_fence fence = { 0 };
+    vp_fence fence = {0};
     cr_assert(r, "%#llx is no block", addr);
     if (stream) {
         cr_assert(!vp_pool_free_async(&fx.pool, r, line_of(stream)));
@@ -122,20 +110,17 @@ void fx_free(CUdeviceptr addr, int stream)
     }
 }
 
-void fx_busy(int stream)
-{
+void fx_busy(int stream) {
     vp_sim_hold(fx.stream[stream]);
     cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, fx.stream[stream]));
 }
 
-void fx_idle(int stream)
-{
+void fx_idle(int stream) {
     vp_sim_release(fx.stream[stream]);
     cu_ok(cuStreamSynchronize(fx.stream[stream]));
 }
 
-uint64_t fx_calls(void)
-{
+uint64_t fx_calls(void) {
     uint64_t sum = 0;
 #define ADD(field, name) sum += fx.pool.stats.calls.field;
     VP_POOL_CALLS(ADD)
@@ -158,19 +143,18 @@ struct script {
 };
 
 /* What a word of the form name=N asks for, or UINT64_MAX. */
-static uint64_t measure(const struct script *s, const char *word)
-{
+static uint64_t measure(const struct script *s, const char *word) {
     const struct vp_pool_stats *now = &fx.pool.stats;
     const struct {
         const char *name;
         uint64_t value;
     } all[] = {
-        { "held=", now->held_bytes / s->unit },
-        { "grown=", (now->held_bytes - s->mark.held_bytes) / s->unit },
-        { "waits=", now->waits_gpu - s->mark.waits_gpu },
-        { "retaken=", now->reactivations - s->mark.reactivations },
-        { "stitches=", now->stitches - s->mark.stitches },
-        { "awaits=", (uint64_t)(fx.awaits - s->awaits) },
+        {"held=", now->held_bytes / s->unit},
+        {"grown=", (now->held_bytes - s->mark.held_bytes) / s->unit},
+        {"waits=", now->waits_gpu - s->mark.waits_gpu},
+        {"retaken=", now->reactivations - s->mark.reactivations},
+        {"stitches=", now->stitches - s->mark.stitches},
+        {"awaits=", (uint64_t)(fx.awaits - s->awaits)},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strncmp(word, all[i].name, strlen(all[i].name)))
@@ -178,8 +162,7 @@ static uint64_t measure(const struct script *s, const char *word)
     return UINT64_MAX;
 }
 
-static void run_block(struct script *s, const char *text, const char *word)
-{
+static void run_block(struct script *s, const char *text, const char *word) {
     int a = word[0] - 'a', b = word[2] - 'a';
     size_t size = strtoull(word + 2, NULL, 10) * s->unit;
     CUdeviceptr addr = 0;
@@ -195,19 +178,14 @@ static void run_block(struct script *s, const char *text, const char *word)
         err = fx_try(size, s->stream, &addr);
         cr_assert(err == -ENOMEM, "'%s' of '%s': %d", word, text, err);
         return;
-    case '-':
-        fx_free(s->block[a].addr, s->stream);
-        return;
+    case '-': fx_free(s->block[a].addr, s->stream); return;
     }
     CUdeviceptr at = s->block[a].addr, of = s->block[b].addr, end = of + s->block[b].size;
-    bool right = word[1] == '@'   ? at == of
-                 : word[1] == '>' ? at == end
-                                  : at >= end || at + s->block[a].size <= of;
+    bool right = word[1] == '@' ? at == of : word[1] == '>' ? at == end : at >= end || at + s->block[a].size <= of;
     cr_assert(right, "'%s' of '%s': %#llx and [%#llx, %#llx)", word, text, at, of, end);
 }
 
-static void run_word(struct script *s, const char *text, const char *word)
-{
+static void run_word(struct script *s, const char *text, const char *word) {
     const char *equals = strchr(word, '=');
     if (equals)
         cr_assert(measure(s, word) == strtoull(equals + 1, NULL, 10), "'%s' of '%s': it is %llu", word, text,
@@ -217,8 +195,7 @@ static void run_word(struct script *s, const char *text, const char *word)
     else if (!strcmp(word, "mark"))
         s->calls = fx_calls(), s->mark = fx.pool.stats, s->awaits = fx.awaits;
     else if (!strcmp(word, "quiet"))
-        cr_assert(fx_calls() == s->calls, "'%s': %llu driver calls", text,
-                  (unsigned long long)(fx_calls() - s->calls));
+        cr_assert(fx_calls() == s->calls, "'%s': %llu driver calls", text, (unsigned long long)(fx_calls() - s->calls));
     else if (!strcmp(word, "trim"))
         vp_pool_trim(&fx.pool, 0);
     else if (!strncmp(word, "busy", 4))
@@ -231,9 +208,8 @@ static void run_word(struct script *s, const char *text, const char *word)
         run_block(s, text, word);
 }
 
-void fx_script(const char *text, size_t unit)
-{
-    struct script s = { .unit = unit, .stream = 1 };
+void fx_script(const char *text, size_t unit) {
+    struct script s = {.unit = unit, .stream = 1};
     char *copy = strdup(text), *rest = copy, *word;
     while ((word = strsep(&rest, " ")) != NULL) {
         if (!*word)
@@ -246,8 +222,7 @@ void fx_script(const char *text, size_t unit)
 
 /* ---- the doors' calls ---- */
 
-CUcontext door_open(const char *sim)
-{
+CUcontext door_open(const char *sim) {
     CUcontext ctx;
     cr_assert(!vp_sim_configure(sim));
     setenv("VPOOL_VA", "1G", 0);
@@ -261,38 +236,33 @@ CUcontext door_open(const char *sim)
     return ctx;
 }
 
-void door_close(void)
-{
+void door_close(void) {
     for (int i = 0; i < VP_DEVICES; i++)
         if (vp_state.pools[i])
             cr_expect(vp_pool_check(vp_state.pools[i], stderr));
     cr_expect(vp_sim_violations() == 0);
 }
 
-CUstream door_stream(unsigned flags)
-{
+CUstream door_stream(unsigned flags) {
     CUstream stream;
     cu_ok(door_stream_create(&stream, flags));
     return stream;
 }
 
-CUcontext door_context(int device)
-{
+CUcontext door_context(int device) {
     CUcontext ctx;
     cu_ok(door_context_create(&ctx, device));
     return ctx;
 }
 
-CUdeviceptr door_take(size_t size, CUstream stream)
-{
+CUdeviceptr door_take(size_t size, CUstream stream) {
     CUdeviceptr ptr = 0;
     cu_ok(door_alloc_async(&ptr, size, NULL, stream));
     cr_assert(door_served);
     return ptr;
 }
 
-CUdeviceptr door_malloc(size_t size)
-{
+CUdeviceptr door_malloc(size_t size) {
     CUdeviceptr ptr = 0;
     cu_ok(door_alloc(&ptr, size));
     cr_assert(door_served);

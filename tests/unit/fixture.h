@@ -17,10 +17,10 @@
 #define GiB ((size_t)1 << 30)
 
 /* Asserts that a driver call succeeds. */
-#define cu_ok(call)                                                            \
-    do {                                                                       \
-        CUresult cu_ok_ = (call);                                              \
-        cr_assert(!cu_ok_, "%s:%d: %s: %d", __FILE__, __LINE__, #call, cu_ok_); \
+#define cu_ok(call)                                                                                                    \
+    do {                                                                                                               \
+        CUresult cu_ok_ = (call);                                                                                      \
+        cr_assert(!cu_ok_, "%s:%d: %s: %d", __FILE__, __LINE__, #call, cu_ok_);                                        \
     } while (0)
 
 /* The driver table from the simulator linked to this program, without what its `driver=` version lacks. */
@@ -35,14 +35,14 @@ extern struct fixture {
     struct vp_driver drv;
     struct vp_timelines timelines;
     struct vp_pool pool;
-    CUcontext handle;               /* the primary context of device 0 */
+    CUcontext handle; /* the primary context of device 0 */
     struct vp_context *context;
-    CUstream stream[FX_STREAMS];    /* non-blocking ones, from 1 on; 0 stands for no stream: cudaMalloc and
-                                       cudaFree */
-    CUdeviceptr scratch;            /* native memory that queued work may write to */
-    int waits;                      /* of the requests: VP_WAITS_EARLY at first */
-    int awaits;                     /* host waits that were asked for */
-    bool lossy; /* a giving-back call was made to fail: what it was for may stay at the driver */
+    CUstream stream[FX_STREAMS]; /* non-blocking ones, from 1 on; 0 stands for no stream: cudaMalloc and
+                                    cudaFree */
+    CUdeviceptr scratch;         /* native memory that queued work may write to */
+    int waits;                   /* of the requests: VP_WAITS_EARLY at first */
+    int awaits;                  /* host waits that were asked for */
+    bool lossy;                  /* a giving-back call was made to fail: what it was for may stay at the driver */
 } fx;
 
 /* Simulator, context, streams and lines. */

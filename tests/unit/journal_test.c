@@ -18,41 +18,36 @@ static void look(void);
 
 static char folder[] = "/tmp/vpool-journal-XXXXXX", path[sizeof folder + 16];
 
-static void make_folder(void)
-{
+static void make_folder(void) {
     cr_assert(mkdtemp(folder) != NULL);
 }
 
-static void remove_folder(void)
-{
+static void remove_folder(void) {
     unlink(path);
     rmdir(folder);
 }
 
 TestSuite(journal, .init = make_folder, .fini = remove_folder);
 
-static void name_file(bool packed)
-{
+static void name_file(bool packed) {
     snprintf(path, sizeof path, "%s/t.csv%s", folder, packed ? ".gz" : "");
 }
 
 /* A pseudo-random number, the same on every machine. */
-static uint64_t dice(uint64_t *state)
-{
+static uint64_t dice(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return *state >> 33;
 }
 
 /* Lines as a trace has them, each told by its number. */
-static size_t make_line(char *line, uint64_t i)
-{
+static size_t make_line(char *line, uint64_t i) {
     uint64_t state = i;
     return (size_t)sprintf(line, "%c,%llu,%llu,%u,%llu\n", dice(&state) % 2 ? 'a' : 'f', (unsigned long long)i,
-                           (unsigned long long)(dice(&state) << (state >> 60) * 2), (unsigned)(i % 3), (unsigned long long)i * 17);
+                           (unsigned long long)(dice(&state) << (state >> 60) * 2), (unsigned)(i % 3),
+                           (unsigned long long)i * 17);
 }
 
-static FILE *open_text(bool packed)
-{
+static FILE *open_text(bool packed) {
     char command[sizeof path + 32];
     snprintf(command, sizeof command, "gzip -dc '%s' 2>&1", path);
     return packed ? popen(command, "r") : fopen(path, "r");
@@ -60,8 +55,7 @@ static FILE *open_text(bool packed)
 
 /* How many lines the file has; each must be right, and there must be nothing else. A plain file may end in
  * zeros (behind a line of which only the first byte is missing). */
-static uint64_t count_lines(bool packed)
-{
+static uint64_t count_lines(bool packed) {
     char line[VP_JOURNAL_LINE], wanted[VP_JOURNAL_LINE];
     FILE *file = open_text(packed);
     uint64_t count = 0;
@@ -82,8 +76,7 @@ static struct {
     uint64_t least, looks;
 } looking;
 
-static void look(void)
-{
+static void look(void) {
     if (!looking.on)
         return;
     uint64_t count = count_lines(true);
@@ -92,15 +85,13 @@ static void look(void)
     looking.looks++;
 }
 
-static void append_lines(struct vp_journal *j, uint64_t from, uint64_t to)
-{
+static void append_lines(struct vp_journal *j, uint64_t from, uint64_t to) {
     char line[VP_JOURNAL_LINE];
     for (uint64_t i = from; i < to; i++)
         cr_assert(zero(vp_journal_append(j, line, make_line(line, i))));
 }
 
-static void closes_with(bool packed, uint64_t lines)
-{
+static void closes_with(bool packed, uint64_t lines) {
     struct vp_journal j;
     name_file(packed);
     cr_assert(zero(vp_journal_open(&j, path)));
@@ -109,9 +100,8 @@ static void closes_with(bool packed, uint64_t lines)
     cr_assert(eq(u64, count_lines(packed), lines));
 }
 
-Test(journal, closed_is_whole)
-{
-    static const uint64_t counts[] = { 1, 2, 3, 1000, 1100, 1200, 5000, 300000 };
+Test(journal, closed_is_whole) {
+    static const uint64_t counts[] = {1, 2, 3, 1000, 1100, 1200, 5000, 300000};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         closes_with(false, counts[i]);
         closes_with(true, counts[i]);
@@ -121,8 +111,7 @@ Test(journal, closed_is_whole)
     cr_assert(lt(i64, about.st_size, 300000 * 14), "little is compressed: %lld bytes", (long long)about.st_size);
 }
 
-Test(journal, long_lines)
-{
+Test(journal, long_lines) {
     char line[VP_JOURNAL_LINE];
     struct vp_journal j;
     uint64_t state = 1;
@@ -138,7 +127,9 @@ Test(journal, long_lines)
     FILE *file = open_text(true);
     state = 1;
     for (int i = 0; i < 10000 * VP_JOURNAL_LINE; i++) {
-        int wanted = i % VP_JOURNAL_LINE == VP_JOURNAL_LINE - 1 ? '\n' : dice(&state) % 250 + 1 == '\n' ? ' ' : (int)(dice(&state) % 64 + 32);
+        int wanted = i % VP_JOURNAL_LINE == VP_JOURNAL_LINE - 1 ? '\n'
+                     : dice(&state) % 250 + 1 == '\n'           ? ' '
+                                                                : (int)(dice(&state) % 64 + 32);
         cr_assert(eq(int, getc(file), wanted), "byte %d", i);
     }
     cr_assert(eq(int, getc(file), EOF));
@@ -147,8 +138,7 @@ Test(journal, long_lines)
 
 /* Each state that a kill between two appearances could leave: of the first lines, and of those around two
  * compressions. */
-Test(journal, each_state_is_whole)
-{
+Test(journal, each_state_is_whole) {
     char line[VP_JOURNAL_LINE];
     struct vp_journal j;
     int packs = 0;
@@ -169,8 +159,7 @@ Test(journal, each_state_is_whole)
 
 /* The writer appends as fast as it can, so that most kills meet it inside an append, and many while it
  * compresses. */
-static void survives_kills(bool packed, int kills)
-{
+static void survives_kills(bool packed, int kills) {
     volatile uint64_t *done = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t state = 7, most = 0;
     name_file(packed);
@@ -195,26 +184,24 @@ static void survives_kills(bool packed, int kills)
         cr_assert(eq(int, waitpid(pid, &status, 0), pid));
         cr_assert(ne(int, WIFSIGNALED(status), 0));
         uint64_t served = *done, found = count_lines(packed);
-        cr_assert(le(u64, found - served, 1), "%llu lines of %llu", (unsigned long long)found, (unsigned long long)served);
+        cr_assert(le(u64, found - served, 1), "%llu lines of %llu", (unsigned long long)found,
+                  (unsigned long long)served);
         most = served > most ? served : most;
     }
     cr_assert(gt(u64, most, 5000), "the writer did too little to prove anything: %llu lines", (unsigned long long)most);
 }
 
-Test(journal, killed_plain_is_whole)
-{
+Test(journal, killed_plain_is_whole) {
     survives_kills(false, 60);
 }
 
-Test(journal, killed_packed_is_whole)
-{
+Test(journal, killed_packed_is_whole) {
     survives_kills(true, 120);
 }
 
 /* A limit on the file's size is an error, not a signal; what was appended stays. */
-Test(journal, stops_at_the_limit)
-{
-    struct rlimit limit = { .rlim_cur = 2500000, .rlim_max = RLIM_INFINITY };
+Test(journal, stops_at_the_limit) {
+    struct rlimit limit = {.rlim_cur = 2500000, .rlim_max = RLIM_INFINITY};
     char line[VP_JOURNAL_LINE];
     for (int packed = 0; packed < 2; packed++) {
         struct vp_journal j;
@@ -235,8 +222,7 @@ Test(journal, stops_at_the_limit)
     cr_assert(eq(int, vp_journal_open(&j, path), -EFBIG));
 }
 
-Test(journal, refuses_what_it_cannot_write)
-{
+Test(journal, refuses_what_it_cannot_write) {
     struct vp_journal j, other;
     name_file(false);
     cr_assert(eq(int, vp_journal_open(&j, "/no/such/file"), -ENOENT));
@@ -257,16 +243,15 @@ Test(journal, refuses_what_it_cannot_write)
 
 /* ---- compression ---- */
 
-static void round_trip(const uint8_t *text, size_t n)
-{
+static void round_trip(const uint8_t *text, size_t n) {
     struct vp_deflate *d = calloc(1, vp_deflate_size());
     uint8_t *padded = calloc(1, n + 16), *out = malloc(n + VP_DEFLATE_EXTRA), *back = malloc(n + 1);
-    static const uint8_t head[10] = { 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255 };
+    static const uint8_t head[10] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255};
     memcpy(padded, text, n);
     for (int times = 0; times < 2; times++) {
         size_t packed = vp_deflate(d, out, padded, n);
         cr_assert(le(sz, packed, n + VP_DEFLATE_EXTRA));
-        uint32_t trailer[2] = { vp_crc32((struct vp_crc32){ 0 }, padded, n).a, (uint32_t)n };
+        uint32_t trailer[2] = {vp_crc32((struct vp_crc32){0}, padded, n).a, (uint32_t)n};
         name_file(true);
         FILE *file = fopen(path, "w");
         fwrite(head, 1, sizeof head, file);
@@ -284,25 +269,23 @@ static void round_trip(const uint8_t *text, size_t n)
     free(back);
 }
 
-Test(journal, crc32)
-{
+Test(journal, crc32) {
     static const char digits[32] = "123456789";
-    struct vp_crc32 crc = { 0 };
+    struct vp_crc32 crc = {0};
     cr_assert(eq(u32, vp_crc32(crc, digits, 9).a, 0xcbf43926));
     /* In two pieces, of all lengths. */
     for (size_t n = 0; n <= 9; n++) {
-        crc = vp_crc32((struct vp_crc32){ 0 }, digits, n);
+        crc = vp_crc32((struct vp_crc32){0}, digits, n);
         crc.b = 0;
         crc = vp_crc32(crc, digits + n, 9 - n);
         cr_assert(eq(u32, crc.a, 0xcbf43926));
-        cr_assert(eq(u32, crc.b, vp_crc32((struct vp_crc32){ 0 }, digits + n, 9 - n).a));
+        cr_assert(eq(u32, crc.b, vp_crc32((struct vp_crc32){0}, digits + n, 9 - n).a));
     }
 }
 
-Test(journal, compresses_anything)
-{
+Test(journal, compresses_anything) {
     static uint8_t text[VP_DEFLATE_MOST];
-    static const size_t sizes[] = { 0, 1, 2, 5, 6, 7, 8, 100, 257, 258, 259, 260, 1000, 32768, 40000, VP_DEFLATE_MOST };
+    static const size_t sizes[] = {0, 1, 2, 5, 6, 7, 8, 100, 257, 258, 259, 260, 1000, 32768, 40000, VP_DEFLATE_MOST};
     uint64_t state = 3;
     for (int kind = 0; kind < 5; kind++) {
         uint32_t a = 1, b = 1;
@@ -312,7 +295,10 @@ Test(journal, compresses_anything)
             case 1: text[i] = (uint8_t)dice(&state); break;
             case 2: text[i] = "0123456789,\n"[dice(&state) % 12]; break;
             /* Each piece comes again, at all distances and in all lengths. */
-            case 3: text[i] = i < 300 || dice(&state) % 97 == 0 ? (uint8_t)dice(&state) : text[i - 1 - dice(&state) % 3 * (i / 4)]; break;
+            case 3:
+                text[i] = i < 300 || dice(&state) % 97 == 0 ? (uint8_t)dice(&state)
+                                                            : text[i - 1 - dice(&state) % 3 * (i / 4)];
+                break;
             /* Counts that grow like Fibonacci's make the deepest trees. */
             case 4:
                 text[i] = (uint8_t)(a % 64);

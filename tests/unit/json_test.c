@@ -16,14 +16,12 @@ static struct vp_json json;
 static char buffer[4096];
 static int ends[2];
 
-static void start(size_t buffer_size)
-{
+static void start(size_t buffer_size) {
     cr_assert(zero(pipe(ends)));
     vp_json_init(&json, ends[1], buffer, buffer_size);
 }
 
-static char *finish(void)
-{
+static char *finish(void) {
     static char text[4096];
     size_t used = 0;
     cr_expect(zero(vp_json_finish(&json)));
@@ -34,8 +32,7 @@ static char *finish(void)
     return text;
 }
 
-static void write_sample(void)
-{
+static void write_sample(void) {
     vp_json_begin_object(&json, NULL);
     vp_json_u64(&json, "most", UINT64_MAX);
     vp_json_begin_array(&json, "list");
@@ -59,15 +56,13 @@ static char sample[] = "{\n"
                        "  \"none\": []\n"
                        "}\n";
 
-Test(json, groups_nest)
-{
+Test(json, groups_nest) {
     start(sizeof(buffer));
     write_sample();
     cr_expect(eq(str, finish(), sample));
 }
 
-Test(json, a_buffer_of_any_size_gives_the_same_text)
-{
+Test(json, a_buffer_of_any_size_gives_the_same_text) {
     for (size_t size = 1; size < 20; size++) {
         start(size);
         write_sample();
@@ -75,8 +70,7 @@ Test(json, a_buffer_of_any_size_gives_the_same_text)
     }
 }
 
-Test(json, strings_are_escaped)
-{
+Test(json, strings_are_escaped) {
     const struct {
         const char *value;
         char *text;
@@ -96,8 +90,7 @@ Test(json, strings_are_escaped)
     }
 }
 
-Test(json, numbers)
-{
+Test(json, numbers) {
     start(sizeof(buffer));
     vp_json_begin_array(&json, NULL);
     vp_json_double(&json, NULL, 0.5);
@@ -109,8 +102,7 @@ Test(json, numbers)
     cr_expect(eq(str, finish(), "[\n  0.5,\n  -1e+300,\n  3,\n  null,\n  null\n]\n"));
 }
 
-Test(json, the_decimal_point_is_a_point_in_every_locale)
-{
+Test(json, the_decimal_point_is_a_point_in_every_locale) {
     if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "de_DE"))
         cr_skip_test("no such locale here");
     start(sizeof(buffer));
@@ -118,8 +110,7 @@ Test(json, the_decimal_point_is_a_point_in_every_locale)
     cr_expect(eq(str, finish(), "1.25\n"));
 }
 
-Test(json, a_failed_write_is_told_at_the_end)
-{
+Test(json, a_failed_write_is_told_at_the_end) {
     int full = open("/dev/full", O_WRONLY);
     cr_assert(ge(int, full, 0));
     vp_json_init(&json, full, buffer, 8);

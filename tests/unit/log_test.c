@@ -13,8 +13,7 @@
 static int reading_end, real_stderr;
 
 /* stderr becomes a pipe whose other end the test reads. */
-static void redirect(void)
-{
+static void redirect(void) {
     int ends[2];
     cr_assert(zero(pipe(ends)));
     real_stderr = dup(STDERR_FILENO);
@@ -23,8 +22,7 @@ static void redirect(void)
     reading_end = ends[0];
 }
 
-static const char *restore(void)
-{
+static const char *restore(void) {
     static char text[65536];
     size_t used = 0;
     dup2(real_stderr, STDERR_FILENO);
@@ -34,16 +32,14 @@ static const char *restore(void)
     return text;
 }
 
-static int count_lines(const char *text)
-{
+static int count_lines(const char *text) {
     int lines = 0;
     for (; *text; text++)
         lines += *text == '\n';
     return lines;
 }
 
-Test(log, a_message_is_one_line_and_keeps_errno)
-{
+Test(log, a_message_is_one_line_and_keeps_errno) {
     redirect();
     errno = ENOMEM;
     vp_log(VP_LOG_WARN, "%d of %s", 3, "these");
@@ -52,8 +48,7 @@ Test(log, a_message_is_one_line_and_keeps_errno)
     cr_expect(eq(int, kept, ENOMEM));
 }
 
-Test(log, the_level_decides)
-{
+Test(log, the_level_decides) {
     redirect();
     vp_log(VP_LOG_INFO, "not yet");
     vp_log_set_level(VP_LOG_INFO);
@@ -64,8 +59,7 @@ Test(log, the_level_decides)
     cr_expect(eq(str, (char *)restore(), "vpool: now\nvpool: asked for\n"));
 }
 
-Test(log, a_long_message_is_cut_and_still_a_line)
-{
+Test(log, a_long_message_is_cut_and_still_a_line) {
     char text[5000];
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
@@ -77,8 +71,7 @@ Test(log, a_long_message_is_cut_and_still_a_line)
     cr_expect(eq(str, (char *)line + 1024 - 4, "...\n"));
 }
 
-Test(log, warnings_in_a_loop_come_to_an_end)
-{
+Test(log, warnings_in_a_loop_come_to_an_end) {
     redirect();
     for (int i = 0; i < 1000; i++)
         vp_log(VP_LOG_WARN, "again");
@@ -87,8 +80,7 @@ Test(log, warnings_in_a_loop_come_to_an_end)
     cr_expect(strstr(text, "suppressed") != NULL);
 }
 
-Test(log, once_is_once_for_each_place)
-{
+Test(log, once_is_once_for_each_place) {
     redirect();
     for (int i = 0; i < 3; i++) {
         vp_log_once(VP_LOG_WARN, "first %d", i);
@@ -97,8 +89,7 @@ Test(log, once_is_once_for_each_place)
     cr_expect(eq(str, (char *)restore(), "vpool: first 0\nvpool: second 0\n"));
 }
 
-Test(log, a_closed_stderr_is_no_trouble)
-{
+Test(log, a_closed_stderr_is_no_trouble) {
     redirect();
     close(STDERR_FILENO);
     vp_log(VP_LOG_WARN, "to nobody");

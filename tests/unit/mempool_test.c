@@ -8,16 +8,14 @@
 
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,devices=2";
 
-static CUmemoryPool default_pool(int dev)
-{
+static CUmemoryPool default_pool(int dev) {
     CUmemoryPool pool;
     cu_ok(cuDeviceGetDefaultMemPool(&pool, dev));
     return pool;
 }
 
 /* As the door. */
-static uint64_t get(CUmemoryPool pool, CUmemPool_attribute which)
-{
+static uint64_t get(CUmemoryPool pool, CUmemPool_attribute which) {
     uint64_t value = 0;
     CUresult res;
     if (!vp_api_pool_get_attribute(pool, which, &value, &res))
@@ -26,48 +24,42 @@ static uint64_t get(CUmemoryPool pool, CUmemPool_attribute which)
     return value;
 }
 
-static CUresult set(CUmemoryPool pool, CUmemPool_attribute which, uint64_t value)
-{
+static CUresult set(CUmemoryPool pool, CUmemPool_attribute which, uint64_t value) {
     CUresult res;
     cr_assert(vp_api_pool_set_attribute(pool, which, &value, &res));
     return res;
 }
 
-static CUmemoryPool pool_create(int dev)
-{
-    const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev } };
+static CUmemoryPool pool_create(int dev) {
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}};
     CUmemoryPool pool;
     cu_ok(cuMemPoolCreate(&pool, &props));
     cr_assert(vp_api_pool_created(pool, &props));
     return pool;
 }
 
-static void pool_destroy(CUmemoryPool pool)
-{
+static void pool_destroy(CUmemoryPool pool) {
     cu_ok(cuMemPoolDestroy(pool));
     vp_api_pool_destroying(pool);
     vp_api_pool_destroyed(pool, true);
 }
 
-static CUresult alloc_from(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream)
-{
+static CUresult alloc_from(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream) {
     CUresult res;
     cr_assert(vp_api_alloc_async(out, size, pool, stream, &res));
     return res;
 }
 
-static void trim(CUmemoryPool pool, size_t keep)
-{
+static void trim(CUmemoryPool pool, size_t keep) {
     CUresult res;
     cr_assert(vp_api_pool_trim_to(pool, keep, &res) && !res);
 }
 
-Test(mempool, attributes_of_the_default_pool)
-{
-    const CUmemPool_attribute flags[] = { CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
-                                          CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
-                                          CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES };
+Test(mempool, attributes_of_the_default_pool) {
+    const CUmemPool_attribute flags[] = {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                                         CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+                                         CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES};
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
     for (int i = 0; i < 3; i++) {
@@ -81,8 +73,7 @@ Test(mempool, attributes_of_the_default_pool)
     door_close();
 }
 
-Test(mempool, accounts)
-{
+Test(mempool, accounts) {
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
     CUdeviceptr a = door_take(8 * MiB, 0), b = door_take(700, 0);
@@ -91,8 +82,7 @@ Test(mempool, accounts)
     cu_ok(door_free_async(a, 0));
     cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 700);
     cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 8 * MiB + 700);
-    cr_assert_eq(set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 5), CUDA_ERROR_INVALID_VALUE,
-                 "a mark can only be reset");
+    cr_assert_eq(set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 5), CUDA_ERROR_INVALID_VALUE, "a mark can only be reset");
     cr_assert(!set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
     cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 700);
     cu_ok(cuCtxSynchronize());
@@ -105,8 +95,7 @@ Test(mempool, accounts)
     door_close();
 }
 
-Test(mempool, trim_keeps_what_was_asked_for)
-{
+Test(mempool, trim_keeps_what_was_asked_for) {
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
     cu_ok(door_free_async(door_take(8 * MiB, 0), 0));
@@ -121,8 +110,7 @@ Test(mempool, trim_keeps_what_was_asked_for)
     door_close();
 }
 
-Test(mempool, pools_of_the_programs_own_share_the_devices_memory)
-{
+Test(mempool, pools_of_the_programs_own_share_the_devices_memory) {
     CUdeviceptr a, b, c;
     door_open(SIM);
     CUmemoryPool pool = pool_create(0);
@@ -135,12 +123,10 @@ Test(mempool, pools_of_the_programs_own_share_the_devices_memory)
     cu_ok(cuDeviceSetMemPool(0, pool));
     vp_api_pool_set_current(0, pool);
     c = door_take(MiB, 0);
-    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MiB,
-                 "the current pool is the one that allocates");
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MiB, "the current pool is the one that allocates");
     pool_destroy(pool);
     door_take(4 * MiB, 0);
-    cr_assert_eq(get(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 6 * MiB,
-                 "and the default one again");
+    cr_assert_eq(get(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 6 * MiB, "and the default one again");
     cu_ok(door_free_async(c, 0));
     cr_assert(door_served, "a block outlives its pool");
     cu_ok(door_free_async(b, 0));
@@ -148,8 +134,7 @@ Test(mempool, pools_of_the_programs_own_share_the_devices_memory)
 }
 
 /* The driver gives a destroyed pool's handle out again: it is another pool. */
-Test(mempool, a_pools_handle_comes_back)
-{
+Test(mempool, a_pools_handle_comes_back) {
     CUdeviceptr a, b;
     CUresult res;
     uint64_t value;
@@ -170,8 +155,7 @@ Test(mempool, a_pools_handle_comes_back)
 }
 
 /* A pool's memory is its device's, whatever stream it is asked on. */
-Test(mempool, another_devices_pool)
-{
+Test(mempool, another_devices_pool) {
     CUcontext there;
     CUdeviceptr a;
     CUcontext here = door_open(SIM);
@@ -193,17 +177,16 @@ Test(mempool, another_devices_pool)
     door_close();
 }
 
-Test(mempool, what_is_not_ours_goes_to_cuda)
-{
-    CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                             .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                             .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+Test(mempool, what_is_not_ours_goes_to_cuda) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemoryPool pool;
     CUdeviceptr ptr;
     CUresult res;
     uint64_t value;
-    CUmemAccessDesc desc = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE }, .flags = 3 };
-    CUmemPoolProps small = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = props.location, .maxSize = 4 * MiB };
+    CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = 3};
+    CUmemPoolProps small = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = props.location, .maxSize = 4 * MiB};
     door_open(SIM);
     cu_ok(cuMemPoolCreate(&pool, &small));
     cr_assert(!vp_api_pool_created(pool, &small), "so is one with a largest size");
@@ -228,25 +211,22 @@ Test(mempool, what_is_not_ours_goes_to_cuda)
     door_close();
 }
 
-static CUmemAccess_flags pool_access(CUmemoryPool pool, int dev)
-{
-    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev };
+static CUmemAccess_flags pool_access(CUmemoryPool pool, int dev) {
+    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev};
     CUmemAccess_flags flags = 77;
     cu_ok(cuMemPoolGetAccess(&flags, pool, &where));
     return flags;
 }
 
-static unsigned long long access_of(CUdeviceptr addr, int dev)
-{
-    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev };
+static unsigned long long access_of(CUdeviceptr addr, int dev) {
+    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev};
     unsigned long long flags = 77;
     cu_ok(cuMemGetAccess(&flags, &where, addr));
     return flags;
 }
 
-static CUresult open_to(CUmemoryPool pool, int dev, CUmemAccess_flags flags)
-{
-    const CUmemAccessDesc desc = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev }, .flags = flags };
+static CUresult open_to(CUmemoryPool pool, int dev, CUmemAccess_flags flags) {
+    const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
     CUresult res;
     cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res));
     return res;
@@ -254,8 +234,7 @@ static CUresult open_to(CUmemoryPool pool, int dev, CUmemAccess_flags flags)
 
 static const CUmemAccess_flags NONE = CU_MEM_ACCESS_FLAGS_PROT_NONE, BOTH = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
-Test(mempool, access)
-{
+Test(mempool, access) {
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
     CUdeviceptr a = door_take(MiB, 0);
@@ -273,8 +252,7 @@ Test(mempool, access)
 }
 
 /* What one pool opens, another one's closing does not take away; nor does a pool that ends while it has blocks. */
-Test(mempool, access_of_several_pools)
-{
+Test(mempool, access_of_several_pools) {
     CUdeviceptr a;
     door_open(SIM);
     CUmemoryPool one = pool_create(0), two = pool_create(0);
@@ -293,8 +271,7 @@ Test(mempool, access_of_several_pools)
 }
 
 /* A failure half-way leaves everything as it was, in the driver's own pool too. */
-Test(mempool, access_that_fails)
-{
+Test(mempool, access_that_fails) {
     CUdeviceptr at[5];
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
@@ -319,8 +296,7 @@ Test(mempool, access_that_fails)
 enum sync { CONTEXT, STREAM, EVENT };
 
 /* As the doors of doors_sync.c. */
-static void synchronize(enum sync how, CUstream stream)
-{
+static void synchronize(enum sync how, CUstream stream) {
     CUevent event;
     switch (how) {
     case CONTEXT: cu_ok(cuCtxSynchronize()); break;
@@ -340,8 +316,7 @@ static void synchronize(enum sync how, CUstream stream)
     }
 }
 
-Test(mempool, a_release_threshold_that_is_set_is_obeyed)
-{
+Test(mempool, a_release_threshold_that_is_set_is_obeyed) {
     door_open("capacity=256M,granularity=64K,lazy=0,devices=2");
     CUmemoryPool pool = default_pool(0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -379,8 +354,7 @@ Test(mempool, a_release_threshold_that_is_set_is_obeyed)
 }
 
 /* What is idle is everybody's: thresholds add up, and one at the top keeps all. */
-Test(mempool, release_thresholds_of_several_pools)
-{
+Test(mempool, release_thresholds_of_several_pools) {
     CUdeviceptr a;
     door_open(SIM);
     CUmemoryPool own = pool_create(0);
@@ -397,8 +371,7 @@ Test(mempool, release_thresholds_of_several_pools)
     door_close();
 }
 
-static void check_strict(bool wait, enum sync how)
-{
+static void check_strict(bool wait, enum sync how) {
     CUdeviceptr a, b;
     CUmemoryPool pool = pool_create(0);
     cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0));
@@ -407,7 +380,7 @@ static void check_strict(bool wait, enum sync how)
     cu_ok(alloc_from(&a, 2 * MiB, pool, f));
     cu_ok(cuMemsetD8Async(a, 1, 2 * MiB, f));
     cu_ok(door_free_async(a, f));
-    cu_ok(cuCtxSynchronize());      /* unseen: the stream is over, and nobody was told */
+    cu_ok(cuCtxSynchronize()); /* unseen: the stream is over, and nobody was told */
     cu_ok(alloc_from(&b, 2 * MiB, pool, f));
     cr_assert_eq(a, b, "its own stream takes it");
     cu_ok(door_free_async(b, f));
@@ -436,8 +409,7 @@ static void check_strict(bool wait, enum sync how)
     pool_destroy(pool);
 }
 
-Test(mempool, opportunistic_reuse_can_be_forbidden)
-{
+Test(mempool, opportunistic_reuse_can_be_forbidden) {
     setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
     check_strict(true, CONTEXT);
@@ -454,8 +426,7 @@ Test(mempool, opportunistic_reuse_can_be_forbidden)
 }
 
 /* Out of memory is worse. */
-Test(mempool, forbidden_reuse_is_better_than_no_memory)
-{
+Test(mempool, forbidden_reuse_is_better_than_no_memory) {
     CUdeviceptr a;
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
@@ -472,8 +443,7 @@ Test(mempool, forbidden_reuse_is_better_than_no_memory)
 
 /* ---- accounts ---- */
 
-Test(mempool, what_others_have_is_not_in_the_default_pools_account)
-{
+Test(mempool, what_others_have_is_not_in_the_default_pools_account) {
     CUdeviceptr a, b;
     door_open(SIM);
     CUmemoryPool pool = default_pool(0), own = pool_create(0);

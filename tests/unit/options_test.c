@@ -17,8 +17,7 @@ static struct vp_options options;
 static char reported[4096];
 static int reports;
 
-static const char *look_in_list(void *context, const char *name)
-{
+static const char *look_in_list(void *context, const char *name) {
     char *const *environment = context;
     size_t length = strlen(name);
     for (; environment && *environment; environment++) {
@@ -28,35 +27,30 @@ static const char *look_in_list(void *context, const char *name)
     return NULL;
 }
 
-static void keep_line(void *context, const char *line)
-{
+static void keep_line(void *context, const char *line) {
     reports++;
     strcat(strcat(reported, line), "\n");
 }
 
-static bool says(const char *text)
-{
+static bool says(const char *text) {
     return strstr(reported, text) != NULL;
 }
 
-static void parse(const char *setting)
-{
+static void parse(const char *setting) {
     char *environment[] = {(char *)setting, NULL};
     reports = 0;
     reported[0] = '\0';
     vp_options_parse(&options, look_in_list, environment, keep_line, NULL);
 }
 
-static void find_unknown(const char *setting)
-{
+static void find_unknown(const char *setting) {
     char *environment[] = {"HOME=/root", (char *)setting, "VPOOL_STATS=1", NULL};
     reports = 0;
     reported[0] = '\0';
     vp_options_find_unknown(environment, keep_line, NULL);
 }
 
-Test(options, defaults)
-{
+Test(options, defaults) {
     parse("HOME=/root");
     cr_expect(eq(int, reports, 0));
     cr_expect(eq(int, options.policy, VP_POLICY_VPOOL));
@@ -69,8 +63,7 @@ Test(options, defaults)
     cr_expect(eq(str, options.stats, ""));
 }
 
-Test(options, the_log_levels_are_the_choices_in_their_order)
-{
+Test(options, the_log_levels_are_the_choices_in_their_order) {
     const char *words[] = {"quiet", "warn", "info", "debug"};
     for (int level = 0; level < VP_LOG_LEVELS; level++) {
         char setting[32];
@@ -80,8 +73,7 @@ Test(options, the_log_levels_are_the_choices_in_their_order)
     }
 }
 
-Test(options, booleans)
-{
+Test(options, booleans) {
     const char *truths[] = {"1", "yes", "on", "true", "YES"};
     const char *untruths[] = {"0", "no", "off", "false", "Off"};
     char setting[64];
@@ -95,14 +87,13 @@ Test(options, booleans)
     }
 }
 
-Test(options, sizes)
-{
+Test(options, sizes) {
     const struct {
         const char *text;
         uint64_t bytes;
     } cases[] = {
-        {"65536", 65536},    {"64K", 65536},    {"64k", 65536},      {"64KiB", 65536},  {"64KB", 65536},
-        {"65536B", 65536},   {"2M", 2 << 20},   {"32MiB", 32 << 20}, {"1G", G},         {"1024m", G},
+        {"65536", 65536},  {"64K", 65536},  {"64k", 65536},      {"64KiB", 65536}, {"64KB", 65536},
+        {"65536B", 65536}, {"2M", 2 << 20}, {"32MiB", 32 << 20}, {"1G", G},        {"1024m", G},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char setting[64];
@@ -115,10 +106,9 @@ Test(options, sizes)
     cr_expect(eq(u64, options.va, 4096 * G));
 }
 
-Test(options, a_wrong_value_is_reported_and_the_default_used)
-{
-    const char *cases[] = {"2G", "1K", "0", "-1", "12Q", "M", "16 M", "16Mi",
-                           "99999999999999999999", "18446744073709551615T"};
+Test(options, a_wrong_value_is_reported_and_the_default_used) {
+    const char *cases[] = {
+        "2G", "1K", "0", "-1", "12Q", "M", "16 M", "16Mi", "99999999999999999999", "18446744073709551615T"};
     for (size_t i = 0; i < COUNT(cases); i++) {
         char setting[64], expected[160];
         snprintf(setting, sizeof(setting), "VPOOL_HANDLE=%s", cases[i]);
@@ -138,15 +128,13 @@ Test(options, a_wrong_value_is_reported_and_the_default_used)
     cr_expect(eq(int, reports, 1));
 }
 
-Test(options, an_empty_value_counts_as_unset)
-{
+Test(options, an_empty_value_counts_as_unset) {
     parse("VPOOL_POLICY=");
     cr_expect(eq(int, reports, 0));
     cr_expect(eq(int, options.policy, VP_POLICY_VPOOL));
 }
 
-Test(options, choices_are_whole_words)
-{
+Test(options, choices_are_whole_words) {
     parse("VPOOL_POLICY=vpmm");
     cr_expect(eq(int, options.policy, VP_POLICY_VPMM));
     parse("VPOOL_POLICY=Native");
@@ -157,8 +145,7 @@ Test(options, choices_are_whole_words)
     cr_expect(eq(int, reports, 1));
 }
 
-Test(options, strings_are_copied_and_bounded)
-{
+Test(options, strings_are_copied_and_bounded) {
     static char setting[VP_OPTION_TEXT + 32] = "VPOOL_STATS=/tmp/stats.%p.json";
     parse(setting);
     memset(setting, 'x', sizeof(setting) - 1);
@@ -169,8 +156,7 @@ Test(options, strings_are_copied_and_bounded)
     cr_expect(eq(str, options.stats, ""));
 }
 
-Test(options, unknown_variables_are_reported_with_what_was_meant)
-{
+Test(options, unknown_variables_are_reported_with_what_was_meant) {
     find_unknown("VPOOL_POLICIE=vpmm");
     cr_expect(eq(str, reported, "VPOOL_POLICIE is no option of vpool; did you mean VPOOL_POLICY?\n"));
     find_unknown("VPOOL_STAT=1");
@@ -183,8 +169,7 @@ Test(options, unknown_variables_are_reported_with_what_was_meant)
     cr_expect(eq(int, reports, 0));
 }
 
-Test(options, a_very_long_unknown_name_is_cut)
-{
+Test(options, a_very_long_unknown_name_is_cut) {
     char setting[2048] = "VPOOL_";
     memset(setting + strlen(setting), 'X', sizeof(setting) - 1 - strlen(setting));
     find_unknown(setting);
@@ -192,8 +177,7 @@ Test(options, a_very_long_unknown_name_is_cut)
     cr_expect(lt(sz, strlen(reported), 256));
 }
 
-Test(options, a_share_is_a_size_or_a_percentage)
-{
+Test(options, a_share_is_a_size_or_a_percentage) {
     static const struct {
         const char *setting;
         uint64_t value;
@@ -213,8 +197,7 @@ Test(options, a_share_is_a_size_or_a_percentage)
     cr_expect(says("VPOOL_LIMIT=80%\n"));
 }
 
-Test(options, the_values_in_force_are_listed)
-{
+Test(options, the_values_in_force_are_listed) {
     parse("VPOOL_HANDLE=1536K");
     vp_options_print_values(&options, keep_line, NULL);
     cr_expect(says("VPOOL_HANDLE=1536K\n"));
@@ -222,8 +205,7 @@ Test(options, the_values_in_force_are_listed)
     cr_expect(not(says("VPOOL_SIM")));
 }
 
-Test(options, a_synchronous_cuda_frees_synchronously_too)
-{
+Test(options, a_synchronous_cuda_frees_synchronously_too) {
     parse("CUDA_LAUNCH_BLOCKING=1");
     cr_expect(options.sync_free);
     parse("CUDA_LAUNCH_BLOCKING=0");
@@ -233,8 +215,7 @@ Test(options, a_synchronous_cuda_frees_synchronously_too)
     cr_expect(not(options.sync_free), "what is said in so many words counts");
 }
 
-Test(options, the_process_reads_its_environment_once)
-{
+Test(options, the_process_reads_its_environment_once) {
     setenv("VPOOL_POLICY", "native", 1);
     setenv("VPOOL_LOG", "quiet", 1);
     cr_expect(eq(int, vp_options()->policy, VP_POLICY_NATIVE));
@@ -244,10 +225,9 @@ Test(options, the_process_reads_its_environment_once)
 }
 
 /* A default that is not itself allowed would pass unseen, since it is never reported. */
-Test(options, each_default_is_a_value_allowed)
-{
-#define CHECK_DEFAULT(kind, field, variable, fallback, allowed, sentence) \
-    parse(variable "=" fallback);                                         \
+Test(options, each_default_is_a_value_allowed) {
+#define CHECK_DEFAULT(kind, field, variable, fallback, allowed, sentence)                                              \
+    parse(variable "=" fallback);                                                                                      \
     cr_expect(eq(int, reports, 0), "%s", reported);
     VP_OPTIONS(CHECK_DEFAULT)
 }

@@ -1,5 +1,5 @@
-/* What only ever grows unless something bounds it: old mappings, places that are remembered, and ranges of addresses. In large
- * numbers, on a device without memory behind it, and while nothing can be given up because work is not over.
+/* What only ever grows unless something bounds it: old mappings, places that are remembered, and ranges of addresses.
+ * In large numbers, on a device without memory behind it, and while nothing can be given up because work is not over.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,15 +9,15 @@
 
 #define LEDGER "backing=ledger,capacity=8G,lazy=0"
 
-/* Chunks of the test's: half of them free, each between two that are not. And the mappings that the pool then wants to have at most. */
+/* Chunks of the test's: half of them free, each between two that are not. And the mappings that the pool then wants to
+ * have at most. */
 enum { CHUNKS = 256, FREE = CHUNKS / 2, MOST = 32 * CHUNKS };
 
 static CUdeviceptr wall[CHUNKS];
 
 /* A pool whose free memory lies scattered: any two chunks of it have to be remapped to lie side by side. */
-static void open_scattered(void)
-{
-    const struct vp_pool_config config = { .handle = 2 * MiB, .va = 64 * GiB };
+static void open_scattered(void) {
+    const struct vp_pool_config config = {.handle = 2 * MiB, .va = 64 * GiB};
 
     fx_open_pool(LEDGER, &vp_policy_vpool, &config);
     for (int i = 0; i < CHUNKS; i++)
@@ -27,16 +27,14 @@ static void open_scattered(void)
     cr_assert_eq(fx.pool.chunk_count, CHUNKS);
 }
 
-static void close_scattered(void)
-{
+static void close_scattered(void) {
     for (int i = 1; i < CHUNKS; i += 2)
         fx_free(wall[i], 1);
     fx_close();
 }
 
 /* One round of a program that uses most of the free memory, each time in parts of other sizes. */
-static void split_all(size_t from)
-{
+static void split_all(size_t from) {
     for (size_t first = from; first < 60; first += 20)
         for (size_t n = 2; n < FREE - first - 1; n++) {
             CUdeviceptr a = fx_alloc((first + 1) * 2 * MiB, 1), b = fx_alloc(n * 2 * MiB, 1);
@@ -48,10 +46,9 @@ static void split_all(size_t from)
         }
 }
 
-/* Old mappings cannot go while work that was queued before them is not over. The places must stay all the same: without them each
- * round is built anew, and leaves as many mappings again. */
-Test(places, old_mappings_stay_bounded_while_no_work_ends)
-{
+/* Old mappings cannot go while work that was queued before them is not over. The places must stay all the same: without
+ * them each round is built anew, and leaves as many mappings again. */
+Test(places, old_mappings_stay_bounded_while_no_work_ends) {
     open_scattered();
     fx_busy(1);
     split_all(0);
@@ -69,9 +66,9 @@ Test(places, old_mappings_stay_bounded_while_no_work_ends)
     close_scattered();
 }
 
-/* Once the work is over, what there is too much of goes as new ranges are built, whether its places are still remembered or not. */
-Test(places, too_many_old_mappings_go_once_work_has_ended)
-{
+/* Once the work is over, what there is too much of goes as new ranges are built, whether its places are still
+ * remembered or not. */
+Test(places, too_many_old_mappings_go_once_work_has_ended) {
     open_scattered();
     fx_busy(1);
     split_all(0);
@@ -84,8 +81,7 @@ Test(places, too_many_old_mappings_go_once_work_has_ended)
     close_scattered();
 }
 
-Test(places, a_hundred_thousand_sizes_are_not_all_remembered)
-{
+Test(places, a_hundred_thousand_sizes_are_not_all_remembered) {
     fx_open_pool(LEDGER, &vp_policy_vpool, NULL);
     for (size_t i = 0; i < 100000; i++)
         fx_free(fx_alloc(MiB + i * VP_QUANTUM, 1), 1);
@@ -95,9 +91,8 @@ Test(places, a_hundred_thousand_sizes_are_not_all_remembered)
 }
 
 /* Addresses that run short again and again are reserved in ranges that grow. */
-Test(places, however_many_addresses_few_ranges)
-{
-    const struct vp_pool_config config = { .handle = MiB, .va = 16 * MiB };
+Test(places, however_many_addresses_few_ranges) {
+    const struct vp_pool_config config = {.handle = MiB, .va = 16 * MiB};
 
     fx_open_pool(LEDGER, &vp_policy_vpool, &config);
     for (int i = 0; i < 1000; i++)
@@ -107,8 +102,7 @@ Test(places, however_many_addresses_few_ranges)
 }
 
 /* And where the driver gives no large ones, many are as quick as few. */
-Test(places, a_hundred_thousand_ranges_are_found)
-{
+Test(places, a_hundred_thousand_ranges_are_found) {
     enum { RANGES = 100000 };
     const CUdeviceptr first = (CUdeviceptr)1 << 56;
 

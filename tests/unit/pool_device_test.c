@@ -8,16 +8,14 @@ static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 
 /* ---- peers ---- */
 
-static unsigned long long access_of(CUdeviceptr addr, int device)
-{
-    const CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+static unsigned long long access_of(CUdeviceptr addr, int device) {
+    const CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     unsigned long long flags = 0;
     cu_ok(cuMemGetAccess(&flags, &where, addr));
     return flags;
 }
 
-Test(pool, peers_reach_every_mapping_present_and_future)
-{
+Test(pool, peers_reach_every_mapping_present_and_future) {
     fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpool, NULL);
     CUdeviceptr a = fx_alloc(2 * MiB, 1), wall = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
     cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
@@ -31,8 +29,7 @@ Test(pool, peers_reach_every_mapping_present_and_future)
         cr_assert_eq(access_of(c + at, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     }
     cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-                 "old mappings too: they may be taken back");
+    cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "old mappings too: they may be taken back");
     cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 2));
     cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     cr_assert_eq(access_of(wall, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -40,9 +37,8 @@ Test(pool, peers_reach_every_mapping_present_and_future)
 }
 
 /* Enabled before there was a pool: it has no byte that they cannot reach, or does not come to be. */
-Test(pool, peers_from_before_the_pool_reach_it)
-{
-    const struct vp_pool_config config = { .handle = MiB, .va = GiB, .pages = 16, .peers = 1 << 0 | 1 << 1 };
+Test(pool, peers_from_before_the_pool_reach_it) {
+    const struct vp_pool_config config = {.handle = MiB, .va = GiB, .pages = 16, .peers = 1 << 0 | 1 << 1};
     static struct vp_pool other;
     fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpmm, &config);
     CUdeviceptr a = fx_alloc(MiB / 2, 1), b = fx_alloc(4 * MiB, 1);
@@ -56,8 +52,7 @@ Test(pool, peers_from_before_the_pool_reach_it)
 }
 
 /* Setting access fails at each mapping in turn: what was open stays so, what was not is not. */
-Test(pool, peers_change_whole_or_not_at_all)
-{
+Test(pool, peers_change_whole_or_not_at_all) {
     fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpool, NULL);
     CUdeviceptr at[4];
     for (int i = 0; i < 4; i++)
@@ -78,9 +73,9 @@ Test(pool, peers_change_whole_or_not_at_all)
     fx_close();
 }
 
-/* Opened for copies: nobody asked, so nobody is told where the driver refuses. What the program opens besides comes and goes, and closes nothing. */
-Test(pool, copiers_are_let_in_where_they_can_be)
-{
+/* Opened for copies: nobody asked, so nobody is told where the driver refuses. What the program opens besides comes and
+ * goes, and closes nothing. */
+Test(pool, copiers_are_let_in_where_they_can_be) {
     fx_open_pool("capacity=64M,granularity=64K,devices=4", &vp_policy_vpool, NULL);
     CUdeviceptr a = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
     vp_sim_fail("cuMemSetAccess", 2, CUDA_ERROR_NOT_SUPPORTED);
@@ -112,8 +107,7 @@ Test(pool, copiers_are_let_in_where_they_can_be)
 /* ---- what handles can do ---- */
 
 /* For export and RDMA where the device has them; where it then refuses, plain ones. */
-Test(pool, handles_are_exportable_and_rdma_capable)
-{
+Test(pool, handles_are_exportable_and_rdma_capable) {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop;
     for (int refused = 0; refused < 2; refused++) {
@@ -136,11 +130,10 @@ Test(pool, handles_are_exportable_and_rdma_capable)
 
 /* ---- the ends ---- */
 
-Test(pool, impossible_sizes_are_out_of_memory)
-{
+Test(pool, impossible_sizes_are_out_of_memory) {
     CUdeviceptr addr = 1;
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
-    const size_t sizes[] = { 65 * MiB, (size_t)1 << 40, SIZE_MAX / 2, SIZE_MAX - 511, SIZE_MAX };
+    const size_t sizes[] = {65 * MiB, (size_t)1 << 40, SIZE_MAX / 2, SIZE_MAX - 511, SIZE_MAX};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int stream = 0; stream < 2; stream++) {
             cr_assert_eq(fx_try(sizes[i], stream, &addr), -ENOMEM);
@@ -151,18 +144,16 @@ Test(pool, impossible_sizes_are_out_of_memory)
     fx_close();
 }
 
-Test(pool, a_device_without_virtual_memory_is_refused)
-{
-    const struct vp_pool_config config = { .handle = MiB };
+Test(pool, a_device_without_virtual_memory_is_refused) {
+    const struct vp_pool_config config = {.handle = MiB};
     fx_open("capacity=64M,granularity=64K,vmm=0");
     cr_assert_eq(vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, &vp_policy_vpool, &config), -EOPNOTSUPP);
     fx.pool.drv = NULL;
     fx_close();
 }
 
-Test(pool, reservations_are_halved_while_they_are_refused)
-{
-    const struct vp_pool_config config = { .handle = MiB };
+Test(pool, reservations_are_halved_while_they_are_refused) {
+    const struct vp_pool_config config = {.handle = MiB};
     fx_open(SIM);
     for (int i = 1; i <= 3; i++)
         vp_sim_fail("cuMemAddressReserve", i, CUDA_ERROR_OUT_OF_MEMORY);

@@ -14,77 +14,69 @@ static const struct {
     const char *name;
     size_t unit;
     const char *script;
-    size_t handle;              /* the largest; 0: one granule */
+    size_t handle; /* the largest; 0: one granule */
 } layouts[] = {
-    { "best fit", 64 * KiB, "a+8 b+1 c+4 d+1 e+6 f+1 a- c- e- mark g+4 g@c h+5 h@e i+7 i@a quiet" },
-    { "best fit takes the lowest of equals", 64 * KiB, "a+4 b+1 c+4 d+1 c- a- e+4 e@a f+4 f@c" },
-    { "neighbours unite, whatever the order", 64 * KiB,
-      "a+4 b+4 c+4 d+1 a- c- b- mark e+12 e@a quiet e- a+4 b+4 c+4 a@e c- b- a- f+12 f@a quiet" },
-    { "a rest is split off at 512 bytes", 512,
-      "a+512 b+128 a- mark c+383 c@a d+129 d>c quiet c- e+382 e@a d- f+130 f>e quiet" },
-    { "odd sizes share pages at their edges", 512, "a+2049 b+2049 b>a held=4224 b- c+2047 c@b held=4224" },
-    { "small blocks lie apart from large ones", KiB, "a+2048 b+1 c+2048 d+1 c>a d>b a^b held=4160" },
+    {"best fit", 64 * KiB, "a+8 b+1 c+4 d+1 e+6 f+1 a- c- e- mark g+4 g@c h+5 h@e i+7 i@a quiet"},
+    {"best fit takes the lowest of equals", 64 * KiB, "a+4 b+1 c+4 d+1 c- a- e+4 e@a f+4 f@c"},
+    {"neighbours unite, whatever the order", 64 * KiB,
+     "a+4 b+4 c+4 d+1 a- c- b- mark e+12 e@a quiet e- a+4 b+4 c+4 a@e c- b- a- f+12 f@a quiet"},
+    {"a rest is split off at 512 bytes", 512,
+     "a+512 b+128 a- mark c+383 c@a d+129 d>c quiet c- e+382 e@a d- f+130 f>e quiet"},
+    {"odd sizes share pages at their edges", 512, "a+2049 b+2049 b>a held=4224 b- c+2047 c@b held=4224"},
+    {"small blocks lie apart from large ones", KiB, "a+2048 b+1 c+2048 d+1 c>a d>b a^b held=4160"},
 
-    { "wholly free chunks are stitched, nothing is created", MiB,
-      "a+1 b+1 c+1 d+1 e+1 a- c- e- mark f+3 grown=0 stitches=1 f^b f^d held=5" },
-    { "growth is what is short", MiB, "a+1 b+1 c+1 d+1 a- c- mark e+5 grown=3 held=7" },
-    { "growth begins in the free end before the hole", MiB,
-      "a+4 b+1 b- mark c+3 c@b grown=2 held=7 stitches=1" },
-    { "a partly free chunk is not moved", 256 * KiB, "a+4 b+4 c+4 b- d+3 d@b e+12 e^a e^d e^c", MiB },
-    { "a chosen chunk may be larger than what is short", 512 * KiB,
-      "a+2 b+2 c+2 d+2 a- c- mark e+3 grown=0 held=8", MiB },
+    {"wholly free chunks are stitched, nothing is created", MiB,
+     "a+1 b+1 c+1 d+1 e+1 a- c- e- mark f+3 grown=0 stitches=1 f^b f^d held=5"},
+    {"growth is what is short", MiB, "a+1 b+1 c+1 d+1 a- c- mark e+5 grown=3 held=7"},
+    {"growth begins in the free end before the hole", MiB, "a+4 b+1 b- mark c+3 c@b grown=2 held=7 stitches=1"},
+    {"a partly free chunk is not moved", 256 * KiB, "a+4 b+4 c+4 b- d+3 d@b e+12 e^a e^d e^c", MiB},
+    {"a chosen chunk may be larger than what is short", 512 * KiB, "a+2 b+2 c+2 d+2 a- c- mark e+3 grown=0 held=8",
+     MiB},
 
-    { "a range once built is taken back without a call", MiB,
-      "a+1 w+1 c+1 x+1 a- c- e+2 e- a+1 a- mark f+2 f@e retaken=1 f- a+1 c+1 a- c- g+2 g@e retaken=2 quiet" },
-    { "what is parked for a stream is hidden from nobody", MiB,
-      "a+4 b+4 c+1 a- b- S2 mark d+8 d@a quiet d- S0 e+8 e@a quiet" },
-    { "more than can be parked", MiB,
-      "a+2 b+2 c+2 d+2 e+2 f+2 g+2 h+2 i+2 j+2 a- b- c- d- e- f- g- h- i- j- mark k+20 k@a quiet" },
-    { "a kept range with a live block inside is no range", MiB / 4,
-      "a+16 a- b+4 c+2 d+4 b- d- e+16 e^c", MiB },
-    { "the same with the first bytes free", MiB / 4, "z+1 a+4 a- b+1 c+1 b- e+4 e^c", MiB },
-    { "a repeating program comes to rest", MiB,
-      "a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- "
-      "mark a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- quiet", MiB },
+    {"a range once built is taken back without a call", MiB,
+     "a+1 w+1 c+1 x+1 a- c- e+2 e- a+1 a- mark f+2 f@e retaken=1 f- a+1 c+1 a- c- g+2 g@e retaken=2 quiet"},
+    {"what is parked for a stream is hidden from nobody", MiB,
+     "a+4 b+4 c+1 a- b- S2 mark d+8 d@a quiet d- S0 e+8 e@a quiet"},
+    {"more than can be parked", MiB,
+     "a+2 b+2 c+2 d+2 e+2 f+2 g+2 h+2 i+2 j+2 a- b- c- d- e- f- g- h- i- j- mark k+20 k@a quiet"},
+    {"a kept range with a live block inside is no range", MiB / 4, "a+16 a- b+4 c+2 d+4 b- d- e+16 e^c", MiB},
+    {"the same with the first bytes free", MiB / 4, "z+1 a+4 a- b+1 c+1 b- e+4 e^c", MiB},
+    {"a repeating program comes to rest", MiB,
+     "a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- "
+     "mark a+5 b+3 c+7 b- d+2 a- e+6 c- d- f+4 e- f- quiet",
+     MiB},
 
-    { "own memory at once, with no event and no wait", MiB, "a+4 busy1 a- mark b+4 b@a quiet waits=0 idle1" },
-    { "met memory of another stream at once", MiB, "a+4 a- S2 mark b+4 b@a quiet waits=0" },
-    { "memory in flight by a wait", MiB, "S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b@a grown=0 waits=1 idle1" },
-    { "a second wait for the same point is not needed", MiB,
-      "S2 z+1 z- S1 a+4 c+4 busy1 a- c- S2 mark b+4 d+4 grown=0 waits=2 b- e+4 waits=2 idle1" },
-    { "no wait where growing comes first", MiB,
-      "late S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b^a grown=4 waits=0 idle1" },
-    { "the wait that comes late", MiB,
-      "late S2 z+1 z- S1 a+40 busy1 a- S2 mark b+40 b@a grown=0 waits=1 idle1" },
-    { "never is never", MiB, "never S2 z+1 z- S1 a+40 busy1 a- S2 b!40 idle1 b+40" },
-    { "pieces under different conditions stay apart", MiB,
-      "S2 z+1 z- S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- never S3 d+4 d^a d^b S1 e+2 e@a "
-      "S2 f+2 f@b idle1 idle2" },
-    { "and unite when both are met", MiB,
-      "never S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- idle1 idle2 S3 mark d+4 d@a quiet" },
+    {"own memory at once, with no event and no wait", MiB, "a+4 busy1 a- mark b+4 b@a quiet waits=0 idle1"},
+    {"met memory of another stream at once", MiB, "a+4 a- S2 mark b+4 b@a quiet waits=0"},
+    {"memory in flight by a wait", MiB, "S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b@a grown=0 waits=1 idle1"},
+    {"a second wait for the same point is not needed", MiB,
+     "S2 z+1 z- S1 a+4 c+4 busy1 a- c- S2 mark b+4 d+4 grown=0 waits=2 b- e+4 waits=2 idle1"},
+    {"no wait where growing comes first", MiB, "late S2 z+1 z- S1 a+4 busy1 a- S2 mark b+4 b^a grown=4 waits=0 idle1"},
+    {"the wait that comes late", MiB, "late S2 z+1 z- S1 a+40 busy1 a- S2 mark b+40 b@a grown=0 waits=1 idle1"},
+    {"never is never", MiB, "never S2 z+1 z- S1 a+40 busy1 a- S2 b!40 idle1 b+40"},
+    {"pieces under different conditions stay apart", MiB,
+     "S2 z+1 z- S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- never S3 d+4 d^a d^b S1 e+2 e@a "
+     "S2 f+2 f@b idle1 idle2"},
+    {"and unite when both are met", MiB, "never S1 a+2 b+2 c+2 busy1 busy2 a- S2 b- idle1 idle2 S3 mark d+4 d@a quiet"},
 
-    { "cudaMalloc takes met memory", MiB, "S0 a+4 a- mark b+4 b@a quiet" },
-    { "cudaMalloc takes met bytes beside some that wait", MiB,
-      "a+4 b+4 a- S0 c+4 c@a c- S1 busy1 b- S0 mark d+2 d@a grown=0 waits=0 idle1" },
-    { "cudaMalloc grows rather than wait for a stream", MiB,
-      "a+4 busy1 a- S0 mark b+4 b^a grown=4 waits=0 idle1" },
-    { "cudaMalloc waits on the host before it takes a third block", MiB,
-      "a+8 S0 b+8 busy1 b- c+8 c- held=24 mark d+8 awaits=1 idle1" },
+    {"cudaMalloc takes met memory", MiB, "S0 a+4 a- mark b+4 b@a quiet"},
+    {"cudaMalloc takes met bytes beside some that wait", MiB,
+     "a+4 b+4 a- S0 c+4 c@a c- S1 busy1 b- S0 mark d+2 d@a grown=0 waits=0 idle1"},
+    {"cudaMalloc grows rather than wait for a stream", MiB, "a+4 busy1 a- S0 mark b+4 b^a grown=4 waits=0 idle1"},
+    {"cudaMalloc waits on the host before it takes a third block", MiB,
+     "a+8 S0 b+8 busy1 b- c+8 c- held=24 mark d+8 awaits=1 idle1"},
 };
 
-Test(pool, layouts)
-{
+Test(pool, layouts) {
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         cr_log_info("%s", layouts[i].name);
-        fx_open_pool(SIM, &vp_policy_vpool,
-                     &(struct vp_pool_config){ .handle = layouts[i].handle, .va = GiB });
+        fx_open_pool(SIM, &vp_policy_vpool, &(struct vp_pool_config){.handle = layouts[i].handle, .va = GiB});
         fx_script(layouts[i].script, layouts[i].unit);
         fx_close();
     }
 }
 
-Test(pool, synchronous_blocks_are_aligned)
-{
+Test(pool, synchronous_blocks_are_aligned) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     CUdeviceptr odd = fx_alloc(MiB + 512, 1), a = fx_alloc(MiB + 1, 0), b = fx_alloc(5 * KiB, 0),
                 c = fx_alloc(MiB + 1, 1);
@@ -97,13 +89,11 @@ Test(pool, synchronous_blocks_are_aligned)
     fx_close();
 }
 
-Test(pool, a_block_is_found_by_every_address_inside)
-{
+Test(pool, a_block_is_found_by_every_address_inside) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     CUdeviceptr a = fx_alloc(3 * MiB, 1), b = fx_alloc(700, 1), c = fx_alloc(512, 1);
     struct vp_region *r = vp_pool_find(&fx.pool, a);
-    cr_assert(r && vp_pool_find_inside(&fx.pool, a) == r &&
-              vp_pool_find_inside(&fx.pool, a + 3 * MiB - 1) == r);
+    cr_assert(r && vp_pool_find_inside(&fx.pool, a) == r && vp_pool_find_inside(&fx.pool, a + 3 * MiB - 1) == r);
     cr_assert_eq(vp_pool_find_inside(&fx.pool, a + MiB), r);
     cr_assert_null(vp_pool_find(&fx.pool, a + 512));
     cr_assert_neq(vp_pool_find_inside(&fx.pool, a + 3 * MiB), r);
@@ -120,8 +110,7 @@ Test(pool, a_block_is_found_by_every_address_inside)
 
 /* A chunk with three mappings: bytes are live in one of them only, and what is written there is read there.
  */
-Test(pool, no_byte_is_live_at_two_addresses)
-{
+Test(pool, no_byte_is_live_at_two_addresses) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     CUdeviceptr live[64];
     size_t size[64], n = 0;
@@ -153,9 +142,8 @@ Test(pool, no_byte_is_live_at_two_addresses)
 
 /* ---- giving back ---- */
 
-Test(pool, trim_gives_back_what_is_idle)
-{
-    const struct vp_pool_config config = { .va = GiB };
+Test(pool, trim_gives_back_what_is_idle) {
+    const struct vp_pool_config config = {.va = GiB};
     fx_open_pool(SIM, &vp_policy_vpool, &config);
     CUdeviceptr a = fx_alloc(8 * MiB, 1), b = fx_alloc(MiB / 2, 1), c = fx_alloc(4 * MiB, 1);
     fx_free(a, 1);
@@ -175,8 +163,7 @@ Test(pool, trim_gives_back_what_is_idle)
 
 /* The old mapping of a moved chunk must not go while work queued before the free may use it, nor the chunk
  * itself. */
-Test(pool, nothing_is_unmapped_before_its_condition_is_met)
-{
+Test(pool, nothing_is_unmapped_before_its_condition_is_met) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     CUdeviceptr a = fx_alloc(MiB, 1), wall = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
     cu_ok(cuMemsetD8Async(a, 7, MiB, fx.stream[1]));
@@ -197,9 +184,8 @@ Test(pool, nothing_is_unmapped_before_its_condition_is_met)
 
 /* ---- addresses ---- */
 
-Test(pool, more_addresses_are_reserved_when_they_run_short)
-{
-    const struct vp_pool_config config = { .handle = MiB, .va = 16 * MiB };
+Test(pool, more_addresses_are_reserved_when_they_run_short) {
+    const struct vp_pool_config config = {.handle = MiB, .va = 16 * MiB};
     fx_open_pool(SIM, &vp_policy_vpool, &config);
     cr_assert_eq(fx.pool.stats.calls.reserve, 1);
     fx_script("a+6 b+6 c+6 d+6 a^b a^c a^d b^c b^d c^d held=24 a- c- e+30 held=42", MiB);
@@ -209,9 +195,8 @@ Test(pool, more_addresses_are_reserved_when_they_run_short)
 
 /* No reservation is to be had any more: old mappings make room, since each remap would else take new
  * addresses for ever. */
-Test(pool, old_mappings_make_room_when_addresses_are_short)
-{
-    const struct vp_pool_config config = { .handle = MiB, .va = 512 * MiB };
+Test(pool, old_mappings_make_room_when_addresses_are_short) {
+    const struct vp_pool_config config = {.handle = MiB, .va = 512 * MiB};
     CUdeviceptr block[8];
     fx_open_pool(SIM, &vp_policy_vpool, &config);
     vp_sim_fail("cuMemAddressReserve", -1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -230,9 +215,8 @@ Test(pool, old_mappings_make_room_when_addresses_are_short)
 }
 
 /* What grows is given addresses to grow in, if there are any: for that nothing is unmapped. */
-Test(pool, no_room_to_grow_is_made_where_addresses_are_short)
-{
-    const struct vp_pool_config config = { .handle = MiB, .va = 40 * MiB };
+Test(pool, no_room_to_grow_is_made_where_addresses_are_short) {
+    const struct vp_pool_config config = {.handle = MiB, .va = 40 * MiB};
     fx_open_pool(SIM, &vp_policy_vpool, &config);
     vp_sim_fail("cuMemAddressReserve", -1, CUDA_ERROR_OUT_OF_MEMORY);
     fx_script("a+10 b+10 c+1 c>b b- held=21", MiB);
@@ -244,9 +228,8 @@ Test(pool, no_room_to_grow_is_made_where_addresses_are_short)
 }
 
 /* But not those that queued work may still use: then there is no room. */
-Test(pool, short_addresses_do_not_unmap_under_queued_work)
-{
-    const struct vp_pool_config config = { .handle = MiB, .va = 16 * MiB };
+Test(pool, short_addresses_do_not_unmap_under_queued_work) {
+    const struct vp_pool_config config = {.handle = MiB, .va = 16 * MiB};
     CUdeviceptr none;
     fx_open_pool(SIM, &vp_policy_vpool, &config);
     vp_sim_fail("cuMemAddressReserve", -1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -268,9 +251,8 @@ struct trail {
     CUdeviceptr addr[512];
 };
 
-static void wander(struct trail *trail, unsigned seed)
-{
-    CUdeviceptr live[16] = { 0 };
+static void wander(struct trail *trail, unsigned seed) {
+    CUdeviceptr live[16] = {0};
     for (int i = 0; i < 512; i++) {
         int k = rand_r(&seed) % 16, stream = 1 + rand_r(&seed) % 2;
         size_t size = (size_t)(1 + rand_r(&seed) % 3000) * KiB;
@@ -285,8 +267,7 @@ static void wander(struct trail *trail, unsigned seed)
 
 /* The same program in two processes, so to speak, has the same addresses, counted from the beginning of the
  * pool. */
-Test(pool, a_program_repeated_repeats_its_addresses)
-{
+Test(pool, a_program_repeated_repeats_its_addresses) {
     static struct trail trail[2];
     for (int run = 0; run < 2; run++) {
         fx_open_pool("capacity=128M,granularity=64K,lazy=0", &vp_policy_vpool, NULL);
@@ -300,8 +281,7 @@ Test(pool, a_program_repeated_repeats_its_addresses)
 }
 
 /* Large blocks of random sizes come and go on two streams whose work hangs behind; in the end all are freed. */
-static void muddle(unsigned seed)
-{
+static void muddle(unsigned seed) {
     CUdeviceptr live[24];
     int stream[24], n = 0;
     for (int i = 0; i < 1500; i++) {
@@ -320,10 +300,9 @@ static void muddle(unsigned seed)
         fx_free(live[n], stream[n]);
 }
 
-/* However late the work completes and whatever grew in the first round: the second takes the same places. Not so with parking, where a
- * calm cache spares the events that others could wait for. */
-Test(pool, the_second_round_is_the_first)
-{
+/* However late the work completes and whatever grew in the first round: the second takes the same places. Not so with
+ * parking, where a calm cache spares the events that others could wait for. */
+Test(pool, the_second_round_is_the_first) {
     struct vp_policy policy = vp_policy_vpool;
     policy.parks = false;
     for (unsigned seed = 1; seed <= 5; seed++) {
@@ -342,8 +321,7 @@ Test(pool, the_second_round_is_the_first)
 }
 
 /* A training step: activations pile up and go in reverse, with gradients and a workspace on the way. */
-static void step(unsigned seed)
-{
+static void step(unsigned seed) {
     enum { LAYERS = 24 };
     CUdeviceptr activation[LAYERS], gradient = 0;
     size_t size[LAYERS];
@@ -364,23 +342,20 @@ static void step(unsigned seed)
 }
 
 /* A program that repeats itself stops calling the driver. */
-Test(pool, a_training_loop_comes_to_rest)
-{
+Test(pool, a_training_loop_comes_to_rest) {
     fx_open_pool("capacity=128M,granularity=64K,lazy=0", &vp_policy_vpool, NULL);
     for (int round = 0; round < 4; round++)
         step(9);
     uint64_t calls = fx_calls();
     step(9);
-    cr_assert_eq(fx_calls(), calls, "%llu calls in the fifth round",
-                 (unsigned long long)(fx_calls() - calls));
+    cr_assert_eq(fx_calls(), calls, "%llu calls in the fifth round", (unsigned long long)(fx_calls() - calls));
     fx_close();
 }
 
-/* Decoding: each of some caches is replaced by one that is a little longer, again and again. All have other bytes between them, so that
- * none can simply use its neighbour's. They outgrow the room behind their first place, too. */
-Test(pool, what_grows_is_made_longer_where_it_lies)
-{
-    enum { CACHES = 12, STEPS = 60, LEAST = 5 * 1024, STEP = 96 };   /* KiB */
+/* Decoding: each of some caches is replaced by one that is a little longer, again and again. All have other bytes
+ * between them, so that none can simply use its neighbour's. They outgrow the room behind their first place, too. */
+Test(pool, what_grows_is_made_longer_where_it_lies) {
+    enum { CACHES = 12, STEPS = 60, LEAST = 5 * 1024, STEP = 96 }; /* KiB */
     CUdeviceptr cache[CACHES];
     fx_open_pool("capacity=256M,granularity=64K,lazy=0", &vp_policy_vpool, NULL);
     fx.pool.config.check = true;
@@ -407,14 +382,14 @@ Test(pool, what_grows_is_made_longer_where_it_lies)
 }
 
 /*
- * Training on sequences whose length varies: what is computed of the last layer's output is large, and of another size at each step. Ranges that are built
- * anew, rather than longer, map 2440 handles.
+ * Training on sequences whose length varies: what is computed of the last layer's output is large, and of another size
+ * at each step. Ranges that are built anew, rather than longer, map 2440 handles.
  */
-Test(pool, what_varies_is_made_longer_where_it_lies)
-{
+Test(pool, what_varies_is_made_longer_where_it_lies) {
     enum { LAYERS = 24 };
-    static const size_t lengths[] = { 528, 1416, 1984, 1896, 1816, 384, 776, 496, 1264, 1808, 1176, 1216, 1584, 1032, 1864, 680, 448 };
-    const struct vp_pool_config config = { .handle = 32 * MiB };
+    static const size_t lengths[] = {528,  1416, 1984, 1896, 1816, 384,  776, 496, 1264,
+                                     1808, 1176, 1216, 1584, 1032, 1864, 680, 448};
+    const struct vp_pool_config config = {.handle = 32 * MiB};
     CUdeviceptr layer[LAYERS];
     fx_open_pool("backing=ledger,capacity=64G,granularity=2M", &vp_policy_vpool, &config);
     CUdeviceptr weights = fx_alloc(GiB, 1);
@@ -445,17 +420,15 @@ Test(pool, what_varies_is_made_longer_where_it_lies)
 
 /* ---- many small blocks ---- */
 
-Test(pool, a_million_kilobytes_hold_a_gigabyte)
-{
+Test(pool, a_million_kilobytes_hold_a_gigabyte) {
     enum { BLOCKS = 1000000 };
-    const struct vp_pool_config config = { .handle = 16 * MiB };
+    const struct vp_pool_config config = {.handle = 16 * MiB};
     static CUdeviceptr block[BLOCKS];
     fx_open_pool("backing=ledger,capacity=8G,granularity=2M", &vp_policy_vpool, &config);
     for (int i = 0; i < BLOCKS; i++)
         block[i] = fx_alloc(KiB, 1);
     cr_assert_leq(fx.pool.stats.held_bytes, BLOCKS * KiB + 4 * MiB);
-    cr_assert_leq(vp_pool_metadata(&fx.pool), BLOCKS * 256, "%zu bytes of metadata",
-                  vp_pool_metadata(&fx.pool));
+    cr_assert_leq(vp_pool_metadata(&fx.pool), BLOCKS * 256, "%zu bytes of metadata", vp_pool_metadata(&fx.pool));
     for (int i = 0; i < BLOCKS; i += 2)
         fx_free(block[i], 1);
     for (int i = 0; i < BLOCKS; i += 2)

@@ -9,8 +9,7 @@
 
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 
-Test(pressure, a_limit_is_the_size_of_the_device)
-{
+Test(pressure, a_limit_is_the_size_of_the_device) {
     CUdeviceptr more = 0;
     size_t unused = 0, total = 0;
     CUresult res;
@@ -29,8 +28,7 @@ Test(pressure, a_limit_is_the_size_of_the_device)
     door_close();
 }
 
-Test(pressure, a_limit_in_percent)
-{
+Test(pressure, a_limit_in_percent) {
     CUdeviceptr more = 0;
     setenv("VPOOL_LIMIT", "25%", 1);
     door_open(SIM);
@@ -40,8 +38,7 @@ Test(pressure, a_limit_in_percent)
     door_close();
 }
 
-Test(pressure, what_was_not_needed_for_a_period_goes_back)
-{
+Test(pressure, what_was_not_needed_for_a_period_goes_back) {
     door_open(SIM);
     CUdeviceptr a = door_malloc(8 * MiB), b = door_malloc(16 * MiB);
     cu_ok(door_free(b));
@@ -56,13 +53,12 @@ Test(pressure, what_was_not_needed_for_a_period_goes_back)
 }
 
 /* Pool memory never went back to other processes (onnxruntime #9509, jax #20022). */
-Test(pressure, idle_memory_goes_back_by_time)
-{
+Test(pressure, idle_memory_goes_back_by_time) {
     setenv("VPOOL_IDLE_TRIM", "1", 1);
     door_open(SIM);
     cu_ok(door_free(door_malloc(16 * MiB)));
     for (int i = 0; i < 100 && vp_sim_used_vmm(0); i++)
-        nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     cr_assert_eq(vp_sim_used_vmm(0), 0);
     door_close();
 }

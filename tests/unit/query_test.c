@@ -12,8 +12,7 @@
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 
 /* As the door does it: what the api leaves open is the driver's to answer. */
-static CUresult ask(void *data, CUpointer_attribute which, CUdeviceptr ptr)
-{
+static CUresult ask(void *data, CUpointer_attribute which, CUdeviceptr ptr) {
     CUresult res;
     return vp_api_pointer_attribute(data, which, ptr, &res) ? res : cuPointerGetAttribute(data, which, ptr);
 }
@@ -22,23 +21,22 @@ static const struct {
     const char *name;
     CUpointer_attribute which;
 } attributes[] = {
-    { "CONTEXT", CU_POINTER_ATTRIBUTE_CONTEXT },
-    { "MEMORY_TYPE", CU_POINTER_ATTRIBUTE_MEMORY_TYPE },
-    { "HOST_POINTER", CU_POINTER_ATTRIBUTE_HOST_POINTER },
-    { "IS_MANAGED", CU_POINTER_ATTRIBUTE_IS_MANAGED },
-    { "MAPPED", CU_POINTER_ATTRIBUTE_MAPPED },
-    { "DEVICE_ORDINAL", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL },
-    { "IS_LEGACY_CUDA_IPC_CAPABLE", CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE },
-    { "RANGE_SIZE", CU_POINTER_ATTRIBUTE_RANGE_SIZE },
-    { "ALLOWED_HANDLE_TYPES", CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES },
-    { "IS_GPU_DIRECT_RDMA_CAPABLE", CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE },
-    { "ACCESS_FLAGS", CU_POINTER_ATTRIBUTE_ACCESS_FLAGS },
-    { "MEMPOOL_HANDLE", CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE },
-    { "SYNC_MEMOPS", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS },
+    {"CONTEXT", CU_POINTER_ATTRIBUTE_CONTEXT},
+    {"MEMORY_TYPE", CU_POINTER_ATTRIBUTE_MEMORY_TYPE},
+    {"HOST_POINTER", CU_POINTER_ATTRIBUTE_HOST_POINTER},
+    {"IS_MANAGED", CU_POINTER_ATTRIBUTE_IS_MANAGED},
+    {"MAPPED", CU_POINTER_ATTRIBUTE_MAPPED},
+    {"DEVICE_ORDINAL", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL},
+    {"IS_LEGACY_CUDA_IPC_CAPABLE", CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE},
+    {"RANGE_SIZE", CU_POINTER_ATTRIBUTE_RANGE_SIZE},
+    {"ALLOWED_HANDLE_TYPES", CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES},
+    {"IS_GPU_DIRECT_RDMA_CAPABLE", CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE},
+    {"ACCESS_FLAGS", CU_POINTER_ATTRIBUTE_ACCESS_FLAGS},
+    {"MEMPOOL_HANDLE", CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE},
+    {"SYNC_MEMOPS", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS},
 };
 
-static void same_answers(CUdeviceptr ours, CUdeviceptr native)
-{
+static void same_answers(CUdeviceptr ours, CUdeviceptr native) {
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         uint64_t a = 0, b = 0;
         CUresult ra = ask(&a, attributes[i].which, ours + 5);
@@ -47,8 +45,7 @@ static void same_answers(CUdeviceptr ours, CUdeviceptr native)
     }
 }
 
-Test(query, a_synchronous_block_answers_as_cuMemAlloc_memory)
-{
+Test(query, a_synchronous_block_answers_as_cuMemAlloc_memory) {
     CUdeviceptr native;
     size_t size = 0;
     door_open(SIM);
@@ -62,8 +59,7 @@ Test(query, a_synchronous_block_answers_as_cuMemAlloc_memory)
     door_close();
 }
 
-Test(query, a_stream_ordered_block_answers_as_cuMemAllocAsync_memory)
-{
+Test(query, a_stream_ordered_block_answers_as_cuMemAllocAsync_memory) {
     CUdeviceptr native;
     int ipc = 1;
     door_open(SIM);
@@ -78,19 +74,16 @@ Test(query, a_stream_ordered_block_answers_as_cuMemAllocAsync_memory)
 }
 
 /* What is announced and what the call then does must agree. */
-Test(query, what_is_not_announced_is_refused)
-{
+Test(query, what_is_not_announced_is_refused) {
     unsigned on = 1;
     door_open(SIM);
     CUdeviceptr ours = door_malloc(3 * MiB);
-    cr_assert_eq(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours),
-                 CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert_eq(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours), CUDA_ERROR_NOT_SUPPORTED);
     cu_ok(door_free(ours));
     door_close();
 }
 
-Test(query, every_block_has_a_mapping_of_its_own)
-{
+Test(query, every_block_has_a_mapping_of_its_own) {
     uint64_t base = 0, first = 0, second = 0;
     door_open(SIM);
     CUdeviceptr a = door_malloc(1000), b = door_malloc(1000);
@@ -107,8 +100,7 @@ Test(query, every_block_has_a_mapping_of_its_own)
 }
 
 /* The driver knows a chunk there: it is asked about another address. */
-Test(query, a_freed_block_is_nobodys)
-{
+Test(query, a_freed_block_is_nobodys) {
     CUdeviceptr base;
     CUresult res = CUDA_SUCCESS;
     int type;
@@ -126,8 +118,7 @@ Test(query, a_freed_block_is_nobodys)
     door_close();
 }
 
-Test(query, a_dma_buf_covers_a_block_of_several_handles)
-{
+Test(query, a_dma_buf_covers_a_block_of_several_handles) {
     int fd = -1;
     door_open(SIM);
     CUdeviceptr ours = door_malloc(24 * MiB);
@@ -140,8 +131,7 @@ Test(query, a_dma_buf_covers_a_block_of_several_handles)
 
 /* ---- memory of others ---- */
 
-Test(query, handles_of_others_are_counted)
-{
+Test(query, handles_of_others_are_counted) {
     door_open(SIM);
     const struct vp_foreign_sum *of = &vp_state.others[0];
     vp_api_other_created(0, 11, 6 * MiB);

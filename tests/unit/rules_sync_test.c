@@ -14,8 +14,7 @@
 /* ---- cudaMalloc and cudaFree ---- */
 
 /* Memory of cudaMalloc may be used at once on any stream, one not yet born included. */
-Test(rules, cudamalloc_gives_nothing_that_is_pending)
-{
+Test(rules, cudamalloc_gives_nothing_that_is_pending) {
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
@@ -26,16 +25,14 @@ Test(rules, cudamalloc_gives_nothing_that_is_pending)
     duel(&a, &b, f);
 }
 
-static void *release_soon(void *stream)
-{
-    nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+static void *release_soon(void *stream) {
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     vp_sim_release(stream);
     return NULL;
 }
 
 /* Also when there is no other memory: the host waits, no stream does. */
-Test(rules, cudamalloc_makes_no_stream_wait)
-{
+Test(rules, cudamalloc_makes_no_stream_wait) {
     pthread_t thread;
     door_open("capacity=3M,granularity=64K,lazy=0");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -50,8 +47,7 @@ Test(rules, cudamalloc_makes_no_stream_wait)
     duel(&a, &b, f);
 }
 
-Test(rules, cudafree_covers_every_stream_and_does_not_stop_the_host)
-{
+Test(rules, cudafree_covers_every_stream_and_does_not_stop_the_host) {
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     struct holder a = take_sync(f);
@@ -65,8 +61,7 @@ Test(rules, cudafree_covers_every_stream_and_does_not_stop_the_host)
 }
 
 /* The same on drivers that cannot record an event over a whole context, by streams of both kinds. */
-Test(rules, cudafree_covers_every_stream_of_old_drivers)
-{
+Test(rules, cudafree_covers_every_stream_of_old_drivers) {
     door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,driver=12000");
     cr_assert(!vp_state.drv.cuCtxRecordEvent);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -80,8 +75,7 @@ Test(rules, cudafree_covers_every_stream_of_old_drivers)
 }
 
 /* A block of one context, used in another, freed in the first. */
-Test(rules, cudafree_covers_every_context_of_the_device)
-{
+Test(rules, cudafree_covers_every_context_of_the_device) {
     CUcontext one = door_open(SIM), two = door_context(0);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
     cu_ok(cuCtxSetCurrent(one));
@@ -94,8 +88,7 @@ Test(rules, cudafree_covers_every_context_of_the_device)
     duel(&a, &b, f);
 }
 
-static CUcontext context_of(CUdevice device)
-{
+static CUcontext context_of(CUdevice device) {
     CUcontext ctx = NULL;
     cu_ok(cuDevicePrimaryCtxRetain(&ctx, device));
     vp_api_context_created(ctx, true);
@@ -103,8 +96,7 @@ static CUcontext context_of(CUdevice device)
 }
 
 /* And of all other devices: a copy needs no leave, and may be queued in a context of a third. */
-Test(rules, cudafree_covers_every_device)
-{
+Test(rules, cudafree_covers_every_device) {
     CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=3");
     for (CUdevice device = 1; device < 3; device++) {
         CUcontext there = context_of(device);
@@ -114,7 +106,7 @@ Test(rules, cudafree_covers_every_device)
         cu_ok(cuCtxSynchronize());
         cu_ok(cuCtxSetCurrent(there));
         CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
-        struct vp_copy_end to = { .ptr = ptr }, from = { .ptr = source };
+        struct vp_copy_end to = {.ptr = ptr}, from = {.ptr = source};
         cr_assert_eq(vp_api_copy_way(f, &to, &from), VP_COPY_AS_IT_IS);
         cu_ok(cuMemcpyDtoDAsync(ptr, source, SIZE, f));
         struct holder a = holder_of(ptr, f);
@@ -126,8 +118,7 @@ Test(rules, cudafree_covers_every_device)
 }
 
 /* A copy that names a context for each end needs no access, and may be made by any device. */
-Test(rules, cudafree_covers_copies_that_need_no_access)
-{
+Test(rules, cudafree_covers_copies_that_need_no_access) {
     CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2"), there = context_of(1);
     cu_ok(cuCtxSetCurrent(one));
     CUdeviceptr ptr = door_malloc(SIZE), source;
@@ -149,9 +140,9 @@ Test(rules, cudafree_covers_copies_that_need_no_access)
     cu_ok(cuMemFree(source));
 }
 
-/* A device whose context is lost for good holds up nothing of another's, from then on; and what it answers is no answer of another's. */
-Test(rules, a_sick_device_leaves_the_others_alone)
-{
+/* A device whose context is lost for good holds up nothing of another's, from then on; and what it answers is no answer
+ * of another's. */
+Test(rules, a_sick_device_leaves_the_others_alone) {
     CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2"), two = context_of(1);
     CUdeviceptr ptr, mine = door_malloc(SIZE);
     cu_ok(cuCtxSetCurrent(two));
@@ -182,8 +173,7 @@ Test(rules, a_sick_device_leaves_the_others_alone)
 }
 
 /* Stream-ordered: freed on a stream of one context, taken on a stream of another. */
-Test(rules, a_block_freed_in_one_context_is_taken_in_another)
-{
+Test(rules, a_block_freed_in_one_context_is_taken_in_another) {
     CUcontext one = door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     door_context(0);
@@ -198,30 +188,27 @@ Test(rules, a_block_freed_in_one_context_is_taken_in_another)
 
 /* ---- captures ---- */
 
-static void still_capturing(CUstream stream)
-{
+static void still_capturing(CUstream stream) {
     CUstreamCaptureStatus status;
     cu_ok(cuStreamIsCapturing(stream, &status));
     cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE, "the capture was destroyed");
 }
 
-static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
-                                             CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-                                             CU_STREAM_CAPTURE_MODE_RELAXED };
+static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                            CU_STREAM_CAPTURE_MODE_RELAXED};
 
 static atomic_bool trimmed;
 
-static void *trim(void *context)
-{
+static void *trim(void *context) {
     cu_ok(cuCtxSetCurrent(context));
     vp_api_relieve();
     trimmed = true;
     return NULL;
 }
 
-/* Who has asked whether a stream captures may rely on the answer until its event is recorded: no capture begins meanwhile. */
-Test(rules, a_capture_begins_alone)
-{
+/* Who has asked whether a stream captures may rely on the answer until its event is recorded: no capture begins
+ * meanwhile. */
+Test(rules, a_capture_begins_alone) {
     CUcontext context = door_open(SIM);
     CUstream capture = door_stream(CU_STREAM_DEFAULT);
     pthread_t other;
@@ -240,8 +227,7 @@ Test(rules, a_capture_begins_alone)
 
 /* Everything that may be called beside a capture leaves it whole; what was freed meanwhile is not reused
  * before its work is over. */
-Test(rules, a_capture_survives)
-{
+Test(rules, a_capture_survives) {
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < 6; i++) {
@@ -272,8 +258,7 @@ Test(rules, a_capture_survives)
 }
 
 /* What was freed during a capture comes back after it. */
-Test(rules, quarantine_ends_with_the_capture)
-{
+Test(rules, quarantine_ends_with_the_capture) {
     door_open(SIM);
     CUstream capture = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_malloc(SIZE);
@@ -285,8 +270,7 @@ Test(rules, quarantine_ends_with_the_capture)
     door_close();
 }
 
-Test(rules, freeing_our_pointer_on_a_capturing_stream_leaves_it_live)
-{
+Test(rules, freeing_our_pointer_on_a_capturing_stream_leaves_it_live) {
     struct vp_pool *pool;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -305,8 +289,7 @@ Test(rules, freeing_our_pointer_on_a_capturing_stream_leaves_it_live)
 /* ---- no byte twice ---- */
 
 /* The old range of a chunk is wanted again while the chunk is live in a newer one. */
-Test(rules, a_live_chunk_is_not_taken_back)
-{
+Test(rules, a_live_chunk_is_not_taken_back) {
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     struct holder a = take(s);
@@ -328,8 +311,7 @@ Test(rules, a_live_chunk_is_not_taken_back)
 }
 
 /* An old mapping stays while work queued before the free may use it. */
-Test(rules, nothing_is_unmapped_under_queued_work)
-{
+Test(rules, nothing_is_unmapped_under_queued_work) {
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     struct holder a = take(f);
@@ -347,8 +329,7 @@ Test(rules, nothing_is_unmapped_under_queued_work)
 /* ---- what may hold a stream up ---- */
 
 /* What holds a stream up cannot always be seen, and a wait that is queued cannot be withdrawn: by default none is. */
-Test(rules, by_default_no_stream_waits)
-{
+Test(rules, by_default_no_stream_waits) {
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
@@ -360,8 +341,7 @@ Test(rules, by_default_no_stream_waits)
     duel(&a, &b, f);
 }
 
-Test(rules, streams_wait_when_growing_fails)
-{
+Test(rules, streams_wait_when_growing_fails) {
     setenv("VPOOL_WAIT", "late", 1);
     door_open("capacity=3M,granularity=64K,lazy=0,timeout=300");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -374,8 +354,7 @@ Test(rules, streams_wait_when_growing_fails)
 }
 
 /* Under a published policy, which waits early, what ties the process to others still delays that. */
-Test(rules, coupled_processes_grow_before_they_wait)
-{
+Test(rules, coupled_processes_grow_before_they_wait) {
     setenv("VPOOL_POLICY", "vpmm", 1);
     door_open(SIM);
     vp_api_coupled("a test");
@@ -388,16 +367,14 @@ Test(rules, coupled_processes_grow_before_they_wait)
     duel(&a, &b, f);
 }
 
-static void until(void *flag)
-{
+static void until(void *flag) {
     while (!atomic_load((atomic_bool *)flag))
-        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 /* F's host function waits for what the program does after S is done: were S behind F, that would be for ever.
  */
-Test(rules, nobody_waits_early_behind_a_host_function)
-{
+Test(rules, nobody_waits_early_behind_a_host_function) {
     static atomic_bool go;
     setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
@@ -414,8 +391,7 @@ Test(rules, nobody_waits_early_behind_a_host_function)
     duel(&a, &b, f);
 }
 
-Test(rules, a_pool_without_internal_dependencies_never_waits)
-{
+Test(rules, a_pool_without_internal_dependencies_never_waits) {
     pthread_t thread;
     CUmemoryPool mempool;
     CUresult res;
@@ -424,9 +400,7 @@ Test(rules, a_pool_without_internal_dependencies_never_waits)
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
     cu_ok(cuDeviceGetDefaultMemPool(&mempool, 0));
-    cr_assert(
-        vp_api_pool_set_attribute(mempool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no, &res) &&
-        !res);
+    cr_assert(vp_api_pool_set_attribute(mempool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no, &res) && !res);
     struct holder a = take(f);
     give(&a, f);
     cr_assert(!pthread_create(&thread, NULL, release_soon, f));
@@ -438,8 +412,7 @@ Test(rules, a_pool_without_internal_dependencies_never_waits)
 
 /* ---- errors ---- */
 
-Test(rules, a_query_that_fails_is_an_error_and_not_done)
-{
+Test(rules, a_query_that_fails_is_an_error_and_not_done) {
     CUdeviceptr ptr = 0;
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);

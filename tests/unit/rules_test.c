@@ -19,8 +19,7 @@
 
 /* ---- stream-ordered memory ---- */
 
-Test(rules, a_stream_waits_for_another_on_the_gpu)
-{
+Test(rules, a_stream_waits_for_another_on_the_gpu) {
     setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -34,8 +33,7 @@ Test(rules, a_stream_waits_for_another_on_the_gpu)
 
 /* F's memory has no event of its own; what F queued since waits for S. An event recorded now would come
  * behind that. */
-Test(rules, a_wait_never_aims_at_a_late_event)
-{
+Test(rules, a_wait_never_aims_at_a_late_event) {
     door_open(SIM);
     CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     unsigned *flag;
@@ -51,8 +49,7 @@ Test(rules, a_wait_never_aims_at_a_late_event)
 }
 
 /* With an event at the free itself the same program may share, and still ends. */
-Test(rules, a_wait_aims_at_the_free)
-{
+Test(rules, a_wait_aims_at_the_free) {
     setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -70,8 +67,7 @@ Test(rules, a_wait_aims_at_the_free)
 }
 
 /* Chunks of F's memory are joined elsewhere for S: what waits for the bytes goes with them. */
-Test(rules, conditions_travel_with_the_bytes)
-{
+Test(rules, conditions_travel_with_the_bytes) {
     /* Else the host waits first, for as long as it takes to give F up. */
     setenv("VPOOL_WAIT", "late", 1);
     door_open("capacity=9M,granularity=64K,lazy=0,timeout=300");
@@ -96,20 +92,20 @@ Test(rules, conditions_travel_with_the_bytes)
 /* ---- who is held up ---- */
 
 /* The library asks for what was freed on the legacy stream, at a time of its own. */
-static void ask_late(void)
-{
+static void ask_late(void) {
     cr_assert(vp_enter());
     vp_timelines_poll(&vp_state.timelines, true);
     vp_leave();
 }
 
 /*
- * An event on the legacy stream would make B wait for A, and A may be waiting for what B has yet to do. Beside a capture, when there are no barriers, as well.
+ * An event on the legacy stream would make B wait for A, and A may be waiting for what B has yet to do. Beside a
+ * capture, when there are no barriers, as well.
  */
-Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up)
-{
+Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up) {
     door_open(SIM);
-    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT), capture = door_stream(CU_STREAM_NON_BLOCKING);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT),
+             capture = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr work = door_take(512, a), sign = door_take(512, b);
     for (int i = 0; i < 2; i++) {
         cu_ok(door_free_async(door_take(SIZE, CU_STREAM_LEGACY), CU_STREAM_LEGACY));
@@ -139,8 +135,7 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up)
 /* ---- which stream ---- */
 
 /* Work of F that cannot run before `held` does, and goes on after F is destroyed. */
-static void chain(CUstream f, CUstream held)
-{
+static void chain(CUstream f, CUstream held) {
     CUevent event;
     cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     cu_ok(cuMemsetD8Async(door_take(512, held), 0, 1, held));
@@ -149,8 +144,7 @@ static void chain(CUstream f, CUstream held)
     cu_ok(cuEventDestroy(event));
 }
 
-Test(rules, a_handle_given_out_again_is_another_stream)
-{
+Test(rules, a_handle_given_out_again_is_another_stream) {
     door_open(SIM);
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
     chain(f, g);
@@ -164,8 +158,7 @@ Test(rules, a_handle_given_out_again_is_another_stream)
 }
 
 /* The open points of a destroyed stream are covered by an event, and nobody uses its handle. */
-Test(rules, a_destroyed_stream_leaves_an_event)
-{
+Test(rules, a_destroyed_stream_leaves_an_event) {
     door_open(SIM);
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -184,8 +177,7 @@ Test(rules, a_destroyed_stream_leaves_an_event)
 }
 
 /* A stream that captures does not tell its id, and may be destroyed all the same. */
-Test(rules, a_stream_destroyed_while_it_captures)
-{
+Test(rules, a_stream_destroyed_while_it_captures) {
     door_open(SIM);
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
     chain(f, g);
@@ -202,8 +194,7 @@ Test(rules, a_stream_destroyed_while_it_captures)
 
 /* A context ends and another begins under its handle, both unseen. What is queued in the new one does not count as done
  * when the old one's end comes to light: with a stream's memory, and with cudaFree. */
-static void follow_unseen(void)
-{
+static void follow_unseen(void) {
     CUcontext old = door_open(SIM), new;
     cu_ok(door_free(door_malloc(SIZE)));
     cu_ok(cuDevicePrimaryCtxReset(0));
@@ -211,8 +202,7 @@ static void follow_unseen(void)
     cr_assert_eq(new, old);
 }
 
-static void memory_stays(const struct holder *a, CUstream held)
-{
+static void memory_stays(const struct holder *a, CUstream held) {
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     struct holder b = take_sync(s), c = take_sync(s);
     cr_assert(apart(a, &b) && apart(a, &c));
@@ -224,8 +214,7 @@ static void memory_stays(const struct holder *a, CUstream held)
     check_live(&c);
 }
 
-Test(rules, a_context_that_follows_unseen_has_streams_of_its_own)
-{
+Test(rules, a_context_that_follows_unseen_has_streams_of_its_own) {
     follow_unseen();
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING);
     struct holder a = take(g);
@@ -233,8 +222,7 @@ Test(rules, a_context_that_follows_unseen_has_streams_of_its_own)
     memory_stays(&a, g);
 }
 
-Test(rules, a_context_that_follows_unseen_has_a_barrier_of_its_own)
-{
+Test(rules, a_context_that_follows_unseen_has_a_barrier_of_its_own) {
     follow_unseen();
     vp_sim_hold(CU_STREAM_LEGACY);
     struct holder a = take_sync(CU_STREAM_LEGACY);
@@ -242,15 +230,13 @@ Test(rules, a_context_that_follows_unseen_has_a_barrier_of_its_own)
     memory_stays(&a, CU_STREAM_LEGACY);
 }
 
-static void *without_ids(const char *name, void *unused)
-{
+static void *without_ids(const char *name, void *unused) {
     return strcmp(name, "cuCtxGetId") ? doors_lookup(name, unused) : NULL;
 }
 
 /* By a route without a door; what it has queued goes on. The driver says that its handle is none, and has no ids to
  * tell that the context is still the same: that is not taken for dead, with all that its streams have queued. */
-Test(rules, a_stream_that_ends_unseen_does_not_end_its_context)
-{
+Test(rules, a_stream_that_ends_unseen_does_not_end_its_context) {
     cr_assert(!vp_api_open(without_ids, NULL));
     door_open(SIM);
     CUstream g = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -273,8 +259,7 @@ Test(rules, a_stream_that_ends_unseen_does_not_end_its_context)
 static pthread_barrier_t step;
 static struct holder threads_owner;
 
-static void *free_on_own_default_stream(void *ctx)
-{
+static void *free_on_own_default_stream(void *ctx) {
     cu_ok(cuCtxSetCurrent(ctx));
     vp_sim_hold(CU_STREAM_PER_THREAD);
     threads_owner = take(CU_STREAM_PER_THREAD);
@@ -286,8 +271,7 @@ static void *free_on_own_default_stream(void *ctx)
     return NULL;
 }
 
-Test(rules, a_per_thread_stream_is_another_in_each_thread)
-{
+Test(rules, a_per_thread_stream_is_another_in_each_thread) {
     pthread_t thread;
     CUcontext ctx = door_open(SIM);
     pthread_barrier_init(&step, NULL, 2);
@@ -308,16 +292,14 @@ static pthread_key_t late_key;
 static uint32_t *early_flag, *late_flag;
 
 /* A destructor that runs after ours: the thread's own stream was taken for ended, and is used once more. */
-static void use_after_the_end(void *unused)
-{
+static void use_after_the_end(void *unused) {
     (void)unused;
     cu_ok(cuStreamWaitValue32(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)late_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
     threads_owner = take(CU_STREAM_PER_THREAD);
     give(&threads_owner, CU_STREAM_PER_THREAD);
 }
 
-static void *end_and_go_on(void *ctx)
-{
+static void *end_and_go_on(void *ctx) {
     cu_ok(cuCtxSetCurrent(ctx));
     cu_ok(cuStreamWaitValue32(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)early_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
     for (int i = 0; i < 8; i++)
@@ -329,8 +311,7 @@ static void *end_and_go_on(void *ctx)
 }
 
 /* Its points are counted anew then: what a stream has waited for before is none of them. */
-Test(rules, a_stream_that_comes_back_is_waited_for_anew)
-{
+Test(rules, a_stream_that_comes_back_is_waited_for_anew) {
     pthread_t thread;
     setenv("VPOOL_WAIT", "early", 1);
     CUcontext ctx = door_open("capacity=64M,granularity=64K,lazy=0,timeout=5000");

@@ -17,13 +17,12 @@ enum { SIZE = 2 << 20 };
 struct holder {
     CUdeviceptr ptr;
     uint32_t mark;
-    void *seen;                 /* pinned: what the last read found */
+    void *seen; /* pinned: what the last read found */
 };
 
-static inline struct holder holder_of(CUdeviceptr ptr, CUstream stream)
-{
+static inline struct holder holder_of(CUdeviceptr ptr, CUstream stream) {
     static uint32_t marks;
-    struct holder o = { .ptr = ptr, .mark = owner_mark(++marks) };
+    struct holder o = {.ptr = ptr, .mark = owner_mark(++marks)};
     cu_ok(cuMemAllocHost(&o.seen, SIZE));
     for (size_t i = 0; i < SIZE / 4; i++)
         ((uint32_t *)o.seen)[i] = o.mark;
@@ -33,51 +32,43 @@ static inline struct holder holder_of(CUdeviceptr ptr, CUstream stream)
 }
 
 /* A stream-ordered owner, and one by cudaMalloc whose work is on that stream. */
-static inline struct holder take(CUstream stream)
-{
+static inline struct holder take(CUstream stream) {
     return holder_of(door_take(SIZE, stream), stream);
 }
 
-static inline struct holder take_sync(CUstream stream)
-{
+static inline struct holder take_sync(CUstream stream) {
     return holder_of(door_malloc(SIZE), stream);
 }
 
-static inline void give(const struct holder *o, CUstream stream)
-{
+static inline void give(const struct holder *o, CUstream stream) {
     cu_ok(door_free_async(o->ptr, stream));
     cr_assert(door_served);
 }
 
-static inline void give_sync(const struct holder *o)
-{
+static inline void give_sync(const struct holder *o) {
     cu_ok(door_free(o->ptr));
     cr_assert(door_served);
 }
 
-static inline bool apart(const struct holder *a, const struct holder *b)
-{
+static inline bool apart(const struct holder *a, const struct holder *b) {
     return a->ptr + SIZE <= b->ptr || b->ptr + SIZE <= a->ptr;
 }
 
 /* Its work is over: what it has read were its own bytes. */
-static inline void check(const struct holder *o)
-{
+static inline void check(const struct holder *o) {
     size_t at = owner_intruder(o->seen, SIZE, o->mark);
     cr_assert_eq(at, SIZE, "the owner of %#llx, mark %08x, saw another's byte at %zu", o->ptr, o->mark, at);
 }
 
 /* It is live still: nobody has written to its bytes since. */
-static inline void check_live(const struct holder *o)
-{
+static inline void check_live(const struct holder *o) {
     check(o);
     cu_ok(cuMemcpyDtoH(o->seen, o->ptr, SIZE));
     check(o);
 }
 
 /* Runs all that may run beside the held stream, then that, and checks both. */
-static inline void duel(const struct holder *old, const struct holder *new, CUstream held)
-{
+static inline void duel(const struct holder *old, const struct holder *new, CUstream held) {
     vp_sim_step(1000);
     vp_sim_release(held);
     cu_ok(cuStreamSynchronize(held));
@@ -88,21 +79,18 @@ static inline void duel(const struct holder *old, const struct holder *new, CUst
 }
 
 /* A stream held from now on. */
-static inline CUstream held_stream(unsigned flags)
-{
+static inline CUstream held_stream(unsigned flags) {
     CUstream stream = door_stream(flags);
     vp_sim_hold(stream);
     return stream;
 }
 
-static inline unsigned long waits(void)
-{
+static inline unsigned long waits(void) {
     return vp_sim_calls("cuStreamWaitEvent");
 }
 
 /* From the second stream that frees large blocks on, these have events of their own. */
-static inline void two_streams_free(CUstream one, CUstream two)
-{
+static inline void two_streams_free(CUstream one, CUstream two) {
     cu_ok(door_free_async(door_take(MiB, one), one));
     cu_ok(door_free_async(door_take(MiB, two), two));
 }

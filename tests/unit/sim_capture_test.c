@@ -8,8 +8,7 @@
 
 /* ---- green contexts ---- */
 
-Test(sim, a_primary_barrier_covers_green_contexts, .init = late)
-{
+Test(sim, a_primary_barrier_covers_green_contexts, .init = late) {
     CUdevResource all, part;
     CUdevResourceDesc desc;
     CUgreenCtx green;
@@ -32,8 +31,7 @@ Test(sim, a_primary_barrier_covers_green_contexts, .init = late)
 
 /* ---- capture ---- */
 
-Test(sim, a_graph_replays_its_work, .init = late)
-{
+Test(sim, a_graph_replays_its_work, .init = late) {
     CUgraph graph;
     CUgraphExec exec;
     OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -55,13 +53,11 @@ Test(sim, a_graph_replays_its_work, .init = late)
     OK(cuGraphExecDestroy(exec));
 }
 
-static CUresult query(void)
-{
+static CUresult query(void) {
     return cuEventQuery(event);
 }
 
-static CUresult query_relaxed(void)
-{
+static CUresult query_relaxed(void) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     OK(cuThreadExchangeStreamCaptureMode(&mode));
     CUresult result = cuEventQuery(event);
@@ -69,43 +65,35 @@ static CUresult query_relaxed(void)
     return result;
 }
 
-static CUresult barrier(void)
-{
+static CUresult barrier(void) {
     return cuCtxRecordEvent(context, event);
 }
 
-static CUresult record_legacy(void)
-{
+static CUresult record_legacy(void) {
     return cuEventRecord(event, NULL);
 }
 
-static CUresult record_other(void)
-{
+static CUresult record_other(void) {
     return cuEventRecord(event, other);
 }
 
-static CUresult probe_legacy(void)
-{
+static CUresult probe_legacy(void) {
     CUstreamCaptureStatus status;
     return cuStreamIsCapturing(NULL, &status);
 }
 
-static CUresult allocate(void)
-{
+static CUresult allocate(void) {
     CUdeviceptr at;
     return cuMemAlloc(&at, 100);
 }
 
-static CUresult allocate_async_elsewhere(void)
-{
+static CUresult allocate_async_elsewhere(void) {
     CUdeviceptr at;
     return cuMemAllocAsync(&at, 100, other);
 }
 
-Test(sim, what_a_capture_bears, .init = late)
-{
-    const CUstreamCaptureMode GLOBAL = CU_STREAM_CAPTURE_MODE_GLOBAL,
-                              LOCAL = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+Test(sim, what_a_capture_bears, .init = late) {
+    const CUstreamCaptureMode GLOBAL = CU_STREAM_CAPTURE_MODE_GLOBAL, LOCAL = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                               RELAXED = CU_STREAM_CAPTURE_MODE_RELAXED;
     const struct {
         const char *name;
@@ -144,8 +132,7 @@ Test(sim, what_a_capture_bears, .init = late)
 
 /* ---- the simulator itself ---- */
 
-Test(sim, calls_can_be_made_to_fail)
-{
+Test(sim, calls_can_be_made_to_fail) {
     CUdeviceptr at;
     start("fail=cuMemAlloc:3");
     OK(cuMemAlloc(&at, 100));
@@ -164,8 +151,7 @@ Test(sim, calls_can_be_made_to_fail)
     OK(cuEventRecord(event, NULL));
 }
 
-Test(sim, wrong_options_are_named_and_ignored)
-{
+Test(sim, wrong_options_are_named_and_ignored) {
     const char *wrong[] = {"capacity=lots", "granularity=3M", "devices=0",    "lazy=101",
                            "nothing=1",     "backing",        "fail=cuMemMap"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
@@ -173,8 +159,7 @@ Test(sim, wrong_options_are_named_and_ignored)
     cr_expect_eq(vp_sim_configure("capacity=1G,lazy=0,,seed=7"), 0);
 }
 
-Test(sim, old_drivers_lack_young_functions)
-{
+Test(sim, old_drivers_lack_young_functions) {
     void *fn;
     CUdriverProcAddressQueryResult status;
     start("driver=12040");
@@ -188,8 +173,7 @@ Test(sim, old_drivers_lack_young_functions)
     cr_expect_eq(fn, (void *)cuMemAlloc_v2);
 }
 
-Test(sim, devices_may_lack_virtual_memory)
-{
+Test(sim, devices_may_lack_virtual_memory) {
     int has = 1;
     CUdeviceptr at;
     start("vmm=0");
@@ -198,23 +182,19 @@ Test(sim, devices_may_lack_virtual_memory)
     IS(cuMemAddressReserve(&at, 2 << 20, 0, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
 }
 
-Test(sim, a_forked_child_has_no_driver, .init = late)
-{
+Test(sim, a_forked_child_has_no_driver, .init = late) {
     int status;
     pid_t child = fork();
     if (child == 0) {
         CUdeviceptr at;
-        _exit(cuMemAlloc(&at, 1) == CUDA_ERROR_NOT_INITIALIZED && cuInit(0) == CUDA_ERROR_NOT_INITIALIZED
-                  ? 0
-                  : 1);
+        _exit(cuMemAlloc(&at, 1) == CUDA_ERROR_NOT_INITIALIZED && cuInit(0) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
     }
     waitpid(child, &status, 0);
     cr_expect_eq(status, 0);
     OK(cuCtxSynchronize());
 }
 
-Test(sim, a_reset_forgets_everything)
-{
+Test(sim, a_reset_forgets_everything) {
     for (int round = 0; round < 3; round++) {
         CUdeviceptr at;
         late();

@@ -15,8 +15,7 @@ static CUcontext context;
 static CUstream a, b, blocking;
 static CUevent first, second;
 
-static void start(void)
-{
+static void start(void) {
     vp_sim_configure("backing=ledger,lazy=100,seed=7");
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));
@@ -29,8 +28,7 @@ static void start(void)
     vp_sim_time_start();
 }
 
-Test(sim_clock, a_kernel_is_over_at_its_time, .init = start)
-{
+Test(sim_clock, a_kernel_is_over_at_its_time, .init = start) {
     OK(vp_sim_kernel(a, 10 * MS));
     OK(cuEventRecord(first, a));
     OK(vp_sim_kernel(a, 10 * MS));
@@ -47,8 +45,7 @@ Test(sim_clock, a_kernel_is_over_at_its_time, .init = start)
     cr_expect_float_eq(ms, 10, 0.001f);
 }
 
-Test(sim_clock, streams_share_the_device, .init = start)
-{
+Test(sim_clock, streams_share_the_device, .init = start) {
     OK(vp_sim_kernel(a, 10 * MS));
     OK(vp_sim_kernel(b, 15 * MS));
     OK(cuEventRecord(first, a));
@@ -75,8 +72,7 @@ Test(sim_clock, streams_share_the_device, .init = start)
 }
 
 /* Streams and times that divide by nothing: no time of the device is lost or made. */
-Test(sim_clock, the_device_is_never_idle_while_a_stream_can_run, .init = start)
-{
+Test(sim_clock, the_device_is_never_idle_while_a_stream_can_run, .init = start) {
     CUstream streams[7];
     uint64_t all = 0;
     for (int i = 0; i < 7; i++) {
@@ -101,8 +97,7 @@ Test(sim_clock, the_device_is_never_idle_while_a_stream_can_run, .init = start)
     cr_expect_eq(vp_sim_pending(), 0u);
 }
 
-Test(sim_clock, a_stream_waits_for_an_event, .init = start)
-{
+Test(sim_clock, a_stream_waits_for_an_event, .init = start) {
     OK(vp_sim_kernel(a, 10 * MS));
     OK(cuEventRecord(first, a));
     OK(vp_sim_kernel(a, 90 * MS));
@@ -119,8 +114,7 @@ Test(sim_clock, a_stream_waits_for_an_event, .init = start)
 }
 
 /* A wait is for the record that was the last when it was queued. */
-Test(sim_clock, a_later_record_is_not_waited_for, .init = start)
-{
+Test(sim_clock, a_later_record_is_not_waited_for, .init = start) {
     OK(vp_sim_kernel(a, 10 * MS));
     OK(cuEventRecord(first, a));
     OK(cuStreamWaitEvent(b, first, 0));
@@ -133,8 +127,7 @@ Test(sim_clock, a_later_record_is_not_waited_for, .init = start)
     cr_expect(DONE(first));
 }
 
-Test(sim_clock, a_barrier_is_behind_every_stream, .init = start)
-{
+Test(sim_clock, a_barrier_is_behind_every_stream, .init = start) {
     OK(vp_sim_kernel(a, 10 * MS));
     OK(vp_sim_kernel(b, 20 * MS));
     OK(cuCtxRecordEvent(context, first));
@@ -152,8 +145,7 @@ Test(sim_clock, a_barrier_is_behind_every_stream, .init = start)
     cr_expect_eq(vp_sim_now(), 60 * MS);
 }
 
-Test(sim_clock, the_legacy_stream_is_behind_blocking_ones_alone, .init = start)
-{
+Test(sim_clock, the_legacy_stream_is_behind_blocking_ones_alone, .init = start) {
     OK(vp_sim_kernel(a, 50 * MS));
     OK(vp_sim_kernel(blocking, 10 * MS));
     OK(vp_sim_kernel(NULL, 10 * MS));
@@ -170,8 +162,7 @@ Test(sim_clock, the_legacy_stream_is_behind_blocking_ones_alone, .init = start)
     cr_expect_eq(vp_sim_next_completion(), UINT64_MAX);
 }
 
-Test(sim_clock, driver_calls_take_what_they_cost, .init = start)
-{
+Test(sim_clock, driver_calls_take_what_they_cost, .init = start) {
     uint64_t cost = vp_sim_cost_ns();
     OK(cuEventRecord(first, a));
     cr_expect(DONE(first));
@@ -179,8 +170,7 @@ Test(sim_clock, driver_calls_take_what_they_cost, .init = start)
     cr_expect_eq(vp_sim_now(), vp_sim_cost_ns() - cost);
 }
 
-Test(sim_clock, a_held_stream_stands_still, .init = start)
-{
+Test(sim_clock, a_held_stream_stands_still, .init = start) {
     OK(vp_sim_kernel(a, 10 * MS));
     OK(vp_sim_kernel(b, 40 * MS));
     OK(cuEventRecord(first, a));
@@ -197,8 +187,7 @@ Test(sim_clock, a_held_stream_stands_still, .init = start)
     cr_expect_eq(vp_sim_now(), 50 * MS);
 }
 
-Test(sim_clock, it_ends_with_a_reset, .init = start)
-{
+Test(sim_clock, it_ends_with_a_reset, .init = start) {
     vp_sim_advance(MS);
     vp_sim_reset();
     cr_expect_eq(vp_sim_now(), 0u);

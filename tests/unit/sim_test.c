@@ -13,8 +13,7 @@
 
 /* ---- order ---- */
 
-Test(sim, nothing_runs_when_it_is_queued, .init = late)
-{
+Test(sim, nothing_runs_when_it_is_queued, .init = late) {
     OK(cuMemsetD8Async(memory, 1, 10, blocking));
     OK(cuEventRecord(event, blocking));
     cr_expect_eq(byte(0), 0);
@@ -24,8 +23,7 @@ Test(sim, nothing_runs_when_it_is_queued, .init = late)
     cr_expect(READY(event));
 }
 
-Test(sim, a_query_is_not_ready_at_first_and_ready_at_last, .init = late)
-{
+Test(sim, a_query_is_not_ready_at_first_and_ready_at_last, .init = late) {
     int queries = 0;
     OK(cuMemsetD8Async(memory, 1, 10, blocking));
     OK(cuEventRecord(event, blocking));
@@ -34,8 +32,7 @@ Test(sim, a_query_is_not_ready_at_first_and_ready_at_last, .init = late)
         cr_assert_lt(++queries, 100000);
 }
 
-Test(sim, held_work_stays, .init = late)
-{
+Test(sim, held_work_stays, .init = late) {
     vp_sim_hold(free_stream);
     OK(cuMemsetD8Async(memory, 1, 1, free_stream));
     OK(cuMemsetD8Async(memory + 1, 1, 1, blocking));
@@ -48,8 +45,7 @@ Test(sim, held_work_stays, .init = late)
     cr_expect_eq(byte(0), 1);
 }
 
-Test(sim, legacy_waits_for_blocking_streams_and_they_for_it, .init = late)
-{
+Test(sim, legacy_waits_for_blocking_streams_and_they_for_it, .init = late) {
     vp_sim_hold(blocking);
     OK(cuMemsetD8Async(memory, 1, 1, blocking));
     OK(cuMemsetD8Async(memory + 1, 1, 1, NULL));
@@ -65,8 +61,7 @@ Test(sim, legacy_waits_for_blocking_streams_and_they_for_it, .init = late)
     cr_expect_eq(byte(2), 1);
 }
 
-Test(sim, query_of_legacy_sees_blocking_work_only, .init = late)
-{
+Test(sim, query_of_legacy_sees_blocking_work_only, .init = late) {
     vp_sim_hold(free_stream);
     OK(cuMemsetD8Async(memory, 1, 1, free_stream));
     OK(cuStreamQuery(NULL));
@@ -75,8 +70,7 @@ Test(sim, query_of_legacy_sees_blocking_work_only, .init = late)
     IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
 }
 
-Test(sim, a_wait_keeps_the_record_of_its_time, .init = late)
-{
+Test(sim, a_wait_keeps_the_record_of_its_time, .init = late) {
     vp_sim_hold(blocking);
     OK(cuMemsetD8Async(memory, 1, 1, free_stream));
     OK(cuEventRecord(event, free_stream));
@@ -88,8 +82,7 @@ Test(sim, a_wait_keeps_the_record_of_its_time, .init = late)
     cr_expect(!READY(event));
 }
 
-Test(sim, a_wait_orders_two_streams, .init = late)
-{
+Test(sim, a_wait_orders_two_streams, .init = late) {
     vp_sim_hold(free_stream);
     OK(cuMemsetD8Async(memory, 1, 1, free_stream));
     OK(cuEventRecord(event, free_stream));
@@ -104,8 +97,7 @@ Test(sim, a_wait_orders_two_streams, .init = late)
     cr_expect_eq(byte(2), 1);
 }
 
-Test(sim, a_context_barrier_covers_every_stream_and_holds_none, .init = late)
-{
+Test(sim, a_context_barrier_covers_every_stream_and_holds_none, .init = late) {
     CUevent barrier;
     OK(cuEventCreate(&barrier, CU_EVENT_DISABLE_TIMING));
     vp_sim_hold(free_stream);
@@ -123,15 +115,13 @@ Test(sim, a_context_barrier_covers_every_stream_and_holds_none, .init = late)
     cr_expect_eq(byte(0), 1);
 }
 
-static void *ask_id(void *id)
-{
+static void *ask_id(void *id) {
     OK(cuCtxSetCurrent(context));
     OK(cuStreamGetId(CU_STREAM_PER_THREAD, id));
     return NULL;
 }
 
-Test(sim, identities, .init = late)
-{
+Test(sim, identities, .init = late) {
     CUcontext second;
     CUstream again;
     pthread_t thread;
@@ -153,8 +143,7 @@ Test(sim, identities, .init = late)
     cr_expect_neq(legacy, later);
 }
 
-Test(sim, a_destroyed_stream_finishes_its_work, .init = late)
-{
+Test(sim, a_destroyed_stream_finishes_its_work, .init = late) {
     OK(cuMemsetD8Async(memory, 1, 1, free_stream));
     OK(cuStreamDestroy(free_stream));
     cr_expect_eq(byte(0), 0);
@@ -162,13 +151,11 @@ Test(sim, a_destroyed_stream_finishes_its_work, .init = late)
     cr_expect_eq(byte(0), 1);
 }
 
-static void note(void *flag)
-{
+static void note(void *flag) {
     __atomic_store_n((int *)flag, 1, __ATOMIC_SEQ_CST);
 }
 
-Test(sim, host_functions_run_without_further_calls, .init = late, .timeout = 10)
-{
+Test(sim, host_functions_run_without_further_calls, .init = late, .timeout = 10) {
     int flag = 0;
     OK(cuMemsetD8Async(memory, 1, 1, blocking));
     OK(cuLaunchHostFunc(blocking, note, &flag));
@@ -178,8 +165,7 @@ Test(sim, host_functions_run_without_further_calls, .init = late, .timeout = 10)
     OK(cuStreamSynchronize(blocking));
 }
 
-Test(sim, values_are_waited_for, .init = late)
-{
+Test(sim, values_are_waited_for, .init = late) {
     CUdeviceptr flag = memory + 4096;
     OK(cuStreamWaitValue32(blocking, flag, 5, CU_STREAM_WAIT_VALUE_GEQ));
     OK(cuMemsetD8Async(memory, 1, 1, blocking));
@@ -191,8 +177,7 @@ Test(sim, values_are_waited_for, .init = late)
     cr_expect_eq(byte(0), 1);
 }
 
-Test(sim, plain_calls_wait_unless_told_otherwise)
-{
+Test(sim, plain_calls_wait_unless_told_otherwise) {
     start("lazy=100");
     OK(cuMemsetD8(memory, 1, 1));
     cr_expect_eq(byte(0), 1);
@@ -204,8 +189,7 @@ Test(sim, plain_calls_wait_unless_told_otherwise)
 
 /* ---- memory ---- */
 
-Test(sim, aliases_alias, .init = late)
-{
+Test(sim, aliases_alias, .init = late) {
     CUdeviceptr at;
     CUmemGenericAllocationHandle handle = create(2 * G);
     OK(cuMemAddressReserve(&at, 8 * G, 0, 0, 0));
@@ -224,8 +208,7 @@ Test(sim, aliases_alias, .init = late)
     cr_expect_eq(vp_sim_violations(), 0u);
 }
 
-Test(sim, work_on_missing_memory_is_a_violation, .init = late)
-{
+Test(sim, work_on_missing_memory_is_a_violation, .init = late) {
     CUdeviceptr at, native;
     CUmemGenericAllocationHandle handle = create(G);
     OK(cuMemAddressReserve(&at, 4 * G, 0, 0, 0));
@@ -247,8 +230,7 @@ Test(sim, work_on_missing_memory_is_a_violation, .init = late)
     cr_expect_eq(vp_sim_violations(), 3u, "a destroyed handle");
 }
 
-Test(sim, stream_ordered_memory_has_a_beginning_and_an_end, .init = late)
-{
+Test(sim, stream_ordered_memory_has_a_beginning_and_an_end, .init = late) {
     CUdeviceptr at;
     vp_sim_hold(blocking);
     OK(cuMemAllocAsync(&at, 100, blocking));
@@ -261,8 +243,7 @@ Test(sim, stream_ordered_memory_has_a_beginning_and_an_end, .init = late)
     IS(cuMemsetD8Async(at, 1, 100, blocking), CUDA_ERROR_INVALID_VALUE);
 }
 
-Test(sim, freeing_native_memory_waits_for_the_device, .init = late)
-{
+Test(sim, freeing_native_memory_waits_for_the_device, .init = late) {
     CUdeviceptr at;
     OK(cuMemAlloc(&at, 100));
     OK(cuMemsetD8Async(at, 1, 100, free_stream));
@@ -272,8 +253,7 @@ Test(sim, freeing_native_memory_waits_for_the_device, .init = late)
     cr_expect_eq(vp_sim_violations(), 0u);
 }
 
-Test(sim, pageable_sources_are_staged, .init = late)
-{
+Test(sim, pageable_sources_are_staged, .init = late) {
     char text[] = "first";
     OK(cuMemcpyHtoDAsync(memory, text, sizeof(text), blocking));
     strcpy(text, "after");
@@ -281,8 +261,7 @@ Test(sim, pageable_sources_are_staged, .init = late)
     cr_expect_str_eq((char *)memory, "first");
 }
 
-Test(sim, capacity_is_shared_by_all_kinds)
-{
+Test(sim, capacity_is_shared_by_all_kinds) {
     start("capacity=4M,granularity=64K");
     CUdeviceptr at;
     size_t unused, total;
@@ -298,8 +277,7 @@ Test(sim, capacity_is_shared_by_all_kinds)
     OK(cuMemAlloc(&at, 2 << 20));
 }
 
-Test(sim, a_ledger_has_any_capacity_and_counts_costs)
-{
+Test(sim, a_ledger_has_any_capacity_and_counts_costs) {
     start("backing=ledger,capacity=2T");
     CUdeviceptr at;
     uint64_t before = vp_sim_cost_ns();
@@ -312,8 +290,7 @@ Test(sim, a_ledger_has_any_capacity_and_counts_costs)
     cr_expect_eq(vp_sim_violations(), 0u);
 }
 
-Test(sim, contexts_take_their_own_with_them, .init = late)
-{
+Test(sim, contexts_take_their_own_with_them, .init = late) {
     CUcontext second;
     CUstream stream;
     CUevent theirs;
@@ -340,8 +317,7 @@ Test(sim, contexts_take_their_own_with_them, .init = late)
     cr_expect_eq(vp_sim_leaks(NULL), before);
 }
 
-Test(sim, peers_need_access)
-{
+Test(sim, peers_need_access) {
     start("devices=2");
     CUcontext second;
     OK(cuDevicePrimaryCtxRetain(&second, 1));
@@ -354,14 +330,15 @@ Test(sim, peers_need_access)
     cr_expect_eq(vp_sim_violations(), 1u);
 }
 
-/* Copies of plain memory are staged; one that names its contexts needs mapped memory to be open to its own device alone. */
-Test(sim, devices_apart_copy_in_stages)
-{
+/* Copies of plain memory are staged; one that names its contexts needs mapped memory to be open to its own device
+ * alone. */
+Test(sim, devices_apart_copy_in_stages) {
     start("devices=2,peers=0,granularity=64K");
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
     CUmemAccessDesc here = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}, there = here;
+                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+                    there = here;
     CUmemGenericAllocationHandle handle;
     CUdeviceptr plain, mapped;
     CUcontext second;
@@ -384,10 +361,19 @@ Test(sim, devices_apart_copy_in_stages)
     OK(cuMemcpyDtoD(plain, memory, G));
     IS(cuMemcpyDtoD(mapped, memory, G), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemcpyPeer(mapped, second, memory, context, G));
-    CUDA_MEMCPY3D_PEER space = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = mapped, .srcContext = second,
-                                .srcPitch = 64, .srcHeight = 4, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                                .dstDevice = plain, .dstContext = second, .dstPitch = 64, .dstHeight = 4,
-                                .WidthInBytes = 64, .Height = 4, .Depth = G / 256};
+    CUDA_MEMCPY3D_PEER space = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .srcDevice = mapped,
+                                .srcContext = second,
+                                .srcPitch = 64,
+                                .srcHeight = 4,
+                                .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .dstDevice = plain,
+                                .dstContext = second,
+                                .dstPitch = 64,
+                                .dstHeight = 4,
+                                .WidthInBytes = 64,
+                                .Height = 4,
+                                .Depth = G / 256};
     OK(cuMemcpy3DPeer(&space));
     OK(cuMemcpyDtoH(&byte, plain + G - 1, 1));
     cr_expect_eq(byte, 7);

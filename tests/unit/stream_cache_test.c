@@ -15,23 +15,20 @@ static const char SIM[] = "capacity=64M,granularity=64K,lazy=0,timeout=300";
 enum { SIZE = 64 << 10 };
 
 /* The invariants would be proved after each operation: then there is no fast path. */
-static void open_fast(const char *sim)
-{
+static void open_fast(const char *sim) {
     setenv("VPOOL_CHECK", "0", 1);
     door_open(sim);
     cr_assert(vp_state.fast);
 }
 
 /* Driver calls that the slow path makes and the fast one does not. */
-static unsigned long slow_calls(void)
-{
+static unsigned long slow_calls(void) {
     return vp_sim_calls("cuStreamGetCtx") + vp_sim_calls("cuStreamGetFlags") + vp_sim_calls("cuEventRecord") +
            vp_sim_calls("cuMemCreate");
 }
 
 /* Allocates and frees on the stream until the fast path serves it. */
-static CUdeviceptr warm(CUstream s, size_t size)
-{
+static CUdeviceptr warm(CUstream s, size_t size) {
     CUdeviceptr at = 0;
     for (int i = 0; i < 4; i++) {
         at = door_take(size, s);
@@ -40,8 +37,7 @@ static CUdeviceptr warm(CUstream s, size_t size)
     return at;
 }
 
-Test(stream_cache, a_pair_repeated_calls_nobody)
-{
+Test(stream_cache, a_pair_repeated_calls_nobody) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr at = warm(s, SIZE);
@@ -55,8 +51,7 @@ Test(stream_cache, a_pair_repeated_calls_nobody)
 }
 
 /* The handle of a destroyed stream comes back as another stream: what the first had parked is not its. */
-Test(stream_cache, a_handle_given_out_again_is_another_stream)
-{
+Test(stream_cache, a_handle_given_out_again_is_another_stream) {
     open_fast(SIM);
     CUstream held = door_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
     CUevent event;
@@ -79,8 +74,7 @@ Test(stream_cache, a_handle_given_out_again_is_another_stream)
 }
 
 /* The legacy stream is another in each context: one thread uses that of two devices, by the same handle. */
-Test(stream_cache, the_legacy_stream_is_that_of_the_current_context)
-{
+Test(stream_cache, the_legacy_stream_is_that_of_the_current_context) {
     CUcontext context[2];
     CUdeviceptr at[2], again;
     int device = -1;
@@ -104,9 +98,9 @@ Test(stream_cache, the_legacy_stream_is_that_of_the_current_context)
     door_close();
 }
 
-/* A block whose free is worth an event belongs to the stream that frees it, even where the handle means that of another context now. */
-Test(stream_cache, a_large_block_waits_for_the_stream_that_frees_it)
-{
+/* A block whose free is worth an event belongs to the stream that frees it, even where the handle means that of another
+ * context now. */
+Test(stream_cache, a_large_block_waits_for_the_stream_that_frees_it) {
     CUcontext context[2];
     open_fast("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2");
     cu_ok(cuCtxGetCurrent(&context[0]));
@@ -134,8 +128,7 @@ Test(stream_cache, a_large_block_waits_for_the_stream_that_frees_it)
 }
 
 /* A cache is used again for another stream, while a thread still remembers it by the handle of the first. */
-Test(stream_cache, a_lane_used_again_is_another_streams)
-{
+Test(stream_cache, a_lane_used_again_is_another_streams) {
     open_fast(SIM);
     CUstream f = door_stream(CU_STREAM_NON_BLOCKING);
     warm(f, SIZE);
@@ -154,8 +147,7 @@ Test(stream_cache, a_lane_used_again_is_another_streams)
 }
 
 /* A stream that captures is CUDA's, whatever its cache holds. */
-Test(stream_cache, a_capturing_stream_gets_none_of_it)
-{
+Test(stream_cache, a_capturing_stream_gets_none_of_it) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr at = warm(s, SIZE), live = door_take(SIZE, s), node = 0;
@@ -172,8 +164,7 @@ Test(stream_cache, a_capturing_stream_gets_none_of_it)
 }
 
 /* A block freed on one stream and wanted by another, while the first has work queued on it. */
-static void wanted_by_another(size_t size)
-{
+static void wanted_by_another(size_t size) {
     open_fast("capacity=64M,granularity=64K,lazy=0,timeout=300");
     CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = warm(f, size);
@@ -190,19 +181,16 @@ static void wanted_by_another(size_t size)
     door_close();
 }
 
-Test(stream_cache, a_small_block_waits_for_its_stream)
-{
+Test(stream_cache, a_small_block_waits_for_its_stream) {
     wanted_by_another(SIZE);
 }
 
-Test(stream_cache, a_large_block_waits_for_its_stream)
-{
+Test(stream_cache, a_large_block_waits_for_its_stream) {
     wanted_by_another(4 * MiB);
 }
 
 /* Sizes are exact: the neighbour of a small block is not overwritten because a request was served by a smaller one. */
-Test(stream_cache, a_block_serves_its_own_size)
-{
+Test(stream_cache, a_block_serves_its_own_size) {
     size_t size = 0;
     CUdeviceptr base = 0;
     CUresult res;
@@ -217,9 +205,9 @@ Test(stream_cache, a_block_serves_its_own_size)
     door_close();
 }
 
-/* A request that the cache cannot serve makes it give up what it holds, but not tiny blocks: the next one of that size is served. */
-Test(stream_cache, tiny_blocks_stay_parked)
-{
+/* A request that the cache cannot serve makes it give up what it holds, but not tiny blocks: the next one of that size
+ * is served. */
+Test(stream_cache, tiny_blocks_stay_parked) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr tiny = warm(s, 512), small = door_take(4096, s);
@@ -236,8 +224,7 @@ Test(stream_cache, tiny_blocks_stay_parked)
 }
 
 /* They are free memory like any other before a chunk is created. */
-Test(stream_cache, tiny_blocks_go_before_memory_is_made)
-{
+Test(stream_cache, tiny_blocks_go_before_memory_is_made) {
     enum { BLOCKS = (64 << 10) / 512, FREED = 32 };
     CUdeviceptr block[BLOCKS];
     open_fast(SIM);
@@ -255,8 +242,7 @@ Test(stream_cache, tiny_blocks_go_before_memory_is_made)
 }
 
 /* More than a cache has room for: the oldest leave it, and each of the others is served from it once. */
-Test(stream_cache, the_oldest_block_makes_room)
-{
+Test(stream_cache, the_oldest_block_makes_room) {
     enum { BLOCKS = 48 };
     CUdeviceptr block[BLOCKS], again[BLOCKS];
     open_fast(SIM);
@@ -280,8 +266,7 @@ Test(stream_cache, the_oldest_block_makes_room)
 }
 
 /* Allocates and frees a block until the cache holds it, which it does not always do with sizes that hardly repeat. */
-static const struct vp_stream_cache *park(CUstream s, size_t size)
-{
+static const struct vp_stream_cache *park(CUstream s, size_t size) {
     const struct vp_stream_cache *cache = NULL;
     do {
         cu_ok(door_free_async(door_take(size, s), s));
@@ -292,8 +277,7 @@ static const struct vp_stream_cache *park(CUstream s, size_t size)
 }
 
 /* A cache finds blocks by a tag, which different sizes may share. */
-Test(stream_cache, sizes_may_look_alike)
-{
+Test(stream_cache, sizes_may_look_alike) {
     enum { TAGS = 1 << 16, LEAST = 4096 };
     size_t *size_of = calloc(TAGS, sizeof *size_of), size = LEAST, found = 0;
     CUdeviceptr base = 0;
@@ -320,8 +304,7 @@ Test(stream_cache, sizes_may_look_alike)
 }
 
 /* What was given out is held no more, though the cache holds others. */
-Test(stream_cache, a_block_among_others_is_given_out_once)
-{
+Test(stream_cache, a_block_among_others_is_given_out_once) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = warm(s, 256), b = door_take(512, s);
@@ -334,8 +317,7 @@ Test(stream_cache, a_block_among_others_is_given_out_once)
 }
 
 /* Two live blocks are two: what has left the cache is in it no more. */
-Test(stream_cache, a_block_is_given_out_once)
-{
+Test(stream_cache, a_block_is_given_out_once) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     warm(s, SIZE);
@@ -352,8 +334,7 @@ Test(stream_cache, a_block_is_given_out_once)
     door_close();
 }
 
-Test(stream_cache, a_parked_block_cannot_be_freed_again)
-{
+Test(stream_cache, a_parked_block_cannot_be_freed_again) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr at = warm(s, SIZE), base = 0;
@@ -369,10 +350,9 @@ Test(stream_cache, a_parked_block_cannot_be_freed_again)
 }
 
 /* What counts for one memory pool does not count for another. */
-Test(stream_cache, a_memory_pool_gets_its_own_blocks)
-{
-    const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+Test(stream_cache, a_memory_pool_gets_its_own_blocks) {
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemoryPool pool, standard;
     CUdeviceptr at = 0, other = 0;
     CUresult res;
@@ -394,8 +374,7 @@ Test(stream_cache, a_memory_pool_gets_its_own_blocks)
 }
 
 /* The thread's other streams, and other threads' blocks, go to where they belong. */
-Test(stream_cache, what_is_parked_is_counted_as_freed)
-{
+Test(stream_cache, what_is_parked_is_counted_as_freed) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr at[4];
@@ -411,9 +390,9 @@ Test(stream_cache, what_is_parked_is_counted_as_freed)
     door_close();
 }
 
-/* Taken back by its stream, a block gives up its event, and is freed with another: a stream that has no memory waits for that. */
-Test(stream_cache, an_event_in_a_lane_can_be_waited_for)
-{
+/* Taken back by its stream, a block gives up its event, and is freed with another: a stream that has no memory waits
+ * for that. */
+Test(stream_cache, an_event_in_a_lane_can_be_waited_for) {
     setenv("VPOOL_WAIT", "early", 1);
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
@@ -439,11 +418,12 @@ Test(stream_cache, an_event_in_a_lane_can_be_waited_for)
     door_close();
 }
 
-/* What one stream frees another takes, large as it is: it is counted as freed and allocated, and goes on from there to the next. */
-Test(stream_cache, a_block_goes_from_stream_to_stream)
-{
+/* What one stream frees another takes, large as it is: it is counted as freed and allocated, and goes on from there to
+ * the next. */
+Test(stream_cache, a_block_goes_from_stream_to_stream) {
     open_fast(SIM);
-    CUstream s[3] = { door_stream(CU_STREAM_NON_BLOCKING), door_stream(CU_STREAM_NON_BLOCKING), door_stream(CU_STREAM_NON_BLOCKING) };
+    CUstream s[3] = {door_stream(CU_STREAM_NON_BLOCKING), door_stream(CU_STREAM_NON_BLOCKING),
+                     door_stream(CU_STREAM_NON_BLOCKING)};
     CUdeviceptr at = warm(s[0], 4 * MiB);
     for (int i = 0; i < 100; i++) {
         cr_assert_eq(door_take(4 * MiB, s[i % 3]), at, "round %d", i);
@@ -465,9 +445,9 @@ Test(stream_cache, a_block_goes_from_stream_to_stream)
     door_close();
 }
 
-/* Of two places of a size the older is taken, whichever of them lies ready in a cache: else programs do not repeat their addresses. */
-Test(stream_cache, what_another_has_parked_is_no_younger_than_the_oldest)
-{
+/* Of two places of a size the older is taken, whichever of them lies ready in a cache: else programs do not repeat
+ * their addresses. */
+Test(stream_cache, what_another_has_parked_is_no_younger_than_the_oldest) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr small = door_take(512, other), older = door_take(4 * MiB, s), younger = door_take(4 * MiB, s);
@@ -481,8 +461,7 @@ Test(stream_cache, what_another_has_parked_is_no_younger_than_the_oldest)
 }
 
 /* A stream of another device takes a block over: it is no business of that device's caches. */
-Test(stream_cache, a_block_taken_over_stays_with_its_device)
-{
+Test(stream_cache, a_block_taken_over_stays_with_its_device) {
     CUcontext context[2];
     CUmemoryPool pool;
     CUdeviceptr at = 0;
@@ -514,9 +493,9 @@ Test(stream_cache, a_block_taken_over_stays_with_its_device)
     door_close();
 }
 
-/* A free that others might wait for has an event of its own, also in the cache: whoever takes the block gives that up. */
-Test(stream_cache, a_point_in_a_lane_is_given_up)
-{
+/* A free that others might wait for has an event of its own, also in the cache: whoever takes the block gives that up.
+ */
+Test(stream_cache, a_point_in_a_lane_is_given_up) {
     unsigned long long id;
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);

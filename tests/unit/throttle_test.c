@@ -13,16 +13,14 @@ static const size_t BIG = 256 * MiB, OTHER = 260 * MiB;
 
 static uint64_t now_ns, tick_ns;
 static unsigned pauses;
-static unsigned idle_after;     /* so many pauses, stream 1 gets on; 0: it does not */
+static unsigned idle_after; /* so many pauses, stream 1 gets on; 0: it does not */
 static void (*meanwhile)(void);
 
-static uint64_t now(void)
-{
+static uint64_t now(void) {
     return now_ns += tick_ns;
 }
 
-static void pause_ms(uint64_t waited_ns)
-{
+static void pause_ms(uint64_t waited_ns) {
     (void)waited_ns;
     now_ns += MS;
     if (++pauses == idle_after)
@@ -31,25 +29,22 @@ static void pause_ms(uint64_t waited_ns)
         meanwhile();
 }
 
-static void open_pool(void)
-{
-    const struct vp_pool_config config = { .handle = 32 * MiB, .va = 64 * GiB, .pause = pause_ms, .now = now };
+static void open_pool(void) {
+    const struct vp_pool_config config = {.handle = 32 * MiB, .va = 64 * GiB, .pause = pause_ms, .now = now};
     now_ns = 3600ull * 1000 * MS;
     fx_open_pool(SIM, &vp_policy_vpool, &config);
     fx.waits = VP_WAITS_HOST;
     now_ns += 3600ull * 1000 * MS;
 }
 
-static struct vp_timeline *timeline(int stream)
-{
+static struct vp_timeline *timeline(int stream) {
     struct vp_timeline *l;
     cr_assert(!vp_timeline_get(&fx.timelines, fx.stream[stream], &l));
     return l;
 }
 
-static int try_alloc(size_t size, int stream, CUdeviceptr *out)
-{
-    struct vp_request req = { .asked = size, .context = fx.context, .timeline = timeline(stream), .waits = fx.waits };
+static int try_alloc(size_t size, int stream, CUdeviceptr *out) {
+    struct vp_request req = {.asked = size, .context = fx.context, .timeline = timeline(stream), .waits = fx.waits};
     struct vp_region *r = NULL;
     pauses = 0;
     int err = vp_throttle_alloc(&fx.pool, &req, &r);
@@ -59,16 +54,14 @@ static int try_alloc(size_t size, int stream, CUdeviceptr *out)
     return err;
 }
 
-static CUdeviceptr alloc(size_t size, int stream)
-{
+static CUdeviceptr alloc(size_t size, int stream) {
     CUdeviceptr addr = 0;
     cr_assert_eq(try_alloc(size, stream, &addr), 0);
     return addr;
 }
 
 /* Both streams have freed large blocks, so that frees record events; then stream 1 frees one that is still in use. */
-static CUdeviceptr pending_block(size_t size)
-{
+static CUdeviceptr pending_block(size_t size) {
     for (int s = 1; s <= 2; s++) {
         fx_free(alloc(4 * MiB, s), s);
         cu_ok(cuStreamSynchronize(fx.stream[s]));
@@ -79,13 +72,11 @@ static CUdeviceptr pending_block(size_t size)
     return a;
 }
 
-static uint64_t stat_waits(void)
-{
+static uint64_t stat_waits(void) {
     return fx.pool.stats.waits_host;
 }
 
-Test(throttle, waits_for_what_another_stream_has_freed)
-{
+Test(throttle, waits_for_what_another_stream_has_freed) {
     open_pool();
     CUdeviceptr a = pending_block(BIG);
     size_t held = fx.pool.stats.held_bytes;
@@ -101,8 +92,7 @@ Test(throttle, waits_for_what_another_stream_has_freed)
 }
 
 /* Idle memory that is moved there is missing where it was: while there is room for the lag, new memory is made. */
-Test(throttle, a_lag_gets_memory_of_its_own_before_idle_memory_is_moved)
-{
+Test(throttle, a_lag_gets_memory_of_its_own_before_idle_memory_is_moved) {
     open_pool();
     const size_t idle = 80 * MiB, wanted = 128 * MiB;
     CUdeviceptr base = alloc(4 * BIG, 2), left = alloc(idle, 2), between = alloc(32 * MiB, 2), right = alloc(idle, 2);
@@ -126,9 +116,9 @@ Test(throttle, a_lag_gets_memory_of_its_own_before_idle_memory_is_moved)
     fx_close();
 }
 
-/* Stream 2 could have another block of the same size at once; but the oldest place is what the next round will ask for again. */
-Test(throttle, waits_for_the_oldest_place_while_there_is_no_room)
-{
+/* Stream 2 could have another block of the same size at once; but the oldest place is what the next round will ask for
+ * again. */
+Test(throttle, waits_for_the_oldest_place_while_there_is_no_room) {
     open_pool();
     CUdeviceptr first = alloc(BIG, 1), second = alloc(BIG, 1);
     fx_free(second, 2);
@@ -145,8 +135,7 @@ Test(throttle, waits_for_the_oldest_place_while_there_is_no_room)
     fx_close();
 }
 
-Test(throttle, is_bounded_and_learns)
-{
+Test(throttle, is_bounded_and_learns) {
     open_pool();
     CUdeviceptr a = pending_block(BIG);
     CUdeviceptr b = alloc(OTHER, 2);
@@ -167,15 +156,14 @@ Test(throttle, is_bounded_and_learns)
     CUdeviceptr g = alloc(OTHER, 2);
     cr_assert_eq(pauses, 0, "then for two");
     cr_assert_eq(fx.pool.stats.waits_fruitless, 3);
-    CUdeviceptr all[] = { b, c, d, e, f, g };
+    CUdeviceptr all[] = {b, c, d, e, f, g};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         fx_free(all[i], 2);
     fx_close();
 }
 
 /* A place in vain: no further wait for one, but for memory. */
-Test(throttle, waits_for_places_are_given_up_by_themselves)
-{
+Test(throttle, waits_for_places_are_given_up_by_themselves) {
     open_pool();
     CUdeviceptr a = pending_block(BIG), b = alloc(BIG, 2);
     cr_assert(b != a && pauses == 50 && fx.pool.stats.waits_fruitless == 1);
@@ -193,16 +181,13 @@ Test(throttle, waits_for_places_are_given_up_by_themselves)
     fx_close();
 }
 
-
-static void third_gets_on(void)
-{
+static void third_gets_on(void) {
     if (pauses == 5)
         fx_idle(3);
 }
 
 /* Some of what was lacking has come free, though not all in time: whoever works so is not held up, but behind. */
-Test(throttle, a_wait_that_gained_something_is_not_in_vain)
-{
+Test(throttle, a_wait_that_gained_something_is_not_in_vain) {
     open_pool();
     CUdeviceptr c = alloc(BIG, 3);
     pending_block(BIG);
@@ -210,7 +195,9 @@ Test(throttle, a_wait_that_gained_something_is_not_in_vain)
     fx_free(c, 3);
     meanwhile = third_gets_on;
     CUdeviceptr a = alloc(2 * BIG, 2);
-    cr_assert(pauses == 50 && stat_waits() == 1 && fx.pool.stats.waits_fruitless == 0, "%u pauses, %llu waits, %llu in vain", pauses, (unsigned long long)stat_waits(), (unsigned long long)fx.pool.stats.waits_fruitless);
+    cr_assert(pauses == 50 && stat_waits() == 1 && fx.pool.stats.waits_fruitless == 0,
+              "%u pauses, %llu waits, %llu in vain", pauses, (unsigned long long)stat_waits(),
+              (unsigned long long)fx.pool.stats.waits_fruitless);
     meanwhile = NULL;
     CUdeviceptr b = alloc(BIG, 2);
     cr_assert(pauses == 200 && fx.pool.stats.waits_fruitless == 1, "the next one may take longer, and gains nothing");
@@ -220,8 +207,7 @@ Test(throttle, a_wait_that_gained_something_is_not_in_vain)
 }
 
 /* A wait of 40 ms that succeeded lets the next one take 160. */
-Test(throttle, long_waits_that_succeed_make_the_bound_longer)
-{
+Test(throttle, long_waits_that_succeed_make_the_bound_longer) {
     open_pool();
     pending_block(BIG);
     idle_after = 40;
@@ -235,8 +221,7 @@ Test(throttle, long_waits_that_succeed_make_the_bound_longer)
     fx_close();
 }
 
-Test(throttle, small_requests_and_small_excess_need_no_wait)
-{
+Test(throttle, small_requests_and_small_excess_need_no_wait) {
     open_pool();
     pending_block(16 * MiB);
     CUdeviceptr a = alloc(16 * MiB, 2);
@@ -250,8 +235,7 @@ Test(throttle, small_requests_and_small_excess_need_no_wait)
     fx_close();
 }
 
-Test(throttle, what_the_stream_itself_has_freed_is_not_waited_for)
-{
+Test(throttle, what_the_stream_itself_has_freed_is_not_waited_for) {
     open_pool();
     CUdeviceptr a = pending_block(BIG), b = alloc(BIG, 1);
     cr_assert(b == a && pauses == 0);
@@ -262,8 +246,7 @@ Test(throttle, what_the_stream_itself_has_freed_is_not_waited_for)
     fx_close();
 }
 
-Test(throttle, never_waits_while_a_capture_runs)
-{
+Test(throttle, never_waits_while_a_capture_runs) {
     open_pool();
     pending_block(BIG);
     atomic_fetch_add(&fx.timelines.captures, 1);
@@ -274,9 +257,9 @@ Test(throttle, never_waits_while_a_capture_runs)
     fx_close();
 }
 
-/* A program whose waits leave the device idle again and again pays with memory, once they have cost a hundredth of its time and 50 ms. */
-Test(throttle, waits_are_given_up_for_memory_where_they_cost_time)
-{
+/* A program whose waits leave the device idle again and again pays with memory, once they have cost a hundredth of its
+ * time and 50 ms. */
+Test(throttle, waits_are_given_up_for_memory_where_they_cost_time) {
     open_pool();
     uint64_t opened = now_ns - 3600ull * 1000 * MS;
     unsigned waited = 0, not = 0;
@@ -292,14 +275,15 @@ Test(throttle, waits_are_given_up_for_memory_where_they_cost_time)
         cu_ok(cuStreamSynchronize(fx.stream[2]));
         vp_pool_trim(&fx.pool, 0);
     }
-    cr_assert(fx.pool.throttle.lost_ns <= 1000 * MS / 100 + 50 * MS + 2 * MS, "%llu", (unsigned long long)fx.pool.throttle.lost_ns);
-    cr_assert(waited >= 50 && not > 20 && fx.pool.throttle.granted >= BIG, "%u %u %zu", waited, not, fx.pool.throttle.granted);
+    cr_assert(fx.pool.throttle.lost_ns <= 1000 * MS / 100 + 50 * MS + 2 * MS, "%llu",
+              (unsigned long long)fx.pool.throttle.lost_ns);
+    cr_assert(waited >= 50 && not> 20 && fx.pool.throttle.granted >= BIG, "%u %u %zu", waited, not,
+              fx.pool.throttle.granted);
     fx_close();
 }
 
 /* What the waits cost is told by what the device has left to do, then and later. */
-Test(throttle, the_device_tells_what_is_lost)
-{
+Test(throttle, the_device_tells_what_is_lost) {
     open_pool();
     pending_block(BIG);
     idle_after = 7;
@@ -312,13 +296,14 @@ Test(throttle, the_device_tells_what_is_lost)
     fx_idle(0);
     CUdeviceptr c = alloc(BIG, 2);
     uint64_t lost = fx.pool.throttle.lost_ns;
-    cr_assert(pauses == 0 && lost >= MS && lost <= 3 * MS, "in a later request's driver calls there was none: %llu", (unsigned long long)lost);
+    cr_assert(pauses == 0 && lost >= MS && lost <= 3 * MS, "in a later request's driver calls there was none: %llu",
+              (unsigned long long)lost);
     for (int i = 0; i < 20; i++)
         fx_free(alloc(BIG + (size_t)i * 64 * MiB, 3), 3), vp_pool_trim(&fx.pool, 0);
     lost = fx.pool.throttle.lost_ns;
     cr_assert(lost >= 7 * MS && lost <= 8 * MS, "no more than was waited: %llu", (unsigned long long)lost);
     tick_ns = 0;
-    CUdeviceptr all[] = { a, b, c };
+    CUdeviceptr all[] = {a, b, c};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         fx_free(all[i], 2);
     fx_close();
@@ -329,21 +314,19 @@ Test(throttle, the_device_tells_what_is_lost)
 static CUstream third;
 static struct vp_timeline *third_line;
 
-static void destroy_third(void)
-{
+static void destroy_third(void) {
     meanwhile = NULL;
     vp_timeline_destroying(&fx.timelines, third_line);
     cu_ok(cuStreamDestroy(third));
 }
 
-Test(throttle, a_stream_that_ends_meanwhile_ends_the_wait)
-{
+Test(throttle, a_stream_that_ends_meanwhile_ends_the_wait) {
     struct vp_region *r = NULL;
     open_pool();
     pending_block(BIG);
     cu_ok(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
     cr_assert(!vp_timeline_get(&fx.timelines, third, &third_line));
-    struct vp_request req = { .asked = BIG, .context = fx.context, .timeline = third_line, .waits = VP_WAITS_HOST };
+    struct vp_request req = {.asked = BIG, .context = fx.context, .timeline = third_line, .waits = VP_WAITS_HOST};
     meanwhile = destroy_third;
     third_line->refs++;
     cr_assert_eq(vp_throttle_alloc(&fx.pool, &req, &r), -ENODEV);
@@ -352,14 +335,12 @@ Test(throttle, a_stream_that_ends_meanwhile_ends_the_wait)
     fx_close();
 }
 
-static void end_context(void)
-{
+static void end_context(void) {
     atomic_store(&fx.context->ending, true);
     fx.context->gone = pauses == 9;
 }
 
-Test(throttle, a_context_that_ends_meanwhile_ends_the_wait)
-{
+Test(throttle, a_context_that_ends_meanwhile_ends_the_wait) {
     CUdeviceptr a;
     open_pool();
     pending_block(BIG);
@@ -371,13 +352,11 @@ Test(throttle, a_context_that_ends_meanwhile_ends_the_wait)
 }
 
 /* A release that was not the last one. */
-static void seem_to_end(void)
-{
+static void seem_to_end(void) {
     atomic_store(&fx.context->ending, pauses < 5);
 }
 
-Test(throttle, a_context_that_lives_on_goes_on_waiting)
-{
+Test(throttle, a_context_that_lives_on_goes_on_waiting) {
     CUdeviceptr a;
     open_pool();
     CUdeviceptr pending = pending_block(BIG);

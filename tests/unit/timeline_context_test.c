@@ -6,15 +6,13 @@
 
 /* ---- captures ---- */
 
-static CUstreamCaptureStatus capture_status(CUstream stream)
-{
+static CUstreamCaptureStatus capture_status(CUstream stream) {
     CUstreamCaptureStatus status;
     cu_ok(cuStreamIsCapturing(stream, &status));
     return status;
 }
 
-static void end_capture(CUstream stream)
-{
+static void end_capture(CUstream stream) {
     CUgraph graph;
     cr_assert_eq(capture_status(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE, "the capture was destroyed");
     cu_ok(cuStreamEndCapture(stream, &graph));
@@ -22,16 +20,14 @@ static void end_capture(CUstream stream)
     fx.timelines.captures--;
 }
 
-static void begin_capture(CUstream stream, CUstreamCaptureMode mode)
-{
+static void begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     fx.timelines.captures++;
     cu_ok(cuStreamBeginCapture(stream, mode));
 }
 
-Test(timeline, a_capture_is_left_alone)
-{
+Test(timeline, a_capture_is_left_alone) {
     struct vp_timeline *timeline;
-    vp_fence barrier = { 0 }, stream, own;
+    vp_fence barrier = {0}, stream, own;
     fx_open(SIM);
     fx_busy(2);
     own = freed(line_of(fx.stream[2]), true);
@@ -51,9 +47,9 @@ Test(timeline, a_capture_is_left_alone)
     fx_close();
 }
 
-/* It may have begun since the wait was asked for: while memory was waited for, the lock was let go. A wait for work outside would destroy it. */
-Test(timeline, a_stream_that_captures_waits_for_nobody)
-{
+/* It may have begun since the wait was asked for: while memory was waited for, the lock was let go. A wait for work
+ * outside would destroy it. */
+Test(timeline, a_stream_that_captures_waits_for_nobody) {
     CUstreamCaptureStatus status;
     fx_open(SIM);
     fx_busy(2);
@@ -70,8 +66,7 @@ Test(timeline, a_stream_that_captures_waits_for_nobody)
     fx_close();
 }
 
-Test(timeline, the_legacy_stream_rests_while_a_blocking_one_captures)
-{
+Test(timeline, the_legacy_stream_rests_while_a_blocking_one_captures) {
     CUstream blocking;
     struct vp_timeline *legacy, *found;
     fx_open(SIM);
@@ -90,8 +85,7 @@ Test(timeline, the_legacy_stream_rests_while_a_blocking_one_captures)
 
 /* ---- contexts ---- */
 
-Test(timeline, events_go_to_the_streams_own_context)
-{
+Test(timeline, events_go_to_the_streams_own_context) {
     CUcontext other = NULL, now;
     CUstream there;
     fx_open("capacity=64M,granularity=64K,lazy=0,devices=2");
@@ -114,15 +108,13 @@ Test(timeline, events_go_to_the_streams_own_context)
     fx_close();
 }
 
-Test(timeline, a_contexts_end_meets_its_points)
-{
+Test(timeline, a_contexts_end_meets_its_points) {
     CUcontext other = NULL, again = NULL;
     fx_open("capacity=64M,granularity=64K,lazy=0,devices=2");
     cu_ok(cuDevicePrimaryCtxRetain(&other, 1));
     struct vp_context *ctx = vp_context_get(&fx.timelines, other);
     cu_ok(cuCtxPushCurrent(other));
-    vp_fence own = freed(line_of(0), true), late = freed(line_of(CU_STREAM_PER_THREAD), false),
-            barrier = { 0 };
+    vp_fence own = freed(line_of(0), true), late = freed(line_of(CU_STREAM_PER_THREAD), false), barrier = {0};
     cr_assert(!vp_fence_barrier(&fx.timelines, &barrier, ctx, true));
     struct vp_event *held = vp_fence_event(&barrier);
     cu_ok(cuCtxPopCurrent(&again));
@@ -142,8 +134,7 @@ Test(timeline, a_contexts_end_meets_its_points)
 
 static const char OLD[] = "capacity=64M,granularity=64K,lazy=0,driver=12000";
 
-Test(timeline, without_context_barriers_every_stream_counts)
-{
+Test(timeline, without_context_barriers_every_stream_counts) {
     CUstream blocking;
     fx_open(OLD);
     cr_assert(!fx.timelines.barriers);
@@ -164,8 +155,7 @@ Test(timeline, without_context_barriers_every_stream_counts)
     fx_close();
 }
 
-Test(timeline, without_context_barriers_captures_only_delay)
-{
+Test(timeline, without_context_barriers_captures_only_delay) {
     CUstream blocking;
     fx_open(OLD);
     cu_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));

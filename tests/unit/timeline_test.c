@@ -10,8 +10,7 @@
 
 /* ---- points ---- */
 
-Test(timeline, memory_returns_to_its_own_stream_at_once)
-{
+Test(timeline, memory_returns_to_its_own_stream_at_once) {
     fx_open(SIM);
     fx_busy(1);
     vp_fence c = freed(timeline(1), false);
@@ -23,8 +22,7 @@ Test(timeline, memory_returns_to_its_own_stream_at_once)
     fx_close();
 }
 
-Test(timeline, an_own_point_may_be_waited_for)
-{
+Test(timeline, an_own_point_may_be_waited_for) {
     fx_open(SIM);
     fx_busy(1);
     vp_fence c = freed(timeline(1), true);
@@ -37,8 +35,7 @@ Test(timeline, an_own_point_may_be_waited_for)
     fx_close();
 }
 
-Test(timeline, a_late_point_may_only_be_asked)
-{
+Test(timeline, a_late_point_may_only_be_asked) {
     fx_open(SIM);
     fx_busy(1);
     vp_fence c = freed(timeline(1), false);
@@ -53,8 +50,7 @@ Test(timeline, a_late_point_may_only_be_asked)
     fx_close();
 }
 
-Test(timeline, late_points_share_an_event)
-{
+Test(timeline, late_points_share_an_event) {
     vp_fence c[5];
     fx_open(SIM);
     fx_busy(1);
@@ -70,9 +66,8 @@ Test(timeline, late_points_share_an_event)
 }
 
 /* An event that cannot be had makes the point a late one, never a met one. */
-Test(timeline, a_refused_event_leaves_the_point_open)
-{
-    const char *const calls[] = { "cuEventCreate", "cuEventRecord" };
+Test(timeline, a_refused_event_leaves_the_point_open) {
+    const char *const calls[] = {"cuEventCreate", "cuEventRecord"};
     for (int i = 0; i < 2; i++) {
         fx_open(SIM);
         fx_busy(1);
@@ -85,8 +80,7 @@ Test(timeline, a_refused_event_leaves_the_point_open)
     }
 }
 
-Test(timeline, a_failed_query_is_an_error_and_not_done)
-{
+Test(timeline, a_failed_query_is_an_error_and_not_done) {
     fx_open(SIM);
     fx_busy(1);
     vp_fence c = freed(timeline(1), true);
@@ -98,8 +92,7 @@ Test(timeline, a_failed_query_is_an_error_and_not_done)
     fx_close();
 }
 
-Test(timeline, events_are_used_again)
-{
+Test(timeline, events_are_used_again) {
     fx_open(SIM);
     for (int i = 0; i < 1000; i++) {
         vp_fence c = freed(timeline(1 + i % 2), true);
@@ -111,8 +104,7 @@ Test(timeline, events_are_used_again)
 
 /* ---- conditions ---- */
 
-Test(timeline, the_union_of_a_line_is_its_later_point)
-{
+Test(timeline, the_union_of_a_line_is_its_later_point) {
     fx_open(SIM);
     fx_busy(1);
     vp_fence first = freed(timeline(1), true), second = freed(timeline(1), true), both;
@@ -123,8 +115,7 @@ Test(timeline, the_union_of_a_line_is_its_later_point)
     cr_assert(vp_fence_same(&both, &first), "the same point twice is itself");
     cr_assert(!vp_fence_unite(&fx.timelines, &both, &second));
     cr_assert(both.seq == second.seq && !both.next);
-    cr_assert(!vp_fence_waitable(&both, timeline(2), false),
-              "for the bytes of the first, the second's event is late");
+    cr_assert(!vp_fence_waitable(&both, timeline(2), false), "for the bytes of the first, the second's event is late");
     vp_fence_clear(&fx.timelines, &both);
     cr_assert(!vp_fence_copy(&fx.timelines, &both, &second));
     cr_assert(!vp_fence_unite(&fx.timelines, &both, &first));
@@ -134,10 +125,9 @@ Test(timeline, the_union_of_a_line_is_its_later_point)
     fx_close();
 }
 
-Test(timeline, the_union_of_lines_needs_them_all)
-{
+Test(timeline, the_union_of_lines_needs_them_all) {
     fx_open(SIM);
-    vp_fence c = { 0 };
+    vp_fence c = {0};
     for (int i = 1; i <= 3; i++) {
         fx_busy(i);
         cr_assert(!vp_fence_free(&fx.timelines, &c, timeline(i), true));
@@ -153,8 +143,7 @@ Test(timeline, the_union_of_lines_needs_them_all)
     fx_close();
 }
 
-Test(timeline, a_wait_orders_the_streams_and_is_remembered)
-{
+Test(timeline, a_wait_orders_the_streams_and_is_remembered) {
     fx_open(SIM);
     cu_ok(cuMemsetD8(fx.scratch, 0, 2));
     vp_sim_hold(fx.stream[1]);
@@ -179,8 +168,7 @@ Test(timeline, a_wait_orders_the_streams_and_is_remembered)
 }
 
 /* What falls out of the small cache is waited for once more: never taken for granted. */
-Test(timeline, forgotten_waits_are_repeated)
-{
+Test(timeline, forgotten_waits_are_repeated) {
     enum { MANY = 2 * VP_SEEN };
     CUstream stream[MANY];
     vp_fence c[MANY];
@@ -203,8 +191,7 @@ Test(timeline, forgotten_waits_are_repeated)
     fx_close();
 }
 
-Test(timeline, behind_a_host_function_nobody_waits_early)
-{
+Test(timeline, behind_a_host_function_nobody_waits_early) {
     fx_open(SIM);
     fx_busy(1);
     vp_fence before = freed(timeline(1), true);
@@ -225,8 +212,7 @@ Test(timeline, behind_a_host_function_nobody_waits_early)
 }
 
 /* F waits for an event behind a host function of H: what is freed on F, or by a cudaFree, hangs on it just as well. */
-Test(timeline, behind_a_host_function_of_another_stream_nobody_waits_early)
-{
+Test(timeline, behind_a_host_function_of_another_stream_nobody_waits_early) {
     fx_open(SIM);
     fx_busy(1);
     vp_timeline_host_func(&fx.timelines, timeline(3));
@@ -243,8 +229,7 @@ Test(timeline, behind_a_host_function_of_another_stream_nobody_waits_early)
 
 /* ---- barriers ---- */
 
-Test(timeline, a_barrier_covers_every_stream_and_holds_none_up)
-{
+Test(timeline, a_barrier_covers_every_stream_and_holds_none_up) {
     CUstream blocking;
     fx_open(SIM);
     cu_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
@@ -265,8 +250,7 @@ Test(timeline, a_barrier_covers_every_stream_and_holds_none_up)
     fx_close();
 }
 
-Test(timeline, the_host_waits_for_own_barriers_alone)
-{
+Test(timeline, the_host_waits_for_own_barriers_alone) {
     fx_open(SIM);
     fx_busy(1);
     vp_fence own = freed_by_all(true), late = freed_by_all(false), stream = freed(timeline(1), true);
@@ -279,8 +263,7 @@ Test(timeline, the_host_waits_for_own_barriers_alone)
 
 /* ---- which stream ---- */
 
-Test(timeline, zero_is_the_legacy_stream)
-{
+Test(timeline, zero_is_the_legacy_stream) {
     fx_open(SIM);
     cr_assert_eq(line_of(0), line_of(CU_STREAM_LEGACY));
     cr_assert_neq(line_of(0), line_of(CU_STREAM_PER_THREAD));
@@ -294,8 +277,7 @@ struct other {
     struct vp_timeline *timeline;
 };
 
-static void *free_on_own_stream(void *arg)
-{
+static void *free_on_own_stream(void *arg) {
     struct other *o = arg;
     cu_ok(cuCtxSetCurrent(fx.handle));
     vp_sim_hold(CU_STREAM_PER_THREAD);
@@ -311,8 +293,7 @@ static void *free_on_own_stream(void *arg)
 
 /* CU_STREAM_PER_THREAD names another stream in each thread: an event recorded by it here would tell of this
  * thread's work. */
-Test(timeline, another_threads_default_stream_is_reached_by_a_barrier)
-{
+Test(timeline, another_threads_default_stream_is_reached_by_a_barrier) {
     struct other o;
     pthread_t thread;
     fx_open(SIM);
@@ -331,8 +312,7 @@ Test(timeline, another_threads_default_stream_is_reached_by_a_barrier)
 }
 
 /* Work of stream `a` that waits for the held stream `b`: pending even after `a` is destroyed. */
-static void pending_behind(CUstream a, int b)
-{
+static void pending_behind(CUstream a, int b) {
     CUevent event;
     cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     fx_busy(b);
@@ -342,8 +322,7 @@ static void pending_behind(CUstream a, int b)
     cu_ok(cuEventDestroy(event));
 }
 
-Test(timeline, a_destroyed_streams_open_points_get_their_event)
-{
+Test(timeline, a_destroyed_streams_open_points_get_their_event) {
     CUstream a, again;
     fx_open(SIM);
     cu_ok(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
@@ -367,15 +346,13 @@ Test(timeline, a_destroyed_streams_open_points_get_their_event)
 
 static int retired;
 
-static void count_retired(void *user, struct vp_timeline *gone)
-{
+static void count_retired(void *user, struct vp_timeline *gone) {
     (void)user;
     (void)gone;
     retired++;
 }
 
-Test(timeline, lines_of_ended_streams_are_used_again)
-{
+Test(timeline, lines_of_ended_streams_are_used_again) {
     enum { MANY = 5000 };
     CUstream stream;
     fx_open(SIM);

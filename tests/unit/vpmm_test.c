@@ -17,34 +17,31 @@ static const struct {
     const char *script;
 } cases[] = {
     /* The scenario of the specification. */
-    { "A: enough free behind", 22, "a+10 b+1 a- c+4 d+11 held=22 c@a d>b" },
-    { "B: a remap suffices", 18, "a+10 b+1 a- c+4 d+11 held=18 c>b" },
-    { "C: remap and grow", 15, "a+10 b+1 a- c+4 d+11 held=16 c>b" },
-    { "D: the 4 fits only in front", 12, "a+10 b+1 a- c+4 d+11 held=16 c@a" },
+    {"A: enough free behind", 22, "a+10 b+1 a- c+4 d+11 held=22 c@a d>b"},
+    {"B: a remap suffices", 18, "a+10 b+1 a- c+4 d+11 held=18 c>b"},
+    {"C: remap and grow", 15, "a+10 b+1 a- c+4 d+11 held=16 c>b"},
+    {"D: the 4 fits only in front", 12, "a+10 b+1 a- c+4 d+11 held=16 c@a"},
 
-    { "three rounds use the same pages", 8,
-      "a+2 b+2 c+2 d+2 a- c- e+4 b- d- e- held=8 a+2 b+2 c+2 d+2 a- c- e+4 b- d- e- held=8 "
-      "a+2 b+2 c+2 d+2 a- c- e+4 b- d- e- held=8" },
-    { "neighbours unite in any order", 6,
-      "a+2 b+2 c+2 b- a- d+4 d@a d- c- a+2 b+2 c+2 a- b- d+4 d@a d- c- a+2 b+2 c+2 a- c- b- d+6 d@a held=6" },
-    { "own memory first, by a remap", 6,
-      "a+2 S2 b+2 S1 c+2 a- c- S2 b- S1 mark d+4 d^b grown=0 held=6 S2 e+2 e@b" },
-    { "three apart, then one page, then growth", 10,
-      "a+2 b+2 c+2 d+2 e+2 a- c- e- f+5 held=10 g+1 held=10 h+1 held=11" },
-    { "growth by what is short alone", 6, "a+2 b+2 c+2 a- b- d+4 d@a d- c- e+7 held=7" },
-    { "growth from nothing", 0, "a+2 held=2 a- b+4 held=4 b- c+2 d+2 held=4 c- e+4 held=6" },
-    { "five freed out of order are one", 10,
-      "a+2 b+2 c+2 d+2 e+2 b- d- a- c- e- f+10 held=10 f- g+6 h+4 g- i+7 held=11" },
-    { "the same address again", 0, "a+2 a- b+2 b@a" },
+    {"three rounds use the same pages", 8,
+     "a+2 b+2 c+2 d+2 a- c- e+4 b- d- e- held=8 a+2 b+2 c+2 d+2 a- c- e+4 b- d- e- held=8 "
+     "a+2 b+2 c+2 d+2 a- c- e+4 b- d- e- held=8"},
+    {"neighbours unite in any order", 6,
+     "a+2 b+2 c+2 b- a- d+4 d@a d- c- a+2 b+2 c+2 a- b- d+4 d@a d- c- a+2 b+2 c+2 a- c- b- d+6 d@a held=6"},
+    {"own memory first, by a remap", 6, "a+2 S2 b+2 S1 c+2 a- c- S2 b- S1 mark d+4 d^b grown=0 held=6 S2 e+2 e@b"},
+    {"three apart, then one page, then growth", 10, "a+2 b+2 c+2 d+2 e+2 a- c- e- f+5 held=10 g+1 held=10 h+1 held=11"},
+    {"growth by what is short alone", 6, "a+2 b+2 c+2 a- b- d+4 d@a d- c- e+7 held=7"},
+    {"growth from nothing", 0, "a+2 held=2 a- b+4 held=4 b- c+2 d+2 held=4 c- e+4 held=6"},
+    {"five freed out of order are one", 10,
+     "a+2 b+2 c+2 d+2 e+2 b- d- a- c- e- f+10 held=10 f- g+6 h+4 g- i+7 held=11"},
+    {"the same address again", 0, "a+2 a- b+2 b@a"},
     /* The fault of the specification: a hole's tail is lost when new pages merge to the left. */
-    { "a hole keeps its tail", 12, "a+10 b+1 a- c+4 d+11 held=16 d- c- b- e+16 held=16 e- f+17 held=17" },
-    { "whole pages", 2, "a+1 b+1 held=2 a- c+1 c@a" },
+    {"a hole keeps its tail", 12, "a+10 b+1 a- c+4 d+11 held=16 d- c- b- e+16 held=16 e- f+17 held=17"},
+    {"whole pages", 2, "a+1 b+1 held=2 a- c+1 c@a"},
 };
 
-Test(vpmm, cases)
-{
+Test(vpmm, cases) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct vp_pool_config config = { .va = 256 * MiB, .pages = cases[i].pages };
+        const struct vp_pool_config config = {.va = 256 * MiB, .pages = cases[i].pages};
         cr_log_info("%s", cases[i].name);
         fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, &config);
         fx_script(cases[i].script, PAGE);
@@ -52,9 +49,8 @@ Test(vpmm, cases)
     }
 }
 
-Test(vpmm, a_full_reservation_is_followed_by_another)
-{
-    const struct vp_pool_config config = { .va = 2 * PAGE };
+Test(vpmm, a_full_reservation_is_followed_by_another) {
+    const struct vp_pool_config config = {.va = 2 * PAGE};
     fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, &config);
     cr_assert_eq(fx.pool.stats.calls.reserve, 1);
     fx_script("a+1 b+1 c+1 d+1 a^b a^c a^d b^c b^d c^d held=4", PAGE);
@@ -64,18 +60,16 @@ Test(vpmm, a_full_reservation_is_followed_by_another)
 
 /* While two streams' frees are in flight a third takes the oldest that is large enough, by a wait on the GPU.
  */
-Test(vpmm, the_oldest_in_flight_is_waited_for)
-{
-    const struct vp_pool_config config = { .va = 256 * MiB, .pages = 8 };
+Test(vpmm, the_oldest_in_flight_is_waited_for) {
+    const struct vp_pool_config config = {.va = 256 * MiB, .pages = 8};
     fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, &config);
     fx_script("a+2 S2 b+2 S3 c+4 busy1 busy2 S2 b- S1 a- S3 mark d+2 d@b waits=1 grown=0 idle1 idle2", PAGE);
     fx_close();
 }
 
 /* A run of four is harvested by half: what is left stays what it was. */
-Test(vpmm, a_leftover_keeps_its_stream_event_and_age)
-{
-    const struct vp_pool_config config = { .va = 256 * MiB, .pages = 8 };
+Test(vpmm, a_leftover_keeps_its_stream_event_and_age) {
+    const struct vp_pool_config config = {.va = 256 * MiB, .pages = 8};
     fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, &config);
     CUdeviceptr a = fx_alloc(4 * PAGE, 1), wall = fx_alloc(1 * PAGE, 2), b = fx_alloc(2 * PAGE, 1);
     fx_alloc(1 * PAGE, 2);
@@ -97,9 +91,8 @@ Test(vpmm, a_leftover_keeps_its_stream_event_and_age)
     fx_close();
 }
 
-Test(vpmm, out_of_memory_leaves_it_usable)
-{
-    const struct vp_pool_config config = { .va = GiB };
+Test(vpmm, out_of_memory_leaves_it_usable) {
+    const struct vp_pool_config config = {.va = GiB};
     CUdeviceptr block[1024], all, small;
     size_t n = 0, size = 3 * MiB;
     fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, &config);
@@ -117,8 +110,7 @@ Test(vpmm, out_of_memory_leaves_it_usable)
 }
 
 /* Blocks below a page are not VPMM's: they go to the driver, as published. */
-Test(vpmm, small_blocks_are_left_to_cuda)
-{
+Test(vpmm, small_blocks_are_left_to_cuda) {
     CUdeviceptr addr;
     fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, NULL);
     cr_assert_eq(fx_try(PAGE - 1, 1, &addr), -EOPNOTSUPP);
@@ -130,8 +122,7 @@ Test(vpmm, small_blocks_are_left_to_cuda)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void *worker(void *arg)
-{
+static void *worker(void *arg) {
     enum { STEPS = 200 };
     int stream = (int)(intptr_t)arg;
     unsigned seed = (unsigned)stream;
@@ -143,8 +134,7 @@ static void *worker(void *arg)
     cu_ok(cuCtxSetCurrent(fx.handle));
     for (int i = 0; i < STEPS; i++) {
         bool small = rand_r(&seed) % 2;
-        size_t size =
-            small ? (size_t)(1 + rand_r(&seed) % 100) * KiB : (size_t)(100 + rand_r(&seed) % 300) * MiB;
+        size_t size = small ? (size_t)(1 + rand_r(&seed) % 100) * KiB : (size_t)(100 + rand_r(&seed) % 300) * MiB;
         pthread_mutex_lock(&lock);
         int err = fx_try(size, stream, &block[i].addr);
         cr_assert(err == (small ? -EOPNOTSUPP : 0));
@@ -163,9 +153,8 @@ static void *worker(void *arg)
     return NULL;
 }
 
-Test(vpmm, four_threads)
-{
-    const struct vp_pool_config config = { .va = (size_t)1 << 42 };
+Test(vpmm, four_threads) {
+    const struct vp_pool_config config = {.va = (size_t)1 << 42};
     pthread_t thread[4];
     fx_open_pool("backing=ledger,capacity=512G,granularity=2M", &vp_policy_vpmm, &config);
     for (intptr_t i = 0; i < 4; i++)

@@ -1,8 +1,9 @@
-/*
- * Charts over time: canvases one under another with one axis, one cursor and one view (the events from `view.from` to `view.to`).
+/* Charts over time: canvases one under another with one axis, one cursor and one view (the events from `view.from` to `view.to`).
  *
  * A chart is drawn when the view, the size or the colours change. The cursor is an element that moves above it, so that
  * scrubbing draws nothing anew.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 
 const MARGIN = { left: 58, right: 108, top: 10, bottom: 6 };

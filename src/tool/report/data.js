@@ -1,8 +1,9 @@
-/*
- * The facts of the page, as report.c wrote them: an index in JSON, and columns of numbers in base64.
+/* The facts of the page, as report.c wrote them: an index in JSON, and columns of numbers in base64.
  *
  * A number is a varint: seven bits a byte, the lowest first. A signed one is folded (0, -1, 1, -2, …) before.
  * "At event i" is always the moment after it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 
 /* ---- columns ---- */

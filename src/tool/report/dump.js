@@ -1,4 +1,5 @@
 /* What of the page is of a dump: its figures, its devices, and what stood in the way. */
+/* SPDX-License-Identifier: Apache-2.0 */
 
 const REASON_WORDS = { exit: "at exit", oom: "out of memory", signal: "by a signal", every: "at an interval", request: "on request" };
 

@@ -1,6 +1,7 @@
-/*
- * The map of all regions at a moment. Addresses run from left to right, row by row, over all that was ever mapped; what was
+/* The map of all regions at a moment. Addresses run from left to right, row by row, over all that was ever mapped; what was
  * never mapped is left out. Small regions share a pixel: each pixel is the mixture of what lies in it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 
 const ROW = { height: 11, gap: 3, most: 44, least: 6 };

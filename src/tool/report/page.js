@@ -1,5 +1,6 @@
-/*
- * The page: what is chosen (an input, a policy, a moment, colours), and what follows from it.
+/* The page: what is chosen (an input, a policy, a moment, colours), and what follows from it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 
 const $ = id => document.getElementById(id);

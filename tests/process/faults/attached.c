@@ -6,8 +6,7 @@ static CUcontext c;
 static CUstream s;
 static volatile int done;
 
-static void *ask(void *unused)
-{
+static void *ask(void *unused) {
     CUdeviceptr p;
     int res;
 
@@ -21,8 +20,7 @@ static void *ask(void *unused)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     void (*hold)(CUstream) = sym("vp_sim_hold"), (*release)(CUstream) = sym("vp_sim_release");
     CUresult (*attach)(CUcontext *, unsigned) = sym("cuCtxAttach"), (*detach)(CUcontext) = sym("cuCtxDetach");
     CUcontext again;

@@ -1,11 +1,11 @@
-/* A blocking stream captures, in a mode that leaves other threads alone; one of these allocates and frees, on a stream of its own. argv[1]: the captured stream's device */
+/* A blocking stream captures, in a mode that leaves other threads alone; one of these allocates and frees, on a stream
+ * of its own. argv[1]: the captured stream's device */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext context;
 
-static void *work(void *unused)
-{
+static void *work(void *unused) {
     CUdeviceptr p;
     CUstream s;
     int failed = 0;
@@ -26,8 +26,7 @@ static void *work(void *unused)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUcontext other;
     CUstream s;
     CUgraph g;

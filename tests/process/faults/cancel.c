@@ -4,8 +4,7 @@
 
 static CUcontext c;
 
-static void *work(void *x)
-{
+static void *work(void *x) {
     CUdeviceptr p;
     cuCtxSetCurrent(c);
     pthread_cancel(pthread_self());
@@ -15,8 +14,7 @@ static void *work(void *x)
     return 0;
 }
 
-int main(void)
-{
+int main(void) {
     CUdevice d;
     CUdeviceptr p;
     pthread_t h;

@@ -10,8 +10,7 @@ enum { BYTES = 1 << 20 };
 
 static CUcontext context[2];
 
-static CUdeviceptr memory(const char *where, int value)
-{
+static CUdeviceptr memory(const char *where, int value) {
     CUdeviceptr p;
     void *host;
 
@@ -26,8 +25,7 @@ static CUdeviceptr memory(const char *where, int value)
     return p;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char how = argc > 5 ? *argv[5] : 0;
     unsigned long (*const violations)(void) = sym("vp_sim_violations");
     unsigned char found[2] = {0};

@@ -8,8 +8,7 @@
 static CUcontext c;
 static pthread_barrier_t before, after;
 
-static void *ask(void *unused)
-{
+static void *ask(void *unused) {
     CUdeviceptr p;
     CUstream s;
 
@@ -24,8 +23,7 @@ static void *ask(void *unused)
     return NULL;
 }
 
-static void *release_later(void *s)
-{
+static void *release_later(void *s) {
     void (*release)(CUstream) = sym("vp_sim_release");
 
     usleep(30000);
@@ -33,8 +31,7 @@ static void *release_later(void *s)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     void (*hold)(CUstream) = sym("vp_sim_hold"), (*release)(CUstream) = sym("vp_sim_release");
     const int count = argc > 1 ? atoi(argv[1]) : 8;
     pthread_t threads[64], later;

@@ -4,16 +4,14 @@
 
 static CUcontext c;
 
-static void *work(void *x)
-{
+static void *work(void *x) {
     cuCtxSetCurrent(c);
     CUstream ps = CU_STREAM_PER_THREAD;
     printf("begin on per-thread stream -> %d\n", cuStreamBeginCapture(ps, CU_STREAM_CAPTURE_MODE_RELAXED));
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     CUcontext k;
     CUdeviceptr p;

@@ -2,8 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     CUcontext c;
     CUdeviceptr p;

@@ -7,8 +7,7 @@
 static cudaStream_t s;
 static void *p, *q;
 
-static void *t1(void *x)
-{
+static void *t1(void *x) {
     CUcontext c = 0;
     void *r;
     printf("cudaMallocAsync -> %d, ", cudaMallocAsync(&r, 1 << 20, s));
@@ -18,8 +17,7 @@ static void *t1(void *x)
     return 0;
 }
 
-static void *t2(void *x)
-{
+static void *t2(void *x) {
     CUcontext c = 0;
     printf("cudaFree -> %d, ", cudaFree(p));
     cuCtxGetCurrent(&c);
@@ -28,8 +26,7 @@ static void *t2(void *x)
     return 0;
 }
 
-static void *t3(void *x)
-{
+static void *t3(void *x) {
     CUcontext c = 0;
     printf("cudaFreeAsync -> %d, ", cudaFreeAsync(q, s));
     cuCtxGetCurrent(&c);
@@ -38,8 +35,7 @@ static void *t3(void *x)
     return 0;
 }
 
-int main(void)
-{
+int main(void) {
     OK(cudaMalloc(&p, 1 << 20));
     OK(cudaStreamCreate(&s));
     OK(cudaMallocAsync(&q, 1 << 20, s));

@@ -4,8 +4,7 @@
 
 #include "fault.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     void *p, *q;
     int deep = argc > 1;
     void *h = dlopen("libplug2.so", RTLD_NOW | (deep ? RTLD_DEEPBIND : 0));

@@ -5,8 +5,7 @@
  */
 #include "fault.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     CUcontext c, k;
     CUdeviceptr p;

@@ -6,8 +6,7 @@
 extern int cudaMalloc(void **, unsigned long) __attribute__((weak));
 extern int ncclCommInitAll(void) __attribute__((weak));
 
-int main(void)
-{
+int main(void) {
     printf("weak cudaMalloc %s, weak ncclCommInitAll %s\n", cudaMalloc ? "THERE" : "no",
            ncclCommInitAll ? "THERE" : "no");
     printf("dlsym(DEFAULT,cuMemAlloc_v2) %s, dlsym(DEFAULT,cudaGetDriverEntryPointByVersion) %s\n",

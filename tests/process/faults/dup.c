@@ -9,8 +9,7 @@ static CUcontext c;
 static volatile int stop;
 static long errs, n;
 
-static void *work(void *x)
-{
+static void *work(void *x) {
     CUdeviceptr p;
     cuCtxSetCurrent(c);
     while (!stop) {
@@ -24,8 +23,7 @@ static void *work(void *x)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     CUcontext k;
     CUdeviceptr p;

@@ -20,25 +20,24 @@
 #include <vpool.h>
 
 /* What goes wrong is printed, and the program goes on: the same lines are wanted bare and under the library. */
-#define OK(call)                                                                                             \
-    do {                                                                                                     \
-        int result_ = (int)(call);                                                                           \
-        if (result_)                                                                                         \
-            printf("%d: %s -> %d\n", __LINE__, #call, result_);                                              \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        int result_ = (int)(call);                                                                                     \
+        if (result_)                                                                                                   \
+            printf("%d: %s -> %d\n", __LINE__, #call, result_);                                                        \
     } while (0)
 /* What goes wrong ends the program. */
-#define NEED(call)                                                                                           \
-    do {                                                                                                     \
-        int result_ = (int)(call);                                                                           \
-        if (result_) {                                                                                       \
-            fprintf(stderr, "%s:%d %s -> %d\n", __FILE__, __LINE__, #call, result_);                         \
-            exit(3);                                                                                         \
-        }                                                                                                    \
+#define NEED(call)                                                                                                     \
+    do {                                                                                                               \
+        int result_ = (int)(call);                                                                                     \
+        if (result_) {                                                                                                 \
+            fprintf(stderr, "%s:%d %s -> %d\n", __FILE__, __LINE__, #call, result_);                                   \
+            exit(3);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 #define SHOW(call) printf("%-60s -> %d\n", #call, (int)(call))
 
-static inline double now(void)
-{
+static inline double now(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -46,14 +45,12 @@ static inline double now(void)
 }
 
 /* A function of the driver, as programs look it up; vp_sim_... are the simulated one's own (src/sim/sim.h). */
-static inline void *sym(const char *name)
-{
+static inline void *sym(const char *name) {
     return dlsym(dlopen("libcuda.so.1", RTLD_LAZY), name);
 }
 
 /* Of device 0; all 0 without the library. */
-static inline struct vpool_stats stats(int device)
-{
+static inline struct vpool_stats stats(int device) {
     struct vpool_stats s = {.size = sizeof(s)};
     int (*ask)(int, struct vpool_stats *) = (__typeof__(ask))dlsym(RTLD_DEFAULT, "vpool_stats");
 
@@ -62,8 +59,7 @@ static inline struct vpool_stats stats(int device)
     return s;
 }
 
-static inline void held(const char *what, int device)
-{
+static inline void held(const char *what, int device) {
     const struct vpool_stats s = stats(device);
 
     if (s.size)
@@ -74,8 +70,7 @@ static inline void held(const char *what, int device)
 }
 
 /* KiB of memory of this process. */
-static inline long rss(void)
-{
+static inline long rss(void) {
     FILE *f = fopen("/proc/self/statm", "r");
     long all, resident = 0;
 
@@ -87,8 +82,7 @@ static inline long rss(void)
 }
 
 /* CUDA begun, with the primary context of device 0 current. */
-static inline CUcontext start(void)
-{
+static inline CUcontext start(void) {
     CUcontext c;
 
     NEED(cuInit(0));

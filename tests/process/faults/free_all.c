@@ -2,8 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     start();
     size_t (*used)(int) = sym("vp_sim_used");
     CUdeviceptr p[40];
@@ -15,6 +14,6 @@ int main(void)
         NEED(cuMemFree(p[i]));
     NEED(cuCtxSynchronize());
     NEED(cuMemGetInfo(&fr, &tot));
-    printf("all freed, synchronised: device used %zu MiB, cuMemGetInfo says %zu MiB are used\n",
-           used(0) >> 20, (tot - fr) >> 20);
+    printf("all freed, synchronised: device used %zu MiB, cuMemGetInfo says %zu MiB are used\n", used(0) >> 20,
+           (tot - fr) >> 20);
 }

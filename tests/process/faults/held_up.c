@@ -4,8 +4,7 @@
  */
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     start();
     void (*hold)(CUstream) = sym("vp_sim_hold"), (*release)(CUstream) = sym("vp_sim_release");
     CUstream f, s;

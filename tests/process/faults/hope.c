@@ -2,16 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-static void *release_later(void *s)
-{
+static void *release_later(void *s) {
     void (*rel)(CUstream) = sym("vp_sim_release");
     usleep(300000);
     rel(s);
     return 0;
 }
 
-int main(void)
-{
+int main(void) {
     CUdevice d0, d1;
     CUcontext c0, c1;
     CUstream s, t;
@@ -25,8 +23,7 @@ int main(void)
     OK(cuDevicePrimaryCtxRetain(&c1, d1));
     OK(cuCtxSetCurrent(c0));
     OK(cuMemAllocManaged(&b, 1 << 20, 1));
-    CUmemAllocationProp pr = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                              .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAllocationProp pr = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUmemGenericAllocationHandle h;
     OK(cuMemGetInfo(&f, &tot));
     OK(cuMemCreate(&h, f / (2 << 20) * (2 << 20), &pr, 0));

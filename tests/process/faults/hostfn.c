@@ -8,16 +8,14 @@
 
 static sem_t sem;
 
-static void fn(void *x)
-{
+static void fn(void *x) {
     sem_wait(&sem);
 }
 
 static CUcontext c;
 static CUdeviceptr fp;
 
-static void *freer(void *x)
-{
+static void *freer(void *x) {
     cuCtxSetCurrent(c);
     double t = now();
     int r = cuMemFree(fp);
@@ -25,8 +23,7 @@ static void *freer(void *x)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     CUdeviceptr p, q, w;
     CUstream F, S, H;

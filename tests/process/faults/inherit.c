@@ -9,8 +9,7 @@
 static _Atomic int passed, open_on_exec;
 
 /* Stands before libc's. */
-ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
-{
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
     struct msghdr copy = *message;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&copy); c; c = CMSG_NXTHDR(&copy, c)) {
         int fds[64];
@@ -24,8 +23,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return syscall(SYS_sendmsg, fd, message, flags);
 }
 
-int main(void)
-{
+int main(void) {
     CUipcMemHandle h;
     CUdeviceptr p;
     int to[2], status;

@@ -5,8 +5,7 @@
 static CUipcMemHandle h;
 static CUcontext c;
 
-static void *opener(void *x)
-{
+static void *opener(void *x) {
     CUdeviceptr p;
     cuCtxSetCurrent(c);
     double t = now();
@@ -15,8 +14,7 @@ static void *opener(void *x)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     CUdeviceptr p;
     OK(cuInit(0));

@@ -4,8 +4,7 @@
 
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     void *a, *b;
     char h[16];
     OK(cudaSetDevice(0));

@@ -2,8 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     CUcontext c0, c1;
     CUstream s;
     CUdeviceptr p, q;

@@ -4,8 +4,7 @@
 
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     void *p;
     OK(cudaMalloc(&p, 1 << 20));
     OK(cudaFree(p));

@@ -4,8 +4,7 @@
 
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     void *p, *q;
     size_t pitch;
     cudaStream_t s;

@@ -5,8 +5,7 @@
 static int (*mfree)(CUdeviceptr);
 static int (*mallocd)(CUdeviceptr *, size_t);
 
-static void init(void)
-{
+static void init(void) {
     void *h = dlopen("libcuda.so.1", RTLD_NOW);
     int (*g)(const char *, void **, int, cuuint64_t, void *) = dlsym(h, "cuGetProcAddress_v2");
     int st;
@@ -17,14 +16,12 @@ static void init(void)
 int plug_free(void *p);
 int plug_alloc(void **p, size_t n);
 
-int plug_free(void *p)
-{
+int plug_free(void *p) {
     init();
     return mfree((CUdeviceptr)p);
 }
 
-int plug_alloc(void **p, size_t n)
-{
+int plug_alloc(void **p, size_t n) {
     init();
     return mallocd((CUdeviceptr *)p, n);
 }

@@ -5,8 +5,7 @@
 static CUcontext c;
 static size_t sz = 4096;
 
-static void *work(void *x)
-{
+static void *work(void *x) {
     CUdeviceptr p;
     cuCtxSetCurrent(c);
     int r = cuMemAllocAsync(&p, sz, CU_STREAM_PER_THREAD);
@@ -20,8 +19,7 @@ static void *work(void *x)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     int n = argc > 1 ? atoi(argv[1]) : 4000;
     if (argc > 2)

@@ -4,8 +4,7 @@
 
 static CUcontext c;
 
-static void *work(void *x)
-{
+static void *work(void *x) {
     CUdeviceptr p;
     cuCtxSetCurrent(c);
     cuMemAllocAsync(&p, 4096, CU_STREAM_PER_THREAD);
@@ -13,8 +12,7 @@ static void *work(void *x)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     int n = argc > 1 ? atoi(argv[1]) : 4000;
     CUstream s;

@@ -7,8 +7,7 @@
 
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     CUdeviceptr p;
     char page[64];
 

@@ -5,34 +5,26 @@
 static CUstream s;
 static void (*rel)(CUstream);
 
-static void *later(void *x)
-{
+static void *later(void *x) {
     usleep(400000);
     rel(s);
     return 0;
 }
 
-static int make(int k)
-{
+static int make(int k) {
     CUdeviceptr p;
     CUmemGenericAllocationHandle h;
-    CUmemAllocationProp pr = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                              .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAllocationProp pr = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     switch (k) {
-    case 0:
-        return cuMemCreate(&h, 40 << 20, &pr, 0);
-    case 1:
-        return cuMemAllocManaged(&p, 40 << 20, 1);
-    case 2:
-        return -2;
-    case 3:
-        return cuMemAlloc(&p, 40 << 20);
+    case 0: return cuMemCreate(&h, 40 << 20, &pr, 0);
+    case 1: return cuMemAllocManaged(&p, 40 << 20, 1);
+    case 2: return -2;
+    case 3: return cuMemAlloc(&p, 40 << 20);
     }
     return -1;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int k = argc > 1 ? atoi(argv[1]) : 0;
     CUdevice d;
     CUcontext c;

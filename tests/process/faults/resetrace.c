@@ -7,8 +7,7 @@
 static CUcontext c;
 static CUstream s;
 
-static void *work(void *x)
-{
+static void *work(void *x) {
     CUdeviceptr p;
     cuCtxSetCurrent(c);
     int r = cuMemAlloc(&p, 40 << 20);
@@ -16,8 +15,7 @@ static void *work(void *x)
     return 0;
 }
 
-int main(void)
-{
+int main(void) {
     CUdevice d;
     CUdeviceptr p;
     void *r;

@@ -5,17 +5,30 @@
 #include "fault.h"
 
 static const size_t sizes[] = {
-    0, 1, SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 510, SIZE_MAX - 511, SIZE_MAX - 512, SIZE_MAX - 65535,
-    SIZE_MAX - 65536, SIZE_MAX - (2 << 20) + 1, SIZE_MAX - (2 << 20), SIZE_MAX / 2,
-    SIZE_MAX / 2 + 1, 1ull << 47, 1ull << 48, 1ull << 62, 1ull << 63,
+    0,
+    1,
+    SIZE_MAX,
+    SIZE_MAX - 1,
+    SIZE_MAX - 510,
+    SIZE_MAX - 511,
+    SIZE_MAX - 512,
+    SIZE_MAX - 65535,
+    SIZE_MAX - 65536,
+    SIZE_MAX - (2 << 20) + 1,
+    SIZE_MAX - (2 << 20),
+    SIZE_MAX / 2,
+    SIZE_MAX / 2 + 1,
+    1ull << 47,
+    1ull << 48,
+    1ull << 62,
+    1ull << 63,
 };
 
 static CUdeviceptr p;
 static CUstream s;
 static size_t pitch;
 
-static void odd_size(size_t size)
-{
+static void odd_size(size_t size) {
     p = 77;
     int r = cuMemAlloc(&p, size);
     int q = (int)(p == 77);
@@ -29,12 +42,11 @@ static void odd_size(size_t size)
     int r5 = cudaMallocPitch(&w, &pitch, 3, size);
     int r6 = cudaMallocAsync(&w, size, (cudaStream_t)s);
     cudaGetLastError();
-    printf("%zx: alloc %d%s async %d%s rt %d pitch %d %d rtasync %d\n", size, r, q ? " (untouched)" : "",
-           r2, p2 == 77 ? " (untouched)" : "", r3, r4, r5, r6);
+    printf("%zx: alloc %d%s async %d%s rt %d pitch %d %d rtasync %d\n", size, r, q ? " (untouched)" : "", r2,
+           p2 == 77 ? " (untouched)" : "", r3, r4, r5, r6);
 }
 
-static void nothing(void)
-{
+static void nothing(void) {
     SHOW(cuMemAlloc(NULL, 100));
     SHOW(cuMemAllocAsync(NULL, 100, s));
     SHOW(cuMemFree(0));
@@ -48,8 +60,7 @@ static void nothing(void)
     SHOW(cuMemGetAddressRange(NULL, NULL, 1));
 }
 
-static void frees(void)
-{
+static void frees(void) {
     OK(cuMemAlloc(&p, 3 << 20));
     SHOW(cuMemFree(p + 512));
     SHOW(cuMemFree(p + (2 << 20)));
@@ -77,8 +88,7 @@ static void frees(void)
     SHOW(cuMemFree(p));
 }
 
-static void questions(void)
-{
+static void questions(void) {
     CUdeviceptr b;
     size_t n;
     OK(cuMemAlloc(&p, 1000));
@@ -98,8 +108,7 @@ static void questions(void)
     SHOW(cuMemsetD8(p, 1, 100));
 }
 
-int main(void)
-{
+int main(void) {
     CUcontext c;
     CUdevice d;
     OK(cuInit(0));

@@ -4,8 +4,7 @@
 
 static CUstream F, S;
 static void (*rel)(CUstream);
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CUdevice d;
     CUcontext c;
     CUdeviceptr p, q, w;

@@ -16,8 +16,7 @@ struct ev {
 };
 
 /* Reads at most `cap` events; their number, and the highest id and the number of streams in them. */
-static size_t events_read(struct ev *e, size_t cap, unsigned *maxid, unsigned *streams)
-{
+static size_t events_read(struct ev *e, size_t cap, unsigned *maxid, unsigned *streams) {
     char line[256];
     size_t n = 0;
     while (n < cap && fgets(line, sizeof line, stdin))
@@ -31,10 +30,8 @@ static size_t events_read(struct ev *e, size_t cap, unsigned *maxid, unsigned *s
     return n;
 }
 
-int main(int argc, char **argv)
-{
-    size_t every = argc > 1 ? strtoull(argv[1], 0, 0) : 1000,
-           cap = argc > 2 ? strtoull(argv[2], 0, 0) : 1 << 21;
+int main(int argc, char **argv) {
+    size_t every = argc > 1 ? strtoull(argv[1], 0, 0) : 1000, cap = argc > 2 ? strtoull(argv[2], 0, 0) : 1 << 21;
     struct ev *e = malloc(cap * sizeof *e);
     unsigned maxid = 0, streams = 0;
     size_t n = events_read(e, cap, &maxid, &streams);

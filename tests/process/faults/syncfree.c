@@ -5,15 +5,13 @@
 static CUstream s;
 static void (*rel)(CUstream);
 
-static void *later(void *x)
-{
+static void *later(void *x) {
     usleep(300000);
     rel(s);
     return 0;
 }
 
-int main(void)
-{
+int main(void) {
     CUdevice d0, d1;
     CUcontext c0, c1;
     CUdeviceptr a;

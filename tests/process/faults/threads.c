@@ -4,8 +4,7 @@
 
 static CUcontext c;
 
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     CUdeviceptr p[4];
     NEED(cuCtxSetCurrent(c));
     for (int i = 0; i < 4; i++)
@@ -16,8 +15,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 4000;
     c = start();
     for (int i = 1; i <= n; i++) {

@@ -5,8 +5,7 @@
  */
 #include "fault.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     size_t mult = argc > 1 ? strtoull(argv[1], 0, 0) : 1, cap = 1 << 21, n = 0;
     int work = argc > 2 ? atoi(argv[2]) : 0;
     struct ev {

@@ -2,15 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     int v;
     int (*mark)(const char *) = dlsym(RTLD_DEFAULT, "vpool_mark");
     OK(cuDriverGetVersion(&v));
     void *f;
     CUdriverProcAddressQueryResult q;
-    OK(((CUresult(*)(const char *, void **, int, cuuint64_t, void *))sym("cuGetProcAddress_v2"))(
-        "cuMemAlloc", &f, 12000, 0, &q));
+    OK(((CUresult(*)(const char *, void **, int, cuuint64_t, void *))sym("cuGetProcAddress_v2"))("cuMemAlloc", &f,
+                                                                                                 12000, 0, &q));
     printf("mark -> %d\n", mark ? mark("start") : -1);
     for (int k = 0; k < 2; k++)
         if (!fork()) {

@@ -2,22 +2,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-static void on_bus_error(int number)
-{
+static void on_bus_error(int number) {
     if (write(1, "child: SIGBUS\n", 14) < 0)
         _exit(2);
     _exit(1);
 }
 
-int main(void)
-{
+int main(void) {
     int v;
     int (*mark)(const char *) = dlsym(RTLD_DEFAULT, "vpool_mark");
     OK(cuDriverGetVersion(&v));
     void *f;
     CUdriverProcAddressQueryResult q;
-    OK(((CUresult(*)(const char *, void **, int, cuuint64_t, void *))sym("cuGetProcAddress_v2"))(
-        "cuMemAlloc", &f, 12000, 0, &q));
+    OK(((CUresult(*)(const char *, void **, int, cuuint64_t, void *))sym("cuGetProcAddress_v2"))("cuMemAlloc", &f,
+                                                                                                 12000, 0, &q));
     if (mark)
         mark("start");
     fflush(stdout);

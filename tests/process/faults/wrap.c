@@ -4,8 +4,7 @@
 
 #include "fault.h"
 
-int main(void)
-{
+int main(void) {
     CUdevice d;
     CUcontext c;
     CUdeviceptr p;

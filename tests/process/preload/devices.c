@@ -14,13 +14,11 @@ enum { MIB = 1 << 20, SIZE = MIB, SIDE = 1024, SLICE = 32 };
 static CUcontext context[2];
 static CUstream stream[2];
 
-static void enter(int device)
-{
+static void enter(int device) {
     CHECK_OK(cuCtxSetCurrent(context[device]));
 }
 
-static void start(void)
-{
+static void start(void) {
     CHECK_OK(cuInit(0));
     for (int device = 0; device < 2; device++) {
         CHECK_OK(cuDevicePrimaryCtxRetain(&context[device], device));
@@ -29,30 +27,26 @@ static void start(void)
     }
 }
 
-static void *sim(const char *name)
-{
+static void *sim(const char *name) {
     return guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), name);
 }
 
-static unsigned long long access_of(CUdeviceptr ptr, int device)
-{
-    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+static unsigned long long access_of(CUdeviceptr ptr, int device) {
+    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     unsigned long long flags = 99;
 
     CHECK_OK(cuMemGetAccess(&flags, &where, ptr));
     return flags;
 }
 
-static unsigned access_flags(CUdeviceptr ptr)
-{
+static unsigned access_flags(CUdeviceptr ptr) {
     unsigned flags = 99;
 
     CHECK_OK(cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, ptr));
     return flags;
 }
 
-static CUdeviceptr take(int device, bool async)
-{
+static CUdeviceptr take(int device, bool async) {
     CUdeviceptr ptr;
 
     enter(device);
@@ -70,26 +64,35 @@ struct copy {
     CUstream at;
 };
 
-static CUDA_MEMCPY2D rows(const struct copy *c)
-{
-    return (CUDA_MEMCPY2D){ .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = c->src, .srcPitch = SIDE,
-                            .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = c->dst, .dstPitch = SIDE,
-                            .WidthInBytes = SIDE, .Height = SIZE / SIDE };
+static CUDA_MEMCPY2D rows(const struct copy *c) {
+    return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = c->src,
+                           .srcPitch = SIDE,
+                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .dstDevice = c->dst,
+                           .dstPitch = SIDE,
+                           .WidthInBytes = SIDE,
+                           .Height = SIZE / SIDE};
 }
 
-static CUDA_MEMCPY3D slices(const struct copy *c)
-{
-    return (CUDA_MEMCPY3D){ .srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = c->src, .srcPitch = SIDE,
-                            .srcHeight = SLICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = c->dst,
-                            .dstPitch = SIDE, .dstHeight = SLICE, .WidthInBytes = SIDE, .Height = SLICE,
-                            .Depth = SIZE / SIDE / SLICE };
+static CUDA_MEMCPY3D slices(const struct copy *c) {
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .srcDevice = c->src,
+                           .srcPitch = SIDE,
+                           .srcHeight = SLICE,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = c->dst,
+                           .dstPitch = SIDE,
+                           .dstHeight = SLICE,
+                           .WidthInBytes = SIDE,
+                           .Height = SLICE,
+                           .Depth = SIZE / SIDE / SLICE};
 }
 
 /* The form of a call that means the per-thread stream. */
 #define PER_THREAD(call, suffix) ((__typeof__(&call))sim(#call suffix))
 
-static CUresult run(const struct copy *c, int way)
-{
+static CUresult run(const struct copy *c, int way) {
     CUDA_MEMCPY2D area = rows(c);
     CUDA_MEMCPY3D space = slices(c);
 
@@ -114,9 +117,8 @@ static CUresult run(const struct copy *c, int way)
     }
 }
 
-static void check_bytes(CUdeviceptr ptr, unsigned char value)
-{
-    const size_t places[] = { 0, SIZE / 2, SIZE - 1 };
+static void check_bytes(CUdeviceptr ptr, unsigned char value) {
+    const size_t places[] = {0, SIZE / 2, SIZE - 1};
     unsigned char byte;
 
     for (int i = 0; i < 3; i++) {
@@ -126,19 +128,18 @@ static void check_bytes(CUdeviceptr ptr, unsigned char value)
 }
 
 /* By every call, both ways, with either context current, on memory of both kinds. */
-static void copies_need_no_leave(void)
-{
+static void copies_need_no_leave(void) {
     unsigned char value = 0;
 
     start();
     for (int async = 0; async < 2; async++) {
-        CUdeviceptr ptr[2] = { take(0, async), take(1, async) };
+        CUdeviceptr ptr[2] = {take(0, async), take(1, async)};
 
         for (int from = 0; from < 2; from++)
             for (int current = 0; current < 2; current++)
                 for (int way = 0; way < 16; way++) {
-                    struct copy c = { .dst = ptr[!from], .src = ptr[from], .to = !from, .from = from,
-                                      .at = stream[current] };
+                    struct copy c = {
+                        .dst = ptr[!from], .src = ptr[from], .to = !from, .from = from, .at = stream[current]};
 
                     enter(from);
                     CHECK_OK(cuMemsetD8(c.src, ++value, SIZE));
@@ -155,8 +156,7 @@ static void copies_need_no_leave(void)
 }
 
 /* The other device's context is current while one's memory goes to the host, or comes from there. */
-static void the_host_is_reached_from_any_context(void)
-{
+static void the_host_is_reached_from_any_context(void) {
     static unsigned char plain[SIZE];
     unsigned char *pinned;
 
@@ -174,9 +174,14 @@ static void the_host_is_reached_from_any_context(void)
         CHECK_OK(cuMemcpyDtoHAsync(plain, ptr, SIZE, stream[1]));
         CHECK_OK(cuStreamSynchronize(stream[1]));
         CHECK(plain[0] == 4 && plain[SIZE - 1] == 4);
-        CUDA_MEMCPY2D area = { .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = plain, .srcPitch = SIDE,
-                               .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = ptr, .dstPitch = SIDE,
-                               .WidthInBytes = SIDE, .Height = SIZE / SIDE };
+        CUDA_MEMCPY2D area = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                              .srcHost = plain,
+                              .srcPitch = SIDE,
+                              .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .dstDevice = ptr,
+                              .dstPitch = SIDE,
+                              .WidthInBytes = SIDE,
+                              .Height = SIZE / SIDE};
         memset(plain, 5, SIZE);
         CHECK_OK(cuMemcpy2D(&area));
         check_bytes(ptr, 5);
@@ -186,8 +191,7 @@ static void the_host_is_reached_from_any_context(void)
 }
 
 /* In its stream's order: behind what comes before it, and before what comes behind. */
-static void copies_keep_their_order(void)
-{
+static void copies_keep_their_order(void) {
     start();
     CUdeviceptr there = take(1, false), here = take(0, false), back = take(0, false);
 
@@ -205,8 +209,7 @@ static void copies_keep_their_order(void)
     check_served();
 }
 
-static void copies_can_be_captured(void)
-{
+static void copies_can_be_captured(void) {
     CUgraph graph;
     CUgraphExec exec;
 
@@ -230,10 +233,9 @@ static void copies_can_be_captured(void)
 /* ---- what the program may see of it ---- */
 
 /* Memory that is open for copies is not the peer's, whatever is asked; and none is before there was a copy. */
-static void openness_is_not_told(void)
-{
+static void openness_is_not_told(void) {
     CUmemoryPool pool;
-    CUmemLocation peer = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 };
+    CUmemLocation peer = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
     CUmemAccess_flags flags;
 
     start();
@@ -271,8 +273,7 @@ static void openness_is_not_told(void)
 }
 
 /* The driver refuses to open some of the memory: that is nobody's error, and copies find their way. */
-static void what_cannot_be_opened_is_copied_nevertheless(void)
-{
+static void what_cannot_be_opened_is_copied_nevertheless(void) {
     void (*fail)(const char *, long, CUresult);
 
     start();
@@ -303,23 +304,20 @@ static void what_cannot_be_opened_is_copied_nevertheless(void)
 
 /* ---- one device's trouble ---- */
 
-static void hold(CUstream which)
-{
+static void hold(CUstream which) {
     ((void (*)(CUstream))sim("vp_sim_hold"))(which);
 }
 
-static void *release_later(void *which)
-{
+static void *release_later(void *which) {
     usleep(100000);
     ((void (*)(CUstream))sim("vp_sim_release"))(which);
     return NULL;
 }
 
 /* An allocation that waits for its own device's memory, while another device is current, and full. */
-static void waits_for_the_pools_own_device(void)
-{
-    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 } };
+static void waits_for_the_pools_own_device(void) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemGenericAllocationHandle handle;
     size_t unused, total;
     pthread_t thread;
@@ -345,8 +343,7 @@ static void waits_for_the_pools_own_device(void)
 }
 
 /* VPOOL_SYNC_FREE=1: the host waits for the block's device, whichever is current, or none. */
-static void a_stopping_free_waits_for_the_blocks_device(void)
-{
+static void a_stopping_free_waits_for_the_blocks_device(void) {
     start();
     for (int current = 0; current < 3; current++) {
         CUdeviceptr ptr = take(1, false);

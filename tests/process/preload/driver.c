@@ -11,8 +11,7 @@ enum { MIB = 1 << 20 };
 
 static CUcontext context;
 
-static void start(void)
-{
+static void start(void) {
     CUdevice device;
 
     CHECK_OK(cuInit(0));
@@ -22,8 +21,7 @@ static void start(void)
 }
 
 /* Fills a range, one value at a time a byte further, and reads it back. */
-static void check_data(CUdeviceptr ptr, size_t size, unsigned char value)
-{
+static void check_data(CUdeviceptr ptr, size_t size, unsigned char value) {
     unsigned char *host = malloc(size);
 
     CHECK(host);
@@ -36,8 +34,7 @@ static void check_data(CUdeviceptr ptr, size_t size, unsigned char value)
     free(host);
 }
 
-static void serves_the_linkers_route(void)
-{
+static void serves_the_linkers_route(void) {
     CUdeviceptr plain, pitched, ordered, base;
     size_t size = 3 * MIB + 4242, pitch, range;
     CUstream stream;
@@ -62,8 +59,7 @@ static void serves_the_linkers_route(void)
     check_served();
 }
 
-static void frees_what_the_other_call_allocated(void)
-{
+static void frees_what_the_other_call_allocated(void) {
     CUdeviceptr plain, ordered;
     CUstream stream;
 
@@ -78,10 +74,8 @@ static void frees_what_the_other_call_allocated(void)
 }
 
 /* Memory from before us, or from a library that found the driver by another way. */
-static void frees_foreign_pointers(void)
-{
-    CUresult (*real_alloc)(CUdeviceptr *, size_t) =
-        (CUresult(*)(CUdeviceptr *, size_t))self_next("cuMemAlloc_v2");
+static void frees_foreign_pointers(void) {
+    CUresult (*real_alloc)(CUdeviceptr *, size_t) = (CUresult(*)(CUdeviceptr *, size_t))self_next("cuMemAlloc_v2");
     CUdeviceptr foreign, managed;
 
     start();
@@ -95,8 +89,7 @@ static void frees_foreign_pointers(void)
     CHECK_OK(cuMemFree(managed));
 }
 
-static void answers_errors_as_cuda_does(void)
-{
+static void answers_errors_as_cuda_does(void) {
     CUdeviceptr ptr = 0;
     size_t total = 0, pitch = 0;
     CUmemoryPool pool;
@@ -146,10 +139,8 @@ static void answers_errors_as_cuda_does(void)
 }
 
 /* The driver's own memory too: what we keep idle is given back when another's allocation fails. */
-static void gives_way_to_the_programs_own_handles(void)
-{
-    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
+static void gives_way_to_the_programs_own_handles(void) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUmemGenericAllocationHandle handle;
     CUdeviceptr ptr;
 
@@ -160,8 +151,7 @@ static void gives_way_to_the_programs_own_handles(void)
     CHECK_OK(cuMemRelease(handle));
 }
 
-static void captures_are_left_to_cuda(void)
-{
+static void captures_are_left_to_cuda(void) {
     CUdeviceptr ptr;
     CUstream stream;
     CUgraph graph;
@@ -180,26 +170,24 @@ static void captures_are_left_to_cuda(void)
     CHECK(driver_calls("cuMemCreate") == 0);
 }
 
-static void imports_physical_memory(void)
-{
-    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                 .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
+static void imports_physical_memory(void) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUmemGenericAllocationHandle handle, imported;
     int fd;
 
     start();
     CHECK_OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
     CHECK_OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    CHECK_OK(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)fd,
-                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_OK(
+        cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     CHECK_OK(cuMemRelease(imported));
     CHECK_OK(cuMemRelease(handle));
 }
 
 /* A context ends and begins again: what it held is gone, what comes after is served. */
-static void survives_a_reset(void)
-{
+static void survives_a_reset(void) {
     CUdeviceptr ptr;
 
     for (int round = 0; round < 3; round++) {
@@ -219,8 +207,7 @@ static void survives_a_reset(void)
 }
 
 /* Ends a child and tells whether it ended well, within ten seconds. */
-static void check_child(pid_t child)
-{
+static void check_child(pid_t child) {
     int status = -1;
 
     for (int i = 0; i < 1000 && waitpid(child, &status, WNOHANG) == 0; i++)
@@ -228,8 +215,7 @@ static void check_child(pid_t child)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void fork_before_cuda_is_used(void)
-{
+static void fork_before_cuda_is_used(void) {
     CUdeviceptr ptr;
     pid_t child = fork();
 
@@ -243,8 +229,7 @@ static void fork_before_cuda_is_used(void)
 }
 
 /* The child may not use CUDA; but it must be able to fail, to exit by any way, and to run another program. */
-static void fork_after_cuda_was_used(void)
-{
+static void fork_after_cuda_was_used(void) {
     CUdeviceptr ptr, other;
     pid_t child;
 
@@ -269,8 +254,7 @@ static void fork_after_cuda_was_used(void)
 
 static volatile int stop;
 
-static void *allocate_until_stopped(void *arg)
-{
+static void *allocate_until_stopped(void *arg) {
     CHECK_OK(cuCtxSetCurrent(context));
     while (!stop) {
         CUdeviceptr ptr;
@@ -281,8 +265,7 @@ static void *allocate_until_stopped(void *arg)
     return NULL;
 }
 
-static void fork_while_threads_allocate(void)
-{
+static void fork_while_threads_allocate(void) {
     pthread_t threads[3];
 
     start();
@@ -305,12 +288,11 @@ static void fork_while_threads_allocate(void)
 }
 
 /* Physical memory of the program's own is counted as such; a block of the pool has no handle to be had. */
-static void others_memory(void)
-{
-    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+static void others_memory(void) {
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemGenericAllocationHandle four, two, again = 0;
-    CUmemAccessDesc access = { .location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUdeviceptr ptr, at;
 
     start();
@@ -329,10 +311,9 @@ static void others_memory(void)
 }
 
 /* Memory of the host, and no context: there is no device to ask after (HAMi-core #169, #187, #333). */
-static void host_memory_without_a_context(void)
-{
-    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .location = { .type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0 } };
+static void host_memory_without_a_context(void) {
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0}};
     CUmemGenericAllocationHandle handle = 0;
     size_t free_bytes, total;
 
@@ -345,13 +326,12 @@ static void host_memory_without_a_context(void)
 }
 
 /* Whoever runs out of memory in this process gets what the pool keeps idle. */
-static void others_failures_are_retried(void)
-{
+static void others_failures_are_retried(void) {
     static char host[1 << 16] __attribute__((aligned(4096)));
     void (*fail)(const char *, long, CUresult);
-    const CUDA_ARRAY_DESCRIPTOR desc = { 1024, 0, CU_AD_FORMAT_FLOAT, 1 };
-    const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                   .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+    const CUDA_ARRAY_DESCRIPTOR desc = {1024, 0, CU_AD_FORMAT_FLOAT, 1};
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUdeviceptr ptr;
     CUarray array;
     CUmodule module;
@@ -361,14 +341,14 @@ static void others_failures_are_retried(void)
 
     start();
     fail = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_fail");
-#define RETRIED(name, call)                                                                                \
-    do {                                                                                                   \
-        CHECK_OK(cuMemAlloc(&ptr, 3 * MIB));                                                               \
-        CHECK_OK(cuMemFree(ptr));                                                                          \
-        CHECK_OK(cuCtxSynchronize());                                                                      \
-        fail(name, 1, CUDA_ERROR_OUT_OF_MEMORY);                                                           \
-        CHECK_OK(call);                                                                                    \
-        CHECK(driver_calls(name) == 2);                                                                    \
+#define RETRIED(name, call)                                                                                            \
+    do {                                                                                                               \
+        CHECK_OK(cuMemAlloc(&ptr, 3 * MIB));                                                                           \
+        CHECK_OK(cuMemFree(ptr));                                                                                      \
+        CHECK_OK(cuCtxSynchronize());                                                                                  \
+        fail(name, 1, CUDA_ERROR_OUT_OF_MEMORY);                                                                       \
+        CHECK_OK(call);                                                                                                \
+        CHECK(driver_calls(name) == 2);                                                                                \
     } while (0)
     RETRIED("cuMemAllocManaged", cuMemAllocManaged(&ptr, MIB, CU_MEM_ATTACH_GLOBAL));
     RETRIED("cuMemAllocHost_v2", cuMemAllocHost(&pinned, MIB));
@@ -388,8 +368,7 @@ static CUstream held;
 static const char *wanted;
 static unsigned long wanted_calls;
 
-static void *let_go(void *unused)
-{
+static void *let_go(void *unused) {
     void (*release)(CUstream) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_release");
 
     while (driver_calls(wanted) < wanted_calls + 2)
@@ -398,27 +377,24 @@ static void *let_go(void *unused)
     return unused;
 }
 
-static CUresult create_40(void)
-{
-    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+static CUresult create_40(void) {
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemGenericAllocationHandle handle;
     CUresult res = cuMemCreate(&handle, 40 * MIB, &prop, 0);
 
     return res ? res : cuMemRelease(handle);
 }
 
-static CUresult managed_40(void)
-{
+static CUresult managed_40(void) {
     CUdeviceptr ptr;
     CUresult res = cuMemAllocManaged(&ptr, 40 * MIB, CU_MEM_ATTACH_GLOBAL);
 
     return res ? res : cuMemFree(ptr);
 }
 
-static CUresult array_40(void)
-{
-    const CUDA_ARRAY_DESCRIPTOR desc = { 40 * MIB / 16, 0, CU_AD_FORMAT_FLOAT, 4 };
+static CUresult array_40(void) {
+    const CUDA_ARRAY_DESCRIPTOR desc = {40 * MIB / 16, 0, CU_AD_FORMAT_FLOAT, 4};
     CUarray array;
     CUresult res = cuArrayCreate(&array, &desc);
 
@@ -429,12 +405,11 @@ static CUresult array_40(void)
  * What CUDA allocates itself is there once the work is over that a cudaFree of ours did not wait for. The call is made
  * three times: what was idle is given back first, and is not enough. The simulated device has 64 MiB.
  */
-static void others_failures_wait_for_work_that_ends(void)
-{
+static void others_failures_wait_for_work_that_ends(void) {
     static const struct {
         const char *name;
         CUresult (*call)(void);
-    } cases[] = { { "cuMemCreate", create_40 }, { "cuMemAllocManaged", managed_40 }, { "cuArrayCreate_v2", array_40 } };
+    } cases[] = {{"cuMemCreate", create_40}, {"cuMemAllocManaged", managed_40}, {"cuArrayCreate_v2", array_40}};
     void (*hold)(CUstream);
     CUdeviceptr busy, idle;
     pthread_t thread;
@@ -461,8 +436,7 @@ static void others_failures_wait_for_work_that_ends(void)
 }
 
 /* And where all that we have is in use, nobody waits for work in vain. */
-static void others_failures_wait_for_nothing_in_vain(void)
-{
+static void others_failures_wait_for_nothing_in_vain(void) {
     void (*hold)(CUstream), (*release)(CUstream);
     struct timespec begin, end;
     CUdeviceptr live, busy;
@@ -486,8 +460,7 @@ static void others_failures_wait_for_nothing_in_vain(void)
 
 static CUdeviceptr kept_to_the_end;
 
-static void free_at_exit(void)
-{
+static void free_at_exit(void) {
     CUdeviceptr ptr;
 
     CHECK_OK(cuMemFree(kept_to_the_end));
@@ -496,29 +469,17 @@ static void free_at_exit(void)
 }
 
 /* Handlers of the program run before our end, destructors of libraries loaded before us run after it. */
-static void cuda_calls_at_exit(void)
-{
+static void cuda_calls_at_exit(void) {
     start();
     CHECK_OK(cuMemAlloc(&kept_to_the_end, 3 * MIB));
     atexit(free_at_exit);
     self_free_in_destructor(cuMemFree, cuMemAlloc);
 }
 
-GUEST_MAIN(
-    GUEST(serves_the_linkers_route),
-    GUEST(frees_what_the_other_call_allocated),
-    GUEST(frees_foreign_pointers),
-    GUEST(answers_errors_as_cuda_does),
-    GUEST(gives_way_to_the_programs_own_handles),
-    GUEST(captures_are_left_to_cuda),
-    GUEST(imports_physical_memory),
-    GUEST(others_memory),
-    GUEST(host_memory_without_a_context),
-    GUEST(others_failures_are_retried),
-    GUEST(others_failures_wait_for_work_that_ends),
-    GUEST(others_failures_wait_for_nothing_in_vain),
-    GUEST(survives_a_reset),
-    GUEST(fork_before_cuda_is_used),
-    GUEST(fork_after_cuda_was_used),
-    GUEST(fork_while_threads_allocate),
-    GUEST(cuda_calls_at_exit))
+GUEST_MAIN(GUEST(serves_the_linkers_route), GUEST(frees_what_the_other_call_allocated), GUEST(frees_foreign_pointers),
+           GUEST(answers_errors_as_cuda_does), GUEST(gives_way_to_the_programs_own_handles),
+           GUEST(captures_are_left_to_cuda), GUEST(imports_physical_memory), GUEST(others_memory),
+           GUEST(host_memory_without_a_context), GUEST(others_failures_are_retried),
+           GUEST(others_failures_wait_for_work_that_ends), GUEST(others_failures_wait_for_nothing_in_vain),
+           GUEST(survives_a_reset), GUEST(fork_before_cuda_is_used), GUEST(fork_after_cuda_was_used),
+           GUEST(fork_while_threads_allocate), GUEST(cuda_calls_at_exit))

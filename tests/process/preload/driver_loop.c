@@ -11,8 +11,7 @@ int loops_so_far(void);
 
 static int depth, loops;
 
-static void *self(const char *name)
-{
+static void *self(const char *name) {
     static void *handle;
 
     if (!handle)
@@ -20,20 +19,17 @@ static void *self(const char *name)
     return handle ? dlsym(handle, name) : NULL;
 }
 
-__attribute__((constructor)) static void begin(void)
-{
+__attribute__((constructor)) static void begin(void) {
     self("cuMemAlloc_v2");
     self("cuInit");
 }
 
-CUresult cuInit(unsigned int flags)
-{
+CUresult cuInit(unsigned int flags) {
     return self("cuGetProcAddress_v2") ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 /* Each call comes back once by the door, which must lead here again. */
-CUresult cuMemAlloc(CUdeviceptr *ptr, size_t size)
-{
+CUresult cuMemAlloc(CUdeviceptr *ptr, size_t size) {
     CUresult (*again)(CUdeviceptr *, size_t) = self("cuMemAlloc_v2");
     CUresult res = CUDA_ERROR_UNKNOWN;
 
@@ -49,8 +45,7 @@ CUresult cuMemAlloc(CUdeviceptr *ptr, size_t size)
 }
 
 CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags,
-                          CUdriverProcAddressQueryResult *status)
-{
+                          CUdriverProcAddressQueryResult *status) {
     char name[100];
     void *found;
 
@@ -62,7 +57,6 @@ CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuui
     return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-int loops_so_far(void)
-{
+int loops_so_far(void) {
     return loops;
 }

@@ -9,15 +9,13 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 static CUcontext context;
 
-static void start(void)
-{
+static void start(void) {
     CHECK_OK(cuInit(0));
     CHECK_OK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK_OK(cuCtxSetCurrent(context));
 }
 
-static CUstream capture(void)
-{
+static CUstream capture(void) {
     CUstream stream;
 
     CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -25,8 +23,7 @@ static CUstream capture(void)
     return stream;
 }
 
-static void by_destruction(void)
-{
+static void by_destruction(void) {
     CUcontext made;
 
     CHECK_OK(cuCtxCreate(&made, NULL, 0, 0));
@@ -35,8 +32,7 @@ static void by_destruction(void)
     CHECK_OK(cuCtxSetCurrent(context));
 }
 
-static void by_detachment(void)
-{
+static void by_detachment(void) {
     CUresult (*attach)(CUcontext *, unsigned int) = guest_symbol(RTLD_DEFAULT, "cuCtxAttach");
     CUresult (*detach)(CUcontext) = guest_symbol(RTLD_DEFAULT, "cuCtxDetach");
     CUcontext made, same;
@@ -54,15 +50,13 @@ static void by_detachment(void)
     CHECK(cuMemFree(ptr) != CUDA_SUCCESS);
 }
 
-static void by_reset(void)
-{
+static void by_reset(void) {
     capture();
     CHECK_OK(cuDevicePrimaryCtxReset(0));
     start();
 }
 
-static void by_green(void)
-{
+static void by_green(void) {
     CUdevResource all;
     CUdevResourceDesc desc;
     CUgreenCtx green;
@@ -76,24 +70,21 @@ static void by_green(void)
     CHECK_OK(cuGreenCtxDestroy(green));
 }
 
-static void *capture_own_stream(void *unused)
-{
+static void *capture_own_stream(void *unused) {
     CHECK_OK(cuCtxSetCurrent(context));
     CHECK_OK(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
     return unused;
 }
 
-static void by_thread(void)
-{
+static void by_thread(void) {
     pthread_t thread;
 
     CHECK(!pthread_create(&thread, NULL, capture_own_stream, NULL) && !pthread_join(thread, NULL));
 }
 
 /* The device (VPOOL_SIM=capacity=128M) does not fill up with what was freed. */
-static void captures_end_with_what_they_run_in(void)
-{
-    void (*const ends[])(void) = { by_destruction, by_detachment, by_reset, by_green, by_thread };
+static void captures_end_with_what_they_run_in(void) {
+    void (*const ends[])(void) = {by_destruction, by_detachment, by_reset, by_green, by_thread};
     CUdeviceptr ptr;
 
     start();
@@ -111,8 +102,7 @@ static void captures_end_with_what_they_run_in(void)
 }
 
 /* Resident bytes of this process. */
-static size_t resident(void)
-{
+static size_t resident(void) {
     size_t pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
 
@@ -121,8 +111,7 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static void *use_own_stream(void *unused)
-{
+static void *use_own_stream(void *unused) {
     CUdeviceptr ptr;
 
     CHECK_OK(cuCtxSetCurrent(context));
@@ -132,8 +121,7 @@ static void *use_own_stream(void *unused)
 }
 
 /* A hundred thousand threads, each with its own stream, leave no more behind than the first thousands. */
-static void threads_come_and_go(void)
-{
+static void threads_come_and_go(void) {
     /* A sanitizer keeps what was freed for a while, and takes its time. */
     bool watched = dlsym(RTLD_DEFAULT, "__asan_init") || dlsym(RTLD_DEFAULT, "__tsan_init");
     int threads = watched ? 5000 : 100000;
@@ -151,6 +139,4 @@ static void threads_come_and_go(void)
     check_served();
 }
 
-GUEST_MAIN(
-    GUEST(captures_end_with_what_they_run_in),
-    GUEST(threads_come_and_go))
+GUEST_MAIN(GUEST(captures_end_with_what_they_run_in), GUEST(threads_come_and_go))

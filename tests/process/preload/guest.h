@@ -18,29 +18,28 @@ struct guest_case {
     void (*run)(void);
 };
 
-#define CHECK(condition)                                                                                   \
-    do {                                                                                                   \
-        if (!(condition)) {                                                                                \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                        \
-            _exit(1);                                                                                      \
-        }                                                                                                  \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 /* For calls that return CUresult or cudaError_t. */
-#define CHECK_OK(call)                                                                                     \
-    do {                                                                                                   \
-        int guest_result = (int)(call);                                                                    \
-        if (guest_result != 0) {                                                                           \
-            fprintf(stderr, "%s:%d: %s returned %d\n", __FILE__, __LINE__, #call, guest_result);           \
-            _exit(1);                                                                                      \
-        }                                                                                                  \
+#define CHECK_OK(call)                                                                                                 \
+    do {                                                                                                               \
+        int guest_result = (int)(call);                                                                                \
+        if (guest_result != 0) {                                                                                       \
+            fprintf(stderr, "%s:%d: %s returned %d\n", __FILE__, __LINE__, #call, guest_result);                       \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 /* Prints what a call returns, for the comparison. */
 #define SHOW(call) printf("%s: %d\n", #call, (int)(call))
 
-static inline void *guest_symbol(void *handle, const char *name)
-{
+static inline void *guest_symbol(void *handle, const char *name) {
     void *symbol = dlsym(handle, name);
 
     if (!symbol) {
@@ -51,8 +50,7 @@ static inline void *guest_symbol(void *handle, const char *name)
 }
 
 /* How often the driver itself was called by this name. */
-static inline unsigned long driver_calls(const char *name)
-{
+static inline unsigned long driver_calls(const char *name) {
     void *cuda = dlopen("libcuda.so.1", RTLD_LAZY);
     unsigned long (*calls)(const char *) = guest_symbol(cuda, "vp_sim_calls");
 
@@ -60,8 +58,7 @@ static inline unsigned long driver_calls(const char *name)
 }
 
 /* The driver has made pool memory, and was asked for none of the plain kind. */
-static inline void check_served(void)
-{
+static inline void check_served(void) {
     CHECK(driver_calls("cuMemCreate") > 0);
     CHECK(driver_calls("cuMemAlloc_v2") == 0);
     CHECK(driver_calls("cuMemAllocPitch_v2") == 0);
@@ -70,8 +67,7 @@ static inline void check_served(void)
     CHECK(driver_calls("cuMemAllocFromPoolAsync") == 0);
 }
 
-static inline int guest_main(int argc, char **argv, const struct guest_case *cases, size_t count)
-{
+static inline int guest_main(int argc, char **argv, const struct guest_case *cases, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (argc > 1 && strcmp(cases[i].name, argv[1]) == 0) {
             cases[i].run();
@@ -84,13 +80,12 @@ static inline int guest_main(int argc, char **argv, const struct guest_case *cas
     return 2;
 }
 
-#define GUEST(name_) { #name_, name_ }
+#define GUEST(name_) {#name_, name_}
 
-#define GUEST_MAIN(...)                                                                                    \
-    static const struct guest_case guest_cases[] = { __VA_ARGS__ };                                        \
-    int main(int argc, char **argv)                                                                        \
-    {                                                                                                      \
-        return guest_main(argc, argv, guest_cases, sizeof(guest_cases) / sizeof(guest_cases[0]));          \
+#define GUEST_MAIN(...)                                                                                                \
+    static const struct guest_case guest_cases[] = {__VA_ARGS__};                                                      \
+    int main(int argc, char **argv) {                                                                                  \
+        return guest_main(argc, argv, guest_cases, sizeof(guest_cases) / sizeof(guest_cases[0]));                      \
     }
 
 #endif

@@ -12,8 +12,7 @@ struct vpool_found {
 
 int vpool_header_test(const struct vpool_found *found);
 
-int vpool_header_test(const struct vpool_found *found)
-{
+int vpool_header_test(const struct vpool_found *found) {
     struct vpool_stats stats;
     const char *version = found->version();
     int64_t given = found->trim(0, 0);

@@ -14,8 +14,7 @@
 /* ---- cases ---- */
 
 /* Bytes go both ways; a handle made of an address inside stands for the whole; close takes it away. */
-static void shares_memory(void)
-{
+static void shares_memory(void) {
     const size_t sizes[] = {2 * MIB, 1 * MIB, 20 * MIB};
     struct remote remote = start();
 
@@ -45,8 +44,7 @@ static void shares_memory(void)
     end(&remote);
 }
 
-static void shares_memory_through_the_runtime(void)
-{
+static void shares_memory_through_the_runtime(void) {
     struct remote remote = start();
     cudaIpcMemHandle_t handle;
     struct told told;
@@ -68,8 +66,7 @@ static void shares_memory_through_the_runtime(void)
     end(&remote);
 }
 
-static void counts_references(void)
-{
+static void counts_references(void) {
     struct remote remote = start();
 
     begin();
@@ -89,8 +86,7 @@ static void counts_references(void)
 }
 
 /* As CUDA has it: a wrong pointer, wrong flags, one's own handle, no context. */
-static void answers_errors_as_cuda_does(void)
-{
+static void answers_errors_as_cuda_does(void) {
     struct remote remote = start();
     CUdeviceptr ptr = 1;
 
@@ -112,8 +108,7 @@ static void answers_errors_as_cuda_does(void)
 }
 
 /* A handle for each allocation, and for no other at the same address. */
-static void gives_each_allocation_its_handle(void)
-{
+static void gives_each_allocation_its_handle(void) {
     struct remote remote = start();
 
     begin();
@@ -136,8 +131,7 @@ static void gives_each_allocation_its_handle(void)
 }
 
 /* The other process keeps what it has opened, whatever the exporter does; nobody else is given those bytes. */
-static void never_reuses_what_was_exported(void)
-{
+static void never_reuses_what_was_exported(void) {
     struct remote remote = start();
     size_t (*used)(int) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_used");
 
@@ -161,12 +155,12 @@ static void never_reuses_what_was_exported(void)
     end(&remote);
 }
 
-static void survives_the_exporters_death(void)
-{
+static void survives_the_exporters_death(void) {
     struct remote remote = start();
 
     begin();
-    CUdeviceptr first = TELL(&remote, ALLOC, .size = 2 * MIB).ptr, second = TELL(&remote, ALLOC, .size = 2 * MIB).ptr, mine, none = 1;
+    CUdeviceptr first = TELL(&remote, ALLOC, .size = 2 * MIB).ptr, second = TELL(&remote, ALLOC, .size = 2 * MIB).ptr,
+                mine, none = 1;
     CHECK_OK(TELL(&remote, FILL, .ptr = first, .size = 2 * MIB, .value = 4).result);
     CUipcMemHandle handle = TELL(&remote, GET, .ptr = first).handle, late = TELL(&remote, GET, .ptr = second).handle;
     CHECK_OK(cuIpcOpenMemHandle(&mine, handle, FLAG));
@@ -181,8 +175,7 @@ static void survives_the_exporters_death(void)
 }
 
 /* Only the block itself can be seen from outside. VPOOL_IPC tells what becomes of one that shares its handles. */
-static void stands_alone(void)
-{
+static void stands_alone(void) {
     struct remote remote = start();
 
     begin();
@@ -196,8 +189,7 @@ static void stands_alone(void)
     end(&remote);
 }
 
-static void refuses_what_shares_its_handle(void)
-{
+static void refuses_what_shares_its_handle(void) {
     begin();
     CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
     CHECK(mine / GRANULE == other / GRANULE);
@@ -210,8 +202,7 @@ static void refuses_what_shares_its_handle(void)
         CHECK(allocate(512, 3) / GRANULE != mine / GRANULE);
 }
 
-static void keeps_all_apart_when_told(void)
-{
+static void keeps_all_apart_when_told(void) {
     struct remote remote = start();
 
     begin();
@@ -222,8 +213,7 @@ static void keeps_all_apart_when_told(void)
     end(&remote);
 }
 
-static void shows_what_lies_beside_when_told(void)
-{
+static void shows_what_lies_beside_when_told(void) {
     struct remote remote = start();
 
     begin();
@@ -243,8 +233,7 @@ static void shows_what_lies_beside_when_told(void)
 }
 
 /* Where IPC or a communicator is at work, blocks from 1 MiB on are apart, of whatever size. */
-static void keeps_large_blocks_apart_once_coupled(void)
-{
+static void keeps_large_blocks_apart_once_coupled(void) {
     begin();
     exported(allocate(2 * MIB, 1));
     CUdeviceptr mine = allocate(MIB + 1000, 1), other = allocate(MIB + 1000, 2);
@@ -254,8 +243,7 @@ static void keeps_large_blocks_apart_once_coupled(void)
     CHECK_OK(cuMemFree(other));
 }
 
-static void leaves_cudaMalloc_to_cuda_when_native(void)
-{
+static void leaves_cudaMalloc_to_cuda_when_native(void) {
     CUipcMemHandle handle;
     CUdeviceptr theirs;
 
@@ -270,8 +258,7 @@ static void leaves_cudaMalloc_to_cuda_when_native(void)
     CHECK_OK(cuMemFree(mine));
 }
 
-static void means_nothing_without_the_library(void)
-{
+static void means_nothing_without_the_library(void) {
     struct remote remote = start_with("LD_PRELOAD", "");
 
     begin();
@@ -281,8 +268,7 @@ static void means_nothing_without_the_library(void)
 }
 
 /* Handles that hold anything at all. */
-static void bears_garbage(void)
-{
+static void bears_garbage(void) {
     struct remote remote = start();
     uint64_t random = 1;
 
@@ -309,8 +295,7 @@ static void bears_garbage(void)
 }
 
 /* VPOOL_IPC=alone. The simulated driver keeps a file for each handle; a real one does not. */
-static void opens_a_thousand_handles(void)
-{
+static void opens_a_thousand_handles(void) {
     enum { MANY = 1000 };
     static CUdeviceptr mine[MANY], theirs[MANY];
 
@@ -330,8 +315,7 @@ static void opens_a_thousand_handles(void)
 }
 
 /* Without a file descriptor left it is an error, on either side, and no more than that. */
-static void bears_the_limit_of_descriptors(void)
-{
+static void bears_the_limit_of_descriptors(void) {
     struct remote remote = start();
     CUipcMemHandle handle;
 
@@ -350,8 +334,7 @@ static void bears_the_limit_of_descriptors(void)
 }
 
 /* A forked child holds neither the socket nor memory: with the exporter goes what it alone had. */
-static void leaves_no_socket_to_children(void)
-{
+static void leaves_no_socket_to_children(void) {
     struct remote remote = start(), later;
     int status;
 
@@ -369,8 +352,7 @@ static void leaves_no_socket_to_children(void)
     end(&remote);
 }
 
-static void *open_what_does_not_answer(void *handle)
-{
+static void *open_what_does_not_answer(void *handle) {
     CUdeviceptr ptr;
 
     begin();
@@ -379,8 +361,7 @@ static void *open_what_does_not_answer(void *handle)
 }
 
 /* The exporter is stopped, and a thread waits for its answer: that is no reason for others to wait. */
-static void a_fork_does_not_wait_for_an_opening(void)
-{
+static void a_fork_does_not_wait_for_an_opening(void) {
     struct remote remote = start();
     pthread_t thread;
     int status;
@@ -405,9 +386,9 @@ static void a_fork_does_not_wait_for_an_opening(void)
 }
 
 /* An opening that fails half-way leaves nothing behind. */
-static void bears_failing_calls(void)
-{
-    const char *calls[] = {"cuMemAddressReserve:1", "cuMemImportFromShareableHandle:2", "cuMemMap:2", "cuMemSetAccess:1"};
+static void bears_failing_calls(void) {
+    const char *calls[] = {"cuMemAddressReserve:1", "cuMemImportFromShareableHandle:2", "cuMemMap:2",
+                           "cuMemSetAccess:1"};
 
     begin();
     CUipcMemHandle handle = exported(allocate(24 * MIB, 1));
@@ -432,8 +413,7 @@ static struct {
     bool some;
 } latest = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void *free_and_export(void *rounds)
-{
+static void *free_and_export(void *rounds) {
     begin();
     for (int i = 0; i < *(int *)rounds; i++) {
         CUdeviceptr mine = allocate(2 * MIB, 6);
@@ -450,8 +430,7 @@ static void *free_and_export(void *rounds)
 }
 
 /* What is opened while it is freed is there whole, or not at all. */
-static void opens_while_it_is_freed(void)
-{
+static void opens_while_it_is_freed(void) {
     struct remote remote = start();
     pthread_t threads[2];
     int rounds = 100;
@@ -481,8 +460,7 @@ static void opens_while_it_is_freed(void)
     end(&remote);
 }
 
-static void *open_theirs(void *handle)
-{
+static void *open_theirs(void *handle) {
     for (int i = 0; i < 50; i++) {
         CUdeviceptr ptr;
 
@@ -493,15 +471,13 @@ static void *open_theirs(void *handle)
     return NULL;
 }
 
-static void *open_theirs_with_a_context(void *handle)
-{
+static void *open_theirs_with_a_context(void *handle) {
     begin();
     return open_theirs(handle);
 }
 
 /* Two processes open each other's memory at the same time, from several threads. */
-static void opens_each_others(void)
-{
+static void opens_each_others(void) {
     struct remote remote = start();
     pthread_t threads[3];
 
@@ -524,8 +500,7 @@ static void opens_each_others(void)
 }
 
 /* Queued work on the memory runs before it is unmapped. */
-static void closes_after_the_work_on_it(void)
-{
+static void closes_after_the_work_on_it(void) {
     struct remote remote = start();
     CUstream stream;
     CUdeviceptr mine;
@@ -544,8 +519,7 @@ static void closes_after_the_work_on_it(void)
 }
 
 /* A context takes along what was opened in it, as it does natively. */
-static void ends_with_its_context(void)
-{
+static void ends_with_its_context(void) {
     struct remote remote = start();
     CUdeviceptr mine;
     CUcontext context;
@@ -563,12 +537,13 @@ static void ends_with_its_context(void)
     end(&remote);
 }
 
-GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares_memory), GUEST(shares_memory_through_the_runtime), GUEST(counts_references),
-           GUEST(answers_errors_as_cuda_does), GUEST(gives_each_allocation_its_handle),
-           GUEST(never_reuses_what_was_exported), GUEST(survives_the_exporters_death), GUEST(stands_alone),
-           GUEST(refuses_what_shares_its_handle), GUEST(keeps_all_apart_when_told),
-           GUEST(shows_what_lies_beside_when_told), GUEST(keeps_large_blocks_apart_once_coupled),
-           GUEST(leaves_cudaMalloc_to_cuda_when_native), GUEST(means_nothing_without_the_library),
-           GUEST(bears_garbage), GUEST(bears_failing_calls), GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors),
-           GUEST(leaves_no_socket_to_children), GUEST(opens_while_it_is_freed), GUEST(opens_each_others),
-           GUEST(closes_after_the_work_on_it), GUEST(ends_with_its_context))
+GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares_memory),
+           GUEST(shares_memory_through_the_runtime), GUEST(counts_references), GUEST(answers_errors_as_cuda_does),
+           GUEST(gives_each_allocation_its_handle), GUEST(never_reuses_what_was_exported),
+           GUEST(survives_the_exporters_death), GUEST(stands_alone), GUEST(refuses_what_shares_its_handle),
+           GUEST(keeps_all_apart_when_told), GUEST(shows_what_lies_beside_when_told),
+           GUEST(keeps_large_blocks_apart_once_coupled), GUEST(leaves_cudaMalloc_to_cuda_when_native),
+           GUEST(means_nothing_without_the_library), GUEST(bears_garbage), GUEST(bears_failing_calls),
+           GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors), GUEST(leaves_no_socket_to_children),
+           GUEST(opens_while_it_is_freed), GUEST(opens_each_others), GUEST(closes_after_the_work_on_it),
+           GUEST(ends_with_its_context))

@@ -11,7 +11,23 @@
 
 enum { GRANULE = 64 << 10, MIB = 1 << 20 };
 
-enum op { ALLOC, ALLOC_ASYNC, FREE, GET, OPEN, CLOSE, FILL, READ, RANGE, CAPABLE, SOCKETS, RUNTIME_OPEN, RUNTIME_CLOSE, FEW_FILES, LEFT };
+enum op {
+    ALLOC,
+    ALLOC_ASYNC,
+    FREE,
+    GET,
+    OPEN,
+    CLOSE,
+    FILL,
+    READ,
+    RANGE,
+    CAPABLE,
+    SOCKETS,
+    RUNTIME_OPEN,
+    RUNTIME_CLOSE,
+    FEW_FILES,
+    LEFT
+};
 
 struct ask {
     enum op op;

@@ -1,4 +1,5 @@
-/* The peer of guests that share memory by legacy IPC: a process of its own, by fork and exec, and how a case talks to it. */
+/* The peer of guests that share memory by legacy IPC: a process of its own, by fork and exec, and how a case talks to
+ * it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ipc.h"
 
@@ -12,8 +13,7 @@
 
 /* ---- the peer ---- */
 
-void begin(void)
-{
+void begin(void) {
     CUcontext context;
 
     CHECK_OK(cuInit(0));
@@ -22,8 +22,7 @@ void begin(void)
 }
 
 /* Sockets among the open files. */
-int sockets(void)
-{
+int sockets(void) {
     DIR *files = opendir("/proc/self/fd");
     int count = 0;
 
@@ -40,16 +39,14 @@ int sockets(void)
 }
 
 /* Does CUDA know the address? */
-static bool is_known(CUdeviceptr ptr)
-{
+static bool is_known(CUdeviceptr ptr) {
     unsigned type;
 
     return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) == CUDA_SUCCESS;
 }
 
 /* The one value that all bytes have; -1: they differ; -2: they are not there. */
-int read_value(CUdeviceptr ptr, size_t size)
-{
+int read_value(CUdeviceptr ptr, size_t size) {
     unsigned char *bytes;
     int value = -2;
 
@@ -66,8 +63,7 @@ int read_value(CUdeviceptr ptr, size_t size)
     return value;
 }
 
-rlim_t limit_files(rlim_t to)
-{
+rlim_t limit_files(rlim_t to) {
     struct rlimit limit;
     rlim_t before;
 
@@ -79,8 +75,7 @@ rlim_t limit_files(rlim_t to)
 }
 
 /* From here on no file can be opened. */
-rlim_t no_more_files(void)
-{
+rlim_t no_more_files(void) {
     int next = dup(0);
 
     CHECK(next >= 0);
@@ -89,15 +84,13 @@ rlim_t no_more_files(void)
 }
 
 /* What lives in the simulated driver. */
-static size_t driver_leaks(void)
-{
+static size_t driver_leaks(void) {
     size_t (*leaks)(FILE *) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_leaks");
 
     return leaks(stderr);
 }
 
-static int runtime_open(CUdeviceptr *ptr, const CUipcMemHandle *theirs)
-{
+static int runtime_open(CUdeviceptr *ptr, const CUipcMemHandle *theirs) {
     cudaIpcMemHandle_t handle;
     void *opened = NULL;
 
@@ -107,56 +100,31 @@ static int runtime_open(CUdeviceptr *ptr, const CUipcMemHandle *theirs)
     return result;
 }
 
-static struct told doing(const struct ask *ask)
-{
+static struct told doing(const struct ask *ask) {
     struct told told = {0};
     static rlim_t files;
 
     switch (ask->op) {
-    case ALLOC:
-        told.result = cuMemAlloc(&told.ptr, ask->size);
-        break;
-    case ALLOC_ASYNC:
-        told.result = cuMemAllocAsync(&told.ptr, ask->size, 0);
-        break;
-    case FREE:
-        told.result = cuMemFree(ask->ptr);
-        break;
-    case GET:
-        told.result = cuIpcGetMemHandle(&told.handle, ask->ptr);
-        break;
-    case OPEN:
-        told.result = cuIpcOpenMemHandle(&told.ptr, ask->handle, ask->flags);
-        break;
-    case CLOSE:
-        told.result = cuIpcCloseMemHandle(ask->ptr);
-        break;
+    case ALLOC: told.result = cuMemAlloc(&told.ptr, ask->size); break;
+    case ALLOC_ASYNC: told.result = cuMemAllocAsync(&told.ptr, ask->size, 0); break;
+    case FREE: told.result = cuMemFree(ask->ptr); break;
+    case GET: told.result = cuIpcGetMemHandle(&told.handle, ask->ptr); break;
+    case OPEN: told.result = cuIpcOpenMemHandle(&told.ptr, ask->handle, ask->flags); break;
+    case CLOSE: told.result = cuIpcCloseMemHandle(ask->ptr); break;
     case FILL:
         told.result = cuMemsetD8(ask->ptr, ask->value, ask->size);
         if (told.result == CUDA_SUCCESS)
             told.result = cuCtxSynchronize();
         break;
-    case READ:
-        told.value = read_value(ask->ptr, ask->size);
-        break;
-    case RANGE:
-        told.result = cuMemGetAddressRange(&told.ptr, &told.size, ask->ptr);
-        break;
+    case READ: told.value = read_value(ask->ptr, ask->size); break;
+    case RANGE: told.result = cuMemGetAddressRange(&told.ptr, &told.size, ask->ptr); break;
     case CAPABLE:
         told.result = cuPointerGetAttribute(&told.value, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ask->ptr);
         break;
-    case SOCKETS:
-        told.value = sockets();
-        break;
-    case RUNTIME_OPEN:
-        told.result = runtime_open(&told.ptr, &ask->handle);
-        break;
-    case RUNTIME_CLOSE:
-        told.result = (int)cudaIpcCloseMemHandle((void *)(uintptr_t)ask->ptr);
-        break;
-    case LEFT:
-        told.value = (int)driver_leaks();
-        break;
+    case SOCKETS: told.value = sockets(); break;
+    case RUNTIME_OPEN: told.result = runtime_open(&told.ptr, &ask->handle); break;
+    case RUNTIME_CLOSE: told.result = (int)cudaIpcCloseMemHandle((void *)(uintptr_t)ask->ptr); break;
+    case LEFT: told.value = (int)driver_leaks(); break;
     case FEW_FILES:
         if (ask->value)
             files = no_more_files();
@@ -167,8 +135,7 @@ static struct told doing(const struct ask *ask)
     return told;
 }
 
-void peer(void)
-{
+void peer(void) {
     struct ask ask;
 
     begin();
@@ -182,8 +149,7 @@ void peer(void)
 /* ---- how a case talks to it ---- */
 
 /* Starts a peer; `variable` is set for it, or unset where it is empty. */
-struct remote start_with(const char *variable, const char *value)
-{
+struct remote start_with(const char *variable, const char *value) {
     struct remote remote;
     int down[2], up[2];
 
@@ -211,13 +177,11 @@ struct remote start_with(const char *variable, const char *value)
     return remote;
 }
 
-struct remote start(void)
-{
+struct remote start(void) {
     return start_with(NULL, NULL);
 }
 
-struct told tell(const struct remote *remote, struct ask ask)
-{
+struct told tell(const struct remote *remote, struct ask ask) {
     struct told told;
 
     CHECK(write(remote->to, &ask, sizeof(ask)) == (ssize_t)sizeof(ask));
@@ -225,22 +189,19 @@ struct told tell(const struct remote *remote, struct ask ask)
     return told;
 }
 
-CUdeviceptr opened(const struct remote *remote, CUipcMemHandle handle)
-{
+CUdeviceptr opened(const struct remote *remote, CUipcMemHandle handle) {
     struct told told = TELL(remote, OPEN, .flags = FLAG, .handle = handle);
 
     CHECK_OK(told.result);
     return told.ptr;
 }
 
-int value_at(const struct remote *remote, CUdeviceptr ptr, size_t size)
-{
+int value_at(const struct remote *remote, CUdeviceptr ptr, size_t size) {
     return TELL(remote, READ, .ptr = ptr, .size = size).value;
 }
 
 /* The peer ends by itself, with all well. */
-void end(struct remote *remote)
-{
+void end(struct remote *remote) {
     int status;
 
     close(remote->to);
@@ -248,16 +209,14 @@ void end(struct remote *remote)
     CHECK(waitpid(remote->pid, &status, 0) == remote->pid && status == 0);
 }
 
-void kill_peer(struct remote *remote)
-{
+void kill_peer(struct remote *remote) {
     CHECK(kill(remote->pid, SIGKILL) == 0);
     CHECK(waitpid(remote->pid, NULL, 0) == remote->pid);
     close(remote->to);
     close(remote->from);
 }
 
-CUdeviceptr allocate(size_t size, unsigned char value)
-{
+CUdeviceptr allocate(size_t size, unsigned char value) {
     CUdeviceptr ptr;
 
     CHECK_OK(cuMemAlloc(&ptr, size));
@@ -266,8 +225,7 @@ CUdeviceptr allocate(size_t size, unsigned char value)
     return ptr;
 }
 
-CUipcMemHandle exported(CUdeviceptr ptr)
-{
+CUipcMemHandle exported(CUdeviceptr ptr) {
     CUipcMemHandle handle;
     int capable = 0;
 
@@ -278,8 +236,7 @@ CUipcMemHandle exported(CUdeviceptr ptr)
 }
 
 /* What is announced and what the call does must agree. */
-void check_refused(CUdeviceptr ptr)
-{
+void check_refused(CUdeviceptr ptr) {
     CUipcMemHandle handle;
     int capable = 1;
 
@@ -288,7 +245,6 @@ void check_refused(CUdeviceptr ptr)
     CHECK(cuIpcGetMemHandle(&handle, ptr) == CUDA_ERROR_INVALID_VALUE);
 }
 
-bool same(const CUipcMemHandle *a, const CUipcMemHandle *b)
-{
+bool same(const CUipcMemHandle *a, const CUipcMemHandle *b) {
     return memcmp(a, b, sizeof(*a)) == 0;
 }

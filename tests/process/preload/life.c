@@ -12,16 +12,14 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 static CUcontext context;
 
-static void start(void)
-{
+static void start(void) {
     CHECK_OK(cuInit(0));
     CHECK_OK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK_OK(cuCtxSetCurrent(context));
 }
 
 /* Resident bytes of this process. */
-static size_t resident(void)
-{
+static size_t resident(void) {
     size_t pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
 
@@ -31,16 +29,14 @@ static size_t resident(void)
 }
 
 /* Bytes of the device that are in use, by whomever: the driver's own count, which the doors do not change. */
-static size_t held(void)
-{
+static size_t held(void) {
     size_t (*used)(int) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_used");
 
     return used(0);
 }
 
 /* Allocates, writes and frees in the order of one stream. */
-static void use_stream(CUstream stream, size_t size)
-{
+static void use_stream(CUstream stream, size_t size) {
     CUdeviceptr ptr;
 
     CHECK_OK(cuMemAllocAsync(&ptr, size, stream));
@@ -51,8 +47,7 @@ static void use_stream(CUstream stream, size_t size)
 /* ---- many streams ---- */
 
 /* Used, destroyed and forgotten: the last thousands take no memory that the first did not. */
-static void streams_come_and_go_by_the_thousand(void)
-{
+static void streams_come_and_go_by_the_thousand(void) {
     size_t at_first = 0, held_at_first = 0;
 
     start();
@@ -77,8 +72,7 @@ static void streams_come_and_go_by_the_thousand(void)
     check_served();
 }
 
-static void thousands_of_streams_live_at_once(void)
-{
+static void thousands_of_streams_live_at_once(void) {
     enum { STREAMS = 4000 };
     static CUstream streams[STREAMS];
 
@@ -99,8 +93,7 @@ static void thousands_of_streams_live_at_once(void)
     check_served();
 }
 
-static void *use_own_stream(void *unused)
-{
+static void *use_own_stream(void *unused) {
     CHECK_OK(cuCtxSetCurrent(context));
     for (int i = 0; i < 4; i++)
         use_stream(CU_STREAM_PER_THREAD, 64 * KIB);
@@ -108,8 +101,7 @@ static void *use_own_stream(void *unused)
 }
 
 /* A thread's default stream ends with it; no one can name it then, and what it freed must come back all the same. */
-static void threads_end_and_leave_their_streams(void)
-{
+static void threads_end_and_leave_their_streams(void) {
     enum { AT_ONCE = 8, ROUNDS = 125 };
 
     start();
@@ -130,17 +122,15 @@ static void threads_end_and_leave_their_streams(void)
 
 static volatile sig_atomic_t signals;
 
-static void count_signal(int number)
-{
+static void count_signal(int number) {
     (void)number;
     signals++;
 }
 
 /* A profiler's and an alarm's, as fast as they come. Their handlers return, and errno is the program's. */
-static void signals_during_allocations(void)
-{
-    const struct sigaction action = { .sa_handler = count_signal };
-    const struct itimerval often = { .it_interval.tv_usec = 200, .it_value.tv_usec = 200 };
+static void signals_during_allocations(void) {
+    const struct sigaction action = {.sa_handler = count_signal};
+    const struct itimerval often = {.it_interval.tv_usec = 200, .it_value.tv_usec = 200};
     unsigned char byte = 0;
     CUdeviceptr ptr;
     CUstream stream;
@@ -174,8 +164,7 @@ static void signals_during_allocations(void)
 /* ---- other programs ---- */
 
 /* The program becomes another one, which is under the library too, and finds a device all of whose memory is free. */
-static void goes_on_as_another_program(void)
-{
+static void goes_on_as_another_program(void) {
     CUdeviceptr ptr;
 
     start();
@@ -184,8 +173,7 @@ static void goes_on_as_another_program(void)
     CHECK(!"another program");
 }
 
-static void uses_the_device(void)
-{
+static void uses_the_device(void) {
     CUdeviceptr ptr;
 
     start();
@@ -199,8 +187,7 @@ static void uses_the_device(void)
 static CUdeviceptr left[64];
 
 /* Blocks of both kinds, some freed, some not, and work that is queued. */
-static void leave_things_behind(void)
-{
+static void leave_things_behind(void) {
     CUstream stream;
 
     start();
@@ -216,8 +203,7 @@ static void leave_things_behind(void)
     check_served();
 }
 
-static void free_what_is_left(void)
-{
+static void free_what_is_left(void) {
     for (int i = 32; i < 64; i++)
         cuMemFree(left[i]);
     for (int i = 32; i < 64; i++)
@@ -227,14 +213,12 @@ static void free_what_is_left(void)
 /* After the handlers of exit(), ours among them. */
 static bool frees_in_destructor;
 
-__attribute__((destructor)) static void destroy(void)
-{
+__attribute__((destructor)) static void destroy(void) {
     if (frees_in_destructor)
         free_what_is_left();
 }
 
-static void *use_forever(void *unused)
-{
+static void *use_forever(void *unused) {
     CHECK_OK(cuCtxSetCurrent(context));
     for (;;) {
         use_stream(CU_STREAM_PER_THREAD, 64 * KIB);
@@ -243,46 +227,40 @@ static void *use_forever(void *unused)
     return unused;
 }
 
-static void keep_threads_busy(void)
-{
+static void keep_threads_busy(void) {
     pthread_t thread;
 
     for (int i = 0; i < 2; i++)
         CHECK(!pthread_create(&thread, NULL, use_forever, NULL) && !pthread_detach(thread));
 }
 
-static void ends_by_returning(void)
-{
+static void ends_by_returning(void) {
     leave_things_behind();
     atexit(free_what_is_left);
     frees_in_destructor = true;
 }
 
-static void ends_by_exit_while_threads_allocate(void)
-{
+static void ends_by_exit_while_threads_allocate(void) {
     leave_things_behind();
     keep_threads_busy();
     frees_in_destructor = true;
     exit(0);
 }
 
-static void ends_at_once(void)
-{
+static void ends_at_once(void) {
     leave_things_behind();
     keep_threads_busy();
     _exit(0);
 }
 
-static void ends_quickly(void)
-{
+static void ends_quickly(void) {
     leave_things_behind();
     keep_threads_busy();
     at_quick_exit(free_what_is_left);
     quick_exit(0);
 }
 
-static void *outlive_the_main_thread(void *main_thread)
-{
+static void *outlive_the_main_thread(void *main_thread) {
     CHECK(pthread_join(*(pthread_t *)main_thread, NULL) == 0);
     CHECK_OK(cuCtxSetCurrent(context));
     use_stream(CU_STREAM_PER_THREAD, MIB);
@@ -290,8 +268,7 @@ static void *outlive_the_main_thread(void *main_thread)
     exit(0);
 }
 
-static void ends_by_another_thread(void)
-{
+static void ends_by_another_thread(void) {
     static pthread_t self;
     pthread_t other;
 
@@ -302,38 +279,26 @@ static void ends_by_another_thread(void)
 }
 
 /* As std::terminate() does. The shell sees the signal. */
-static void ends_by_abort(void)
-{
+static void ends_by_abort(void) {
     leave_things_behind();
     keep_threads_busy();
     abort();
 }
 
 /* The device first, then the memory: destructors of libraries do it in any order. */
-static void reset_the_device(void)
-{
+static void reset_the_device(void) {
     cuDevicePrimaryCtxReset(0);
 }
 
-static void ends_after_a_reset(void)
-{
+static void ends_after_a_reset(void) {
     leave_things_behind();
     atexit(free_what_is_left);
     atexit(reset_the_device);
     frees_in_destructor = true;
 }
 
-GUEST_MAIN(
-    GUEST(streams_come_and_go_by_the_thousand),
-    GUEST(thousands_of_streams_live_at_once),
-    GUEST(threads_end_and_leave_their_streams),
-    GUEST(signals_during_allocations),
-    GUEST(goes_on_as_another_program),
-    GUEST(uses_the_device),
-    GUEST(ends_by_returning),
-    GUEST(ends_by_exit_while_threads_allocate),
-    GUEST(ends_at_once),
-    GUEST(ends_quickly),
-    GUEST(ends_by_another_thread),
-    GUEST(ends_by_abort),
-    GUEST(ends_after_a_reset))
+GUEST_MAIN(GUEST(streams_come_and_go_by_the_thousand), GUEST(thousands_of_streams_live_at_once),
+           GUEST(threads_end_and_leave_their_streams), GUEST(signals_during_allocations),
+           GUEST(goes_on_as_another_program), GUEST(uses_the_device), GUEST(ends_by_returning),
+           GUEST(ends_by_exit_while_threads_allocate), GUEST(ends_at_once), GUEST(ends_quickly),
+           GUEST(ends_by_another_thread), GUEST(ends_by_abort), GUEST(ends_after_a_reset))

@@ -17,16 +17,14 @@ static void *cuda;
 #define DRIVER(name) ((__typeof__(&name))guest_symbol(cuda, #name))
 
 /* The version to look functions up by: no driver knows those that came after it. */
-static int own_version(void)
-{
+static int own_version(void) {
     int version = 0;
 
     CHECK_OK(DRIVER(cuDriverGetVersion)(&version));
     return version < CUDA_VERSION ? version : CUDA_VERSION;
 }
 
-static void start(void)
-{
+static void start(void) {
     CUcontext context;
 
     cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -36,8 +34,7 @@ static void start(void)
     CHECK_OK(DRIVER(cuCtxSetCurrent)(context));
 }
 
-static void check_data(CUdeviceptr ptr, size_t size)
-{
+static void check_data(CUdeviceptr ptr, size_t size) {
     unsigned char *host = calloc(1, size);
 
     CHECK(host);
@@ -49,8 +46,7 @@ static void check_data(CUdeviceptr ptr, size_t size)
 }
 
 /* A symbol in an object's own table: what the driver exports, whoever answers for dlsym. */
-static void *exported(const char *library, const char *name)
-{
+static void *exported(const char *library, const char *name) {
     struct link_map *map = NULL;
     void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
     const ElfW(Sym) *symbols = NULL;
@@ -81,8 +77,7 @@ static void *exported(const char *library, const char *name)
 }
 
 /* Allocates, uses and frees by the functions given. */
-static void use(CUresult (*alloc)(CUdeviceptr *, size_t), CUresult (*release)(CUdeviceptr))
-{
+static void use(CUresult (*alloc)(CUdeviceptr *, size_t), CUresult (*release)(CUdeviceptr)) {
     CUdeviceptr ptr;
 
     CHECK_OK(alloc(&ptr, 3 * MIB + 5));
@@ -90,9 +85,7 @@ static void use(CUresult (*alloc)(CUdeviceptr *, size_t), CUresult (*release)(CU
     CHECK_OK(release(ptr));
 }
 
-static void use_async(CUresult (*alloc)(CUdeviceptr *, size_t, CUstream),
-                      CUresult (*release)(CUdeviceptr, CUstream))
-{
+static void use_async(CUresult (*alloc)(CUdeviceptr *, size_t, CUstream), CUresult (*release)(CUdeviceptr, CUstream)) {
     CUdeviceptr ptr;
 
     CHECK_OK(alloc(&ptr, 3 * MIB + 5, NULL));
@@ -101,16 +94,14 @@ static void use_async(CUresult (*alloc)(CUdeviceptr *, size_t, CUstream),
     CHECK_OK(release(ptr, NULL));
 }
 
-static void serves_dlsym(void)
-{
+static void serves_dlsym(void) {
     start();
     use(DRIVER(cuMemAlloc_v2), DRIVER(cuMemFree_v2));
     use_async(DRIVER(cuMemAllocAsync), DRIVER(cuMemFreeAsync));
     check_served();
 }
 
-static void *ask_v1(const char *name, cuuint64_t flags)
-{
+static void *ask_v1(const char *name, cuuint64_t flags) {
     CUresult (*get)(const char *, void **, int, cuuint64_t) = guest_symbol(cuda, "cuGetProcAddress");
     void *function = NULL;
 
@@ -118,8 +109,7 @@ static void *ask_v1(const char *name, cuuint64_t flags)
     return function;
 }
 
-static void *ask_v2(const char *name, cuuint64_t flags)
-{
+static void *ask_v2(const char *name, cuuint64_t flags) {
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     void *function = NULL;
 
@@ -128,8 +118,7 @@ static void *ask_v2(const char *name, cuuint64_t flags)
     return function;
 }
 
-static void serves_cuGetProcAddress(void)
-{
+static void serves_cuGetProcAddress(void) {
     const cuuint64_t per_thread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
     start();
@@ -145,8 +134,7 @@ static void serves_cuGetProcAddress(void)
 }
 
 /* 1 if what a program gets for a name lies in that library; 0 if this driver lacks it. */
-static int found_in(const char *name, const char *library)
-{
+static int found_in(const char *name, const char *library) {
     CUdriverProcAddressQueryResult status;
     void *function = NULL;
     Dl_info where;
@@ -162,8 +150,7 @@ static int found_in(const char *name, const char *library)
 }
 
 /* Each memory call of the driver as the table of them says: through a door of ours, or straight to CUDA. */
-static void leads_the_surface_to_its_doors(void)
-{
+static void leads_the_surface_to_its_doors(void) {
     int doors = 0, passed = 0;
 
     start();
@@ -180,16 +167,34 @@ static void leads_the_surface_to_its_doors(void)
  * for it, where there is one, else the driver's own, untouched (HAMi-core #57, #320). The driver is asked behind
  * our back: by the door that its own symbol table names.
  */
-static void gives_the_variant_of_each_version(void)
-{
+static void gives_the_variant_of_each_version(void) {
     static const char *const symbols[] = {
-        "cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuMemAllocAsync", "cuMemFreeAsync", "cuCtxCreate", "cuCtxDestroy",
-        "cuCtxGetDevice", "cuCtxSynchronize", "cuStreamGetCtx", "cuStreamDestroy", "cuDevicePrimaryCtxRelease",
-        "cuStreamGetCaptureInfo", "cuGetProcAddress", "cuMemGetAddressRange", "cuStreamBeginCapture", "cuEventElapsedTime",
-        "cuIpcOpenMemHandle", "cuGraphInstantiate", "cuMemCreate", "cuMemHostRegister", "cuArrayCreate",
+        "cuMemAlloc",
+        "cuMemFree",
+        "cuMemGetInfo",
+        "cuMemAllocAsync",
+        "cuMemFreeAsync",
+        "cuCtxCreate",
+        "cuCtxDestroy",
+        "cuCtxGetDevice",
+        "cuCtxSynchronize",
+        "cuStreamGetCtx",
+        "cuStreamDestroy",
+        "cuDevicePrimaryCtxRelease",
+        "cuStreamGetCaptureInfo",
+        "cuGetProcAddress",
+        "cuMemGetAddressRange",
+        "cuStreamBeginCapture",
+        "cuEventElapsedTime",
+        "cuIpcOpenMemHandle",
+        "cuGraphInstantiate",
+        "cuMemCreate",
+        "cuMemHostRegister",
+        "cuArrayCreate",
     };
-    static const int versions[] = { 2000, 3020, 4000, 6050, 11020, 11040, 12000, 12010, 12020, 12040, 12050, 12080, 13000 };
-    const cuuint64_t flags[] = { CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM };
+    static const int versions[] = {2000,  3020,  4000,  6050,  11020, 11040, 12000,
+                                   12010, 12020, 12040, 12050, 12080, 13000};
+    const cuuint64_t flags[] = {CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM};
     __typeof__(&cuGetProcAddress_v2) real;
     int compared = 0, ours = 0;
 
@@ -221,8 +226,7 @@ static void gives_the_variant_of_each_version(void)
 }
 
 /* PyTorch asks the resolver for the resolver, and goes on with what it gets. */
-static void serves_what_cuGetProcAddress_gives_for_itself(void)
-{
+static void serves_what_cuGetProcAddress_gives_for_itself(void) {
     __typeof__(&cuGetProcAddress_v2) get;
     void *function = NULL;
 
@@ -234,8 +238,7 @@ static void serves_what_cuGetProcAddress_gives_for_itself(void)
     check_served();
 }
 
-static void serves_the_runtimes_entry_points(void)
-{
+static void serves_the_runtimes_entry_points(void) {
     void *runtime;
     CUresult (*alloc)(CUdeviceptr *, size_t) = NULL;
     CUresult (*release)(CUdeviceptr) = NULL;
@@ -265,8 +268,7 @@ static void serves_the_runtimes_entry_points(void)
 }
 
 /* The runtime's functions in a handle are the library's own, and still lead here. */
-static void serves_a_runtime_looked_up_in_a_handle(void)
-{
+static void serves_a_runtime_looked_up_in_a_handle(void) {
     void *runtime = dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
     cudaError_t (*runtime_malloc)(void **, size_t);
     cudaError_t (*runtime_free)(void *);
@@ -284,13 +286,11 @@ static void serves_a_runtime_looked_up_in_a_handle(void)
     check_served();
 }
 
-static int call(void *library, const char *name)
-{
+static int call(void *library, const char *name) {
     return ((int (*)(void))guest_symbol(library, name))();
 }
 
-static void matches_whole_names_of_the_drivers_own(void)
-{
+static void matches_whole_names_of_the_drivers_own(void) {
     void *names = dlopen("libnames.so", RTLD_NOW | RTLD_LOCAL);
 
     CHECK(names);
@@ -309,8 +309,7 @@ static void matches_whole_names_of_the_drivers_own(void)
 }
 
 /* An OpenMP runtime resolves itself; the answer depends on who asks, every time. */
-static void keeps_the_caller_of_RTLD_NEXT(void)
-{
+static void keeps_the_caller_of_RTLD_NEXT(void) {
     void *self = dlopen("libself.so", RTLD_NOW | RTLD_GLOBAL);
     void *(*next)(const char *), *(*next_version)(const char *, const char *);
 
@@ -328,8 +327,7 @@ static void keeps_the_caller_of_RTLD_NEXT(void)
     CHECK(next_version("malloc", "NO_SUCH_VERSION") == NULL);
 }
 
-static void keeps_the_caller_of_RTLD_DEFAULT(void)
-{
+static void keeps_the_caller_of_RTLD_DEFAULT(void) {
     void *self = dlopen("libself.so", RTLD_NOW | RTLD_LOCAL);
     void *(*own)(const char *);
     int (*answer)(void);
@@ -342,8 +340,7 @@ static void keeps_the_caller_of_RTLD_DEFAULT(void)
 }
 
 /* libc's dlsym, looked up in its handle, is ours again: whoever goes on with it does not pass us by. */
-static void stays_in_when_dlsym_is_looked_up(void)
-{
+static void stays_in_when_dlsym_is_looked_up(void) {
     void *libc = dlopen("libc.so.6", RTLD_LAZY);
     void *(*symbol)(void *, const char *);
 
@@ -356,15 +353,13 @@ static void stays_in_when_dlsym_is_looked_up(void)
     CHECK(dlvsym(libc, "dlvsym", "NO_SUCH_VERSION") == NULL);
 }
 
-static void show_dlerror(const char *after)
-{
+static void show_dlerror(const char *after) {
     const char *error = dlerror();
 
     printf("%s: %s\n", after, error ? error : "none");
 }
 
-static void keeps_dlerror(void)
-{
+static void keeps_dlerror(void) {
     void *self = dlopen("libself.so", RTLD_NOW | RTLD_LOCAL);
 
     start();
@@ -385,8 +380,7 @@ static void keeps_dlerror(void)
     show_dlerror("after the next of nothing");
 }
 
-static void doors_without_a_driver_fail(void)
-{
+static void doors_without_a_driver_fail(void) {
     void *vpool = dlopen(getenv("GUEST_LIBVPOOL"), RTLD_LAZY);
     CUresult (*alloc)(CUdeviceptr *, size_t) = dlsym(vpool, "cuMemAlloc_v2");
     cudaError_t (*runtime_malloc)(void **, size_t) = dlsym(vpool, "cudaMalloc");
@@ -403,10 +397,9 @@ static void doors_without_a_driver_fail(void)
 }
 
 /* A program may ask whether it has CUDA: by RTLD_DEFAULT, or by references that need not be met. */
-static void finds_nothing_without_cuda(void)
-{
-    static const char *const names[] = { "cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc",
-                                         "cudaGetDriverEntryPointByVersion", "ncclCommInitAll" };
+static void finds_nothing_without_cuda(void) {
+    static const char *const names[] = {"cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc",
+                                        "cudaGetDriverEntryPointByVersion", "ncclCommInitAll"};
     cudaError_t (*weak)(void **, size_t) = cudaMalloc;
     void *memory;
 
@@ -423,8 +416,7 @@ static void finds_nothing_without_cuda(void)
     CHECK(dlsym(RTLD_DEFAULT, "cudaMalloc"));
 }
 
-static void survives_dlclose(void)
-{
+static void survives_dlclose(void) {
     CUresult (*release)(CUdeviceptr);
     CUdeviceptr ptr;
     void *vpool;
@@ -445,8 +437,7 @@ static void survives_dlclose(void)
 }
 
 /* Not preloaded, but opened by the program later: only what is looked up in its handle leads in. */
-static void may_be_opened_late(void)
-{
+static void may_be_opened_late(void) {
     void *vpool = dlopen(getenv("GUEST_LIBVPOOL"), RTLD_NOW | RTLD_GLOBAL);
     CUresult (*alloc)(CUdeviceptr *, size_t), (*release)(CUdeviceptr);
 
@@ -460,8 +451,7 @@ static void may_be_opened_late(void)
 }
 
 /* Two copies of libcudart, each private to the library that depends on it: errors stay with their own. */
-static void keeps_two_runtimes_apart(void)
-{
+static void keeps_two_runtimes_apart(void) {
     void *user12 = dlopen("libuser12.so", RTLD_NOW | RTLD_LOCAL);
     void *user13 = dlopen("libuser13.so", RTLD_NOW | RTLD_LOCAL);
     int (*fail12)(void), (*fail13)(void), (*last12)(void), (*last13)(void), (*use12)(void), (*use13)(void);
@@ -495,13 +485,12 @@ struct unique_id {
     char internal[128];
 };
 
-static void passes_nccl_on(void)
-{
+static void passes_nccl_on(void) {
     void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     int (*init)(void **, int, struct unique_id, int), (*init_all)(void **, int, const int *);
-    struct unique_id id = { "the very id" };
+    struct unique_id id = {"the very id"};
     void *comm = NULL;
-    int devices[2] = { 4, 5 };
+    int devices[2] = {4, 5};
 
     CHECK(nccl);
     start();
@@ -514,11 +503,10 @@ static void passes_nccl_on(void)
 }
 
 /* The same with one rank, which ties the process to nobody. */
-static void makes_a_lone_communicator(void)
-{
+static void makes_a_lone_communicator(void) {
     void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     int (*init)(void **, int, struct unique_id, int);
-    struct unique_id id = { "alone" };
+    struct unique_id id = {"alone"};
     void *comm = NULL;
 
     CHECK(nccl);
@@ -528,8 +516,7 @@ static void makes_a_lone_communicator(void)
 }
 
 /* A driver that looks up and calls its own functions gets no deeper than the door. */
-static void passes_on_to_a_driver_that_calls_itself(void)
-{
+static void passes_on_to_a_driver_that_calls_itself(void) {
     CUdeviceptr ptr;
     CUresult (*alloc)(CUdeviceptr *, size_t) = NULL;
     int (*loops)(void);
@@ -545,8 +532,7 @@ static void passes_on_to_a_driver_that_calls_itself(void)
     CHECK(loops() == 2);
 }
 
-static void *look_up(void *arg)
-{
+static void *look_up(void *arg) {
     for (int i = 0; i < 2000; i++) {
         void *handle = dlopen("libcuda.so.1", RTLD_LAZY);
 
@@ -558,8 +544,7 @@ static void *look_up(void *arg)
     return NULL;
 }
 
-static void looks_up_in_many_threads(void)
-{
+static void looks_up_in_many_threads(void) {
     void *ours = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuMemAlloc_v2");
     pthread_t threads[4];
 
@@ -569,25 +554,12 @@ static void looks_up_in_many_threads(void)
         pthread_join(threads[i], NULL);
 }
 
-GUEST_MAIN(
-    GUEST(serves_dlsym),
-    GUEST(serves_cuGetProcAddress),
-    GUEST(leads_the_surface_to_its_doors),
-    GUEST(gives_the_variant_of_each_version),
-    GUEST(serves_what_cuGetProcAddress_gives_for_itself),
-    GUEST(serves_the_runtimes_entry_points),
-    GUEST(serves_a_runtime_looked_up_in_a_handle),
-    GUEST(matches_whole_names_of_the_drivers_own),
-    GUEST(keeps_the_caller_of_RTLD_NEXT),
-    GUEST(keeps_the_caller_of_RTLD_DEFAULT),
-    GUEST(stays_in_when_dlsym_is_looked_up),
-    GUEST(keeps_dlerror),
-    GUEST(doors_without_a_driver_fail),
-    GUEST(finds_nothing_without_cuda),
-    GUEST(survives_dlclose),
-    GUEST(may_be_opened_late),
-    GUEST(keeps_two_runtimes_apart),
-    GUEST(passes_nccl_on),
-    GUEST(makes_a_lone_communicator),
-    GUEST(passes_on_to_a_driver_that_calls_itself),
-    GUEST(looks_up_in_many_threads))
+GUEST_MAIN(GUEST(serves_dlsym), GUEST(serves_cuGetProcAddress), GUEST(leads_the_surface_to_its_doors),
+           GUEST(gives_the_variant_of_each_version), GUEST(serves_what_cuGetProcAddress_gives_for_itself),
+           GUEST(serves_the_runtimes_entry_points), GUEST(serves_a_runtime_looked_up_in_a_handle),
+           GUEST(matches_whole_names_of_the_drivers_own), GUEST(keeps_the_caller_of_RTLD_NEXT),
+           GUEST(keeps_the_caller_of_RTLD_DEFAULT), GUEST(stays_in_when_dlsym_is_looked_up), GUEST(keeps_dlerror),
+           GUEST(doors_without_a_driver_fail), GUEST(finds_nothing_without_cuda), GUEST(survives_dlclose),
+           GUEST(may_be_opened_late), GUEST(keeps_two_runtimes_apart), GUEST(passes_nccl_on),
+           GUEST(makes_a_lone_communicator), GUEST(passes_on_to_a_driver_that_calls_itself),
+           GUEST(looks_up_in_many_threads))

@@ -10,32 +10,26 @@ int cuMemAlloc_v2(void);
 int cudaMalloc(void);
 int ncclCommInitRankOther(void);
 
-int cudnnCreate(void)
-{
+int cudnnCreate(void) {
     return 101;
 }
 
-int cuMemAllocFoo(void)
-{
+int cuMemAllocFoo(void) {
     return 102;
 }
 
-int cuMemAlloc(void)
-{
+int cuMemAlloc(void) {
     return 103;
 }
 
-int cuMemAlloc_v2(void)
-{
+int cuMemAlloc_v2(void) {
     return 104;
 }
 
-int cudaMalloc(void)
-{
+int cudaMalloc(void) {
     return 105;
 }
 
-int ncclCommInitRankOther(void)
-{
+int ncclCommInitRankOther(void) {
     return 106;
 }

@@ -11,14 +11,12 @@ static struct unique_id last;
 int ncclCommInitRank(void **comm, int ranks, struct unique_id id, int rank);
 int ncclCommInitAll(void **comms, int devices, const int *list);
 
-int ncclCommInitRank(void **comm, int ranks, struct unique_id id, int rank)
-{
+int ncclCommInitRank(void **comm, int ranks, struct unique_id id, int rank) {
     last = id;
     *comm = last.internal;
     return ranks * 10 + rank;
 }
 
-int ncclCommInitAll(void **comms, int devices, const int *list)
-{
+int ncclCommInitAll(void **comms, int devices, const int *list) {
     return devices * 100 + list[0] * 10 + list[1];
 }

@@ -3,12 +3,10 @@
 int self_answer(void);
 int next_only(void);
 
-int self_answer(void)
-{
+int self_answer(void) {
     return 2;
 }
 
-int next_only(void)
-{
+int next_only(void) {
     return 3;
 }

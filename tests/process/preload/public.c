@@ -15,16 +15,14 @@ static __typeof__(&vpool_stats) stats_of;
 static __typeof__(&vpool_trim) trim;
 static __typeof__(&vpool_mark) mark;
 
-static void find(void)
-{
+static void find(void) {
     version = (__typeof__(version))dlsym(RTLD_DEFAULT, "vpool_version");
     stats_of = (__typeof__(stats_of))dlsym(RTLD_DEFAULT, "vpool_stats");
     trim = (__typeof__(trim))dlsym(RTLD_DEFAULT, "vpool_trim");
     mark = (__typeof__(mark))dlsym(RTLD_DEFAULT, "vpool_mark");
 }
 
-static void start(void)
-{
+static void start(void) {
     CUcontext context;
 
     CHECK_OK(cuInit(0));
@@ -32,15 +30,13 @@ static void start(void)
     CHECK_OK(cuCtxSetCurrent(context));
 }
 
-static void is_not_there_without_the_library(void)
-{
+static void is_not_there_without_the_library(void) {
     find();
     CHECK(!version && !stats_of && !trim && !mark);
 }
 
-static void tells_errors(void)
-{
-    struct vpool_stats stats = { .size = sizeof(stats), .allocs = 77 }, small = { .size = 8 };
+static void tells_errors(void) {
+    struct vpool_stats stats = {.size = sizeof(stats), .allocs = 77}, small = {.size = 8};
 
     find();
     CHECK(strchr(version(), '.'));
@@ -67,12 +63,11 @@ static void tells_errors(void)
 }
 
 /* A struct of a later version: what this one does not know is 0. */
-static void tells_figures(void)
-{
+static void tells_figures(void) {
     struct {
         struct vpool_stats known;
         uint64_t later[4];
-    } stats = { .known.size = sizeof(stats), .later = { 1, 2, 3, 4 } };
+    } stats = {.known.size = sizeof(stats), .later = {1, 2, 3, 4}};
     CUdeviceptr a, b;
 
     find();
@@ -95,16 +90,14 @@ static void tells_figures(void)
     CHECK(trim(0, 0) == 0);
 }
 
-static void *mark_often(void *name)
-{
+static void *mark_often(void *name) {
     for (int i = 0; i < 500; i++)
         CHECK(mark(name) == 0);
     return NULL;
 }
 
 /* VPOOL_TRACE is set. */
-static void marks(void)
-{
+static void marks(void) {
     CUdeviceptr ptr;
     pthread_t threads[2];
     char name[300];
@@ -124,8 +117,4 @@ static void marks(void)
         CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-GUEST_MAIN(
-    GUEST(is_not_there_without_the_library),
-    GUEST(tells_errors),
-    GUEST(tells_figures),
-    GUEST(marks))
+GUEST_MAIN(GUEST(is_not_there_without_the_library), GUEST(tells_errors), GUEST(tells_figures), GUEST(marks))

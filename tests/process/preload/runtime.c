@@ -11,8 +11,7 @@ cudaError_t cudaFreeAsync_ptsz(void *ptr, cudaStream_t stream);
 
 enum { MIB = 1 << 20 };
 
-static void check_data(void *ptr, size_t size, unsigned char value)
-{
+static void check_data(void *ptr, size_t size, unsigned char value) {
     unsigned char *host = malloc(size);
 
     CHECK(host);
@@ -23,16 +22,14 @@ static void check_data(void *ptr, size_t size, unsigned char value)
     free(host);
 }
 
-static int is_vpools(const void *function)
-{
+static int is_vpools(const void *function) {
     Dl_info info;
 
     return dladdr(function, &info) && strstr(info.dli_fname, "libvpool.so") != NULL;
 }
 
 /* A reference to a symbol's version binds to a definition without one. */
-static void interposes_versioned_references(void)
-{
+static void interposes_versioned_references(void) {
     CHECK(is_vpools(cudaMalloc));
     CHECK(is_vpools(cudaFree));
     CHECK(is_vpools(cudaMallocAsync));
@@ -40,8 +37,7 @@ static void interposes_versioned_references(void)
     CHECK(!is_vpools(cudaMemcpy));
 }
 
-static void serves_the_linkers_route(void)
-{
+static void serves_the_linkers_route(void) {
     size_t size = 3 * MIB + 4242, pitch, free_before, free_after, total;
     void *plain, *pitched, *ordered, *per_thread, *from_pool;
     struct cudaPointerAttributes attributes;
@@ -79,8 +75,7 @@ static void serves_the_linkers_route(void)
 }
 
 /* Once it has begun, neither the runtime nor the driver is called for what the pool can give at once. */
-static void repeats_without_calling_the_driver(void)
-{
+static void repeats_without_calling_the_driver(void) {
     unsigned long calls;
     void *ptr;
 
@@ -99,8 +94,7 @@ static void repeats_without_calling_the_driver(void)
     check_served();
 }
 
-static void answers_errors_as_cuda_does(void)
-{
+static void answers_errors_as_cuda_does(void) {
     struct cudaPointerAttributes attributes;
     size_t pitch = 0, total;
     void *ptr = NULL;
@@ -143,8 +137,7 @@ static void answers_errors_as_cuda_does(void)
     SHOW(cudaFree(ptr));
 }
 
-static void *use_in_thread(void *arg)
-{
+static void *use_in_thread(void *arg) {
     void *ptr;
 
     CHECK_OK(cudaFree(arg)); /* the thread has no context of its own yet */
@@ -156,39 +149,35 @@ static void *use_in_thread(void *arg)
 static cudaStream_t shared_stream;
 static void *shared_blocks[3];
 
-static bool has_context(void)
-{
+static bool has_context(void) {
     CUcontext now = NULL;
     CUresult (*get)(CUcontext *) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "cuCtxGetCurrent");
 
     return get(&now) == CUDA_SUCCESS && now;
 }
 
-static void *allocate_first(void *unused)
-{
+static void *allocate_first(void *unused) {
     CHECK_OK(cudaMallocAsync(&shared_blocks[2], 1 << 20, shared_stream));
     CHECK(has_context());
     return unused;
 }
 
-static void *free_first(void *unused)
-{
+static void *free_first(void *unused) {
     CHECK_OK(cudaFree(shared_blocks[0]));
     CHECK(has_context());
     return unused;
 }
 
-static void *free_async_first(void *unused)
-{
+static void *free_async_first(void *unused) {
     CHECK_OK(cudaFreeAsync(shared_blocks[1], shared_stream));
     CHECK(has_context());
     return unused;
 }
 
-/* A thread's first call of the runtime makes its device's context current, whichever call it is; so does the first after a reset. */
-static void short_ways_make_a_context_current(void)
-{
-    void *(*const firsts[])(void *) = { allocate_first, free_first, free_async_first };
+/* A thread's first call of the runtime makes its device's context current, whichever call it is; so does the first
+ * after a reset. */
+static void short_ways_make_a_context_current(void) {
+    void *(*const firsts[])(void *) = {allocate_first, free_first, free_async_first};
 
     for (int round = 0; round < 2; round++) {
         CHECK_OK(cudaMalloc(&shared_blocks[0], 1 << 20));
@@ -206,8 +195,7 @@ static void short_ways_make_a_context_current(void)
     check_served();
 }
 
-static void serves_threads_without_a_context(void)
-{
+static void serves_threads_without_a_context(void) {
     void *ptr;
 
     CHECK_OK(cudaMalloc(&ptr, 3 * MIB));
@@ -222,8 +210,7 @@ static void serves_threads_without_a_context(void)
 }
 
 /* The device chosen by cudaSetDevice is the one that gives the memory. */
-static void serves_the_device_that_is_set(void)
-{
+static void serves_the_device_that_is_set(void) {
     struct cudaPointerAttributes attributes;
     void *ptr;
 
@@ -239,8 +226,7 @@ static void serves_the_device_that_is_set(void)
 
 static void *kept_to_the_end;
 
-static void free_at_exit(void)
-{
+static void free_at_exit(void) {
     void *ptr;
 
     CHECK_OK(cudaFree(kept_to_the_end));
@@ -248,27 +234,23 @@ static void free_at_exit(void)
     CHECK_OK(cudaFree(ptr));
 }
 
-static void cuda_calls_at_exit(void)
-{
+static void cuda_calls_at_exit(void) {
     CHECK_OK(cudaMalloc(&kept_to_the_end, 3 * MIB));
     atexit(free_at_exit);
 }
 
-static void uses_cuda(void)
-{
+static void uses_cuda(void) {
     void *ptr;
 
     CHECK_OK(cudaMalloc(&ptr, 3 * MIB));
     CHECK_OK(cudaFree(ptr));
 }
 
-static void does_nothing(void)
-{
+static void does_nothing(void) {
 }
 
 /* What was allocated goes with the device's context, and the next call begins anew. */
-static void survives_a_device_reset(void)
-{
+static void survives_a_device_reset(void) {
     for (int round = 0; round < 4; round++) {
         cudaStream_t stream;
         void *sync, *async;
@@ -288,8 +270,7 @@ static void survives_a_device_reset(void)
 }
 
 /* VPOOL_SIM=devices=2 */
-static void opens_memory_to_peers(void)
-{
+static void opens_memory_to_peers(void) {
     void *before, *after, *there;
 
     CHECK_OK(cudaMalloc(&before, 3 * MIB));
@@ -312,8 +293,7 @@ static void opens_memory_to_peers(void)
 }
 
 /* A release threshold that the program has set is obeyed where it waits. */
-static void obeys_a_release_threshold(void)
-{
+static void obeys_a_release_threshold(void) {
     unsigned long long threshold = 0, reserved = 1;
     cudaStream_t stream;
     cudaEvent_t event;
@@ -340,8 +320,7 @@ static void obeys_a_release_threshold(void)
     check_served();
 }
 
-static void passes_everything_on(void)
-{
+static void passes_everything_on(void) {
     void *ptr;
 
     CHECK_OK(cudaMalloc(&ptr, 3 * MIB));
@@ -352,18 +331,9 @@ static void passes_everything_on(void)
     CHECK(driver_calls("cuMemCreate") == 0);
 }
 
-GUEST_MAIN(
-    GUEST(interposes_versioned_references),
-    GUEST(serves_the_linkers_route),
-    GUEST(repeats_without_calling_the_driver),
-    GUEST(answers_errors_as_cuda_does),
-    GUEST(serves_threads_without_a_context),
-    GUEST(short_ways_make_a_context_current),
-    GUEST(serves_the_device_that_is_set),
-    GUEST(cuda_calls_at_exit),
-    GUEST(uses_cuda),
-    GUEST(does_nothing),
-    GUEST(survives_a_device_reset),
-    GUEST(opens_memory_to_peers),
-    GUEST(obeys_a_release_threshold),
-    GUEST(passes_everything_on))
+GUEST_MAIN(GUEST(interposes_versioned_references), GUEST(serves_the_linkers_route),
+           GUEST(repeats_without_calling_the_driver), GUEST(answers_errors_as_cuda_does),
+           GUEST(serves_threads_without_a_context), GUEST(short_ways_make_a_context_current),
+           GUEST(serves_the_device_that_is_set), GUEST(cuda_calls_at_exit), GUEST(uses_cuda), GUEST(does_nothing),
+           GUEST(survives_a_device_reset), GUEST(opens_memory_to_peers), GUEST(obeys_a_release_threshold),
+           GUEST(passes_everything_on))

@@ -16,8 +16,7 @@ int fake_mallocs(void);
 
 static int last_error, mallocs;
 
-static void *driver(const char *name)
-{
+static void *driver(const char *name) {
     static void *cuda;
 
     if (!cuda) {
@@ -35,14 +34,12 @@ static void *driver(const char *name)
     return dlsym(cuda, name);
 }
 
-int cudaRuntimeGetVersion(int *version)
-{
+int cudaRuntimeGetVersion(int *version) {
     *version = 11080;
     return 0;
 }
 
-int cudaMalloc(void **ptr, size_t size)
-{
+int cudaMalloc(void **ptr, size_t size) {
     CUresult (*alloc)(void **, size_t) = driver("cuMemAlloc_v2");
     int res = alloc(ptr, size);
 
@@ -52,22 +49,19 @@ int cudaMalloc(void **ptr, size_t size)
     return res;
 }
 
-int cudaFree(void *ptr)
-{
+int cudaFree(void *ptr) {
     CUresult (*release)(void *) = driver("cuMemFree_v2");
 
     return release(ptr);
 }
 
-int cudaGetLastError(void)
-{
+int cudaGetLastError(void) {
     int error = last_error;
 
     last_error = 0;
     return error;
 }
 
-int fake_mallocs(void)
-{
+int fake_mallocs(void) {
     return mallocs;
 }

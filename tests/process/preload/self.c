@@ -7,29 +7,25 @@
 
 /* Each keeps its answer in memory first: a tail call would make its own caller the one who asks. */
 
-void *self_next(const char *name)
-{
+void *self_next(const char *name) {
     void *volatile found = dlsym(RTLD_NEXT, name);
 
     return found;
 }
 
-void *self_next_version(const char *name, const char *version)
-{
+void *self_next_version(const char *name, const char *version) {
     void *volatile found = dlvsym(RTLD_NEXT, name, version);
 
     return found;
 }
 
-void *self_default(const char *name)
-{
+void *self_default(const char *name) {
     void *volatile found = dlsym(RTLD_DEFAULT, name);
 
     return found;
 }
 
-int self_answer(void)
-{
+int self_answer(void) {
     return 1;
 }
 
@@ -37,8 +33,7 @@ int self_answer(void)
 int next_only(void);
 int self_uses_next(void);
 
-int self_uses_next(void)
-{
+int self_uses_next(void) {
     return next_only();
 }
 
@@ -46,16 +41,14 @@ static CUresult (*at_end_free)(CUdeviceptr);
 static CUresult (*at_end_alloc)(CUdeviceptr *, size_t);
 static CUdeviceptr at_end;
 
-void self_free_in_destructor(CUresult (*free_function)(CUdeviceptr), CUresult (*alloc)(CUdeviceptr *, size_t))
-{
+void self_free_in_destructor(CUresult (*free_function)(CUdeviceptr), CUresult (*alloc)(CUdeviceptr *, size_t)) {
     at_end_free = free_function;
     at_end_alloc = alloc;
     if (alloc(&at_end, 1 << 20) != CUDA_SUCCESS)
         abort();
 }
 
-__attribute__((destructor)) static void end(void)
-{
+__attribute__((destructor)) static void end(void) {
     if (at_end && at_end_free(at_end) != CUDA_SUCCESS)
         abort();
     if (at_end && at_end_alloc(&at_end, 1 << 20) != CUDA_SUCCESS)

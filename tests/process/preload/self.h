@@ -19,7 +19,6 @@ void *self_default(const char *name);
 int self_answer(void);
 
 /* Calls these in the library's destructor. */
-void self_free_in_destructor(CUresult (*free_function)(CUdeviceptr),
-                             CUresult (*alloc)(CUdeviceptr *, size_t));
+void self_free_in_destructor(CUresult (*free_function)(CUdeviceptr), CUresult (*alloc)(CUdeviceptr *, size_t));
 
 #endif

@@ -1,5 +1,5 @@
-/* Guests of what comes and goes around memory: captures and the graphs that they make, contexts; state_devices.c has others.
- * SPDX-License-Identifier: Apache-2.0 */
+/* Guests of what comes and goes around memory: captures and the graphs that they make, contexts; state_devices.c has
+ * others. SPDX-License-Identifier: Apache-2.0 */
 #include <sys/wait.h>
 
 #include "state.h"
@@ -10,11 +10,10 @@
 struct beside {
     CUstream stream;
     CUdeviceptr old, kept;
-    CUstreamCaptureMode mode;       /* of the thread */
+    CUstreamCaptureMode mode; /* of the thread */
 };
 
-static void *work_beside(void *arg)
-{
+static void *work_beside(void *arg) {
     struct beside *b = arg;
     CUdeviceptr sync, async;
     CUmemoryPool pool;
@@ -41,15 +40,14 @@ static void *work_beside(void *arg)
  * itself, allocates and frees in every way. The capture lives, its graph does what it should, and what was
  * freed comes back.
  */
-static void captures_in_every_mode(void)
-{
+static void captures_in_every_mode(void) {
     start();
     CUstream side = stream_new(CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < 3 * 2 * 4; i++) {
         CUstreamCaptureMode mode = (CUstreamCaptureMode)(i % 3);
         CUstream stream = stream_new(i / 3 % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
         int who = i / 6; /* a thread in mode 0, 1 or 2; 3: this one */
-        struct beside b = { .stream = side, .mode = (CUstreamCaptureMode)(who < 3 ? who : 0) };
+        struct beside b = {.stream = side, .mode = (CUstreamCaptureMode)(who < 3 ? who : 0)};
         CUdeviceptr in, out;
         CUgraph graph;
         CUgraphExec exec;
@@ -88,8 +86,7 @@ static void captures_in_every_mode(void)
  * A graph knows addresses. Around the blocks that it uses all else is freed, asked for in other sizes, built of
  * the pieces and given back: they stay where they are, with what is in them.
  */
-static void a_graph_keeps_its_memory(void)
-{
+static void a_graph_keeps_its_memory(void) {
     enum { BLOCKS = 24 };
     CUdeviceptr block[BLOCKS], large;
     CUgraph graph;
@@ -128,8 +125,7 @@ static void a_graph_keeps_its_memory(void)
 }
 
 /* Memory that a capture allocates is the graph's own; a launch later it is freed outside, by either call. */
-static void memory_of_a_graph_is_cudas(void)
-{
+static void memory_of_a_graph_is_cudas(void) {
     start();
     CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
     for (int how = 0; how < 2; how++) {
@@ -156,8 +152,7 @@ static void memory_of_a_graph_is_cudas(void)
 }
 
 /* What was allocated before a capture cannot be freed in it. The error is CUDA's, and the block lives on. */
-static void a_free_in_a_capture_is_refused(void)
-{
+static void a_free_in_a_capture_is_refused(void) {
     CUdeviceptr ptr;
     CUgraph graph = NULL;
     CUstreamCaptureStatus status;
@@ -179,9 +174,8 @@ static void a_free_in_a_capture_is_refused(void)
 }
 
 /* A graph that lacks memory gets what lies idle, and is made or launched once more. */
-static void graphs_get_idle_memory(void)
-{
-    static const char *const names[] = { "cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch" };
+static void graphs_get_idle_memory(void) {
+    static const char *const names[] = {"cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch"};
     void (*fail)(const char *, long, CUresult);
     CUdeviceptr ptr, idle;
 
@@ -222,15 +216,13 @@ static void graphs_get_idle_memory(void)
 /* ---- contexts ---- */
 
 /* Nothing of ours outlives a context, but for what is free to all; and nothing is lost. */
-static void check_nothing_left(unsigned long reservations)
-{
+static void check_nothing_left(unsigned long reservations) {
     trim();
     CHECK(driver_calls("cuMemCreate") == driver_calls("cuMemRelease"));
     CHECK(driver_calls("cuMemAddressReserve") == reservations);
 }
 
-static void contexts_come_and_go(void)
-{
+static void contexts_come_and_go(void) {
     unsigned long reservations = 0;
 
     start();
@@ -261,8 +253,7 @@ static void contexts_come_and_go(void)
     check_served();
 }
 
-static void green_contexts_come_and_go(void)
-{
+static void green_contexts_come_and_go(void) {
     unsigned long reservations = 0;
 
     start();
@@ -299,8 +290,7 @@ static void green_contexts_come_and_go(void)
     check_served();
 }
 
-static void primary_contexts_are_reset(void)
-{
+static void primary_contexts_are_reset(void) {
     unsigned long reservations = 0;
 
     for (int round = 0; round < 8; round++) {
@@ -334,18 +324,8 @@ static void primary_contexts_are_reset(void)
     check_served();
 }
 
-GUEST_MAIN(
-    GUEST(captures_in_every_mode),
-    GUEST(a_graph_keeps_its_memory),
-    GUEST(memory_of_a_graph_is_cudas),
-    GUEST(a_free_in_a_capture_is_refused),
-    GUEST(graphs_get_idle_memory),
-    GUEST(contexts_come_and_go),
-    GUEST(green_contexts_come_and_go),
-    GUEST(primary_contexts_are_reset),
-    GUEST(peers_reach_what_they_may),
-    GUEST(peers_come_before_memory),
-    GUEST(enabling_a_peer_may_fail),
-    GUEST(devices_have_pools_of_their_own),
-    GUEST(threads_without_a_context),
-    GUEST(ranks_that_wait_for_each_other))
+GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
+           GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(contexts_come_and_go),
+           GUEST(green_contexts_come_and_go), GUEST(primary_contexts_are_reset), GUEST(peers_reach_what_they_may),
+           GUEST(peers_come_before_memory), GUEST(enabling_a_peer_may_fail), GUEST(devices_have_pools_of_their_own),
+           GUEST(threads_without_a_context), GUEST(ranks_that_wait_for_each_other))

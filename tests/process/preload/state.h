@@ -13,8 +13,7 @@ enum { MIB = 1 << 20 };
 
 static CUcontext context;
 
-static inline CUcontext retain(CUdevice device)
-{
+static inline CUcontext retain(CUdevice device) {
     CUcontext primary;
 
     CHECK_OK(cuDevicePrimaryCtxRetain(&primary, device));
@@ -22,14 +21,12 @@ static inline CUcontext retain(CUdevice device)
     return primary;
 }
 
-static inline void start(void)
-{
+static inline void start(void) {
     CHECK_OK(cuInit(0));
     context = retain(0);
 }
 
-static inline CUstream stream_new(unsigned int flags)
-{
+static inline CUstream stream_new(unsigned int flags) {
     CUstream stream;
 
     CHECK_OK(cuStreamCreate(&stream, flags));
@@ -37,9 +34,8 @@ static inline CUstream stream_new(unsigned int flags)
 }
 
 /* Are the bytes at both ends and in the middle of a range as they should be? */
-static inline void check_bytes(CUdeviceptr ptr, size_t size, unsigned char value)
-{
-    const size_t places[] = { 0, size / 2, size - 1 };
+static inline void check_bytes(CUdeviceptr ptr, size_t size, unsigned char value) {
+    const size_t places[] = {0, size / 2, size - 1};
     unsigned char byte;
 
     for (int i = 0; i < 3; i++) {
@@ -48,15 +44,13 @@ static inline void check_bytes(CUdeviceptr ptr, size_t size, unsigned char value
     }
 }
 
-static inline int64_t trim(void)
-{
+static inline int64_t trim(void) {
     int64_t (*vpool_trim)(int, uint64_t) = dlsym(RTLD_DEFAULT, "vpool_trim");
 
     return vpool_trim ? vpool_trim(0, 0) : 0;
 }
 
-static inline void on_thread(bool other, void *(*run)(void *), void *arg)
-{
+static inline void on_thread(bool other, void *(*run)(void *), void *arg) {
     pthread_t thread;
 
     if (!other) {

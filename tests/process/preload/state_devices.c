@@ -1,4 +1,5 @@
-/* Guests of what comes and goes around memory: devices and peers, threads without a context, ranks that talk to each other. */
+/* Guests of what comes and goes around memory: devices and peers, threads without a context, ranks that talk to each
+ * other. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "state.h"
 
@@ -8,9 +9,8 @@
 
 /* ---- devices and peers ---- */
 
-static unsigned long long access_of(CUdeviceptr ptr, int device)
-{
-    CUmemLocation where = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+static unsigned long long access_of(CUdeviceptr ptr, int device) {
+    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     unsigned long long flags = 99;
 
     CHECK_OK(cuMemGetAccess(&flags, &where, ptr));
@@ -18,8 +18,7 @@ static unsigned long long access_of(CUdeviceptr ptr, int device)
 }
 
 /* As the program is told, for the current context. */
-static bool may_touch(CUdeviceptr ptr)
-{
+static bool may_touch(CUdeviceptr ptr) {
     unsigned int flags = 99;
 
     CHECK_OK(cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, ptr));
@@ -28,8 +27,7 @@ static bool may_touch(CUdeviceptr ptr)
 }
 
 /* Two devices (VPOOL_SIM=devices=2), and a second context on the peer's. */
-void peers_reach_what_they_may(void)
-{
+void peers_reach_what_they_may(void) {
     enum { BLOCKS = 6 };
     CUdeviceptr block[BLOCKS], later;
     CUcontext there, second;
@@ -82,8 +80,7 @@ void peers_reach_what_they_may(void)
 }
 
 /* Access that was given before there was any memory. VPOOL_SIM=devices=2 */
-void peers_come_before_memory(void)
-{
+void peers_come_before_memory(void) {
     CUdeviceptr sync, async;
 
     start();
@@ -100,8 +97,7 @@ void peers_come_before_memory(void)
 }
 
 /* The enabling call fails if what there is cannot be opened, and is undone. VPOOL_SIM=devices=2 */
-void enabling_a_peer_may_fail(void)
-{
+void enabling_a_peer_may_fail(void) {
     CUdeviceptr a, b;
     void (*fail)(const char *, long, CUresult);
 
@@ -121,8 +117,7 @@ void enabling_a_peer_may_fail(void)
 }
 
 /* Each device has its own pool, and a thread that changes between them gets each one's memory. */
-void devices_have_pools_of_their_own(void)
-{
+void devices_have_pools_of_their_own(void) {
     CUdeviceptr ptr[2][8];
     size_t (*used)(int);
     int64_t (*vpool_trim)(int, uint64_t) = guest_symbol(RTLD_DEFAULT, "vpool_trim");
@@ -152,8 +147,7 @@ void devices_have_pools_of_their_own(void)
 
 /* ---- threads without a current context ---- */
 
-static void *without_a_context(void *arg)
-{
+static void *without_a_context(void *arg) {
     CUdeviceptr *ptr = arg, other = 1;
 
     SHOW(cuMemAlloc(&other, MIB));
@@ -163,8 +157,7 @@ static void *without_a_context(void *arg)
     return NULL;
 }
 
-void threads_without_a_context(void)
-{
+void threads_without_a_context(void) {
     CUdeviceptr ptr;
 
     start();
@@ -181,8 +174,7 @@ struct unique_id {
 };
 
 /* Work that waits for the other rank's message: the stream goes on when that has come. */
-static void *receive(void *arg)
-{
+static void *receive(void *arg) {
     void (*release)(CUstream) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_release");
     const int *from = *(int **)arg;
     char message;
@@ -198,8 +190,7 @@ static void *receive(void *arg)
  * memory that it then asks for, makes what the other waits for. A stream that waited for the buffer would wait
  * for the other rank, and that one for this: for ever.
  */
-static void run_rank(int from, int to)
-{
+static void run_rank(int from, int to) {
     void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *comm;
     int (*init)(void **, int, struct unique_id, int) = guest_symbol(nccl, "ncclCommInitRank");
     void (*hold)(CUstream);
@@ -208,7 +199,7 @@ static void run_rank(int from, int to)
 
     start();
     hold = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_hold");
-    init(&comm, 2, (struct unique_id){ "two" }, 0);
+    init(&comm, 2, (struct unique_id){"two"}, 0);
     CUstream receiving = stream_new(CU_STREAM_NON_BLOCKING), sending = stream_new(CU_STREAM_NON_BLOCKING);
     /* Both streams use the pool, so that frees of this size record their events. */
     CHECK_OK(cuMemAllocAsync(&a, 2 * MIB, receiving));
@@ -218,7 +209,7 @@ static void run_rank(int from, int to)
     CHECK_OK(cuMemFreeAsync(b, sending));
     CHECK_OK(cuCtxSynchronize());
 
-    void *posted[2] = { &from, receiving };
+    void *posted[2] = {&from, receiving};
     hold(receiving);
     CHECK(pthread_create(&thread, NULL, receive, posted) == 0);
     CHECK_OK(cuMemsetD8Async(buffer, 1, 8 * MIB, receiving));
@@ -234,8 +225,7 @@ static void run_rank(int from, int to)
     check_bytes(b, 8 * MIB, 2);
 }
 
-void ranks_that_wait_for_each_other(void)
-{
+void ranks_that_wait_for_each_other(void) {
     int there[2], back[2], status = -1;
     pid_t other;
 

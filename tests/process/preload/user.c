@@ -10,23 +10,20 @@ int user_fails(void);
 int user_last_error(void);
 int user_uses(void);
 
-int user_fails(void)
-{
+int user_fails(void) {
     void *ptr;
     int err = cudaMalloc(&ptr, (size_t)1 << 50);
 
     return err;
 }
 
-int user_last_error(void)
-{
+int user_last_error(void) {
     int err = cudaGetLastError();
 
     return err;
 }
 
-int user_uses(void)
-{
+int user_uses(void) {
     void *ptr = NULL;
     int err = cudaMalloc(&ptr, 3 << 20);
 

@@ -11,13 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(call)                                                                                          \
-    do {                                                                                                     \
-        CUresult res = (call);                                                                               \
-        if (res) {                                                                                           \
-            fprintf(stderr, "%s: %d\n", #call, (int)res);                                                    \
-            exit(99);                                                                                        \
-        }                                                                                                    \
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        CUresult res = (call);                                                                                         \
+        if (res) {                                                                                                     \
+            fprintf(stderr, "%s: %d\n", #call, (int)res);                                                              \
+            exit(99);                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 enum { MIB = 1 << 20 };
@@ -54,10 +54,11 @@ static void pairs(double seconds) {
     }
 }
 
-/* What a thread of a storm does until time is over: blocks of all sizes, by either call, a few of them kept for a while. */
+/* What a thread of a storm does until time is over: blocks of all sizes, by either call, a few of them kept for a
+ * while. */
 static void *storm_thread(void *until) {
     enum { SLOTS = 24 };
-    CUdeviceptr mine[SLOTS] = { 0 };
+    CUdeviceptr mine[SLOTS] = {0};
     CUcontext context;
     CUstream own;
     unsigned seed = (unsigned)(uintptr_t)&mine;
@@ -88,7 +89,7 @@ static void storm(int seconds) {
 
 /* Whatever signals come. */
 static void doze(double seconds) {
-    struct timespec left = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+    struct timespec left = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     while (nanosleep(&left, &left))
         continue;
 }

@@ -17,12 +17,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                            \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            _exit(1);                                                               \
-        }                                                                           \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 enum { BLOCKS = 64, THREADS = 2 };
@@ -32,15 +32,13 @@ static unsigned long most;
 static CUcontext context;
 
 /* No more than `most` are begun. */
-static int begin(void)
-{
+static int begin(void) {
     static _Atomic unsigned long begun;
     return !most || atomic_fetch_add(&begun, 1) < most;
 }
 
-static void *work(void *seed)
-{
-    CUdeviceptr blocks[BLOCKS] = { 0 };
+static void *work(void *seed) {
+    CUdeviceptr blocks[BLOCKS] = {0};
     CUstream stream;
     unsigned state = (unsigned)(size_t)seed;
     CHECK(!cuCtxSetCurrent(context) && !cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -58,8 +56,7 @@ static void *work(void *seed)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     pthread_t threads[THREADS];
     const char *mode = argc > 3 ? argv[3] : "";
     int fd = open(argv[1], O_RDWR | O_CREAT, 0644);
