@@ -27,10 +27,13 @@ def ratio_goal(what, ratio, text):
     return Goal(f"{what}, against the other build", f"{ratio:.3f} ({text})", f"<= {WORSE}", ratio <= WORSE)
 
 
-def calls(other, program, api, group):
+def calls(other, program, api, group, simulated=False):
     def measure(bench):
-        ours, theirs = both(bench, other, lambda env: bench.device.run([bench.program(program), group],
-                                                                       env=bench.runtime | settings(group) | env))
+        def run(env):
+            if simulated:
+                return bench.simulate(program, group, env=settings(group) | env)
+            return bench.device.run([bench.program(program), group], env=bench.runtime | settings(group) | env)
+        ours, theirs = both(bench, other, run)
         if group == "threads":  # rates
             ours, theirs = one_of(ours, statistics.median), one_of(theirs, statistics.median)
             ratios = {name: theirs[name] / ours[name] for name in ours}
@@ -74,9 +77,11 @@ def training(other, name, argv):
 def probes(other):
     """`other`: a libvpool.so."""
     wanted = f"<= {WORSE}"
-    found = [Probe(f"{group}, {api}, against the other build", True,
-                   [(f"{group}, {api}, against the other build", wanted)], calls(other, program, api, group))
-             for api, program in (("cudaMallocAsync", "bench_runtime"), ("cuMemAllocAsync", "bench_driver"))
+    found = [Probe(f"{group}, {api}, against the other build", not simulated,
+                   [(f"{group}, {api}, against the other build", wanted)], calls(other, program, api, group, simulated))
+             for api, program, simulated in (("cuMemAllocAsync on the simulated driver", "bench_driver", True),
+                                             ("cudaMallocAsync", "bench_runtime", False),
+                                             ("cuMemAllocAsync", "bench_driver", False))
              for group in GROUPS if group != "threads" or program == "bench_runtime"]
     found.append(Probe("cudaMalloc with a kernel, against the other build", True, [], with_kernel(other)))
     return found + [Probe(f"PyTorch {name}, against the other build", True, [], training(other, name, argv))

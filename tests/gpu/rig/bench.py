@@ -30,8 +30,8 @@ def parse():
     parser.add_argument("--turns", metavar="N", type=int, default=2, help="how often each PyTorch program runs under "
                         "the three allocators side by side (default 2): more is calmer")
     parser.add_argument("--json", metavar="FILE", help="write the rows there too")
-    parser.add_argument("--against", metavar="FILE", help="measure calls and PyTorch programs beside another libvpool.so "
-                        "instead, in turns")
+    parser.add_argument("--against", metavar="PATH", help="measure calls and PyTorch programs beside another libvpool.so "
+                        "instead, in turns; of a source tree, it is built here first, by the same compiler")
     parser.add_argument("--frontier", action="store_true", help="print waste against driver time over handle sizes "
                         "instead")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(build.ROOT, "build-bench"),
@@ -106,7 +106,9 @@ def measure(bench, probe):
 def main():
     options = parse()
     started = time.monotonic()
-    known = against.probes(options.against) if options.against else \
+    other = os.path.join(options.build, "against")
+    library = os.path.join(other, "libvpool.so") if options.against and os.path.isdir(options.against) else options.against
+    known = against.probes(library) if options.against else \
         replays.probes() + calls.probes() + waits.probes() + workloads.probes(options.turns)
     probes = select(known, options.only)
     if options.list:
@@ -120,6 +122,8 @@ def main():
     if options.sim:
         probes = [probe for probe in probes if not probe.gpu]
     try:
+        if options.against and os.path.isdir(options.against):
+            build.other_library(options.against, other)
         bench = prepare(options, device, probes, started)
         if options.frontier:
             replays.frontier(options.build)

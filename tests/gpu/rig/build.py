@@ -55,6 +55,14 @@ def library(build):
     return path
 
 
+def other_library(tree, build):
+    """The libvpool.so of another source tree, built here as this one is: compilers differ by more than versions do."""
+    if not os.path.exists(os.path.join(build, "build.ninja")):
+        call(["meson", "setup", build, tree, "--buildtype=release", "-Dtests=disabled"])
+    call(["ninja", "-C", build, "libvpool.so"])
+    return os.path.join(build, "libvpool.so")
+
+
 def nvcc():
     found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if not found:
