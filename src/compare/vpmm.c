@@ -179,7 +179,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if (!fit.region && may_wait)
         fit = find(pool, req, false, waits, BY_AGE);
     if (!fit.region) {
-        const vp_fence *fence;
+        const struct vp_fence *fence;
         if (!req->timeline && !req->impatient && vp_fit_host(pool, req, &fence).region &&
             (req->await = vp_fence_event(fence)))
             return -EAGAIN;

@@ -27,8 +27,8 @@ static void check_pieces(struct walk *w, const struct vp_region *r) {
         if (p->end <= at)
             breach(w, "pieces are in address order and not empty", r);
         at = p->end;
-        for (const struct vp_point *c = &p->fence; c && c->timeline; c = c->next)
-            if (!c->timeline->id || !c->timeline->refs || !c->seq || (c->own && c->seq >= c->timeline->next))
+        vp_fence_each(c, &p->fence)
+            if (!c->timeline->id || !c->timeline->refs || !c->seq || (c->waitable && c->seq >= c->timeline->next))
                 breach(w, "a condition names timelines that live and events that were recorded", r);
     }
     if (at != vp_region_end(r))
@@ -85,8 +85,8 @@ static void check_region(struct walk *w, const struct vp_region *r) {
             breach(w, "a free region is filed", r);
         else
             for (const struct vp_piece *p = r->pieces; p; p = p->next)
-                if (p->fence.timeline && r->index != &w->pool->mixed[r->space->zone] &&
-                    (r->index->timeline != p->fence.timeline || p->fence.next))
+                if (!vp_fence_empty(&p->fence) && r->index != &w->pool->mixed[r->space->zone] &&
+                    (r->index->timeline != p->fence.first.timeline || p->fence.first.next))
                     breach(w, "a region of one timeline's index waits for that timeline alone", r);
         break;
     case VP_RETIRED:

@@ -100,7 +100,7 @@ struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, en
     return fit;
 }
 
-struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_fence **fence) {
+struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const struct vp_fence **fence) {
     enum vp_zone_name zone = req->zone;
     struct vp_fit fit = index_find(pool, &pool->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
     struct vp_index *index;
@@ -145,7 +145,7 @@ static void index_synchronized(struct vp_pool *pool, struct vp_index *index, con
 void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeline) {
     struct vp_index *index, *next;
     vp_stream_caches_flush(pool, VP_FLUSH_ALL);
-    vp_timelines_settle(pool->timelines, VP_SETTLE_NS);
+    vp_timelines_poll_for(pool->timelines, VP_SETTLE_NS);
     vp_fit_refresh(pool);
     for (int z = 0; z < VP_ZONES; z++) {
         index_synchronized(pool, &pool->met[z], timeline);
@@ -164,7 +164,7 @@ bool vp_fit_refresh(struct vp_pool *pool) {
     return moved;
 }
 
-int vp_fit_await(struct vp_pool *pool, const vp_fence *fence, struct vp_timeline *timeline) {
+int vp_fit_await(struct vp_pool *pool, const struct vp_fence *fence, struct vp_timeline *timeline) {
     if (vp_fence_ready(fence, timeline))
         return 0;
     int err = vp_fence_wait(pool->timelines, fence, timeline);

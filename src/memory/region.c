@@ -168,11 +168,13 @@ void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r) {
     r->pieces = NULL;
 }
 
-void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_fence *fence, uint64_t age) {
+void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, struct vp_fence *fence, uint64_t age) {
     struct vp_piece *p = vp_slab_alloc(&pool->piece_slab);
-    *p = (struct vp_piece){
-        .end = vp_region_end(r), .fence = *fence, .age = age, .stream = fence->timeline ? fence->timeline->id : 0};
-    *fence = (vp_fence){0};
+    *p = (struct vp_piece){.end = vp_region_end(r),
+                           .fence = *fence,
+                           .age = age,
+                           .stream = fence->first.timeline ? fence->first.timeline->id : 0};
+    *fence = (struct vp_fence){0};
     r->pieces = p;
 }
 
@@ -184,15 +186,15 @@ struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr) {
 }
 
 /* Frees of one stream that got no event of their own: the later one covers both, and neither may be waited for. */
-static bool both_late(const vp_fence *a, const vp_fence *b) {
-    return a->timeline && a->timeline == b->timeline && !a->own && !b->own && !a->next && !b->next;
+static bool both_late(const struct vp_point *a, const struct vp_point *b) {
+    return a->timeline && a->timeline == b->timeline && !a->waitable && !b->waitable && !a->next && !b->next;
 }
 
 /* Makes the conditions of neighbours the same if they differ in nothing that matters: then true. */
 static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
-    bool late = both_late(&p->fence, &q->fence);
-    if (late && q->fence.seq > p->fence.seq)
-        p->fence.seq = q->fence.seq;
+    bool late = both_late(&p->fence.first, &q->fence.first);
+    if (late && q->fence.first.seq > p->fence.first.seq)
+        p->fence.first.seq = q->fence.first.seq;
     return late || vp_fence_same(&p->fence, &q->fence);
 }
 
@@ -229,12 +231,12 @@ void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
     for (struct vp_piece *p = r->pieces; p->next;) {
         struct vp_piece *q = p->next;
         size_t size_p = p->end - begin, size_q = q->end - p->end;
-        if (!p->fence.timeline && q->fence.timeline && size_p <= size_q / SLIVER_SHARE) {
+        if (vp_fence_empty(&p->fence) && !vp_fence_empty(&q->fence) && size_p <= size_q / SLIVER_SHARE) {
             p->fence = q->fence;
             p->stream = q->stream;
-            q->fence = (vp_fence){0};
+            q->fence = (struct vp_fence){0};
             piece_absorb(pool, p);
-        } else if (p->fence.timeline && !q->fence.timeline && size_q <= size_p / SLIVER_SHARE) {
+        } else if (!vp_fence_empty(&p->fence) && vp_fence_empty(&q->fence) && size_q <= size_p / SLIVER_SHARE) {
             piece_absorb(pool, p);
         } else {
             begin = p->end;
@@ -265,11 +267,11 @@ static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r
     enum vp_zone_name zone = r->space->zone;
     struct vp_timeline *only = NULL;
     for (const struct vp_piece *p = r->pieces; p; p = p->next) {
-        if (!p->fence.timeline)
+        if (vp_fence_empty(&p->fence))
             continue;
-        if (p->fence.next || (only && only != p->fence.timeline))
+        if (p->fence.first.next || (only && only != p->fence.first.timeline))
             return &pool->mixed[zone];
-        only = p->fence.timeline;
+        only = p->fence.first.timeline;
     }
     if (!only)
         return &pool->met[zone];

@@ -100,7 +100,7 @@ int vp_stitch_map(struct vp_pool *pool, struct vp_chunk **chunks, size_t n, CUde
         vp_region_unfile(r);
         r->state = VP_ZOMBIE;
         r->index = NULL;
-        vp_region_one_piece(pool, r, &(vp_fence){0}, 0);
+        vp_region_one_piece(pool, r, &(struct vp_fence){0}, 0);
         vp_region_join(pool, r);
         for (size_t i = 0; i < n; i++) {
             if (chunks[i]->current) {
@@ -262,7 +262,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     if (before <= keep)
         return 0;
     vp_stream_caches_flush(pool, VP_FLUSH_ALL);
-    vp_timelines_settle(pool->timelines, VP_SETTLE_NS);
+    vp_timelines_poll_for(pool->timelines, VP_SETTLE_NS);
     vp_fit_refresh(pool);
     vp_exports_settle(pool);
     vp_list_each_safe(chunk, tmp, &pool->chunks, link) {

@@ -11,7 +11,7 @@ struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *
         return NULL;
     timeline->kind = kind;
     timeline->id = id;
-    timeline->birth = ++ls->lines_made;
+    timeline->birth = ++ls->timelines_made;
     timeline->next = 1;
     timeline->context = ctx;
     vp_list_init(&timeline->events);

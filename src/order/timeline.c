@@ -141,8 +141,8 @@ static void sweep(struct vp_timelines *ls) {
             vp_list_append(&ls->ended, &timeline->pending);
             continue;
         }
-        if (ls->retire)
-            ls->retire(ls->user, timeline);
+        if (ls->forget)
+            ls->forget(ls->user, timeline);
         vp_list_remove(&timeline->of_context);
         vp_slab_free(&ls->timeline_slab, timeline);
         ls->lingering--;
@@ -319,7 +319,7 @@ bool vp_timelines_open(const struct vp_timelines *ls) {
     return false;
 }
 
-void vp_timelines_settle(struct vp_timelines *ls, uint64_t ns) {
+void vp_timelines_poll_for(struct vp_timelines *ls, uint64_t ns) {
     uint64_t begin = vp_clock_ns();
     do
         vp_timelines_poll(ls, true);
@@ -470,48 +470,50 @@ void vp_timeline_drop_points(struct vp_timeline *timeline, size_t n) {
 }
 
 /* Adds a point, replacing one of the same timeline that it covers. Needs a spare point in the slab. */
-static void fence_add(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline *timeline, uint64_t seq, bool own) {
-    if (!fence->timeline) {
-        *fence = (vp_fence){.timeline = timeline, .seq = seq, .own = own};
+static void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq,
+                      bool waitable) {
+    struct vp_point *first = &fence->first;
+    if (!first->timeline) {
+        *first = (struct vp_point){.timeline = timeline, .seq = seq, .waitable = waitable};
         timeline->refs++;
         return;
     }
-    struct vp_point *p = fence;
+    struct vp_point *p = first;
     for (; p; p = p->next) {
         if (p->timeline != timeline)
             continue;
         /* The union of two points of one timeline is the later; its event is late for the bytes of the earlier, unless
          * that is met. */
         bool both = p->seq == seq;
-        bool clean = both ? p->own && own : point_met(p) ? own : false;
+        bool clean = both ? p->waitable && waitable : point_met(p) ? waitable : false;
         if (seq >= p->seq) {
             p->seq = seq;
-            p->own = clean;
+            p->waitable = clean;
         } else {
-            p->own = 0;
+            p->waitable = 0;
         }
         return;
     }
     p = vp_slab_alloc(&ls->point_slab);
     if (!p) {
         /* Never laxer for want of memory: the first point becomes one that only the end of its context reaches. */
-        fence->seq = UINT64_MAX >> 2;
-        fence->own = 0;
+        first->seq = UINT64_MAX >> 2;
+        first->waitable = 0;
         return;
     }
-    *p = (struct vp_point){.timeline = timeline, .seq = seq, .own = own, .next = fence->next};
-    fence->next = p;
+    *p = (struct vp_point){.timeline = timeline, .seq = seq, .waitable = waitable, .next = first->next};
+    first->next = p;
     timeline->refs++;
 }
 
-static int fence_reserve(struct vp_timelines *ls, const vp_fence *more) {
+static int fence_reserve(struct vp_timelines *ls, const struct vp_fence *more) {
     size_t n = 0;
-    for (const struct vp_point *p = more; p && p->timeline; p = p->next)
+    vp_fence_each(p, more)
         n++;
     return n ? vp_slab_reserve(&ls->point_slab, n) : 0;
 }
 
-int vp_fence_free(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline *timeline, bool record) {
+int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record) {
     if (vp_slab_reserve(&ls->point_slab, 1) < 0)
         return -ENOMEM;
     if (record) {
@@ -529,7 +531,7 @@ int vp_fence_free(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline *
     return 0;
 }
 
-void vp_fence_late(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline *timeline) {
+void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline) {
     if (timeline->context->gone)
         return;
     timeline->open = true;
@@ -538,7 +540,7 @@ void vp_fence_late(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline 
 }
 
 /* The point behind all real work of a stream that captures. */
-static int fence_at_rest(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline *timeline) {
+static int fence_at_rest(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline) {
     int err = vp_slab_reserve(&ls->point_slab, 1);
     if (!err)
         fence_add(ls, fence, timeline, timeline->rest, false);
@@ -547,53 +549,57 @@ static int fence_at_rest(struct vp_timelines *ls, vp_fence *fence, struct vp_tim
 
 /* Without context barriers, the barrier timeline is the legacy stream; each non-blocking stream needs its own event
  * beside it. */
-int vp_fence_barrier(struct vp_timelines *ls, vp_fence *fence, struct vp_context *ctx, bool record) {
+int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record) {
     struct vp_timeline *timeline;
-    int err = vp_fence_free(ls, fence, ctx->barrier, record);
+    int err = vp_fence_add_free(ls, fence, ctx->barrier, record);
     if (!ls->barriers)
         vp_list_each(timeline, &ctx->timelines, of_context)
             if (!err && timeline->nonblocking && !timeline->gone)
-                err = timeline->rest ? fence_at_rest(ls, fence, timeline) : vp_fence_free(ls, fence, timeline, record);
+                err = timeline->rest ? fence_at_rest(ls, fence, timeline)
+                                     : vp_fence_add_free(ls, fence, timeline, record);
     return err;
 }
 
-int vp_fence_unite(struct vp_timelines *ls, vp_fence *to, const vp_fence *from) {
+int vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from) {
     int err = fence_reserve(ls, from);
     if (err)
         return err;
-    for (const struct vp_point *p = from; p && p->timeline; p = p->next)
-        fence_add(ls, to, p->timeline, p->seq, p->own);
+    vp_fence_each(p, from)
+        fence_add(ls, to, p->timeline, p->seq, p->waitable);
     return 0;
 }
 
-int vp_fence_copy(struct vp_timelines *ls, vp_fence *to, const vp_fence *from) {
-    *to = (vp_fence){0};
+int vp_fence_copy(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from) {
+    *to = (struct vp_fence){0};
     return vp_fence_unite(ls, to, from);
 }
 
-void vp_fence_clear(struct vp_timelines *ls, vp_fence *fence) {
-    if (!fence->timeline)
+void vp_fence_clear(struct vp_timelines *ls, struct vp_fence *fence) {
+    struct vp_point *first = &fence->first;
+    if (!first->timeline)
         return;
-    for (struct vp_point *p = fence->next, *next; p; p = next) {
+    for (struct vp_point *p = first->next, *next; p; p = next) {
         next = p->next;
         point_drop(p);
         vp_slab_free(&ls->point_slab, p);
     }
-    fence->next = NULL;
-    point_drop(fence);
-    fence->timeline = NULL;
+    first->next = NULL;
+    point_drop(first);
+    first->timeline = NULL;
 }
 
-bool vp_fence_same(const vp_fence *a, const vp_fence *b) {
+bool vp_fence_same(const struct vp_fence *one, const struct vp_fence *other) {
+    const struct vp_point *a = &one->first, *b = &other->first;
     if (!a->timeline || !b->timeline)
         return a->timeline == b->timeline;
-    return a->timeline == b->timeline && a->seq == b->seq && a->own == b->own && !a->next && !b->next;
+    return a->timeline == b->timeline && a->seq == b->seq && a->waitable == b->waitable && !a->next && !b->next;
 }
 
-bool vp_fence_settle(struct vp_timelines *ls, vp_fence *fence) {
-    if (!fence->timeline)
+bool vp_fence_settle(struct vp_timelines *ls, struct vp_fence *fence) {
+    struct vp_point *first = &fence->first;
+    if (!first->timeline)
         return true;
-    for (struct vp_point **link = &fence->next; *link;) {
+    for (struct vp_point **link = &first->next; *link;) {
         struct vp_point *p = *link;
         if (point_met(p)) {
             *link = p->next;
@@ -603,15 +609,15 @@ bool vp_fence_settle(struct vp_timelines *ls, vp_fence *fence) {
             link = &p->next;
         }
     }
-    if (!point_met(fence))
+    if (!point_met(first))
         return false;
-    point_drop(fence);
-    struct vp_point *p = fence->next;
+    point_drop(first);
+    struct vp_point *p = first->next;
     if (!p) {
-        fence->timeline = NULL;
+        first->timeline = NULL;
         return true;
     }
-    *fence = *p;
+    *first = *p;
     vp_slab_free(&ls->point_slab, p);
     return false;
 }
@@ -632,8 +638,8 @@ static bool timeline_waited(const struct vp_timeline *timeline, const struct vp_
     return false;
 }
 
-bool vp_fence_ready(const vp_fence *fence, const struct vp_timeline *timeline) {
-    for (const struct vp_point *p = fence; p && p->timeline; p = p->next)
+bool vp_fence_ready(const struct vp_fence *fence, const struct vp_timeline *timeline) {
+    vp_fence_each(p, fence)
         if (!timeline_behind(timeline, p))
             return false;
     return true;
@@ -656,26 +662,28 @@ static bool point_held_up(const struct vp_point *p) {
     return ls->host_funcs && (!ev || ev->serial > ls->host_funcs_from);
 }
 
-bool vp_fence_waitable(const vp_fence *fence, const struct vp_timeline *timeline, bool early) {
-    for (const struct vp_point *p = fence; p && p->timeline; p = p->next)
-        if (!timeline_behind(timeline, p) && (!p->own || p->timeline->context->ending || (early && point_held_up(p))))
+bool vp_fence_waitable(const struct vp_fence *fence, const struct vp_timeline *timeline, bool early) {
+    vp_fence_each(p, fence)
+        if (!timeline_behind(timeline, p) &&
+            (!p->waitable || p->timeline->context->ending || (early && point_held_up(p))))
             return false;
     return timeline != NULL;
 }
 
-bool vp_fence_host_waitable(const vp_fence *fence) {
-    for (const struct vp_point *p = fence; p && p->timeline; p = p->next)
-        if (!point_met(p) && !(p->own && p->timeline->kind == VP_TIMELINE_BARRIER && !p->timeline->context->ending))
+bool vp_fence_host_waitable(const struct vp_fence *fence) {
+    vp_fence_each(p, fence)
+        if (!point_met(p) &&
+            !(p->waitable && p->timeline->kind == VP_TIMELINE_BARRIER && !p->timeline->context->ending))
             return false;
     return true;
 }
 
-int vp_fence_wait(struct vp_timelines *ls, const vp_fence *fence, struct vp_timeline *timeline) {
-    for (const struct vp_point *p = fence; p && p->timeline; p = p->next) {
+int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct vp_timeline *timeline) {
+    vp_fence_each(p, fence) {
         if (timeline_behind(timeline, p) || timeline_waited(timeline, p))
             continue;
         struct vp_event *ev = point_event(p);
-        if (!ev || !p->own)
+        if (!ev || !p->waitable)
             return -EBUSY;
         uint64_t begin = timer_begin(ls);
         bool entered = stream_enter(ls, timeline->context, timeline->stream);
@@ -703,9 +711,9 @@ int vp_fence_wait(struct vp_timelines *ls, const vp_fence *fence, struct vp_time
     return 0;
 }
 
-struct vp_event *vp_fence_event(const vp_fence *fence) {
-    for (const struct vp_point *p = fence; p && p->timeline; p = p->next) {
-        struct vp_event *ev = point_met(p) || !p->own ? NULL : point_event(p);
+struct vp_event *vp_fence_event(const struct vp_fence *fence) {
+    vp_fence_each(p, fence) {
+        struct vp_event *ev = point_met(p) || !p->waitable ? NULL : point_event(p);
         if (ev) {
             ev->refs++;
             return ev;

@@ -5,7 +5,7 @@
  * once an event recorded as number `seq` or later has completed; a point that the host has *seen* reached is *met*.
  * Most points never get an event: while only one stream uses the pool nobody asks.
  *
- * A point is the free's *own* if event `seq` was recorded at that very free. Only such an event may be waited for. A
+ * A point is *waitable* if event `seq` was recorded at that very free. Only such an event may be waited for. A
  * later event also covers the point and may be asked; to wait for it could hang the program, since work queued in
  * between may itself wait for us.
  *
@@ -26,17 +26,24 @@
 
 struct vp_timeline;
 
-/* One requirement. As the first of a chain it is embedded in its owner (an empty condition has timeline NULL); the
- * others are from a slab. */
+/* One requirement: what was queued on the timeline up to there must be over. */
 struct vp_point {
     struct vp_timeline *timeline;
     uint64_t seq : 63;
-    uint64_t own : 1;
+    uint64_t waitable : 1; /* an event was recorded at the very free */
     struct vp_point *next;
 };
 
-/* A condition: all points of the chain must be reached before another owner may touch the bytes. */
-typedef struct vp_point vp_fence;
+/* A set of points: all must be reached before another owner may touch the bytes. All zero: the empty set. */
+struct vp_fence {
+    struct vp_point first; /* its timeline is NULL if the set is empty; the others are from a slab */
+};
+
+#define vp_fence_each(p, fence) for (const struct vp_point *p = &(fence)->first; p && p->timeline; p = p->next)
+
+static inline bool vp_fence_empty(const struct vp_fence *fence) {
+    return !fence->first.timeline;
+}
 
 /* An event recorded on a timeline. */
 struct vp_event {
@@ -141,7 +148,7 @@ struct vp_timelines {
     struct vp_slab timeline_slab, event_slab, context_slab, point_slab;
     atomic_int captures; /* captures that run now: while 0, nothing asks for them */
     bool barriers;       /* the driver has cuCtxRecordEvent */
-    uint64_t barriers_made, lines_made;
+    uint64_t barriers_made, timelines_made;
     uint32_t streams_seen;
     uint64_t recorded;        /* events recorded so far */
     size_t host_funcs;        /* timelines with `host_func` */
@@ -152,7 +159,7 @@ struct vp_timelines {
     void (*closing)(void *user,
                     struct vp_timeline
                         *timeline); /* told while a timeline's stream, or the end of its context, can still be named */
-    void (*retire)(void *user, struct vp_timeline *timeline); /* told before a timeline's memory is used again */
+    void (*forget)(void *user, struct vp_timeline *timeline); /* told before a timeline's memory is used again */
     struct vp_list *(*of_thread)(void *user);                 /* where to link the calling thread's own streams, for
                                                                  vp_timelines_thread_ended(); NULL: its end is not told */
     void *user;
@@ -227,39 +234,39 @@ bool vp_timelines_linger(struct vp_timelines *ls);
  * free gets its own event; where that is not to be had, or without `record`, a later event must do. Returns 0, or
  * -ENOMEM with nothing changed.
  */
-int vp_fence_free(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline *timeline, bool record);
+int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record);
 /* The point of a free that happened on `timeline` earlier, with no event of its own, as the (empty) condition: met if
  * the timeline's context is gone. */
-void vp_fence_late(struct vp_timelines *ls, vp_fence *fence, struct vp_timeline *timeline);
+void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline);
 /* The same for a free that promises the end of all work of a context so far (cudaFree). */
-int vp_fence_barrier(struct vp_timelines *ls, vp_fence *fence, struct vp_context *ctx, bool record);
+int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record);
 
 /* Drops `n` points of a timeline whose conditions were passed over without being cleared. */
 void vp_timeline_drop_points(struct vp_timeline *timeline, size_t n);
 
-int vp_fence_copy(struct vp_timelines *ls, vp_fence *to, const vp_fence *from);
-void vp_fence_clear(struct vp_timelines *ls, vp_fence *fence);
+int vp_fence_copy(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from);
+void vp_fence_clear(struct vp_timelines *ls, struct vp_fence *fence);
 /* Adds the points of `from` to `to`. 0 or -ENOMEM (`to` is then stricter than before, never laxer). */
-int vp_fence_unite(struct vp_timelines *ls, vp_fence *to, const vp_fence *from);
-bool vp_fence_same(const vp_fence *a, const vp_fence *b);
+int vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from);
+bool vp_fence_same(const struct vp_fence *a, const struct vp_fence *b);
 
 /* Drops the points that are met; true if none is left. Asks the driver nothing. */
-bool vp_fence_settle(struct vp_timelines *ls, vp_fence *fence);
+bool vp_fence_settle(struct vp_timelines *ls, struct vp_fence *fence);
 /* May work queued now on `timeline` touch the bytes with no more waiting? (`timeline` NULL: may anyone?) */
-bool vp_fence_ready(const vp_fence *fence, const struct vp_timeline *timeline);
+bool vp_fence_ready(const struct vp_fence *fence, const struct vp_timeline *timeline);
 /* Could `timeline` be made ready by waiting on the GPU under the rules: own points only, and for `early`, nothing
  * outside may hold them up? */
-bool vp_fence_waitable(const vp_fence *fence, const struct vp_timeline *timeline, bool early);
+bool vp_fence_waitable(const struct vp_fence *fence, const struct vp_timeline *timeline, bool early);
 /* Could the host wait for it: each point met, or the own barrier of a cudaFree? */
-bool vp_fence_host_waitable(const vp_fence *fence);
+bool vp_fence_host_waitable(const struct vp_fence *fence);
 
 /*
  * Makes `timeline` wait for every point that it is not behind already. 0, -EBUSY (one is not its free's own, so that
  * nothing may wait for it, or is of another context and refuses; or `timeline` captures) or -EIO.
  */
-int vp_fence_wait(struct vp_timelines *ls, const vp_fence *fence, struct vp_timeline *timeline);
+int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct vp_timeline *timeline);
 /* The event of the first unmet point of a waitable condition, held until vp_event_put(); NULL if all are met. */
-struct vp_event *vp_fence_event(const vp_fence *fence);
+struct vp_event *vp_fence_event(const struct vp_fence *fence);
 void vp_event_put(struct vp_timelines *ls, struct vp_event *ev);
 
 /*
@@ -281,7 +288,7 @@ bool vp_timelines_waiting(const struct vp_timelines *ls, uint64_t serial);
 bool vp_timelines_open(const struct vp_timelines *ls);
 /* Polls until nothing recorded is pending, at most for so long: on an idle device an event is done half a microsecond
  * after it was recorded. */
-void vp_timelines_settle(struct vp_timelines *ls, uint64_t ns);
+void vp_timelines_poll_for(struct vp_timelines *ls, uint64_t ns);
 
 /* The calling thread's capture mode, relaxed around our own driver calls; restore on every path. */
 CUstreamCaptureMode vp_capture_relax(const struct vp_timelines *ls);

@@ -235,7 +235,7 @@ static void fetch_bin_and_pieces(const struct vp_region *neighbour) {
     }
 }
 
-void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_fence *fence) {
+void vp_region_release(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence) {
     CUdeviceptr addr = block->addr, end = vp_region_end(block);
     fetch_bin_and_pieces(vp_region_prev(block));
     fetch_bin_and_pieces(vp_region_next(block));
@@ -258,7 +258,7 @@ void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_fence *
         vp_mapping_go_home(pool, addr, end);
 }
 
-void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_fence *fence) {
+void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence) {
     if (block->cache)
         vp_stream_cache_recall(block);
     pool->stats.frees++;
@@ -282,14 +282,14 @@ void vp_pool_expect_free(const struct vp_region *block) {
 
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline) {
     bool record = vp_pool_wants_event(pool, timeline, block->size) && !vp_stream_cache_calm(timeline);
-    vp_fence fence = {0};
+    struct vp_fence fence = {0};
     if (block->cache)
         vp_stream_cache_recall(block);
     if (!record && vp_stream_cache_park(pool, block, timeline, NULL)) {
         verify(pool);
         return 0;
     }
-    int err = vp_fence_free(pool->timelines, &fence, timeline, record);
+    int err = vp_fence_add_free(pool->timelines, &fence, timeline, record);
     if (!err && !vp_stream_cache_park(pool, block, timeline, &fence))
         vp_pool_free(pool, block, &fence);
     return err;
@@ -302,7 +302,7 @@ void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
     vp_list_each(s, &pool->spaces, link)
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
-                vp_fence none = {0};
+                struct vp_fence none = {0};
                 CUdeviceptr end = vp_region_end(r);
                 vp_pool_free(pool, r, &none);
                 r = vp_region_at(pool, end - 1);

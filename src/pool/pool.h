@@ -41,7 +41,7 @@ enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE };
 /* A stretch of a free, zombie or retired region under one condition, up to `end`. */
 struct vp_piece {
     CUdeviceptr end;
-    vp_fence fence;
+    struct vp_fence fence;
     uint64_t age;    /* number of the free that made it */
     uint64_t stream; /* id of the timeline that freed it; 0: fresh memory */
     struct vp_piece *next;
@@ -218,9 +218,9 @@ struct vp_throttle {
     uint64_t ahead_ns; /* the host may be so much less far ahead of the device, for its waits, the last of which ended
                           at `waited_at` */
     uint64_t waited_at;
-    size_t granted; /* so many bytes may be held without a wait, since waits had cost enough */
-    bool probes;    /* a request is being served that may start `probe` */
-    vp_fence probe; /* all that the device had to do when that request's driver calls began, at `probe_at` */
+    size_t granted;        /* so many bytes may be held without a wait, since waits had cost enough */
+    bool probes;           /* a request is being served that may start `probe` */
+    struct vp_fence probe; /* all that the device had to do when that request's driver calls began, at `probe_at` */
     uint64_t probe_at;
 };
 
@@ -338,9 +338,9 @@ bool vp_pool_reserves(const struct vp_pool *pool, CUdeviceptr addr);
 
 /* Fetches what the free of a live region will look at first: regions lie far apart in memory. */
 void vp_pool_expect_free(const struct vp_region *block);
-/* Frees a live region under a condition (built by vp_fence_free or vp_fence_barrier), whose points pass to the pool.
- * Never fails. */
-void vp_pool_free(struct vp_pool *pool, struct vp_region *block, vp_fence *fence);
+/* Frees a live region under a condition (built by vp_fence_add_free or vp_fence_add_barrier), whose points pass to the
+ * pool. Never fails. */
+void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence);
 /* Frees a live region on a stream: its cache parks it, or it becomes free memory behind what the stream has queued. 0,
  * or -ENOMEM with nothing changed. */
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline);

@@ -69,7 +69,7 @@ struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r);
 void vp_region_unfile(struct vp_region *r);
 void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r);
 /* Gives an unfiled region one piece under `fence` (whose points pass over). */
-void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, vp_fence *fence, uint64_t age);
+void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, struct vp_fence *fence, uint64_t age);
 /* Drops met points; unites equal neighbours; refiles a free region whose class changed. */
 void vp_region_refile(struct vp_pool *pool, struct vp_region *r);
 /*
@@ -81,7 +81,7 @@ void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r);
  */
 struct vp_stream_store *vp_stream_store_of(struct vp_pool *pool, struct vp_timeline *timeline);
 /* A live block, in no cache, becomes free memory under `fence` (whose points pass over). */
-void vp_region_release(struct vp_pool *pool, struct vp_region *block, vp_fence *fence);
+void vp_region_release(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence);
 /* A live block begins or ends to count among what is live. */
 void vp_region_account(struct vp_pool *pool, const struct vp_region *r, bool taken);
 /* The piece that holds `addr`. */
@@ -125,11 +125,11 @@ bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr en
 struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
 /* A fit that the host could wait for (see vp_fence_host_waitable); the condition of its first unmet piece in `*fence`.
  */
-struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const vp_fence **fence);
+struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const struct vp_fence **fence);
 /* Asks the timelines what has completed, and refiles the regions that this changes. True if anything did. */
 bool vp_fit_refresh(struct vp_pool *pool);
 /* Makes the stream wait for a condition if it must, and counts that. As vp_fence_wait(). */
-int vp_fit_await(struct vp_pool *pool, const vp_fence *fence, struct vp_timeline *timeline);
+int vp_fit_await(struct vp_pool *pool, const struct vp_fence *fence, struct vp_timeline *timeline);
 /* Makes the stream wait for what [addr, end) of a free region still needs. 0 or -EIO. */
 int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end,
                 const struct vp_request *req);

@@ -137,13 +137,13 @@ static void count_kind(struct vp_stream_cache *cache, uint16_t tag, int more) {
 }
 
 /* `fence`: what the block waits for besides its stream, then passed over; NULL: nothing. */
-static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, vp_fence *fence) {
+static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, struct vp_fence *fence) {
     unsigned n = get(&cache->count);
     cache->tag[n] = tag_of(block->asked);
     PARKED(cache, n).block = *block;
-    PARKED(cache, n).fence = fence ? *fence : (vp_fence){0};
+    PARKED(cache, n).fence = fence ? *fence : (struct vp_fence){0};
     if (fence)
-        *fence = (vp_fence){0};
+        *fence = (struct vp_fence){0};
     set(&cache->count, n + 1);
     add(&cache->tiny, is_tiny(cache->tag[n]));
     count_kind(cache, cache->tag[n], 1);
@@ -170,7 +170,7 @@ static struct vp_stream_cache_block take_out(struct vp_stream_cache *cache, unsi
 }
 
 /* Takes out all, or all but tiny ones; oldest first. Returns how many. */
-static unsigned give_up(struct vp_stream_cache *cache, bool all, struct vp_region **regions, vp_fence *fences) {
+static unsigned give_up(struct vp_stream_cache *cache, bool all, struct vp_region **regions, struct vp_fence *fences) {
     unsigned count = get(&cache->count), begin = 0, n = 0;
     uint8_t places[VP_STREAM_CACHE_PARKED];
     /* Mostly that is the last one alone, behind many tiny ones. */
@@ -220,7 +220,7 @@ static unsigned find(const struct vp_stream_cache *cache, size_t asked, const vo
 
 /* Takes a parked block into use again. Its own stream need not wait for it. */
 static struct vp_stream_cache_block give_out(struct vp_stream_cache *cache, unsigned i, uint64_t serial) {
-    cache->spent += PARKED(cache, i).fence.timeline != NULL;
+    cache->spent += !vp_fence_empty(&PARKED(cache, i).fence);
     struct vp_stream_cache_block block = take_out(cache, i);
     block.serial = serial;
     cache->allocs++;
@@ -319,10 +319,10 @@ static struct vp_stream_cache *cache_known(const struct vp_pool *pool, const str
 }
 
 /* What has left a cache becomes free memory: under the event of its free, or else under one yet to be recorded. */
-static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_region *r, vp_fence *fence) {
+static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_region *r, struct vp_fence *fence) {
     r->cache = NULL;
-    if (!fence->timeline)
-        vp_fence_late(pool->timelines, fence, timeline);
+    if (vp_fence_empty(fence))
+        vp_fence_add_late(pool->timelines, fence, timeline);
     vp_region_release(pool, r, fence);
 }
 
@@ -350,11 +350,11 @@ static struct vp_stream_cache_block describe(struct vp_region *r) {
 }
 
 /* Parks a block in a cache whose lock is held, and lets it go. */
-static void park(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, vp_fence *fence) {
+static void park(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, struct vp_fence *fence) {
     struct vp_region *oldest = NULL;
     struct vp_pool *pool = cache->pool;
     struct vp_timeline *timeline = cache->timeline;
-    vp_fence its;
+    struct vp_fence its;
     if (get(&cache->count) == VP_STREAM_CACHE_PARKED) {
         its = PARKED(cache, 0).fence;
         oldest = take_out(cache, 0).region;
@@ -366,7 +366,7 @@ static void park(struct vp_stream_cache *cache, const struct vp_stream_cache_blo
 }
 
 bool vp_stream_cache_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,
-                          vp_fence *fence) {
+                          struct vp_fence *fence) {
     struct vp_stream_cache *cache = block->sync ? NULL : vp_stream_cache_of(pool, timeline);
     if (!cache || is_vain(cache))
         return false;
@@ -387,8 +387,8 @@ static bool may_park(const struct vp_stream_cache *cache, CUstream stream, CUdev
 bool vp_stream_cache_free_event(struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr,
                                 struct vp_stream_cache_block *out) {
     struct vp_timelines *timelines = cache->pool->timelines;
-    vp_fence fence = {0};
-    if (!may_park(cache, stream, addr) || vp_fence_free(timelines, &fence, cache->timeline, true))
+    struct vp_fence fence = {0};
+    if (!may_park(cache, stream, addr) || vp_fence_add_free(timelines, &fence, cache->timeline, true))
         return false;
     cache_lock(cache);
     /* Two threads may free it at once, which is an error of theirs and none of ours. */
@@ -472,8 +472,8 @@ struct wanted {
     bool more; /* more was given up than one block */
 };
 
-static bool is_wanted(const struct wanted *w, const struct vp_region *r, const vp_fence *fence) {
-    return w && !w->more && !w->out->region && fence->timeline && !r->exported && r->asked == w->req->asked &&
+static bool is_wanted(const struct wanted *w, const struct vp_region *r, const struct vp_fence *fence) {
+    return w && !w->more && !w->out->region && !vp_fence_empty(fence) && !r->exported && r->asked == w->req->asked &&
            r->owner == w->req->owner;
 }
 
@@ -483,7 +483,7 @@ void vp_handed_settle(struct vp_pool *pool, struct vp_handed *handed) {
     handed->region = NULL;
 }
 
-static void give(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_region *r, vp_fence *fence,
+static void give(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_region *r, struct vp_fence *fence,
                  struct wanted *w) {
     if (is_wanted(w, r, fence)) {
         *w->out = (struct vp_handed){r, timeline, *fence};
@@ -519,7 +519,7 @@ int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct 
 /* Frees for good what it holds; not `all`: but for tiny blocks. `w`: somebody wants just one; else NULL. */
 static void flush(struct vp_pool *pool, struct vp_stream_cache *cache, bool all, bool close, struct wanted *w) {
     struct vp_region *regions[VP_STREAM_CACHE_PARKED];
-    vp_fence fences[VP_STREAM_CACHE_PARKED];
+    struct vp_fence fences[VP_STREAM_CACHE_PARKED];
     cache_lock(cache);
     struct vp_timeline *timeline = cache->timeline;
     unsigned n = give_up(cache, all, regions, fences);

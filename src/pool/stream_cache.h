@@ -67,7 +67,7 @@ struct vp_stream_cache {
                                               free */
     struct {
         struct vp_stream_cache_block block;
-        vp_fence fence; /* only if an event was recorded at the free; else a later one will do for others */
+        struct vp_fence fence; /* only if an event was recorded at the free; else a later one will do for others */
     } parked[VP_STREAM_CACHE_PARKED];
     _Atomic CUdeviceptr recent_at[VP_STREAM_CACHE_RECENT]; /* live blocks that this cache gave out, by address; some are
                                                               forgotten. 0: an empty place */
@@ -105,7 +105,8 @@ bool vp_stream_cache_free_event(struct vp_stream_cache *cache, CUstream stream, 
                                 struct vp_stream_cache_block *out);
 /* Parks a live block that `timeline` frees. `fence`: its point, if the free recorded an event (then passed over), else
  * NULL. False: free it for good. */
-bool vp_stream_cache_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline, vp_fence *fence);
+bool vp_stream_cache_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,
+                          struct vp_fence *fence);
 /* A block as vp_stream_cache_alloc() would find, whatever it waits for; NULL: none. */
 struct vp_region *vp_stream_cache_unpark(struct vp_pool *pool, const struct vp_request *req);
 /* Is the block live (and not parked)? If so, it leaves its cache: from here on the library's lock alone guards it. */
@@ -127,7 +128,7 @@ bool vp_stream_caches_flush(struct vp_pool *pool, enum vp_flush what);
 struct vp_handed {
     struct vp_region *region;     /* NULL: none */
     struct vp_timeline *timeline; /* that freed it */
-    vp_fence fence;
+    struct vp_fence fence;
 };
 /*
  * As vp_stream_caches_flush(), for a request of a stream: if all that caches give up is one block of the size that it

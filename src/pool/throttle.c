@@ -116,9 +116,9 @@ bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t 
     struct vp_throttle *t = &pool->throttle;
     if (due(pool, req, fresh))
         return true;
-    if (t->probes && t->ahead_ns && !t->probe.timeline && !atomic_load(&pool->timelines->captures)) {
+    if (t->probes && t->ahead_ns && vp_fence_empty(&t->probe) && !atomic_load(&pool->timelines->captures)) {
         t->probe_at = pool->config.now();
-        vp_fence_barrier(pool->timelines, &t->probe, req->context, true);
+        vp_fence_add_barrier(pool->timelines, &t->probe, req->context, true);
     }
     return false;
 }
@@ -137,7 +137,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
     t->probes = req->waits == VP_WAITS_HOST;
     int err = vp_pool_alloc(pool, req, out);
     t->probes = false;
-    if (t->probe.timeline) {
+    if (!vp_fence_empty(&t->probe)) {
         vp_timelines_poll(pool->timelines, false);
         if (vp_fence_settle(pool->timelines, &t->probe))
             lose(t, pool->config.now() - t->probe_at);
@@ -154,7 +154,7 @@ struct wait {
     uint64_t working_at;   /* when the device last had something left to do of that */
     uint64_t over;         /* when the host last stopped waiting */
     uint64_t serial;       /* events up to this one are worth waiting for */
-    vp_fence busy;         /* all that the device had to do when it began */
+    struct vp_fence busy;  /* all that the device had to do when it began */
     size_t lacking;        /* new memory that would have been made instead */
     bool late;             /* it has taken too long */
     bool in_vain;          /* and nothing of that was gained */
@@ -169,7 +169,7 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
         wait->bound = BOUND_MOST_NS;
     /* What was freed with no event of its own gets one, which can be asked like any other. */
     vp_timelines_poll(pool->timelines, true);
-    vp_fence_barrier(pool->timelines, &wait->busy, req->context, true);
+    vp_fence_add_barrier(pool->timelines, &wait->busy, req->context, true);
     wait->serial = pool->timelines->recorded;
 }
 

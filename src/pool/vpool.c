@@ -393,7 +393,7 @@ static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum v
 /* cudaMalloc: is a host wait due? Native CUDA would have waited in cudaFree; one block more than it would hold is what
  * not waiting may cost. */
 static int host_wait(struct vp_pool *pool, struct vp_request *req) {
-    const vp_fence *fence;
+    const struct vp_fence *fence;
     size_t allowed = pool->stats.peak_live_bytes + SYNC_SLACK_GRANULES * pool->granularity;
     if (req->timeline || req->impatient || (!req->pressed && pool->stats.held_bytes <= allowed))
         return 0;

@@ -81,7 +81,7 @@ static void closing(void *user, struct vp_timeline *timeline) {
         vp_pool_close_timeline(pool, timeline);
 }
 
-static void retire(void *user, struct vp_timeline *timeline) {
+static void forget_timeline(void *user, struct vp_timeline *timeline) {
     struct vp_pool *pool = vp_state.pools[timeline->context->device];
     (void)user;
     if (pool)
@@ -121,7 +121,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
             vp_timelines_init(&vp_state.timelines, &vp_state.drv);
             vp_state.timelines.arrived = vp_copies_arrived;
             vp_state.timelines.closing = closing;
-            vp_state.timelines.retire = retire;
+            vp_state.timelines.forget = forget_timeline;
             vp_state.timelines.of_thread = vp_thread_streams;
             vp_threads_init();
             vp_state.fast = !vp_options()->check;
@@ -396,7 +396,7 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
-            vp_pool_free(pool, r, &(vp_fence){0});
+            vp_pool_free(pool, r, &(struct vp_fence){0});
             served = true;
             *res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         } else {
@@ -511,14 +511,14 @@ CUresult vp_state_finish_work(uint64_t devices, CUdevice own) {
  * work left that could; on its own device it is asked all the same, and what it has freed stays behind it until it is
  * destroyed.
  */
-static int barrier_of_all(const struct vp_pool *pool, bool record, vp_fence *fence) {
+static int barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
     bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
     uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->device | pool->peers | pool->copiers;
     struct vp_context *ctx;
     int err = 0;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
         if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->device || !ctx->sick)) {
-            err = vp_fence_barrier(&vp_state.timelines, fence, ctx, record);
+            err = vp_fence_add_barrier(&vp_state.timelines, fence, ctx, record);
             /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes.
              */
             if (ctx->lost)
@@ -549,7 +549,7 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
             return false;
         }
     }
-    vp_fence fence = {0};
+    struct vp_fence fence = {0};
     int err = barrier_of_all(pool, r->asked >= BARRIER_WORTH, &fence);
     if (err) {
         vp_fence_clear(&vp_state.timelines, &fence);

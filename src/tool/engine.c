@@ -121,7 +121,7 @@ static void closing(void *pool, struct vp_timeline *timeline) {
     vp_pool_close_timeline(pool, timeline);
 }
 
-static void retire(void *pool, struct vp_timeline *timeline) {
+static void forget_timeline(void *pool, struct vp_timeline *timeline) {
     vp_pool_drop_timeline(pool, timeline);
 }
 
@@ -284,7 +284,7 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
         return err;
     }
     run.timelines.closing = closing;
-    run.timelines.retire = retire;
+    run.timelines.forget = forget_timeline;
     run.timelines.user = &run.pool;
     size_t most = trace->count * (size_t)o->repeat;
     run.streams = calloc(trace->streams, sizeof *run.streams);

@@ -47,9 +47,9 @@ uint64_t vp_snapshot_stream(uint64_t timeline_id) {
     return timeline_id && !barrier ? timeline_id - 1 : 0;
 }
 
-static int add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const vp_fence *fence) {
+static int add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const struct vp_fence *fence) {
     r->wait = (uint32_t)snap->waits.count;
-    for (const struct vp_point *p = fence; p && p->timeline; p = p->next) {
+    vp_fence_each(p, fence) {
         if (p->seq <= p->timeline->met)
             continue;
         uint64_t *wait = add(&snap->waits, sizeof *wait);

@@ -290,7 +290,7 @@ Test(ends, a_dead_threads_work_goes_on) {
     *(volatile uint32_t *)(uintptr_t)left_at_work = 1;
     cu_ok(cuCtxSynchronize());
     cr_assert(vp_timelines_open(&vp_state.timelines) || !vp_list_empty(&vp_state.timelines.pending));
-    vp_timelines_settle(&vp_state.timelines, 1000000000);
+    vp_timelines_poll_for(&vp_state.timelines, 1000000000);
     for (int i = 0; i < 4; i++)
         cu_ok(door_free(other[i]));
     nothing_is_held_up();

@@ -100,12 +100,12 @@ static int alloc(struct run *run, int block, size_t size, int stream) {
 
 static int release(struct run *run, int block, int stream) {
     struct vp_region *r = vp_pool_find(&fx.pool, run->block[block].addr);
-    vp_fence fence = {0};
+    struct vp_fence fence = {0};
     struct vp_timeline *timeline;
     int err = stream ? vp_timeline_get(&fx.timelines, fx.stream[stream], &timeline) : 0;
     if (!err)
         err = stream ? vp_pool_free_async(&fx.pool, r, timeline)
-                     : vp_fence_barrier(&fx.timelines, &fence, fx.context, r->asked >= MiB);
+                     : vp_fence_add_barrier(&fx.timelines, &fence, fx.context, r->asked >= MiB);
     if (err)
         return err;
     run->block[block].size = 0;

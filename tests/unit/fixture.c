@@ -21,7 +21,7 @@ static void closing(void *pool, struct vp_timeline *timeline) {
     vp_pool_close_timeline(pool, timeline);
 }
 
-static void retire(void *pool, struct vp_timeline *timeline) {
+static void forget_timeline(void *pool, struct vp_timeline *timeline) {
     vp_pool_drop_timeline(pool, timeline);
 }
 
@@ -45,7 +45,7 @@ void fx_open_pool(const char *sim, const struct vp_policy *policy, const struct 
     const struct vp_pool_config plain = {.handle = MiB, .va = GiB};
     fx_open(sim);
     fx.timelines.closing = closing;
-    fx.timelines.retire = retire;
+    fx.timelines.forget = forget_timeline;
     fx.timelines.user = &fx.pool;
     cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, policy, config ? config : &plain));
 }
@@ -70,7 +70,7 @@ void fx_close(void) {
     cr_assert(vp_sim_violations() == 0);
 }
 
-static struct vp_timeline *line_of(int stream) {
+static struct vp_timeline *timeline_of(int stream) {
     struct vp_timeline *timeline;
     cr_assert(!vp_timeline_get(&fx.timelines, fx.stream[stream], &timeline));
     return timeline;
@@ -78,7 +78,7 @@ static struct vp_timeline *line_of(int stream) {
 
 int fx_try(size_t size, int stream, CUdeviceptr *out) {
     struct vp_request req = {
-        .asked = size, .context = fx.context, .timeline = stream ? line_of(stream) : NULL, .waits = fx.waits};
+        .asked = size, .context = fx.context, .timeline = stream ? timeline_of(stream) : NULL, .waits = fx.waits};
     struct vp_region *r;
     int err;
     while ((err = vp_pool_alloc(&fx.pool, &req, &r)) == -EAGAIN) {
@@ -100,12 +100,12 @@ CUdeviceptr fx_alloc(size_t size, int stream) {
 
 void fx_free(CUdeviceptr addr, int stream) {
     struct vp_region *r = vp_pool_find(&fx.pool, addr);
-    vp_fence fence = {0};
+    struct vp_fence fence = {0};
     cr_assert(r, "%#llx is no block", addr);
     if (stream) {
-        cr_assert(!vp_pool_free_async(&fx.pool, r, line_of(stream)));
+        cr_assert(!vp_pool_free_async(&fx.pool, r, timeline_of(stream)));
     } else {
-        cr_assert(!vp_fence_barrier(&fx.timelines, &fence, fx.context, true));
+        cr_assert(!vp_fence_add_barrier(&fx.timelines, &fence, fx.context, true));
         vp_pool_free(&fx.pool, r, &fence);
     }
 }

@@ -27,16 +27,16 @@ static void begin_capture(CUstream stream, CUstreamCaptureMode mode) {
 
 Test(timeline, a_capture_is_left_alone) {
     struct vp_timeline *timeline;
-    vp_fence barrier = {0}, stream, own;
+    struct vp_fence barrier = {0}, stream, own;
     fx_open(SIM);
     fx_busy(2);
-    own = freed(line_of(fx.stream[2]), true);
+    own = freed(timeline_of(fx.stream[2]), true);
     begin_capture(fx.stream[1], CU_STREAM_CAPTURE_MODE_GLOBAL);
     cr_assert_eq(vp_timeline_get(&fx.timelines, fx.stream[1], &timeline), -EBUSY);
-    cr_assert(!vp_fence_barrier(&fx.timelines, &barrier, fx.context, true));
-    cr_assert(!barrier.own && barriers() == 0, "no barrier while anything of the context captures");
-    stream = freed(line_of(fx.stream[2]), true);
-    cr_assert(stream.own, "another stream's event is allowed");
+    cr_assert(!vp_fence_add_barrier(&fx.timelines, &barrier, fx.context, true));
+    cr_assert(!barrier.first.waitable && barriers() == 0, "no barrier while anything of the context captures");
+    stream = freed(timeline_of(fx.stream[2]), true);
+    cr_assert(stream.first.waitable, "another stream's event is allowed");
     cr_assert(!over(&barrier) && !over(&stream) && barriers() == 0);
     vp_sim_release(fx.stream[2]);
     vp_sim_step(100);
@@ -54,7 +54,7 @@ Test(timeline, a_stream_that_captures_waits_for_nobody) {
     fx_open(SIM);
     fx_busy(2);
     struct vp_timeline *asks = timeline(1);
-    vp_fence c = freed(timeline(2), true);
+    struct vp_fence c = freed(timeline(2), true);
     begin_capture(fx.stream[1], CU_STREAM_CAPTURE_MODE_RELAXED);
     cr_assert_eq(vp_fence_wait(&fx.timelines, &c, asks), -EBUSY);
     cu_ok(cuStreamIsCapturing(fx.stream[1], &status));
@@ -71,12 +71,12 @@ Test(timeline, the_legacy_stream_rests_while_a_blocking_one_captures) {
     struct vp_timeline *legacy, *found;
     fx_open(SIM);
     cu_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
-    legacy = line_of(0);
-    vp_fence before = freed(legacy, false);
+    legacy = timeline_of(0);
+    struct vp_fence before = freed(legacy, false);
     begin_capture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED);
     cr_assert_eq(vp_timeline_get(&fx.timelines, 0, &found), -EBUSY);
-    vp_fence during = freed(legacy, true);
-    cr_assert(!during.own && !over(&before) && !over(&during) && records() == 0);
+    struct vp_fence during = freed(legacy, true);
+    cr_assert(!during.first.waitable && !over(&before) && !over(&during) && records() == 0);
     end_capture(blocking);
     cr_assert(over(&before) && over(&during));
     cu_ok(cuStreamDestroy(blocking));
@@ -93,11 +93,11 @@ Test(timeline, events_go_to_the_streams_own_context) {
     cu_ok(cuCtxSetCurrent(other));
     cu_ok(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
     cu_ok(cuCtxSetCurrent(fx.handle));
-    struct vp_timeline *l = line_of(there);
+    struct vp_timeline *l = timeline_of(there);
     cr_assert(l->context != fx.context && l->context->handle == other && l->context->device == 1);
     vp_sim_hold(there);
-    vp_fence c = freed(l, true);
-    cr_assert(c.own && vp_fence_waitable(&c, timeline(1), true));
+    struct vp_fence c = freed(l, true);
+    cr_assert(c.first.waitable && vp_fence_waitable(&c, timeline(1), true));
     cr_assert(!vp_fence_wait(&fx.timelines, &c, timeline(1)));
     cu_ok(cuCtxGetCurrent(&now));
     cr_assert_eq(now, fx.handle);
@@ -114,8 +114,9 @@ Test(timeline, a_contexts_end_meets_its_points) {
     cu_ok(cuDevicePrimaryCtxRetain(&other, 1));
     struct vp_context *ctx = vp_context_get(&fx.timelines, other);
     cu_ok(cuCtxPushCurrent(other));
-    vp_fence own = freed(line_of(0), true), late = freed(line_of(CU_STREAM_PER_THREAD), false), barrier = {0};
-    cr_assert(!vp_fence_barrier(&fx.timelines, &barrier, ctx, true));
+    struct vp_fence own = freed(timeline_of(0), true), late = freed(timeline_of(CU_STREAM_PER_THREAD), false),
+                    barrier = {0};
+    cr_assert(!vp_fence_add_barrier(&fx.timelines, &barrier, ctx, true));
     struct vp_event *held = vp_fence_event(&barrier);
     cu_ok(cuCtxPopCurrent(&again));
     cu_ok(cuDevicePrimaryCtxReset(1));
@@ -143,7 +144,7 @@ Test(timeline, without_context_barriers_every_stream_counts) {
     fx_busy(1);
     vp_sim_hold(blocking);
     cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, blocking));
-    vp_fence c = freed_by_all(true);
+    struct vp_fence c = freed_by_all(true);
     cr_assert(!over(&c));
     vp_sim_release(blocking);
     cu_ok(cuStreamSynchronize(blocking));
@@ -160,7 +161,7 @@ Test(timeline, without_context_barriers_captures_only_delay) {
     fx_open(OLD);
     cu_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     begin_capture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    vp_fence c = freed_by_all(true);
+    struct vp_fence c = freed_by_all(true);
     cr_assert(!over(&c));
     end_capture(blocking);
     cr_assert(over(&c), "and then the memory comes back");

@@ -13,7 +13,7 @@
 Test(timeline, memory_returns_to_its_own_stream_at_once) {
     fx_open(SIM);
     fx_busy(1);
-    vp_fence c = freed(timeline(1), false);
+    struct vp_fence c = freed(timeline(1), false);
     cr_assert(vp_fence_ready(&c, timeline(1)));
     cr_assert(!vp_fence_ready(&c, timeline(2)) && !vp_fence_ready(&c, NULL));
     vp_timelines_poll(&fx.timelines, false);
@@ -25,8 +25,8 @@ Test(timeline, memory_returns_to_its_own_stream_at_once) {
 Test(timeline, an_own_point_may_be_waited_for) {
     fx_open(SIM);
     fx_busy(1);
-    vp_fence c = freed(timeline(1), true);
-    cr_assert(c.own && records() == 1);
+    struct vp_fence c = freed(timeline(1), true);
+    cr_assert(c.first.waitable && records() == 1);
     cr_assert(!vp_fence_ready(&c, timeline(2)) && vp_fence_waitable(&c, timeline(2), true));
     cr_assert(!vp_fence_waitable(&c, NULL, false), "cudaMalloc makes no stream wait");
     cr_assert(!over(&c));
@@ -38,8 +38,8 @@ Test(timeline, an_own_point_may_be_waited_for) {
 Test(timeline, a_late_point_may_only_be_asked) {
     fx_open(SIM);
     fx_busy(1);
-    vp_fence c = freed(timeline(1), false);
-    cr_assert(!c.own && !vp_fence_waitable(&c, timeline(2), false));
+    struct vp_fence c = freed(timeline(1), false);
+    cr_assert(!c.first.waitable && !vp_fence_waitable(&c, timeline(2), false));
     cr_assert(!over(&c) && records() == 1);
     cr_assert(!vp_fence_waitable(&c, timeline(2), false), "the event that came later covers it, and is no target");
     cr_assert_eq(vp_fence_wait(&fx.timelines, &c, timeline(2)), -EBUSY);
@@ -51,7 +51,7 @@ Test(timeline, a_late_point_may_only_be_asked) {
 }
 
 Test(timeline, late_points_share_an_event) {
-    vp_fence c[5];
+    struct vp_fence c[5];
     fx_open(SIM);
     fx_busy(1);
     for (int i = 0; i < 5; i++)
@@ -72,8 +72,8 @@ Test(timeline, a_refused_event_leaves_the_point_open) {
         fx_open(SIM);
         fx_busy(1);
         vp_sim_fail(calls[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
-        vp_fence c = freed(timeline(1), true);
-        cr_assert(!c.own && !over(&c));
+        struct vp_fence c = freed(timeline(1), true);
+        cr_assert(!c.first.waitable && !over(&c));
         fx_idle(1);
         cr_assert(over(&c));
         fx_close();
@@ -83,7 +83,7 @@ Test(timeline, a_refused_event_leaves_the_point_open) {
 Test(timeline, a_failed_query_is_an_error_and_not_done) {
     fx_open(SIM);
     fx_busy(1);
-    vp_fence c = freed(timeline(1), true);
+    struct vp_fence c = freed(timeline(1), true);
     vp_sim_fail("cuEventQuery", 1, CUDA_ERROR_LAUNCH_FAILED);
     cr_assert(!over(&c));
     cr_assert_eq(fx.context->error, CUDA_ERROR_LAUNCH_FAILED);
@@ -95,7 +95,7 @@ Test(timeline, a_failed_query_is_an_error_and_not_done) {
 Test(timeline, events_are_used_again) {
     fx_open(SIM);
     for (int i = 0; i < 1000; i++) {
-        vp_fence c = freed(timeline(1 + i % 2), true);
+        struct vp_fence c = freed(timeline(1 + i % 2), true);
         cr_assert(over(&c));
     }
     cr_assert_leq(vp_sim_calls("cuEventCreate"), 4);
@@ -107,19 +107,20 @@ Test(timeline, events_are_used_again) {
 Test(timeline, the_union_of_a_line_is_its_later_point) {
     fx_open(SIM);
     fx_busy(1);
-    vp_fence first = freed(timeline(1), true), second = freed(timeline(1), true), both;
+    struct vp_fence first = freed(timeline(1), true), second = freed(timeline(1), true), both;
     cr_assert(!vp_fence_same(&first, &second));
     cr_assert(!vp_fence_copy(&fx.timelines, &both, &first));
-    cr_assert(vp_fence_same(&both, &first) && both.own);
+    cr_assert(vp_fence_same(&both, &first) && both.first.waitable);
     cr_assert(!vp_fence_unite(&fx.timelines, &both, &first));
     cr_assert(vp_fence_same(&both, &first), "the same point twice is itself");
     cr_assert(!vp_fence_unite(&fx.timelines, &both, &second));
-    cr_assert(both.seq == second.seq && !both.next);
+    cr_assert(both.first.seq == second.first.seq && !both.first.next);
     cr_assert(!vp_fence_waitable(&both, timeline(2), false), "for the bytes of the first, the second's event is late");
     vp_fence_clear(&fx.timelines, &both);
     cr_assert(!vp_fence_copy(&fx.timelines, &both, &second));
     cr_assert(!vp_fence_unite(&fx.timelines, &both, &first));
-    cr_assert(both.seq == second.seq && !vp_fence_waitable(&both, timeline(2), false), "whatever the order");
+    cr_assert(both.first.seq == second.first.seq && !vp_fence_waitable(&both, timeline(2), false),
+              "whatever the order");
     fx_idle(1);
     cr_assert(over(&both) && over(&first) && over(&second));
     fx_close();
@@ -127,10 +128,10 @@ Test(timeline, the_union_of_a_line_is_its_later_point) {
 
 Test(timeline, the_union_of_lines_needs_them_all) {
     fx_open(SIM);
-    vp_fence c = {0};
+    struct vp_fence c = {0};
     for (int i = 1; i <= 3; i++) {
         fx_busy(i);
-        cr_assert(!vp_fence_free(&fx.timelines, &c, timeline(i), true));
+        cr_assert(!vp_fence_add_free(&fx.timelines, &c, timeline(i), true));
     }
     cr_assert(vp_fence_waitable(&c, timeline(4), true) && !vp_fence_ready(&c, timeline(1)));
     fx_idle(2);
@@ -138,7 +139,7 @@ Test(timeline, the_union_of_lines_needs_them_all) {
     fx_idle(1);
     cr_assert(!over(&c) && vp_fence_ready(&c, timeline(3)), "the third alone is left");
     fx_idle(3);
-    cr_assert(over(&c) && !c.timeline);
+    cr_assert(over(&c) && !c.first.timeline);
     cr_assert_eq(fx.timelines.point_slab.spare, fx.timelines.point_slab.total, "no point is lost");
     fx_close();
 }
@@ -148,12 +149,12 @@ Test(timeline, a_wait_orders_the_streams_and_is_remembered) {
     cu_ok(cuMemsetD8(fx.scratch, 0, 2));
     vp_sim_hold(fx.stream[1]);
     cu_ok(cuMemsetD8Async(fx.scratch, 1, 1, fx.stream[1]));
-    vp_fence c = freed(timeline(1), true);
+    struct vp_fence c = freed(timeline(1), true);
     cr_assert(!vp_fence_wait(&fx.timelines, &c, timeline(2)));
     cr_assert(!vp_fence_ready(&c, timeline(2)), "what a cache remembers is no promise to build on");
     cr_assert(!vp_fence_wait(&fx.timelines, &c, timeline(2)));
     cr_assert_eq(vp_sim_calls("cuStreamWaitEvent"), 1);
-    vp_fence later = freed(timeline(1), true);
+    struct vp_fence later = freed(timeline(1), true);
     cr_assert(!vp_fence_ready(&later, timeline(2)), "a later point is another");
     cu_ok(cuMemcpyDtoDAsync(fx.scratch + 1, fx.scratch, 1, fx.stream[2]));
     vp_sim_step(100);
@@ -171,12 +172,12 @@ Test(timeline, a_wait_orders_the_streams_and_is_remembered) {
 Test(timeline, forgotten_waits_are_repeated) {
     enum { MANY = 2 * VP_SEEN };
     CUstream stream[MANY];
-    vp_fence c[MANY];
+    struct vp_fence c[MANY];
     fx_open(SIM);
     for (int i = 0; i < MANY; i++) {
         cu_ok(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
         vp_sim_hold(stream[i]);
-        c[i] = freed(line_of(stream[i]), true);
+        c[i] = freed(timeline_of(stream[i]), true);
         cr_assert(!vp_fence_wait(&fx.timelines, &c[i], timeline(2)));
     }
     cr_assert(!vp_fence_wait(&fx.timelines, &c[MANY - 1], timeline(2)));
@@ -194,9 +195,9 @@ Test(timeline, forgotten_waits_are_repeated) {
 Test(timeline, behind_a_host_function_nobody_waits_early) {
     fx_open(SIM);
     fx_busy(1);
-    vp_fence before = freed(timeline(1), true);
+    struct vp_fence before = freed(timeline(1), true);
     vp_timeline_host_func(&fx.timelines, timeline(1));
-    vp_fence behind = freed(timeline(1), true);
+    struct vp_fence behind = freed(timeline(1), true);
     cr_assert(vp_fence_waitable(&before, timeline(2), true));
     cr_assert(!vp_fence_waitable(&behind, timeline(2), true));
     cr_assert(vp_fence_waitable(&behind, timeline(2), false), "only when growing has failed");
@@ -205,7 +206,7 @@ Test(timeline, behind_a_host_function_nobody_waits_early) {
     fx_idle(1);
     cr_assert(over(&before) && over(&behind));
     fx_busy(1);
-    vp_fence later = freed(timeline(1), true);
+    struct vp_fence later = freed(timeline(1), true);
     fx_idle(1);
     cr_assert(over(&later));
     fx_close();
@@ -216,11 +217,11 @@ Test(timeline, behind_a_host_function_of_another_stream_nobody_waits_early) {
     fx_open(SIM);
     fx_busy(1);
     vp_timeline_host_func(&fx.timelines, timeline(3));
-    vp_fence behind = freed(timeline(1), true), barrier = freed_by_all(true);
+    struct vp_fence behind = freed(timeline(1), true), barrier = freed_by_all(true);
     cr_assert(!vp_fence_waitable(&behind, timeline(2), true) && !vp_fence_waitable(&barrier, timeline(2), true));
     cr_assert(vp_fence_waitable(&behind, timeline(2), false));
     vp_timelines_poll(&fx.timelines, true);
-    vp_fence later = freed(timeline(1), true);
+    struct vp_fence later = freed(timeline(1), true);
     cr_assert(vp_fence_waitable(&later, timeline(2), true), "it is over");
     fx_idle(1);
     cr_assert(over(&behind) && over(&barrier) && over(&later));
@@ -236,8 +237,8 @@ Test(timeline, a_barrier_covers_every_stream_and_holds_none_up) {
     fx_busy(1);
     vp_sim_hold(blocking);
     cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, blocking));
-    vp_fence c = freed_by_all(true);
-    cr_assert(c.own && barriers() == 1 && records() == 0);
+    struct vp_fence c = freed_by_all(true);
+    cr_assert(c.first.waitable && barriers() == 1 && records() == 0);
     cr_assert(vp_fence_host_waitable(&c));
     cu_ok(cuMemsetD8Async(fx.scratch + 1, 0, 1, fx.stream[2]));
     cu_ok(cuStreamSynchronize(fx.stream[2]));
@@ -253,7 +254,7 @@ Test(timeline, a_barrier_covers_every_stream_and_holds_none_up) {
 Test(timeline, the_host_waits_for_own_barriers_alone) {
     fx_open(SIM);
     fx_busy(1);
-    vp_fence own = freed_by_all(true), late = freed_by_all(false), stream = freed(timeline(1), true);
+    struct vp_fence own = freed_by_all(true), late = freed_by_all(false), stream = freed(timeline(1), true);
     cr_assert(vp_fence_host_waitable(&own) && vp_fence_event(&own));
     cr_assert(!vp_fence_host_waitable(&late) && !vp_fence_host_waitable(&stream));
     fx_idle(1);
@@ -265,15 +266,15 @@ Test(timeline, the_host_waits_for_own_barriers_alone) {
 
 Test(timeline, zero_is_the_legacy_stream) {
     fx_open(SIM);
-    cr_assert_eq(line_of(0), line_of(CU_STREAM_LEGACY));
-    cr_assert_neq(line_of(0), line_of(CU_STREAM_PER_THREAD));
-    cr_assert_eq(line_of(CU_STREAM_PER_THREAD), line_of(CU_STREAM_PER_THREAD));
+    cr_assert_eq(timeline_of(0), timeline_of(CU_STREAM_LEGACY));
+    cr_assert_neq(timeline_of(0), timeline_of(CU_STREAM_PER_THREAD));
+    cr_assert_eq(timeline_of(CU_STREAM_PER_THREAD), timeline_of(CU_STREAM_PER_THREAD));
     fx_close();
 }
 
 struct other {
     pthread_barrier_t step;
-    vp_fence fence;
+    struct vp_fence fence;
     struct vp_timeline *timeline;
 };
 
@@ -282,7 +283,7 @@ static void *free_on_own_stream(void *arg) {
     cu_ok(cuCtxSetCurrent(fx.handle));
     vp_sim_hold(CU_STREAM_PER_THREAD);
     cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, CU_STREAM_PER_THREAD));
-    o->timeline = line_of(CU_STREAM_PER_THREAD);
+    o->timeline = timeline_of(CU_STREAM_PER_THREAD);
     o->fence = freed(o->timeline, false);
     pthread_barrier_wait(&o->step);
     pthread_barrier_wait(&o->step);
@@ -300,8 +301,8 @@ Test(timeline, another_threads_default_stream_is_reached_by_a_barrier) {
     pthread_barrier_init(&o.step, NULL, 2);
     cr_assert(!pthread_create(&thread, NULL, free_on_own_stream, &o));
     pthread_barrier_wait(&o.step);
-    cr_assert_neq(line_of(CU_STREAM_PER_THREAD), o.timeline);
-    cr_assert(!vp_fence_ready(&o.fence, line_of(CU_STREAM_PER_THREAD)));
+    cr_assert_neq(timeline_of(CU_STREAM_PER_THREAD), o.timeline);
+    cr_assert(!vp_fence_ready(&o.fence, timeline_of(CU_STREAM_PER_THREAD)));
     cr_assert(!over(&o.fence));
     cr_assert(barriers() == 1 && records() == 0);
     pthread_barrier_wait(&o.step);
@@ -326,15 +327,15 @@ Test(timeline, a_destroyed_streams_open_points_get_their_event) {
     CUstream a, again;
     fx_open(SIM);
     cu_ok(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
-    struct vp_timeline *old = line_of(a);
+    struct vp_timeline *old = timeline_of(a);
     pending_behind(a, 2);
-    vp_fence c = freed(old, false);
+    struct vp_fence c = freed(old, false);
     vp_timeline_destroying(&fx.timelines, old);
     cr_assert_eq(records(), 2, "the test's own, and that of the open point");
     cu_ok(cuStreamDestroy(a));
     cu_ok(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
     cr_assert_eq(again, a, "the handle is given out again");
-    struct vp_timeline *fresh = line_of(again);
+    struct vp_timeline *fresh = timeline_of(again);
     cr_assert(fresh != old && fresh->id != old->id && !vp_fence_ready(&c, fresh));
     cr_assert(!over(&c));
     fx_idle(2);
@@ -344,28 +345,28 @@ Test(timeline, a_destroyed_streams_open_points_get_their_event) {
     fx_close();
 }
 
-static int retired;
+static int forgotten;
 
-static void count_retired(void *user, struct vp_timeline *gone) {
+static void count_forgotten(void *user, struct vp_timeline *gone) {
     (void)user;
     (void)gone;
-    retired++;
+    forgotten++;
 }
 
 Test(timeline, lines_of_ended_streams_are_used_again) {
     enum { MANY = 5000 };
     CUstream stream;
     fx_open(SIM);
-    fx.timelines.retire = count_retired;
+    fx.timelines.forget = count_forgotten;
     for (int i = 0; i < MANY; i++) {
         cu_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        vp_fence c = freed(line_of(stream), i % 2);
-        vp_timeline_destroying(&fx.timelines, line_of(stream));
+        struct vp_fence c = freed(timeline_of(stream), i % 2);
+        vp_timeline_destroying(&fx.timelines, timeline_of(stream));
         cu_ok(cuStreamDestroy(stream));
         cr_assert(over(&c));
     }
     vp_timelines_poll(&fx.timelines, true);
-    cr_assert_eq(retired, MANY);
+    cr_assert_eq(forgotten, MANY);
     cr_assert_lt(fx.timelines.timeline_slab.total, 2000);
     fx_close();
 }

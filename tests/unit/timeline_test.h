@@ -7,30 +7,30 @@
 
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 
-static inline struct vp_timeline *line_of(CUstream stream) {
+static inline struct vp_timeline *timeline_of(CUstream stream) {
     struct vp_timeline *timeline = NULL;
     cr_assert(!vp_timeline_get(&fx.timelines, stream, &timeline));
     return timeline;
 }
 
 static inline struct vp_timeline *timeline(int stream) {
-    return line_of(fx.stream[stream]);
+    return timeline_of(fx.stream[stream]);
 }
 
-static inline vp_fence freed(struct vp_timeline *on, bool record) {
-    vp_fence fence = {0};
-    cr_assert(!vp_fence_free(&fx.timelines, &fence, on, record));
+static inline struct vp_fence freed(struct vp_timeline *on, bool record) {
+    struct vp_fence fence = {0};
+    cr_assert(!vp_fence_add_free(&fx.timelines, &fence, on, record));
     return fence;
 }
 
-static inline vp_fence freed_by_all(bool record) {
-    vp_fence fence = {0};
-    cr_assert(!vp_fence_barrier(&fx.timelines, &fence, fx.context, record));
+static inline struct vp_fence freed_by_all(bool record) {
+    struct vp_fence fence = {0};
+    cr_assert(!vp_fence_add_barrier(&fx.timelines, &fence, fx.context, record));
     return fence;
 }
 
 /* Over, as far as the driver says when asked? */
-static inline bool over(vp_fence *fence) {
+static inline bool over(struct vp_fence *fence) {
     vp_timelines_poll(&fx.timelines, true);
     return vp_fence_settle(&fx.timelines, fence);
 }

@@ -77,9 +77,9 @@ Test(vpmm, a_leftover_keeps_its_stream_event_and_age) {
     fx_free(b, 1);
     fx_free(a, 1);
     const struct vp_piece *p = vp_piece_at(vp_region_at(&fx.pool, a), a + 3 * PAGE);
-    const struct vp_point point = p->fence;
+    const struct vp_point point = p->fence.first;
     const uint64_t age = p->age, stream = p->stream;
-    cr_assert(point.timeline && point.own && stream == point.timeline->id);
+    cr_assert(point.timeline && point.waitable && stream == point.timeline->id);
     /* Five pages: the two of b, the older, and three of a. */
     CUdeviceptr c = fx_alloc(5 * PAGE, 1);
     cr_assert(c != a && fx.pool.stats.held_bytes == 8 * PAGE && wall == a + 4 * PAGE);
@@ -87,7 +87,8 @@ Test(vpmm, a_leftover_keeps_its_stream_event_and_age) {
     cr_assert(left->state == VP_FREE && left->addr == a + 3 * PAGE && left->size == PAGE);
     p = left->pieces;
     cr_assert(p->stream == stream && p->age == age);
-    cr_assert(p->fence.timeline == point.timeline && p->fence.seq == point.seq && p->fence.own == point.own);
+    cr_assert(p->fence.first.timeline == point.timeline && p->fence.first.seq == point.seq &&
+              p->fence.first.waitable == point.waitable);
     fx_close();
 }
 
