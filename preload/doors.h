@@ -134,14 +134,12 @@ extern _Thread_local struct vp_door_told {
     CUresult res;
 } vp_door_told __attribute__((tls_model("initial-exec")));
 
-/* Takes the answer kept for an allocation of `size` bytes, if there is one. */
-static inline bool vp_door_take_told(size_t size, CUresult *res) {
+/* Takes the answer kept for an allocation of `size` bytes; VP_NOT_OURS: there is none. */
+static inline CUresult vp_door_take_told(size_t size) {
     bool told = vp_door_told.size && vp_door_told.size == size;
 
-    if (told)
-        *res = vp_door_told.res;
     vp_door_told.size = 0;
-    return told;
+    return told ? vp_door_told.res : VP_NOT_OURS;
 }
 
 /* A call of the per-thread kind: there 0 is the calling thread's own default stream. */

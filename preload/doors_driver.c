@@ -15,34 +15,35 @@ static bool passed_on(bool ours, enum vp_passed call) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_door_take_told(size) : VP_NOT_OURS;
 
-    if (!ours || (!vp_door_take_told(size, &res) && !vp_api_alloc(ptr, size, &res))) {
+    if (ours && res == VP_NOT_OURS)
+        res = vp_api_alloc(ptr, size);
+    if (res == VP_NOT_OURS)
         res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAlloc), VP_REAL(cuMemAlloc_v2)(ptr, size));
-    }
     vp_door_leave();
     return res;
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height, unsigned int element) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_door_take_told(width * height) : VP_NOT_OURS;
 
-    if (!ours ||
-        (!vp_door_take_told(width * height, &res) && !vp_api_alloc_pitch(ptr, pitch, width, height, element, &res))) {
+    if (ours && res == VP_NOT_OURS)
+        res = vp_api_alloc_pitch(ptr, pitch, width, height, element);
+    if (res == VP_NOT_OURS)
         res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocPitch),
                        VP_REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element));
-    }
     vp_door_leave();
     return res;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr ptr) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_api_free(ptr) : VP_NOT_OURS;
 
-    if (!ours || !vp_api_free(ptr, &res)) {
+    if (res == VP_NOT_OURS) {
         res = VP_REAL(cuMemFree_v2)(ptr);
         passed_on(ours, VP_PASSED_cuMemFree);
     }
@@ -51,12 +52,13 @@ CUresult cuMemFree_v2(CUdeviceptr ptr) {
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_door_take_told(size) : VP_NOT_OURS;
 
-    if (!ours || (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, NULL, stream, &res))) {
+    if (ours && res == VP_NOT_OURS)
+        res = vp_api_alloc_async(ptr, size, NULL, stream);
+    if (res == VP_NOT_OURS)
         res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocAsync), VP_REAL(cuMemAllocAsync)(ptr, size, stream));
-    }
     vp_door_leave();
     return res;
 }
@@ -66,14 +68,15 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t size, CUstream stream) {
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours && pool ? vp_door_take_told(size) : VP_NOT_OURS;
 
     /* Without a pool this is an error in CUDA, while NULL means the current pool to vp_api_alloc_async(). */
-    if (!ours || !pool || (!vp_door_take_told(size, &res) && !vp_api_alloc_async(ptr, size, pool, stream, &res))) {
+    if (ours && pool && res == VP_NOT_OURS)
+        res = vp_api_alloc_async(ptr, size, pool, stream);
+    if (res == VP_NOT_OURS)
         res = VP_TRIED(passed_on(ours, VP_PASSED_cuMemAllocFromPoolAsync),
                        VP_REAL(cuMemAllocFromPoolAsync)(ptr, size, pool, stream));
-    }
     vp_door_leave();
     return res;
 }
@@ -83,10 +86,10 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t size, CUmemoryPoo
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_api_free_async(ptr, stream) : VP_NOT_OURS;
 
-    if (!ours || !vp_api_free_async(ptr, stream, &res)) {
+    if (res == VP_NOT_OURS) {
         res = VP_REAL(cuMemFreeAsync)(ptr, stream);
         passed_on(ours, VP_PASSED_cuMemFreeAsync);
     }
@@ -99,29 +102,29 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream) {
 }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
-    CUresult res;
+    CUresult res = vp_door_enter() ? vp_api_mem_info(free_bytes, total) : VP_NOT_OURS;
 
-    if (!vp_door_enter() || !vp_api_mem_info(free_bytes, total, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuMemGetInfo_v2)(free_bytes, total);
     vp_door_leave();
     return res;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_api_address_range(base, size, ptr) : VP_NOT_OURS;
 
-    if (!ours || !vp_api_address_range(base, size, ptr, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuMemGetAddressRange_v2)(base, size, ours ? vp_api_asked_address(ptr) : ptr);
     vp_door_leave();
     return res;
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_api_pointer_attribute(data, attribute, ptr) : VP_NOT_OURS;
 
-    if (!ours || !vp_api_pointer_attribute(data, attribute, ptr, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuPointerGetAttribute)(data, attribute, ours ? vp_api_asked_address(ptr) : ptr);
     vp_door_leave();
     return res;
@@ -132,11 +135,8 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
     CUdeviceptr asked = ours ? vp_api_asked_address(ptr) : ptr;
     CUresult res = VP_REAL(cuPointerGetAttributes)(count, attributes, data, asked);
 
-    for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++) {
-        CUresult one;
-
-        vp_api_pointer_attribute(data[i], attributes[i], ptr, &one);
-    }
+    for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++)
+        vp_api_pointer_attribute(data[i], attributes[i], ptr);
     vp_door_leave();
     return res;
 }
@@ -208,36 +208,36 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    CUresult res;
+    CUresult res = vp_door_enter() ? vp_api_pool_get_attribute(pool, attribute, value) : VP_NOT_OURS;
 
-    if (!vp_door_enter() || !vp_api_pool_get_attribute(pool, attribute, value, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuMemPoolGetAttribute)(pool, attribute, value);
     vp_door_leave();
     return res;
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    CUresult res;
+    CUresult res = vp_door_enter() ? vp_api_pool_set_attribute(pool, attribute, value) : VP_NOT_OURS;
 
-    if (!vp_door_enter() || !vp_api_pool_set_attribute(pool, attribute, value, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuMemPoolSetAttribute)(pool, attribute, value);
     vp_door_leave();
     return res;
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
-    CUresult res;
+    CUresult res = vp_door_enter() ? vp_api_pool_trim_to(pool, keep) : VP_NOT_OURS;
 
-    if (!vp_door_enter() || !vp_api_pool_trim_to(pool, keep, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuMemPoolTrimTo)(pool, keep);
     vp_door_leave();
     return res;
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    CUresult res;
+    CUresult res = vp_door_enter() ? vp_api_pool_set_access(pool, map, count) : VP_NOT_OURS;
 
-    if (!vp_door_enter() || !vp_api_pool_set_access(pool, map, count, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuMemPoolSetAccess)(pool, map, count);
     vp_door_leave();
     return res;

@@ -6,9 +6,9 @@
 #include "doors.h"
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr) {
-    CUresult res;
+    CUresult res = vp_door_enter() ? vp_api_ipc_get(handle, ptr) : VP_NOT_OURS;
 
-    if (!vp_door_enter() || !vp_api_ipc_get(handle, ptr, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuIpcGetMemHandle)(handle, ptr);
     vp_door_leave();
     return res;
@@ -23,27 +23,27 @@ static CUresult opened(bool ours, CUresult res) {
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_api_ipc_open(ptr, &handle, flags) : VP_NOT_OURS;
 
-    if (!ours || !vp_api_ipc_open(ptr, &handle, flags, &res))
+    if (res == VP_NOT_OURS)
         res = VP_TRIED(ours, VP_REAL(cuIpcOpenMemHandle_v2)(ptr, handle, flags));
     return opened(ours, res);
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {
-    CUresult res;
     bool ours = vp_door_enter();
+    CUresult res = ours ? vp_api_ipc_open(ptr, &handle, flags) : VP_NOT_OURS;
 
-    if (!ours || !vp_api_ipc_open(ptr, &handle, flags, &res))
+    if (res == VP_NOT_OURS)
         res = VP_TRIED(ours, VP_REAL(cuIpcOpenMemHandle)(ptr, handle, flags));
     return opened(ours, res);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr ptr) {
-    CUresult res;
+    CUresult res = vp_door_enter() ? vp_api_ipc_close(ptr) : VP_NOT_OURS;
 
-    if (!vp_door_enter() || !vp_api_ipc_close(ptr, &res))
+    if (res == VP_NOT_OURS)
         res = VP_REAL(cuIpcCloseMemHandle)(ptr);
     vp_door_leave();
     return res;

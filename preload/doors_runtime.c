@@ -26,10 +26,10 @@ static bool allocates(const struct vp_runtime *runtime, void **ptr, size_t size)
  * The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for
  * the long way that follows.
  */
-static bool short_way(bool served, CUresult res, CUdeviceptr found, void **ptr, size_t size) {
+static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) {
     vp_door_leave();
-    vp_door_told = (struct vp_door_told){served && res != CUDA_SUCCESS ? size : 0, res};
-    if (!served || res != CUDA_SUCCESS)
+    vp_door_told = (struct vp_door_told){res && res != VP_NOT_OURS ? size : 0, res};
+    if (res)
         return false;
     if (ptr)
         *ptr = (void *)(uintptr_t)found;
@@ -38,26 +38,24 @@ static bool short_way(bool served, CUresult res, CUdeviceptr found, void **ptr, 
 
 static bool alloc(void **ptr, size_t size) {
     CUdeviceptr found = 0;
-    CUresult res = CUDA_SUCCESS;
-    bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc(&found, size, &res);
+    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc(&found, size) : VP_NOT_OURS;
 
-    return short_way(served, res, found, ptr, size);
+    return short_way(res, found, ptr, size);
 }
 
 static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     CUdeviceptr found = 0;
-    CUresult res = CUDA_SUCCESS;
-    bool served = vp_door_enter() && vp_door_has_current() && vp_api_alloc_async(&found, size, pool, stream, &res);
+    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc_async(&found, size, pool, stream)
+                                                            : VP_NOT_OURS;
 
-    return short_way(served, res, found, ptr, size);
+    return short_way(res, found, ptr, size);
 }
 
 static bool free_async(void *ptr, CUstream stream) {
-    CUresult res = CUDA_SUCCESS;
-    bool served = vp_door_enter() && vp_door_has_current() &&
-                  vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream, &res);
+    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream)
+                                                            : VP_NOT_OURS;
 
-    return short_way(served, res, 0, NULL, 0);
+    return short_way(res, 0, NULL, 0);
 }
 
 cudaError_t cudaMalloc(void **ptr, size_t size) {
@@ -74,11 +72,11 @@ cudaError_t cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t heig
 
     if (pitch && allocates(runtime, ptr, width && height)) {
         CUdeviceptr found = 0;
-        CUresult res = CUDA_SUCCESS;
-        bool served = vp_door_enter() && vp_door_has_current() &&
-                      vp_api_alloc_pitch(&found, pitch, width, height, element, &res);
+        CUresult res = vp_door_enter() && vp_door_has_current()
+                           ? vp_api_alloc_pitch(&found, pitch, width, height, element)
+                           : VP_NOT_OURS;
 
-        if (short_way(served, res, found, ptr, width * height))
+        if (short_way(res, found, ptr, width * height))
             return cudaSuccess;
     }
     return RUNTIME_REAL(runtime, cudaMallocPitch)(ptr, pitch, width, height);
@@ -86,10 +84,10 @@ cudaError_t cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t heig
 
 cudaError_t cudaFree(void *ptr) {
     if (ptr) {
-        CUresult res = CUDA_SUCCESS;
-        bool served = vp_door_enter() && vp_door_has_current() && vp_api_free((CUdeviceptr)(uintptr_t)ptr, &res);
+        CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_free((CUdeviceptr)(uintptr_t)ptr)
+                                                                : VP_NOT_OURS;
 
-        if (short_way(served, res, 0, NULL, 0))
+        if (short_way(res, 0, NULL, 0))
             return cudaSuccess;
     }
     return RUNTIME_REAL(CALLERS_RUNTIME(), cudaFree)(ptr);

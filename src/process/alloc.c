@@ -360,27 +360,26 @@ CUresult vp_state_result(int err, const struct vp_pool *pool, const struct vp_co
     return res ? res : vp_driver_result(err);
 }
 
-/* What the door returns; false: the policy leaves it to CUDA. */
-static bool answer(struct vp_pool *pool, int err, const struct vp_request *req, const struct vp_region *r,
-                   CUdeviceptr *out, CUresult *res) {
-    if (err == -EOPNOTSUPP)
-        return false;
+/* What the door returns. */
+static CUresult answer(struct vp_pool *pool, int err, const struct vp_request *req, const struct vp_region *r,
+                       CUdeviceptr *out) {
+    if (err == -EOPNOTSUPP) /* the policy leaves it to CUDA */
+        return VP_NOT_OURS;
     if (err == -ENOMEM)
         pool->stats.ooms++;
     if (!err) {
         *out = r->addr;
         vp_trace_event('a', pool->device, r->serial, r->asked, req->timeline ? req->timeline->number : 0);
     }
-    *res = vp_state_result(err, pool, req->context);
-    return true;
+    return vp_state_result(err, pool, req->context);
 }
 
 /* ---- the calls ---- */
 
-bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
-    bool served = false;
+CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
+    CUresult res = VP_NOT_OURS;
     if (!out || !size || !enter_briefly())
-        return false;
+        return res;
     vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
     bool native = vp_options()->ipc == VP_IPC_NATIVE;
     struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.timelines);
@@ -397,30 +396,28 @@ bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res) {
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
             vp_pool_free(pool, r, &(struct vp_fence){0});
-            served = true;
-            *res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+            res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         } else {
-            served = answer(pool, err, &req, r, out, res);
+            res = answer(pool, err, &req, r, out);
         }
     }
     vp_leave();
-    if (served && *res == CUDA_ERROR_OUT_OF_MEMORY)
+    if (res == CUDA_ERROR_OUT_OF_MEMORY)
         vp_oom_explain(pool->device, size, 0);
-    return served;
+    return res;
 }
 
 /* The pitch that CUDA 12 and 13 use on every device so far: rows begin at multiples of 512 bytes. */
 enum { PITCH = 512 };
 
-bool vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem, CUresult *res) {
+CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem) {
     if (!out || !pitch || !width || !height || (elem != 4 && elem != 8 && elem != 16) || width > SIZE_MAX / 2)
-        return false;
+        return VP_NOT_OURS;
     size_t row = vp_round_up(width, PITCH);
-    if (height > SIZE_MAX / 2 / row || !vp_api_alloc(out, row * height, res))
-        return false;
-    if (*res == CUDA_SUCCESS)
+    CUresult res = height > SIZE_MAX / 2 / row ? VP_NOT_OURS : vp_api_alloc(out, row * height);
+    if (res == CUDA_SUCCESS)
         *pitch = row;
-    return true;
+    return res;
 }
 
 static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp) {
@@ -434,19 +431,17 @@ static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp)
     return mode == VP_WAIT_EARLY ? VP_WAITS_EARLY : VP_WAITS_LATE;
 }
 
-bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream, CUresult *res) {
-    bool served = false;
+CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {
+    CUresult res = VP_NOT_OURS;
     struct vp_pool *pool = NULL;
     struct vp_timeline *timeline;
     uint64_t id = 0;
     if (!out || !size)
-        return false;
-    if (vp_fast_alloc(out, size, handle, stream)) {
-        *res = CUDA_SUCCESS;
-        return true;
-    }
+        return res;
+    if (vp_fast_alloc(out, size, handle, stream))
+        return CUDA_SUCCESS;
     if (!enter_briefly())
-        return false;
+        return res;
     vp_state.doors |= 1u << (handle ? VP_PASSED_cuMemAllocFromPoolAsync : VP_PASSED_cuMemAllocAsync);
     if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_state_pool(timeline->context->device)) {
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[timeline->context->device];
@@ -464,7 +459,7 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
             timeline->refs++;
             int err = allocate(pool, &req, &r);
             timeline->refs--;
-            served = answer(pool, err, &req, r, out, res);
+            res = answer(pool, err, &req, r, out);
             vp_fast_know(stream, handle, timeline, mp->dead ? NULL : mp);
             if (mp->dead)
                 vp_mempool_account(mp, 0, false);
@@ -474,9 +469,9 @@ bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUst
         }
     }
     vp_leave();
-    if (served && *res == CUDA_ERROR_OUT_OF_MEMORY)
+    if (res == CUDA_ERROR_OUT_OF_MEMORY)
         vp_oom_explain(pool->device, size, id);
-    return served;
+    return res;
 }
 
 /* Below this a cudaFree shares the barrier of a later one: its bytes come back a little later. */
@@ -527,26 +522,26 @@ static int barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fen
     return err;
 }
 
-bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
+CUresult vp_api_free(CUdeviceptr ptr) {
     struct vp_pool *pool;
     struct vp_region *r;
+    CUresult res;
     if (!ptr || !enter_briefly())
-        return false;
+        return VP_NOT_OURS;
     vp_state.doors |= 1u << VP_PASSED_cuMemFree;
     /* As in CUDA, no context need be current. */
     if (!(r = vp_state_find(ptr, &pool))) {
         vp_leave();
-        return false;
+        return VP_NOT_OURS;
     }
     if (vp_options()->sync_free && !atomic_load(&vp_state.timelines.captures)) {
         /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
-        if ((*res = vp_state_finish_work(pool->peers | UINT64_C(1) << pool->device, pool->device))) {
+        res = vp_state_finish_work(pool->peers | UINT64_C(1) << pool->device, pool->device);
+        if (!res && !(r = vp_state_find(ptr, &pool)))
+            res = VP_NOT_OURS;
+        if (res) {
             vp_leave();
-            return true;
-        }
-        if (!(r = vp_state_find(ptr, &pool))) {
-            vp_leave();
-            return false;
+            return res;
         }
     }
     struct vp_fence fence = {0};
@@ -557,24 +552,21 @@ bool vp_api_free(CUdeviceptr ptr, CUresult *res) {
         vp_trace_event('f', pool->device, r->serial, 0, 0);
         vp_pool_free(pool, r, &fence);
     }
-    *res = vp_driver_result(err);
     vp_leave();
-    return true;
+    return vp_driver_result(err);
 }
 
-bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
+CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
     struct vp_pool *pool;
     struct vp_region *r;
     struct vp_timeline *timeline;
-    bool served = false;
+    CUresult res = VP_NOT_OURS;
     if (!ptr)
-        return false;
-    if (vp_fast_free(ptr, stream)) {
-        *res = CUDA_SUCCESS;
-        return true;
-    }
+        return res;
+    if (vp_fast_free(ptr, stream))
+        return CUDA_SUCCESS;
     if (!enter_briefly())
-        return false;
+        return res;
     vp_state.doors |= 1u << VP_PASSED_cuMemFreeAsync;
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
     if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
@@ -583,11 +575,10 @@ bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res) {
         if (!err)
             vp_trace_event('f', pool->device, serial, 0, timeline->number);
         vp_fast_know(stream, NULL, timeline, NULL);
-        *res = vp_driver_result(err);
-        served = true;
+        res = vp_driver_result(err);
     }
     vp_leave();
-    return served;
+    return res;
 }
 
 void vp_api_passed(enum vp_passed call) {

@@ -227,7 +227,7 @@ static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *i
     return CUDA_SUCCESS;
 }
 
-static CUresult open_locked(CUdeviceptr *out, const struct vp_ipc_handle *handle) {
+static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle) {
     struct vp_import *import = NULL;
     CUresult res = CUDA_SUCCESS;
     if (!vp_enter())
@@ -269,21 +269,19 @@ static CUresult open_locked(CUdeviceptr *out, const struct vp_ipc_handle *handle
     return res;
 }
 
-bool vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *from, unsigned flags, CUresult *res) {
+CUresult vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *from, unsigned flags) {
     struct vp_ipc_handle handle;
     const struct vp_driver *drv = &vp_state.drv;
     if (!out || !vp_ipc_read(from, &handle) || !vp_api_ready() || vp_inside)
-        return false;
-    if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
-        *res = CUDA_ERROR_INVALID_VALUE;
-    } else if (!vp_ipc_good(&handle) || !drv->cuMemImportFromShareableHandle) {
-        *res = CUDA_ERROR_INVALID_HANDLE;
-    } else {
-        int cancel = begin_opening();
-        *res = open_locked(out, &handle);
-        end_opening(cancel);
-    }
-    return true;
+        return VP_NOT_OURS;
+    if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!vp_ipc_good(&handle) || !drv->cuMemImportFromShareableHandle)
+        return CUDA_ERROR_INVALID_HANDLE;
+    int cancel = begin_opening();
+    CUresult res = open_alone(out, &handle);
+    end_opening(cancel);
+    return res;
 }
 
 /* ---- close ---- */
@@ -301,50 +299,49 @@ static CUresult finish_work(CUcontext ctx) {
     return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
 }
 
-static bool close_locked(CUdeviceptr ptr, CUresult *res) {
+static CUresult close_alone(CUdeviceptr ptr) {
     struct vp_import *import = NULL, *one;
     CUcontext current = NULL;
     if (!vp_enter())
-        return false;
+        return VP_NOT_OURS;
     vp_list_each(one, &vp_state.imports, link)
         if (one->ptr == ptr)
             import = one;
     if (!import || --import->references) {
         vp_leave();
-        *res = CUDA_SUCCESS;
-        return import != NULL;
+        return import ? CUDA_SUCCESS : VP_NOT_OURS;
     }
     /* Nobody else sees it from here on. */
     vp_list_remove(&import->link);
     vp_leave();
     vp_state.drv.cuCtxGetCurrent(&current);
-    *res = finish_work(import->context);
-    if (!*res && current && current != import->context)
-        *res = finish_work(current);
-    if (!*res && vp_enter()) {
+    CUresult res = finish_work(import->context);
+    if (!res && current && current != import->context)
+        res = finish_work(current);
+    if (!res && vp_enter()) {
         vp_state_finish_work(import->access, -1); /* copies of other contexts */
         vp_leave();
     }
-    if (!*res)
+    if (!res)
         unmap(import, import->bytes);
     vp_enter();
-    if (*res) {
+    if (res) {
         import->references = 1;
         vp_list_append(&vp_state.imports, &import->link);
     } else {
         vp_slab_free(&import_slab, import);
     }
     vp_leave();
-    return true;
+    return res;
 }
 
-bool vp_api_ipc_close(CUdeviceptr ptr, CUresult *res) {
+CUresult vp_api_ipc_close(CUdeviceptr ptr) {
     if (!ptr || !vp_api_ready() || vp_inside)
-        return false;
+        return VP_NOT_OURS;
     int cancel = begin_opening();
-    bool served = close_locked(ptr, res);
+    CUresult res = close_alone(ptr);
     end_opening(cancel);
-    return served;
+    return res;
 }
 
 /* ---- what happens around it ---- */

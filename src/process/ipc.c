@@ -256,15 +256,16 @@ static CUresult refuse(int err, const struct vp_region *block) {
     }
 }
 
-bool vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr, CUresult *res) {
+CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
     struct vp_pool *pool;
+    CUresult res = VP_NOT_OURS;
     if (!out || !vp_enter())
-        return false;
+        return res;
     struct vp_region *block = vp_state_find_inside(ptr, &pool);
     if (block) {
         int err = give_out(pool, block);
         if (err) {
-            *res = refuse(err, block);
+            res = refuse(err, block);
         } else {
             struct vp_ipc_handle handle = {
                 .key = {.id = {exporter.name.id[0], exporter.name.id[1]}, .addr = block->addr, .serial = block->serial},
@@ -276,13 +277,13 @@ bool vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr, CUresult *res) {
             };
             memcpy(handle.magic, MAGIC, sizeof MAGIC);
             memcpy(out, &handle, sizeof handle);
-            *res = CUDA_SUCCESS;
+            res = CUDA_SUCCESS;
         }
     }
     vp_leave();
-    if (block && *res == CUDA_SUCCESS)
+    if (res == CUDA_SUCCESS)
         vp_api_coupled("memory shown to other processes");
-    return block != NULL;
+    return res;
 }
 
 bool vp_ipc_read(const CUipcMemHandle *from, struct vp_ipc_handle *out) {

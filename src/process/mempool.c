@@ -163,12 +163,12 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
 }
 
 /* What a pool is, and how it is set, its handle in the driver knows. What it holds is here. */
-bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
+CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
     if (attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        return false;
+        return VP_NOT_OURS;
     struct vp_mempool *mp = value ? enter_with(pool) : NULL;
     if (!mp)
-        return false;
+        return VP_NOT_OURS;
     vp_stream_caches_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *(cuuint64_t *)value = reserved(mp); break;
@@ -177,8 +177,7 @@ bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     default: *(cuuint64_t *)value = mp->used_high;
     }
     vp_leave();
-    *res = CUDA_SUCCESS;
-    return true;
+    return CUDA_SUCCESS;
 }
 
 /* The driver has agreed. */
@@ -207,35 +206,34 @@ static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const
     }
 }
 
-bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res) {
+CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
     struct vp_mempool *mp = value && vp_state.drv.cuMemPoolSetAttribute ? enter_with(pool) : NULL;
     if (!mp)
-        return false;
-    *res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
+        return VP_NOT_OURS;
+    CUresult res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
     vp_stream_caches_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
-    if (!*res)
+    if (!res)
         set_attribute(mp, attr, value);
     vp_leave();
-    return true;
+    return res;
 }
 
-bool vp_api_pool_trim_to(CUmemoryPool pool, size_t keep, CUresult *res) {
+CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
     struct vp_mempool *mp = enter_with(pool);
     if (!mp)
-        return false;
+        return VP_NOT_OURS;
     vp_pool_trim(vp_state.pools[mp->device], keep);
     vp_leave();
-    *res = CUDA_SUCCESS;
-    return true;
+    return CUDA_SUCCESS;
 }
 
 /* The driver's own pool knows the rules, and later answers cuMemPoolGetAccess. */
-bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count, CUresult *res) {
+CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
     struct vp_mempool *mp = map && count && vp_state.drv.cuMemPoolSetAccess ? enter_with(pool) : NULL;
     if (!mp)
-        return false;
-    *res = vp_state.drv.cuMemPoolSetAccess(pool, map, count);
-    if (!*res) {
+        return VP_NOT_OURS;
+    CUresult res = vp_state.drv.cuMemPoolSetAccess(pool, map, count);
+    if (!res) {
         uint64_t before = mp->access;
         for (size_t i = 0; i < count; i++)
             if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id < VP_DEVICES) {
@@ -244,7 +242,7 @@ bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_
             }
         int err = vp_peers_update(mp->device);
         if (err) {
-            *res = vp_state_result(err, vp_state.pools[mp->device], NULL);
+            res = vp_state_result(err, vp_state.pools[mp->device], NULL);
             mp->access = before;
             for (size_t i = 0; i < count; i++) {
                 CUmemAccessDesc old = map[i];
@@ -255,7 +253,7 @@ bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_
         }
     }
     vp_leave();
-    return true;
+    return res;
 }
 
 /* ---- where the program waits on the host ---- */

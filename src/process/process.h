@@ -1,9 +1,9 @@
 /* What a door calls. A door is an exported CUDA function of the preload library (or a test that plays one).
  *
- * Most functions here answer `true`: served, `*res` is what the door returns. `false`: not ours; the door calls the
- * real function with the same arguments, and then tells the outcome where a function below asks for it. Nothing here
- * sets `*res` when it answers false, and outputs of a failed call are untouched. All are thread-safe. None may be
- * called before vp_api_open() succeeded, except vp_api_ready(), vp_api_exit() and vp_api_coupled().
+ * A CUresult is what the door returns, unless it is VP_NOT_OURS: then the door calls the real function with the same
+ * arguments, and tells the outcome where a function below asks for it. Outputs of a call that failed or is not ours
+ * are untouched. All are thread-safe. None may be called before vp_api_open() succeeded, except vp_api_ready(),
+ * vp_api_exit() and vp_api_coupled().
  *
  * Streams are handles as the driver knows them: a door of the per-thread kind (_ptsz) passes CU_STREAM_PER_THREAD for
  * 0.
@@ -17,6 +17,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* What CUDA never returns. */
+#define VP_NOT_OURS ((CUresult)0x7fffffff)
 
 /* X(name): the door calls that may be passed on to CUDA, counted by name in the statistics. */
 #define VP_PASSED_CALLS(X)                                                                                             \
@@ -40,13 +43,13 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) __attri
 bool vp_api_ready(void);
 
 /* cuMemAlloc, cuMemAllocPitch, cuMemFree. */
-bool vp_api_alloc(CUdeviceptr *out, size_t size, CUresult *res);
-bool vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem, CUresult *res);
-bool vp_api_free(CUdeviceptr ptr, CUresult *res);
+CUresult vp_api_alloc(CUdeviceptr *out, size_t size);
+CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem);
+CUresult vp_api_free(CUdeviceptr ptr);
 
 /* cuMemAllocAsync (`pool` NULL: the device's current pool), cuMemAllocFromPoolAsync, cuMemFreeAsync. */
-bool vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream, CUresult *res);
-bool vp_api_free_async(CUdeviceptr ptr, CUstream stream, CUresult *res);
+CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
+CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream);
 
 /* Gives idle memory of every pool back. True if there was any. */
 bool vp_api_relieve(void);
@@ -79,9 +82,9 @@ bool vp_api_owns(CUdeviceptr ptr);
  * Legacy IPC: cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcCloseMemHandle (see ipc.h). A handle that a pool made is
  * served here, any other is CUDA's. Opening waits for the exporting process, for some seconds at most.
  */
-bool vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr, CUresult *res);
-bool vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *handle, unsigned flags, CUresult *res);
-bool vp_api_ipc_close(CUdeviceptr ptr, CUresult *res);
+CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr);
+CUresult vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *handle, unsigned flags);
+CUresult vp_api_ipc_close(CUdeviceptr ptr);
 
 /* Counts a call passed on. */
 void vp_api_passed(enum vp_passed call);
@@ -90,16 +93,16 @@ void vp_api_passed(enum vp_passed call);
  * cuMemGetInfo: what the pool of the current device could hand out again counts as free. Either output may be NULL.
  * Makes the real call itself, so that the pool stands still meanwhile.
  */
-bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res);
+CUresult vp_api_mem_info(size_t *free_bytes, size_t *total);
 
 /* cuMemGetAddressRange: either output may be NULL. */
-bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUresult *res);
+CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 /*
  * cuPointerGetAttribute: served for the attributes whose native answer for our memory would show the chunk or the
  * reservation instead of the allocation. For cuPointerGetAttributes the door asks the real function first, then this
  * one for each attribute in turn.
  */
-bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, CUresult *res);
+CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
 
 /*
  * The address to ask the driver about, where the two above do not answer: one in the pool's addresses at which nothing
@@ -173,18 +176,18 @@ enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struc
 void vp_api_copy_node(CUcontext ctx, struct vp_copy_end *dst, struct vp_copy_end *src);
 
 /*
- * Memory pools. Call `created` after a successful cuMemPoolCreate: it answers whether the pool is ours to serve. For
- * each of the others, false: not a pool of ours. `destroying` before cuMemPoolDestroy, `destroyed` after it with its
+ * Memory pools. Call `created` after a successful cuMemPoolCreate: it answers whether the pool is ours to serve.
+ * `destroying` before cuMemPoolDestroy, `destroyed` after it with its
  * success. `set_current` after a successful cuDeviceSetMemPool.
  */
 bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props);
 void vp_api_pool_destroying(CUmemoryPool pool);
 void vp_api_pool_destroyed(CUmemoryPool pool, bool ended);
 void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool);
-bool vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res);
-bool vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, CUresult *res);
-bool vp_api_pool_trim_to(CUmemoryPool pool, size_t keep, CUresult *res);
-bool vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count, CUresult *res);
+CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
+CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
+CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep);
+CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count);
 
 /*
  * After the program has waited on the host: for a stream; for its current context; or for an event. Memory above a

@@ -5,13 +5,13 @@
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
 static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62, IMPORT_ID_BASE = UINT64_C(1) << 61;
 
-bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
+CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
     CUdevice dev;
     size_t unused = 0, all = 0;
     if (!vp_enter())
-        return false;
-    *res = vp_state.drv.cuMemGetInfo_v2(&unused, &all);
-    if (*res == CUDA_SUCCESS) {
+        return VP_NOT_OURS;
+    CUresult res = vp_state.drv.cuMemGetInfo_v2(&unused, &all);
+    if (res == CUDA_SUCCESS) {
         struct vp_pool *pool = NULL;
         if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
             pool = vp_state.pools[dev];
@@ -30,7 +30,7 @@ bool vp_api_mem_info(size_t *free_bytes, size_t *total, CUresult *res) {
             *total = all;
     }
     vp_leave();
-    return true;
+    return res;
 }
 
 /* The live block with this byte: what lies behind the last one that was asked for is nobody's. */
@@ -54,28 +54,19 @@ CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
     return freed ? NOWHERE : ptr;
 }
 
-bool vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr, CUresult *res) {
+CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     struct vp_pool *pool;
     if ((!base && !size) || !vp_enter())
-        return false;
+        return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
-    if (r) {
-        if (base)
-            *base = r->addr;
-        if (size)
-            *size = r->asked;
-        *res = CUDA_SUCCESS;
-    }
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
-    if (import) {
-        if (base)
-            *base = import->ptr;
-        if (size)
-            *size = import->asked;
-        *res = CUDA_SUCCESS;
-    }
+    bool ours = r || import;
+    if (ours && base)
+        *base = r ? r->addr : import->ptr;
+    if (ours && size)
+        *size = r ? r->asked : import->asked;
     vp_leave();
-    return r || import;
+    return ours ? CUDA_SUCCESS : VP_NOT_OURS;
 }
 
 /* CUDA says of cuMemAlloc's memory that every device may read and write it, peer access or not (seen on two H200s).
@@ -105,10 +96,10 @@ static bool import_attribute(void *data, CUpointer_attribute attribute, const st
     }
 }
 
-bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, CUresult *res) {
+CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct vp_pool *pool;
     if (!data || !vp_enter())
-        return false;
+        return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
     bool served = r || (import && import_attribute(data, attribute, import));
@@ -138,9 +129,7 @@ bool vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
         }
     }
     vp_leave();
-    if (served)
-        *res = CUDA_SUCCESS;
-    return served;
+    return served ? CUDA_SUCCESS : VP_NOT_OURS;
 }
 
 bool vp_api_owns(CUdeviceptr ptr) {

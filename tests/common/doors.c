@@ -47,7 +47,7 @@ static void passed(enum vp_passed call) {
 CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
     struct vp_relief relief = {0};
     CUresult res;
-    door_served = doors_direct && vp_api_alloc(ptr, size, &res);
+    door_served = doors_direct && (res = vp_api_alloc(ptr, size)) != VP_NOT_OURS;
     if (door_served)
         return res;
     passed(VP_PASSED_cuMemAlloc);
@@ -59,7 +59,7 @@ CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
 
 CUresult door_free(CUdeviceptr ptr) {
     CUresult res;
-    door_served = doors_direct && vp_api_free(ptr, &res);
+    door_served = doors_direct && (res = vp_api_free(ptr)) != VP_NOT_OURS;
     return door_served ? res : cuMemFree(ptr);
 }
 
@@ -70,7 +70,7 @@ static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool p
 CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     struct vp_relief relief = {0};
     CUresult res;
-    door_served = doors_direct && vp_api_alloc_async(ptr, size, pool, stream, &res);
+    door_served = doors_direct && (res = vp_api_alloc_async(ptr, size, pool, stream)) != VP_NOT_OURS;
     if (door_served)
         return res;
     passed(VP_PASSED_cuMemAllocAsync);
@@ -114,25 +114,23 @@ CUresult door_other_give(struct door_other *other) {
 
 CUresult door_free_async(CUdeviceptr ptr, CUstream stream) {
     CUresult res;
-    door_served = doors_direct && vp_api_free_async(ptr, stream, &res);
+    door_served = doors_direct && (res = vp_api_free_async(ptr, stream)) != VP_NOT_OURS;
     return door_served ? res : cuMemFreeAsync(ptr, stream);
 }
 
 CUresult door_mem_info(size_t *free_bytes, size_t *total) {
-    CUresult res;
-    return doors_direct && vp_api_mem_info(free_bytes, total, &res) ? res : cuMemGetInfo(free_bytes, total);
+    CUresult res = doors_direct ? vp_api_mem_info(free_bytes, total) : VP_NOT_OURS;
+    return res == VP_NOT_OURS ? cuMemGetInfo(free_bytes, total) : res;
 }
 
 CUresult door_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
-    CUresult res;
-    return doors_direct && vp_api_address_range(base, size, ptr, &res) ? res : cuMemGetAddressRange(base, size, ptr);
+    CUresult res = doors_direct ? vp_api_address_range(base, size, ptr) : VP_NOT_OURS;
+    return res == VP_NOT_OURS ? cuMemGetAddressRange(base, size, ptr) : res;
 }
 
 CUresult door_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-    CUresult res;
-    return doors_direct && vp_api_pointer_attribute(data, attribute, ptr, &res)
-               ? res
-               : cuPointerGetAttribute(data, attribute, ptr);
+    CUresult res = doors_direct ? vp_api_pointer_attribute(data, attribute, ptr) : VP_NOT_OURS;
+    return res == VP_NOT_OURS ? cuPointerGetAttribute(data, attribute, ptr) : res;
 }
 
 CUresult door_pool_create(CUmemoryPool *pool, CUdevice dev) {
@@ -157,22 +155,18 @@ CUresult door_pool_destroy(CUmemoryPool pool) {
 }
 
 CUresult door_pool_get(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    CUresult res;
-    return doors_direct && vp_api_pool_get_attribute(pool, attribute, value, &res)
-               ? res
-               : cuMemPoolGetAttribute(pool, attribute, value);
+    CUresult res = doors_direct ? vp_api_pool_get_attribute(pool, attribute, value) : VP_NOT_OURS;
+    return res == VP_NOT_OURS ? cuMemPoolGetAttribute(pool, attribute, value) : res;
 }
 
 CUresult door_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    CUresult res;
-    return doors_direct && vp_api_pool_set_attribute(pool, attribute, value, &res)
-               ? res
-               : cuMemPoolSetAttribute(pool, attribute, value);
+    CUresult res = doors_direct ? vp_api_pool_set_attribute(pool, attribute, value) : VP_NOT_OURS;
+    return res == VP_NOT_OURS ? cuMemPoolSetAttribute(pool, attribute, value) : res;
 }
 
 CUresult door_pool_trim(CUmemoryPool pool, size_t keep) {
-    CUresult res;
-    return doors_direct && vp_api_pool_trim_to(pool, keep, &res) ? res : cuMemPoolTrimTo(pool, keep);
+    CUresult res = doors_direct ? vp_api_pool_trim_to(pool, keep) : VP_NOT_OURS;
+    return res == VP_NOT_OURS ? cuMemPoolTrimTo(pool, keep) : res;
 }
 
 CUresult door_stream_create(CUstream *stream, unsigned flags) {

@@ -18,7 +18,7 @@ static CUipcMemHandle shared[SHARED];
 
 static void get(CUipcMemHandle *handle, CUdeviceptr ptr) {
     CUresult res;
-    CHECK(vp_api_ipc_get(handle, ptr, &res));
+    CHECK((res = vp_api_ipc_get(handle, ptr)) != VP_NOT_OURS);
     CU(res);
 }
 
@@ -64,12 +64,12 @@ static void open_and_close(int index) {
         size_t size = 0;
         CUdeviceptr ptr;
         CUresult res;
-        CHECK(vp_api_ipc_open(&ptr, &shared[which], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, &res));
+        CHECK((res = vp_api_ipc_open(&ptr, &shared[which], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) != VP_NOT_OURS);
         CU(res);
-        CHECK(vp_api_address_range(NULL, &size, ptr, &res) && size == BLOCK);
+        CHECK(!vp_api_address_range(NULL, &size, ptr) && size == BLOCK);
         CU(cuMemcpyDtoH(bytes, ptr + BLOCK - sizeof bytes, sizeof bytes));
         CHECK(bytes[0] == which && bytes[sizeof bytes - 1] == which);
-        CHECK(vp_api_ipc_close(ptr, &res));
+        CHECK((res = vp_api_ipc_close(ptr)) != VP_NOT_OURS);
         CU(res);
     }
 }

@@ -81,10 +81,10 @@ Test(api, without_a_context_cuda_answers) {
 
 Test(api, nothing_is_served_before_it_is_open) {
     CUdeviceptr ptr;
-    CUresult res;
     size_t free_bytes = 5;
-    cr_assert(!vp_api_ready() && !vp_api_alloc(&ptr, 512, &res) && !vp_api_free(512, &res) && !vp_api_relieve());
-    cr_assert(!vp_api_mem_info(&free_bytes, NULL, &res));
+    cr_assert(!vp_api_ready() && vp_api_alloc(&ptr, 512) == VP_NOT_OURS && vp_api_free(512) == VP_NOT_OURS &&
+              !vp_api_relieve());
+    cr_assert(vp_api_mem_info(&free_bytes, NULL) == VP_NOT_OURS);
     vp_api_exit();
     cr_assert_eq(free_bytes, 5);
 }
@@ -95,9 +95,8 @@ static void *lacking(const char *name, void *which) {
 
 Test(api, a_driver_that_lacks_a_call_is_left_alone) {
     CUdeviceptr ptr;
-    CUresult res;
     cr_assert_eq(vp_api_open(lacking, (char *)"cuMemMap"), -ENOSYS);
-    cr_assert(!vp_api_ready() && !vp_api_alloc(&ptr, 512, &res));
+    cr_assert(!vp_api_ready() && vp_api_alloc(&ptr, 512) == VP_NOT_OURS);
     cr_assert_eq(vp_api_open(doors_lookup, NULL), -ENODEV, "and it stays so");
 }
 
@@ -324,7 +323,6 @@ Test(api, relieve_outlives_no_capture) {
 
 Test(api, free_memory_counts_what_the_pool_holds_idle) {
     size_t before, now, total;
-    CUresult res;
     door_open(SIM);
     cu_ok(cuMemGetInfo(&before, &total));
     CUdeviceptr a = door_malloc(8 * MiB), b = door_malloc(4 * MiB);
@@ -332,40 +330,37 @@ Test(api, free_memory_counts_what_the_pool_holds_idle) {
     for (int i = 0; i < 3; i++) {
         if (i)
             cu_ok(door_free(i == 1 ? a : b));
-        cr_assert(vp_api_mem_info(&now, &total, &res) && !res);
+        cr_assert(!vp_api_mem_info(&now, &total));
         cr_assert_eq(now, before - live[i]);
     }
     cr_assert_eq(total, 64 * MiB);
-    cr_assert(vp_api_mem_info(NULL, NULL, &res) && !res);
+    cr_assert(!vp_api_mem_info(NULL, NULL));
     door_close();
 }
 
 Test(api, the_range_of_an_address_is_the_allocation) {
     CUdeviceptr base = 0;
     size_t size = 0;
-    CUresult res = CUDA_ERROR_UNKNOWN;
     door_open(SIM);
     CUdeviceptr a = door_malloc(5 * MiB + 100), b = door_take(700, 0);
-    cr_assert(vp_api_address_range(&base, &size, a + 3 * MiB, &res) && !res && base == a && size == 5 * MiB + 100);
-    cr_assert(vp_api_address_range(&base, NULL, b, &res) && base == b);
-    cr_assert(vp_api_address_range(NULL, &size, b + 699, &res) && size == 700);
-    cr_assert(!vp_api_address_range(NULL, NULL, b, &res));
-    cr_assert(!vp_api_address_range(&base, &size, 0x1000, &res));
+    cr_assert(!vp_api_address_range(&base, &size, a + 3 * MiB) && base == a && size == 5 * MiB + 100);
+    cr_assert(!vp_api_address_range(&base, NULL, b) && base == b);
+    cr_assert(!vp_api_address_range(NULL, &size, b + 699) && size == 700);
+    cr_assert(vp_api_address_range(NULL, NULL, b) == VP_NOT_OURS);
+    cr_assert(vp_api_address_range(&base, &size, 0x1000) == VP_NOT_OURS);
     cu_ok(door_free(a));
-    cr_assert(!vp_api_address_range(&base, &size, a, &res));
+    cr_assert(vp_api_address_range(&base, &size, a) == VP_NOT_OURS);
     door_close();
 }
 
 static uint64_t attribute(CUpointer_attribute which, CUdeviceptr ptr) {
     uint64_t value = 0;
-    CUresult res;
-    cr_assert(vp_api_pointer_attribute(&value, which, ptr, &res) && !res);
+    cr_assert(!vp_api_pointer_attribute(&value, which, ptr));
     return value;
 }
 
 Test(api, attributes_show_the_allocation) {
     uint64_t value;
-    CUresult res;
     CUcontext ctx = door_open(SIM);
     CUdeviceptr a = door_malloc(MiB + 1), b = door_take(3000, 0);
     cr_assert_eq(attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, a + 5), a);
@@ -374,8 +369,8 @@ Test(api, attributes_show_the_allocation) {
     cr_assert_eq(attribute(CU_POINTER_ATTRIBUTE_CONTEXT, b), 0);
     cr_assert_eq(attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, a), 0);
     cr_assert_eq(attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, b), (uintptr_t)default_pool(0));
-    cr_assert(!vp_api_pointer_attribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, a, &res));
-    cr_assert(!vp_api_pointer_attribute(&value, CU_POINTER_ATTRIBUTE_RANGE_SIZE, 0x1000, &res));
+    cr_assert(vp_api_pointer_attribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, a) == VP_NOT_OURS);
+    cr_assert(vp_api_pointer_attribute(&value, CU_POINTER_ATTRIBUTE_RANGE_SIZE, 0x1000) == VP_NOT_OURS);
     uint64_t id = attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a);
     cr_assert_neq(id, attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, b));
     cr_assert_eq(id, attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a + MiB));
@@ -388,17 +383,15 @@ Test(api, attributes_show_the_allocation) {
 Test(api, pitch) {
     CUdeviceptr ptr = 0;
     size_t pitch = 0, size = 0;
-    CUresult res = CUDA_ERROR_UNKNOWN;
     door_open(SIM);
-    cr_assert(vp_api_alloc_pitch(&ptr, &pitch, 1000, 33, 4, &res) && !res);
+    cr_assert(!vp_api_alloc_pitch(&ptr, &pitch, 1000, 33, 4));
     cr_assert_eq(pitch, 1024);
-    cr_assert(vp_api_address_range(NULL, &size, ptr, &res) && size == 33 * 1024);
+    cr_assert(!vp_api_address_range(NULL, &size, ptr) && size == 33 * 1024);
     pitch = 7;
-    cr_assert(vp_api_alloc_pitch(&ptr, &pitch, 1 * MiB, 1000, 16, &res) && res == CUDA_ERROR_OUT_OF_MEMORY &&
-              pitch == 7);
-    cr_assert(!vp_api_alloc_pitch(&ptr, &pitch, 1000, 33, 5, &res));
-    cr_assert(!vp_api_alloc_pitch(&ptr, &pitch, 0, 33, 4, &res));
-    cr_assert(!vp_api_alloc_pitch(&ptr, NULL, 1000, 33, 4, &res));
-    cr_assert(!vp_api_alloc_pitch(&ptr, &pitch, SIZE_MAX / 2, SIZE_MAX / 2, 4, &res));
+    cr_assert(vp_api_alloc_pitch(&ptr, &pitch, 1 * MiB, 1000, 16) == CUDA_ERROR_OUT_OF_MEMORY && pitch == 7);
+    cr_assert(vp_api_alloc_pitch(&ptr, &pitch, 1000, 33, 5) == VP_NOT_OURS);
+    cr_assert(vp_api_alloc_pitch(&ptr, &pitch, 0, 33, 4) == VP_NOT_OURS);
+    cr_assert(vp_api_alloc_pitch(&ptr, NULL, 1000, 33, 4) == VP_NOT_OURS);
+    cr_assert(vp_api_alloc_pitch(&ptr, &pitch, SIZE_MAX / 2, SIZE_MAX / 2, 4) == VP_NOT_OURS);
     door_close();
 }

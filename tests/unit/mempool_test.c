@@ -17,16 +17,16 @@ static CUmemoryPool default_pool(int dev) {
 /* As the door. */
 static uint64_t get(CUmemoryPool pool, CUmemPool_attribute which) {
     uint64_t value = 0;
-    CUresult res;
-    if (!vp_api_pool_get_attribute(pool, which, &value, &res))
+    CUresult res = vp_api_pool_get_attribute(pool, which, &value);
+    if (res == VP_NOT_OURS)
         res = cuMemPoolGetAttribute(pool, which, &value);
     cu_ok(res);
     return value;
 }
 
 static CUresult set(CUmemoryPool pool, CUmemPool_attribute which, uint64_t value) {
-    CUresult res;
-    cr_assert(vp_api_pool_set_attribute(pool, which, &value, &res));
+    CUresult res = vp_api_pool_set_attribute(pool, which, &value);
+    cr_assert(res != VP_NOT_OURS);
     return res;
 }
 
@@ -46,14 +46,13 @@ static void pool_destroy(CUmemoryPool pool) {
 }
 
 static CUresult alloc_from(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream) {
-    CUresult res;
-    cr_assert(vp_api_alloc_async(out, size, pool, stream, &res));
+    CUresult res = vp_api_alloc_async(out, size, pool, stream);
+    cr_assert(res != VP_NOT_OURS);
     return res;
 }
 
 static void trim(CUmemoryPool pool, size_t keep) {
-    CUresult res;
-    cr_assert(vp_api_pool_trim_to(pool, keep, &res) && !res);
+    cr_assert(!vp_api_pool_trim_to(pool, keep));
 }
 
 Test(mempool, attributes_of_the_default_pool) {
@@ -136,13 +135,12 @@ Test(mempool, pools_of_the_programs_own_share_the_devices_memory) {
 /* The driver gives a destroyed pool's handle out again: it is another pool. */
 Test(mempool, a_pools_handle_comes_back) {
     CUdeviceptr a, b;
-    CUresult res;
     uint64_t value;
     door_open("capacity=64M,granularity=64K,lazy=0");
     CUmemoryPool first = pool_create(0);
     cu_ok(alloc_from(&a, MiB, first, 0));
     pool_destroy(first);
-    cr_assert(!vp_api_pool_get_attribute(first, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value, &res));
+    cr_assert(vp_api_pool_get_attribute(first, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value) == VP_NOT_OURS);
     CUmemoryPool second = pool_create(0);
     cr_assert_eq(second, first);
     cr_assert_eq(get(second, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
@@ -183,7 +181,6 @@ Test(mempool, what_is_not_ours_goes_to_cuda) {
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemoryPool pool;
     CUdeviceptr ptr;
-    CUresult res;
     uint64_t value;
     CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = 3};
     CUmemPoolProps small = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = props.location, .maxSize = 4 * MiB};
@@ -193,13 +190,13 @@ Test(mempool, what_is_not_ours_goes_to_cuda) {
     cu_ok(cuMemPoolDestroy(pool));
     cu_ok(cuMemPoolCreate(&pool, &props));
     cr_assert(!vp_api_pool_created(pool, &props), "an exportable pool is CUDA's");
-    cr_assert(!vp_api_alloc_async(&ptr, 512, pool, 0, &res));
-    cr_assert(!vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value, &res));
-    cr_assert(!vp_api_pool_trim_to(pool, 0, &res));
-    cr_assert(!vp_api_pool_set_access(pool, &desc, 1, &res));
-    cr_assert(!vp_api_pool_get_attribute(NULL, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value, &res));
-    cr_assert(!vp_api_pool_get_attribute(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, NULL, &res));
-    cr_assert(!vp_api_pool_get_attribute(default_pool(0), (CUmemPool_attribute)999, &value, &res));
+    cr_assert(vp_api_alloc_async(&ptr, 512, pool, 0) == VP_NOT_OURS);
+    cr_assert(vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value) == VP_NOT_OURS);
+    cr_assert(vp_api_pool_trim_to(pool, 0) == VP_NOT_OURS);
+    cr_assert(vp_api_pool_set_access(pool, &desc, 1) == VP_NOT_OURS);
+    cr_assert(vp_api_pool_get_attribute(NULL, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value) == VP_NOT_OURS);
+    cr_assert(vp_api_pool_get_attribute(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, NULL) == VP_NOT_OURS);
+    cr_assert(vp_api_pool_get_attribute(default_pool(0), (CUmemPool_attribute)999, &value) == VP_NOT_OURS);
     cu_ok(cuDeviceSetMemPool(0, pool));
     vp_api_pool_set_current(0, pool);
     cu_ok(door_alloc_async(&ptr, 512, NULL, 0));
@@ -227,8 +224,8 @@ static unsigned long long access_of(CUdeviceptr addr, int dev) {
 
 static CUresult open_to(CUmemoryPool pool, int dev, CUmemAccess_flags flags) {
     const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
-    CUresult res;
-    cr_assert(vp_api_pool_set_access(pool, &desc, 1, &res));
+    CUresult res = vp_api_pool_set_access(pool, &desc, 1);
+    cr_assert(res != VP_NOT_OURS);
     return res;
 }
 

@@ -16,7 +16,7 @@ Test(pressure, a_limit_is_the_size_of_the_device) {
     setenv("VPOOL_LIMIT", "16M", 1);
     door_open(SIM);
     CUdeviceptr a = door_malloc(12 * MiB);
-    cr_assert(vp_api_mem_info(&unused, &total, &res) && !res);
+    cr_assert(!vp_api_mem_info(&unused, &total));
     cr_assert_eq(total, 16 * MiB);
     cr_assert_eq(unused, 4 * MiB);
     cr_assert_eq(door_alloc(&more, 5 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
