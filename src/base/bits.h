@@ -7,7 +7,6 @@
 #ifndef VP_BITS_H
 #define VP_BITS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,10 +20,6 @@ struct vp_bits {
 /* Bytes for numbers below `count`, at most 2^30. */
 size_t vp_bits_bytes(size_t count);
 void vp_bits_init(struct vp_bits *b, size_t count, uint64_t *mem);
-
-static inline bool vp_bits_has(const struct vp_bits *b, size_t i) {
-    return b->level[0][i / VP_BITS_WORD] >> i % VP_BITS_WORD & 1;
-}
 
 void vp_bits_add(struct vp_bits *b, size_t i);
 void vp_bits_remove(struct vp_bits *b, size_t i);

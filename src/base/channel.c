@@ -37,6 +37,14 @@ static void be_patient(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
+/* The descriptor; or, closed, what was wrong with it. */
+static int kept_unless(int err, int fd) {
+    if (!err)
+        return fd;
+    close(fd);
+    return err;
+}
+
 bool vp_channel_trusts(uid_t peer) {
     return peer == geteuid();
 }
@@ -75,11 +83,7 @@ int vp_channel_listen(struct vp_channel_name *name, bool files) {
         name->in_file = true;
         err = try_listen(fd, name);
     }
-    if (err) {
-        close(fd);
-        return err;
-    }
-    return fd;
+    return kept_unless(err, fd);
 }
 
 void vp_channel_unlink(const struct vp_channel_name *name) {
@@ -90,37 +94,25 @@ void vp_channel_unlink(const struct vp_channel_name *name) {
 }
 
 int vp_channel_accept(int listener) {
-    int fd, err;
+    int fd;
     do
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
     if (fd < 0)
         return -errno;
-    if ((err = trusted(fd)) < 0) {
-        close(fd);
-        return err;
-    }
     be_patient(fd);
-    return fd;
+    return kept_unless(trusted(fd), fd);
 }
 
 int vp_channel_connect(const struct vp_channel_name *name) {
     struct sockaddr_un address;
     socklen_t size = address_of(name, &address);
-    int err, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
     be_patient(fd);
-    do
-        err = connect(fd, (struct sockaddr *)&address, size) < 0 ? -errno : 0;
-    while (err == -EINTR);
-    if (!err)
-        err = trusted(fd);
-    if (err) {
-        close(fd);
-        return err;
-    }
-    return fd;
+    int err = TEMP_FAILURE_RETRY(connect(fd, (struct sockaddr *)&address, size)) < 0 ? -errno : trusted(fd);
+    return kept_unless(err, fd);
 }
 
 /* Room for the descriptors of one message. */
@@ -133,7 +125,6 @@ int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size
     union control control = {0};
     struct iovec part = {(void *)data, bytes};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    ssize_t sent;
     if (n) {
         message.msg_control = &control;
         message.msg_controllen = CMSG_SPACE(n * sizeof *fds);
@@ -141,10 +132,7 @@ int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size
             .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof *fds)};
         memcpy(CMSG_DATA(&control.align), fds, n * sizeof *fds);
     }
-    do
-        sent = sendmsg(fd, &message, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    return sent < 0 ? -errno : 0;
+    return TEMP_FAILURE_RETRY(sendmsg(fd, &message, MSG_NOSIGNAL)) < 0 ? -errno : 0;
 }
 
 /* Keeps the descriptors that came, or closes them; returns how many came. */
@@ -168,10 +156,7 @@ static size_t take_fds(struct msghdr *message, int *fds, size_t most) {
 
 int vp_channel_wait(int fd) {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    int ready;
-    do
-        ready = poll(&poll_fd, 1, PATIENCE_S * 1000);
-    while (ready < 0 && errno == EINTR);
+    int ready = TEMP_FAILURE_RETRY(poll(&poll_fd, 1, PATIENCE_S * 1000));
     return ready > 0 ? 0 : ready ? -errno : -EAGAIN;
 }
 
@@ -181,10 +166,7 @@ int vp_channel_receive(int fd, void *data, size_t bytes, int *fds, size_t *n) {
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     size_t most = n ? *n : 0;
-    ssize_t got;
-    do
-        got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &message, MSG_CMSG_CLOEXEC));
     if (got < 0)
         return -errno;
     size_t came = take_fds(&message, fds, most);

@@ -1,4 +1,4 @@
-/* Compressing to gzip, stored or with fixed codes, without a library. */
+/* Compressing to gzip without a library: see gzip.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/gzip.h"
 
@@ -192,8 +192,7 @@ static inline void flush(struct bits *b) {
 }
 
 /* The codes are told by their lengths, four bits each. The code for those lengths, which comes first, is as
- * plain as can be: all 16 of them are as long, and the abbreviations for runs are not used. 170 bytes in all.
- * */
+ * plain as can be: all 16 of them are as long, and the abbreviations for runs are not used. 170 bytes in all. */
 static void put_codes(struct bits *b, const struct vp_deflate *d) {
     put(b, 1 | 2 << 1, 3); /* the last block; codes of its own */
     put(b, LITERALS - 257, 5);
@@ -280,8 +279,7 @@ static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, 
     return (size_t)(b.at - out) + (b.count != 0);
 }
 
-/* Makes codes from the counts, for the texts to come. Each symbol gets one, as those texts may have others.
- * */
+/* Makes codes from the counts, for the texts to come. Each symbol gets one, as those texts may have others. */
 static void learn(struct vp_deflate *d) {
     d->texts = 0;
     for (int i = 0; i < LITERALS; i++)

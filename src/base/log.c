@@ -32,11 +32,19 @@ static atomic_uint said[VP_LOG_LEVELS];
  * reaches it without a call that could allocate. */
 static _Thread_local bool busy __attribute__((tls_model("initial-exec")));
 
-static void __attribute__((format(printf, 1, 0))) write_line(const char *format, va_list arguments) {
+/* All at once. Where it cannot be said, there is nobody to tell, and nowhere to tell it. */
+static void say(const char *text, size_t length) {
     if (busy)
         return;
     busy = true;
+    vp_cancel_hold();
     int kept = errno;
+    (void)vp_output_say(STDERR_FILENO, text, length);
+    errno = kept;
+    busy = false;
+}
+
+static void __attribute__((format(printf, 1, 0))) say_line(const char *format, va_list arguments) {
     char line[LINE_SIZE] = PREFIX;
     size_t used = strlen(PREFIX);
     size_t room = sizeof(line) - used;
@@ -47,21 +55,13 @@ static void __attribute__((format(printf, 1, 0))) write_line(const char *format,
     } else if (wanted > 0) {
         used += (size_t)wanted;
     }
-    line[used++] = '\n';                            /* where the terminator stood */
-    (void)vp_output_say(STDERR_FILENO, line, used); /* else there is nobody to tell, and nowhere to tell it */
-    errno = kept;
-    busy = false;
+    line[used++] = '\n'; /* where the terminator stood */
+    say(line, used);
 }
 
 void vp_log_block(const char *text) {
-    if (busy || !vp_log_shows(VP_LOG_WARN))
-        return;
-    busy = true;
-    vp_cancel_hold();
-    int kept = errno;
-    (void)vp_output_say(STDERR_FILENO, text, strlen(text));
-    errno = kept;
-    busy = false;
+    if (vp_log_shows(VP_LOG_WARN))
+        say(text, strlen(text));
 }
 
 void vp_log_set_level(enum vp_log_level level) {
@@ -75,7 +75,7 @@ bool vp_log_shows(enum vp_log_level level) {
 void vp_log_print(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    write_line(format, arguments);
+    say_line(format, arguments);
     va_end(arguments);
 }
 
@@ -89,7 +89,7 @@ void vp_log(enum vp_log_level level, const char *format, ...) {
     if (before < cap[level]) {
         va_list arguments;
         va_start(arguments, format);
-        write_line(format, arguments);
+        say_line(format, arguments);
         va_end(arguments);
     } else if (before == cap[level]) {
         vp_log_print("further messages of this kind are suppressed");

@@ -22,15 +22,8 @@ struct option {
     const char *variable, *fallback, *allowed;
 };
 
-#define OFFSET_BOOL(field) offsetof(struct vp_options, field)
-#define OFFSET_INT(field) offsetof(struct vp_options, field)
-#define OFFSET_SIZE(field) offsetof(struct vp_options, field)
-#define OFFSET_SHARE(field) offsetof(struct vp_options, field)
-#define OFFSET_ENUM(field) offsetof(struct vp_options, field)
-#define OFFSET_STRING(field) offsetof(struct vp_options, field)
-#define OFFSET_FOREIGN(field) 0
 #define ROW(kind, field, variable, fallback, allowed, sentence)                                                        \
-    {OPTION_##kind, OFFSET_##kind(field), variable, fallback, allowed},
+    {OPTION_##kind, offsetof(struct vp_options, field), variable, fallback, allowed},
 
 static const struct option table[] = {VP_OPTIONS(ROW)};
 
@@ -48,11 +41,10 @@ static bool read_number(const char **text, bool with_suffix, uint64_t *value) {
     uint64_t number = 0;
     if (!isdigit((unsigned char)*at))
         return false;
-    for (; isdigit((unsigned char)*at); at++) {
+    for (; isdigit((unsigned char)*at); at++)
         if (__builtin_mul_overflow(number, 10, &number) ||
             __builtin_add_overflow(number, (uint64_t)(*at - '0'), &number))
             return false;
-    }
     if (with_suffix && *at) {
         const char *suffix = strchr(suffixes, toupper((unsigned char)*at));
         if (suffix && *suffix) {
@@ -80,9 +72,8 @@ static bool parse_number(const struct option *option, const char *text, uint64_t
     if (!read_number(&allowed, is_size, &low))
         return false;
     allowed += strlen("..");
-    if (!read_number(&allowed, is_size, &high) || !read_number(&text, is_size, &number) || *text)
-        return false;
-    if (number < low || number > high)
+    if (!read_number(&allowed, is_size, &high) || !read_number(&text, is_size, &number) || *text || number < low ||
+        number > high)
         return false;
     *value = number;
     return true;
@@ -108,14 +99,11 @@ static bool parse_share(const struct option *option, const char *text, uint64_t 
 
 static bool parse_bool(const char *text, bool *value) {
     static const char *const words[][2] = {{"0", "1"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}};
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        for (int truth = 0; truth < 2; truth++) {
-            if (!strcasecmp(text, words[i][truth])) {
-                *value = truth;
-                return true;
-            }
+    for (size_t i = 0; i < 2 * sizeof(words) / sizeof(words[0]); i++)
+        if (!strcasecmp(text, words[i / 2][i % 2])) {
+            *value = i % 2;
+            return true;
         }
-    }
     return false;
 }
 
@@ -211,10 +199,9 @@ static size_t name_distance(const char *a, size_t length, const char *b) {
 }
 
 static bool is_known(const char *name, size_t length) {
-    for (size_t i = 0; i < TABLE_SIZE; i++) {
+    for (size_t i = 0; i < TABLE_SIZE; i++)
         if (strlen(table[i].variable) == length && !memcmp(table[i].variable, name, length))
             return true;
-    }
     return false;
 }
 
@@ -240,11 +227,8 @@ void vp_options_find_unknown(char *const *environment, vp_options_line_fn *repor
             continue;
         const struct option *meant = length < NAME_SIZE ? nearest(name, length) : NULL;
         char line[LINE_SIZE];
-        if (meant)
-            snprintf(line, sizeof(line), "%.*s is no option of vpool; did you mean %s?", (int)length, name,
-                     meant->variable);
-        else
-            snprintf(line, sizeof(line), "%.*s is no option of vpool", length < 128 ? (int)length : 128, name);
+        snprintf(line, sizeof(line), "%.*s is no option of vpool%s%s%s", length < 128 ? (int)length : 128, name,
+                 meant ? "; did you mean " : "", meant ? meant->variable : "", meant ? "?" : "");
         report(report_context, line);
     }
 }
@@ -256,12 +240,8 @@ static const char *lookup_environment(void *context, const char *name) {
     return secure_getenv(name);
 }
 
-static void report_to_log(void *context, const char *line) {
-    vp_log(VP_LOG_WARN, "%s", line);
-}
-
-static void list_in_log(void *context, const char *line) {
-    vp_log(VP_LOG_INFO, "%s", line);
+static void log_line(void *level, const char *line) {
+    vp_log(*(const enum vp_log_level *)level, "%s", line);
 }
 
 const struct vp_options *vp_options(void) {
@@ -286,14 +266,15 @@ const struct vp_options *vp_options(void) {
 void vp_options_announce(void) {
     static atomic_flag done = ATOMIC_FLAG_INIT;
     static struct vp_options again; /* parsed for its messages; too large for some threads' stacks */
+    enum vp_log_level warn = VP_LOG_WARN, info = VP_LOG_INFO;
 
     if (atomic_flag_test_and_set(&done))
         return;
     const struct vp_options *options = vp_options();
-    vp_options_parse(&again, lookup_environment, NULL, report_to_log, NULL);
-    vp_options_find_unknown(environ, report_to_log, NULL);
+    vp_options_parse(&again, lookup_environment, NULL, log_line, &warn);
+    vp_options_find_unknown(environ, log_line, &warn);
     if (vp_log_shows(VP_LOG_INFO))
-        vp_options_print_values(options, list_in_log, NULL);
+        vp_options_print_values(options, log_line, &info);
 }
 
 /* ---- the table as text ---- */

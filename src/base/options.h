@@ -96,7 +96,7 @@ enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER }
 #define VP_OPTION_FIELD_SHARE(field) uint64_t field;
 #define VP_OPTION_FIELD_ENUM(field) int field;
 #define VP_OPTION_FIELD_STRING(field) char field[VP_OPTION_TEXT];
-#define VP_OPTION_FIELD_FOREIGN(field)
+#define VP_OPTION_FIELD_FOREIGN(field) char field[0];
 #define VP_OPTION_FIELD(kind, field, ...) VP_OPTION_FIELD_##kind(field)
 
 struct vp_options {

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,14 +23,11 @@ enum { READER_MS = 2000 };
 /* The number of the descriptor that a path names, -1: none. Opened anew it would begin at its file's start,
  * and a socket not open at all. */
 static int own_descriptor(const char *path) {
-    static const struct {
-        const char *name;
-        int fd;
-    } names[] = {{"/dev/stdout", STDOUT_FILENO}, {"/dev/stderr", STDERR_FILENO}};
     static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(path, names[i].name))
-            return names[i].fd;
+    if (!strcmp(path, "/dev/stdout"))
+        return STDOUT_FILENO;
+    if (!strcmp(path, "/dev/stderr"))
+        return STDERR_FILENO;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         size_t n = strlen(folders[i]);
         if (strncmp(path, folders[i], n))
@@ -44,16 +42,12 @@ static int own_descriptor(const char *path) {
 /* In a folder where everybody may make files and remove only their own, an earlier file of another user's is
  * a trap: what the kernel refuses with fs.protected_regular, here whatever that is set to. */
 static bool trap(const char *path, const struct stat *file) {
-    char folder[PATH_MAX] = ".";
+    char folder[PATH_MAX];
     struct stat about;
     const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
-    if (file->st_uid == geteuid() || n >= sizeof folder)
+    int n = snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    if (file->st_uid == geteuid() || n >= (int)sizeof folder)
         return false;
-    if (slash) {
-        memcpy(folder, path, n);
-        folder[n] = 0;
-    }
     return !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH && about.st_uid != file->st_uid;
 }
 
@@ -91,16 +85,14 @@ static int above_standard(int fd) {
 }
 
 int vp_output_open(const char *path, int flags) {
-    int own = own_descriptor(path);
-    if (own >= 0) {
-        int fd = fcntl(own, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        return fd < 0 ? -errno : fd;
-    }
+    int fd = own_descriptor(path);
+    if (fd >= 0)
+        return (fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) < 0 ? -errno : fd;
     if ((flags & O_ACCMODE) == O_RDONLY)
         flags |= O_WRONLY;
     const int with = flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     /* Emptied once it is known to be ours: not by open(2). */
-    int fd = open(path, with & ~O_TRUNC, 0644);
+    fd = open(path, with & ~O_TRUNC, 0644);
     if (fd < 0)
         return errno == ELOOP ? above_standard(follow(path, with)) : -errno;
     fd = above_standard(fd);
@@ -127,31 +119,6 @@ const char *vp_output_error(int err) {
 
 /* ---- writing ---- */
 
-struct held_signals {
-    sigset_t before, ours; /* the mask; what is to be taken back, if it comes */
-};
-
-static void hold_signals(struct held_signals *held) {
-    sigset_t pending;
-    sigemptyset(&held->ours);
-    sigaddset(&held->ours, SIGPIPE);
-    sigaddset(&held->ours, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &held->ours, &held->before);
-    /* One that was there before is the program's. */
-    sigpending(&pending);
-    if (sigismember(&pending, SIGPIPE))
-        sigdelset(&held->ours, SIGPIPE);
-    if (sigismember(&pending, SIGXFSZ))
-        sigdelset(&held->ours, SIGXFSZ);
-}
-
-static void release_signals(const struct held_signals *held, int err) {
-    if (err == -EPIPE || err == -EFBIG)
-        while (sigtimedwait(&held->ours, NULL, &(struct timespec){0}) > 0)
-            ;
-    pthread_sigmask(SIG_SETMASK, &held->before, NULL);
-}
-
 static int write_all(int fd, const char *bytes, size_t count, int patience_ms) {
     while (count) {
         ssize_t wrote = write(fd, bytes, count);
@@ -173,11 +140,24 @@ static int write_all(int fd, const char *bytes, size_t count, int patience_ms) {
     return 0;
 }
 
+/* The signals that a write raises are held off, and taken back. */
 static int write_quietly(int fd, const char *bytes, size_t count, int patience_ms) {
-    struct held_signals held;
-    hold_signals(&held);
+    sigset_t ours, before, pending;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &ours, &before);
+    /* One that was there before is the program's. */
+    sigpending(&pending);
+    if (sigismember(&pending, SIGPIPE))
+        sigdelset(&ours, SIGPIPE);
+    if (sigismember(&pending, SIGXFSZ))
+        sigdelset(&ours, SIGXFSZ);
     int err = write_all(fd, bytes, count, patience_ms);
-    release_signals(&held, err);
+    if (err == -EPIPE || err == -EFBIG)
+        while (sigtimedwait(&ours, NULL, &(struct timespec){0}) > 0)
+            ;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return err;
 }
 

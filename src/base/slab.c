@@ -9,8 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* One request to the system: small enough not to matter; of many objects, when there are as many as that, a huge page.
- */
+/* One request to the system: small enough not to matter; where there are many objects by then, a huge page. */
 enum { SPAN = 256 * 1024, SMALL_SPANS = 4 };
 
 struct span {

@@ -14,9 +14,8 @@
 struct span;
 
 struct vp_slab {
-    size_t size; /* bytes an object, a multiple of 8 */
-    bool many; /* set by the owner: there may be very many, looked at in any order; from some on they lie in huge pages
-                */
+    size_t size;        /* bytes an object, a multiple of 8 */
+    bool many;          /* set by the owner: very many, looked at in any order, are to lie in huge pages */
     size_t spare;       /* objects on the free list */
     size_t total;       /* objects ever carved */
     size_t bytes;       /* taken from the system */

@@ -23,15 +23,57 @@ static bool is_host(const struct place *place) {
     return place->block && place->block->kind >= SIM_BLOCK_HOST;
 }
 
-static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr at) {
+/* Where its memory begins and how far it reaches. */
+static CUresult extent_attribute(void *data, CUpointer_attribute which, const struct place *place) {
+    const struct sim_block *block = place->block;
+    const struct sim_mapping *mapping = place->mapping;
+    const struct sim_range *mapped = block ? &block->range : &mapping->range;
+    const struct sim_range *whole = block ? &block->range : &mapping->reservation->range;
+    size_t size = mapped->end - mapped->start;
+    switch (which) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = whole->start; break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = whole->end - whole->start; break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = mapped->start; break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        /* A pool maps 32 MiB at a time. */
+        *(size_t *)data = block && block->kind == SIM_BLOCK_POOL && size < 32u << 20 ? 32u << 20 : size;
+        break;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Who may use it, and by which ways it may be shared. */
+static CUresult access_attribute(void *data, CUpointer_attribute which, const struct place *place) {
+    const struct sim_block *block = place->block;
+    const struct sim_mapping *mapping = place->mapping;
+    bool native = block && block->kind == SIM_BLOCK_DEVICE;
+    switch (which) {
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = block && block->kind == SIM_BLOCK_MANAGED; break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = native; break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = mapping ? mapping->handle->prop.requestedHandleTypes : 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(int *)data = native || (mapping && mapping->handle->prop.allocFlags.gpuDirectRDMACapable);
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(unsigned *)data = block || mapping->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                            : mapping->readable        ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
+                                                       : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+        break;
+    default: return extent_attribute(data, which, place);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr at) {
     const struct place place = place_of(at);
     const struct sim_block *block = place.block;
     const struct sim_mapping *mapping = place.mapping;
     if (!block && !mapping)
         return CUDA_ERROR_INVALID_VALUE;
-    const struct sim_range *range = block ? &block->range : &mapping->range;
-    bool native = block && block->kind == SIM_BLOCK_DEVICE;
-    switch (attribute) {
+    switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *)data = block && block->context ? block->context->handle : NULL;
         break;
@@ -50,40 +92,13 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
             return CUDA_ERROR_INVALID_VALUE;
         *(void **)data = (void *)(uintptr_t)at;
         break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = block && block->kind == SIM_BLOCK_MANAGED; break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = block ? block->id : mapping->id; break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: *(unsigned long long *)data = block ? block->id : mapping->id; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = block ? block->device : mapping->handle->device; break;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = native; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *(CUdeviceptr *)data = block ? range->start : mapping->reservation->range.start;
-        break;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        range = block ? range : &mapping->reservation->range;
-        *(size_t *)data = range->end - range->start;
-        break;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)data = mapping ? mapping->handle->prop.requestedHandleTypes : 0;
-        break;
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *(int *)data = native || (mapping && mapping->handle->prop.allocFlags.gpuDirectRDMACapable);
-        break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *(unsigned *)data = block || mapping->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-                            : mapping->readable        ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
-                                                       : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
-        break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *(CUmemoryPool *)data = block && block->pool ? block->pool->handle : NULL;
         break;
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        /* A pool maps 32 MiB at a time. */
-        *(size_t *)data = block && block->kind == SIM_BLOCK_POOL && range->end - range->start < 32u << 20
-                              ? 32u << 20
-                              : range->end - range->start;
-        break;
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = range->start; break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: *(unsigned long long *)data = block ? block->id : mapping->id; break;
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    default: return access_attribute(data, which, &place);
     }
     return CUDA_SUCCESS;
 }

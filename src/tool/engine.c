@@ -107,6 +107,8 @@ static void sample(struct vp_latency *l, uint64_t ns) {
 
 struct run {
     struct vp_engine *driver;
+    const struct vp_replay_options *options;
+    const struct vp_trace *trace;
     struct vp_timelines timelines;
     struct vp_pool pool;
     CUstream *streams;
@@ -224,7 +226,9 @@ static uint64_t driver_ns(struct run *run) {
                : run->pool.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
 }
 
-static int drive(struct run *run, const struct vp_trace *trace, const struct vp_replay_options *o) {
+static int drive(struct run *run) {
+    const struct vp_replay_options *o = run->options;
+    const struct vp_trace *trace = run->trace;
     size_t total = trace->count * (size_t)o->repeat, done = 0, late_from = total - total / LATE_SHARE;
     struct vp_model *model = &run->driver->model;
     uint64_t early_calls = 0, early_ns = driver_ns(run);
@@ -257,16 +261,70 @@ static int drive(struct run *run, const struct vp_trace *trace, const struct vp_
     return err;
 }
 
-static void take_model(struct vp_model *m, struct vp_replay_result *result) {
-    result->model.total_ns = m->now();
-    result->model.lost_ns = vp_model_lost(m);
-    result->model.lost_in_calls_ns = vp_model_lost_in_calls(m);
-    vp_model_finish(m);
+/* What the trace is driven through. The caller closes the run, whatever comes of it. */
+static int open_run(struct run *run) {
+    struct vp_engine *d = run->driver;
+    const struct vp_trace *trace = run->trace;
+    struct vp_replay_result *result = run->result;
+    size_t most = trace->count * (size_t)run->options->repeat;
+    run->timelines.closing = closing;
+    run->timelines.forget = forget_timeline;
+    run->timelines.user = &run->pool;
+    run->streams = calloc(trace->streams, sizeof *run->streams);
+    run->blocks = calloc(trace->blocks, sizeof *run->blocks);
+    result->malloc_ns = (struct vp_latency){.ns = calloc(most, sizeof(uint32_t)), .room = most};
+    result->free_ns = (struct vp_latency){.ns = calloc(most, sizeof(uint32_t)), .room = most};
+    if (!run->streams || !run->blocks || !result->malloc_ns.ns || !result->free_ns.ns)
+        return -ENOMEM;
+    for (uint32_t s = 0; s < trace->streams; s++)
+        if (d->stream_create(&run->streams[s], CU_STREAM_NON_BLOCKING))
+            return -EIO;
+    int err = run->options->gpu ? vp_native_init(&run->native, d->handle, trace->blocks) : 0;
+    if (!err && run->options->modelled) {
+        vp_model_begin(&d->model, trace, run->options->lag_ns, run->options->work_ns);
+        run->pool.throttle.opened = run->pool.config.now(); /* the clock before was another one */
+    }
+    return err;
+}
+
+static void take_figures(struct run *run, uint64_t cost_before) {
+    struct vp_engine *d = run->driver;
+    struct vp_replay_result *result = run->result;
+    if (d->model.on) {
+        result->model.total_ns = d->model.now();
+        result->model.lost_ns = vp_model_lost(&d->model);
+        result->model.lost_in_calls_ns = vp_model_lost_in_calls(&d->model);
+        vp_model_finish(&d->model);
+    }
+    result->pool = vp_pool_stats(&run->pool);
+    if (run->peak_live_bytes > result->pool.peak_live_bytes)
+        result->pool.peak_live_bytes = run->peak_live_bytes;
+    /* The sum of two peaks: too much by little where a policy shares the work with CUDA. */
+    result->pool.peak_held_bytes += vp_native_peak(&run->native);
+    result->timelines = vp_timelines_stats(&run->timelines, 0);
+    result->driver_ns = driver_ns(run) - cost_before;
+    result->metadata = vp_pool_metadata(&run->pool);
+}
+
+static void close_run(struct run *run) {
+    struct vp_engine *d = run->driver;
+    vp_native_finish(&run->native);
+    vp_pool_finish(&run->pool, true);
+    vp_timelines_finish(&run->timelines);
+    for (uint32_t s = 0; run->streams && s < run->trace->streams; s++)
+        if (run->streams[s])
+            d->stream_destroy(run->streams[s]);
+    free(run->streams);
+    free(run->blocks);
+    if (d->reset)
+        d->reset();
+    else
+        d->release(0);
 }
 
 int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, const struct vp_policy *policy,
                      const struct vp_trace *trace, struct vp_replay_result *result) {
-    struct run run = {.driver = d, .result = result};
+    struct run run = {.driver = d, .options = o, .trace = trace, .result = result};
     const struct vp_pool_config config = {.handle = o->handle,
                                           .pause = o->modelled ? pause_modelled : NULL,
                                           .now = vp_clock_wait_ns,
@@ -276,58 +334,19 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
     int err = start_device(d, o->command);
     if (err)
         return err;
-    uint64_t cost = d->cost_ns ? d->cost_ns() : 0;
+    uint64_t cost_before = d->cost_ns ? d->cost_ns() : 0;
     waiting = &d->model;
     vp_timelines_init(&run.timelines, &d->table);
     if ((err = vp_pool_init(&run.pool, &d->table, &run.timelines, 0, policy, &config)) < 0) {
         fprintf(stderr, "vpool %s: the device has no pool: %s\n", o->command, strerror(-err));
         return err;
     }
-    run.timelines.closing = closing;
-    run.timelines.forget = forget_timeline;
-    run.timelines.user = &run.pool;
-    size_t most = trace->count * (size_t)o->repeat;
-    run.streams = calloc(trace->streams, sizeof *run.streams);
-    run.blocks = calloc(trace->blocks, sizeof *run.blocks);
-    result->malloc_ns = (struct vp_latency){.ns = calloc(most, sizeof(uint32_t)), .room = most};
-    result->free_ns = (struct vp_latency){.ns = calloc(most, sizeof(uint32_t)), .room = most};
-    if (!run.streams || !run.blocks || !result->malloc_ns.ns || !result->free_ns.ns)
-        err = -ENOMEM;
-    for (uint32_t s = 0; s < trace->streams && !err; s++)
-        if (d->stream_create(&run.streams[s], CU_STREAM_NON_BLOCKING))
-            err = -EIO;
-    if (!err && o->gpu)
-        err = vp_native_init(&run.native, d->handle, trace->blocks);
-    if (!err && o->modelled) {
-        vp_model_begin(&d->model, trace, o->lag_ns, o->work_ns);
-        run.pool.throttle.opened = config.now(); /* the clock before was another one */
-    }
+    err = open_run(&run);
     if (!err)
-        err = drive(&run, trace, o);
-    if (d->model.on)
-        take_model(&d->model, result);
+        err = drive(&run);
     if (err)
         fprintf(stderr, "vpool %s: %s: %s\n", o->command, result->trace, strerror(-err));
-    result->pool = vp_pool_stats(&run.pool);
-    if (run.peak_live_bytes > result->pool.peak_live_bytes)
-        result->pool.peak_live_bytes = run.peak_live_bytes;
-    /* The sum of two peaks: too much by little where a policy shares the work with CUDA. */
-    result->pool.peak_held_bytes += vp_native_peak(&run.native);
-    result->timelines = vp_timelines_stats(&run.timelines, 0);
-    result->driver_ns = d->cost_ns ? d->cost_ns() - cost
-                                   : result->pool.driver_ns + result->timelines.ns + run.native.ns;
-    result->metadata = vp_pool_metadata(&run.pool);
-    vp_native_finish(&run.native);
-    vp_pool_finish(&run.pool, true);
-    vp_timelines_finish(&run.timelines);
-    for (uint32_t s = 0; run.streams && s < trace->streams; s++)
-        if (run.streams[s])
-            d->stream_destroy(run.streams[s]);
-    free(run.streams);
-    free(run.blocks);
-    if (d->reset)
-        d->reset();
-    else
-        d->release(0);
+    take_figures(&run, cost_before);
+    close_run(&run);
     return err;
 }

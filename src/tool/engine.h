@@ -14,8 +14,6 @@
 #include "tool/model.h"
 #include "tool/trace.h"
 
-/* The most that `vp_engine_policies` tells of. */
-
 struct vp_latency {
     uint32_t *ns;
     size_t count, room;

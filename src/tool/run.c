@@ -76,45 +76,54 @@ static int set(size_t i, const char *value) {
     return 0;
 }
 
-int vp_tool_run(int argc, char **argv) {
-    struct option options[OPTIONS + 1] = {
-        [SIM] = {"sim", optional_argument, NULL, SIM},
-        [QUIET] = {"quiet", no_argument, NULL, QUIET},
-        [HELP] = {"help", no_argument, NULL, HELP},
-    };
-    const char *capacity = NULL;
-    bool sim = false, quiet = false;
-    char library[PATH_MAX], folder[PATH_MAX];
-    for (size_t i = 0; i < VP_SETTINGS; i++)
-        options[i] = (struct option){vp_settings[i].kind == VP_SETTING_FOREIGN ? "help" : option_name(i),
-                                     vp_settings[i].kind == VP_SETTING_FOREIGN ? no_argument
-                                     : stands_alone(&vp_settings[i])           ? optional_argument
-                                                                               : required_argument,
-                                     NULL, vp_settings[i].kind == VP_SETTING_FOREIGN ? HELP : (int)i};
+/* What the arguments ask for, beside the variables that they set. */
+struct wish {
+    bool sim, quiet;
+    const char *capacity;
+};
+
+static void list_options(struct option options[OPTIONS + 1]) {
+    options[SIM] = (struct option){"sim", optional_argument, NULL, SIM};
+    options[QUIET] = (struct option){"quiet", no_argument, NULL, QUIET};
+    options[HELP] = (struct option){"help", no_argument, NULL, HELP};
+    options[OPTIONS] = (struct option){0};
+    for (size_t i = 0; i < VP_SETTINGS; i++) {
+        if (vp_settings[i].kind == VP_SETTING_FOREIGN)
+            options[i] = options[HELP];
+        else
+            options[i] = (struct option){
+                option_name(i), stands_alone(&vp_settings[i]) ? optional_argument : required_argument, NULL, (int)i};
+    }
+}
+
+/* 0, or the status of wrong usage; from --help on nothing more is read. */
+static int parse(struct wish *wish, int argc, char **argv, bool *asked_help) {
+    struct option options[OPTIONS + 1];
+    list_options(options);
     opterr = 0;
     optind = 0;
-    for (int chosen; (chosen = getopt_long(argc, argv, "+", options, NULL)) >= 0;) {
-        if (chosen == HELP) {
-            help();
-            return 0;
+    for (int chosen, status = 0; (chosen = getopt_long(argc, argv, "+", options, NULL)) >= 0;) {
+        switch (chosen) {
+        case SIM:
+            wish->sim = true;
+            wish->capacity = optarg;
+            break;
+        case QUIET: wish->quiet = true; break;
+        case HELP: *asked_help = true; return 0;
+        case '?': return vp_tool_usage("run", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        default: status = set((size_t)chosen, optarg);
         }
-        if (chosen == '?')
-            return vp_tool_usage("run", "unknown or incomplete argument '%s'", argv[optind - 1]);
-        if (chosen == SIM) {
-            sim = true;
-            capacity = optarg;
-        } else if (chosen == QUIET) {
-            quiet = true;
-        } else {
-            int status = set((size_t)chosen, optarg);
-            if (status)
-                return status;
-        }
+        if (status)
+            return status;
     }
-    if (capacity && !vp_launch_is_size(capacity))
-        return vp_tool_usage("run", "'%s' is no size: a number, perhaps with K, M, G or T behind", capacity);
-    if (optind == argc)
-        return vp_tool_usage("run", "no program given");
+    if (wish->capacity && !vp_launch_is_size(wish->capacity))
+        return vp_tool_usage("run", "'%s' is no size: a number, perhaps with K, M, G or T behind", wish->capacity);
+    return optind == argc ? vp_tool_usage("run", "no program given") : 0;
+}
+
+/* Puts the library, and where it is wished the simulated driver, before the program. 0, or 1 told on stderr. */
+static int prepare(const struct wish *wish) {
+    char library[PATH_MAX], folder[PATH_MAX];
     if (!vp_launch_library(library)) {
         fprintf(stderr, "vpool run: %s is neither beside this command nor in %s/%s\n", vp_launch_library_name(),
                 VP_PREFIX, VP_LIBDIR);
@@ -124,16 +133,28 @@ int vp_tool_run(int argc, char **argv) {
         fprintf(stderr, "vpool run: %s: LD_PRELOAD cannot hold a path with a space or a colon; move it\n", library);
         return 1;
     }
-    if (sim) {
-        if (!vp_launch_sim(folder)) {
-            fprintf(stderr,
-                    "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n",
-                    VP_PREFIX, VP_LIBDIR);
-            return 1;
-        }
-        vp_launch_simulate(folder, capacity);
+    if (!wish->sim)
+        return 0;
+    if (!vp_launch_sim(folder)) {
+        fprintf(stderr, "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n",
+                VP_PREFIX, VP_LIBDIR);
+        return 1;
     }
-    if (!quiet)
+    vp_launch_simulate(folder, wish->capacity);
+    return 0;
+}
+
+int vp_tool_run(int argc, char **argv) {
+    struct wish wish = {0};
+    bool asked_help = false;
+    int status = parse(&wish, argc, argv, &asked_help);
+    if (asked_help)
+        help();
+    if (status || asked_help)
+        return status;
+    if (prepare(&wish))
+        return 1;
+    if (!wish.quiet)
         setenv("VPOOL_STATS", "1", 0);
     const char *obstacle = vp_launch_obstacle(argv[optind]);
     if (obstacle)

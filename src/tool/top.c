@@ -38,7 +38,7 @@ static double order_value(const struct vp_sample *s, const struct vp_row *row, c
     case 'a': return row->allocs_per_s;
     case 'c': return row->driver_calls_per_s;
     case 'w': return (double)(row->now.waits_gpu + row->now.waits_host);
-    case 'p': return -(double)s->processes[row->process].page->pid;
+    case 'p': return -(double)s->processes[row->process].stats->pid;
     default: return (double)row->now.held_bytes;
     }
 }
@@ -54,7 +54,7 @@ static int compare(const void *a, const void *b, void *context) {
     double left = order_value(by->sample, x, by->key), right = order_value(by->sample, y, by->key);
     if (left != right)
         return left < right ? 1 : -1;
-    uint32_t p = by->sample->processes[x->process].page->pid, q = by->sample->processes[y->process].page->pid;
+    uint32_t p = by->sample->processes[x->process].stats->pid, q = by->sample->processes[y->process].stats->pid;
     return p != q ? (p > q) - (p < q) : (x->device > y->device) - (x->device < y->device);
 }
 
@@ -85,7 +85,7 @@ void vp_top_head(FILE *out) {
 void vp_top_row(FILE *out, const struct vp_sample *s, const struct vp_row *row) {
     const struct vp_watched *w = &s->processes[row->process];
     char live[16], held[16], spare[16], allocs[16], calls[16];
-    fprintf(out, "%8u %3llu %8s %8s %8s %5.1f %9s %8s %8llu %4llu %-7s %s", w->page->pid,
+    fprintf(out, "%8u %3llu %8s %8s %8s %5.1f %9s %8s %8llu %4llu %-7s %s", w->stats->pid,
             (unsigned long long)row->device, human(live, (double)row->now.live_bytes),
             human(held, (double)row->now.held_bytes), human(spare, (double)vp_row_free(row)),
             100 * vp_row_efficiency(row), rate(allocs, row->allocs_per_s), rate(calls, row->driver_calls_per_s),
@@ -145,14 +145,14 @@ static int print_json(const struct vp_sample *s) {
     for (unsigned p = 0; p < s->process_count; p++) {
         const struct vp_watched *w = &s->processes[p];
         vp_json_begin_object(&j, NULL);
-        vp_json_u64(&j, "pid", w->page->pid);
+        vp_json_u64(&j, "pid", w->stats->pid);
         vp_json_string(&j, "program", w->program);
         vp_json_string(&j, "command", w->command);
         vp_json_string(&j, "vpool", w->release);
         vp_json_string(&j, "policy", w->policy);
-        vp_json_u64(&j, "began", w->page->began);
-        vp_json_u64(&j, "passed_on", atomic_load(&w->page->passed_on));
-        vp_json_bool(&j, "takes_dumps", w->page->takes_dumps != 0);
+        vp_json_u64(&j, "began", w->stats->began);
+        vp_json_u64(&j, "passed_on", atomic_load(&w->stats->passed_on));
+        vp_json_bool(&j, "takes_dumps", w->stats->takes_dumps != 0);
         vp_json_begin_array(&j, "devices");
         for (unsigned i = 0; i < s->row_count; i++)
             if (s->rows[i].process == p)
@@ -173,7 +173,7 @@ static void label(FILE *out, const char *text) {
 }
 
 static void labels(FILE *out, const struct vp_watched *w) {
-    fprintf(out, "{pid=\"%u\",program=\"", w->page->pid);
+    fprintf(out, "{pid=\"%u\",program=\"", w->stats->pid);
     label(out, w->program);
     fprintf(out, "\",policy=\"");
     label(out, w->policy);
@@ -198,7 +198,7 @@ static void print_metrics(FILE *out, const struct vp_sample *s) {
     for (unsigned p = 0; p < s->process_count; p++) {
         fprintf(out, "vpool_passed_on_total");
         labels(out, &s->processes[p]);
-        fprintf(out, "} %llu\n", (unsigned long long)atomic_load(&s->processes[p].page->passed_on));
+        fprintf(out, "} %llu\n", (unsigned long long)atomic_load(&s->processes[p].stats->passed_on));
     }
 }
 
@@ -264,8 +264,31 @@ static int look(struct vp_sample *s, const struct vp_top_options *o) {
     return err;
 }
 
-int vp_tool_top(int argc, char **argv) {
-    enum { ONCE = 256, JSON, PROMETHEUS, SORT, HELP };
+enum how { WATCH, ONCE = 256, JSON, PROMETHEUS };
+
+struct asked {
+    struct vp_top_options options;
+    enum how how;
+    const char *file; /* for Prometheus; NULL: standard output */
+    bool help;
+};
+
+/* The process ids that are left in the arguments; the caller frees them. */
+static int read_pids(struct vp_top_options *o, int argc, char **argv) {
+    if (optind < argc && !(o->pids = calloc((size_t)(argc - optind), sizeof *o->pids)))
+        return 1;
+    for (; optind < argc; optind++) {
+        char *end;
+        long pid = strtol(argv[optind], &end, 10);
+        if (*end || pid <= 0 || pid > INT32_MAX)
+            return vp_tool_usage("top", "'%s' is no process id", argv[optind]);
+        o->pids[o->pid_count++] = (int)pid;
+    }
+    return 0;
+}
+
+static int parse(struct asked *asked, int argc, char **argv) {
+    enum { SORT = PROMETHEUS + 1, HELP };
     static const struct option long_options[] = {
         {"once", no_argument, NULL, ONCE},
         {"json", no_argument, NULL, JSON},
@@ -274,72 +297,78 @@ int vp_tool_top(int argc, char **argv) {
         {"help", no_argument, NULL, HELP},
         {0},
     };
-    struct vp_top_options o = {.order = 'h'};
-    int how = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? 0 : ONCE, *pids = NULL, status;
-    const char *file = NULL;
+    struct vp_top_options *o = &asked->options;
     char *end;
     opterr = 0;
     optind = 0;
     for (int chosen; (chosen = getopt_long(argc, argv, "d:", long_options, NULL)) >= 0;) {
         switch (chosen) {
         case 'd':
-            o.seconds = strtod(optarg, &end);
-            if (end == optarg || *end || !(o.seconds >= 0.05 && o.seconds <= 86400))
+            o->seconds = strtod(optarg, &end);
+            if (end == optarg || *end || !(o->seconds >= 0.05 && o->seconds <= 86400))
                 return vp_tool_usage("top", "'%s' is no number of seconds: 0.05 to 86400", optarg);
             break;
         case SORT:
             if (!vp_top_is_order(*optarg) || optarg[1])
                 return vp_tool_usage("top", "'%s' is no key of a column", optarg);
-            o.order = *optarg;
+            o->order = *optarg;
             break;
-        case PROMETHEUS: file = optarg; __attribute__((fallthrough));
+        case PROMETHEUS: asked->file = optarg; __attribute__((fallthrough));
         case ONCE:
-        case JSON: how = chosen; break;
-        case HELP: help(); return 0;
+        case JSON: asked->how = (enum how)chosen; break;
+        case HELP: asked->help = true; return 0;
         default: return vp_tool_usage("top", "unknown or incomplete argument '%s'", argv[optind - 1]);
         }
     }
-    if (optind < argc && !(pids = calloc((size_t)(argc - optind), sizeof *pids)))
-        return 1;
-    for (; optind < argc; optind++) {
-        long pid = strtol(argv[optind], &end, 10);
-        if (*end || pid <= 0 || pid > INT32_MAX) {
-            free(pids);
-            return vp_tool_usage("top", "'%s' is no process id", argv[optind]);
-        }
-        pids[o.pid_count++] = (int)pid;
+    return read_pids(o, argc, argv);
+}
+
+static int print(const struct vp_sample *s, const struct asked *asked) {
+    switch (asked->how) {
+    case JSON: return print_json(s);
+    case PROMETHEUS:
+        if (asked->file)
+            return write_metrics(asked->file, s);
+        print_metrics(stdout, s);
+        return 0;
+    default: print_plain(s); return 0;
     }
-    o.pids = pids;
-    bool again = how == PROMETHEUS && file && o.seconds > 0;
-    o.seconds = o.seconds > 0 ? o.seconds : how ? 0.1 : 1;
+}
+
+/* Prints one sample, or one after the other for ever. */
+static int show(const struct asked *asked, bool again) {
+    const struct vp_top_options *o = &asked->options;
     struct vp_sample s = {0};
-    if (!how) {
-        status = vp_top_watch(&o);
-    } else {
-        do {
-            vp_sample_drop(&s);
-            int err = look(&s, &o);
-            status = err ? 1 : 0;
-            if (err) {
-                fprintf(stderr, "vpool top: " VP_SHARED_STATS_FOLDER ": %s\n", strerror(-err));
-                break;
-            }
-            vp_top_sort(&s, o.order);
-            if (how == ONCE)
-                print_plain(&s);
-            else if (how == JSON)
-                status = print_json(&s);
-            else if (file)
-                status = write_metrics(file, &s);
-            else
-                print_metrics(stdout, &s);
-        } while (again && !status && !(s.process_count ? 0 : pause_for(o.seconds)));
-        if (!status && o.pid_count && !s.process_count) {
-            fprintf(stderr, "vpool top: no such process of yours is under libvpool.so, or it has not allocated yet\n");
-            status = 1;
-        }
+    int status;
+    do {
         vp_sample_drop(&s);
+        int err = look(&s, o);
+        if (err) {
+            fprintf(stderr, "vpool top: " VP_SHARED_STATS_FOLDER ": %s\n", strerror(-err));
+            return 1;
+        }
+        vp_top_sort(&s, o->order);
+        status = print(&s, asked);
+    } while (again && !status && !(s.process_count ? 0 : pause_for(o->seconds)));
+    if (!status && o->pid_count && !s.process_count) {
+        fprintf(stderr, "vpool top: no such process of yours is under libvpool.so, or it has not allocated yet\n");
+        status = 1;
     }
-    free(pids);
+    vp_sample_drop(&s);
+    return status;
+}
+
+int vp_tool_top(int argc, char **argv) {
+    struct asked asked = {.options.order = 'h', .how = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? WATCH : ONCE};
+    struct vp_top_options *o = &asked.options;
+    int status = parse(&asked, argc, argv);
+    if (!status && asked.help) {
+        help();
+    } else if (!status) {
+        bool again = asked.how == PROMETHEUS && asked.file && o->seconds > 0;
+        o->seconds = o->seconds > 0 ? o->seconds : asked.how ? 0.1 : 1;
+        status = asked.how ? show(&asked, again) : vp_top_watch(o);
+    }
+    free(o->pids);
     return status;
 }

@@ -3,7 +3,7 @@
 #ifndef VP_TOOL_TOP_H
 #define VP_TOOL_TOP_H
 
-#include "tool/pages.h"
+#include "tool/processes.h"
 
 #include <stdio.h>
 
@@ -26,7 +26,7 @@ void vp_top_row(FILE *out, const struct vp_sample *sample, const struct vp_row *
 void vp_top_totals(FILE *out, const struct vp_sample *sample);
 
 struct vp_top_options {
-    const int *pids;
+    int *pids;
     unsigned pid_count;
     double seconds; /* from one sample to the next */
     char order;

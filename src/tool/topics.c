@@ -142,7 +142,7 @@ const struct vp_help_topic vp_help_topics[] = {
      "A process that has allocated publishes one page of figures, as\n"
      "/dev/shm/vpool-UID-PID, readable by its user alone. It is removed when the\n"
      "program exits; what a killed one leaves, the next vpool top removes. The fast\n"
-     "path writes nothing there: what a stream's lane serves is counted when the\n"
+     "path writes nothing there: what a stream's cache serves is counted when the\n"
      "process next takes the library's lock, at the latest after some thousand\n"
      "allocations. VPOOL_PAGE=0 publishes nothing.\n"},
     {"simulator", "Without a GPU",

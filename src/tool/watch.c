@@ -75,7 +75,8 @@ struct view {
 
 static unsigned chosen_row(const struct view *v) {
     for (unsigned i = 0; i < v->sample.row_count; i++)
-        if (v->sample.processes[v->sample.rows[i].process].page->pid == v->pid && v->sample.rows[i].device == v->device)
+        if (v->sample.processes[v->sample.rows[i].process].stats->pid == v->pid &&
+            v->sample.rows[i].device == v->device)
             return i;
     return v->sample.row_count;
 }
@@ -88,7 +89,7 @@ static void choose(struct view *v, int step) {
                  : (unsigned)((int)at + step < 0         ? 0
                               : (int)at + step >= (int)n ? (int)n - 1
                                                          : (int)at + step);
-    v->pid = v->sample.processes[v->sample.rows[at].process].page->pid;
+    v->pid = v->sample.processes[v->sample.rows[at].process].stats->pid;
     v->device = v->sample.rows[at].device;
 }
 
@@ -151,40 +152,40 @@ static int look(struct view *v) {
 
 /* ---- keys ---- */
 
-static struct vp_shared_stats *chosen_page(struct view *v) {
+static struct vp_shared_stats *chosen_stats(struct view *v) {
     unsigned at = chosen_row(v);
     if (at == v->sample.row_count && v->sample.process_count == 1)
         at = 0;
     if (at < v->sample.row_count)
-        return v->sample.processes[v->sample.rows[at].process].page;
+        return v->sample.processes[v->sample.rows[at].process].stats;
     snprintf(v->message, sizeof v->message, "choose a process first (arrow keys)");
     return NULL;
 }
 
 static void dump(struct view *v) {
-    struct vp_shared_stats *page = chosen_page(v);
+    struct vp_shared_stats *stats = chosen_stats(v);
     struct vp_process now;
-    if (!page)
+    if (!stats)
         return;
-    if (!page->takes_dumps)
+    if (!stats->takes_dumps)
         snprintf(v->message, sizeof v->message, "process %u takes no dumps; start it with VPOOL_DUMP=signal",
-                 page->pid);
-    else if (!vp_process_read((int)page->pid, &now) || !vp_process_same(&now, &page->process))
-        snprintf(v->message, sizeof v->message, "process %u is gone", page->pid);
+                 stats->pid);
+    else if (!vp_process_read((int)stats->pid, &now) || !vp_process_same(&now, &stats->process))
+        snprintf(v->message, sizeof v->message, "process %u is gone", stats->pid);
     else {
-        atomic_fetch_add(&page->dumps_asked, 1);
-        syscall(SYS_futex, &page->dumps_asked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-        snprintf(v->message, sizeof v->message, "process %u was asked for a dump", page->pid);
+        atomic_fetch_add(&stats->dumps_asked, 1);
+        syscall(SYS_futex, &stats->dumps_asked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        snprintf(v->message, sizeof v->message, "process %u was asked for a dump", stats->pid);
     }
 }
 
 static void trim(struct view *v) {
-    struct vp_shared_stats *page = chosen_page(v);
-    if (!page)
+    struct vp_shared_stats *stats = chosen_stats(v);
+    if (!stats)
         return;
-    atomic_fetch_add(&page->trims_asked, 1);
+    atomic_fetch_add(&stats->trims_asked, 1);
     snprintf(v->message, sizeof v->message, "process %u gives idle memory back when it allocates or frees next",
-             page->pid);
+             stats->pid);
 }
 
 /* False: that is all. */

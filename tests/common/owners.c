@@ -3,7 +3,8 @@
  */
 #include "owners.h"
 
-#include "base/map.h"
+#include "base/slab.h"
+#include "base/table.h"
 #include "sim.h"
 
 #include <stdlib.h>
@@ -11,16 +12,17 @@
 
 /* A physical handle. */
 struct chunk {
+    uint64_t handle; /* its key */
     size_t size;
     unsigned used;        /* pieces in it */
     struct piece *active; /* those whose owner has begun, by `next` */
 };
 
-/* Where a handle is mapped. */
+/* A granule of addresses, and where its mapping begins. */
 struct place {
+    uint64_t granule; /* its key: address / granularity */
     struct chunk *chunk;
     CUdeviceptr at;
-    size_t granules; /* that name it still */
 };
 
 /* The part of a block in one chunk. */
@@ -46,51 +48,50 @@ enum { OWNERS = 1 << 16 };
 static struct {
     size_t granularity;
     void (*fail)(const char *format, ...) __attribute__((format(printf, 1, 2)));
-    struct vp_map chunks; /* by handle */
-    struct vp_map places; /* by address / granularity */
+    struct vp_table chunks, places;
+    struct vp_slab chunk_slab, place_slab;
     struct owner *table[OWNERS];
     uint32_t free[OWNERS], free_count, used;
 } all;
 
 /* ---- the mapping calls ---- */
 
-static void set(struct vp_map *map, uint64_t key, void *value) {
-    if (vp_map_reserve(map) < 0)
+/* A copy of an object, which begins with its key and has the slab's size, in place of what had that key. */
+static void put(struct vp_table *table, struct vp_slab *slab, const void *object) {
+    uint64_t key;
+    memcpy(&key, object, sizeof key);
+    vp_slab_free(slab, vp_table_take(table, key));
+    void *copy = vp_slab_alloc(slab);
+    if (!copy || vp_table_reserve(table) < 0)
         abort();
-    vp_map_set(map, key, value);
+    vp_table_add(table, memcpy(copy, object, slab->size));
 }
 
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                                unsigned long long flags) {
     CUresult res = cuMemCreate(handle, size, prop, flags);
-    struct chunk *chunk = res ? NULL : calloc(1, sizeof *chunk);
-    if (chunk) {
-        chunk->size = size;
-        set(&all.chunks, *handle, chunk);
-    }
+    if (!res)
+        put(&all.chunks, &all.chunk_slab, &(struct chunk){.handle = *handle, .size = size});
     return res;
 }
 
 static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle) {
     CUresult res = cuMemRelease(handle);
-    struct chunk *chunk = res ? NULL : vp_map_take(&all.chunks, handle);
+    struct chunk *chunk = res ? NULL : vp_table_take(&all.chunks, handle);
     if (chunk && chunk->used)
         all.fail("%u blocks lie in a handle that was released", chunk->used);
-    free(chunk);
+    vp_slab_free(&all.chunk_slab, chunk);
     return res;
 }
 
 static CUresult CUDAAPI map(CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                             unsigned long long flags) {
     CUresult res = cuMemMap(at, size, offset, handle, flags);
-    if (res)
-        return res;
-    struct place *place = malloc(sizeof *place);
-    if (!place)
-        abort();
-    *place = (struct place){vp_map_get(&all.chunks, handle), at, size / all.granularity};
-    for (size_t k = 0; k < size; k += all.granularity)
-        set(&all.places, (at + k) / all.granularity, place);
+    struct place place = {.chunk = vp_table_get(&all.chunks, handle), .at = at};
+    for (size_t k = 0; !res && k < size; k += all.granularity) {
+        place.granule = (at + k) / all.granularity;
+        put(&all.places, &all.place_slab, &place);
+    }
     return res;
 }
 
@@ -101,11 +102,8 @@ static CUresult CUDAAPI unmap(CUdeviceptr at, size_t size) {
             all.fail("[%#llx, +%zu) was unmapped, where the live block [%#llx, +%zu) lies", at, size, o->at, o->size);
     }
     CUresult res = cuMemUnmap(at, size);
-    for (size_t k = 0; !res && k < size; k += all.granularity) {
-        struct place *place = vp_map_take(&all.places, (at + k) / all.granularity);
-        if (place && --place->granules == 0)
-            free(place);
-    }
+    for (size_t k = 0; !res && k < size; k += all.granularity)
+        vp_slab_free(&all.place_slab, vp_table_take(&all.places, (at + k) / all.granularity));
     return res;
 }
 
@@ -126,7 +124,7 @@ void *owners_lookup(const char *name) {
 static size_t split(struct owner *o, CUdeviceptr at, size_t size) {
     size_t count = 0;
     for (CUdeviceptr end = at + size; at < end; count++) {
-        struct place *place = vp_map_get(&all.places, at / all.granularity);
+        struct place *place = vp_table_get(&all.places, at / all.granularity);
         if (!place || !place->chunk)
             return 0;
         size_t from = at - place->at, left = place->chunk->size - from, bytes = left < end - at ? left : end - at;
@@ -219,7 +217,7 @@ static void fill_ran(CUdeviceptr at, size_t bytes, uint32_t word) {
 /* Who owns some of these bytes must be the block that lies there as the copy sees it, and no other. */
 static void one_end(CUdeviceptr at, size_t bytes, const char *what) {
     for (CUdeviceptr end = at + bytes; at < end;) {
-        const struct place *place = vp_map_get(&all.places, at / all.granularity);
+        const struct place *place = vp_table_get(&all.places, at / all.granularity);
         if (!place || !place->chunk)
             return;
         size_t from = at - place->at, left = place->chunk->size - from, some = left < end - at ? left : end - at;
@@ -242,20 +240,10 @@ static void copy_ran(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 void owners_open(size_t granularity, void (*fail)(const char *format, ...) __attribute__((format(printf, 1, 2)))) {
     all.granularity = granularity;
     all.fail = fail;
+    vp_slab_init(&all.chunk_slab, sizeof(struct chunk));
+    vp_slab_init(&all.place_slab, sizeof(struct place));
     vp_sim_watch_fills(fill_ran);
     vp_sim_watch_copies(copy_ran);
-}
-
-static void free_values(struct vp_map *map) {
-    for (size_t i = 0; map->slots && i <= map->mask; i++) {
-        void *value = map->slots[i].key ? map->slots[i].value : NULL;
-        for (size_t k = i; value && k <= map->mask; k++)
-            if (map->slots[k].value == value)
-                map->slots[k].value = NULL;
-        free(value);
-    }
-    vp_map_finish(map);
-    *map = (struct vp_map){0};
 }
 
 void owners_close(void) {
@@ -265,6 +253,8 @@ void owners_close(void) {
         if (all.table[i])
             all.fail("the block [%#llx, +%zu) never ended", all.table[i]->at, all.table[i]->size);
     all.used = all.free_count = 0;
-    free_values(&all.chunks);
-    free_values(&all.places);
+    vp_table_finish(&all.chunks);
+    vp_table_finish(&all.places);
+    vp_slab_finish(&all.chunk_slab);
+    vp_slab_finish(&all.place_slab);
 }

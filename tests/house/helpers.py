@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of what the scripts use: the count of passed and failed tests, and the archive of fuzz inputs. Reports in TAP."""
+"""Tests of what the scripts and the CI use: the count of tests, the archive of fuzz inputs, the steps. Reports in TAP."""
 # SPDX-License-Identifier: Apache-2.0
 import gzip
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,4 +78,14 @@ def inputs_are_added_once():
         assert sum(path.read_bytes() == new.read_bytes() for path in inputs.glob("json/*")) == 1
 
 
-tap.run([tests_are_counted, nothing_passes_unseen, the_archive_is_what_its_inputs_make, inputs_are_added_once])
+def the_workflow_calls_what_is_there():
+    text = (ROOT / ".github/workflows/ci.yml").read_text()
+    usage = (ROOT / "scripts/test").read_text()
+    parts = set(" ".join(re.findall(r"^ +parts: (.+)$", text, re.M)).split())
+    assert parts == set(re.search(r"usage: scripts/test \[([\w|]+)\]", usage)[1].split("|")), parts
+    called = re.findall(r"(?<![\w/])\./[\w/.-]+", text)
+    assert called and all((ROOT / name).is_file() for name in called), called
+
+
+tap.run([tests_are_counted, nothing_passes_unseen, the_archive_is_what_its_inputs_make, inputs_are_added_once,
+         the_workflow_calls_what_is_there])

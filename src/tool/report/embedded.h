@@ -1,7 +1,7 @@
 /* The files that make the page of `vpool report`, as scripts/embed puts them into the program. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_EMBEDDED_H
-#define VP_TOOL_EMBEDDED_H
+#ifndef VP_TOOL_REPORT_EMBEDDED_H
+#define VP_TOOL_REPORT_EMBEDDED_H
 
 extern const char vp_embedded_page_html[];
 extern const char vp_embedded_page_css[];

@@ -1,6 +1,6 @@
 /* The processes under the library, as their shared statistics show them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/pages.h"
+#include "tool/processes.h"
 
 #include "base/clock.h"
 
@@ -45,22 +45,22 @@ static void read_command(struct vp_watched *w, uint32_t pid) {
     copy_text(w->command, sizeof w->command, text + skip, (size_t)n - skip);
 }
 
-/* Maps the page of a file; NULL: it is none that we can read. */
+/* Maps the statistics in a file; NULL: there are none that we can read. */
 static struct vp_shared_stats *map(const char *file) {
     struct stat st;
     int fd = open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return NULL;
     bool good = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size >= VP_SHARED_STATS_SIZE;
-    void *page = good ? mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    void *stats = good ? mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
-    return page == MAP_FAILED ? NULL : page;
+    return stats == MAP_FAILED ? NULL : stats;
 }
 
-static bool readable(const struct vp_shared_stats *page) {
-    return atomic_load_explicit(&page->magic, memory_order_acquire) == VP_SHARED_STATS_MAGIC &&
-           page->version == VP_SHARED_STATS_VERSION && page->size >= VP_SHARED_STATS_SIZE &&
-           page->namespace == vp_process_namespace();
+static bool readable(const struct vp_shared_stats *stats) {
+    return atomic_load_explicit(&stats->magic, memory_order_acquire) == VP_SHARED_STATS_MAGIC &&
+           stats->version == VP_SHARED_STATS_VERSION && stats->size >= VP_SHARED_STATS_SIZE &&
+           stats->namespace == vp_process_namespace();
 }
 
 /* The figures of one moment, unless the writer is so busy that a hundred tries meet it writing. */
@@ -79,15 +79,16 @@ static void read_figures(struct vp_shared_stats_device *device, struct vp_shared
 static const struct vp_row *row_before(const struct vp_sample *before, const struct vp_watched *w, uint64_t device) {
     for (unsigned i = 0; before && i < before->row_count; i++) {
         const struct vp_row *row = &before->rows[i];
-        const struct vp_shared_stats *page = before->processes[row->process].page;
-        if (row->device == device && page->pid == w->page->pid && vp_process_same(&page->process, &w->page->process))
+        const struct vp_shared_stats *stats = before->processes[row->process].stats;
+        if (row->device == device && stats->pid == w->stats->pid &&
+            vp_process_same(&stats->process, &w->stats->process))
             return row;
     }
     return NULL;
 }
 
-static int add_process(struct vp_sample *s, const struct vp_sample *before, struct vp_shared_stats *page) {
-    uint32_t devices = atomic_load(&page->devices);
+static int add_process(struct vp_sample *s, const struct vp_sample *before, struct vp_shared_stats *stats) {
+    uint32_t devices = atomic_load(&stats->devices);
     devices = devices < VP_SHARED_STATS_DEVICES ? devices : VP_SHARED_STATS_DEVICES;
     struct vp_watched *processes = reallocarray(s->processes, s->process_count + 1, sizeof *processes);
     if (processes)
@@ -98,18 +99,18 @@ static int add_process(struct vp_sample *s, const struct vp_sample *before, stru
     if (!processes || !rows)
         return -ENOMEM;
     struct vp_watched *w = &processes[s->process_count];
-    *w = (struct vp_watched){.page = page};
-    copy_text(w->program, sizeof w->program, page->program, sizeof page->program);
-    copy_text(w->policy, sizeof w->policy, page->policy, sizeof page->policy);
-    copy_text(w->release, sizeof w->release, page->release, sizeof page->release);
-    read_command(w, page->pid);
+    *w = (struct vp_watched){.stats = stats};
+    copy_text(w->program, sizeof w->program, stats->program, sizeof stats->program);
+    copy_text(w->policy, sizeof w->policy, stats->policy, sizeof stats->policy);
+    copy_text(w->release, sizeof w->release, stats->release, sizeof stats->release);
+    read_command(w, stats->pid);
     for (uint32_t i = 0; i < devices; i++) {
         struct vp_row *row = &rows[s->row_count++];
-        *row = (struct vp_row){.device = page->device[i].device,
+        *row = (struct vp_row){.device = stats->device[i].device,
                                .process = s->process_count,
                                .allocs_per_s = -1,
                                .driver_calls_per_s = -1};
-        read_figures(&page->device[i], &row->now);
+        read_figures(&stats->device[i], &row->now);
         const struct vp_row *then = row_before(before, w, row->device);
         double seconds = then ? (double)(s->ns - before->ns) / 1e9 : 0;
         if (seconds > 0) {
@@ -118,7 +119,7 @@ static int add_process(struct vp_sample *s, const struct vp_sample *before, stru
         }
     }
     s->process_count++;
-    atomic_fetch_add(&page->asked, 1);
+    atomic_fetch_add(&stats->asked, 1);
     return 0;
 }
 
@@ -142,12 +143,12 @@ int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, con
         if (!pid || !wanted(pid, pids, pid_count))
             continue;
         snprintf(file, sizeof file, VP_SHARED_STATS_FOLDER "/%.60s", entry->d_name);
-        struct vp_shared_stats *page = map(file);
-        bool shown = page && readable(page);
+        struct vp_shared_stats *stats = map(file);
+        bool shown = stats && readable(stats);
         if (shown)
-            err = add_process(&s, before, page);
-        if (page && (!shown || err))
-            munmap(page, VP_SHARED_STATS_SIZE);
+            err = add_process(&s, before, stats);
+        if (stats && (!shown || err))
+            munmap(stats, VP_SHARED_STATS_SIZE);
     }
     closedir(folder);
     if (err)
@@ -159,7 +160,7 @@ int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, con
 
 void vp_sample_drop(struct vp_sample *sample) {
     for (unsigned i = 0; i < sample->process_count; i++)
-        munmap(sample->processes[i].page, VP_SHARED_STATS_SIZE);
+        munmap(sample->processes[i].stats, VP_SHARED_STATS_SIZE);
     free(sample->processes);
     free(sample->rows);
     *sample = (struct vp_sample){0};

@@ -1,16 +1,16 @@
 /* vpool report: a page that shows what traces and dumps hold.
  *
- * The page (report/) draws; this file gives it the facts. They stand in it as columns of numbers, a few bytes each, in
+ * The page draws; this file gives it the facts. They stand in it as columns of numbers, a few bytes each, in
  * base64: what happened in each event and where its block lay, from which the page has the state of every moment.
- * report/data.js reads what put_… here write.
+ * data.js reads what put_… here write.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/options.h"
 #include "tool/dump_read.h"
-#include "tool/embedded.h"
 #include "tool/out.h"
 #include "tool/record.h"
+#include "tool/report/embedded.h"
 #include "tool/tool.h"
 
 #include <errno.h>

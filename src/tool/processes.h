@@ -1,7 +1,7 @@
-/* The processes under the library, as their shared pages show them at one moment. */
+/* The processes under the library, as their shared statistics show them at one moment. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_PAGES_H
-#define VP_TOOL_PAGES_H
+#ifndef VP_TOOL_PROCESSES_H
+#define VP_TOOL_PROCESSES_H
 
 #include "watch/shared_stats.h"
 
@@ -16,7 +16,7 @@ struct vp_row {
 };
 
 struct vp_watched {
-    struct vp_shared_stats *page; /* mapped; its texts are copied below, without control characters */
+    struct vp_shared_stats *stats; /* mapped; its texts are copied below, without control characters */
     char program[VP_SHARED_STATS_TEXT], policy[VP_SHARED_STATS_TEXT], release[VP_SHARED_STATS_TEXT];
     char command[256]; /* the command line, as far as it fits */
 };
@@ -29,7 +29,7 @@ struct vp_sample {
 };
 
 /*
- * Takes a sample of this user's processes; of those in `pids` alone, if `pid_count` is not 0. Pages whose
+ * Takes a sample of this user's processes; of those in `pids` alone, if `pid_count` is not 0. Statistics whose
  * process is gone are removed. `before` (may be NULL) gives the rates. Each process is asked to count all it
  * does by the next sample. 0, or a negative errno.
  */
