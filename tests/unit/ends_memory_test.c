@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ends_test.h"
 
+#include "base/cancel.h"
+#include "base/log.h"
 #include "process/state.h"
 #include "pool/stream_cache.h"
 
@@ -153,6 +155,25 @@ Test(ends, a_thread_is_not_cancelled_in_a_driver_call) {
     nothing_is_held_up();
     door_context_destroy(made);
     door_close();
+}
+
+UNWOUND static void *cancelled_in_a_message(void *ended) {
+    vp_cancel_arm(); /* as a short call does, before it takes the lock */
+    pthread_cancel(pthread_self());
+    vp_log(VP_LOG_WARN, "a message under the lock, by a thread that is to be cancelled");
+    *(bool *)ended = true;
+    vp_cancel_release();
+    pthread_testcancel();
+    return NULL;
+}
+
+Test(ends, a_thread_is_not_cancelled_in_a_message) {
+    pthread_t thread;
+    void *how;
+    bool ended = false;
+    cr_assert(!pthread_create(&thread, NULL, cancelled_in_a_message, &ended) && !pthread_join(thread, &how));
+    cr_assert_eq(how, PTHREAD_CANCELED);
+    cr_assert(ended);
 }
 
 UNWOUND static void *wait_for_memory(void *context) {
