@@ -70,13 +70,7 @@ struct code {
     uint8_t length;
 };
 
-struct symbol {
-    uint16_t symbol;
-    uint8_t extra_bits, extra;
-};
-
 struct vp_deflate {
-    struct symbol length_symbols[LONGEST_MATCH + 1];
     uint16_t last[1 << HASH_BITS]; /* where these characters stood last */
     uint32_t literal_count[LITERALS], distance_count[DISTANCES];
     struct code literal[LITERALS], distance[DISTANCES];
@@ -95,18 +89,6 @@ static inline unsigned extra_bits(unsigned n, unsigned kept) {
 
 static inline unsigned symbol_of(unsigned n, unsigned kept, unsigned extra) {
     return (extra << kept) + (n >> extra);
-}
-
-static void make_length_symbols(struct vp_deflate *d) {
-    for (unsigned length = 3; length < LONGEST_MATCH; length++) {
-        unsigned n = length - 3, extra = extra_bits(n, 2);
-        d->length_symbols[length] = (struct symbol){
-            .symbol = (uint16_t)(END_OF_BLOCK + 1 + symbol_of(n, 2, extra)),
-            .extra_bits = (uint8_t)extra,
-            .extra = (uint8_t)(n & ((1u << extra) - 1)),
-        };
-    }
-    d->length_symbols[LONGEST_MATCH].symbol = LITERALS - 1;
 }
 
 /* ---- Huffman codes ---- */
@@ -234,14 +216,17 @@ static inline void put_literal(struct bits *b, struct vp_deflate *d, unsigned sy
     put(b, d->literal[symbol].bits, d->literal[symbol].length);
 }
 
-static inline void put_match(struct bits *b, struct vp_deflate *d, size_t length, unsigned distance) {
-    struct symbol l = d->length_symbols[length];
-    unsigned extra = extra_bits(distance - 1, 1), symbol = symbol_of(distance - 1, 1, extra);
-    put_literal(b, d, l.symbol);
-    put(b, l.extra, l.extra_bits);
+static inline void put_match(struct bits *b, struct vp_deflate *d, unsigned length, unsigned distance) {
+    const bool longest = length == LONGEST_MATCH; /* has a symbol of its own */
+    unsigned n = length - 3, extra = longest ? 0 : extra_bits(n, 2);
+    put_literal(b, d, longest ? LITERALS - 1 : END_OF_BLOCK + 1 + symbol_of(n, 2, extra));
+    put(b, n & ((1u << extra) - 1), extra);
+    n = distance - 1;
+    extra = extra_bits(n, 1);
+    unsigned symbol = symbol_of(n, 1, extra);
     d->distance_count[symbol]++;
     put(b, d->distance[symbol].bits, d->distance[symbol].length);
-    put(b, (distance - 1) & ((1u << extra) - 1), extra);
+    put(b, n & ((1u << extra) - 1), extra);
 }
 
 /* One pass: finds matches, writes them in the codes that there are, and counts what codes would have been
@@ -267,7 +252,7 @@ static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, 
             flush(&b);
         } else {
             size_t length = match_length(text + i, text + before, differ, most);
-            put_match(&b, d, length, (unsigned)(i - before));
+            put_match(&b, d, (unsigned)length, (unsigned)(i - before));
             flush(&b);
             i += length;
         }
@@ -300,8 +285,7 @@ static size_t store(uint8_t *out, const uint8_t *text, size_t n) {
 }
 
 size_t vp_deflate(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n) {
-    if (!d->length_symbols[LONGEST_MATCH].symbol) {
-        make_length_symbols(d);
+    if (!d->literal[END_OF_BLOCK].length) {
         learn(d);
         compress(d, out, text, n);
         learn(d);
