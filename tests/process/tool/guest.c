@@ -42,7 +42,7 @@ static void capture(void) {
     CHECK(cuStreamEndCapture(stream, &graph));
 }
 
-/* Pairs that a lane serves, for some seconds. */
+/* Pairs that a stream cache serves, for some seconds. */
 static void pairs(double seconds) {
     for (long n = (long)(seconds * 1000); n > 0; n--) {
         for (int i = 0; i < 20; i++) {
