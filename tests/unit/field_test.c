@@ -144,7 +144,6 @@ Test(field, handles_are_made_for_rdma_where_the_device_can) {
 /* UCX and others keep registrations by address, and ask for the buffer's id whether it is the same buffer still. */
 Test(field, a_reused_address_has_a_new_buffer_id) {
     unsigned long long ids[40];
-    CUresult res;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr first = 0;

@@ -12,7 +12,6 @@ static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 Test(pressure, a_limit_is_the_size_of_the_device) {
     CUdeviceptr more = 0;
     size_t unused = 0, total = 0;
-    CUresult res;
     setenv("VPOOL_LIMIT", "16M", 1);
     door_open(SIM);
     CUdeviceptr a = door_malloc(12 * MiB);

@@ -394,7 +394,6 @@ Test(rules, nobody_waits_early_behind_a_host_function) {
 Test(rules, a_pool_without_internal_dependencies_never_waits) {
     pthread_t thread;
     CUmemoryPool mempool;
-    CUresult res;
     int no = 0;
     door_open("capacity=3M,granularity=64K,lazy=0");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
