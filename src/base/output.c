@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,26 @@
 
 /* How long a reader of a pipe may sleep: it is at the other end of a program that waits. */
 enum { READER_MS = 2000 };
+
+bool vp_output_name(char *out, size_t room, const char *pattern, const char *letters, unsigned number, int device) {
+    size_t n = 0;
+    *out = 0;
+    for (; *pattern; pattern++) {
+        char part[16] = {*pattern};
+        if (*pattern == '%' && pattern[1] && strchr(letters, pattern[1])) {
+            char letter = *++pattern;
+            if (letter != '%')
+                snprintf(part, sizeof part, "%u",
+                         letter == 'p'   ? (unsigned)getpid()
+                         : letter == 'n' ? number
+                                         : (unsigned)device);
+        }
+        if (n + strlen(part) >= room)
+            return false;
+        n += strlen(strcpy(out + n, part));
+    }
+    return true;
+}
 
 /* ---- opening ---- */
 

@@ -9,7 +9,14 @@
 #ifndef VP_BASE_OUTPUT_H
 #define VP_BASE_OUTPUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/*
+ * Expands a pattern: %p is the process id, %n `number`, %d `device`, %% a percent sign, as far as `letters` allow them.
+ * False if it does not fit.
+ */
+bool vp_output_name(char *out, size_t room, const char *pattern, const char *letters, unsigned number, int device);
 
 /*
  * Opens what is there, or makes it (mode 0644); `flags` are added to those of open(2), O_RDWR and O_TRUNC

@@ -73,7 +73,4 @@ struct vp_driver {
 int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx,
                    const char **missing);
 
-/* The nearest CUresult for a negative errno of ours; 0 gives CUDA_SUCCESS. */
-CUresult vp_driver_result(int err);
-
 #endif

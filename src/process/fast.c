@@ -29,7 +29,7 @@ static struct shortcut *shortcut_of(CUstream stream) {
 
 /* The cache that probably serves the stream; NULL: ask the slow way. */
 static struct vp_stream_cache *cache_of(const struct shortcut *s, CUstream stream) {
-    if (s->stream != stream || !s->cache || vp_inside ||
+    if (s->stream != stream || !s->cache || vp_thread.inside ||
         atomic_load_explicit(&vp_state.phase, memory_order_relaxed) != VP_OPEN)
         return NULL;
     return s->cache;
@@ -41,7 +41,7 @@ static void record(const struct vp_stream_cache *cache, char op, const struct vp
         return;
     /* Under the trace's lock files may be opened and closed, which are points of cancellation. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    vp_trace_event(op, cache->pool->device, block->serial, op == 'a' ? block->asked : 0,
+    vp_watch.event(op, cache->pool->device, block->serial, op == 'a' ? block->asked : 0,
                    atomic_load_explicit(&cache->number, memory_order_relaxed));
     pthread_setcancelstate(cancel, NULL);
 }
@@ -53,9 +53,9 @@ bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream 
         s->changed != atomic_load_explicit(&vp_state.mempools_changed, memory_order_acquire))
         return false;
     struct vp_stream_cache_block block;
-    vp_inside = true;
+    vp_thread.inside = true;
     bool served = vp_stream_cache_alloc(cache, stream, size, s->mp, &block);
-    vp_inside = false;
+    vp_thread.inside = false;
     if (served) {
         *out = block.addr;
         record(cache, 'a', &block);
@@ -68,9 +68,9 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     if (!cache)
         return false;
     struct vp_stream_cache_block block;
-    vp_inside = true;
+    vp_thread.inside = true;
     enum vp_stream_cache_answer answer = vp_stream_cache_free(cache, stream, ptr, &block);
-    vp_inside = false;
+    vp_thread.inside = false;
     bool locked = answer == VP_STREAM_CACHE_EVENT && vp_enter();
     bool served = locked ? vp_stream_cache_free_event(cache, stream, ptr, &block) : answer == VP_STREAM_CACHE_DONE;
     if (served)

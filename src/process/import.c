@@ -116,24 +116,6 @@ static CUresult begin(const struct vp_ipc_reply *reply, struct vp_import *import
     return CUDA_SUCCESS;
 }
 
-/* What CUDA says when the other process does not answer. */
-static CUresult unreachable(int err, const struct vp_ipc_handle *handle) {
-    const char *why;
-    switch (err) {
-    case -EMFILE:
-    case -ENFILE: why = "no file descriptor is left (see ulimit -n)"; break;
-    case -EPERM: why = "it is another user's"; break;
-    case -EAGAIN:
-    case -EINPROGRESS: why = "it does not answer"; break;
-    case -EPROTO:
-        why = "it answers what is no answer, or with more than there are file descriptors (see ulimit -n)";
-        break;
-    default: why = "it has ended, or cannot be reached from here"; break;
-    }
-    vp_log(VP_LOG_WARN, "memory of process %u cannot be opened: %s", (unsigned)handle->pid, why);
-    return err == -EMFILE || err == -ENFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
-}
-
 /* Asks the exporter and maps what it sends. Without the library's lock. On failure nothing is left behind. */
 static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *import) {
     static struct vp_ipc_reply reply; /* guarded by `opening` */
@@ -144,7 +126,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
     size_t mapped = 0;
     int fd = vp_channel_connect(&name);
     if (fd < 0)
-        return unreachable(fd, handle);
+        return vp_ipc_unreachable(fd, handle);
     int err = vp_channel_send(fd, &ask, sizeof ask, NULL, 0);
     do {
         int fds[VP_CHANNEL_FDS];
@@ -156,7 +138,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
             err = vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
         if (err) {
             pthread_mutex_unlock(&in_hand);
-            res = unreachable(err, handle);
+            res = vp_ipc_unreachable(err, handle);
             break;
         }
         res = reply.result;
@@ -255,9 +237,9 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
     }
     *import = (struct vp_import){.key = handle->key, .references = 1, .context = ctx->handle, .device = ctx->device};
     uint64_t peers = vp_peers_of(ctx->device);
-    vp_leave();
+    vp_step_out();
     res = open_new(handle, import, peers);
-    vp_enter();
+    vp_step_in();
     if (res) {
         vp_slab_free(&import_slab, import);
     } else {
@@ -272,7 +254,7 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
 CUresult vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *from, unsigned flags) {
     struct vp_ipc_handle handle;
     const struct vp_driver *drv = &vp_state.drv;
-    if (!out || !vp_ipc_read(from, &handle) || !vp_api_ready() || vp_inside)
+    if (!out || !vp_ipc_read(from, &handle) || !vp_api_ready() || vp_thread.inside)
         return VP_NOT_OURS;
     if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
         return CUDA_ERROR_INVALID_VALUE;
@@ -313,18 +295,18 @@ static CUresult close_alone(CUdeviceptr ptr) {
     }
     /* Nobody else sees it from here on. */
     vp_list_remove(&import->link);
-    vp_leave();
+    vp_step_out();
     vp_state.drv.cuCtxGetCurrent(&current);
     CUresult res = finish_work(import->context);
     if (!res && current && current != import->context)
         res = finish_work(current);
-    if (!res && vp_enter()) {
-        vp_state_finish_work(import->access, -1); /* copies of other contexts */
-        vp_leave();
-    }
-    if (!res)
+    if (!res) {
+        vp_step_in();
+        vp_wait_for_devices(import->access, -1); /* copies of other contexts */
+        vp_step_out();
         unmap(import, import->bytes);
-    vp_enter();
+    }
+    vp_step_in();
     if (res) {
         import->references = 1;
         vp_list_append(&vp_state.imports, &import->link);
@@ -336,7 +318,7 @@ static CUresult close_alone(CUdeviceptr ptr) {
 }
 
 CUresult vp_api_ipc_close(CUdeviceptr ptr) {
-    if (!ptr || !vp_api_ready() || vp_inside)
+    if (!ptr || !vp_api_ready() || vp_thread.inside)
         return VP_NOT_OURS;
     int cancel = begin_opening();
     CUresult res = close_alone(ptr);

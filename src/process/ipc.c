@@ -139,14 +139,13 @@ static void answer(int client) {
         }
         exporter.client = client;
         fill_reply(&ask, done, &reply);
-        vp_leave();
+        vp_step_out();
         for (uint32_t i = 0; i < reply.count; i++)
             done += reply.size[i];
         err = vp_channel_send(client, &reply, sizeof reply, exporter.in_flight, exporter.in_flight_count);
-        if (vp_enter()) {
-            close_in_flight();
-            vp_leave();
-        }
+        vp_step_in();
+        close_in_flight();
+        vp_leave();
         if (reply.result || !reply.left)
             break;
     }
@@ -230,32 +229,6 @@ static int give_out(struct vp_pool *pool, struct vp_region *block) {
     return vp_pool_export(pool, block, vp_options()->ipc == VP_IPC_SHARE);
 }
 
-static CUresult refuse(int err, const struct vp_region *block) {
-    switch (err) {
-    case -EBUSY:
-        vp_log(
-            VP_LOG_WARN,
-            "cuIpcGetMemHandle: %zu bytes share their physical memory with other allocations, which would be shown too: refused. "
-            "VPOOL_IPC=alone keeps all of cudaMalloc's apart; VPOOL_IPC=share shows the others, as CUDA itself does",
-            block->asked);
-        return CUDA_ERROR_INVALID_VALUE;
-    case -EOPNOTSUPP:
-        if (block->sync)
-            vp_log_once(VP_LOG_WARN,
-                        "cuIpcGetMemHandle: physical memory of this device cannot be exported; VPOOL_IPC=native leaves "
-                        "cudaMalloc to CUDA");
-        return CUDA_ERROR_INVALID_VALUE;
-    case -EMFILE:
-    case -ENFILE:
-        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no file descriptor is to be had for it (see ulimit -n)");
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    case -ENOMEM: return CUDA_ERROR_OUT_OF_MEMORY;
-    default:
-        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no socket or no thread is to be had to answer other processes");
-        return CUDA_ERROR_MAP_FAILED;
-    }
-}
-
 CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
     struct vp_pool *pool;
     CUresult res = VP_NOT_OURS;
@@ -265,7 +238,7 @@ CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
     if (block) {
         int err = give_out(pool, block);
         if (err) {
-            res = refuse(err, block);
+            res = vp_ipc_refused(err, block);
         } else {
             struct vp_ipc_handle handle = {
                 .key = {.id = {exporter.name.id[0], exporter.name.id[1]}, .addr = block->addr, .serial = block->serial},

@@ -10,8 +10,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_API_IPC_H
-#define VP_API_IPC_H
+#ifndef VP_PROCESS_IPC_H
+#define VP_PROCESS_IPC_H
 
 #include "process/state.h"
 #include "base/channel.h"
@@ -80,6 +80,11 @@ bool vp_ipc_own(const struct vp_ipc_handle *handle);
 CUuuid vp_ipc_uuid(CUdevice dev);
 /* A forked child: the parent's socket is not its own. */
 void vp_ipc_leave_to_parent(void);
+
+/* ---- errors.c: what these two calls return, once it is said why ---- */
+
+CUresult vp_ipc_refused(int err, const struct vp_region *block);
+CUresult vp_ipc_unreachable(int err, const struct vp_ipc_handle *handle);
 
 /* ---- import.c; with the library's lock held ---- */
 

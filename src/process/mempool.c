@@ -242,7 +242,7 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
             }
         int err = vp_peers_update(mp->device);
         if (err) {
-            res = vp_state_result(err, vp_state.pools[mp->device], NULL);
+            res = vp_result(err, vp_state.pools[mp->device], NULL);
             mp->access = before;
             for (size_t i = 0; i < count; i++) {
                 CUmemAccessDesc old = map[i];

@@ -9,30 +9,6 @@
 
 #include <errno.h>
 
-/* cuCtxEnablePeerAccess, called in `from`, for the memory of `to`'s device. */
-struct vp_peer {
-    const struct vp_context *from, *to;
-    struct vp_list link; /* vp_state.peers */
-};
-
-void vp_peers_init(void) {
-    vp_list_init(&vp_state.peers);
-    vp_slab_init(&vp_state.peer_slab, sizeof(struct vp_peer));
-}
-
-uint64_t vp_peers_of(CUdevice dev) {
-    uint64_t devices = 0;
-    const struct vp_peer *peer;
-    const struct vp_mempool *mp;
-    vp_list_each(peer, &vp_state.peers, link)
-        if (peer->to->device == dev)
-            devices |= UINT64_C(1) << peer->from->device;
-    vp_list_each(mp, &vp_state.mempools, link)
-        if (mp->device == dev)
-            devices |= mp->access;
-    return devices & ~(UINT64_C(1) << dev);
-}
-
 int vp_peers_update(CUdevice dev) {
     struct vp_pool *pool = vp_state.pools[dev];
     const uint64_t peers = vp_peers_of(dev);
@@ -88,7 +64,7 @@ CUresult vp_api_peer_enabled(CUcontext handle) {
         if (err && peer)
             remove_peer(peer);
     }
-    CUresult res = vp_state_result(err, to ? vp_state.pools[to->device] : NULL, NULL);
+    CUresult res = vp_result(err, to ? vp_state.pools[to->device] : NULL, NULL);
     vp_leave();
     return res;
 }

@@ -10,8 +10,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_API_H
-#define VP_API_H
+#ifndef VP_PROCESS_H
+#define VP_PROCESS_H
 
 #include <cuda.h>
 #include <stdatomic.h>

@@ -49,7 +49,7 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
 PUBLIC int vpool_mark(const char *name) {
     if (!name || !*name)
         return -EINVAL;
-    return vp_api_ready() && vp_trace_mark(name) ? 0 : -ENODEV;
+    return vp_api_ready() && vp_watch.mark(name) ? 0 : -ENODEV;
 }
 
 PUBLIC int64_t vpool_trim(int device, uint64_t keep) {

@@ -1,12 +1,14 @@
 /* The one state of the library, and what the files of this layer share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_API_PRIVATE_H
-#define VP_API_PRIVATE_H
+#ifndef VP_PROCESS_STATE_H
+#define VP_PROCESS_STATE_H
 
 #include "process/process.h"
-#include "watch/shared_stats.h"
+#include "process/watch.h"
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/process.h"
 #include "pool/policy.h"
 
 #include <pthread.h>
@@ -29,9 +31,23 @@ struct vp_mempool {
     struct vp_list link; /* vp_state.mempools */
 };
 
+/* cuCtxEnablePeerAccess, called in `from`, for the memory of `to`'s device. */
+struct vp_peer {
+    const struct vp_context *from, *to;
+    struct vp_list link; /* vp_state.peers */
+};
+
 /* Physical memory of a device that others in the process have made themselves. */
 struct vp_foreign_sum {
     uint64_t handles, bytes, peak_bytes;
+};
+
+/* What state.c calls upwards: filled in once, by vp_api_open(). */
+struct vp_hooks {
+    void (*forked)(void);    /* this is the child of a fork that no handler heard of */
+    void (*drop_lost)(void); /* contexts have ended with nobody telling us; with the lock held */
+    void (*left)(void);      /* the lock was let go, and vp_thread.tells_end is set */
+    struct vp_pool *(*open_pool)(CUdevice dev);
 };
 
 struct vp_state {
@@ -42,6 +58,8 @@ struct vp_state {
     atomic_bool coupled;
     bool fast;      /* the fast path may serve: no check runs after each operation */
     bool recording; /* each event goes to the recorder */
+    bool published; /* what changes is told when the lock is let go */
+    struct vp_hooks on;
     struct vp_driver drv;
     struct vp_timelines timelines;
     struct vp_pool *pools[VP_DEVICES];
@@ -54,12 +72,9 @@ struct vp_state {
     struct vp_list mempools;
     atomic_bool sync_matters; /* some memory pool wants to know when the program synchronises */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
-    bool takes_dumps; /* a thread waits for somebody to ask for one */
     struct vp_foreign_sum others[VP_DEVICES];
     struct vp_table other_handles; /* struct vp_foreign by handle: others.c */
     struct vp_slab other_slab;
-    struct vp_shared_stats *_Atomic page; /* what this process publishes (page.h); NULL: nothing. Set under the lock; at
-                                             exit it is looked at without */
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     struct vp_list imports; /* of vp_import.link: memory of other processes (ipc.h) */
     unsigned doors;         /* one bit for each enum vp_passed: calls of that kind have come here */
@@ -69,46 +84,98 @@ enum vp_phase { VP_CLOSED, VP_OPEN, VP_REFUSED };
 
 extern struct vp_state vp_state;
 
-/* True while this thread is inside: what it meets under a driver call of ours is passed on. Initial-exec: the library
- * is there from the start, and asks nothing of the dynamic linker later. */
-extern __thread bool vp_inside __attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* Initial-exec: the library is there from the start, and asks nothing of the dynamic linker later. */
+struct vp_thread {
+    bool inside;    /* this thread has the lock: what it meets under a driver call of ours is passed on */
+    bool tells_end; /* its end is to be told of: see vp_thread_left() */
+};
+extern __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/* ---- state.c ---- */
+
+void vp_forked(void) __attribute__((cold));
+
+/* As vp_enter(), for calls that mostly come to no point of cancellation. */
+static inline bool vp_enter_briefly(void) {
+    if (__builtin_expect(!vp_process_is_marked(), false))
+        vp_forked();
+    if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_thread.inside)
+        return false;
+    vp_cancel_arm();
+    pthread_mutex_lock(&vp_state.lock);
+    vp_thread.inside = true;
+    if (__builtin_expect(vp_state.timelines.lost, false))
+        vp_state.on.drop_lost();
+    return true;
+}
 /* Takes the lock. False: not open, or this thread is inside already (a tool's callback under a driver call of ours):
  * pass the call on. */
 bool vp_enter(void);
 void vp_leave(void);
+/* In the middle of a call: lets the lock go and takes it again. The thread cannot be cancelled meanwhile. */
+void vp_step_out(void);
+void vp_step_in(void);
 
-/* thread.c: the calling thread's own streams, while its end will be told of (see vp_timelines.of_thread); to be called
- * once, before threads are. */
-void vp_threads_init(void);
-struct vp_list *vp_thread_streams(void *user);
-/* The lock was let go: what must not be done under it. */
-void vp_thread_left(void);
-
-/* life.c; with the lock held. Contexts that ended with nobody telling us; timelines that are gone and linger. */
-void vp_contexts_drop_lost(void);
-void vp_timelines_tidy(void);
-
-/* Opens the pool of a device; NULL: the device's memory is not served. */
-struct vp_pool *vp_state_open_pool(CUdevice dev) __attribute__((cold));
-/* The pool of a device, opened at first use. */
+/* The pool of a device, opened at first use; NULL: the device's memory is not served. */
 static inline struct vp_pool *vp_state_pool(CUdevice dev) {
     struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;
-    return pool ? pool : vp_state_open_pool(dev);
+    return pool ? pool : vp_state.on.open_pool(dev);
 }
-/*
- * Waits on the host for all contexts of those devices, one bit each; not while captures run, which that would destroy.
- * The lock is held at entry and exit, and let go in between. A context that ends meanwhile has no work left. Returns
- * what fails on `own`: what does elsewhere is not its to report.
- */
-CUresult vp_state_finish_work(uint64_t devices, CUdevice own);
-/* cuMemGetInfo of that device, whichever is current. */
-CUresult vp_state_mem_info(CUdevice dev, size_t *free_bytes, size_t *total);
-/* What a call returns for an errno of a pool: behind -EIO, the driver's own answer. Either may be NULL. */
-CUresult vp_state_result(int err, const struct vp_pool *pool, const struct vp_context *ctx);
 /* The pool and live region that begins at `ptr`, or that holds it. */
 struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool);
 struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool);
+/* The devices that the program lets touch memory of `dev`, one bit each, without itself. */
+uint64_t vp_peers_of(CUdevice dev);
+/* The names of enum vp_passed. */
+extern const char *const vp_passed_names[VP_PASSED_COUNT];
+
+static inline void vp_record(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
+    if (vp_state.recording)
+        vp_watch.event(op, device, serial, size, stream);
+}
+
+/* ---- errors.c ---- */
+
+/* What a call returns for an errno; behind -EIO, the driver's own answer to the pool. `pool` and `ctx` may be NULL. */
+CUresult vp_result(int err, const struct vp_pool *pool, const struct vp_context *ctx);
+
+/* ---- wait.c: on the host. The lock is held at entry and exit, and let go in between ---- */
+
+/* How long an allocation waits for pending work to free something before it reports out of memory. */
+static const uint64_t VP_PENDING_WAIT_NS = 5000000000;
+/* How much of it may be waiting for captures to end, before which nothing freed meanwhile can be known to be over. Most
+ * take less; some programs capture all the time; and it may be the calling thread's own. */
+static const uint64_t VP_QUARANTINE_WAIT_NS = 100000000;
+
+/* A moment, which is the longer the longer one has waited. */
+void vp_wait_pause(uint64_t waited_ns);
+/* True if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
+bool vp_wait_event(struct vp_event *ev) __attribute__((cold));
+/* Could the request not be met even if everything pending came free? */
+bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) __attribute__((cold));
+/*
+ * Waits for work that was queued before `serial`; true if something completed since, so that another try may succeed.
+ * False: nothing of it is left, or it takes too long. What was freed while captures run has no event yet, and is waited
+ * for as well.
+ */
+bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) __attribute__((cold));
+/*
+ * Waits for all contexts of those devices, one bit each; not while captures run, which that would destroy. A context
+ * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report.
+ */
+CUresult vp_wait_for_devices(uint64_t devices, CUdevice own);
+
+/* ---- capture.c, context.c, stream.c ---- */
+
+/* If no capture runs any more, what was freed meanwhile gets its event. */
+void vp_captures_over(void);
+/* Contexts that ended with nobody telling us. */
+void vp_contexts_drop_lost(void);
+/* The calling thread's own streams, while its end will be told of (see vp_timelines.of_thread); `init` once, before. */
+void vp_threads_init(void);
+struct vp_list *vp_thread_streams(void *user);
+/* What is not to be done under the lock. */
+void vp_thread_left(void);
 
 /* mempool.c. Registers the default pool of a device; accounts for a block. */
 void vp_mempool_open_device(CUdevice dev);
@@ -120,9 +187,6 @@ void vp_mempool_account(void *mempool, size_t size, bool taken);
  * opened to. `update` makes the device's pool agree: 0 or a negative errno, with nothing changed. `forget`: a context
  * has ended, and what was between it and others.
  */
-void vp_peers_init(void);
-/* The devices that the program lets touch memory of `dev`, one bit each, without itself. */
-uint64_t vp_peers_of(CUdevice dev);
 int vp_peers_update(CUdevice dev);
 void vp_peers_forget(const struct vp_context *ctx);
 /* Did the program give work of `ctx` access to the memory that `block` is? */
@@ -145,31 +209,9 @@ void vp_pressure_tick(void);
 /* The process ends: from here on nothing is given back by time. */
 void vp_pressure_stop(void);
 
-/* page.c. The pool gets a place in the page, which is made for the first one; what has changed is published; a forked
- * child has no page yet; the process ends. */
-void vp_shared_stats_open_device(struct vp_pool *pool);
-void vp_shared_stats_publish(void);
-void vp_shared_stats_leave_to_parent(void);
-void vp_shared_stats_remove(void);
-
-/* The policy in force; NULL: all is left to CUDA. */
+/* open.c. The policy in force; NULL: all is left to CUDA. */
 const struct vp_policy *vp_policy_chosen(void);
-/* stats.c. Its name in VPOOL_POLICY. */
+/* Its name in VPOOL_POLICY. */
 const char *vp_policy_name(void);
-/* The pattern with each %p replaced by the process id; false if it does not fit. */
-bool vp_file_name(char *out, size_t room, const char *pattern);
-void vp_stats_write(void);
-
-/* trace.c: records `a` (allocated) or `f` (freed); `stream` is a timeline's number, 0 for a synchronous call. Needs no
- * lock. */
-void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
-/* Records `m`, the program's own mark. False: nothing is recorded. */
-bool vp_trace_mark(const char *name);
-/* The file gets its true length; nothing is recorded any more. */
-void vp_trace_end(void);
-/* Around a fork: the file stays the parent's. The lock comes last. */
-void vp_trace_fork_prepare(void);
-void vp_trace_fork_parent(void);
-void vp_trace_fork_child(void);
 
 #endif

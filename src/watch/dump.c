@@ -1,8 +1,8 @@
-/* When a dump is made, of what, and which file it goes to. */
+/* When a dump is made, and which file it goes to. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
-#include "process/state.h"
+#include "watch/watch.h"
 #include "base/output.h"
 
 #include <ctype.h>
@@ -13,22 +13,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-/* How long anything waits for a lock. Whoever holds the library's for longer hangs in the driver; the dumps' is held
- * while a file is written. */
-enum { LOCK_SECONDS = 1 };
 
 /* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the
  * rest here. */
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 static sigset_t before, pending;
 static unsigned written;
-
-_Static_assert(VP_PASSED_COUNT <= sizeof((struct vp_dump *)0)->passed / sizeof(uint64_t), "a count for each call");
 
 /* ---- when ---- */
 
@@ -104,143 +97,7 @@ int vp_dump_signal(void) {
     return numbers[vp_options()->dump_signal];
 }
 
-/* ---- taking ---- */
-
-static bool lock_for_a_while(pthread_mutex_t *lock) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += LOCK_SECONDS;
-    return pthread_mutex_timedlock(lock, &until) == 0;
-}
-
-/* The figures of the request's device; the thread's context may be another device's. */
-static void ask_device(struct vp_dump_device *d) {
-    static const CUdevice_attribute where[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
-                                               CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
-    CUdevice current;
-    for (int i = 0; i < 3; i++)
-        if (vp_state.drv.cuDeviceGetAttribute(&d->pci[i], where[i], d->snap.device))
-            d->pci[i] = 0;
-    if (!vp_state.drv.cuCtxGetDevice(&current) && current == d->snap.device &&
-        vp_state.drv.cuMemGetInfo_v2(&d->free, &d->total))
-        d->total = 0;
-}
-
-static int take_all(struct vp_dump *dump, const struct vp_dump_request *request) {
-    for (int dev = 0; dev < VP_DEVICES; dev++) {
-        struct vp_pool *pool = vp_state.pools[dev];
-        struct vp_dump_device *d = &dump->device[dump->count];
-        if (!pool)
-            continue;
-        int err = vp_snapshot_take(pool, &d->snap);
-        if (err)
-            return err;
-        d->limit = pool->config.limit;
-        d->stitches = !pool->policy->never_stitches;
-        if (request && request->device == dev)
-            ask_device(d);
-        dump->count++;
-    }
-    return 0;
-}
-
-static size_t dump_bytes(int *pools) {
-    *pools = 0;
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        *pools += vp_state.pools[dev] != NULL;
-    return sizeof(struct vp_dump) + (size_t)*pools * sizeof(struct vp_dump_device);
-}
-
-/* Under the lock. */
-static struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
-    int pools;
-    uint64_t passed = 0;
-    size_t bytes = dump_bytes(&pools);
-    struct vp_dump *dump = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    *err = dump == MAP_FAILED ? -ENOMEM : 0;
-    if (*err)
-        return NULL;
-    dump->reason = reason;
-    dump->bytes = bytes;
-    if (request)
-        dump->request = *request;
-    for (int i = 0; i < VP_PASSED_COUNT; i++)
-        passed += dump->passed[i] = atomic_load(&vp_state.passed[i]);
-    *err = take_all(dump, request);
-    if (*err || !(pools || passed)) {
-        vp_dump_free(dump);
-        return NULL;
-    }
-    return dump;
-}
-
-/* The lock is taken, and given back, without what vp_enter() and vp_leave() do beside: they may call the driver, and a
- * dump is made where CUDA may be gone. */
-struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request) {
-    int err = -EBUSY;
-    if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_inside)
-        return NULL;
-    struct vp_dump *dump = NULL;
-    if (lock_for_a_while(&vp_state.lock)) {
-        vp_inside = true;
-        dump = take(reason, request, &err);
-        vp_inside = false;
-        pthread_mutex_unlock(&vp_state.lock);
-    }
-    if (err)
-        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP: no dump: %s",
-                    err == -EBUSY ? "another thread hangs in the driver" : strerror(-err));
-    for (int i = 0; dump && i < dump->count; i++) {
-        struct vp_dump_device *d = &dump->device[i];
-        bool failed = request && request->device == d->snap.device && request->stream;
-        vp_snapshot_digest(&d->snap, failed ? request->stream : UINT64_MAX, &d->digest);
-    }
-    return dump;
-}
-
-void vp_dump_free(struct vp_dump *dump) {
-    if (!dump)
-        return;
-    for (int i = 0; i < dump->count; i++)
-        vp_snapshot_finish(&dump->device[i].snap);
-    munmap(dump, dump->bytes);
-}
-
-size_t vp_dump_fresh(const struct vp_dump_device *d) {
-    size_t held = d->snap.stats.held_bytes, fresh = d->total ? d->free : 0,
-           allowed = d->limit > held ? d->limit - held : 0;
-    if (d->limit && fresh > allowed)
-        fresh = allowed;
-    return fresh / d->snap.granularity * d->snap.granularity;
-}
-
-size_t vp_dump_largest(const struct vp_dump_device *d) {
-    size_t fresh = vp_dump_fresh(d);
-    size_t built = d->stitches ? fresh + d->digest.idle : fresh;
-    return d->digest.largest_free > built ? d->digest.largest_free : built;
-}
-
 /* ---- files ---- */
-
-bool vp_dump_name(char *out, size_t room, const char *pattern, unsigned number, int device) {
-    size_t n = 0;
-    *out = 0;
-    for (; *pattern; pattern++) {
-        char part[16] = {*pattern};
-        if (*pattern == '%' && pattern[1] && strchr("pnd%", pattern[1])) {
-            pattern++;
-            if (*pattern != '%')
-                snprintf(part, sizeof part, "%u",
-                         *pattern == 'p'   ? (unsigned)getpid()
-                         : *pattern == 'n' ? number
-                                           : (unsigned)device);
-        }
-        if (n + strlen(part) >= room)
-            return false;
-        n += strlen(strcpy(out + n, part));
-    }
-    return true;
-}
 
 static int fill(const struct vp_dump *dump, int device, const char *name, int fd) {
     size_t n = strlen(name);
@@ -286,7 +143,7 @@ static void write_one(const struct vp_dump *dump, int device) {
     char name[VP_OPTION_TEXT + 16];
     struct stat there;
     int err = -ENAMETOOLONG;
-    if (vp_dump_name(name, sizeof name, vp_options()->dump_file, dump->number, device))
+    if (vp_output_name(name, sizeof name, vp_options()->dump_file, "pnd%", dump->number, device))
         err = lstat(name, &there) == 0 && !S_ISREG(there.st_mode) ? write_special(dump, device, name)
                                                                   : write_file(dump, device, name);
     if (err)
@@ -306,7 +163,7 @@ bool vp_dump_lock(void) {
     sigset_t all, mask;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &mask);
-    if (!lock_for_a_while(&one)) {
+    if (!vp_lock_for_a_while(&one)) {
         pthread_sigmask(SIG_SETMASK, &mask, NULL);
         return false;
     }
@@ -411,22 +268,13 @@ void vp_dump_answer(void) {
     errno = kept_errno;
 }
 
-void vp_dump_begin(void) {
-    pthread_mutex_lock(&vp_state.lock);
-    vp_state.takes_dumps = true;
-    struct vp_shared_stats *page = vp_state.page;
-    if (page)
-        page->takes_dumps = true;
-    pthread_mutex_unlock(&vp_state.lock);
-}
-
 /* The lock stays taken: a thread that came now would be cut off in the middle. */
 void vp_dump_end(void) {
     if (atomic_load(&vp_state.phase) != VP_OPEN)
         return;
     vp_dump_answer();
     vp_dump_make(VP_DUMP_EXIT);
-    (void)lock_for_a_while(&one);
+    (void)vp_lock_for_a_while(&one);
 }
 
 void vp_dump_fork_child(void) {

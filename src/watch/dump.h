@@ -9,6 +9,7 @@
 #ifndef VP_DUMP_H
 #define VP_DUMP_H
 
+#include "process/process.h"
 #include "watch/snapshot.h"
 
 #include <stdatomic.h>
@@ -53,9 +54,9 @@ struct vp_dump {
     enum vp_dump_reason reason;
     unsigned number;
     struct vp_dump_request request; /* out of memory */
-    uint64_t passed[16];            /* calls passed on, by enum vp_passed */
-    int count;                      /* of devices */
-    size_t bytes;                   /* of this mapping */
+    uint64_t passed[VP_PASSED_COUNT];
+    int count;    /* of devices */
+    size_t bytes; /* of this mapping */
     struct vp_dump_device device[];
 };
 
@@ -77,8 +78,6 @@ size_t vp_dump_largest(const struct vp_dump_device *d);
 
 /* ---- where: files ---- */
 
-/* Expands a file's pattern; `device` -1: of all. False if it does not fit. */
-bool vp_dump_name(char *out, size_t room, const char *pattern, unsigned number, int device);
 /* Takes and writes one, if VPOOL_DUMP has this reason. Not from a signal handler. */
 void vp_dump_make(enum vp_dump_reason reason);
 

@@ -20,11 +20,6 @@ static const char *const reasons[] = {
 static const char *const states[] = {
     [VP_HOLE] = "hole", [VP_FREE] = "free", [VP_ZOMBIE] = "zombie", [VP_RETIRED] = "retired", [VP_LIVE] = "live"};
 static const char *const zones[] = {[VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large"};
-static const char *const passed_names[] = {
-#define PASSED_NAME(name) #name,
-    VP_PASSED_CALLS(PASSED_NAME)
-#undef PASSED_NAME
-};
 
 struct when {
     char text[128];
@@ -241,7 +236,7 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
     vp_json_begin_object(&j, "passed_on");
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (dump->passed[i])
-            vp_json_u64(&j, passed_names[i], dump->passed[i]);
+            vp_json_u64(&j, vp_passed_names[i], dump->passed[i]);
     vp_json_end_object(&j);
     vp_json_begin_array(&j, "devices");
     for (int i = 0; i < dump->count; i++)
@@ -383,7 +378,7 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
             (unsigned long long)dump->request.stream);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (dump->passed[i])
-            say(&t, "passed on to CUDA: %s, %llu times\n", passed_names[i], (unsigned long long)dump->passed[i]);
+            say(&t, "passed on to CUDA: %s, %llu times\n", vp_passed_names[i], (unsigned long long)dump->passed[i]);
     for (int i = 0; i < dump->count; i++)
         if (shown(&dump->device[i], device))
             text_device(&t, &dump->device[i]);

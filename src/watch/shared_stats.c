@@ -1,4 +1,4 @@
-/* The process's shared page: see page.h. All under the library's lock.
+/* The process's shared statistics: see shared_stats.h. All under the library's lock.
  *
  * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons on the slow
  * one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
@@ -8,8 +8,8 @@
  */
 #include "watch/shared_stats.h"
 
-#include "process/state.h"
 #include "watch/dump.h"
+#include "watch/watch.h"
 #include "pool/stream_cache.h"
 
 #include <dirent.h>
@@ -24,6 +24,8 @@
 #include <unistd.h>
 
 static char page_name[64];
+static struct vp_shared_stats *_Atomic published; /* NULL: nothing. At exit it is looked at without the lock */
+static bool takes_dumps;                          /* a thread waits for somebody to ask for one */
 
 /* A device's pool, and what was last published of it. */
 static struct {
@@ -149,7 +151,7 @@ static void create_page(void) {
         page->size = VP_SHARED_STATS_SIZE;
         page->pid = (uint32_t)getpid();
         page->namespace = vp_process_namespace();
-        page->takes_dumps = vp_state.takes_dumps;
+        page->takes_dumps = takes_dumps;
         vp_dump_hear(&page->dumps_asked);
         page->began = (uint64_t)time(NULL);
         vp_process_read(0, &page->process);
@@ -157,7 +159,8 @@ static void create_page(void) {
         snprintf(page->policy, sizeof page->policy, "%s", vp_policy_name());
         snprintf(page->program, sizeof page->program, "%s", program_invocation_short_name);
         atomic_store_explicit(&page->magic, VP_SHARED_STATS_MAGIC, memory_order_release);
-        vp_state.page = page;
+        published = page;
+        vp_state.published = true;
     }
     errno = place_errno;
 }
@@ -166,7 +169,7 @@ static void create_page(void) {
 
 void vp_shared_stats_open_device(struct vp_pool *pool) {
     create_page();
-    struct vp_shared_stats *page = vp_state.page;
+    struct vp_shared_stats *page = published;
     if (!page || devices == VP_SHARED_STATS_DEVICES)
         return;
     told[devices].pool = pool;
@@ -245,7 +248,7 @@ static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims)
 }
 
 void vp_shared_stats_publish(void) {
-    struct vp_shared_stats *page = vp_state.page;
+    struct vp_shared_stats *page = published;
     uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
     uint32_t trims = atomic_load_explicit(&page->trims_asked, memory_order_relaxed);
     if (asked != answered || trims != trims_done) {
@@ -257,16 +260,24 @@ void vp_shared_stats_publish(void) {
             publish(page, i, false);
 }
 
+void vp_shared_stats_take_dumps(void) {
+    struct vp_shared_stats *page = published;
+    takes_dumps = true;
+    if (page)
+        page->takes_dumps = true;
+}
+
 void vp_shared_stats_leave_to_parent(void) {
-    struct vp_shared_stats *page = vp_state.page;
+    struct vp_shared_stats *page = published;
     vp_dump_hear(NULL);
     if (page)
         munmap(page, VP_SHARED_STATS_SIZE);
-    vp_state.page = NULL;
+    published = NULL;
+    vp_state.published = false;
 }
 
 /* The mapping stays: other threads may be at it until the process is gone. */
 void vp_shared_stats_remove(void) {
-    if (vp_state.page)
+    if (published)
         unlink(page_name);
 }

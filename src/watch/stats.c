@@ -1,6 +1,6 @@
 /* Statistics at exit. Makes no CUDA call, and waits for no lock that a thread of a dying process may hold. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "process/state.h"
+#include "watch/watch.h"
 
 #include "base/json.h"
 #include "base/output.h"
@@ -12,12 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static const char *const passed_names[] = {
-#define PASSED_NAME(name) #name,
-    VP_PASSED_CALLS(PASSED_NAME)
-#undef PASSED_NAME
-};
 
 struct device_stats {
     struct vp_pool_stats pool;
@@ -31,11 +25,6 @@ static struct device_stats device_stats(CUdevice dev) {
 
 static double efficiency(const struct vp_pool_stats *s) {
     return s->peak_held_bytes ? (double)s->peak_live_bytes / (double)s->peak_held_bytes : 1.0;
-}
-
-const char *vp_policy_name(void) {
-    const struct vp_policy *policy = vp_policy_chosen();
-    return policy ? policy->name : "native";
 }
 
 static void json_calls(struct vp_json *j, const struct device_stats *s) {
@@ -107,12 +96,12 @@ static int write_json(int fd) {
     vp_json_begin_array(&j, "doors");
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (vp_state.doors >> i & 1)
-            vp_json_string(&j, NULL, passed_names[i]);
+            vp_json_string(&j, NULL, vp_passed_names[i]);
     vp_json_end_array(&j);
     vp_json_begin_object(&j, "passed_on");
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
-            vp_json_u64(&j, passed_names[i], atomic_load(&vp_state.passed[i]));
+            vp_json_u64(&j, vp_passed_names[i], atomic_load(&vp_state.passed[i]));
     vp_json_end_object(&j);
     vp_json_end_object(&j);
     return vp_json_finish(&j);
@@ -150,29 +139,13 @@ static void print_summary(void) {
                          (unsigned long long)vp_state.others[dev].handles);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
-            vp_log_print("passed on to CUDA: %s, %llu times", passed_names[i],
+            vp_log_print("passed on to CUDA: %s, %llu times", vp_passed_names[i],
                          (unsigned long long)atomic_load(&vp_state.passed[i]));
-}
-
-bool vp_file_name(char *out, size_t room, const char *pattern) {
-    size_t n = 0;
-    for (; *pattern; pattern++) {
-        char pid[16] = {*pattern};
-        if (pattern[0] == '%' && pattern[1] == 'p') {
-            snprintf(pid, sizeof pid, "%d", (int)getpid());
-            pattern++;
-        }
-        if (n + strlen(pid) >= room)
-            return false;
-        n += strlen(strcpy(out + n, pid));
-    }
-    out[n] = 0;
-    return true;
 }
 
 static void write_file(const char *pattern) {
     char name[VP_OPTION_TEXT + 16];
-    if (!vp_file_name(name, sizeof name, pattern)) {
+    if (!vp_output_name(name, sizeof name, pattern, "p", 0, 0)) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return;
     }
@@ -186,12 +159,9 @@ static void write_file(const char *pattern) {
 
 void vp_stats_write(void) {
     const char *where = vp_options()->stats;
-    struct timespec until;
     if (!*where || !strcmp(where, "0") || atomic_load(&vp_state.phase) != VP_OPEN)
         return;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
-    bool locked = pthread_mutex_timedlock(&vp_state.lock, &until) == 0;
+    bool locked = vp_lock_for_a_while(&vp_state.lock);
     for (int dev = 0; locked && dev < VP_DEVICES; dev++)
         if (vp_state.pools[dev])
             vp_stream_caches_flush(vp_state.pools[dev], VP_FLUSH_ALL);

@@ -7,7 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "process/state.h"
+#include "watch/watch.h"
 
 #include "base/cancel.h"
 #include "base/clock.h"
@@ -47,7 +47,7 @@ static void begin(void) {
         return;
     }
     int err = -ENAMETOOLONG;
-    if (vp_file_name(name, sizeof name, vp_options()->trace))
+    if (vp_output_name(name, sizeof name, vp_options()->trace, "p", 0, 0))
         err = vp_journal_open(&trace.file, name);
     if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
@@ -148,7 +148,7 @@ static void append(char *text, char *at) {
 /* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
 void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
     char text[VP_JOURNAL_LINE], *at = text;
-    if (!vp_state.recording || !vp_process_is_marked())
+    if (!vp_process_is_marked())
         return;
     vp_cancel_hold();
     pthread_mutex_lock(&trace.lock);
@@ -190,12 +190,7 @@ bool vp_trace_mark(const char *name) {
 /* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed
  * process would leave it. */
 void vp_trace_end(void) {
-    struct timespec until;
-    if (!vp_state.recording)
-        return;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
-    if (pthread_mutex_timedlock(&trace.lock, &until))
+    if (!vp_state.recording || !vp_lock_for_a_while(&trace.lock))
         return;
     if (trace.on) {
         trace.on = false;

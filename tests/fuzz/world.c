@@ -43,7 +43,7 @@ void (*world_meanwhile)(void);
 /* Long waits are made short where nothing can get on: the program is what everything waits for. */
 static void others_go_on(int steps) {
     static bool inside;
-    if (world_meanwhile && !inside && !vp_inside) {
+    if (world_meanwhile && !inside && !vp_thread.inside) {
         inside = true;
         world_meanwhile();
         inside = false;

@@ -25,8 +25,9 @@ BUILD = Path(sys.argv[1])
 LAYERS = [["preload"], ["watch"], ["process"], ["compare"], ["pool"], ["memory"], ["order"], ["driver"], ["base"]]
 LEVEL = {folder: len(LAYERS) - i for i, folders in enumerate(LAYERS) for folder in folders}
 
-# Tables that the program or library which links the core provides.
-PROVIDED = {"vp_policies"}
+# Constant tables that a lower layer calls through, and an upper one or whoever links the core provides; and libc's dlsym,
+# which the doors replace.
+PROVIDED = {"vp_policies", "vp_watch", "dlsym"}
 
 
 def folder_of(path):

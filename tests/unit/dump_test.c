@@ -5,6 +5,7 @@
 
 #include "process/state.h"
 #include "watch/dump.h"
+#include "base/output.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -59,10 +60,10 @@ Test(dump, names_are_made) {
     char name[64], pid[16], wanted[64];
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     snprintf(wanted, sizeof wanted, "a-%s-7.3%%x%%", pid);
-    cr_assert(vp_dump_name(name, sizeof name, "a-%p-%n.%d%%x%", 7, 3));
+    cr_assert(vp_output_name(name, sizeof name, "a-%p-%n.%d%%x%", "pnd%", 7, 3));
     cr_assert_str_eq(name, wanted);
-    cr_assert(!vp_dump_name(name, 4, "abcd", 1, 0), "no room");
-    cr_assert(vp_dump_name(name, 5, "abcd", 1, 0));
+    cr_assert(!vp_output_name(name, 4, "abcd", "", 1, 0), "no room");
+    cr_assert(vp_output_name(name, 5, "abcd", "", 1, 0));
 }
 
 Test(dump, sizes_are_said) {

@@ -1,0 +1,60 @@
+/* Captures: when they begin and end. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/state.h"
+
+#include "pool/stream_cache.h"
+
+/* This thread holds the lock while the driver begins its capture. */
+static __thread bool begins __attribute__((tls_model("initial-exec")));
+
+/*
+ * Who asks the driver whether a stream captures, and then records an event there, must not have a capture begin in
+ * between: it would take the event, or, on a blocking stream, be destroyed by one on the legacy stream. So nobody else
+ * is in the library until it has begun.
+ */
+void vp_api_capture_beginning(CUstream stream) {
+    struct vp_timeline *timeline;
+    if (!vp_enter())
+        return;
+    begins = true;
+    if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_list_empty(&timeline->capturing)) {
+        vp_timeline_capture(&vp_state.timelines, timeline, true);
+        for (int dev = 0; dev < VP_DEVICES; dev++)
+            if (vp_state.pools[dev])
+                vp_stream_caches_pass(vp_state.pools[dev]);
+    }
+}
+
+void vp_captures_over(void) {
+    if (!atomic_load(&vp_state.timelines.captures))
+        vp_timelines_poll(&vp_state.timelines, true);
+}
+
+static void capture_ended(CUstream stream) {
+    unsigned long long id;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    /* A refused end (by the wrong thread, say) leaves the capture running. */
+    bool over = vp_state.drv.cuStreamIsCapturing(stream, &status) || status == CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!over || vp_state.drv.cuStreamGetId(stream, &id))
+        return;
+    struct vp_timeline *timeline = vp_table_get(&vp_state.timelines.by_id, id + 1);
+    if (timeline)
+        vp_timeline_capture(&vp_state.timelines, timeline, false);
+    vp_captures_over();
+}
+
+void vp_api_capture_began(CUstream stream, bool ok) {
+    if (!begins)
+        return;
+    begins = false;
+    if (!ok)
+        capture_ended(stream);
+    vp_leave();
+}
+
+void vp_api_capture_ended(CUstream stream) {
+    if (!vp_enter())
+        return;
+    capture_ended(stream);
+    vp_leave();
+}

@@ -1,0 +1,96 @@
+/* Contexts: when they begin and end. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/ipc.h"
+
+#include "base/clock.h"
+
+/* It has ended: what it had goes with it. */
+static void drop(struct vp_context *ctx) {
+    CUcontext handle = ctx->handle;
+    int captures = atomic_load(&vp_state.timelines.captures);
+    /* If another context has its handle by now, blocks made since may be that one's: they stay. */
+    bool replaced = ctx->lost && !vp_context_dead(&vp_state.timelines, ctx);
+    vp_context_drop(&vp_state.timelines, ctx);
+    ctx->pins += replaced;
+    if (!replaced)
+        vp_imports_drop_context(handle);
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.pools[dev]) {
+            if (!replaced)
+                vp_pool_drop_context(vp_state.pools[dev], ctx);
+            vp_pool_refile(vp_state.pools[dev]);
+        }
+    vp_peers_forget(ctx);
+    if (captures)
+        vp_captures_over();
+}
+
+void vp_contexts_drop_lost(void) {
+    struct vp_context *ctx;
+    while ((ctx = vp_context_lost(&vp_state.timelines)))
+        drop(ctx);
+}
+
+void vp_api_context_created(CUcontext handle, bool primary) {
+    if (!handle || !vp_enter())
+        return;
+    struct vp_context *ctx = vp_context_get(&vp_state.timelines, handle);
+    if (ctx) {
+        /* One that ended unseen may have had this handle. */
+        vp_context_check(&vp_state.timelines, ctx);
+        if (ctx->lost) {
+            vp_contexts_drop_lost();
+            ctx = vp_context_get(&vp_state.timelines, handle);
+        }
+    }
+    if (ctx) {
+        ctx->primary |= primary;
+        ctx->retains += primary;
+    }
+    vp_leave();
+}
+
+void vp_api_context_destroying(CUcontext handle) {
+    if (!handle || !vp_enter())
+        return;
+    struct vp_context *ctx = vp_table_get(&vp_state.timelines.by_handle, (uintptr_t)handle);
+    if (ctx) {
+        vp_context_end(&vp_state.timelines, ctx);
+        ctx->pins++;
+    }
+    while (ctx && ctx->waiters) {
+        vp_step_out();
+        vp_clock_nap();
+        vp_step_in();
+    }
+    if (ctx)
+        ctx->pins--;
+    vp_leave();
+}
+
+void vp_api_context_destroyed(CUcontext handle, bool ended) {
+    if (!handle || !vp_enter())
+        return;
+    struct vp_context *ctx = vp_context_ending(&vp_state.timelines, handle);
+    if (ctx && !ended)
+        vp_context_revive(&vp_state.timelines, ctx);
+    if (ctx && ended)
+        drop(ctx);
+    vp_leave();
+}
+
+CUcontext vp_api_primary(CUdevice dev, bool releasing) {
+    CUcontext handle = NULL;
+    struct vp_context *ctx;
+    if (!vp_enter())
+        return NULL;
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
+        if (!ctx->gone && !ctx->ending && ctx->device == dev && ctx->primary) {
+            if (!releasing || ctx->retains <= 1)
+                handle = ctx->handle;
+            if (releasing && ctx->retains)
+                ctx->retains--;
+        }
+    vp_leave();
+    return handle;
+}

@@ -1,0 +1,71 @@
+/* What a call returns for an error of a layer below, and what is said of it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/ipc.h"
+
+#include <errno.h>
+
+/* The pairs below lose nothing that a caller of cuMemAlloc could tell apart. */
+static const struct {
+    int err;
+    CUresult res;
+} pairs[] = {
+    {0, CUDA_SUCCESS},
+    {-ENOMEM, CUDA_ERROR_OUT_OF_MEMORY},
+    {-EINVAL, CUDA_ERROR_INVALID_VALUE},
+    {-ENODEV, CUDA_ERROR_INVALID_CONTEXT},
+    {-EOPNOTSUPP, CUDA_ERROR_NOT_SUPPORTED},
+    {-EAGAIN, CUDA_ERROR_NOT_READY},
+};
+
+CUresult vp_result(int err, const struct vp_pool *pool, const struct vp_context *ctx) {
+    CUresult res = err == -EIO && pool ? vp_pool_error(pool, ctx) : CUDA_SUCCESS;
+    if (res || !err)
+        return res;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].err == err)
+            return pairs[i].res;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+CUresult vp_ipc_refused(int err, const struct vp_region *block) {
+    switch (err) {
+    case -EBUSY:
+        vp_log(
+            VP_LOG_WARN,
+            "cuIpcGetMemHandle: %zu bytes share their physical memory with other allocations, which would be shown too: refused. "
+            "VPOOL_IPC=alone keeps all of cudaMalloc's apart; VPOOL_IPC=share shows the others, as CUDA itself does",
+            block->asked);
+        return CUDA_ERROR_INVALID_VALUE;
+    case -EOPNOTSUPP:
+        if (block->sync)
+            vp_log_once(VP_LOG_WARN,
+                        "cuIpcGetMemHandle: physical memory of this device cannot be exported; VPOOL_IPC=native leaves "
+                        "cudaMalloc to CUDA");
+        return CUDA_ERROR_INVALID_VALUE;
+    case -EMFILE:
+    case -ENFILE:
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no file descriptor is to be had for it (see ulimit -n)");
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case -ENOMEM: return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no socket or no thread is to be had to answer other processes");
+        return CUDA_ERROR_MAP_FAILED;
+    }
+}
+
+CUresult vp_ipc_unreachable(int err, const struct vp_ipc_handle *handle) {
+    const char *why;
+    switch (err) {
+    case -EMFILE:
+    case -ENFILE: why = "no file descriptor is left (see ulimit -n)"; break;
+    case -EPERM: why = "it is another user's"; break;
+    case -EAGAIN:
+    case -EINPROGRESS: why = "it does not answer"; break;
+    case -EPROTO:
+        why = "it answers what is no answer, or with more than there are file descriptors (see ulimit -n)";
+        break;
+    default: why = "it has ended, or cannot be reached from here"; break;
+    }
+    vp_log(VP_LOG_WARN, "memory of process %u cannot be opened: %s", (unsigned)handle->pid, why);
+    return err == -EMFILE || err == -ENFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
+}

@@ -1,0 +1,51 @@
+/* Forks, and the end of the process. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/ipc.h"
+
+/* A tool's callback may fork under a driver call of ours: then the lock is this thread's already. */
+void vp_api_fork_prepare(void) {
+    if (vp_thread.inside)
+        return;
+    vp_imports_fork_prepare();
+    pthread_mutex_lock(&vp_state.lock);
+    vp_watch.fork_prepare();
+}
+
+void vp_api_fork_parent(void) {
+    if (vp_thread.inside)
+        return;
+    vp_watch.fork_parent();
+    pthread_mutex_unlock(&vp_state.lock);
+    vp_imports_fork_parent();
+}
+
+/*
+ * The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used
+ * none starts afresh. Nothing here waits or allocates: after _Fork() it runs late, and other threads may have held any
+ * lock.
+ */
+void vp_api_fork_child(void) {
+    bool used = false;
+    vp_process_mark();
+    pthread_mutex_init(&vp_state.lock, NULL);
+    vp_imports_fork_child();
+    vp_ipc_leave_to_parent();
+    vp_watch.fork_child();
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        used |= vp_state.pools[dev] != NULL;
+    if (used) {
+        atomic_store(&vp_state.phase, VP_REFUSED);
+        atomic_store(&vp_copies_matter, false);
+    }
+}
+
+void vp_api_exit(void) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&said))
+        return;
+    if (!vp_process_is_marked())
+        vp_api_fork_child();
+    vp_pressure_stop();
+    vp_ipc_stop();
+    vp_watch.end();
+}

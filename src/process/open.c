@@ -1,0 +1,136 @@
+/* The library opens on a driver, and a pool on each device that is used. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/state.h"
+
+#include "base/cancel.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+const struct vp_policy *vp_policy_chosen(void) {
+    const struct vp_policy *policy = vp_policies[vp_options()->policy];
+    if (vp_options()->policy == VP_POLICY_NATIVE)
+        return NULL;
+    return policy ? policy : &vp_policy_vpool;
+}
+
+const char *vp_policy_name(void) {
+    const struct vp_policy *policy = vp_policy_chosen();
+    return policy ? policy->name : "native";
+}
+
+static void announce(void) {
+    int choice = vp_options()->policy;
+    const char *name = secure_getenv("VPOOL_POLICY");
+    vp_options_announce();
+    if (choice != VP_POLICY_NATIVE && !vp_policies[choice])
+        vp_log(VP_LOG_WARN,
+               "VPOOL_POLICY=%.16s is in libvpool-compare.so, not in this library; vpool's own policy serves",
+               name ? name : "");
+}
+
+static struct vp_pool *open_pool(CUdevice dev) {
+    if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
+        return NULL;
+    const struct vp_options *o = vp_options();
+    const struct vp_policy *policy = vp_policy_chosen();
+    vp_cancel_hold();
+    const struct vp_pool_config config = {
+        .handle = o->handle,
+        .va = o->va,
+        .pages = o->vpmm_pages,
+        .check = o->check,
+        .account = vp_mempool_account,
+        .limit = vp_pressure_limit(dev),
+        .split_most = o->bfc_max_split,
+        .stitch_least = o->gmlake_fragment,
+        .stitched_most = o->gmlake_stitched,
+        .peers = vp_peers_of(dev),
+        .pause = vp_wait_pause,
+        .now = vp_clock_ns,
+    };
+    struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
+    int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.timelines, dev, policy, &config) : -ENOENT;
+    if (err) {
+        vp_slab_free(&vp_state.pool_slab, pool);
+        vp_state.refused[dev] = true;
+        if (policy)
+            vp_log(VP_LOG_WARN, "device %d: %s; its memory is left to CUDA", dev,
+                   err == -EOPNOTSUPP ? "no virtual memory management"
+                   : err == -ENOMEM   ? "no address range to be had"
+                                      : "the driver refuses to map memory");
+        return NULL;
+    }
+    vp_state.pools[dev] = pool;
+    vp_pressure_start();
+    vp_mempool_open_device(dev);
+    vp_watch.pool_opened(pool);
+    return pool;
+}
+
+/* ---- the library ---- */
+
+static void closing(void *user, struct vp_timeline *timeline) {
+    struct vp_pool *pool = vp_state.pools[timeline->context->device];
+    (void)user;
+    if (pool)
+        vp_pool_close_timeline(pool, timeline);
+}
+
+static void forget_timeline(void *user, struct vp_timeline *timeline) {
+    struct vp_pool *pool = vp_state.pools[timeline->context->device];
+    (void)user;
+    if (pool)
+        vp_pool_drop_timeline(pool, timeline);
+}
+
+static void fill_hooks(void) {
+    vp_state.on = (struct vp_hooks){.forked = vp_api_fork_child,
+                                    .drop_lost = vp_contexts_drop_lost,
+                                    .left = vp_thread_left,
+                                    .open_pool = open_pool};
+}
+
+static void init(void) {
+    struct vp_timelines *timelines = &vp_state.timelines;
+    vp_timelines_init(timelines, &vp_state.drv);
+    timelines->arrived = vp_copies_arrived;
+    timelines->closing = closing;
+    timelines->forget = forget_timeline;
+    timelines->of_thread = vp_thread_streams;
+    vp_threads_init();
+    vp_state.fast = !vp_options()->check;
+    vp_state.recording = *vp_options()->trace;
+    vp_list_init(&vp_state.mempools);
+    vp_list_init(&vp_state.imports);
+    vp_list_init(&vp_state.peers);
+    vp_slab_init(&vp_state.mempool_slab, sizeof(struct vp_mempool));
+    vp_slab_init(&vp_state.pool_slab, sizeof(struct vp_pool));
+    vp_slab_init(&vp_state.peer_slab, sizeof(struct vp_peer));
+}
+
+int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
+    int phase = atomic_load_explicit(&vp_state.phase, memory_order_acquire);
+    if (phase != VP_CLOSED)
+        return phase == VP_OPEN ? 0 : -ENODEV;
+    const char *missing = NULL;
+    pthread_mutex_lock(&vp_state.lock);
+    int err = 0;
+    if (atomic_load(&vp_state.phase) == VP_CLOSED) {
+        fill_hooks();
+        vp_process_mark();
+        announce();
+        vp_watch.opening();
+        err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
+        if (!err) {
+            init();
+        }
+        atomic_store_explicit(&vp_copies_matter, false, memory_order_relaxed);
+        atomic_store_explicit(&vp_state.phase, err ? VP_REFUSED : VP_OPEN, memory_order_release);
+    }
+    pthread_mutex_unlock(&vp_state.lock);
+    if (err)
+        vp_log(VP_LOG_WARN, "this CUDA driver lacks %s: everything is passed on to it", missing);
+    return err;
+}

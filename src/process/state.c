@@ -1,0 +1,103 @@
+/* The bottom of this folder: the one state, the way in to it and out of it, and what is looked up in it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/state.h"
+
+struct vp_state vp_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+__thread struct vp_thread vp_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+const char *const vp_passed_names[] = {
+#define PASSED_NAME(name) #name,
+    VP_PASSED_CALLS(PASSED_NAME)
+#undef PASSED_NAME
+};
+
+bool vp_api_ready(void) {
+    return atomic_load_explicit(&vp_state.phase, memory_order_acquire) == VP_OPEN;
+}
+
+void vp_api_passed(enum vp_passed call) {
+    atomic_fetch_add_explicit(&vp_state.passed[call], 1, memory_order_relaxed);
+}
+
+void vp_api_coupled(const char *why) {
+    if (!atomic_exchange(&vp_state.coupled, true))
+        vp_log(VP_LOG_INFO,
+               "coupled with other processes or devices (%s): shared memory is kept apart, and no stream waits early",
+               why);
+}
+
+/* ---- in and out ---- */
+
+void vp_forked(void) {
+    if (vp_state.on.forked)
+        vp_state.on.forked();
+}
+
+bool vp_enter(void) {
+    if (!vp_enter_briefly())
+        return false;
+    vp_cancel_hold();
+    return true;
+}
+
+void vp_leave(void) {
+    if (vp_state.published)
+        vp_watch.publish();
+    vp_thread.inside = false;
+    pthread_mutex_unlock(&vp_state.lock);
+    if (__builtin_expect(vp_thread.tells_end, false))
+        vp_state.on.left();
+    vp_cancel_release();
+}
+
+void vp_step_out(void) {
+    vp_cancel_hold();
+    if (vp_state.published)
+        vp_watch.publish();
+    vp_thread.inside = false;
+    pthread_mutex_unlock(&vp_state.lock);
+}
+
+void vp_step_in(void) {
+    pthread_mutex_lock(&vp_state.lock);
+    vp_thread.inside = true;
+}
+
+/* ---- looked up ---- */
+
+struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool) {
+    for (int dev = 0; dev < VP_DEVICES; dev++) {
+        struct vp_region *r = vp_state.pools[dev] ? vp_pool_find(vp_state.pools[dev], ptr) : NULL;
+        if (r) {
+            vp_pool_expect_free(r); /* it is mostly sought to be freed */
+            *pool = vp_state.pools[dev];
+            return r;
+        }
+    }
+    return NULL;
+}
+
+struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) {
+    for (int dev = 0; dev < VP_DEVICES; dev++) {
+        struct vp_region *r = vp_state.pools[dev] ? vp_pool_find_inside(vp_state.pools[dev], ptr) : NULL;
+        if (r) {
+            *pool = vp_state.pools[dev];
+            return r;
+        }
+    }
+    return NULL;
+}
+
+uint64_t vp_peers_of(CUdevice dev) {
+    uint64_t devices = 0;
+    const struct vp_peer *peer;
+    const struct vp_mempool *mp;
+    vp_list_each(peer, &vp_state.peers, link)
+        if (peer->to->device == dev)
+            devices |= UINT64_C(1) << peer->from->device;
+    vp_list_each(mp, &vp_state.mempools, link)
+        if (mp->device == dev)
+            devices |= mp->access;
+    return devices & ~(UINT64_C(1) << dev);
+}

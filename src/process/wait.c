@@ -1,0 +1,137 @@
+/* Waiting on the host in the middle of a call, without the lock. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/state.h"
+
+#include "base/cancel.h"
+#include "base/clock.h"
+
+#include <sched.h>
+
+/* How long a host wait for an earlier cudaFree may last before more memory is taken instead: natively that cudaFree
+ * would have waited without bound, but maybe on another thread, which this one could be holding up. */
+static const uint64_t BARRIER_WAIT_NS = 2000000000;
+
+static void relax_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Each look asks the driver, under a lock of its own that launches take, too: not oftener than it helps. */
+static const uint64_t LOOK_EVERY_NS = 10000;
+
+static void spin_for(uint64_t ns) {
+    const uint64_t begin = vp_clock_ns();
+    sched_yield();
+    while (vp_clock_ns() - begin < ns)
+        relax_cpu();
+}
+
+static void pause_for(uint64_t waited_ns) {
+    /* A barrier on an idle device is done within half a microsecond; a long kernel must not keep a core busy. */
+    if (waited_ns < 5000)
+        relax_cpu();
+    else if (waited_ns < 1000000)
+        spin_for(LOOK_EVERY_NS);
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+void vp_wait_pause(uint64_t waited_ns) {
+    vp_step_out();
+    pause_for(waited_ns);
+    vp_step_in();
+}
+
+bool vp_wait_event(struct vp_event *ev) {
+    uint64_t begin = vp_clock_ns();
+    struct vp_context *ctx = ev->context;
+    CUevent handle = ev->handle;
+    CUresult res = CUDA_ERROR_NOT_READY;
+    ctx->waiters++;
+    vp_step_out();
+    while (!atomic_load(&ctx->ending)) {
+        CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
+        res = vp_state.drv.cuEventQuery(handle);
+        vp_capture_restore(&vp_state.timelines, mode);
+        uint64_t waited = vp_clock_ns() - begin;
+        if (res != CUDA_ERROR_NOT_READY || waited > BARRIER_WAIT_NS)
+            break;
+        pause_for(waited);
+    }
+    vp_step_in();
+    ctx->waiters--;
+    if (res && res != CUDA_ERROR_NOT_READY && !ev->dropped)
+        vp_context_failed(ctx, res);
+    vp_event_put(&vp_state.timelines, ev);
+    return res == CUDA_SUCCESS;
+}
+
+/* cuMemGetInfo of that device, whichever is current. */
+static CUresult mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
+    CUdevice current;
+    CUcontext popped;
+    vp_cancel_hold();
+    const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev
+                                       ? vp_context_on(&vp_state.timelines, dev)
+                                       : NULL;
+    bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
+    CUresult res = vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
+    if (pushed)
+        vp_state.drv.cuCtxPopCurrent_v2(&popped);
+    return res;
+}
+
+bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) {
+    size_t free_bytes = 0, total = 0;
+    if (vp_list_empty(&vp_state.timelines.pending))
+        return true;
+    mem_info(pool->device, &free_bytes, &total);
+    size_t limit = pool->config.limit, held = pool->stats.held_bytes;
+    if (limit && free_bytes > (limit > held ? limit - held : 0))
+        free_bytes = limit > held ? limit - held : 0;
+    return size > free_bytes + pool->stats.held_bytes - pool->stats.live_bytes;
+}
+
+bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
+    struct vp_timelines *timelines = &vp_state.timelines;
+    while (vp_clock_ns() - begin < VP_PENDING_WAIT_NS) {
+        bool quarantine = vp_timelines_open(timelines) && vp_clock_ns() - begin < VP_QUARANTINE_WAIT_NS;
+        if (!quarantine && !vp_timelines_waiting(timelines, serial))
+            return false;
+        vp_wait_pause(vp_clock_ns() - begin);
+        vp_timelines_poll(timelines, quarantine);
+        if (quarantine)
+            vp_timelines_cover(timelines);
+        if (pool->moves != timelines->moves)
+            return true;
+        if (quarantine)
+            serial = timelines->recorded;
+    }
+    return false;
+}
+
+CUresult vp_wait_for_devices(uint64_t devices, CUdevice own) {
+    CUresult failed = CUDA_SUCCESS;
+    struct vp_context *ctx;
+    CUcontext popped;
+    vp_list_each(ctx, &vp_state.timelines.contexts, link) {
+        if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1) || atomic_load(&vp_state.timelines.captures))
+            continue;
+        ctx->waiters++; /* its handle stays good until this is over */
+        vp_step_out();
+        CUresult res = vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
+        if (!res) {
+            res = vp_state.drv.cuCtxSynchronize();
+            vp_state.drv.cuCtxPopCurrent_v2(&popped);
+        }
+        vp_step_in();
+        ctx->waiters--;
+        if (ctx->device == own && !ctx->ending && res != CUDA_ERROR_INVALID_CONTEXT &&
+            res != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+            failed = res ? res : failed;
+    }
+    return failed;
+}

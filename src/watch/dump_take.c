@@ -1,0 +1,123 @@
+/* A dump in memory: of all pools at one moment, added up. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch/dump.h"
+
+#include "watch/watch.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+bool vp_lock_for_a_while(pthread_mutex_t *lock) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    return pthread_mutex_timedlock(lock, &until) == 0;
+}
+
+/* The figures of the request's device; the thread's context may be another device's. */
+static void ask_device(struct vp_dump_device *d) {
+    static const CUdevice_attribute where[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+                                               CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
+    CUdevice current;
+    for (int i = 0; i < 3; i++)
+        if (vp_state.drv.cuDeviceGetAttribute(&d->pci[i], where[i], d->snap.device))
+            d->pci[i] = 0;
+    if (!vp_state.drv.cuCtxGetDevice(&current) && current == d->snap.device &&
+        vp_state.drv.cuMemGetInfo_v2(&d->free, &d->total))
+        d->total = 0;
+}
+
+static int take_all(struct vp_dump *dump, const struct vp_dump_request *request) {
+    for (int dev = 0; dev < VP_DEVICES; dev++) {
+        struct vp_pool *pool = vp_state.pools[dev];
+        struct vp_dump_device *d = &dump->device[dump->count];
+        if (!pool)
+            continue;
+        int err = vp_snapshot_take(pool, &d->snap);
+        if (err)
+            return err;
+        d->limit = pool->config.limit;
+        d->stitches = !pool->policy->never_stitches;
+        if (request && request->device == dev)
+            ask_device(d);
+        dump->count++;
+    }
+    return 0;
+}
+
+static size_t dump_bytes(int *pools) {
+    *pools = 0;
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        *pools += vp_state.pools[dev] != NULL;
+    return sizeof(struct vp_dump) + (size_t)*pools * sizeof(struct vp_dump_device);
+}
+
+/* Under the lock. */
+static struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
+    int pools;
+    uint64_t passed = 0;
+    size_t bytes = dump_bytes(&pools);
+    struct vp_dump *dump = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *err = dump == MAP_FAILED ? -ENOMEM : 0;
+    if (*err)
+        return NULL;
+    dump->reason = reason;
+    dump->bytes = bytes;
+    if (request)
+        dump->request = *request;
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        passed += dump->passed[i] = atomic_load(&vp_state.passed[i]);
+    *err = take_all(dump, request);
+    if (*err || !(pools || passed)) {
+        vp_dump_free(dump);
+        return NULL;
+    }
+    return dump;
+}
+
+/* The lock is taken, and given back, without what vp_enter() and vp_leave() do beside: they may call the driver, and a
+ * dump is made where CUDA may be gone. */
+struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request) {
+    int err = -EBUSY;
+    if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_thread.inside)
+        return NULL;
+    struct vp_dump *dump = NULL;
+    if (vp_lock_for_a_while(&vp_state.lock)) {
+        vp_thread.inside = true;
+        dump = take(reason, request, &err);
+        vp_thread.inside = false;
+        pthread_mutex_unlock(&vp_state.lock);
+    }
+    if (err)
+        vp_log_once(VP_LOG_WARN, "VPOOL_DUMP: no dump: %s",
+                    err == -EBUSY ? "another thread hangs in the driver" : strerror(-err));
+    for (int i = 0; dump && i < dump->count; i++) {
+        struct vp_dump_device *d = &dump->device[i];
+        bool failed = request && request->device == d->snap.device && request->stream;
+        vp_snapshot_digest(&d->snap, failed ? request->stream : UINT64_MAX, &d->digest);
+    }
+    return dump;
+}
+
+void vp_dump_free(struct vp_dump *dump) {
+    if (!dump)
+        return;
+    for (int i = 0; i < dump->count; i++)
+        vp_snapshot_finish(&dump->device[i].snap);
+    munmap(dump, dump->bytes);
+}
+
+size_t vp_dump_fresh(const struct vp_dump_device *d) {
+    size_t held = d->snap.stats.held_bytes, fresh = d->total ? d->free : 0,
+           allowed = d->limit > held ? d->limit - held : 0;
+    if (d->limit && fresh > allowed)
+        fresh = allowed;
+    return fresh / d->snap.granularity * d->snap.granularity;
+}
+
+size_t vp_dump_largest(const struct vp_dump_device *d) {
+    size_t fresh = vp_dump_fresh(d);
+    size_t built = d->stitches ? fresh + d->digest.idle : fresh;
+    return d->digest.largest_free > built ? d->digest.largest_free : built;
+}

@@ -1,0 +1,34 @@
+/* What the files of this folder share beside dumps, and pass on to process/watch.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_WATCH_H
+#define VP_WATCH_H
+
+#include "process/state.h"
+
+/* Takes a lock that a thread of a dying process may hold, or one that hangs in the driver: waits for a second at most.
+ */
+bool vp_lock_for_a_while(pthread_mutex_t *lock);
+
+void vp_stats_write(void);
+
+/* ---- shared_stats.c ---- */
+
+void vp_shared_stats_open_device(struct vp_pool *pool);
+void vp_shared_stats_publish(void);
+/* From here on somebody answers who asks for a dump. With the library's lock held. */
+void vp_shared_stats_take_dumps(void);
+void vp_shared_stats_leave_to_parent(void);
+void vp_shared_stats_remove(void);
+
+/* ---- trace.c ---- */
+
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
+bool vp_trace_mark(const char *name);
+/* The file gets its true length; nothing is recorded any more. */
+void vp_trace_end(void);
+/* Around a fork: the file stays the parent's. The lock comes last. */
+void vp_trace_fork_prepare(void);
+void vp_trace_fork_parent(void);
+void vp_trace_fork_child(void);
+
+#endif
