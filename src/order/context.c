@@ -1,25 +1,15 @@
-/* Contexts: when they begin, when they end, and how it shows when nobody tells. */
+/* Contexts: when they begin, when they end, and how an end shows that no call told of. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
 #include "base/cancel.h"
 
-struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind,
-                                    uint64_t id) {
-    struct vp_timeline *timeline = vp_slab_alloc(&ls->timeline_slab);
-    if (!timeline)
-        return NULL;
-    timeline->kind = kind;
-    timeline->id = id;
-    timeline->birth = ++ls->timelines_made;
-    timeline->next = 1;
-    timeline->context = ctx;
-    vp_list_init(&timeline->events);
-    vp_list_init(&timeline->pending);
-    vp_list_init(&timeline->capturing);
-    vp_list_init(&timeline->of_thread);
-    vp_list_append(&ctx->timelines, &timeline->of_context);
-    return timeline;
+static void stats_add(struct vp_timeline_stats *sum, const struct vp_timeline_stats *more) {
+    sum->records += more->records;
+    sum->barriers += more->barriers;
+    sum->queries += more->queries;
+    sum->waits += more->waits;
+    sum->ns += more->ns;
 }
 
 /* What a context counted goes to the one that was the first of its device to end. */
@@ -27,11 +17,7 @@ static bool bequeath(struct vp_timelines *ls, const struct vp_context *ctx) {
     struct vp_context *heir;
     vp_list_each(heir, &ls->contexts, link)
         if (heir->bygone && heir->device == ctx->device) {
-            heir->stats.records += ctx->stats.records;
-            heir->stats.barriers += ctx->stats.barriers;
-            heir->stats.queries += ctx->stats.queries;
-            heir->stats.waits += ctx->stats.waits;
-            heir->stats.ns += ctx->stats.ns;
+            stats_add(&heir->stats, &ctx->stats);
             return true;
         }
     return false;
@@ -127,15 +113,9 @@ void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx) {
 struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev) {
     struct vp_timeline_stats sum = {0};
     const struct vp_context *ctx;
-    vp_list_each(ctx, &ls->contexts, link) {
-        if (ctx->device != dev)
-            continue;
-        sum.records += ctx->stats.records;
-        sum.barriers += ctx->stats.barriers;
-        sum.queries += ctx->stats.queries;
-        sum.waits += ctx->stats.waits;
-        sum.ns += ctx->stats.ns;
-    }
+    vp_list_each(ctx, &ls->contexts, link)
+        if (ctx->device == dev)
+            stats_add(&sum, &ctx->stats);
     return sum;
 }
 
@@ -146,18 +126,7 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
     return vp_context_get(ls, handle);
 }
 
-bool vp_context_enter(const struct vp_timelines *ls, const struct vp_context *ctx) {
-    CUcontext now = NULL;
-    return (ls->drv->cuCtxGetCurrent(&now) || now != ctx->handle) && !ls->drv->cuCtxPushCurrent_v2(ctx->handle);
-}
-
-void vp_context_leave(const struct vp_timelines *ls, bool entered) {
-    CUcontext popped;
-    if (entered)
-        ls->drv->cuCtxPopCurrent_v2(&popped);
-}
-
-/* ---- ends that nobody tells of ---- */
+/* ---- ends that no call told of ---- */
 
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx) {
     CUcontext popped;
@@ -181,8 +150,7 @@ static void lose(struct vp_timelines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, true);
     ctx->lost = ls->lost = true;
     vp_list_each(timeline, &ctx->timelines, of_context) {
-        timeline->open = false;
-        vp_timeline_met(timeline, UINT64_MAX >> 1);
+        vp_timeline_over(timeline);
     }
     ls->moves++;
 }
@@ -225,62 +193,14 @@ void vp_context_failed(struct vp_context *ctx, CUresult res) {
 
 struct vp_context *vp_context_lost(struct vp_timelines *ls) {
     struct vp_context *ctx;
-    ls->lost = false;
     vp_list_each(ctx, &ls->contexts, link)
-        if (ctx->lost) {
-            ls->lost = true;
+        if (ctx->lost)
             return ctx;
-        }
+    ls->lost = false;
     return NULL;
 }
 
 void vp_context_check(struct vp_timelines *ls, struct vp_context *ctx) {
     if (!ctx->ending && !alive(ls, ctx))
         lose(ls, ctx);
-}
-
-void vp_timelines_check_captures(struct vp_timelines *ls) {
-    struct vp_timeline *timeline, *next;
-    vp_list_each_safe(timeline, next, &ls->capturing, capturing) {
-        struct vp_context *ctx = timeline->context;
-        if (ctx->ending)
-            continue;
-        if (!alive(ls, ctx)) {
-            lose(ls, ctx);
-            vp_timeline_capture_over(ls, timeline);
-        } else if (!timeline->per_thread) {
-            CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-            CUresult res = ls->drv->cuStreamIsCapturing(timeline->stream, &status);
-            if (res == CUDA_ERROR_INVALID_HANDLE || (!res && status == CU_STREAM_CAPTURE_STATUS_NONE))
-                vp_timeline_capture_over(ls, timeline);
-        }
-    }
-}
-
-/* ---- the end ---- */
-
-void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
-    struct vp_timeline *timeline, *next_timeline;
-    struct vp_event *ev, *next_event;
-    if (vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
-        vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
-    ctx->gone = true;
-    ctx->lost = false;
-    ctx->cover = 0;
-    vp_list_each_safe(timeline, next_timeline, &ctx->timelines, of_context) {
-        if (ls->closing && !timeline->gone)
-            ls->closing(ls->user, timeline);
-        vp_list_each_safe(ev, next_event, &timeline->events, link)
-            vp_event_recycle(ls, ev);
-        if (!timeline->gone)
-            vp_timeline_gone(ls, timeline);
-        timeline->open = false;
-        vp_timeline_met(timeline, UINT64_MAX >> 1);
-        ls->moves++;
-        vp_timeline_quiet(ls, timeline);
-    }
-    vp_list_each_safe(ev, next_event, &ctx->spare, link) {
-        vp_list_remove(&ev->link);
-        vp_slab_free(&ls->event_slab, ev);
-    }
 }

@@ -14,15 +14,6 @@
  */
 #include "order/order.h"
 
-bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx) {
-    bool entered = vp_context_enter(ls, ctx);
-    /* It answers that it captures while a blocking stream does, and another question would end that capture. */
-    bool idle = !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery &&
-                !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
-    vp_context_leave(ls, entered);
-    return idle;
-}
-
 /* Has the stream done what it had queued when the cover began? */
 static bool timeline_over(struct vp_timelines *ls, struct vp_timeline *timeline, uint64_t cover) {
     if (timeline->cover_for != cover) {

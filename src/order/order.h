@@ -1,9 +1,14 @@
-/* What the files of the registry of timelines share: timeline.c, context.c, cover.c. */
+/* What the files of this folder share. Each calls only those whose sections come before its own; fence.c, ends.c and
+ * cover.c stand on all of these. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TIMELINE_PRIVATE_H
-#define VP_TIMELINE_PRIVATE_H
+#ifndef VP_ORDER_PRIVATE_H
+#define VP_ORDER_PRIVATE_H
 
-#include "order/timeline.h"
+#include "order/fence.h"
+
+#include "base/clock.h"
+
+/* ---- call.c ---- */
 
 /* While no capture runs, and none can begin before the caller lets the lock go, there is nothing to relax. */
 enum { VP_NOT_RELAXED = -1 };
@@ -17,37 +22,70 @@ static inline void vp_timelines_restore(const struct vp_timelines *ls, int mode)
         vp_capture_restore(ls, (CUstreamCaptureMode)mode);
 }
 
-/* ---- context.c ---- */
-
-struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind,
-                                    uint64_t id);
-/* Runs with `ctx` current; undone by vp_context_leave() with what it returned. */
+bool vp_stream_captures(const struct vp_timelines *ls, CUstream stream);
+/* Makes `ctx` current, unless it is; undone by vp_context_leave() with what it returned. */
 bool vp_context_enter(const struct vp_timelines *ls, const struct vp_context *ctx);
+/* The same for a call on a stream of `ctx`, if its handle means a stream of whatever context is current. */
+bool vp_stream_enter(const struct vp_timelines *ls, const struct vp_context *ctx, CUstream stream);
 void vp_context_leave(const struct vp_timelines *ls, bool entered);
-/*
- * A call on an event of the context failed with `res`: has the context ended, with nobody telling us? (By a route
- * without a door.) Its points then count as met; it is dropped when vp_context_lost() has told of it.
- */
-bool vp_context_died(struct vp_context *ctx, CUresult res);
+/* Has the legacy stream nothing to do, nor any blocking one? Asked, which holds nothing up. */
+bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx);
+
+/* A look at the clock takes a third as long as the calls that are timed here: one call in so many counts for all. */
+enum { VP_TIMED = 16 };
+
+static inline uint64_t vp_timer_begin(struct vp_timelines *ls) {
+    return ls->calls++ % VP_TIMED ? 0 : vp_clock_ns();
+}
+
+static inline void vp_timer_end(struct vp_context *ctx, uint64_t begin) {
+    if (begin)
+        ctx->stats.ns += VP_TIMED * (vp_clock_ns() - begin);
+}
 
 /* ---- timeline.c ---- */
 
-bool vp_stream_captures(const struct vp_timelines *ls, CUstream stream);
-bool vp_timeline_nameable(const struct vp_timelines *ls, const struct vp_timeline *timeline);
-int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline);
-/* Has the legacy stream nothing to do, nor any blocking one? Asked, which holds nothing up. */
-bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx);
+struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind,
+                                    uint64_t id);
+/* It has something to ask for, or something to record. */
+void vp_timeline_pend(struct vp_timelines *ls, struct vp_timeline *timeline);
+/* A point has the number of the next event: it is to be recorded some day. */
+void vp_timeline_want_event(struct vp_timelines *ls, struct vp_timeline *timeline);
+/* All points up to this one were seen reached. */
 void vp_timeline_met(struct vp_timeline *timeline, uint64_t seq);
+/* All its points count as reached. */
+void vp_timeline_over(struct vp_timeline *timeline);
+/* Takes a timeline off the pending list if there is nothing left to ask. */
 void vp_timeline_quiet(struct vp_timelines *ls, struct vp_timeline *timeline);
-void vp_event_recycle(struct vp_timelines *ls, struct vp_event *ev);
-/* The timeline's stream cannot be named any more: no capture of it runs, and its points live on. */
-void vp_timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline);
-/* No capture of its stream runs (any more). */
-void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timeline);
+/* Frees some timelines that are gone and that no point names. Not while a region is being filed: its index may go. */
+void vp_timelines_sweep(struct vp_timelines *ls);
 
 /* Is it a barrier one of whose points many events stand for together? */
 static inline bool vp_timeline_covered(const struct vp_timeline *timeline) {
     return timeline->kind == VP_TIMELINE_BARRIER && timeline->context->cover;
 }
+
+/* ---- context.c ---- */
+
+/*
+ * A call on an event of the context failed with `res`: has the context ended unseen, by a route without a
+ * door? Its points then count as met; it is dropped when vp_context_lost() has told of it.
+ */
+bool vp_context_died(struct vp_context *ctx, CUresult res);
+
+/* ---- event.c ---- */
+
+/* Records the timeline's next event within a call of the program's on that stream. */
+int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline);
+/* The event has left its timeline: another may use it. */
+void vp_event_recycle(struct vp_timelines *ls, struct vp_event *ev);
+
+/* ---- stream.c ---- */
+
+/* No capture of its stream runs (any more). */
+void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timeline);
+/* Asks whether those contexts live whose streams capture, and whether these still do: a capture that ended unseen holds
+ * up every barrier. */
+void vp_timelines_check_captures(struct vp_timelines *ls);
 
 #endif

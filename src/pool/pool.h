@@ -26,7 +26,7 @@
 #include "base/table.h"
 #include "tree.h"
 #include "driver/driver.h"
-#include "order/timeline.h"
+#include "order/fence.h"
 
 #include <stdio.h>
 

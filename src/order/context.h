@@ -1,0 +1,77 @@
+/* Contexts: what is known of each, from when it is first seen until nothing names it any more. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_CONTEXT_H
+#define VP_CONTEXT_H
+
+#include "base/list.h"
+#include "driver/driver.h"
+
+#include <stdatomic.h>
+
+struct vp_timelines;
+
+struct vp_timeline_stats {
+    uint64_t records, barriers, queries,
+        waits;   /* calls of cuEventRecord, cuCtxRecordEvent, cuEventQuery, cuStreamWaitEvent */
+    uint64_t ns; /* spent in them, by a sample */
+};
+
+struct vp_context {
+    CUcontext handle;
+    struct vp_timelines *registry; /* the registry that it is in */
+    uint64_t id; /* cuCtxGetId: unique in the process, which handles are not; 0: the driver lacks it */
+    CUdevice device;
+    struct vp_timeline *barrier;
+    struct vp_list timelines; /* of vp_timeline.of_context; owned */
+    struct vp_list spare;     /* of vp_event.link; owned */
+    struct vp_list link;      /* vp_timelines.contexts */
+    bool primary;             /* the device's primary context */
+    unsigned retains;         /* of a primary context: those that the doors saw, less the releases */
+    bool gone;                /* destroyed: all its work is over, its handles are dead */
+    atomic_bool ending;       /* being destroyed: its handles are not to be used any more, its work may still run */
+    unsigned waiters;         /* threads that ask one of its events outside the lock; they look at `ending` */
+    CUresult error; /* the last answer of a query or wait in it that was neither done nor not-ready; 0: none since it
+                       was set back */
+    bool sick; /* the driver has answered with an error that no context recovers from: whatever is asked of it fails */
+    unsigned pins;      /* threads that allocate for it and may have let the lock go: the struct stays */
+    bool lost;          /* has ended unseen: vp_context_lost() tells of it */
+    bool bygone;        /* keeps the counts of those of its device that were forgotten */
+    uint64_t cover;     /* a point of the barrier that many events together stand for; 0: none (see cover.c) */
+    bool cover_idle;    /* what the legacy stream covers was seen over since */
+    uint64_t uncovered; /* a stream ended of which only the barrier's point of this number, or a later one, tells */
+    struct vp_timeline_stats stats;
+};
+
+/* The calling thread's current context, or NULL if there is none or memory ran out. */
+struct vp_context *vp_context_current(struct vp_timelines *ls);
+/* The context of that handle (which must be alive), or NULL. */
+struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle);
+/* A context of that device which can be made current, the primary one if there is one; or NULL. */
+struct vp_context *vp_context_on(const struct vp_timelines *ls, CUdevice dev);
+/*
+ * Before a context is destroyed: from now on none of its handles is touched, and its own is looked up no more, since
+ * the driver may give it to another context before we hear of the end. The caller then waits, letting the lock go,
+ * until no thread is left in `waiters`.
+ */
+void vp_context_end(struct vp_timelines *ls, struct vp_context *ctx);
+/* The context that vp_context_end() was told of under this handle, the oldest first; NULL if there is none. */
+struct vp_context *vp_context_ending(struct vp_timelines *ls, CUcontext handle);
+/* The driver answered a query or a wait in it with an error: kept in `error`, unless it shows that the context has
+ * ended unseen. */
+void vp_context_failed(struct vp_context *ctx, CUresult res);
+/* It lives on after all. */
+void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx);
+/* The sum of what the contexts of a device counted. */
+struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev);
+/* A context that was found to have ended, without vp_context_end(): to be dropped. NULL: there is none. */
+struct vp_context *vp_context_lost(struct vp_timelines *ls);
+/* Does the driver know no context under its handle (any more)? */
+bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx);
+/* Asks whether the context that we know under a handle is the one that lives: it may have ended unseen, and another
+ * have begun. */
+void vp_context_check(struct vp_timelines *ls, struct vp_context *ctx);
+/* The end of a context that was told of before: all its points count as met, its streams and events are forgotten. The
+ * struct stays valid as long as points name it. */
+void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx);
+
+#endif

@@ -1,0 +1,77 @@
+/* The ends of streams, of threads with their own streams, and of contexts. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "order/order.h"
+
+/* Timelines that are gone, from which on the first look is taken whether they might come free. */
+enum { LINGER = 64 };
+
+bool vp_timelines_linger(struct vp_timelines *ls) {
+    /* Twice as many as were left the last time: what cannot come free yet is not looked at again and again. */
+    if (ls->lingering < ls->tidy_at)
+        return false;
+    ls->tidy_at = 2 * ls->lingering;
+    return true;
+}
+
+/* The timeline's stream cannot be named any more: no capture of it runs, and its points live on. */
+static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline) {
+    struct vp_context *ctx = timeline->context;
+    timeline->gone = true;
+    vp_list_remove(&timeline->of_thread);
+    if (timeline->kind == VP_TIMELINE_STREAM)
+        vp_table_take(&ls->by_id, timeline->id);
+    vp_timeline_capture_over(ls, timeline);
+    /* What it has still queued, the barrier alone tells. */
+    if (timeline->kind == VP_TIMELINE_STREAM)
+        ctx->uncovered = ctx->barrier->next;
+    if (!ls->lingering++ && ls->tidy_at < LINGER)
+        ls->tidy_at = LINGER;
+}
+
+void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timeline) {
+    if (ls->closing)
+        ls->closing(ls->user, timeline);
+    int mode = vp_timelines_relax(ls);
+    if (timeline->open)
+        vp_timeline_record(ls, timeline);
+    vp_timelines_restore(ls, mode);
+    timeline_gone(ls, timeline);
+    vp_timelines_sweep(ls);
+    vp_timeline_quiet(ls, timeline);
+}
+
+void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own) {
+    struct vp_timeline *timeline, *next;
+    vp_list_each_safe(timeline, next, own, of_thread) {
+        if (ls->closing)
+            ls->closing(ls->user, timeline);
+        timeline_gone(ls, timeline);
+        vp_timeline_quiet(ls, timeline);
+    }
+    vp_timelines_sweep(ls);
+}
+
+void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
+    struct vp_timeline *timeline, *next_timeline;
+    struct vp_event *ev, *next_event;
+    if (vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
+        vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
+    ctx->gone = true;
+    ctx->lost = false;
+    ctx->cover = 0;
+    vp_list_each_safe(timeline, next_timeline, &ctx->timelines, of_context) {
+        if (ls->closing && !timeline->gone)
+            ls->closing(ls->user, timeline);
+        vp_list_each_safe(ev, next_event, &timeline->events, link)
+            vp_event_recycle(ls, ev);
+        if (!timeline->gone)
+            timeline_gone(ls, timeline);
+        vp_timeline_over(timeline);
+        ls->moves++;
+        vp_timeline_quiet(ls, timeline);
+    }
+    vp_list_each_safe(ev, next_event, &ctx->spare, link) {
+        vp_list_remove(&ev->link);
+        vp_slab_free(&ls->event_slab, ev);
+    }
+}

@@ -1,0 +1,203 @@
+/* Events: recorded on timelines, and asked whether they have completed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "order/order.h"
+
+#include "base/cancel.h"
+
+#include <errno.h>
+
+static struct vp_event *event_take(struct vp_timelines *ls, struct vp_context *ctx) {
+    if (!vp_list_empty(&ctx->spare)) {
+        struct vp_event *ev = vp_container_of(ctx->spare.next, struct vp_event, link);
+        vp_list_remove(&ev->link);
+        ev->dropped = false;
+        return ev;
+    }
+    struct vp_event *ev = vp_slab_alloc(&ls->event_slab);
+    if (!ev)
+        return NULL;
+    vp_list_init(&ev->link);
+    ev->context = ctx;
+    vp_cancel_hold();
+    bool entered = vp_context_enter(ls, ctx);
+    CUresult res = ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
+    vp_context_leave(ls, entered);
+    if (res) {
+        vp_slab_free(&ls->event_slab, ev);
+        return NULL;
+    }
+    return ev;
+}
+
+void vp_event_recycle(struct vp_timelines *ls, struct vp_event *ev) {
+    vp_list_remove(&ev->link);
+    if (ev->refs)
+        ev->dropped = true;
+    else if (ev->context->gone)
+        vp_slab_free(&ls->event_slab, ev);
+    else
+        vp_list_insert(&ev->context->spare, &ev->link);
+}
+
+void vp_event_put(struct vp_timelines *ls, struct vp_event *ev) {
+    if (--ev->refs == 0 && ev->dropped)
+        vp_event_recycle(ls, ev);
+}
+
+/* ---- asking ---- */
+
+static bool event_done(struct vp_timelines *ls, struct vp_event *ev) {
+    ev->context->stats.queries++;
+    CUresult res = ls->drv->cuEventQuery(ev->handle);
+    if (res && res != CUDA_ERROR_NOT_READY)
+        vp_context_failed(ev->context, res);
+    return res == CUDA_SUCCESS;
+}
+
+/* Asks the timeline's events, oldest first, until one has not completed. Where the oldest has, often all have: the
+ * newest tells. */
+static bool timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline) {
+    uint64_t before = timeline->met, begin = vp_timer_begin(ls);
+    bool all = false;
+    while (!vp_list_empty(&timeline->events) && !timeline->context->ending) {
+        struct vp_event *ev = vp_container_of(timeline->events.next, struct vp_event, link);
+        struct vp_event *newest = vp_container_of(timeline->events.prev, struct vp_event, link);
+        if (!all && !event_done(ls, ev))
+            break;
+        if (!all && timeline->met == before && newest != ev)
+            all = event_done(ls, newest);
+        vp_timeline_met(timeline, ev->seq);
+        timeline->event_count--;
+        vp_event_recycle(ls, ev);
+    }
+    vp_timer_end(timeline->context, begin);
+    ls->moves += timeline->met != before;
+    return timeline->met != before;
+}
+
+/* ---- recording ---- */
+
+/* Can the calling thread name this timeline's stream? Of per-thread streams it can name its own only; the id tells, a
+ * thread's handle may come back. */
+static bool nameable(const struct vp_timelines *ls, const struct vp_timeline *timeline) {
+    if (timeline->kind != VP_TIMELINE_STREAM || timeline->gone || timeline->lost)
+        return false;
+    if (!timeline->per_thread)
+        return true;
+    unsigned long long id = 0;
+    bool entered = vp_context_enter(ls, timeline->context);
+    CUresult res = ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id);
+    vp_context_leave(ls, entered);
+    return !res && id + 1 == timeline->id;
+}
+
+/* Events that a timeline may have pending before it asks whether some are done, unasked: each costs the driver some
+ * memory. */
+enum { EVENTS_SPARE = 64 };
+
+/* Of the two handles that a call was given, is it the stream's that is none? Where contexts have no ids this must not
+ * pass for the end of the event's context. */
+static bool stream_lost(const struct vp_timelines *ls, const struct vp_event *ev, CUresult res) {
+    return res == CUDA_ERROR_INVALID_HANDLE && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next
+ * time. */
+static void record_failed(struct vp_timelines *ls, struct vp_timeline *timeline, struct vp_event *ev, CUresult res) {
+    bool lost = stream_lost(ls, ev, res);
+    if ((!lost || timeline->context->id) && vp_context_died(timeline->context, res))
+        return;
+    if (lost && timeline->kind == VP_TIMELINE_STREAM && !timeline->gone &&
+        (uintptr_t)timeline->stream > (uintptr_t)CU_STREAM_PER_THREAD)
+        timeline->lost = true;
+}
+
+/*
+ * Records the timeline's next event, after everything that it has queued so far: on its stream, or over the whole
+ * context where this thread cannot name the stream (another thread's per-thread stream, a destroyed one). Drivers
+ * without context barriers have the legacy stream for that, which covers all but the non-blocking ones. Fails while a
+ * capture forbids it; the points then stay open.
+ *
+ * `late`: not within a call of the program's on that stream. An event on the legacy stream makes later work of blocking
+ * streams wait for earlier work of others, which may in turn wait for it: the program has not asked for that, and could
+ * hang by it. A barrier holds nothing up.
+ */
+static int record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late) {
+    struct vp_context *ctx = timeline->context;
+    if (ctx->ending)
+        return -EBUSY;
+    CUstream stream = timeline->stream;
+    bool over_context = false;
+    if (!nameable(ls, timeline)) {
+        if (!ls->barriers && timeline->kind == VP_TIMELINE_STREAM && timeline->nonblocking)
+            return -EBUSY;
+        over_context = ls->barriers;
+        stream = CU_STREAM_LEGACY;
+    }
+    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0,
+         joins = late && timeline->stream == CU_STREAM_LEGACY;
+    if (joins && !capturing)
+        over_context |= ls->barriers;
+    else if (joins && !vp_timelines_blocking_idle(ls, ctx))
+        return -EBUSY;
+    bool entered = !over_context && vp_stream_enter(ls, ctx, stream);
+    struct vp_event *ev = NULL;
+    int err = capturing && (over_context || vp_stream_captures(ls, stream)) ? -EBUSY : 0;
+    if (!err && !(ev = event_take(ls, ctx)))
+        err = -ENOMEM;
+    if (!err) {
+        uint64_t begin = vp_timer_begin(ls);
+        CUresult res = over_context ? ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle)
+                                    : ls->drv->cuEventRecord(ev->handle, stream);
+        vp_timer_end(ctx, begin);
+        ctx->stats.barriers += over_context;
+        ctx->stats.records += !over_context;
+        err = res ? -EIO : 0;
+        if (res)
+            record_failed(ls, timeline, ev, res);
+    }
+    vp_context_leave(ls, entered);
+    if (err) {
+        if (ev)
+            vp_event_recycle(ls, ev);
+        return err;
+    }
+    ev->seq = timeline->next++;
+    ev->serial = ++ls->recorded;
+    timeline->open = false;
+    vp_list_append(&timeline->events, &ev->link);
+    vp_timeline_pend(ls, timeline);
+    if (++timeline->event_count > timeline->ask_at) {
+        timeline_poll(ls, timeline);
+        timeline->ask_at = 2 * timeline->event_count + EVENTS_SPARE;
+    }
+    return 0;
+}
+
+int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline) {
+    return record(ls, timeline, false);
+}
+
+/* ---- all timelines ---- */
+
+bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
+    bool moved = false;
+    struct vp_timeline *timeline, *tmp;
+    int mode = vp_timelines_relax(ls);
+    vp_timelines_sweep(ls);
+    vp_list_each_safe(timeline, tmp, &ls->pending, pending) {
+        if (flush && (timeline->open || (vp_timeline_covered(timeline) && vp_list_empty(&timeline->events))))
+            record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);
+        moved |= timeline_poll(ls, timeline);
+        vp_timeline_quiet(ls, timeline);
+    }
+    vp_timelines_restore(ls, mode);
+    return moved;
+}
+
+void vp_timelines_poll_for(struct vp_timelines *ls, uint64_t ns) {
+    uint64_t begin = vp_clock_ns();
+    do
+        vp_timelines_poll(ls, true);
+    while (vp_timelines_waiting(ls, ls->recorded) && vp_clock_ns() - begin < ns);
+}

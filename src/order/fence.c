@@ -1,0 +1,302 @@
+/* Fences: when bytes that one owner has freed are another owner's.
+ *
+ * The goal: nobody gets bytes that work still uses, and no program waits for something that it would not have waited
+ * for with CUDA alone.
+ *
+ * What is believed. A timeline numbers its events; the next one gets `next`. A free leaves the *point* (timeline, seq)
+ * in the fence of its bytes: all that was queued before the free is over once event `seq`, or a later one, has
+ * completed. A point is *met* when the driver has said so of such an event (seq <= timeline->met): nothing is inferred
+ * from time, and an error is no answer. A free by itself records nothing: its point has the number of an event to come,
+ * and while one stream alone uses the pool none ever does.
+ *
+ *     stream 1   work  free a  work  free b     event 1     work  free c, which records event 2
+ *     fence            {(1,1)}       {(1,1)}                      {(1,2) waitable}
+ *
+ * Fences belong to bytes and go where they go; of united bytes the fence is the union, of two points of one timeline
+ * the later. Want of memory makes a fence stricter, never laxer.
+ *
+ * When. Work queued now on a stream may use the bytes if each point is met, or is the stream's own: what the stream
+ * does next comes after it anyway. Memory for all (cudaMalloc) has no stream, and takes only what is met. Beyond that
+ * there are two ways to wait:
+ *   - the stream waits on the GPU for the points' events (vp_fence_wait);
+ *   - the host waits for the barrier that a cudaFree recorded (vp_fence_event): CUDA's own cudaFree waits there, too.
+ *
+ * Why this cannot hang. Only a *waitable* point is waited for: one whose event was recorded at the very free. Of any
+ * other the event comes later, behind work that may itself wait for whoever asks:
+ *
+ *     stream 1   free a   kernel that spins until stream 2 has set a flag   event 1
+ *     stream 2                                                              wait for event 1, use a, set the flag
+ *
+ * Here stream 2 would wait for itself for ever. An event at the free stands before the kernel. For the same reason the
+ * union of two points is waitable only if the earlier one is met. So a wait adds no edge but from what preceded the
+ * free. That may still hang on something outside (another process, a host function), so those who wait early, before
+ * they have tried anything else, ask for points that no host function holds up. Asking whether a later event has
+ * completed is always allowed, since that stops nobody; event.c records those so that they hold up no stream.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "order/order.h"
+
+#include <errno.h>
+
+static bool point_met(const struct vp_point *p) {
+    return p->seq <= p->timeline->met;
+}
+
+static void point_drop(struct vp_point *p) {
+    p->timeline->refs--;
+}
+
+/* Adds a point, replacing one of the same timeline that it covers. Needs a spare point in the slab. */
+static void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq,
+                      bool waitable) {
+    struct vp_point *first = &fence->first;
+    if (!first->timeline) {
+        *first = (struct vp_point){.timeline = timeline, .seq = seq, .waitable = waitable};
+        timeline->refs++;
+        return;
+    }
+    struct vp_point *p = first;
+    for (; p; p = p->next) {
+        if (p->timeline != timeline)
+            continue;
+        /* The union of two points of one timeline is the later; its event is late for the bytes of the earlier, unless
+         * that is met. */
+        bool both = p->seq == seq;
+        bool clean = both ? p->waitable && waitable : point_met(p) ? waitable : false;
+        if (seq >= p->seq) {
+            p->seq = seq;
+            p->waitable = clean;
+        } else {
+            p->waitable = 0;
+        }
+        return;
+    }
+    p = vp_slab_alloc(&ls->point_slab);
+    if (!p) {
+        /* Never laxer for want of memory: the first point becomes one that only the end of its context reaches. */
+        first->seq = UINT64_MAX >> 2;
+        first->waitable = 0;
+        return;
+    }
+    *p = (struct vp_point){.timeline = timeline, .seq = seq, .waitable = waitable, .next = first->next};
+    first->next = p;
+    timeline->refs++;
+}
+
+static int fence_reserve(struct vp_timelines *ls, const struct vp_fence *more) {
+    size_t n = 0;
+    vp_fence_each(p, more)
+        n++;
+    return n ? vp_slab_reserve(&ls->point_slab, n) : 0;
+}
+
+/* The point of a free with no event of its own. */
+static void add_open(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline) {
+    vp_timeline_want_event(ls, timeline);
+    fence_add(ls, fence, timeline, timeline->next, false);
+}
+
+int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record) {
+    if (vp_slab_reserve(&ls->point_slab, 1) < 0)
+        return -ENOMEM;
+    if (record) {
+        int mode = vp_timelines_relax(ls);
+        int err = vp_timeline_record(ls, timeline);
+        vp_timelines_restore(ls, mode);
+        if (!err) {
+            fence_add(ls, fence, timeline, timeline->next - 1, true);
+            return 0;
+        }
+    }
+    add_open(ls, fence, timeline);
+    return 0;
+}
+
+void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline) {
+    if (!timeline->context->gone)
+        add_open(ls, fence, timeline);
+}
+
+/* The point behind all real work of a stream that captures. */
+static int fence_at_rest(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline) {
+    int err = vp_slab_reserve(&ls->point_slab, 1);
+    if (!err)
+        fence_add(ls, fence, timeline, timeline->rest, false);
+    return err;
+}
+
+/* Without context barriers, the barrier timeline is the legacy stream; each non-blocking stream needs its own event
+ * beside it. */
+int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record) {
+    struct vp_timeline *timeline;
+    int err = vp_fence_add_free(ls, fence, ctx->barrier, record);
+    if (!ls->barriers)
+        vp_list_each(timeline, &ctx->timelines, of_context)
+            if (!err && timeline->nonblocking && !timeline->gone)
+                err = timeline->rest ? fence_at_rest(ls, fence, timeline)
+                                     : vp_fence_add_free(ls, fence, timeline, record);
+    return err;
+}
+
+int vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from) {
+    int err = fence_reserve(ls, from);
+    if (err)
+        return err;
+    vp_fence_each(p, from)
+        fence_add(ls, to, p->timeline, p->seq, p->waitable);
+    return 0;
+}
+
+int vp_fence_copy(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from) {
+    *to = (struct vp_fence){0};
+    return vp_fence_unite(ls, to, from);
+}
+
+void vp_fence_clear(struct vp_timelines *ls, struct vp_fence *fence) {
+    struct vp_point *first = &fence->first;
+    if (!first->timeline)
+        return;
+    for (struct vp_point *p = first->next, *next; p; p = next) {
+        next = p->next;
+        point_drop(p);
+        vp_slab_free(&ls->point_slab, p);
+    }
+    first->next = NULL;
+    point_drop(first);
+    first->timeline = NULL;
+}
+
+bool vp_fence_same(const struct vp_fence *one, const struct vp_fence *other) {
+    const struct vp_point *a = &one->first, *b = &other->first;
+    if (!a->timeline || !b->timeline)
+        return a->timeline == b->timeline;
+    return a->timeline == b->timeline && a->seq == b->seq && a->waitable == b->waitable && !a->next && !b->next;
+}
+
+bool vp_fence_settle(struct vp_timelines *ls, struct vp_fence *fence) {
+    struct vp_point *first = &fence->first;
+    if (!first->timeline)
+        return true;
+    for (struct vp_point **link = &first->next; *link;) {
+        struct vp_point *p = *link;
+        if (point_met(p)) {
+            *link = p->next;
+            point_drop(p);
+            vp_slab_free(&ls->point_slab, p);
+        } else {
+            link = &p->next;
+        }
+    }
+    if (!point_met(first))
+        return false;
+    point_drop(first);
+    struct vp_point *p = first->next;
+    if (!p) {
+        first->timeline = NULL;
+        return true;
+    }
+    *first = *p;
+    vp_slab_free(&ls->point_slab, p);
+    return false;
+}
+
+/* Does work of `timeline` come after the point by itself: on the same stream, or with the point met? */
+static bool timeline_behind(const struct vp_timeline *timeline, const struct vp_point *p) {
+    return p->timeline == timeline || point_met(p);
+}
+
+/*
+ * Did `timeline` wait for the point, or a later one, before? Saves a wait, and no more: what a request may use must not
+ * hang on a cache that forgets, nor on a late point that unites with a later one before the block is taken.
+ */
+static bool timeline_waited(const struct vp_timeline *timeline, const struct vp_point *p) {
+    for (unsigned i = 0; i < VP_SEEN; i++)
+        if (timeline->seen[i].birth == p->timeline->birth && timeline->seen[i].seq >= p->seq)
+            return true;
+    return false;
+}
+
+bool vp_fence_ready(const struct vp_fence *fence, const struct vp_timeline *timeline) {
+    vp_fence_each(p, fence)
+        if (!timeline_behind(timeline, p))
+            return false;
+    return true;
+}
+
+/* The event of exactly that point: mostly of the last ones. */
+static struct vp_event *point_event(const struct vp_point *p) {
+    for (const struct vp_list *at = p->timeline->events.prev; at != &p->timeline->events; at = at->prev) {
+        struct vp_event *ev = vp_container_of(at, struct vp_event, link);
+        if (ev->seq <= p->seq)
+            return ev->seq == p->seq ? ev : NULL;
+    }
+    return NULL;
+}
+
+/* May the point hang on a host function? That of another stream will do, if its own stream waits for that one. */
+static bool point_held_up(const struct vp_point *p) {
+    const struct vp_timelines *ls = p->timeline->context->registry;
+    const struct vp_event *ev = ls->host_funcs ? point_event(p) : NULL;
+    return ls->host_funcs && (!ev || ev->serial > ls->host_funcs_from);
+}
+
+bool vp_fence_waitable(const struct vp_fence *fence, const struct vp_timeline *timeline, bool early) {
+    vp_fence_each(p, fence)
+        if (!timeline_behind(timeline, p) &&
+            (!p->waitable || p->timeline->context->ending || (early && point_held_up(p))))
+            return false;
+    return timeline != NULL;
+}
+
+bool vp_fence_host_waitable(const struct vp_fence *fence) {
+    vp_fence_each(p, fence)
+        if (!point_met(p) &&
+            !(p->waitable && p->timeline->kind == VP_TIMELINE_BARRIER && !p->timeline->context->ending))
+            return false;
+    return true;
+}
+
+int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct vp_timeline *timeline) {
+    vp_fence_each(p, fence) {
+        if (timeline_behind(timeline, p) || timeline_waited(timeline, p))
+            continue;
+        struct vp_event *ev = point_event(p);
+        if (!ev || !p->waitable)
+            return -EBUSY;
+        uint64_t begin = vp_timer_begin(ls);
+        bool entered = vp_stream_enter(ls, timeline->context, timeline->stream);
+        /* Its capture may have begun while memory was waited for without the lock; a wait for work outside would
+         * destroy it. */
+        bool captures = vp_timeline_captures(ls, timeline->stream);
+        CUresult res = captures ? CUDA_SUCCESS : ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
+        vp_context_leave(ls, entered);
+        vp_timer_end(timeline->context, begin);
+        if (captures)
+            return -EBUSY;
+        timeline->context->stats.waits++;
+        /* What ended unseen is over, and nothing is left to wait for. */
+        if (res && vp_context_died(p->timeline->context, res))
+            continue;
+        if (res) {
+            /* It may be the other side that fails: a request of this one goes on without it. */
+            vp_context_failed(p->timeline->context, res);
+            return p->timeline->context == timeline->context ? -EIO : -EBUSY;
+        }
+        timeline->seen[timeline->seen_at].birth = p->timeline->birth;
+        timeline->seen[timeline->seen_at].seq = p->seq;
+        timeline->seen_at = (timeline->seen_at + 1) % VP_SEEN;
+    }
+    return 0;
+}
+
+struct vp_event *vp_fence_event(const struct vp_fence *fence) {
+    vp_fence_each(p, fence) {
+        struct vp_event *ev = point_met(p) || !p->waitable ? NULL : point_event(p);
+        if (ev) {
+            ev->refs++;
+            return ev;
+        }
+    }
+    return NULL;
+}

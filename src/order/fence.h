@@ -1,0 +1,64 @@
+/* Fences: the sets of points that must be reached before bytes change hands. The rules are told in fence.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_FENCE_H
+#define VP_FENCE_H
+
+#include "order/timeline.h"
+
+/* One requirement: what was queued on the timeline up to there must be over. */
+struct vp_point {
+    struct vp_timeline *timeline;
+    uint64_t seq : 63;
+    uint64_t waitable : 1; /* an event was recorded at the very free */
+    struct vp_point *next;
+};
+
+/* A set of points: all must be reached before another owner may touch the bytes. All zero: the empty set. */
+struct vp_fence {
+    struct vp_point first; /* its timeline is NULL if the set is empty; the others are from a slab */
+};
+
+#define vp_fence_each(p, fence) for (const struct vp_point *p = &(fence)->first; p && p->timeline; p = p->next)
+
+static inline bool vp_fence_empty(const struct vp_fence *fence) {
+    return !fence->first.timeline;
+}
+
+/*
+ * The point of a free that happens now on `timeline`, added to `fence` (whatever it held before). With `record` the
+ * free gets its own event; where that is not to be had, or without `record`, a later event must do. Returns 0, or
+ * -ENOMEM with nothing changed.
+ */
+int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record);
+/* The point of a free that happened on `timeline` earlier, with no event of its own, in an empty fence: none if
+ * the timeline's context is gone. */
+void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline);
+/* The same for a free that promises the end of all work of a context so far (cudaFree). */
+int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record);
+
+int vp_fence_copy(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from);
+void vp_fence_clear(struct vp_timelines *ls, struct vp_fence *fence);
+/* Adds the points of `from` to `to`. 0 or -ENOMEM (`to` is then stricter than before, never laxer). */
+int vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from);
+/* Said of empty sets and of single points; larger sets pass for different. */
+bool vp_fence_same(const struct vp_fence *a, const struct vp_fence *b);
+
+/* Drops the points that are met; true if none is left. Asks the driver nothing. */
+bool vp_fence_settle(struct vp_timelines *ls, struct vp_fence *fence);
+/* May work queued now on `timeline` touch the bytes with no more waiting? (`timeline` NULL: may anyone?) */
+bool vp_fence_ready(const struct vp_fence *fence, const struct vp_timeline *timeline);
+/* Could `timeline` be made ready by waiting on the GPU under the rules: waitable points only, and for `early`, no
+ * host function may hold them up? */
+bool vp_fence_waitable(const struct vp_fence *fence, const struct vp_timeline *timeline, bool early);
+/* Could the host wait for it: each point met, or a waitable one of a barrier? */
+bool vp_fence_host_waitable(const struct vp_fence *fence);
+
+/*
+ * Makes `timeline` wait for every point that it is not behind already. 0, -EBUSY (one is not waitable, or is of another
+ * context and refuses; or `timeline` captures) or -EIO.
+ */
+int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct vp_timeline *timeline);
+/* The event of the first unmet point that is waitable, held until vp_event_put(); NULL if there is none. */
+struct vp_event *vp_fence_event(const struct vp_fence *fence);
+
+#endif

@@ -1,0 +1,95 @@
+/* Streams: the timeline of a handle, and captures that run on it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "order/order.h"
+
+#include "base/cancel.h"
+
+#include <errno.h>
+
+/* Timelines of streams that ended unseen go when their context does. */
+int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline **out) {
+    unsigned long long id;
+    if (vp_timeline_captures(ls, stream))
+        return -EBUSY;
+    if (ls->drv->cuStreamGetId(stream, &id))
+        return -ENODEV;
+    struct vp_timeline *timeline = vp_table_get(&ls->by_id, id + 1);
+    if (timeline) {
+        *out = timeline;
+        return 0;
+    }
+    CUcontext handle;
+    unsigned flags = 0;
+    vp_cancel_hold();
+    if (ls->drv->cuStreamGetCtx(stream, &handle))
+        return -ENODEV;
+    struct vp_context *ctx = vp_context_get(ls, handle);
+    /* What is queued in a new context must not hang on one that ended unseen, and had its handle: with that one's
+     * points it would count as done. */
+    if (ctx)
+        vp_context_check(ls, ctx);
+    if (ctx && ctx->lost)
+        ctx = vp_context_get(ls, handle);
+    if (!ctx)
+        return -ENODEV;
+    ls->drv->cuStreamGetFlags(stream, &flags);
+    if (vp_table_reserve(&ls->by_id) < 0 || !(timeline = vp_timeline_new(ls, ctx, VP_TIMELINE_STREAM, id + 1)))
+        return -ENOMEM;
+    timeline->stream = stream ? stream : CU_STREAM_LEGACY;
+    timeline->per_thread = stream == CU_STREAM_PER_THREAD;
+    timeline->nonblocking = flags & CU_STREAM_NON_BLOCKING;
+    timeline->number = ++ls->streams_seen;
+    struct vp_list *own = timeline->per_thread && ls->of_thread ? ls->of_thread(ls->user) : NULL;
+    if (own)
+        vp_list_append(own, &timeline->of_thread);
+    vp_table_add(&ls->by_id, timeline);
+    *out = timeline;
+    return 0;
+}
+
+struct vp_timeline *vp_timeline_capturing(const struct vp_timelines *ls, CUstream stream) {
+    struct vp_timeline *timeline;
+    vp_list_each(timeline, &ls->capturing, capturing)
+        if (timeline->stream == stream && !timeline->per_thread && !timeline->context->ending)
+            return timeline;
+    return NULL;
+}
+
+void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timeline) {
+    timeline->rest = 0;
+    if (vp_list_empty(&timeline->capturing))
+        return;
+    vp_list_remove(&timeline->capturing);
+    atomic_fetch_sub(&ls->captures, 1);
+}
+
+void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, bool begins) {
+    if (!begins) {
+        vp_timeline_capture_over(ls, timeline);
+        return;
+    }
+    /* Another stream may be capturing already. */
+    int mode = vp_timelines_relax(ls);
+    timeline->rest = vp_timeline_record(ls, timeline) == 0 ? timeline->next - 1 : 0;
+    vp_timelines_restore(ls, mode);
+    vp_list_append(&ls->capturing, &timeline->capturing);
+    atomic_fetch_add(&ls->captures, 1);
+}
+
+void vp_timelines_check_captures(struct vp_timelines *ls) {
+    struct vp_timeline *timeline, *next;
+    vp_list_each_safe(timeline, next, &ls->capturing, capturing) {
+        struct vp_context *ctx = timeline->context;
+        if (ctx->ending)
+            continue;
+        vp_context_check(ls, ctx);
+        if (ctx->lost) {
+            vp_timeline_capture_over(ls, timeline);
+        } else if (!timeline->per_thread) {
+            CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+            CUresult res = ls->drv->cuStreamIsCapturing(timeline->stream, &status);
+            if (res == CUDA_ERROR_INVALID_HANDLE || (!res && status == CU_STREAM_CAPTURE_STATUS_NONE))
+                vp_timeline_capture_over(ls, timeline);
+        }
+    }
+}
