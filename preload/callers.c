@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include "doors_runtime.h"
+#include <driver_types.h>
 #include "early.h"
 
 /* The object that holds an address; "" is the program itself, NULL none. */
@@ -72,15 +72,6 @@ static cudaError_t not_found(void) {
     return cudaErrorSymbolNotFound;
 }
 
-static const struct {
-    const char *symbol;
-    const void *ours;
-} doors[VP_RUNTIME_COUNT] = {
-#define DOOR(symbol, ...) [VP_RUNTIME_##symbol] = {#symbol, symbol},
-    VP_DOORS_RUNTIME(DOOR)
-#undef DOOR
-};
-
 static const struct vp_runtime no_runtime = {
 #define NOT_FOUND(symbol, ...) .real[VP_RUNTIME_##symbol] = not_found,
     VP_DOORS_RUNTIME(NOT_FOUND)
@@ -94,14 +85,15 @@ static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     const char *object = object_at(malloc_function);
     void *handle = object ? dlopen(*object ? object : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
     cudaError_t (*get_version)(int *);
+    const char *name = vp_early_runtime_names;
     int version = 0;
 
     *runtime = no_runtime;
-    for (size_t i = 0; handle && i < VP_RUNTIME_COUNT; i++) {
-        void *real = vp_real_dlsym(handle, doors[i].symbol);
+    for (size_t i = 0; handle && i < VP_RUNTIME_COUNT; i++, name += strlen(name) + 1) {
+        void *real = vp_real_dlsym(handle, name);
 
-        if (real == doors[i].ours)
-            real = vp_real_dlsym(RTLD_NEXT, doors[i].symbol);
+        if (real == vp_door_table.runtime[i])
+            real = vp_real_dlsym(RTLD_NEXT, name);
         if (real)
             runtime->real[i] = real;
     }
@@ -170,7 +162,8 @@ const struct vp_runtime *vp_caller_runtime(const void *address) {
         }
     }
 
-    malloc_function = vp_caller_find(address, "cudaMalloc", cudaMalloc, NULL, "libcudart.so");
+    malloc_function = vp_caller_find(address, "cudaMalloc", vp_door_table.runtime[VP_RUNTIME_cudaMalloc], NULL,
+                                     "libcudart.so");
     if (!malloc_function)
         return &no_runtime;
     runtime = runtime_of(malloc_function);

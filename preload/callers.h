@@ -10,7 +10,7 @@
 #define VP_CALLERS_H
 
 #include <stdbool.h>
-#include "doors_list.h"
+#include "table.h"
 
 /*
  * The definition of `symbol` that the code at `address` would be bound to: in the caller's own dependencies;
@@ -18,13 +18,6 @@
  * name begins with `library`. NULL if there is none. `ours` is our own definition, which is never the answer.
  */
 void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out, const char *library);
-
-enum vp_runtime_function {
-#define VP_RUNTIME_ENUM(symbol, ...) VP_RUNTIME_##symbol,
-    VP_DOORS_RUNTIME(VP_RUNTIME_ENUM)
-#undef VP_RUNTIME_ENUM
-        VP_RUNTIME_COUNT
-};
 
 /* One libcudart. Never freed: the library is kept loaded from then on. */
 struct vp_runtime {

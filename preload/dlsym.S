@@ -25,6 +25,7 @@
     .if \clear_version
     xorl    %edx, %edx
     .endif
+    leaq    vp_lookup_ask(%rip), %rcx
     call    vp_early_ask
     popq    %rdx
     .cfi_adjust_cfa_offset -8
@@ -45,6 +46,7 @@
     .endm
 
     .hidden vp_early_ask
+    .hidden vp_lookup_ask
     .hidden vp_real_dlsym
     .hidden vp_real_dlvsym
 
@@ -67,6 +69,8 @@
     .if \clear_version
     mov     x2, xzr
     .endif
+    adrp    x3, vp_lookup_ask
+    add     x3, x3, :lo12:vp_lookup_ask
     bl      vp_early_ask
     mov     x16, x0
     ldp     x0, x1, [sp, #16]
@@ -87,6 +91,7 @@
     .endm
 
     .hidden vp_early_ask
+    .hidden vp_lookup_ask
     .hidden vp_real_dlsym
     .hidden vp_real_dlvsym
 

@@ -8,7 +8,7 @@
 #include <cuda.h>
 #include <stdbool.h>
 #include "process/process.h"
-#include "doors_list.h"
+#include "table.h"
 
 /* cuda.h gives these names to their newest variant by macro. Here a name is a symbol. */
 #undef cuCtxCreate
@@ -41,22 +41,13 @@ typedef CUresult vp_memcpy_batch_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t
                                     CUstream stream);
 typedef CUresult vp_get_proc_address_v1(const char *symbol, void **function, int version, cuuint64_t flags);
 
-#define VP_DOOR_DECLARE(symbol, like) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
+#define VP_DOOR_DECLARE(symbol, like, ...) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
 VP_DOORS_DRIVER(VP_DOOR_DECLARE)
 #undef VP_DOOR_DECLARE
 /* Known by their types alone: never linked to. */
 #define VP_ASK_DECLARE(symbol, like) extern __typeof__(like) symbol;
 VP_DOORS_ASK(VP_ASK_DECLARE)
 #undef VP_ASK_DECLARE
-
-enum vp_door {
-#define VP_DOOR_ENUM(symbol, ...) VP_DOOR_##symbol,
-    VP_DOORS_DRIVER(VP_DOOR_ENUM) VP_DOOR_COUNT,
-    VP_DOOR_LAST = VP_DOOR_COUNT - 1, /* so that what follows counts on from there */
-    VP_DOORS_ASK(VP_DOOR_ENUM)
-#undef VP_DOOR_ENUM
-        VP_REAL_COUNT
-};
 
 /*
  * The functions of the program's own libcuda, found when a door is first used. Those that it lacks, or all
@@ -73,13 +64,16 @@ extern void *vp_real[VP_REAL_COUNT];
  * libcuda.
  */
 bool vp_resolve(void);
-/* Our door for the function `real`, or `real` itself where we have none. */
-void *vp_resolve_exchange(void *real);
 
 /*
  * How deep this thread is inside doors: 1 in a call of the program's; and the frame of the first of them. A program may
  * leave a door by siglongjmp(), from a signal's handler, or by pthread_exit(): a door whose frame lies outside the
  * first one's is then the first of a new call.
+ *
+ * vp_inside, below the doors, cannot be had from this, nor this from it. It is true while the library holds its lock or
+ * a stream cache's, also in calls that come through no door (vpool_trim(), the thread of the dumps, the end of a
+ * thread), and whatever stack a signal's handler runs on. Here counts what a door has passed on: the library is then
+ * not inside, yet what the driver or a profiler calls meanwhile is part of that call, and is to be told of once.
  */
 extern _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
 extern _Thread_local const char *vp_door_outer __attribute__((tls_model("initial-exec")));
@@ -143,7 +137,7 @@ static inline CUresult vp_door_take_told(size_t size) {
 }
 
 /* A call of the per-thread kind: there 0 is the calling thread's own default stream. */
-static inline CUstream vp_door_per_thread(CUstream stream) {
+static inline CUstream vp_own(CUstream stream) {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 

@@ -1,6 +1,6 @@
-/* The doors: every symbol that the preload library takes over, in one place. From these lists come the
- * exports (vpool.map), the names that dlsym looks out for, and the exchange of pointers; a new door is a line
- * here and a function in doors_*.c.
+/* The doors: every symbol that the preload library takes over, in one place, by CUDA's own chapters. From these lists
+ * come the exports (vpool.map), the names that dlsym looks out for, the exchange of pointers, and the doors that have
+ * nothing to say but what is said here; a new door is a line.
  *
  * Nothing is included here: the linker's version script is made from this file by the preprocessor alone.
  *
@@ -10,234 +10,325 @@
 #define VP_DOORS_LIST_H
 
 /*
- * X(symbol, like): a function of libcuda, and one that cuda.h declares with the same signature. cuda.h knows
- * only the newest variant of each by its own name; older ones, and those of the per-thread stream (_ptsz),
- * are symbols of their own.
+ * X(symbol, like, kind, ...): a function of libcuda; one that is declared with the same signature; and how its door is
+ * made (make.h): BY_HAND in the chapter's file, else out of what follows here. The last words are always the types of
+ * its parameters, which are called a, b, c and so on. cuda.h knows only the newest variant of each by its own name;
+ * older ones, and those of the per-thread stream (_ptsz, _ptds), are symbols of their own.
  */
+/* clang-format off */
 
-/* Served from the pool, or told to it, or tried again when memory was short: doors_code.c, doors_driver.c,
- * doors_ipc.c, doors_others.c, doors_state.c, doors_sync.c. */
-#define VP_DOORS_SERVED(X)                                                                                             \
-    X(cuMemAlloc_v2, cuMemAlloc_v2)                                                                                                                  \
-    X(cuMemAllocPitch_v2, cuMemAllocPitch_v2)                                                                                                                  \
-    X(cuMemFree_v2, cuMemFree_v2)                                                                                                                  \
-    X(cuMemAllocAsync, cuMemAllocAsync)                                                                                                                  \
-    X(cuMemAllocAsync_ptsz, cuMemAllocAsync)                                                                                                                  \
-    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync)                                                                                                                  \
-    X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync)                                                                                                                  \
-    X(cuMemFreeAsync, cuMemFreeAsync)                                                                                                                  \
-    X(cuMemFreeAsync_ptsz, cuMemFreeAsync)                                                                                                                  \
-    X(cuMemCreate, cuMemCreate)                                                                                                                  \
-    X(cuMemRelease, cuMemRelease)                                                                                                                  \
-    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle)                                                                                                                  \
-    X(cuMemAllocManaged, cuMemAllocManaged)                                                                                                                  \
-    X(cuMemAllocHost_v2, cuMemAllocHost_v2)                                                                                                                  \
-    X(cuMemHostAlloc, cuMemHostAlloc)                                                                                                                  \
-    X(cuMemHostRegister_v2, cuMemHostRegister_v2)                                                                                                                  \
-    X(cuArrayCreate_v2, cuArrayCreate_v2)                                                                                                                  \
-    X(cuArray3DCreate_v2, cuArray3DCreate_v2)                                                                                                                  \
-    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate)                                                                                                                  \
-    X(cuModuleLoad, cuModuleLoad)                                                                                                                  \
-    X(cuModuleLoadData, cuModuleLoadData)                                                                                                                  \
-    X(cuModuleLoadDataEx, cuModuleLoadDataEx)                                                                                                                  \
-    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary)                                                                                                                  \
-    X(cuModuleGetFunction, cuModuleGetFunction)                                                                                                                  \
-    X(cuModuleGetGlobal_v2, cuModuleGetGlobal_v2)                                                                                                                  \
-    X(cuLibraryLoadData, cuLibraryLoadData)                                                                                                                  \
-    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile)                                                                                                                  \
-    X(cuLibraryGetModule, cuLibraryGetModule)                                                                                                                  \
-    X(cuLibraryGetGlobal, cuLibraryGetGlobal)                                                                                                                  \
-    X(cuLibraryGetManaged, cuLibraryGetManaged)                                                                                                                  \
-    X(cuKernelGetFunction, cuKernelGetFunction)                                                                                                                  \
-    X(cuFuncLoad, cuFuncLoad)                                                                                                                  \
-    X(cuCtxSetLimit, cuCtxSetLimit)                                                                                                                  \
-    X(cuGreenCtxCreate, cuGreenCtxCreate)                                                                                                                  \
-    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                                                                                                  \
-    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams)                                                                                                                  \
-    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams)                                                                                                                  \
-    X(cuGraphUpload, cuGraphUpload)                                                                                                                  \
-    X(cuGraphUpload_ptsz, cuGraphUpload)                                                                                                                  \
-    X(cuGraphLaunch, cuGraphLaunch)                                                                                                                  \
-    X(cuGraphLaunch_ptsz, cuGraphLaunch)                                                                                                                  \
-    X(cuMemGetInfo_v2, cuMemGetInfo_v2)                                                                                                                  \
-    X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2)                                                                                                                  \
-    X(cuIpcGetMemHandle, cuIpcGetMemHandle)                                                                                                                  \
-    X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)                                                                                                                  \
-    X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v2)                                                                                                                  \
-    X(cuIpcCloseMemHandle, cuIpcCloseMemHandle)                                                                                                                  \
-    X(cuPointerGetAttribute, cuPointerGetAttribute)                                                                                                                  \
-    X(cuPointerGetAttributes, cuPointerGetAttributes)                                                                                                                  \
-    X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)                                                                                                                  \
-    X(cuDeviceGetMemPool, cuDeviceGetMemPool)                                                                                                                  \
-    X(cuDeviceSetMemPool, cuDeviceSetMemPool)                                                                                                                  \
-    X(cuMemSetMemPool, cuMemSetMemPool)                                                                                                                  \
-    X(cuMemPoolCreate, cuMemPoolCreate)                                                                                                                  \
-    X(cuMemPoolDestroy, cuMemPoolDestroy)                                                                                                                  \
-    X(cuMemPoolGetAttribute, cuMemPoolGetAttribute)                                                                                                                  \
-    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute)                                                                                                                  \
-    X(cuMemPoolTrimTo, cuMemPoolTrimTo)                                                                                                                  \
-    X(cuMemPoolSetAccess, cuMemPoolSetAccess)                                                                                                                  \
-    X(cuMemPoolExportPointer, cuMemPoolExportPointer)                                                                                                                  \
-    X(cuStreamSynchronize, cuStreamSynchronize)                                                                                                                  \
-    X(cuStreamSynchronize_ptsz, cuStreamSynchronize)                                                                                                                  \
-    X(cuCtxSynchronize, cuCtxSynchronize)                                                                                                                  \
-    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2)                                                                                                                  \
-    X(cuEventSynchronize, cuEventSynchronize)                                                                                                                  \
-    X(cuStreamCreate, cuStreamCreate)                                                                                                                  \
-    X(cuStreamCreateWithPriority, cuStreamCreateWithPriority)                                                                                                                  \
-    X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate)                                                                                                                  \
-    X(cuStreamDestroy, cuStreamDestroy_v2)                                                                                                                  \
-    X(cuStreamDestroy_v2, cuStreamDestroy_v2)                                                                                                                  \
-    X(cuStreamBeginCapture, vp_stream_begin_capture_v1)                                                                                                                  \
-    X(cuStreamBeginCapture_ptsz, vp_stream_begin_capture_v1)                                                                                                                  \
-    X(cuStreamBeginCapture_v2, cuStreamBeginCapture_v2)                                                                                                                  \
-    X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture_v2)                                                                                                                  \
-    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph)                                                                                                                  \
-    X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph)                                                                                                                  \
-    X(cuStreamEndCapture, cuStreamEndCapture)                                                                                                                  \
-    X(cuStreamEndCapture_ptsz, cuStreamEndCapture)                                                                                                                  \
-    X(cuCtxCreate_v2, vp_ctx_create_v2)                                                                                                                  \
-    X(cuCtxCreate_v3, vp_ctx_create_v3)                                                                                                                  \
-    X(cuCtxCreate_v4, cuCtxCreate_v4)                                                                                                                  \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                                                                                                  \
-    X(cuCtxDestroy, cuCtxDestroy_v2)                                                                                                                  \
-    X(cuCtxDestroy_v2, cuCtxDestroy_v2)                                                                                                                  \
-    X(cuCtxDetach, cuCtxDestroy_v2)                                                                                                                  \
-    X(cuGreenCtxDestroy, cuGreenCtxDestroy)                                                                                                                  \
-    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)                                                                                                                  \
-    X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2)                                                                                                                  \
-    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2)                                                                                                                  \
-    X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset_v2)                                                                                                                  \
-    X(cuMemcpyPeer, cuMemcpyPeer)                                                                                                                  \
-    X(cuMemcpyPeer_ptds, cuMemcpyPeer)                                                                                                                  \
-    X(cuMemcpyPeerAsync, cuMemcpyPeerAsync)                                                                                                                  \
-    X(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync)                                                                                                                  \
-    X(cuMemcpy3DPeer, cuMemcpy3DPeer)                                                                                                                  \
-    X(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer)                                                                                                                  \
-    X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync)                                                                                                                  \
-    X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync)                                                                                                                  \
-    X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess)                                                                                                                  \
-    X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess)
+/* Memory of the device at once; and that which is none of ours, but tried again when there was too little: memory.c. */
+#define VP_DOORS_MEMORY(X) \
+    X(cuMemAlloc_v2, cuMemAlloc_v2, ALLOCATED, VP_PASSED_cuMemAlloc, b, vp_api_alloc(a, b), CUdeviceptr *, size_t) \
+    X(cuMemAllocPitch_v2, cuMemAllocPitch_v2, ALLOCATED, VP_PASSED_cuMemAllocPitch, c * d, \
+      vp_api_alloc_pitch(a, b, c, d, e), CUdeviceptr *, size_t *, size_t, size_t, unsigned int) \
+    X(cuMemFree_v2, cuMemFree_v2, FREED, VP_PASSED_cuMemFree, vp_api_free(a), CUdeviceptr) \
+    X(cuMemAllocManaged, cuMemAllocManaged, TRIED, CUdeviceptr *, size_t, unsigned int) \
+    X(cuMemAllocHost_v2, cuMemAllocHost_v2, TRIED, void **, size_t) \
+    X(cuMemHostAlloc, cuMemHostAlloc, TRIED, void **, size_t, unsigned int) \
+    X(cuMemHostRegister_v2, cuMemHostRegister_v2, TRIED, void *, size_t, unsigned int) \
+    X(cuArrayCreate_v2, cuArrayCreate_v2, TRIED, CUarray *, const CUDA_ARRAY_DESCRIPTOR *) \
+    X(cuArray3DCreate_v2, cuArray3DCreate_v2, TRIED, CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *) \
+    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, TRIED, CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, \
+      unsigned int)
 
-/* Only watched, for what they say of a stream's ties to the world outside: doors_observe.c. */
-#define VP_DOORS_WATCHED(X)                                                                                            \
-    X(cuIpcOpenEventHandle, cuIpcOpenEventHandle)                                                                                                                  \
-    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle)                                                                                                                  \
-    X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle)                                                                                                                  \
-    X(cuImportExternalMemory, cuImportExternalMemory)                                                                                                                  \
-    X(cuImportExternalSemaphore, cuImportExternalSemaphore)                                                                                                                  \
-    X(cuStreamWaitValue32, cuStreamWaitValue32_v2)                                                                                                                  \
-    X(cuStreamWaitValue32_ptsz, cuStreamWaitValue32_v2)                                                                                                                  \
-    X(cuStreamWaitValue32_v2, cuStreamWaitValue32_v2)                                                                                                                  \
-    X(cuStreamWaitValue32_v2_ptsz, cuStreamWaitValue32_v2)                                                                                                                  \
-    X(cuStreamWaitValue64, cuStreamWaitValue64_v2)                                                                                                                  \
-    X(cuStreamWaitValue64_ptsz, cuStreamWaitValue64_v2)                                                                                                                  \
-    X(cuStreamWaitValue64_v2, cuStreamWaitValue64_v2)                                                                                                                  \
-    X(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2)                                                                                                                  \
-    X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2)                                                                                                                  \
-    X(cuStreamBatchMemOp_ptsz, cuStreamBatchMemOp_v2)                                                                                                                  \
-    X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2)                                                                                                                  \
-    X(cuStreamBatchMemOp_v2_ptsz, cuStreamBatchMemOp_v2)                                                                                                                  \
-    X(cuLaunchHostFunc, cuLaunchHostFunc)                                                                                                                  \
-    X(cuLaunchHostFunc_ptsz, cuLaunchHostFunc)                                                                                                                  \
-    X(cuStreamAddCallback, cuStreamAddCallback)                                                                                                                  \
-    X(cuStreamAddCallback_ptsz, cuStreamAddCallback)                                                                                                                  \
-    X(cuGraphAddHostNode, cuGraphAddHostNode)                                                                                                                  \
-    X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode)                                                                                                                  \
-    X(cuGraphAddNode, vp_graph_add_node_v1)                                                                                                                  \
-    X(cuGraphAddNode_v2, cuGraphAddNode_v2)
+/* Memory in the order of streams, and the pools that it is from: mempool.c. The pools' handles stay CUDA's own; what
+ * they would hand out and report is ours where we serve them. To ask from no pool is an error in CUDA, and a block of
+ * the pool is none of a pool that can be exported: those stay with CUDA. */
+#define VP_DOORS_MEMPOOL(X) \
+    X(cuMemAllocAsync, cuMemAllocAsync, ALLOCATED, VP_PASSED_cuMemAllocAsync, b, vp_api_alloc_async(a, b, NULL, c), \
+      CUdeviceptr *, size_t, CUstream) \
+    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, OWN, c, CUdeviceptr *, size_t, CUstream) \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, ALLOCATED, VP_PASSED_cuMemAllocFromPoolAsync, c ? b : 0, \
+      c ? vp_api_alloc_async(a, b, c, d) : VP_NOT_OURS, CUdeviceptr *, size_t, CUmemoryPool, CUstream) \
+    X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, OWN, d, CUdeviceptr *, size_t, CUmemoryPool, CUstream) \
+    X(cuMemFreeAsync, cuMemFreeAsync, FREED, VP_PASSED_cuMemFreeAsync, vp_api_free_async(a, b), CUdeviceptr, CUstream) \
+    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, OWN, b, CUdeviceptr, CUstream) \
+    X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, THEN, (void)0, CUmemoryPool *, CUdevice) \
+    X(cuDeviceGetMemPool, cuDeviceGetMemPool, THEN, (void)0, CUmemoryPool *, CUdevice) \
+    X(cuDeviceSetMemPool, cuDeviceSetMemPool, THEN, vp_api_pool_set_current(a, b), CUdevice, CUmemoryPool) \
+    X(cuMemSetMemPool, cuMemSetMemPool, THEN, set_current(a, b, c), CUmemLocation *, CUmemAllocationType, \
+      CUmemoryPool) \
+    X(cuMemPoolCreate, cuMemPoolCreate, TRIED_THEN, pool_created(*a, b), CUmemoryPool *, const CUmemPoolProps *) \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, BY_HAND) \
+    X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, SERVED, vp_api_pool_get_attribute(a, b, c), CUmemoryPool, \
+      CUmemPool_attribute, void *) \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, SERVED, vp_api_pool_set_attribute(a, b, c), CUmemoryPool, \
+      CUmemPool_attribute, void *) \
+    X(cuMemPoolTrimTo, cuMemPoolTrimTo, SERVED, vp_api_pool_trim_to(a, b), CUmemoryPool, size_t) \
+    X(cuMemPoolSetAccess, cuMemPoolSetAccess, SERVED, vp_api_pool_set_access(a, b, c), CUmemoryPool, \
+      const CUmemAccessDesc *, size_t) \
+    X(cuMemPoolExportPointer, cuMemPoolExportPointer, SERVED, vp_api_owns(b) ? CUDA_ERROR_INVALID_VALUE : VP_NOT_OURS, \
+      CUmemPoolPtrExportData *, CUdeviceptr) \
+    X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, THEN, \
+      vp_api_coupled("memory pool imported"), CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long)
 
-/* Copies, which may have to go another way between devices that cannot reach each other: doors_copy.c. */
-#define VP_DOORS_COPIES(X)                                                                                             \
-    X(cuMemcpy, cuMemcpy)                                                                                                                  \
-    X(cuMemcpy_ptds, cuMemcpy)                                                                                                                  \
-    X(cuMemcpyAsync, cuMemcpyAsync)                                                                                                                  \
-    X(cuMemcpyAsync_ptsz, cuMemcpyAsync)                                                                                                                  \
-    X(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2)                                                                                                                  \
-    X(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2)                                                                                                                  \
-    X(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2)                                                                                                                  \
-    X(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2)                                                                                                                  \
-    X(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2)                                                                                                                  \
-    X(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2)                                                                                                                  \
-    X(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2)                                                                                                                  \
-    X(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync_v2)                                                                                                                  \
-    X(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2)                                                                                                                  \
-    X(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2)                                                                                                                  \
-    X(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2)                                                                                                                  \
-    X(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2)                                                                                                                  \
-    X(cuMemcpy2D_v2, cuMemcpy2D_v2)                                                                                                                  \
-    X(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2)                                                                                                                  \
-    X(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2)                                                                                                                  \
-    X(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2)                                                                                                                  \
-    X(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2)                                                                                                                  \
-    X(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2DUnaligned_v2)                                                                                                                  \
-    X(cuMemcpy3D_v2, cuMemcpy3D_v2)                                                                                                                  \
-    X(cuMemcpy3D_v2_ptds, cuMemcpy3D_v2)                                                                                                                  \
-    X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2)                                                                                                                  \
-    X(cuMemcpy3DAsync_v2_ptsz, cuMemcpy3DAsync_v2)                                                                                                                  \
-    X(cuMemcpyBatchAsync, vp_memcpy_batch_v1)                                                                                                                  \
-    X(cuMemcpyBatchAsync_ptsz, vp_memcpy_batch_v1)                                                                                                                  \
-    X(cuMemcpyBatchAsync_v2, vp_memcpy_batch_v2)                                                                                                                  \
-    X(cuMemcpyBatchAsync_v2_ptsz, vp_memcpy_batch_v2)                                                                                                                  \
-    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode)                                                                                                                  \
-    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams)                                                                                                                  \
-    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams)                                                                                                                  \
-    X(cuGraphNodeSetParams, cuGraphNodeSetParams)                                                                                                                  \
-    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams)
+/* Handles of physical memory that the program makes itself: vmm.c. They are counted, so that the statistics can say
+ * whose the device's memory is. A release is told before: after it another thread may be given the same handle. */
+#define VP_DOORS_VMM(X) \
+    X(cuMemCreate, cuMemCreate, TRIED_THEN, created(*a, b, c), CUmemGenericAllocationHandle *, size_t, \
+      const CUmemAllocationProp *, unsigned long long) \
+    X(cuMemRelease, cuMemRelease, FIRST, vp_api_other_released(a), CUmemGenericAllocationHandle) \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, BY_HAND) \
+    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, THEN, \
+      vp_api_coupled("physical memory imported"), CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType)
 
-/* The driver's own resolver, in both versions: resolve.c. */
-#define VP_DOORS_RESOLVER(X)                                                                                           \
-    X(cuGetProcAddress, vp_get_proc_address_v1)                                                                                                                  \
-    X(cuGetProcAddress_v2, cuGetProcAddress_v2)
+/* What is asked about memory: query.c. */
+#define VP_DOORS_QUERY(X) \
+    X(cuMemGetInfo_v2, cuMemGetInfo_v2, SERVED, vp_api_mem_info(a, b), size_t *, size_t *) \
+    X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, BY_HAND) \
+    X(cuPointerGetAttribute, cuPointerGetAttribute, BY_HAND) \
+    X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND)
+
+/* What other processes share, by legacy IPC and otherwise: ipc.c. A handle that the pool made is opened by us, any
+ * other by CUDA. */
+#define VP_DOORS_IPC(X) \
+    X(cuIpcGetMemHandle, cuIpcGetMemHandle, SERVED, vp_api_ipc_get(a, b), CUipcMemHandle *, CUdeviceptr) \
+    X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, BY_HAND) \
+    X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v2, BY_HAND) \
+    X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, SERVED, vp_api_ipc_close(a), CUdeviceptr) \
+    X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, THEN, vp_api_coupled("event of another process opened"), CUevent *, \
+      CUipcEventHandle) \
+    X(cuImportExternalMemory, cuImportExternalMemory, TRIED_THEN, vp_api_coupled("external memory imported"), \
+      CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *) \
+    X(cuImportExternalSemaphore, cuImportExternalSemaphore, THEN, vp_api_coupled("external semaphore imported"), \
+      CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *)
+
+/* Streams, their captures, and what they are made to wait for: stream.c. */
+#define VP_DOORS_STREAM(X) \
+    X(cuStreamCreate, cuStreamCreate, TRIED_THEN, vp_api_stream_created(*a), CUstream *, unsigned int) \
+    X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, TRIED_THEN, vp_api_stream_created(*a), CUstream *, \
+      unsigned int, int) \
+    X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, TRIED_THEN, vp_api_stream_created(*a), CUstream *, CUgreenCtx, \
+      unsigned int, int) \
+    X(cuStreamDestroy_v2, cuStreamDestroy_v2, FIRST, vp_api_stream_destroying(a), CUstream) \
+    X(cuStreamDestroy, cuStreamDestroy_v2, SAME, CUstream) \
+    X(cuStreamSynchronize, cuStreamSynchronize, THEN, SYNCHRONIZED(vp_api_stream_synchronized(a)), CUstream) \
+    X(cuStreamSynchronize_ptsz, cuStreamSynchronize, OWN, a, CUstream) \
+    X(cuStreamBeginCapture, vp_stream_begin_capture_v1, CAPTURE, CUstream) \
+    X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, OWN, a, CUstream) \
+    X(cuStreamBeginCapture_v2, cuStreamBeginCapture_v2, CAPTURE, CUstream, CUstreamCaptureMode) \
+    X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture_v2, OWN, a, CUstream, CUstreamCaptureMode) \
+    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, CAPTURE, CUstream, CUgraph, const CUgraphNode *, \
+      const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
+    X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, OWN, a, CUstream, CUgraph, const CUgraphNode *, \
+      const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
+    X(cuStreamEndCapture, cuStreamEndCapture, BY_HAND) \
+    X(cuStreamEndCapture_ptsz, cuStreamEndCapture, OWN, a, CUstream, CUgraph *) \
+    X(cuStreamWaitValue32, cuStreamWaitValue32_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
+    X(cuStreamWaitValue32_ptsz, cuStreamWaitValue32, OWN, a, CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
+    X(cuStreamWaitValue32_v2, cuStreamWaitValue32_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
+    X(cuStreamWaitValue32_v2_ptsz, cuStreamWaitValue32_v2, OWN, a, CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
+    X(cuStreamWaitValue64, cuStreamWaitValue64_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
+    X(cuStreamWaitValue64_ptsz, cuStreamWaitValue64, OWN, a, CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
+    X(cuStreamWaitValue64_v2, cuStreamWaitValue64_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
+    X(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2, OWN, a, CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
+    X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, FIRST, batch(b, c), CUstream, unsigned int, \
+      CUstreamBatchMemOpParams *, unsigned int) \
+    X(cuStreamBatchMemOp_ptsz, cuStreamBatchMemOp, OWN, a, CUstream, unsigned int, CUstreamBatchMemOpParams *, \
+      unsigned int) \
+    X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2, FIRST, batch(b, c), CUstream, unsigned int, \
+      CUstreamBatchMemOpParams *, unsigned int) \
+    X(cuStreamBatchMemOp_v2_ptsz, cuStreamBatchMemOp_v2, OWN, a, CUstream, unsigned int, CUstreamBatchMemOpParams *, \
+      unsigned int) \
+    X(cuLaunchHostFunc, cuLaunchHostFunc, FIRST, host_function(a), CUstream, CUhostFn, void *) \
+    X(cuLaunchHostFunc_ptsz, cuLaunchHostFunc, OWN, a, CUstream, CUhostFn, void *) \
+    X(cuStreamAddCallback, cuStreamAddCallback, FIRST, host_function(a), CUstream, CUstreamCallback, void *, \
+      unsigned int) \
+    X(cuStreamAddCallback_ptsz, cuStreamAddCallback, OWN, a, CUstream, CUstreamCallback, void *, unsigned int) \
+    X(cuEventSynchronize, cuEventSynchronize, THEN, SYNCHRONIZED(vp_api_event_synchronized()), CUevent)
+
+/* Contexts, what they set aside, and their peers: context.c. */
+#define VP_DOORS_CONTEXT(X) \
+    X(cuCtxCreate_v2, vp_ctx_create_v2, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, unsigned int, \
+      CUdevice) \
+    X(cuCtxCreate_v3, vp_ctx_create_v3, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, \
+      CUexecAffinityParam *, int, unsigned int, CUdevice) \
+    X(cuCtxCreate_v4, cuCtxCreate_v4, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, CUctxCreateParams *, \
+      unsigned int, CUdevice) \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, TRIED, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned int) \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, TRIED_THEN, vp_api_context_created(*a, true), CUcontext *, \
+      CUdevice) \
+    X(cuCtxDestroy_v2, cuCtxDestroy_v2, ENDS, a, true, CUcontext) \
+    X(cuCtxDestroy, cuCtxDestroy_v2, SAME, CUcontext) \
+    X(cuCtxDetach, cuCtxDestroy_v2, BY_HAND) \
+    X(cuGreenCtxDestroy, cuGreenCtxDestroy, ENDS, of_green(a), true, CUgreenCtx) \
+    X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2, ENDS, vp_api_primary(a, true), primary_ended(a), \
+      CUdevice) \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, SAME, CUdevice) \
+    X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset_v2, ENDS, vp_api_primary(a, false), true, CUdevice) \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, SAME, CUdevice) \
+    X(cuCtxSynchronize, cuCtxSynchronize, BY_HAND) \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, SYNCHRONIZED(vp_api_event_synchronized()), CUcontext) \
+    X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \
+    X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, BY_HAND) \
+    X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)
+
+/* Modules and libraries: module.c. They take memory of the device when they are loaded, or lazily, when a function or a
+ * variable of theirs is first asked for. */
+#define VP_DOORS_MODULE(X) \
+    X(cuModuleLoad, cuModuleLoad, TRIED, CUmodule *, const char *) \
+    X(cuModuleLoadData, cuModuleLoadData, TRIED, CUmodule *, const void *) \
+    X(cuModuleLoadDataEx, cuModuleLoadDataEx, TRIED, CUmodule *, const void *, unsigned int, CUjit_option *, void **) \
+    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, TRIED, CUmodule *, const void *) \
+    X(cuModuleGetFunction, cuModuleGetFunction, TRIED, CUfunction *, CUmodule, const char *) \
+    X(cuModuleGetGlobal_v2, cuModuleGetGlobal_v2, TRIED, CUdeviceptr *, size_t *, CUmodule, const char *) \
+    X(cuLibraryLoadData, cuLibraryLoadData, TRIED, CUlibrary *, const void *, CUjit_option *, void **, unsigned int, \
+      CUlibraryOption *, void **, unsigned int) \
+    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, TRIED, CUlibrary *, const char *, CUjit_option *, void **, \
+      unsigned int, CUlibraryOption *, void **, unsigned int) \
+    X(cuLibraryGetModule, cuLibraryGetModule, TRIED, CUmodule *, CUlibrary) \
+    X(cuLibraryGetGlobal, cuLibraryGetGlobal, TRIED, CUdeviceptr *, size_t *, CUlibrary, const char *) \
+    X(cuLibraryGetManaged, cuLibraryGetManaged, TRIED, CUdeviceptr *, size_t *, CUlibrary, const char *) \
+    X(cuKernelGetFunction, cuKernelGetFunction, TRIED, CUfunction *, CUkernel) \
+    X(cuFuncLoad, cuFuncLoad, TRIED, CUfunction)
+
+/* Graphs: graph.c. One that allocates gets its memory when it is made, uploaded or launched: in one piece, before any
+ * of it is queued. The stream to upload on is among the parameters of instantiation, and means another by each name. */
+#define VP_DOORS_GRAPH(X) \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, TRIED, CUgraphExec *, CUgraph, unsigned long long) \
+    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
+      CUDA_GRAPH_INSTANTIATE_PARAMS *) \
+    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
+      CUDA_GRAPH_INSTANTIATE_PARAMS *) \
+    X(cuGraphUpload, cuGraphUpload, TRIED, CUgraphExec, CUstream) \
+    X(cuGraphUpload_ptsz, cuGraphUpload, OWN, b, CUgraphExec, CUstream) \
+    X(cuGraphLaunch, cuGraphLaunch, TRIED, CUgraphExec, CUstream) \
+    X(cuGraphLaunch_ptsz, cuGraphLaunch, OWN, b, CUgraphExec, CUstream) \
+    X(cuGraphAddHostNode, cuGraphAddHostNode, THEN, vp_api_coupled("a host function in a graph"), CUgraphNode *, \
+      CUgraph, const CUgraphNode *, size_t, const CUDA_HOST_NODE_PARAMS *) \
+    X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, THEN, vp_api_coupled("a wait for a value in a graph"), \
+      CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_BATCH_MEM_OP_NODE_PARAMS *) \
+    X(cuGraphAddNode, vp_graph_add_node_v1, AROUND, open_node(e), tie_node(e), CUgraphNode *, CUgraph, \
+      const CUgraphNode *, size_t, CUgraphNodeParams *) \
+    X(cuGraphAddNode_v2, cuGraphAddNode_v2, AROUND, open_node(f), tie_node(f), CUgraphNode *, CUgraph, \
+      const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *) \
+    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, OPENS, open_copy(e, f), CUgraphNode *, CUgraph, const CUgraphNode *, \
+      size_t, const CUDA_MEMCPY3D *, CUcontext) \
+    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, OPENS, open_copy(b, NULL), CUgraphNode, \
+      const CUDA_MEMCPY3D *) \
+    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, OPENS, open_copy(c, d), CUgraphExec, \
+      CUgraphNode, const CUDA_MEMCPY3D *, CUcontext) \
+    X(cuGraphNodeSetParams, cuGraphNodeSetParams, OPENS, open_node(b), CUgraphNode, CUgraphNodeParams *) \
+    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, OPENS, open_node(c), CUgraphExec, CUgraphNode, \
+      CUgraphNodeParams *)
+
+/* Copies, which may have to go another way between devices that cannot reach each other: copy.c. */
+#define VP_DOORS_COPY(X) \
+    X(cuMemcpy, cuMemcpy, RANGE, CU_STREAM_LEGACY, true, CUdeviceptr, CUdeviceptr, size_t) \
+    X(cuMemcpy_ptds, cuMemcpy, RANGE, CU_STREAM_PER_THREAD, true, CUdeviceptr, CUdeviceptr, size_t) \
+    X(cuMemcpyAsync, cuMemcpyAsync, RANGE, d, false, CUdeviceptr, CUdeviceptr, size_t, CUstream) \
+    X(cuMemcpyAsync_ptsz, cuMemcpyAsync, RANGE, vp_own(d), false, CUdeviceptr, CUdeviceptr, size_t, CUstream) \
+    X(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2, RANGE, CU_STREAM_LEGACY, true, CUdeviceptr, CUdeviceptr, size_t) \
+    X(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2, RANGE, CU_STREAM_PER_THREAD, true, CUdeviceptr, CUdeviceptr, size_t) \
+    X(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2, RANGE, d, false, CUdeviceptr, CUdeviceptr, size_t, CUstream) \
+    X(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2, RANGE, vp_own(d), false, CUdeviceptr, CUdeviceptr, size_t, \
+      CUstream) \
+    X(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2, RANGE, CU_STREAM_LEGACY, true, CUdeviceptr, const void *, size_t) \
+    X(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2, RANGE, CU_STREAM_PER_THREAD, true, CUdeviceptr, const void *, size_t) \
+    X(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2, RANGE, d, false, CUdeviceptr, const void *, size_t, CUstream) \
+    X(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync_v2, RANGE, vp_own(d), false, CUdeviceptr, const void *, size_t, \
+      CUstream) \
+    X(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2, RANGE, CU_STREAM_LEGACY, true, void *, CUdeviceptr, size_t) \
+    X(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2, RANGE, CU_STREAM_PER_THREAD, true, void *, CUdeviceptr, size_t) \
+    X(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2, RANGE, d, false, void *, CUdeviceptr, size_t, CUstream) \
+    X(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2, RANGE, vp_own(d), false, void *, CUdeviceptr, size_t, CUstream) \
+    X(cuMemcpy2D_v2, cuMemcpy2D_v2, AREA, translated_2d, CU_STREAM_LEGACY, true, const CUDA_MEMCPY2D *) \
+    X(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2, AREA, translated_2d, CU_STREAM_PER_THREAD, true, const CUDA_MEMCPY2D *) \
+    X(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2, AREA, translated_2d, CU_STREAM_LEGACY, true, \
+      const CUDA_MEMCPY2D *) \
+    X(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2DUnaligned_v2, AREA, translated_2d, CU_STREAM_PER_THREAD, true, \
+      const CUDA_MEMCPY2D *) \
+    X(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2, AREA, translated_2d, b, false, const CUDA_MEMCPY2D *, CUstream) \
+    X(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2, AREA, translated_2d, vp_own(b), false, const CUDA_MEMCPY2D *, \
+      CUstream) \
+    X(cuMemcpy3D_v2, cuMemcpy3D_v2, AREA, translated_3d, CU_STREAM_LEGACY, true, const CUDA_MEMCPY3D *) \
+    X(cuMemcpy3D_v2_ptds, cuMemcpy3D_v2, AREA, translated_3d, CU_STREAM_PER_THREAD, true, const CUDA_MEMCPY3D *) \
+    X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2, AREA, translated_3d, b, false, const CUDA_MEMCPY3D *, CUstream) \
+    X(cuMemcpy3DAsync_v2_ptsz, cuMemcpy3DAsync_v2, AREA, translated_3d, vp_own(b), false, const CUDA_MEMCPY3D *, \
+      CUstream) \
+    X(cuMemcpyBatchAsync, vp_memcpy_batch_v1, OPENS, open_batch(a, b, d, i), CUdeviceptr *, CUdeviceptr *, size_t *, \
+      size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
+    X(cuMemcpyBatchAsync_ptsz, vp_memcpy_batch_v1, OPENS, open_batch(a, b, d, vp_own(i)), CUdeviceptr *, \
+      CUdeviceptr *, size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
+    X(cuMemcpyBatchAsync_v2, vp_memcpy_batch_v2, OPENS, open_batch(a, b, d, h), CUdeviceptr *, CUdeviceptr *, \
+      size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, CUstream) \
+    X(cuMemcpyBatchAsync_v2_ptsz, vp_memcpy_batch_v2, OPENS, open_batch(a, b, d, vp_own(h)), CUdeviceptr *, \
+      CUdeviceptr *, size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, CUstream) \
+    X(cuMemcpyPeer, cuMemcpyPeer, BETWEEN, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t) \
+    X(cuMemcpyPeer_ptds, cuMemcpyPeer, BETWEEN, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t) \
+    X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, BETWEEN, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream) \
+    X(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync, BETWEEN, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, \
+      CUstream) \
+    X(cuMemcpy3DPeer, cuMemcpy3DPeer, BETWEEN, const CUDA_MEMCPY3D_PEER *) \
+    X(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer, BETWEEN, const CUDA_MEMCPY3D_PEER *) \
+    X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, BETWEEN, const CUDA_MEMCPY3D_PEER *, CUstream) \
+    X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync, BETWEEN, const CUDA_MEMCPY3D_PEER *, CUstream)
+
+/* The driver's own resolver, in both versions: lookup.c. */
+#define VP_DOORS_RESOLVER(X) \
+    X(cuGetProcAddress, vp_get_proc_address_v1, RESOLVES, const char *, void **, int, cuuint64_t) \
+    X(cuGetProcAddress_v2, cuGetProcAddress_v2, RESOLVES, const char *, void **, int, cuuint64_t, \
+      CUdriverProcAddressQueryResult *)
+
+#define VP_DOORS_DRIVER(X) \
+    VP_DOORS_MEMORY(X) VP_DOORS_MEMPOOL(X) VP_DOORS_VMM(X) VP_DOORS_QUERY(X) VP_DOORS_IPC(X) VP_DOORS_STREAM(X) \
+    VP_DOORS_CONTEXT(X) VP_DOORS_MODULE(X) VP_DOORS_GRAPH(X) VP_DOORS_COPY(X) VP_DOORS_RESOLVER(X)
 
 /* No doors: what the doors themselves ask the driver. */
-#define VP_DOORS_ASK(X)                                                                                                \
-    X(cuCtxGetApiVersion, cuCtxGetApiVersion)                                                                                                                  \
-    X(cuCtxGetCurrent, cuCtxGetCurrent)                                                                                                                  \
-    X(cuCtxFromGreenCtx, cuCtxFromGreenCtx)                                                                                                                  \
-    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)                                                                                                                  \
-    X(cuStreamIsCapturing, cuStreamIsCapturing)                                                                                                                  \
-    X(cuStreamGetCtx, cuStreamGetCtx)                                                                                                                  \
-    X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2)                                                                                                                  \
-    X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2)                                                                                                                  \
-    X(cuEventCreate, cuEventCreate)                                                                                                                  \
-    X(cuEventRecord, cuEventRecord)                                                                                                                  \
-    X(cuEventDestroy_v2, cuEventDestroy_v2)                                                                                                                  \
+#define VP_DOORS_ASK(X) \
+    X(cuCtxGetApiVersion, cuCtxGetApiVersion) \
+    X(cuCtxGetCurrent, cuCtxGetCurrent) \
+    X(cuCtxFromGreenCtx, cuCtxFromGreenCtx) \
+    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState) \
+    X(cuStreamIsCapturing, cuStreamIsCapturing) \
+    X(cuStreamGetCtx, cuStreamGetCtx) \
+    X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2) \
+    X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2) \
+    X(cuEventCreate, cuEventCreate) \
+    X(cuEventRecord, cuEventRecord) \
+    X(cuEventDestroy_v2, cuEventDestroy_v2) \
     X(cuStreamWaitEvent, cuStreamWaitEvent)
 
-#define VP_DOORS_DRIVER(X) VP_DOORS_SERVED(X) VP_DOORS_WATCHED(X) VP_DOORS_COPIES(X) VP_DOORS_RESOLVER(X)
-
 /*
- * X(symbol, like): functions of libcudart: doors_runtime.c. A program finds these through the dynamic linker
+ * X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these through the dynamic linker
  * alone. Looked up in a handle they stay the library's own, which comes back to us through the driver.
  */
-#define VP_DOORS_RUNTIME(X)                                                                                            \
-    X(cudaMalloc, cudaMalloc)                                                                                                                  \
-    X(cudaMallocPitch, cudaMallocPitch)                                                                                                                  \
-    X(cudaFree, cudaFree)                                                                                                                  \
-    X(cudaMallocAsync, cudaMallocAsync)                                                                                                                  \
-    X(cudaMallocAsync_ptsz, cudaMallocAsync)                                                                                                                  \
-    X(cudaMallocFromPoolAsync, cudaMallocFromPoolAsync)                                                                                                                  \
-    X(cudaMallocFromPoolAsync_ptsz, cudaMallocFromPoolAsync)                                                                                                                  \
-    X(cudaFreeAsync, cudaFreeAsync)                                                                                                                  \
-    X(cudaFreeAsync_ptsz, cudaFreeAsync)                                                                                                                  \
-    X(cudaMemGetInfo, cudaMemGetInfo)                                                                                                                  \
-    X(cudaPointerGetAttributes, cudaPointerGetAttributes)                                                                                                                  \
-    X(cudaGetDriverEntryPoint, cudaGetDriverEntryPoint)                                                                                                                  \
-    X(cudaGetDriverEntryPoint_ptsz, cudaGetDriverEntryPoint)                                                                                                                  \
-    X(cudaGetDriverEntryPointByVersion, cudaGetDriverEntryPointByVersion)                                                                                                                  \
-    X(cudaGetDriverEntryPointByVersion_ptsz, cudaGetDriverEntryPointByVersion)
+#define VP_DOORS_RUNTIME(X) \
+    X(cudaMalloc, cudaMalloc, ALLOCATES, alloc(a, b), a && b, void **, size_t) \
+    X(cudaMallocPitch, cudaMallocPitch, ALLOCATES, alloc_pitch(a, b, c, d), a && b && c && d, void **, size_t *, \
+      size_t, size_t) \
+    X(cudaFree, cudaFree, FREES, a && free_now(a), void *) \
+    X(cudaMallocAsync, cudaMallocAsync, ALLOCATES, alloc_async(a, b, NULL, c), a && b, void **, size_t, cudaStream_t) \
+    X(cudaMallocAsync_ptsz, cudaMallocAsync, ALLOCATES, alloc_async(a, b, NULL, vp_own(c)), a && b, void **, size_t, \
+      cudaStream_t) \
+    X(cudaMallocFromPoolAsync, cudaMallocFromPoolAsync, ALLOCATES, alloc_async(a, b, c, d), a && b && c, void **, \
+      size_t, cudaMemPool_t, cudaStream_t) \
+    X(cudaMallocFromPoolAsync_ptsz, cudaMallocFromPoolAsync, ALLOCATES, alloc_async(a, b, c, vp_own(d)), a && b && c, \
+      void **, size_t, cudaMemPool_t, cudaStream_t) \
+    X(cudaFreeAsync, cudaFreeAsync, FREES, a && free_async(a, b), void *, cudaStream_t) \
+    X(cudaFreeAsync_ptsz, cudaFreeAsync, FREES, a && free_async(a, vp_own(b)), void *, cudaStream_t) \
+    X(cudaMemGetInfo, cudaMemGetInfo, FREES, false, size_t *, size_t *) \
+    X(cudaPointerGetAttributes, cudaPointerGetAttributes, FREES, false, struct cudaPointerAttributes *, const void *) \
+    X(cudaGetDriverEntryPoint, cudaGetDriverEntryPoint, RESOLVES, const char *, void **, unsigned long long, \
+      enum cudaDriverEntryPointQueryResult *) \
+    X(cudaGetDriverEntryPoint_ptsz, cudaGetDriverEntryPoint, RESOLVES, const char *, void **, unsigned long long, \
+      enum cudaDriverEntryPointQueryResult *) \
+    X(cudaGetDriverEntryPointByVersion, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \
+      unsigned int, unsigned long long, enum cudaDriverEntryPointQueryResult *) \
+    X(cudaGetDriverEntryPointByVersion_ptsz, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \
+      unsigned int, unsigned long long, enum cudaDriverEntryPointQueryResult *)
 
-/* X(symbol): functions of libnccl that make a communicator: doors_nccl.c. */
-#define VP_DOORS_NCCL(X)                                                                                               \
-    X(ncclCommInitRank)                                                                                                                  \
-    X(ncclCommInitRankConfig)                                                                                                                  \
-    X(ncclCommInitRankScalable)                                                                                                                  \
-    X(ncclCommInitAll)
+/* X(symbol, ranks, ...): functions of libnccl that make a communicator of as many ranks: nccl.c. */
+#define VP_DOORS_NCCL(X) \
+    X(ncclCommInitRank, b, void **, int, vp_nccl_unique_id, int) \
+    X(ncclCommInitRankConfig, b, void **, int, vp_nccl_unique_id, int, void *) \
+    X(ncclCommInitRankScalable, b, void **, int, int, int, vp_nccl_unique_id *, void *) \
+    X(ncclCommInitAll, b, void **, int, const int *)
 
 /* X(symbol): libc's own: dlsym.S. */
-#define VP_DOORS_LIBC(X)                                                                                               \
-    X(dlsym)                                                                                                                  \
+#define VP_DOORS_LIBC(X) \
+    X(dlsym) \
     X(dlvsym)
 
 #endif

@@ -177,7 +177,7 @@ VP_EARLY void vp_early_find(void) {
 /* Names as one text: an array of pointers is four times as large, with what the dynamic linker has to know of each. */
 #define NAME(symbol, ...) #symbol "\0"
 const char vp_early_names[] = VP_DOORS_DRIVER(NAME) VP_DOORS_NCCL(NAME) VP_DOORS_LIBC(NAME);
-static const char runtime[] = VP_DOORS_RUNTIME(NAME);
+const char vp_early_runtime_names[] = VP_DOORS_RUNTIME(NAME);
 #undef NAME
 
 VP_EARLY static bool is_among(const char *name, const char *names) {
@@ -200,7 +200,7 @@ VP_EARLY static bool is_door(const void *handle, const char *name) {
         return false;
     if (handle == RTLD_DEFAULT && begins_with(name, "dl"))
         return false;
-    return is_among(name, vp_early_names) || (handle == RTLD_DEFAULT && is_among(name, runtime));
+    return is_among(name, vp_early_names) || (handle == RTLD_DEFAULT && is_among(name, vp_early_runtime_names));
 }
 
 /*
@@ -208,10 +208,10 @@ VP_EARLY static bool is_door(const void *handle, const char *name) {
  * always go on, and find our exports by themselves where these are meant. But for one case: RTLD_DEFAULT would find
  * them in a program without CUDA, too, which asks whether it has any.
  */
-VP_EARLY void *vp_early_ask(void *handle, const char *name, const char *version) {
+VP_EARLY void *vp_early_ask(void *handle, const char *name, const char *version, vp_dlvsym_fn *lookup) {
     if (!__atomic_load_n(&vp_real_dlsym, __ATOMIC_ACQUIRE))
         vp_early_find();
     if (handle == RTLD_NEXT || !name || !is_door(handle, name))
         return NULL;
-    return vp_lookup_ask(handle, name, version);
+    return lookup(handle, name, version);
 }

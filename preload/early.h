@@ -36,17 +36,16 @@ bool vp_early_equal(const char *a, const char *b);
 /* The names of all doors but the runtime's, each with its end: first the driver's, in the order of enum vp_door; an
  * empty one at the end. */
 extern const char vp_early_names[];
+/* The same of the runtime's. */
+extern const char vp_early_runtime_names[];
 
 /* There is no such symbol: the program gets NULL. The assembly knows the number. */
 #define VP_EARLY_NOTHING ((void *)1)
 
 /*
  * What the assembly asks: the door to hand out, or NULL to go on to libc with the arguments untouched.
- * `version` is NULL for dlsym.
+ * `version` is NULL for dlsym; for a name that is a door's, `lookup` has the answer.
  */
-void *vp_early_ask(void *handle, const char *name, const char *version);
-
-/* The same for a name that is a door's, where libc may be called again. */
-void *vp_lookup_ask(void *handle, const char *name, const char *version);
+void *vp_early_ask(void *handle, const char *name, const char *version, vp_dlvsym_fn *lookup);
 
 #endif

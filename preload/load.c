@@ -30,7 +30,7 @@ __attribute__((destructor)) static void end(void) {
     vp_api_exit();
 }
 
-void vp_life_opened(void) {
+void vp_load_opened(void) {
     vp_adopt_report();
     vp_dumper_start();
 }

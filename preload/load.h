@@ -2,10 +2,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_LIFE_H
-#define VP_LIFE_H
+#ifndef VP_LOAD_H
+#define VP_LOAD_H
 
 /* The program has its driver and the library is open on it. Once. */
-void vp_life_opened(void);
+void vp_load_opened(void);
 
 #endif

@@ -25,9 +25,12 @@ BUILD = Path(sys.argv[1])
 LAYERS = [["preload"], ["watch"], ["process"], ["compare"], ["pool"], ["memory"], ["order"], ["driver"], ["base"]]
 LEVEL = {folder: len(LAYERS) - i for i, folders in enumerate(LAYERS) for folder in folders}
 
-# Constant tables that a lower layer calls through, and an upper one or whoever links the core provides; and libc's dlsym,
-# which the doors replace.
-PROVIDED = {"vp_policies", "vp_watch", "dlsym"}
+# Constant tables that a lower layer calls through, and an upper one or whoever links the core provides. vp_door_table: the
+# addresses of the doors, which the preloaded library is topped with, for those who exchange a function for its door and call none.
+PROVIDED = {"vp_policies", "vp_watch", "vp_door_table"}
+
+# What the preloaded library exports under names of the system's and CUDA's. Who calls these below means the system.
+DOORS = set(re.findall(r"^    X\((\w+)", (ROOT / "preload/doors_list.h").read_text(), re.M))
 
 
 def folder_of(path):
@@ -84,11 +87,11 @@ def called():
             kind, name = line.split()[-2:]
             if kind == "U":
                 needed[source].add(name)
-            elif kind.isupper() and not (source.startswith("src/compare") and name in PROVIDED):
+            elif kind.isupper() and name not in PROVIDED:
                 defined[name] = source
     arrows = defaultdict(set)
     for source, names in needed.items():
-        for name in names - PROVIDED:
+        for name in names - PROVIDED - (set() if source.startswith("preload/") else DOORS):
             if defined.get(name, source) != source:
                 arrows[source, defined[name]].add(name)
     return arrows

@@ -292,7 +292,7 @@ Test(mempool, access_that_fails) {
 
 enum sync { CONTEXT, STREAM, EVENT };
 
-/* As the doors of doors_sync.c. */
+/* As the doors where the program waits on the host. */
 static void synchronize(enum sync how, CUstream stream) {
     CUevent event;
     switch (how) {

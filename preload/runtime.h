@@ -2,14 +2,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_DOORS_RUNTIME_H
-#define VP_DOORS_RUNTIME_H
+#ifndef VP_RUNTIME_H
+#define VP_RUNTIME_H
 
 #define CUDA_ENABLE_DEPRECATED /* programs still call what is */
 #include <cuda_runtime_api.h>
 #include "doors_list.h"
 
-#define VP_DOOR_DECLARE(symbol, like) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
+#define VP_DOOR_DECLARE(symbol, like, ...) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
 VP_DOORS_RUNTIME(VP_DOOR_DECLARE)
 #undef VP_DOOR_DECLARE
 

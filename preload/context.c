@@ -1,0 +1,78 @@
+/* Doors of the driver: contexts and their peers, of which the pool must know when they begin and end. A context may run
+ * work, and so must be waited for by a cudaFree, before it ever allocates. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "make.h"
+
+/* Ends `which` (NULL: none that we know), if then CUDA says so and `ended` is true. */
+#define VP_MAKE_ENDS(symbol, like, which, ended, ...)                                                                  \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        CUcontext context = vp_door_enter() ? which : NULL;                                                            \
+        CUresult res;                                                                                                  \
+        if (context)                                                                                                   \
+            vp_api_context_destroying(context);                                                                        \
+        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        if (context)                                                                                                   \
+            vp_api_context_destroyed(context, res == CUDA_SUCCESS && ended);                                           \
+        vp_door_context_ends();                                                                                        \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+
+static CUcontext of_green(CUgreenCtx green) {
+    CUcontext context;
+
+    return VP_REAL(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS ? context : NULL;
+}
+
+/*
+ * A release ends the primary context only if it was the last one, which the driver alone can tell, and afterwards. To
+ * ask makes no context.
+ */
+static bool primary_ended(CUdevice device) {
+    unsigned int flags;
+    int active;
+
+    return VP_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
+}
+
+/*
+ * Ends the context if it was the last reference, which the driver alone can tell. Its own name for that, to which newer
+ * drivers may have no function any more, is left out of newer headers.
+ */
+CUresult cuCtxDetach(CUcontext context) {
+    unsigned int version;
+    CUresult res;
+    bool ours = vp_door_enter();
+
+    if (ours)
+        vp_api_context_destroying(context);
+    res = VP_REAL(cuCtxDetach)(context);
+    if (ours)
+        vp_api_context_destroyed(context,
+                                 res == CUDA_SUCCESS && VP_REAL(cuCtxGetApiVersion)(context, &version) != CUDA_SUCCESS);
+    vp_door_context_ends();
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuCtxSynchronize(void) {
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuCtxSynchronize)();
+
+    if (ours && res == CUDA_SUCCESS && vp_api_sync_matters())
+        vp_api_context_synchronized();
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+    bool ours = vp_door_enter();
+    CUresult res = VP_TRIED(ours, VP_REAL(cuCtxEnablePeerAccess)(peer, flags));
+
+    if (ours && res == CUDA_SUCCESS && (res = vp_api_peer_enabled(peer)) != CUDA_SUCCESS)
+        VP_REAL(cuCtxDisablePeerAccess)(peer);
+    vp_door_leave();
+    return res;
+}
+
+VP_DOORS_CONTEXT(VP_MAKE)

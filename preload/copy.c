@@ -1,0 +1,241 @@
+/* Doors of the driver: copies. They go on untouched after a look at one flag while one device is in use. With
+ * several, the memory that a copy needs is opened to the device that makes it; where that cannot be, the copy is
+ * made by another call of the driver's, which names a context for each end, and keeps its place in its stream.
+ *
+ * Nodes that a program adds to a graph by itself, and batches, have no such form; copies that a stream captures
+ * have.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "copy.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* A copy, in the widest form; the narrower ones have a height and a depth of 1. */
+struct copy {
+    CUDA_MEMCPY3D_PEER p;
+    CUstream stream;
+    bool sync;
+};
+
+static bool is_range(const CUDA_MEMCPY3D_PEER *p) {
+    return p->Height == 1 && p->Depth == 1;
+}
+
+/* Both have the same fields at the same places, but that the narrower form has none for the contexts. */
+_Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER) &&
+                   offsetof(CUDA_MEMCPY3D, reserved0) == offsetof(CUDA_MEMCPY3D_PEER, srcContext) &&
+                   offsetof(CUDA_MEMCPY3D, reserved1) == offsetof(CUDA_MEMCPY3D_PEER, dstContext) &&
+                   offsetof(CUDA_MEMCPY3D, Depth) == offsetof(CUDA_MEMCPY3D_PEER, Depth),
+               "a copy between contexts is a copy with two more fields");
+
+/* Queues it in a stream of the current context. */
+static CUresult queue_plain(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
+    CUDA_MEMCPY3D plain;
+
+    memcpy(&plain, p, sizeof(plain));
+    plain.reserved0 = plain.reserved1 = NULL;
+    if (is_range(p) && p->srcMemoryType == CU_MEMORYTYPE_UNIFIED && p->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
+        return VP_REAL(cuMemcpyAsync)(p->dstDevice, p->srcDevice, p->WidthInBytes, stream);
+    return VP_REAL(cuMemcpy3DAsync_v2)(&plain, stream);
+}
+
+/* In a new stream of that context, between two events. What is destroyed here lives on in the driver until it is done.
+ */
+static CUresult queue_there(const struct copy *copy, CUevent before, CUevent *after) {
+    CUstream there;
+    CUresult res = VP_REAL(cuStreamCreate)(&there, CU_STREAM_NON_BLOCKING);
+
+    if (res != CUDA_SUCCESS)
+        return res;
+    res = VP_REAL(cuStreamWaitEvent)(there, before, 0);
+    if (res == CUDA_SUCCESS)
+        res = VP_REAL(cuEventCreate)(after, CU_EVENT_DISABLE_TIMING);
+    if (res == CUDA_SUCCESS)
+        res = queue_plain(&copy->p, there);
+    if (res == CUDA_SUCCESS)
+        res = VP_REAL(cuEventRecord)(*after, there);
+    VP_REAL(cuStreamDestroy_v2)(there);
+    return res;
+}
+
+/* At its place in the program's stream. That is of the current context: where an event is made it is recorded. */
+static CUresult queue_elsewhere(const struct copy *copy, CUcontext context) {
+    CUevent before, after = NULL;
+    CUcontext popped;
+    CUresult res = VP_REAL(cuEventCreate)(&before, CU_EVENT_DISABLE_TIMING);
+
+    if (res != CUDA_SUCCESS)
+        return res;
+    res = VP_REAL(cuEventRecord)(before, copy->stream);
+    if (res == CUDA_SUCCESS && (res = VP_REAL(cuCtxPushCurrent_v2)(context)) == CUDA_SUCCESS) {
+        res = queue_there(copy, before, &after);
+        VP_REAL(cuCtxPopCurrent_v2)(&popped);
+    }
+    if (res == CUDA_SUCCESS)
+        res = VP_REAL(cuStreamWaitEvent)(copy->stream, after, 0);
+    if (res == CUDA_SUCCESS && copy->sync)
+        res = VP_REAL(cuStreamSynchronize)(copy->stream);
+    if (after)
+        VP_REAL(cuEventDestroy_v2)(after);
+    VP_REAL(cuEventDestroy_v2)(before);
+    return res;
+}
+
+/* In a context that reaches both ends. */
+static CUresult copy_elsewhere(const struct copy *copy, CUcontext context) {
+    CUcontext own, popped;
+    bool pushed = (uintptr_t)copy->stream > (uintptr_t)CU_STREAM_PER_THREAD &&
+                  VP_REAL(cuStreamGetCtx)(copy->stream, &own) == CUDA_SUCCESS &&
+                  VP_REAL(cuCtxPushCurrent_v2)(own) == CUDA_SUCCESS;
+    CUresult res = queue_elsewhere(copy, context);
+
+    if (pushed)
+        VP_REAL(cuCtxPopCurrent_v2)(&popped);
+    return res;
+}
+
+/* An end that may be anywhere keeps its kind, with the other end's context. */
+static CUresult copy_between(struct copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
+    CUDA_MEMCPY3D_PEER *p = &copy->p;
+    bool per_thread = copy->stream == CU_STREAM_PER_THREAD;
+    __typeof__(&cuMemcpyPeer) range = per_thread ? VP_REAL(cuMemcpyPeer_ptds) : VP_REAL(cuMemcpyPeer);
+    __typeof__(&cuMemcpy3DPeer) area = per_thread ? VP_REAL(cuMemcpy3DPeer_ptds) : VP_REAL(cuMemcpy3DPeer);
+
+    vp_api_copied_between();
+    if (is_range(p) && dst->ptr && src->ptr && !dst->anywhere && !src->anywhere)
+        return copy->sync ? range(dst->ptr, dst->context, src->ptr, src->context, p->WidthInBytes)
+                          : VP_REAL(cuMemcpyPeerAsync)(dst->ptr, dst->context, src->ptr, src->context, p->WidthInBytes,
+                                                       copy->stream);
+    p->dstContext = dst->anywhere ? src->context : dst->context;
+    p->srcContext = src->anywhere ? dst->context : src->context;
+    if (dst->ptr && !dst->anywhere)
+        p->dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    if (src->ptr && !src->anywhere)
+        p->srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    return copy->sync ? area(p) : VP_REAL(cuMemcpy3DPeerAsync)(p, copy->stream);
+}
+
+static bool captures(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return VP_REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Makes the copy in the way that it needs, if that is not its own; true: done, with the outcome in `*res`. */
+static bool translated(struct copy *copy, CUresult *res) {
+    const CUDA_MEMCPY3D_PEER *p = &copy->p;
+    struct vp_copy_end dst = vp_copy_end_of(p->dstMemoryType, p->dstDevice,
+                                            p->dstXInBytes + (p->dstY + p->dstZ * p->dstHeight) * p->dstPitch);
+    struct vp_copy_end src = vp_copy_end_of(p->srcMemoryType, p->srcDevice,
+                                            p->srcXInBytes + (p->srcY + p->srcZ * p->srcHeight) * p->srcPitch);
+    enum vp_copy_way way = VP_COPY_AS_IT_IS;
+
+    if (vp_door_enter() && p->WidthInBytes && p->Height && p->Depth)
+        way = vp_api_copy_way(copy->stream, &dst, &src);
+    /* A stream of ours must not join the capture; a copy that waits is refused there anyway. */
+    if (way == VP_COPY_ELSEWHERE && captures(copy->stream))
+        way = copy->sync ? VP_COPY_AS_IT_IS : VP_COPY_BETWEEN;
+    if (way == VP_COPY_BETWEEN)
+        *res = copy_between(copy, &dst, &src);
+    else if (way == VP_COPY_ELSEWHERE)
+        *res = copy_elsewhere(copy, dst.anywhere ? src.context : dst.context);
+    vp_door_leave();
+    return way != VP_COPY_AS_IT_IS;
+}
+
+/* ---- ranges ---- */
+
+static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream, bool sync,
+                             CUresult *res) {
+    struct copy copy = {
+        .p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+              .srcDevice = src,
+              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+              .dstDevice = dst,
+              .WidthInBytes = bytes,
+              .Height = 1,
+              .Depth = 1},
+        .stream = stream,
+        .sync = sync,
+    };
+
+    return translated(&copy, res);
+}
+
+#define VP_MAKE_RANGE(symbol, like, stream, sync, ...)                                                                 \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        CUresult res;                                                                                                  \
+        if (vp_api_copies_matter() &&                                                                                  \
+            translated_range((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c, stream, sync, &res))             \
+            return res;                                                                                                \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
+/* ---- rows and slices ---- */
+
+static bool translated_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync, CUresult *res) {
+    struct copy copy = {.stream = stream, .sync = sync};
+
+    if (!p)
+        return false;
+    copy.p = (CUDA_MEMCPY3D_PEER){
+        .srcXInBytes = p->srcXInBytes,
+        .srcY = p->srcY,
+        .srcMemoryType = p->srcMemoryType,
+        .srcHost = p->srcHost,
+        .srcDevice = p->srcDevice,
+        .srcArray = p->srcArray,
+        .srcPitch = p->srcPitch,
+        .srcHeight = p->srcY + p->Height,
+        .dstXInBytes = p->dstXInBytes,
+        .dstY = p->dstY,
+        .dstMemoryType = p->dstMemoryType,
+        .dstHost = p->dstHost,
+        .dstDevice = p->dstDevice,
+        .dstArray = p->dstArray,
+        .dstPitch = p->dstPitch,
+        .dstHeight = p->dstY + p->Height,
+        .WidthInBytes = p->WidthInBytes,
+        .Height = p->Height,
+        .Depth = 1,
+    };
+    return translated(&copy, res);
+}
+
+static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CUresult *res) {
+    struct copy copy = {.stream = stream, .sync = sync};
+
+    if (!p)
+        return false;
+    memcpy(&copy.p, p, sizeof(copy.p));
+    copy.p.srcContext = copy.p.dstContext = NULL;
+    return translated(&copy, res);
+}
+
+#define VP_MAKE_AREA(symbol, like, translate, stream, sync, ...)                                                       \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        CUresult res;                                                                                                  \
+        if (vp_api_copies_matter() && translate(a, stream, sync, &res))                                                \
+            return res;                                                                                                \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
+/* ---- batches, and copies that need nothing but are to be known ---- */
+
+static void open_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, size_t count, CUstream stream) {
+    for (size_t i = 0; dsts && srcs && i < count; i++) {
+        struct vp_copy_end dst = {.ptr = dsts[i]}, src = {.ptr = srcs[i]};
+
+        vp_api_copy_way(stream, &dst, &src);
+    }
+}
+
+#define VP_MAKE_BETWEEN(symbol, like, ...)                                                                             \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        vp_api_copied_between();                                                                                       \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
+VP_DOORS_COPY(VP_MAKE)

@@ -1,0 +1,19 @@
+/* Doors of the driver: what other processes share. Whoever opens memory of another process may have to wait for it from
+ * now on. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "make.h"
+
+#define OPEN(symbol)                                                                                                   \
+    CUresult symbol(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {                                     \
+        bool ours = vp_door_enter();                                                                                   \
+        CUresult res = ours ? vp_api_ipc_open(ptr, &handle, flags) : VP_NOT_OURS;                                      \
+        if (res == VP_NOT_OURS)                                                                                        \
+            res = VP_TRIED(ours, VP_REAL(symbol)(ptr, handle, flags));                                                 \
+        if (ours && res == CUDA_SUCCESS)                                                                               \
+            vp_api_coupled("memory of another process opened");                                                        \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+OPEN(cuIpcOpenMemHandle)
+OPEN(cuIpcOpenMemHandle_v2)
+VP_DOORS_IPC(VP_MAKE)

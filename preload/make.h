@@ -1,0 +1,125 @@
+/* How a door is made from its line of doors_list.h: the kinds that a line may name, for VP_DOORS_...(VP_MAKE).
+ *
+ * A door of the per-thread kind (_ptsz) calls its plain twin with the per-thread stream by its explicit name, which
+ * means the same.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_MAKE_H
+#define VP_MAKE_H
+
+#include "doors.h"
+
+/* The parameters of these types, and their names alone. */
+#define VP_BY_COUNT(a, b, c, d, e, f, g, h, i, made, ...) made
+#define VP_PARAMS(...)                                                                                                 \
+    VP_BY_COUNT(__VA_ARGS__, VP_PARAMS9, VP_PARAMS8, VP_PARAMS7, VP_PARAMS6, VP_PARAMS5, VP_PARAMS4, VP_PARAMS3,       \
+                VP_PARAMS2, VP_PARAMS1)(__VA_ARGS__)
+#define VP_PARAMS1(A) A a
+#define VP_PARAMS2(A, B) A a, B b
+#define VP_PARAMS3(A, B, C) A a, B b, C c
+#define VP_PARAMS4(A, B, C, D) A a, B b, C c, D d
+#define VP_PARAMS5(A, B, C, D, E) A a, B b, C c, D d, E e
+#define VP_PARAMS6(A, B, C, D, E, F) A a, B b, C c, D d, E e, F f
+#define VP_PARAMS7(A, B, C, D, E, F, G) A a, B b, C c, D d, E e, F f, G g
+#define VP_PARAMS8(A, B, C, D, E, F, G, H) A a, B b, C c, D d, E e, F f, G g, H h
+#define VP_PARAMS9(A, B, C, D, E, F, G, H, I) A a, B b, C c, D d, E e, F f, G g, H h, I i
+#define VP_NAMES(...)                                                                                                  \
+    VP_BY_COUNT(__VA_ARGS__, VP_NAMES9, VP_NAMES8, VP_NAMES7, VP_NAMES6, VP_NAMES5, VP_NAMES4, VP_NAMES3, VP_NAMES2, a)
+#define VP_NAMES2 a, b
+#define VP_NAMES3 a, b, c
+#define VP_NAMES4 a, b, c, d
+#define VP_NAMES5 a, b, c, d, e
+#define VP_NAMES6 a, b, c, d, e, f
+#define VP_NAMES7 a, b, c, d, e, f, g
+#define VP_NAMES8 a, b, c, d, e, f, g, h
+#define VP_NAMES9 a, b, c, d, e, f, g, h, i
+
+#define VP_MAKE(symbol, like, kind, ...) VP_MAKE_##kind(symbol, like, ##__VA_ARGS__)
+#define VP_MAKE_BY_HAND(symbol, like)
+
+/* Does `first`, then calls CUDA, once or as often as may help, and after a success does `then`. */
+#define VP_MAKE_DOOR(symbol, first, tries, then, ...)                                                                  \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        bool ours = vp_door_enter();                                                                                   \
+        CUresult res;                                                                                                  \
+        if (ours) {                                                                                                    \
+            first;                                                                                                     \
+        }                                                                                                              \
+        res = VP_TRIED(ours && tries, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                         \
+        if (ours && res == CUDA_SUCCESS) {                                                                             \
+            then;                                                                                                      \
+        }                                                                                                              \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+#define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, false, (void)0, __VA_ARGS__)
+#define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, then, __VA_ARGS__)
+#define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, then, __VA_ARGS__)
+#define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, (void)0, __VA_ARGS__)
+#define VP_MAKE_TRIED_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, true, then, __VA_ARGS__)
+
+/* Serves an allocation of `size` bytes or a free, or counts it as passed on. */
+#define VP_MAKE_ALLOCATED(symbol, like, call, size, serves, ...)                                                       \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        bool ours = vp_door_enter();                                                                                   \
+        CUresult res = ours ? vp_door_take_told(size) : VP_NOT_OURS;                                                   \
+        if (ours && res == VP_NOT_OURS && (res = serves) == VP_NOT_OURS)                                               \
+            vp_api_passed(call);                                                                                       \
+        if (res == VP_NOT_OURS)                                                                                        \
+            res = VP_TRIED(ours, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                              \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+#define VP_MAKE_FREED(symbol, like, call, serves, ...)                                                                 \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        bool ours = vp_door_enter();                                                                                   \
+        CUresult res = ours ? serves : VP_NOT_OURS;                                                                    \
+        if (res == VP_NOT_OURS) {                                                                                      \
+            res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
+            if (ours)                                                                                                  \
+                vp_api_passed(call);                                                                                   \
+        }                                                                                                              \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+
+/* Where `serves` answers VP_NOT_OURS, CUDA is asked. */
+#define VP_MAKE_SERVED(symbol, like, serves, ...)                                                                      \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        CUresult res = vp_door_enter() ? serves : VP_NOT_OURS;                                                         \
+        if (res == VP_NOT_OURS)                                                                                        \
+            res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+
+/* The same as `like`; with the per-thread stream where the parameter `stream` is 0. */
+#define VP_MAKE_SAME(symbol, like, ...)                                                                                \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        return like(VP_NAMES(__VA_ARGS__));                                                                            \
+    }
+#define VP_MAKE_OWN(symbol, like, stream, ...)                                                                         \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        stream = vp_own(stream);                                                                                       \
+        return like(VP_NAMES(__VA_ARGS__));                                                                            \
+    }
+
+/* Calls CUDA, with memory opened before where several devices are in use. */
+#define VP_MAKE_OPENS(symbol, like, opens, ...)                                                                        \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        if (vp_api_copies_matter()) {                                                                                  \
+            if (vp_door_enter())                                                                                       \
+                opens;                                                                                                 \
+            vp_door_leave();                                                                                           \
+        }                                                                                                              \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
+/* For `then`: the program has waited on the host. CUDA gives memory above a pool's release threshold back there; so do
+ * we, if the program has set one. */
+#define SYNCHRONIZED(tell)                                                                                             \
+    if (vp_api_sync_matters())                                                                                         \
+    tell
+
+#endif

@@ -1,0 +1,28 @@
+/* Doors of the driver: memory in the order of streams, and the pools that it is from. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "make.h"
+
+static void set_current(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED)
+        vp_api_pool_set_current(location->id, pool);
+}
+
+static void pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
+    if (!vp_api_pool_created(pool, props))
+        vp_api_passed(VP_PASSED_cuMemPoolCreate);
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    CUresult res;
+    bool ours = vp_door_enter();
+
+    if (ours)
+        vp_api_pool_destroying(pool);
+    res = VP_REAL(cuMemPoolDestroy)(pool);
+    if (ours)
+        vp_api_pool_destroyed(pool, res == CUDA_SUCCESS);
+    vp_door_leave();
+    return res;
+}
+
+VP_DOORS_MEMPOOL(VP_MAKE)

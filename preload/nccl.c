@@ -1,0 +1,25 @@
+/* Doors of NCCL: a communicator of more than one rank ties the process to others (see vp_api_coupled), before its first
+ * collective.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "nccl.h"
+
+#include "callers.h"
+#include "lookup.h"
+
+enum { VP_NCCL_SYSTEM_ERROR = 2 };
+
+/* The real function behind a door, for a caller at `address`; tells of a communicator of several ranks. */
+static void *communicator(const void *address, const char *symbol, enum vp_nccl_door door, int ranks) {
+    if (ranks > 1)
+        vp_api_coupled("an NCCL communicator of several ranks");
+    return vp_caller_find(address, symbol, vp_door_table.nccl[door], vp_lookup_handed_out(door), "libnccl.so");
+}
+
+#define MAKE(symbol, ranks, ...)                                                                                       \
+    vp_nccl_result symbol(VP_PARAMS(__VA_ARGS__)) {                                                                    \
+        __typeof__(&symbol) real = communicator(__builtin_return_address(0), #symbol, VP_NCCL_##symbol, ranks);        \
+        return real ? real(VP_NAMES(__VA_ARGS__)) : VP_NCCL_SYSTEM_ERROR;                                              \
+    }
+VP_DOORS_NCCL(MAKE)

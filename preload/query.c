@@ -1,0 +1,36 @@
+/* Doors of the driver: what is asked about memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "make.h"
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
+    bool ours = vp_door_enter();
+    CUresult res = ours ? vp_api_address_range(base, size, ptr) : VP_NOT_OURS;
+
+    if (res == VP_NOT_OURS)
+        res = VP_REAL(cuMemGetAddressRange_v2)(base, size, ours ? vp_api_asked_address(ptr) : ptr);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    bool ours = vp_door_enter();
+    CUresult res = ours ? vp_api_pointer_attribute(data, attribute, ptr) : VP_NOT_OURS;
+
+    if (res == VP_NOT_OURS)
+        res = VP_REAL(cuPointerGetAttribute)(data, attribute, ours ? vp_api_asked_address(ptr) : ptr);
+    vp_door_leave();
+    return res;
+}
+
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr) {
+    bool ours = vp_door_enter();
+    CUdeviceptr asked = ours ? vp_api_asked_address(ptr) : ptr;
+    CUresult res = VP_REAL(cuPointerGetAttributes)(count, attributes, data, asked);
+
+    for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++)
+        vp_api_pointer_attribute(data[i], attributes[i], ptr);
+    vp_door_leave();
+    return res;
+}
+
+VP_DOORS_QUERY(VP_MAKE)

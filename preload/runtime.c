@@ -1,0 +1,95 @@
+/* Doors of the runtime. Each goes on to the same function of its caller's own libcudart, which comes back to
+ * the doors of the driver.
+ *
+ * So contexts are made, errors remembered and profilers told as always. Only what the pool can serve at once
+ * does without: an allocation or a free that succeeds. NULL, nothing to allocate and every failure take the
+ * long way.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "runtime.h"
+
+#include "callers.h"
+#include "lookup.h"
+#include "make.h"
+
+/*
+ * The caller's own function. To be used in an exported function only, whose return address it is that counts.
+ */
+#define CALLERS_RUNTIME() vp_caller_runtime(__builtin_return_address(0))
+#define RUNTIME_REAL(runtime, symbol) ((__typeof__(&symbol))(runtime)->real[VP_RUNTIME_##symbol])
+
+/*
+ * The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for
+ * the long way that follows.
+ */
+static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) {
+    vp_door_leave();
+    vp_door_told = (struct vp_door_told){res && res != VP_NOT_OURS ? size : 0, res};
+    if (res)
+        return false;
+    if (ptr)
+        *ptr = (void *)(uintptr_t)found;
+    return true;
+}
+
+static bool alloc(void **ptr, size_t size) {
+    CUdeviceptr found = 0;
+    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc(&found, size) : VP_NOT_OURS;
+
+    return short_way(res, found, ptr, size);
+}
+
+static bool alloc_pitch(void **ptr, size_t *pitch, size_t width, size_t height) {
+    const unsigned int element = 4; /* what the runtime passes; the pitch is the same for 4, 8 and 16 */
+    CUdeviceptr found = 0;
+    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc_pitch(&found, pitch, width, height, element)
+                                                            : VP_NOT_OURS;
+
+    return short_way(res, found, ptr, width * height);
+}
+
+static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream stream) {
+    CUdeviceptr found = 0;
+    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc_async(&found, size, pool, stream)
+                                                            : VP_NOT_OURS;
+
+    return short_way(res, found, ptr, size);
+}
+
+static bool free_now(void *ptr) {
+    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_free((CUdeviceptr)(uintptr_t)ptr) : VP_NOT_OURS;
+
+    return short_way(res, 0, NULL, 0);
+}
+
+static bool free_async(void *ptr, CUstream stream) {
+    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream)
+                                                            : VP_NOT_OURS;
+
+    return short_way(res, 0, NULL, 0);
+}
+
+#define VP_MAKE_ALLOCATES(symbol, like, allocated, something, ...)                                                     \
+    cudaError_t symbol(VP_PARAMS(__VA_ARGS__)) {                                                                       \
+        const struct vp_runtime *runtime = CALLERS_RUNTIME();                                                          \
+        if (something && runtime->context_is_current && allocated)                                                     \
+            return cudaSuccess;                                                                                        \
+        return RUNTIME_REAL(runtime, symbol)(VP_NAMES(__VA_ARGS__));                                                   \
+    }
+/* Or another that needs no look at the caller's runtime, where that need not be called. */
+#define VP_MAKE_FREES(symbol, like, freed, ...)                                                                        \
+    cudaError_t symbol(VP_PARAMS(__VA_ARGS__)) {                                                                       \
+        if (freed)                                                                                                     \
+            return cudaSuccess;                                                                                        \
+        return RUNTIME_REAL(CALLERS_RUNTIME(), symbol)(VP_NAMES(__VA_ARGS__));                                         \
+    }
+/* The runtime's resolvers of driver functions. One of CUDA 11 takes no `status`, and does not mind it. */
+#define VP_MAKE_RESOLVES(symbol, like, ...)                                                                            \
+    cudaError_t symbol(VP_PARAMS(__VA_ARGS__)) {                                                                       \
+        cudaError_t err = RUNTIME_REAL(CALLERS_RUNTIME(), symbol)(VP_NAMES(__VA_ARGS__));                              \
+        if (err == cudaSuccess && b && vp_resolve())                                                                   \
+            *b = vp_lookup_exchange(*b);                                                                               \
+        return err;                                                                                                    \
+    }
+VP_DOORS_RUNTIME(VP_MAKE)

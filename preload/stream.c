@@ -1,0 +1,60 @@
+/* Doors of the driver: streams, their captures, and what they are made to wait for.
+ *
+ * While nothing ties the process to the world outside, a stream may be made to wait for another's work before the pool
+ * grows. With a tie, the work awaited may itself be waiting for something that this process has yet to do, and CUDA's
+ * order holds (see vp_api_coupled). What a stream will wait for is told before it is queued; what is imported after,
+ * since nobody can have used it yet.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "make.h"
+
+#define VP_MAKE_CAPTURE(symbol, like, ...)                                                                             \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        CUresult res;                                                                                                  \
+        bool ours = vp_door_enter();                                                                                   \
+        if (ours)                                                                                                      \
+            vp_api_capture_beginning(a);                                                                               \
+        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        if (ours)                                                                                                      \
+            vp_api_capture_began(a, res == CUDA_SUCCESS);                                                              \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    bool ours = vp_door_enter();
+    CUresult res = VP_REAL(cuStreamEndCapture)(stream, graph);
+
+    if (ours)
+        vp_api_capture_ended(stream);
+    vp_door_leave();
+    return res;
+}
+
+/* Waits for a value in memory, which anyone may write. */
+static void waits(void) {
+    vp_api_coupled("a stream waits for a value in memory");
+}
+
+/* A batch may hold a wait, or writes and barriers alone. */
+static void batch(unsigned int count, const CUstreamBatchMemOpParams *ops) {
+    for (unsigned int i = 0; ops && i < count; i++)
+        if (ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
+            waits();
+}
+
+/*
+ * Host functions hold up one stream for as long as they like. One that is captured will run on whatever
+ * stream its graph is launched on: then it counts as a tie of the process.
+ */
+static void host_function(CUstream stream) {
+    CUstreamCaptureStatus status;
+
+    if (VP_REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+        vp_api_coupled("a host function in a graph");
+    else
+        vp_api_host_function(stream);
+}
+
+VP_DOORS_STREAM(VP_MAKE)

@@ -1,0 +1,37 @@
+/* The addresses and the numbers of the doors, for those that look them up: the table is above them all (table.c).
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_DOOR_TABLE_H
+#define VP_DOOR_TABLE_H
+
+#include "doors_list.h"
+
+enum vp_door {
+#define VP_DOOR_ENUM(symbol, ...) VP_DOOR_##symbol,
+    VP_DOORS_DRIVER(VP_DOOR_ENUM) VP_DOOR_COUNT,
+    VP_DOOR_LAST = VP_DOOR_COUNT - 1, /* so that what follows counts on from there */
+    VP_DOORS_ASK(VP_DOOR_ENUM)
+#undef VP_DOOR_ENUM
+        VP_REAL_COUNT
+};
+
+enum vp_runtime_door {
+#define VP_RUNTIME_ENUM(symbol, ...) VP_RUNTIME_##symbol,
+    VP_DOORS_RUNTIME(VP_RUNTIME_ENUM)
+#undef VP_RUNTIME_ENUM
+        VP_RUNTIME_COUNT
+};
+
+enum vp_nccl_door {
+#define VP_NCCL_ENUM(symbol, ...) VP_NCCL_##symbol,
+    VP_DOORS_NCCL(VP_NCCL_ENUM)
+#undef VP_NCCL_ENUM
+        VP_NCCL_COUNT
+};
+
+extern const struct vp_door_table {
+    void *driver[VP_DOOR_COUNT], *runtime[VP_RUNTIME_COUNT], *nccl[VP_NCCL_COUNT], *dlsym, *dlvsym;
+} vp_door_table;
+
+#endif
