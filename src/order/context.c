@@ -12,26 +12,22 @@ static void stats_add(struct vp_timeline_stats *sum, const struct vp_timeline_st
     sum->ns += more->ns;
 }
 
-/* What a context counted goes to the one that was the first of its device to end. */
+/* What a context counted goes to another one of its device; false if there is none. */
 static bool bequeath(struct vp_timelines *ls, const struct vp_context *ctx) {
     struct vp_context *heir;
     vp_list_each(heir, &ls->contexts, link)
-        if (heir->bygone && heir->device == ctx->device) {
+        if (heir != ctx && heir->device == ctx->device) {
             stats_add(&heir->stats, &ctx->stats);
             return true;
         }
     return false;
 }
 
-/* Forgets contexts that have ended and that nothing names any more. */
+/* Forgets contexts that have ended and that nothing names any more, but for a device's last: it keeps the counts. */
 static void forget(struct vp_timelines *ls) {
     struct vp_context *ctx, *next;
     vp_list_each_safe(ctx, next, &ls->contexts, link)
-        if (ctx->gone && !ctx->bygone && !ctx->waiters && !ctx->pins && vp_list_empty(&ctx->timelines)) {
-            if (!bequeath(ls, ctx)) {
-                ctx->bygone = true;
-                continue;
-            }
+        if (ctx->gone && !ctx->waiters && !ctx->pins && vp_list_empty(&ctx->timelines) && bequeath(ls, ctx)) {
             vp_list_remove(&ctx->link);
             vp_slab_free(&ls->context_slab, ctx);
         }
@@ -52,18 +48,24 @@ static struct vp_context *lives_on(const struct vp_timelines *ls, CUcontext hand
     return NULL;
 }
 
+static CUresult device_of(const struct vp_timelines *ls, CUcontext handle, CUdevice *dev) {
+    CUcontext popped;
+    CUresult res = ls->drv->cuCtxPushCurrent_v2(handle);
+    if (!res) {
+        res = ls->drv->cuCtxGetDevice(dev);
+        ls->drv->cuCtxPopCurrent_v2(&popped);
+    }
+    return res;
+}
+
 struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle) {
     struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
     if (ctx || !handle || (ctx = lives_on(ls, handle)))
         return ctx;
     CUdevice dev;
     vp_cancel_hold();
-    if (ls->drv->cuCtxPushCurrent_v2(handle))
-        return NULL;
-    CUresult res = ls->drv->cuCtxGetDevice(&dev);
-    CUcontext popped;
-    ls->drv->cuCtxPopCurrent_v2(&popped);
-    if (res || vp_table_reserve(&ls->by_handle) < 0 || vp_slab_reserve(&ls->timeline_slab, 1) < 0)
+    if (device_of(ls, handle, &dev) || vp_table_reserve(&ls->by_handle) < 0 ||
+        vp_slab_reserve(&ls->timeline_slab, 1) < 0)
         return NULL;
     forget(ls);
     ctx = vp_slab_alloc(&ls->context_slab);
@@ -129,13 +131,8 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
 /* ---- ends that no call told of ---- */
 
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx) {
-    CUcontext popped;
-    if (ls->drv->cuCtxPushCurrent_v2(ctx->handle))
-        return true;
     CUdevice dev;
-    CUresult res = ls->drv->cuCtxGetDevice(&dev);
-    ls->drv->cuCtxPopCurrent_v2(&popped);
-    return res != CUDA_SUCCESS;
+    return device_of(ls, ctx->handle, &dev) != CUDA_SUCCESS;
 }
 
 /* Does the driver still know it, and not another one under its handle? */

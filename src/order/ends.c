@@ -33,7 +33,7 @@ void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timelin
         ls->closing(ls->user, timeline);
     int mode = vp_timelines_relax(ls);
     if (timeline->open)
-        vp_timeline_record(ls, timeline);
+        vp_timeline_record(ls, timeline, false);
     vp_timelines_restore(ls, mode);
     timeline_gone(ls, timeline);
     vp_timelines_sweep(ls);

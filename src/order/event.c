@@ -95,16 +95,10 @@ static bool nameable(const struct vp_timelines *ls, const struct vp_timeline *ti
  * memory. */
 enum { EVENTS_SPARE = 64 };
 
-/* Of the two handles that a call was given, is it the stream's that is none? Where contexts have no ids this must not
- * pass for the end of the event's context. */
-static bool stream_lost(const struct vp_timelines *ls, const struct vp_event *ev, CUresult res) {
-    return res == CUDA_ERROR_INVALID_HANDLE && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE;
-}
-
 /* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next
- * time. */
+ * time. Where contexts have no ids, a stream's handle that is none must not pass for the end of the event's context. */
 static void record_failed(struct vp_timelines *ls, struct vp_timeline *timeline, struct vp_event *ev, CUresult res) {
-    bool lost = stream_lost(ls, ev, res);
+    bool lost = res == CUDA_ERROR_INVALID_HANDLE && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE;
     if ((!lost || timeline->context->id) && vp_context_died(timeline->context, res))
         return;
     if (lost && timeline->kind == VP_TIMELINE_STREAM && !timeline->gone &&
@@ -112,17 +106,7 @@ static void record_failed(struct vp_timelines *ls, struct vp_timeline *timeline,
         timeline->lost = true;
 }
 
-/*
- * Records the timeline's next event, after everything that it has queued so far: on its stream, or over the whole
- * context where this thread cannot name the stream (another thread's per-thread stream, a destroyed one). Drivers
- * without context barriers have the legacy stream for that, which covers all but the non-blocking ones. Fails while a
- * capture forbids it; the points then stay open.
- *
- * `late`: not within a call of the program's on that stream. An event on the legacy stream makes later work of blocking
- * streams wait for earlier work of others, which may in turn wait for it: the program has not asked for that, and could
- * hang by it. A barrier holds nothing up.
- */
-static int record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late) {
+int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late) {
     struct vp_context *ctx = timeline->context;
     if (ctx->ending)
         return -EBUSY;
@@ -174,10 +158,6 @@ static int record(struct vp_timelines *ls, struct vp_timeline *timeline, bool la
     return 0;
 }
 
-int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline) {
-    return record(ls, timeline, false);
-}
-
 /* ---- all timelines ---- */
 
 bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
@@ -187,7 +167,7 @@ bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
     vp_timelines_sweep(ls);
     vp_list_each_safe(timeline, tmp, &ls->pending, pending) {
         if (flush && (timeline->open || (vp_timeline_covered(timeline) && vp_list_empty(&timeline->events))))
-            record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);
+            vp_timeline_record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);
         moved |= timeline_poll(ls, timeline);
         vp_timeline_quiet(ls, timeline);
     }

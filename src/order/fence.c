@@ -43,8 +43,9 @@ static bool point_met(const struct vp_point *p) {
     return p->seq <= p->timeline->met;
 }
 
-static void point_drop(struct vp_point *p) {
+static void point_free(struct vp_timelines *ls, struct vp_point *p) {
     p->timeline->refs--;
+    vp_slab_free(&ls->point_slab, p);
 }
 
 /* Adds a point, replacing one of the same timeline that it covers. Needs a spare point in the slab. */
@@ -62,14 +63,8 @@ static void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp
             continue;
         /* The union of two points of one timeline is the later; its event is late for the bytes of the earlier, unless
          * that is met. */
-        bool both = p->seq == seq;
-        bool clean = both ? p->waitable && waitable : point_met(p) ? waitable : false;
-        if (seq >= p->seq) {
-            p->seq = seq;
-            p->waitable = clean;
-        } else {
-            p->waitable = 0;
-        }
+        p->waitable = waitable && seq >= p->seq && (seq == p->seq ? p->waitable : point_met(p));
+        p->seq = seq > p->seq ? seq : p->seq;
         return;
     }
     p = vp_slab_alloc(&ls->point_slab);
@@ -84,13 +79,6 @@ static void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp
     timeline->refs++;
 }
 
-static int fence_reserve(struct vp_timelines *ls, const struct vp_fence *more) {
-    size_t n = 0;
-    vp_fence_each(p, more)
-        n++;
-    return n ? vp_slab_reserve(&ls->point_slab, n) : 0;
-}
-
 /* The point of a free with no event of its own. */
 static void add_open(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline) {
     vp_timeline_want_event(ls, timeline);
@@ -102,7 +90,7 @@ int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp
         return -ENOMEM;
     if (record) {
         int mode = vp_timelines_relax(ls);
-        int err = vp_timeline_record(ls, timeline);
+        int err = vp_timeline_record(ls, timeline, false);
         vp_timelines_restore(ls, mode);
         if (!err) {
             fence_add(ls, fence, timeline, timeline->next - 1, true);
@@ -118,31 +106,29 @@ void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct v
         add_open(ls, fence, timeline);
 }
 
-/* The point behind all real work of a stream that captures. */
-static int fence_at_rest(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline) {
-    int err = vp_slab_reserve(&ls->point_slab, 1);
-    if (!err)
-        fence_add(ls, fence, timeline, timeline->rest, false);
-    return err;
-}
-
 /* Without context barriers, the barrier timeline is the legacy stream; each non-blocking stream needs its own event
- * beside it. */
+ * beside it, or has one behind all its real work if it captures. */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record) {
     struct vp_timeline *timeline;
     int err = vp_fence_add_free(ls, fence, ctx->barrier, record);
     if (!ls->barriers)
-        vp_list_each(timeline, &ctx->timelines, of_context)
-            if (!err && timeline->nonblocking && !timeline->gone)
-                err = timeline->rest ? fence_at_rest(ls, fence, timeline)
-                                     : vp_fence_add_free(ls, fence, timeline, record);
+        vp_list_each(timeline, &ctx->timelines, of_context) {
+            if (err || !timeline->nonblocking || timeline->gone)
+                continue;
+            if (!timeline->rest)
+                err = vp_fence_add_free(ls, fence, timeline, record);
+            else if (!(err = vp_slab_reserve(&ls->point_slab, 1)))
+                fence_add(ls, fence, timeline, timeline->rest, false);
+        }
     return err;
 }
 
 int vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from) {
-    int err = fence_reserve(ls, from);
-    if (err)
-        return err;
+    size_t points = 0;
+    vp_fence_each(p, from)
+        points++;
+    if (points && vp_slab_reserve(&ls->point_slab, points) < 0)
+        return -ENOMEM;
     vp_fence_each(p, from)
         fence_add(ls, to, p->timeline, p->seq, p->waitable);
     return 0;
@@ -159,12 +145,10 @@ void vp_fence_clear(struct vp_timelines *ls, struct vp_fence *fence) {
         return;
     for (struct vp_point *p = first->next, *next; p; p = next) {
         next = p->next;
-        point_drop(p);
-        vp_slab_free(&ls->point_slab, p);
+        point_free(ls, p);
     }
-    first->next = NULL;
-    point_drop(first);
-    first->timeline = NULL;
+    first->timeline->refs--;
+    *first = (struct vp_point){0};
 }
 
 bool vp_fence_same(const struct vp_fence *one, const struct vp_fence *other) {
@@ -182,23 +166,19 @@ bool vp_fence_settle(struct vp_timelines *ls, struct vp_fence *fence) {
         struct vp_point *p = *link;
         if (point_met(p)) {
             *link = p->next;
-            point_drop(p);
-            vp_slab_free(&ls->point_slab, p);
+            point_free(ls, p);
         } else {
             link = &p->next;
         }
     }
     if (!point_met(first))
         return false;
-    point_drop(first);
+    first->timeline->refs--;
     struct vp_point *p = first->next;
-    if (!p) {
-        first->timeline = NULL;
-        return true;
-    }
-    *first = *p;
-    vp_slab_free(&ls->point_slab, p);
-    return false;
+    *first = p ? *p : (struct vp_point){0};
+    if (p)
+        vp_slab_free(&ls->point_slab, p);
+    return !p;
 }
 
 /* Does work of `timeline` come after the point by itself: on the same stream, or with the point met? */

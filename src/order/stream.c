@@ -70,7 +70,7 @@ void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, 
     }
     /* Another stream may be capturing already. */
     int mode = vp_timelines_relax(ls);
-    timeline->rest = vp_timeline_record(ls, timeline) == 0 ? timeline->next - 1 : 0;
+    timeline->rest = vp_timeline_record(ls, timeline, false) == 0 ? timeline->next - 1 : 0;
     vp_timelines_restore(ls, mode);
     vp_list_append(&ls->capturing, &timeline->capturing);
     atomic_fetch_add(&ls->captures, 1);

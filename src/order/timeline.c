@@ -106,10 +106,6 @@ void vp_timelines_sweep(struct vp_timelines *ls) {
     }
 }
 
-void vp_timeline_drop_points(struct vp_timeline *timeline, size_t n) {
-    timeline->refs -= n;
-}
-
 bool vp_timelines_waiting(const struct vp_timelines *ls, uint64_t serial) {
     const struct vp_timeline *timeline;
     vp_list_each(timeline, &ls->pending, pending)

@@ -132,9 +132,6 @@ void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own);
  * that no point names them any more. */
 bool vp_timelines_linger(struct vp_timelines *ls);
 
-/* Drops `n` points of a timeline whose fences were forgotten without being cleared. */
-void vp_timeline_drop_points(struct vp_timeline *timeline, size_t n);
-
 /* Gives back an event that vp_fence_event() gave. */
 void vp_event_put(struct vp_timelines *ls, struct vp_event *ev);
 

@@ -281,7 +281,7 @@ enum vp_stream_cache_answer vp_stream_cache_free(struct vp_stream_cache *cache, 
 /* Drops the points of blocks that the stream took back. The cache's lock is held too. */
 static void drop_spent(struct vp_stream_cache *cache) {
     if (cache->spent)
-        vp_timeline_drop_points(cache->timeline, cache->spent);
+        cache->timeline->refs -= cache->spent;
     cache->spent = 0;
 }
 
