@@ -24,6 +24,14 @@ static CUcontext of_green(CUgreenCtx green) {
     return VP_REAL(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS ? context : NULL;
 }
 
+/* The program may make its context current, and run work in it, with no stream of its own. */
+static void created_green(CUgreenCtx green) {
+    CUcontext context = of_green(green);
+
+    if (context)
+        vp_api_context_created(context, false);
+}
+
 /*
  * A release ends the primary context only if it was the last one, which the driver alone can tell, and afterwards. To
  * ask makes no context.

@@ -146,7 +146,8 @@
       CUexecAffinityParam *, int, unsigned int, CUdevice) \
     X(cuCtxCreate_v4, cuCtxCreate_v4, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, CUctxCreateParams *, \
       unsigned int, CUdevice) \
-    X(cuGreenCtxCreate, cuGreenCtxCreate, TRIED, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned int) \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, TRIED_THEN, created_green(*a), CUgreenCtx *, CUdevResourceDesc, CUdevice, \
+      unsigned int) \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, TRIED_THEN, vp_api_context_created(*a, true), CUcontext *, \
       CUdevice) \
     X(cuCtxDestroy_v2, cuCtxDestroy_v2, ENDS, a, true, CUcontext) \

@@ -290,6 +290,42 @@ static void green_contexts_come_and_go(void) {
     check_served();
 }
 
+/* By way of cuCtxFromGreenCtx: no stream of such a context was made, nor memory asked for there. That of the primary
+ * context, which it is a part of, is not in use. */
+static void green_contexts_run_work_without_streams(void) {
+    CUdevResource all;
+    CUdevResourceDesc desc;
+    CUgreenCtx green;
+    CUcontext made, green_context;
+    CUdeviceptr a, b;
+    void *cuda = dlopen("libcuda.so.1", RTLD_LAZY);
+    void (*hold)(CUstream) = guest_symbol(cuda, "vp_sim_hold"),
+         (*release)(CUstream) = guest_symbol(cuda, "vp_sim_release");
+
+    CHECK_OK(cuInit(0));
+    CHECK_OK(cuCtxCreate(&made, NULL, 0, 0));
+    CHECK_OK(cuMemAlloc(&a, 3 * MIB));
+    CHECK_OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK_OK(cuDevResourceGenerateDesc(&desc, &all, 1));
+    CHECK_OK(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    CHECK_OK(cuCtxFromGreenCtx(&green_context, green));
+    CHECK_OK(cuCtxPushCurrent(green_context));
+    hold(NULL);
+    CHECK_OK(cuMemsetD8Async(a, 4, 3 * MIB, NULL));
+    CHECK_OK(cuCtxPopCurrent(NULL));
+    CHECK_OK(cuMemFree(a)); /* while the context is at work there: no next owner before it is done */
+    CHECK_OK(cuMemAlloc(&b, 3 * MIB));
+    CHECK_OK(cuMemsetD8(b, 6, 3 * MIB));
+    CHECK_OK(cuCtxPushCurrent(green_context));
+    release(NULL);
+    CHECK_OK(cuCtxSynchronize());
+    CHECK_OK(cuCtxPopCurrent(NULL));
+    check_bytes(b, 3 * MIB, 6);
+    CHECK_OK(cuMemFree(b));
+    CHECK_OK(cuGreenCtxDestroy(green));
+    check_served();
+}
+
 static void primary_contexts_are_reset(void) {
     unsigned long reservations = 0;
 
@@ -326,6 +362,7 @@ static void primary_contexts_are_reset(void) {
 
 GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
            GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(contexts_come_and_go),
-           GUEST(green_contexts_come_and_go), GUEST(primary_contexts_are_reset), GUEST(peers_reach_what_they_may),
-           GUEST(peers_come_before_memory), GUEST(enabling_a_peer_may_fail), GUEST(devices_have_pools_of_their_own),
-           GUEST(threads_without_a_context), GUEST(ranks_that_wait_for_each_other))
+           GUEST(green_contexts_come_and_go), GUEST(green_contexts_run_work_without_streams),
+           GUEST(primary_contexts_are_reset), GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory),
+           GUEST(enabling_a_peer_may_fail), GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
+           GUEST(ranks_that_wait_for_each_other))
