@@ -43,21 +43,29 @@ static bool primary_ended(CUdevice device) {
     return VP_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
 }
 
+static bool is_current(CUcontext context) {
+    CUcontext current;
+
+    return VP_REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context;
+}
+
 /*
- * Ends the context if it was the last reference, which the driver alone can tell. Its own name for that, to which newer
- * drivers may have no function any more, is left out of newer headers.
+ * Ends the context if it was the last reference, which the driver alone can tell: it takes one that ends away from the
+ * thread. Only where that tells nothing is the context itself asked, which may be no more. The name of this function,
+ * which newer drivers may lack, is left out of newer headers.
  */
 CUresult cuCtxDetach(CUcontext context) {
     unsigned int version;
     CUresult res;
-    bool ours = vp_door_enter();
+    bool ours = vp_door_enter(), was_current = ours && is_current(context);
 
     if (ours)
         vp_api_context_destroying(context);
     res = VP_REAL(cuCtxDetach)(context);
     if (ours)
-        vp_api_context_destroyed(context,
-                                 res == CUDA_SUCCESS && VP_REAL(cuCtxGetApiVersion)(context, &version) != CUDA_SUCCESS);
+        vp_api_context_destroyed(context, res == CUDA_SUCCESS &&
+                                              ((was_current && !is_current(context)) ||
+                                               VP_REAL(cuCtxGetApiVersion)(context, &version) != CUDA_SUCCESS));
     vp_door_context_ends();
     vp_door_leave();
     return res;
