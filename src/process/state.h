@@ -116,6 +116,18 @@ void vp_leave(void);
 void vp_step_out(void);
 void vp_step_in(void);
 
+/* Starts a thread of the library's own: it takes no signal of the program's, and ends with the process. 0 or a negative
+ * errno. */
+int vp_thread_start(void *(*run)(void *));
+
+/* For each pool that there is. */
+#define vp_pools_each(pool) for (struct vp_pool *pool = vp_next_pool(-1); pool; pool = vp_next_pool(pool->device))
+static inline struct vp_pool *vp_next_pool(CUdevice dev) {
+    while (++dev < VP_DEVICES)
+        if (vp_state.pools[dev])
+            return vp_state.pools[dev];
+    return NULL;
+}
 /* The pool of a device, opened at first use; NULL: the device's memory is not served. */
 static inline struct vp_pool *vp_state_pool(CUdevice dev) {
     struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;

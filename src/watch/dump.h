@@ -118,6 +118,15 @@ struct vp_size_text {
     char text[24];
 };
 struct vp_size_text vp_size_text(uint64_t bytes);
+#define VP_SIZE(bytes) vp_size_text(bytes).text
+
+/* Text that is written as it fills. Nothing said at once is longer than 512 bytes. */
+struct vp_text {
+    int fd, error;
+    size_t used;
+    char buffer[8192];
+};
+void vp_say(struct vp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- oom.c ---- */
 
