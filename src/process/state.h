@@ -73,7 +73,7 @@ struct vp_state {
     atomic_bool sync_matters; /* some memory pool wants to know when the program synchronises */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
     struct vp_foreign_sum others[VP_DEVICES];
-    struct vp_table other_handles; /* struct vp_foreign by handle: others.c */
+    struct vp_table other_handles; /* struct vp_foreign by handle: foreign.c */
     struct vp_slab other_slab;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     struct vp_list imports; /* of vp_import.link: memory of other processes (ipc.h) */
@@ -207,8 +207,7 @@ bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, cons
 /* copies.c. A context was seen for the first time: from that of a second device on, copies matter. */
 void vp_copies_arrived(void *unused, struct vp_context *ctx);
 
-/* fast.c: what needs no lock of the library. As the calls of api.h; false: the slow way decides. `know` tells it what
- * that found out. */
+/* fast.c: what needs no lock of the library; false: the slow way decides. `know` tells it what that found out. */
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
 void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *timeline, const struct vp_mempool *mp);

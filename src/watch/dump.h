@@ -130,9 +130,9 @@ void vp_say(struct vp_text *t, const char *format, ...) __attribute__((format(pr
 
 /* ---- oom.c ---- */
 
-/* An allocation failed in our pool, on that line (0: cudaMalloc): explains it on stderr, and dumps if that is wanted;
- * both a few times in a process. Not under the lock. */
-void vp_oom_explain(CUdevice device, size_t asked, uint64_t line_id);
+/* An allocation failed, on that timeline (0: cudaMalloc): explains it on stderr, and dumps if that is wanted; both a
+ * few times in a process. Not under the lock. */
+void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id);
 /* The process ends: how many more there were. */
 void vp_oom_end(void);
 
