@@ -19,9 +19,7 @@ void vp_api_capture_beginning(CUstream stream) {
     begins = true;
     if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_list_empty(&timeline->capturing)) {
         vp_timeline_capture(&vp_state.timelines, timeline, true);
-        for (int dev = 0; dev < VP_DEVICES; dev++)
-            if (vp_state.pools[dev])
-                vp_stream_caches_pass(vp_state.pools[dev]);
+        vp_pools_each(pool) vp_stream_caches_pass(pool);
     }
 }
 

@@ -14,12 +14,11 @@ static void drop(struct vp_context *ctx) {
     ctx->pins += replaced;
     if (!replaced)
         vp_imports_drop_context(handle);
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev]) {
-            if (!replaced)
-                vp_pool_drop_context(vp_state.pools[dev], ctx);
-            vp_pool_refile(vp_state.pools[dev]);
-        }
+    vp_pools_each(pool) {
+        if (!replaced)
+            vp_pool_drop_context(pool, ctx);
+        vp_pool_refile(pool);
+    }
     vp_peers_forget(ctx);
     if (captures)
         vp_captures_over();

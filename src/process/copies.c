@@ -51,9 +51,7 @@ static bool pool_reached(struct vp_pool *pool, CUdevice dev) {
 }
 
 static struct vp_pool *pool_at(CUdeviceptr ptr) {
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev] && vp_pool_maps(vp_state.pools[dev], ptr))
-            return vp_state.pools[dev];
+    vp_pools_each(pool) if (vp_pool_maps(pool, ptr)) return pool;
     return NULL;
 }
 

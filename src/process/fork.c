@@ -25,15 +25,12 @@ void vp_api_fork_parent(void) {
  * lock.
  */
 void vp_api_fork_child(void) {
-    bool used = false;
     vp_process_mark();
     pthread_mutex_init(&vp_state.lock, NULL);
     vp_imports_fork_child();
     vp_ipc_leave_to_parent();
     vp_watch.fork_child();
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        used |= vp_state.pools[dev] != NULL;
-    if (used) {
+    if (vp_next_pool(-1)) {
         atomic_store(&vp_state.phase, VP_REFUSED);
         atomic_store(&vp_copies_matter, false);
     }

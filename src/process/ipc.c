@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -168,25 +167,19 @@ static void *serve(void *unused) {
     }
 }
 
-/* Listens, once. The thread takes no signal of the program's, and ends with the process. 0 or a negative errno. */
+/* Listens, once. 0 or a negative errno. */
 static int start(void) {
-    sigset_t all, before;
-    pthread_t thread;
     if (exporter.listens)
         return 0;
     exporter.listener = vp_channel_listen(&exporter.name, false);
     if (exporter.listener < 0)
         return exporter.listener;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = -pthread_create(&thread, NULL, serve, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int err = vp_thread_start(serve);
     if (err) {
         close(exporter.listener);
         vp_channel_unlink(&exporter.name);
         return err;
     }
-    pthread_detach(thread);
     exporter.listens = true;
     return 0;
 }

@@ -283,48 +283,47 @@ static uint64_t idle_allowed(CUdevice dev) {
 }
 
 static void release_idle(void) {
-    for (CUdevice dev = 0; dev < VP_DEVICES; dev++) {
-        struct vp_pool *pool = vp_state.pools[dev];
-        if (!pool)
-            continue;
-        uint64_t idle = idle_allowed(dev), live = pool->stats.live_bytes - vp_stream_caches_parked(pool, NULL);
+    vp_pools_each(pool) {
+        uint64_t idle = idle_allowed(pool->device), live = pool->stats.live_bytes - vp_stream_caches_parked(pool, NULL);
         if (pool->stats.held_bytes - live > idle)
             vp_pool_trim(pool, live + idle);
     }
 }
 
+/* For the timeline, or all of the context; neither: for an event. */
+static void synchronized(const struct vp_context *ctx, struct vp_timeline *timeline) {
+    struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
+    release_idle();
+    if (pool && pool->stricts)
+        vp_pool_synchronized(pool, timeline);
+}
+
+static bool enter_synchronized(void) {
+    bool entered = vp_enter(), captures = entered && atomic_load(&vp_state.timelines.captures);
+    if (captures)
+        vp_leave();
+    return entered && !captures;
+}
+
 void vp_api_stream_synchronized(CUstream stream) {
     struct vp_timeline *timeline;
-    if (!vp_enter())
+    if (!enter_synchronized())
         return;
-    if (!atomic_load(&vp_state.timelines.captures)) {
-        release_idle();
-        if (!vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
-            struct vp_pool *pool = vp_state.pools[timeline->context->device];
-            if (pool && pool->stricts)
-                vp_pool_synchronized(pool, timeline);
-        }
-    }
+    bool known = !vp_timeline_get(&vp_state.timelines, stream, &timeline);
+    synchronized(known ? timeline->context : NULL, known ? timeline : NULL);
     vp_leave();
 }
 
 void vp_api_context_synchronized(void) {
-    if (!vp_enter())
+    if (!enter_synchronized())
         return;
-    if (!atomic_load(&vp_state.timelines.captures)) {
-        release_idle();
-        struct vp_context *ctx = vp_context_current(&vp_state.timelines);
-        struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
-        if (pool && pool->stricts)
-            vp_pool_synchronized(pool, NULL);
-    }
+    synchronized(vp_context_current(&vp_state.timelines), NULL);
     vp_leave();
 }
 
 void vp_api_event_synchronized(void) {
-    if (!vp_enter())
+    if (!enter_synchronized())
         return;
-    if (!atomic_load(&vp_state.timelines.captures))
-        release_idle();
+    synchronized(NULL, NULL);
     vp_leave();
 }

@@ -10,7 +10,6 @@
 #include "process/state.h"
 #include "base/clock.h"
 
-#include <signal.h>
 #include <time.h>
 
 size_t vp_pressure_limit(CUdevice dev) {
@@ -32,10 +31,7 @@ size_t vp_pressure_limit(CUdevice dev) {
 void vp_pressure_tick(void) {
     if (atomic_load(&vp_state.timelines.captures))
         return;
-    for (int dev = 0; dev < VP_DEVICES; dev++) {
-        struct vp_pool *pool = vp_state.pools[dev];
-        if (!pool)
-            continue;
+    vp_pools_each(pool) {
         vp_pool_trim(pool, pool->recent_peak);
         pool->recent_peak = vp_pool_stats(pool).live_bytes;
     }
@@ -60,20 +56,12 @@ static void *watch(void *unused) {
     }
 }
 
-/* The thread is the only one of this library. It takes no signal of the program's, and ends with the process. */
 void vp_pressure_start(void) {
     static bool started;
-    sigset_t all, before;
-    pthread_t thread;
     if (!vp_options()->idle_trim || started)
         return;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&thread, NULL, watch, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started)
-        pthread_detach(thread);
-    else
+    started = vp_thread_start(watch) == 0;
+    if (!started)
         vp_log(VP_LOG_WARN, "VPOOL_IDLE_TRIM: no thread is to be had: idle memory stays");
 }
 
@@ -81,17 +69,13 @@ void vp_pressure_start(void) {
 
 static size_t trim_all(void) {
     size_t given = 0;
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev])
-            given += vp_pool_trim(vp_state.pools[dev], 0);
+    vp_pools_each(pool) given += vp_pool_trim(pool, 0);
     return given;
 }
 
 /* A pool that could give memory back once work has ended; NULL: there is nothing to wait for. */
 static struct vp_pool *shrinkable(void) {
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev] && vp_pool_shrinkable(vp_state.pools[dev]))
-            return vp_state.pools[dev];
+    vp_pools_each(pool) if (vp_pool_shrinkable(pool)) return pool;
     return NULL;
 }
 

@@ -34,10 +34,9 @@ enum vp_passed {
 };
 
 /*
- * Opens the library on a driver: `lookup(name, ctx)` gives the real address of a cu* symbol, or NULL. Called once the
- * program's own libcuda is known (any number of times, by any thread: the first one counts). Makes no CUDA call.
- * Returns 0; -ENOSYS when the driver lacks what a pool needs, -ENODEV in a forked child whose parent used CUDA:
- * everything is then passed on.
+ * Opens the library on a driver: `lookup(name, ctx)` gives the real address of a cu* symbol, or NULL. The first call
+ * counts, of any thread. Makes no CUDA call. 0; -ENOSYS when the driver lacks what a pool needs, -ENODEV in a forked
+ * child whose parent used CUDA: everything is then passed on.
  */
 int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) __attribute__((cold));
 bool vp_api_ready(void);
@@ -60,17 +59,12 @@ struct vp_relief {
     bool waited;
 };
 
-/*
- * A native call of anyone failed with out of memory: gives idle memory of every pool back, and where there is none,
- * waits for pending work that would free some. True if anything was given back, so that the call is worth trying once
- * more. The door calls this for calls which it passed on, after each failure.
- */
+/* After each failure of a native call with out of memory: gives idle memory of every pool back, and where there is
+ * none, waits for pending work that would free some. True if any was given back: the call is worth another try. */
 bool vp_api_relieve_more(struct vp_relief *relief);
 
-/*
- * Physical memory that others made by cuMemCreate, for the statistics: after a creation on a device; after a reference
- * was added by cuMemRetainAllocationHandle; before cuMemRelease. Handles that were not told of are nobody's.
- */
+/* Physical memory that others made, for the statistics: after cuMemCreate on a device, after
+ * cuMemRetainAllocationHandle, before cuMemRelease. */
 void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, size_t size);
 void vp_api_other_retained(CUmemGenericAllocationHandle handle);
 void vp_api_other_released(CUmemGenericAllocationHandle handle);
@@ -78,10 +72,8 @@ void vp_api_other_released(CUmemGenericAllocationHandle handle);
 /* Does the address lie in a live allocation of the pool, or in memory that vp_api_ipc_open() opened? */
 bool vp_api_owns(CUdeviceptr ptr);
 
-/*
- * Legacy IPC: cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcCloseMemHandle (see ipc.h). A handle that a pool made is
- * served here, any other is CUDA's. Opening waits for the exporting process, for some seconds at most.
- */
+/* Legacy IPC (see ipc.h). A handle that a pool made is served here, any other is CUDA's. Opening waits for the
+ * exporting process, for some seconds at most. */
 CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr);
 CUresult vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *handle, unsigned flags);
 CUresult vp_api_ipc_close(CUdeviceptr ptr);
@@ -89,25 +81,15 @@ CUresult vp_api_ipc_close(CUdeviceptr ptr);
 /* Counts a call passed on. */
 void vp_api_passed(enum vp_passed call);
 
-/*
- * cuMemGetInfo: what the pool of the current device could hand out again counts as free. Either output may be NULL.
- * Makes the real call itself, so that the pool stands still meanwhile.
- */
+/* cuMemGetInfo: what the pool of the current device could hand out again counts as free. Makes the real call itself, so
+ * that the pool stands still meanwhile. Here and below, either output may be NULL. */
 CUresult vp_api_mem_info(size_t *free_bytes, size_t *total);
-
-/* cuMemGetAddressRange: either output may be NULL. */
 CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
-/*
- * cuPointerGetAttribute: served for the attributes whose native answer for our memory would show the chunk or the
- * reservation instead of the allocation. For cuPointerGetAttributes the door asks the real function first, then this
- * one for each attribute in turn.
- */
+/* cuPointerGetAttribute, for the attributes whose native answer would show the chunk or the reservation instead of the
+ * allocation. For cuPointerGetAttributes the door asks the real function first, then this one for each. */
 CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
-
-/*
- * The address to ask the driver about, where the two above do not answer: one in the pool's addresses at which nothing
- * is live becomes one at which nothing ever is. The driver knows chunks there, and would take freed memory for live.
- */
+/* The address to ask the driver about, where those do not answer: one of the pool's at which nothing is live becomes
+ * one at which nothing ever is. The driver knows chunks there, and would take freed memory for live. */
 CUdeviceptr vp_api_asked_address(CUdeviceptr ptr);
 
 /* Streams. After a successful creation; before a destruction. */
@@ -115,47 +97,34 @@ void vp_api_stream_created(CUstream stream);
 void vp_api_stream_destroying(CUstream stream);
 
 /*
- * Contexts. `created` after cuCtxCreate*, cuDevicePrimaryCtxRetain and cuCtxFromGreenCtx: from then on cudaFree waits
- * for its work too. `destroying` before cuCtxDestroy, cuGreenCtxDestroy (with the context of cuCtxFromGreenCtx),
- * cuDevicePrimaryCtxReset and the cuDevicePrimaryCtxRelease that will end it (the door cannot know: it calls
- * `destroying` with the primary context before, and `destroyed` with whether cuDevicePrimaryCtxGetState says inactive
- * after). `destroyed(…, ended)`: whether the context really ended: its synchronous blocks, streams and events are then
- * dropped; else everything goes on.
+ * Contexts. After one was created or retained: from then on cudaFree waits for its work too. Before a call that may end
+ * it, and after: if it has `ended`, its synchronous blocks, streams and events are dropped, else everything goes on.
  */
 void vp_api_context_created(CUcontext ctx, bool primary);
 void vp_api_context_destroying(CUcontext ctx);
 void vp_api_context_destroyed(CUcontext ctx, bool ended);
-/*
- * The primary context of a device if this library has seen it, else NULL (then there is nothing to tell). With
- * `releasing`: and if the release that is about to be made may be its last; of the earlier ones nobody need be told.
- */
+/* The primary context of a device; NULL: it was never seen, or, with `releasing`, the release that is about to be made
+ * is not its last. Then there is nothing to tell. */
 CUcontext vp_api_primary(CUdevice dev, bool releasing);
 
-/*
- * Captures. `beginning` before cuStreamBeginCapture* (from then on no barrier is taken), and in any case `began` after
- * it with its success, by the same thread: until then the others wait, if they need more than the fast path; `ended`
- * after cuStreamEndCapture, whatever it returned for a stream that had begun one.
- */
+/* Captures. `beginning` before one begins (from then on no barrier is taken), and in any case `began` with the success,
+ * by the same thread: until then the others wait, if they need more than the fast path; `ended` after
+ * cuStreamEndCapture, whatever it returned. */
 void vp_api_capture_beginning(CUstream stream);
 void vp_api_capture_began(CUstream stream, bool ok);
 void vp_api_capture_ended(CUstream stream);
 
-/*
- * After a successful cuCtxEnablePeerAccess / cuCtxDisablePeerAccess of the calling thread's context. If `enabled` does
- * not answer success, what there is could not be opened to the peer: the door takes the access back and returns that
- * error.
- */
+/* After a successful cuCtxEnablePeerAccess or cuCtxDisablePeerAccess. If what there is could not be opened to the peer,
+ * `enabled` is an error: the door takes the access back and returns it. */
 CUresult vp_api_peer_enabled(CUcontext peer);
 void vp_api_peer_disabled(CUcontext peer);
 
 /*
- * Copies between devices, which in CUDA need no leave. Of mapped memory they need access, which is given when the first
- * of them is about to be made: so the door asks before each. While vp_api_copies_matter() is false (one load), as with
- * one device in use, it need not. `way` opens what can be opened, and tells how a copy in that stream is to be made:
+ * Copies between devices (see copies.c): the door asks before each, unless vp_api_copies_matter() is false, as with one
+ * device in use. `way` opens what can be opened, and tells how a copy in that stream is to be made:
  *   VP_COPY_AS_IT_IS    there is nothing about it
- *   VP_COPY_BETWEEN     by cuMemcpyPeer or cuMemcpy3DPeer and their like, between the contexts that it finds for the
- * two ends VP_COPY_ELSEWHERE   one end can be reached from anywhere: in the other one's context, in the order of the
- * stream
+ *   VP_COPY_BETWEEN     by cuMemcpyPeer and its like, between the contexts that it finds for the two ends
+ *   VP_COPY_ELSEWHERE   one end can be reached from anywhere: in the other's context, in the order of the stream
  */
 struct vp_copy_end {
     CUdeviceptr ptr;   /* 0: no address of CUDA's, as that of an array, or of host memory by its kind */
@@ -175,11 +144,8 @@ enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struc
 /* The same for a node of a graph that runs in `ctx` (NULL: not known). It has the one form only. */
 void vp_api_copy_node(CUcontext ctx, struct vp_copy_end *dst, struct vp_copy_end *src);
 
-/*
- * Memory pools. Call `created` after a successful cuMemPoolCreate: it answers whether the pool is ours to serve.
- * `destroying` before cuMemPoolDestroy, `destroyed` after it with its
- * success. `set_current` after a successful cuDeviceSetMemPool.
- */
+/* Memory pools. `created` after a successful cuMemPoolCreate: is it ours to serve? `destroying` before
+ * cuMemPoolDestroy, `destroyed` after it; `set_current` after a successful cuDeviceSetMemPool. */
 bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props);
 void vp_api_pool_destroying(CUmemoryPool pool);
 void vp_api_pool_destroyed(CUmemoryPool pool, bool ended);
@@ -189,22 +155,17 @@ CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep);
 CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count);
 
-/*
- * After the program has waited on the host: for a stream; for its current context; or for an event. Memory above a
- * release threshold that the program has set goes back then, and pools without opportunistic reuse may use what that
- * has freed. Only to be called if vp_api_sync_matters().
- */
+/* After the program has waited on the host, if vp_api_sync_matters(). Memory above a release threshold that the program
+ * has set goes back then, and pools without opportunistic reuse may use what that has freed. */
 bool vp_api_sync_matters(void);
 void vp_api_stream_synchronized(CUstream stream);
 void vp_api_context_synchronized(void);
 void vp_api_event_synchronized(void);
 
-/*
- * The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore,
- * stream-memory wait): policies that let streams wait early do so no more. `why` is a string constant for the log. A
- * host function was queued on `stream`.
- */
+/* The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore,
+ * stream-memory wait): policies that let streams wait early do so no more. `why` is a string constant for the log. */
 void vp_api_coupled(const char *why);
+/* A host function was queued on the stream. */
 void vp_api_host_function(CUstream stream);
 
 /* pthread_atfork handlers, and the end of the process (statistics; makes no CUDA call; may be called twice). */

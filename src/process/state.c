@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
+#include <signal.h>
+
 struct vp_state vp_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -64,14 +66,26 @@ void vp_step_in(void) {
     vp_thread.inside = true;
 }
 
+int vp_thread_start(void *(*run)(void *)) {
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = -pthread_create(&thread, NULL, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!err)
+        pthread_detach(thread);
+    return err;
+}
+
 /* ---- looked up ---- */
 
 struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool) {
-    for (int dev = 0; dev < VP_DEVICES; dev++) {
-        struct vp_region *r = vp_state.pools[dev] ? vp_pool_find(vp_state.pools[dev], ptr) : NULL;
+    vp_pools_each(one) {
+        struct vp_region *r = vp_pool_find(one, ptr);
         if (r) {
             vp_pool_expect_free(r); /* it is mostly sought to be freed */
-            *pool = vp_state.pools[dev];
+            *pool = one;
             return r;
         }
     }
@@ -79,10 +93,10 @@ struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool) {
 }
 
 struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) {
-    for (int dev = 0; dev < VP_DEVICES; dev++) {
-        struct vp_region *r = vp_state.pools[dev] ? vp_pool_find_inside(vp_state.pools[dev], ptr) : NULL;
+    vp_pools_each(one) {
+        struct vp_region *r = vp_pool_find_inside(one, ptr);
         if (r) {
-            *pool = vp_state.pools[dev];
+            *pool = one;
             return r;
         }
     }

@@ -73,7 +73,7 @@ struct vp_state {
     atomic_bool sync_matters; /* some memory pool wants to know when the program synchronises */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
     struct vp_foreign_sum others[VP_DEVICES];
-    struct vp_table other_handles; /* struct vp_foreign by handle: others.c */
+    struct vp_table other_handles; /* struct vp_foreign by handle: foreign.c */
     struct vp_slab other_slab;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     struct vp_list imports; /* of vp_import.link: memory of other processes (ipc.h) */
@@ -116,6 +116,18 @@ void vp_leave(void);
 void vp_step_out(void);
 void vp_step_in(void);
 
+/* Starts a thread of the library's own: it takes no signal of the program's, and ends with the process. 0 or a negative
+ * errno. */
+int vp_thread_start(void *(*run)(void *));
+
+/* For each pool that there is. */
+#define vp_pools_each(pool) for (struct vp_pool *pool = vp_next_pool(-1); pool; pool = vp_next_pool(pool->device))
+static inline struct vp_pool *vp_next_pool(CUdevice dev) {
+    while (++dev < VP_DEVICES)
+        if (vp_state.pools[dev])
+            return vp_state.pools[dev];
+    return NULL;
+}
 /* The pool of a device, opened at first use; NULL: the device's memory is not served. */
 static inline struct vp_pool *vp_state_pool(CUdevice dev) {
     struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;
@@ -195,8 +207,7 @@ bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, cons
 /* copies.c. A context was seen for the first time: from that of a second device on, copies matter. */
 void vp_copies_arrived(void *unused, struct vp_context *ctx);
 
-/* fast.c: what needs no lock of the library. As the calls of api.h; false: the slow way decides. `know` tells it what
- * that found out. */
+/* fast.c: what needs no lock of the library; false: the slow way decides. `know` tells it what that found out. */
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
 void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *timeline, const struct vp_mempool *mp);

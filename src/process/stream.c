@@ -16,9 +16,7 @@ static void tidy(void) {
     if (!vp_timelines_linger(&vp_state.timelines))
         return;
     vp_timelines_poll(&vp_state.timelines, true);
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev] && vp_state.pools[dev]->moves != vp_state.timelines.moves)
-            vp_pool_refile(vp_state.pools[dev]);
+    vp_pools_each(pool) if (pool->moves != vp_state.timelines.moves) vp_pool_refile(pool);
 }
 
 void vp_api_stream_created(CUstream stream) {

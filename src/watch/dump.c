@@ -20,7 +20,7 @@
 /* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the
  * rest here. */
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
-static sigset_t before, pending;
+static sigset_t before;
 static unsigned written;
 
 /* ---- when ---- */
@@ -157,8 +157,7 @@ static bool by_device(const char *pattern) {
     return false;
 }
 
-/* The thread takes no signal meanwhile: a handler could end the process under the lock, and a full disk, a limit or a
- * closed pipe must not end it either. */
+/* The thread takes no signal meanwhile: a handler could end the process under the lock. */
 bool vp_dump_lock(void) {
     sigset_t all, mask;
     sigfillset(&all);
@@ -168,19 +167,11 @@ bool vp_dump_lock(void) {
         return false;
     }
     before = mask;
-    sigpending(&pending);
     return true;
 }
 
 void vp_dump_unlock(void) {
-    sigset_t ours, mask = before;
-    sigemptyset(&ours);
-    if (!sigismember(&pending, SIGPIPE))
-        sigaddset(&ours, SIGPIPE);
-    if (!sigismember(&pending, SIGXFSZ))
-        sigaddset(&ours, SIGXFSZ);
-    while (sigtimedwait(&ours, NULL, &(struct timespec){0}) > 0)
-        ;
+    sigset_t mask = before;
     pthread_mutex_unlock(&one);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }

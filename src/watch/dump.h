@@ -118,12 +118,21 @@ struct vp_size_text {
     char text[24];
 };
 struct vp_size_text vp_size_text(uint64_t bytes);
+#define VP_SIZE(bytes) vp_size_text(bytes).text
+
+/* Text that is written as it fills. Nothing said at once is longer than 512 bytes. */
+struct vp_text {
+    int fd, error;
+    size_t used;
+    char buffer[8192];
+};
+void vp_say(struct vp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- oom.c ---- */
 
-/* An allocation failed in our pool, on that line (0: cudaMalloc): explains it on stderr, and dumps if that is wanted;
- * both a few times in a process. Not under the lock. */
-void vp_oom_explain(CUdevice device, size_t asked, uint64_t line_id);
+/* An allocation failed, on that timeline (0: cudaMalloc): explains it on stderr, and dumps if that is wanted; both a
+ * few times in a process. Not under the lock. */
+void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id);
 /* The process ends: how many more there were. */
 void vp_oom_end(void);
 

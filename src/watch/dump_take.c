@@ -29,35 +29,26 @@ static void ask_device(struct vp_dump_device *d) {
 }
 
 static int take_all(struct vp_dump *dump, const struct vp_dump_request *request) {
-    for (int dev = 0; dev < VP_DEVICES; dev++) {
-        struct vp_pool *pool = vp_state.pools[dev];
+    vp_pools_each(pool) {
         struct vp_dump_device *d = &dump->device[dump->count];
-        if (!pool)
-            continue;
         int err = vp_snapshot_take(pool, &d->snap);
         if (err)
             return err;
         d->limit = pool->config.limit;
         d->stitches = !pool->policy->never_stitches;
-        if (request && request->device == dev)
+        if (request && request->device == pool->device)
             ask_device(d);
         dump->count++;
     }
     return 0;
 }
 
-static size_t dump_bytes(int *pools) {
-    *pools = 0;
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        *pools += vp_state.pools[dev] != NULL;
-    return sizeof(struct vp_dump) + (size_t)*pools * sizeof(struct vp_dump_device);
-}
-
 /* Under the lock. */
 static struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
-    int pools;
+    size_t pools = 0;
     uint64_t passed = 0;
-    size_t bytes = dump_bytes(&pools);
+    vp_pools_each(pool) pools++;
+    size_t bytes = sizeof(struct vp_dump) + pools * sizeof(struct vp_dump_device);
     struct vp_dump *dump = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     *err = dump == MAP_FAILED ? -ENOMEM : 0;
     if (*err)

@@ -2,8 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
-#include "process/state.h"
-#include "base/json.h"
+#include "watch/watch.h"
 #include "base/output.h"
 
 #include <errno.h>
@@ -61,10 +60,6 @@ static uint64_t not_live(const struct vp_dump_device *d) {
     return d->digest.free_bytes + vp_dump_fresh(d);
 }
 
-static uint64_t driver_ns(const struct vp_dump_device *d) {
-    return d->snap.stats.driver_ns + d->snap.timelines.ns;
-}
-
 static bool shown(const struct vp_dump_device *d, int device) {
     return device < 0 || d->snap.device == device;
 }
@@ -73,17 +68,14 @@ static bool shown(const struct vp_dump_device *d, int device) {
 
 static void json_address(struct vp_json *j, const char *key, CUdeviceptr addr) {
     char text[24];
-    snprintf(text, sizeof text, "0x%llx", (unsigned long long)addr);
+    snprintf(text, sizeof text, "0x%llx", addr);
     vp_json_string(j, key, text);
 }
 
 static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
-    const struct vp_pool_stats *s = &d->snap.stats;
     vp_json_u64(j, "granularity", d->snap.granularity);
-    vp_json_u64(j, "live_bytes", s->live_bytes);
-    vp_json_u64(j, "peak_live_bytes", s->peak_live_bytes);
-    vp_json_u64(j, "held_bytes", s->held_bytes);
-    vp_json_u64(j, "peak_held_bytes", s->peak_held_bytes);
+    vp_stats_json_blocks(j, &d->snap.stats);
+    vp_stats_json_waits(j, &d->snap.stats, &d->snap.timelines);
     vp_json_u64(j, "free_bytes", d->digest.free_bytes);
     vp_json_u64(j, "largest_free", d->digest.largest_free);
     vp_json_u64(j, "largest_request", vp_dump_largest(d));
@@ -91,14 +83,6 @@ static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
         vp_json_u64(j, "device_free", d->free);
         vp_json_u64(j, "device_total", d->total);
     }
-    vp_json_u64(j, "allocs", s->allocs);
-    vp_json_u64(j, "frees", s->frees);
-    vp_json_u64(j, "ooms", s->ooms);
-    vp_json_u64(j, "waits_gpu", s->waits_gpu);
-    vp_json_u64(j, "waits_host", s->waits_host);
-    vp_json_u64(j, "waits_fruitless", s->waits_fruitless);
-    vp_json_double(j, "waits_host_us", (double)s->host_wait_ns / 1e3);
-    vp_json_double(j, "driver_us", (double)driver_ns(d) / 1e3);
     vp_json_begin_row(j, "waste");
     vp_json_u64(j, "internal", d->digest.internal);
     vp_json_u64(j, "pinned", d->digest.pinned);
@@ -249,20 +233,13 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
 
 /* ---- text ---- */
 
-struct text {
-    int fd, error;
-    size_t used;
-    char buffer[8192];
-};
-
-static void flush(struct text *t) {
+static void flush(struct vp_text *t) {
     if (!t->error)
         t->error = vp_output_write(t->fd, t->buffer, t->used);
     t->used = 0;
 }
 
-/* Nothing said at once is longer than 512 bytes. */
-static void __attribute__((format(printf, 2, 3))) say(struct text *t, const char *format, ...) {
+void vp_say(struct vp_text *t, const char *format, ...) {
     va_list arguments;
     if (sizeof t->buffer - t->used < 512)
         flush(t);
@@ -271,114 +248,106 @@ static void __attribute__((format(printf, 2, 3))) say(struct text *t, const char
     va_end(arguments);
 }
 
-#define SIZE(bytes) vp_size_text(bytes).text
-
-static void text_totals(struct text *t, const struct vp_dump_device *d) {
+static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
     const struct vp_pool_stats *s = &d->snap.stats;
     const struct vp_digest *g = &d->digest;
-    say(t, "  live       %12s in %llu block%s; at most %s\n", SIZE(s->live_bytes), (unsigned long long)g->live_blocks,
-        g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
-    say(t, "  held       %12s in %zu chunks; at most %s\n", SIZE(s->held_bytes), d->snap.chunks.count,
-        SIZE(s->peak_held_bytes));
-    say(t, "  internal   %12s  the rest of live blocks, by rounding\n", SIZE(g->internal));
-    say(t, "  pinned     %12s  free, in %llu chunk%s with live blocks in %s\n", SIZE(g->pinned),
-        (unsigned long long)g->pinned_chunks, g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
-    say(t, "  pending    %12s  in wholly free chunks that wait for streams\n", SIZE(g->pending));
-    say(t, "  idle       %12s  in wholly free chunks that wait for nothing\n", SIZE(g->idle));
-    say(t, "  largest    %12s  in one stretch that waits for nothing; a request could have %s\n", SIZE(g->largest_free),
-        SIZE(vp_dump_largest(d)));
+    vp_say(t, "  live       %12s in %lu block%s; at most %s\n", VP_SIZE(s->live_bytes), g->live_blocks,
+           g->live_blocks == 1 ? "" : "s", VP_SIZE(s->peak_live_bytes));
+    vp_say(t, "  held       %12s in %zu chunks; at most %s\n", VP_SIZE(s->held_bytes), d->snap.chunks.count,
+           VP_SIZE(s->peak_held_bytes));
+    vp_say(t, "  internal   %12s  the rest of live blocks, by rounding\n", VP_SIZE(g->internal));
+    vp_say(t, "  pinned     %12s  free, in %lu chunk%s with live blocks in %s\n", VP_SIZE(g->pinned), g->pinned_chunks,
+           g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
+    vp_say(t, "  pending    %12s  in wholly free chunks that wait for streams\n", VP_SIZE(g->pending));
+    vp_say(t, "  idle       %12s  in wholly free chunks that wait for nothing\n", VP_SIZE(g->idle));
+    vp_say(t, "  largest    %12s  in one stretch that waits for nothing; a request could have %s\n",
+           VP_SIZE(g->largest_free), VP_SIZE(vp_dump_largest(d)));
     if (d->total)
-        say(t, "  device     %12s  free of %s\n", SIZE(d->free), SIZE(d->total));
-    say(t, "  calls      allocations: %llu; frees: %llu; out of memory: %llu\n", (unsigned long long)s->allocs,
-        (unsigned long long)s->frees, (unsigned long long)s->ooms);
-    say(t, "  waits      %llu on the GPU; %llu on the host, %llu us in all, %llu in vain; %llu us in the driver\n",
-        (unsigned long long)s->waits_gpu, (unsigned long long)s->waits_host,
-        (unsigned long long)(s->host_wait_ns / 1000), (unsigned long long)s->waits_fruitless,
-        (unsigned long long)(driver_ns(d) / 1000));
+        vp_say(t, "  device     %12s  free of %s\n", VP_SIZE(d->free), VP_SIZE(d->total));
+    vp_say(t, "  calls      allocations: %lu; frees: %lu; out of memory: %lu\n", s->allocs, s->frees, s->ooms);
+    vp_say(t, "  waits      %lu on the GPU; %lu on the host, %lu us in all, %lu in vain; %lu us in the driver\n",
+           s->waits_gpu, s->waits_host, (s->host_wait_ns / 1000), s->waits_fruitless,
+           ((s->driver_ns + d->snap.timelines.ns) / 1000));
 }
 
-static void text_obstacles(struct text *t, const struct vp_dump_device *d) {
+static void text_obstacles(struct vp_text *t, const struct vp_dump_device *d) {
     const struct vp_digest *g = &d->digest;
     uint64_t asked = not_live(d), most = vp_dump_largest(d);
     if (asked <= most) {
-        say(t, "\n  A request for all that is not live, %s, has nothing in its way.\n", SIZE(asked));
+        vp_say(t, "\n  A request for all that is not live, %s, has nothing in its way.\n", VP_SIZE(asked));
         return;
     }
-    say(t, "\n  In the way of a request for all that is not live, %s:\n", SIZE(asked));
+    vp_say(t, "\n  In the way of a request for all that is not live, %s:\n", VP_SIZE(asked));
     for (int i = 0; i < VP_SNAP_WORST && g->worst[i].free; i++)
-        say(t, "    %12s pinned in the chunk at 0x%llx, of %s, by %u live block%s\n", SIZE(g->worst[i].free),
-            (unsigned long long)g->worst[i].addr, SIZE(g->worst[i].size), g->worst[i].blocks,
-            g->worst[i].blocks == 1 ? "" : "s");
+        vp_say(t, "    %12s pinned in the chunk at 0x%llx, of %s, by %u live block%s\n", VP_SIZE(g->worst[i].free),
+               g->worst[i].addr, VP_SIZE(g->worst[i].size), g->worst[i].blocks, g->worst[i].blocks == 1 ? "" : "s");
     for (int i = 0; i < VP_SNAP_WORST && g->waited[i].bytes; i++) {
         if (g->waited[i].stream)
-            say(t, "    %12s wait for stream %llu\n", SIZE(g->waited[i].bytes),
-                (unsigned long long)g->waited[i].stream);
+            vp_say(t, "    %12s wait for stream %lu\n", VP_SIZE(g->waited[i].bytes), g->waited[i].stream);
         else
-            say(t, "    %12s wait for the end of a cudaFree\n", SIZE(g->waited[i].bytes));
+            vp_say(t, "    %12s wait for the end of a cudaFree\n", VP_SIZE(g->waited[i].bytes));
     }
 }
 
-static void text_counts(struct text *t, const struct vp_dump_device *d) {
+static void text_counts(struct vp_text *t, const struct vp_dump_device *d) {
     struct vp_snap_kind kind;
-    say(t, "\n  chunks of       count   wholly free\n");
+    vp_say(t, "\n  chunks of       count   wholly free\n");
     for (size_t at = 0; vp_snapshot_kind(&d->snap, &at, &kind);)
-        say(t, "  %12s %8llu %13llu\n", SIZE(kind.size), (unsigned long long)kind.count,
-            (unsigned long long)kind.wholly_free);
-    say(t, "\n  sizes from       live        bytes      free        bytes\n");
+        vp_say(t, "  %12s %8lu %13lu\n", VP_SIZE(kind.size), kind.count, kind.wholly_free);
+    vp_say(t, "\n  sizes from       live        bytes      free        bytes\n");
     for (int i = 0; i < 63; i++) {
         const struct vp_snap_sizes *s = &d->digest.sizes[i];
         if (s->live || s->free)
-            say(t, "  %12s %8llu %12s  %8llu %12s\n", SIZE(UINT64_C(1) << i), (unsigned long long)s->live,
-                SIZE(s->live_bytes), (unsigned long long)s->free, SIZE(s->free_bytes));
+            vp_say(t, "  %12s %8lu %12s  %8lu %12s\n", VP_SIZE(UINT64_C(1) << i), s->live, VP_SIZE(s->live_bytes),
+                   s->free, VP_SIZE(s->free_bytes));
     }
 }
 
-static void text_region(struct text *t, const struct vp_snapshot *snap, const struct vp_snap_region *r) {
+static void text_region(struct vp_text *t, const struct vp_snapshot *snap, const struct vp_snap_region *r) {
     const uint64_t *waits = snap->waits.items;
-    say(t, "  0x%-16llx %12s  %-*s", (unsigned long long)r->addr, SIZE(r->size), r->state == VP_HOLE ? 0 : 6,
-        states[r->state]);
+    vp_say(t, "  0x%-16llx %12s  %-*s", r->addr, VP_SIZE(r->size), r->state == VP_HOLE ? 0 : 6, states[r->state]);
     if (r->state == VP_LIVE)
-        say(t, "  %zu bytes", r->asked);
+        vp_say(t, "  %zu bytes", r->asked);
     if (r->state != VP_HOLE && r->fresh)
-        say(t, "  fresh");
+        vp_say(t, "  fresh");
     else if (r->state != VP_HOLE && r->stream)
-        say(t, "  stream %llu", (unsigned long long)r->stream);
+        vp_say(t, "  stream %lu", r->stream);
     else if (r->state != VP_HOLE)
-        say(t, "  no stream");
+        vp_say(t, "  no stream");
     if (r->state != VP_LIVE && r->state != VP_HOLE)
-        say(t, ", %llu free%s ago", (unsigned long long)r->age, r->age == 1 ? "" : "s");
+        vp_say(t, ", %lu free%s ago", r->age, r->age == 1 ? "" : "s");
     for (uint32_t i = 0; i < r->waits; i++)
         if (waits[r->wait + i])
-            say(t, "%s %llu", i ? "," : "; waits for", (unsigned long long)waits[r->wait + i]);
+            vp_say(t, "%s %lu", i ? "," : "; waits for", waits[r->wait + i]);
         else
-            say(t, "%s a cudaFree", i ? "," : "; waits for");
-    say(t, "\n");
+            vp_say(t, "%s a cudaFree", i ? "," : "; waits for");
+    vp_say(t, "\n");
 }
 
-static void text_device(struct text *t, const struct vp_dump_device *d) {
+static void text_device(struct vp_text *t, const struct vp_dump_device *d) {
     const struct vp_snap_region *r = d->snap.regions.items;
     const struct vp_snap_space *s = d->snap.spaces.items, *last = s + d->snap.spaces.count;
-    say(t, "\ndevice %d\n", (int)d->snap.device);
+    vp_say(t, "\ndevice %d\n", (int)d->snap.device);
     text_totals(t, d);
     text_obstacles(t, d);
     text_counts(t, d);
     for (size_t i = 0; i < d->snap.regions.count; i++) {
         if (s < last && r[i].addr == s->base)
-            say(t, "\n  %s zone\n", zones[s++->zone]);
+            vp_say(t, "\n  %s zone\n", zones[s++->zone]);
         text_region(t, &d->snap, &r[i]);
     }
 }
 
 int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
-    struct text t = {.fd = fd};
-    say(&t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s\n", VP_VERSION, dump->number,
-        (int)getpid(), program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
+    struct vp_text t = {.fd = fd};
+    vp_say(&t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s\n", VP_VERSION, dump->number,
+           (int)getpid(), program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
     if (dump->reason == VP_DUMP_OOM)
-        say(&t, "out of memory: %zu bytes on device %d, stream %llu\n", dump->request.asked, (int)dump->request.device,
-            (unsigned long long)dump->request.stream);
+        vp_say(&t, "out of memory: %zu bytes on device %d, stream %lu\n", dump->request.asked,
+               (int)dump->request.device, dump->request.stream);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (dump->passed[i])
-            say(&t, "passed on to CUDA: %s, %llu times\n", vp_passed_names[i], (unsigned long long)dump->passed[i]);
+            vp_say(&t, "passed on to CUDA: %s, %lu times\n", vp_passed_names[i], dump->passed[i]);
     for (int i = 0; i < dump->count; i++)
         if (shown(&dump->device[i], device))
             text_device(&t, &dump->device[i]);

@@ -13,7 +13,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,27 +84,8 @@ static unsigned processes_of(void *nvml, const int pci[3], struct nvml_process *
 
 /* ---- the block ---- */
 
-struct block {
-    char text[4096];
-    size_t used;
-};
-
-/* Adds a piece of text; what does not fit is left out. */
-static void __attribute__((format(printf, 2, 3))) say(struct block *b, const char *format, ...) {
-    va_list arguments;
-    size_t room = sizeof b->text - b->used;
-    va_start(arguments, format);
-    int n = vsnprintf(b->text + b->used, room, format, arguments);
-    va_end(arguments);
-    if (n > 0 && (size_t)n < room)
-        b->used += (size_t)n;
-    b->text[b->used] = 0;
-}
-
-#define SIZE(bytes) vp_size_text(bytes).text
-
 /* Those that have most; this process is among them only where NVML knows it by its id here. */
-static void say_processes(struct block *b, const struct vp_dump_device *d) {
+static void say_processes(struct vp_text *b, const struct vp_dump_device *d) {
     struct nvml_process all[PROCESSES];
     void *nvml = loaded_nvml();
     unsigned count = nvml ? processes_of(nvml, d->pci, all) : 0;
@@ -117,81 +97,83 @@ static void say_processes(struct block *b, const struct vp_dump_device *d) {
                 most = &all[i];
         if (!most)
             break;
-        say(b, "%s process %u has %s", listed ? "," : ";", most->pid, SIZE(most->used));
+        vp_say(b, "%s process %u has %s", listed ? "," : ";", most->pid, VP_SIZE(most->used));
         most->used = 0;
     }
     if (nvml)
         dlclose(nvml);
 }
 
-static void say_device(struct block *b, const struct vp_dump_device *d) {
+static void say_device(struct vp_text *b, const struct vp_dump_device *d) {
     uint64_t held = d->snap.stats.held_bytes;
     if (!d->total)
         return;
     uint64_t used = d->total - d->free, others = used > held ? used - held : 0;
-    say(b, "vpool:   device   %12s free of %s\n", SIZE(d->free), SIZE(d->total));
-    say(b, "vpool:   others   %12s (other processes, and this one outside the pool)", SIZE(others));
+    vp_say(b, "vpool:   device   %12s free of %s\n", VP_SIZE(d->free), VP_SIZE(d->total));
+    vp_say(b, "vpool:   others   %12s (other processes, and this one outside the pool)", VP_SIZE(others));
     say_processes(b, d);
-    say(b, "\n");
+    vp_say(b, "\n");
 }
 
-static void say_pool(struct block *b, const struct vp_dump_device *d) {
+static void say_pool(struct vp_text *b, const struct vp_dump_device *d) {
     const struct vp_pool_stats *s = &d->snap.stats;
     const struct vp_digest *g = &d->digest;
-    say(b, "vpool:   live     %12s in %llu block%s (at most %s so far)\n", SIZE(s->live_bytes),
-        (unsigned long long)g->live_blocks, g->live_blocks == 1 ? "" : "s", SIZE(s->peak_live_bytes));
-    say(b,
+    vp_say(b, "vpool:   live     %12s in %lu block%s (at most %s so far)\n", VP_SIZE(s->live_bytes), g->live_blocks,
+           g->live_blocks == 1 ? "" : "s", VP_SIZE(s->peak_live_bytes));
+    vp_say(
+        b,
         "vpool:   held     %12s: beside what is live, %s lost to rounding, %s pinned beside live blocks, %s behind pending work, %s idle\n",
-        SIZE(s->held_bytes), SIZE(g->internal), SIZE(g->pinned), SIZE(g->pending), SIZE(g->idle));
+        VP_SIZE(s->held_bytes), VP_SIZE(g->internal), VP_SIZE(g->pinned), VP_SIZE(g->pending), VP_SIZE(g->idle));
 }
 
 /* What the user could do, or wait for. */
-static void say_hints(struct block *b, const struct vp_dump_device *d, const struct vp_dump_request *request) {
+static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const struct vp_dump_request *request) {
     const struct vp_digest *g = &d->digest;
     const struct vp_options *o = vp_options();
     size_t largest = vp_dump_largest(d);
     bool smaller = vp_policy_chosen() == &vp_policy_vpool && g->worst[0].size > d->snap.granularity;
-    say(b, "vpool:   largest  %12s is the largest block that could be had now\n", SIZE(largest));
+    vp_say(b, "vpool:   largest  %12s is the largest block that could be had now\n", VP_SIZE(largest));
     if (d->total && request->asked > d->total) {
-        say(b, "vpool:   more: none: the device has less in all\n");
+        vp_say(b, "vpool:   more: none: the device has less in all\n");
         return;
     }
     if (d->limit && d->limit < d->total)
-        say(b, "vpool:   more: VPOOL_LIMIT keeps the pool to %s\n", SIZE(d->limit));
+        vp_say(b, "vpool:   more: VPOOL_LIMIT keeps the pool to %s\n", VP_SIZE(d->limit));
     if (largest >= request->asked)
-        say(b, "vpool:   more: the driver refused to make memory of what it calls free\n");
+        vp_say(b, "vpool:   more: the driver refused to make memory of what it calls free\n");
     if (g->pending)
-        say(b, "vpool:   more: %s when pending work has completed%s\n", SIZE(g->pending),
-            request->stream && o->wait != VP_WAIT_EARLY && o->wait != VP_WAIT_AUTO ? ", or with VPOOL_WAIT=early" : "");
+        vp_say(b, "vpool:   more: %s when pending work has completed%s\n", VP_SIZE(g->pending),
+               request->stream && o->wait != VP_WAIT_EARLY && o->wait != VP_WAIT_AUTO ? ", or with VPOOL_WAIT=early"
+                                                                                      : "");
     if (g->pinned)
-        say(b, "vpool:   more: %s when the blocks that pin %llu chunk%s are freed%s\n", SIZE(g->pinned),
-            (unsigned long long)g->pinned_chunks, g->pinned_chunks == 1 ? "" : "s",
-            smaller ? "; a smaller VPOOL_HANDLE pins less" : "");
+        vp_say(b, "vpool:   more: %s when the blocks that pin %lu chunk%s are freed%s\n", VP_SIZE(g->pinned),
+               g->pinned_chunks, g->pinned_chunks == 1 ? "" : "s", smaller ? "; a smaller VPOOL_HANDLE pins less" : "");
     if (!d->stitches && g->free_bytes > largest)
-        say(b,
+        vp_say(
+            b,
             "vpool:   more: %s lie apart, and VPOOL_POLICY=%s does not build one range of them; VPOOL_POLICY=vpool does\n",
-            SIZE(g->free_bytes), vp_policy_name());
+            VP_SIZE(g->free_bytes), vp_policy_name());
     if (!vp_dump_plan()->when[VP_DUMP_OOM])
-        say(b, "vpool:   VPOOL_DUMP=oom writes down every block\n");
+        vp_say(b, "vpool:   VPOOL_DUMP=oom writes down every block\n");
 }
 
 static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     const struct vp_dump_request *request = &dump->request;
     unsigned more = atomic_exchange(&untold, 0);
-    struct block b = {.used = 0};
-    say(&b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device,
-        SIZE(request->asked), request->asked);
+    struct vp_text b = {.used = 0}; /* far from full */
+    vp_say(&b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device,
+           VP_SIZE(request->asked), request->asked);
     if (request->stream)
-        say(&b, "stream %llu", (unsigned long long)request->stream);
+        vp_say(&b, "stream %lu", request->stream);
     else
-        say(&b, "cudaMalloc");
+        vp_say(&b, "cudaMalloc");
     if (more)
-        say(&b, "; %u more since the last one that was told", more);
-    say(&b, "\n");
+        vp_say(&b, "; %u more since the last one that was told", more);
+    vp_say(&b, "\n");
     say_pool(&b, d);
     say_device(&b, d);
     say_hints(&b, d, request);
-    vp_log_block(b.text);
+    vp_log_block(b.buffer);
 }
 
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {

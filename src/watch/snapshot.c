@@ -11,18 +11,22 @@
 
 /* ---- arrays ---- */
 
-/* One more item, not filled in; NULL when the system has no more memory. */
+/* One more item, not filled in. When the system has no more memory the array has failed, and items lie nowhere. */
 static void *add(struct vp_snap_array *array, size_t size) {
+    static _Alignas(8) char nowhere[sizeof(struct vp_snap_region)]; /* under the library's lock */
     size_t used = array->count * size;
-    if (used + size > array->bytes) {
+    if (!array->failed && used + size > array->bytes) {
         size_t more = array->bytes ? 2 * array->bytes : 65536;
         void *items = array->items ? mremap(array->items, array->bytes, more, MREMAP_MAYMOVE)
                                    : mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (items == MAP_FAILED)
-            return NULL;
-        array->items = items;
-        array->bytes = more;
+        array->failed = items == MAP_FAILED;
+        if (!array->failed) {
+            array->items = items;
+            array->bytes = more;
+        }
     }
+    if (array->failed)
+        return nowhere;
     array->count++;
     return (char *)array->items + used;
 }
@@ -47,82 +51,66 @@ uint64_t vp_snapshot_stream(uint64_t timeline_id) {
     return timeline_id && !barrier ? timeline_id - 1 : 0;
 }
 
-static int add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const struct vp_fence *fence) {
+static void add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const struct vp_fence *fence) {
     r->wait = (uint32_t)snap->waits.count;
     vp_fence_each(p, fence) {
         if (p->seq <= p->timeline->met)
             continue;
         uint64_t *wait = add(&snap->waits, sizeof *wait);
-        if (!wait)
-            return -ENOMEM;
         *wait = vp_snapshot_stream(p->timeline->id);
         r->waits++;
     }
-    return 0;
 }
 
 /* The stretches of a free, zombie or retired region. Neighbours may differ in their conditions alone. */
-static int add_pieces(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
+static void add_pieces(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     CUdeviceptr at = r->addr;
     for (const struct vp_piece *p = r->pieces; p; at = p->end, p = p->next) {
         struct vp_snap_region *out = add(&snap->regions, sizeof *out);
-        if (!out)
-            return -ENOMEM;
         *out = (struct vp_snap_region){.addr = at,
                                        .size = p->end - at,
                                        .state = r->state,
                                        .fresh = !p->stream,
                                        .stream = vp_snapshot_stream(p->stream),
                                        .age = pool->age - p->age};
-        if (add_waits(snap, out, &p->fence) < 0)
-            return -ENOMEM;
+        add_waits(snap, out, &p->fence);
     }
-    return 0;
 }
 
-static int add_region(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
-    if (vp_region_has_pieces(r))
-        return add_pieces(snap, pool, r);
+static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
+    if (vp_region_has_pieces(r)) {
+        add_pieces(snap, pool, r);
+        return;
+    }
     struct vp_snap_region *out = add(&snap->regions, sizeof *out);
-    if (!out)
-        return -ENOMEM;
     *out = (struct vp_snap_region){.addr = r->addr, .size = r->size, .state = r->state};
     if (r->state == VP_LIVE) {
         out->asked = r->asked;
         out->stream = vp_snapshot_stream(r->stream);
     }
-    return 0;
 }
 
 /* Live, free and retired bytes lie in the current mapping of their chunk: those that begin in this region. */
-static int add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
+static void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
         const struct vp_mapping *m = vp_space_granule(pool, r->space, at)->mapping;
         if (m->addr >= r->addr) {
             struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
-            if (!chunk)
-                return -ENOMEM;
             *chunk = (struct vp_snap_chunk){.addr = m->addr, .size = m->chunk->size};
         }
         at = m->addr + m->chunk->size;
     }
-    return 0;
 }
 
-static int add_space(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_space *space) {
+static void add_space(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_space *space) {
     const struct vp_region *r;
     struct vp_snap_space *out = add(&snap->spaces, sizeof *out);
-    if (!out)
-        return -ENOMEM;
     *out = (struct vp_snap_space){space->base, space->size, space->zone};
     vp_list_each(r, &space->regions, va) {
-        int err = add_region(snap, pool, r);
-        if (!err && (r->state == VP_LIVE || r->state == VP_FREE || r->state == VP_RETIRED))
-            err = add_chunks(snap, pool, r);
-        if (err)
-            return err;
+        add_region(snap, pool, r);
+        if (r->state == VP_LIVE || r->state == VP_FREE || r->state == VP_RETIRED)
+            add_chunks(snap, pool, r);
     }
-    return 0;
 }
 
 /* The space that begins next behind `addr`. */
@@ -139,11 +127,11 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     out->stats = vp_pool_stats(pool);
     out->timelines = vp_timelines_stats(pool->timelines, pool->device);
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
-        if (add_space(out, pool, s) < 0) {
-            vp_snapshot_finish(out);
-            return -ENOMEM;
-        }
-    return 0;
+        add_space(out, pool, s);
+    if (!out->spaces.failed && !out->regions.failed && !out->chunks.failed && !out->waits.failed)
+        return 0;
+    vp_snapshot_finish(out);
+    return -ENOMEM;
 }
 
 /* ---- adding up ---- */

@@ -42,6 +42,7 @@ struct vp_snap_chunk {
 struct vp_snap_array {
     void *items;
     size_t count, bytes; /* used, and to be had */
+    bool failed;
 };
 
 struct vp_snapshot {

@@ -18,13 +18,30 @@ struct device_stats {
     struct vp_timeline_stats timelines;
 };
 
-static struct device_stats device_stats(CUdevice dev) {
-    const struct vp_pool *pool = vp_state.pools[dev];
-    return (struct device_stats){pool->stats, vp_timelines_stats(&vp_state.timelines, dev)};
+static struct device_stats device_stats(const struct vp_pool *pool) {
+    return (struct device_stats){pool->stats, vp_timelines_stats(&vp_state.timelines, pool->device)};
 }
 
 static double efficiency(const struct vp_pool_stats *s) {
     return s->peak_held_bytes ? (double)s->peak_live_bytes / (double)s->peak_held_bytes : 1.0;
+}
+
+void vp_stats_json_blocks(struct vp_json *j, const struct vp_pool_stats *s) {
+    vp_json_u64(j, "allocs", s->allocs);
+    vp_json_u64(j, "frees", s->frees);
+    vp_json_u64(j, "live_bytes", s->live_bytes);
+    vp_json_u64(j, "peak_live_bytes", s->peak_live_bytes);
+    vp_json_u64(j, "held_bytes", s->held_bytes);
+    vp_json_u64(j, "peak_held_bytes", s->peak_held_bytes);
+}
+
+void vp_stats_json_waits(struct vp_json *j, const struct vp_pool_stats *s, const struct vp_timeline_stats *timelines) {
+    vp_json_double(j, "driver_us", (double)(s->driver_ns + timelines->ns) / 1e3);
+    vp_json_u64(j, "waits_gpu", s->waits_gpu);
+    vp_json_u64(j, "waits_host", s->waits_host);
+    vp_json_u64(j, "waits_fruitless", s->waits_fruitless);
+    vp_json_double(j, "waits_host_us", (double)s->host_wait_ns / 1e3);
+    vp_json_u64(j, "ooms", s->ooms);
 }
 
 static void json_calls(struct vp_json *j, const struct device_stats *s) {
@@ -39,28 +56,18 @@ static void json_calls(struct vp_json *j, const struct device_stats *s) {
     vp_json_end_object(j);
 }
 
-static void json_device(struct vp_json *j, CUdevice dev) {
-    const struct device_stats s = device_stats(dev);
+static void json_device(struct vp_json *j, const struct vp_pool *pool) {
+    const struct device_stats s = device_stats(pool);
     vp_json_begin_object(j, NULL);
-    vp_json_u64(j, "device", (uint64_t)dev);
-    vp_json_u64(j, "allocs", s.pool.allocs);
-    vp_json_u64(j, "frees", s.pool.frees);
-    vp_json_u64(j, "live_bytes", s.pool.live_bytes);
-    vp_json_u64(j, "peak_live_bytes", s.pool.peak_live_bytes);
-    vp_json_u64(j, "held_bytes", s.pool.held_bytes);
-    vp_json_u64(j, "peak_held_bytes", s.pool.peak_held_bytes);
+    vp_json_u64(j, "device", (uint64_t)pool->device);
+    vp_stats_json_blocks(j, &s.pool);
     vp_json_double(j, "efficiency", efficiency(&s.pool));
     json_calls(j, &s);
-    vp_json_double(j, "driver_us", (double)(s.pool.driver_ns + s.timelines.ns) / 1e3);
-    vp_json_u64(j, "waits_gpu", s.pool.waits_gpu);
-    vp_json_u64(j, "waits_host", s.pool.waits_host);
-    vp_json_u64(j, "waits_fruitless", s.pool.waits_fruitless);
-    vp_json_double(j, "waits_host_us", (double)s.pool.host_wait_ns / 1e3);
-    vp_json_u64(j, "ooms", s.pool.ooms);
+    vp_stats_json_waits(j, &s.pool, &s.timelines);
     vp_json_u64(j, "stitches", s.pool.stitches);
     vp_json_u64(j, "reactivations", s.pool.reactivations);
     vp_json_u64(j, "reaps", s.pool.reaps);
-    vp_json_u64(j, "metadata_bytes", vp_pool_metadata(vp_state.pools[dev]));
+    vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     vp_json_end_object(j);
 }
 
@@ -84,9 +91,7 @@ static int write_json(int fd) {
     vp_json_u64(&j, "pid", (uint64_t)getpid());
     vp_json_string(&j, "policy", vp_policy_name());
     vp_json_begin_array(&j, "devices");
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev])
-            json_device(&j, dev);
+    vp_pools_each(pool) json_device(&j, pool);
     vp_json_end_array(&j);
     vp_json_begin_array(&j, "others");
     for (int dev = 0; dev < VP_DEVICES; dev++)
@@ -109,38 +114,30 @@ static int write_json(int fd) {
 
 static void print_summary(void) {
     vp_log_print("%s, process %d, policy %s", VP_VERSION, (int)getpid(), vp_policy_name());
-    for (int dev = 0; dev < VP_DEVICES; dev++) {
-        if (!vp_state.pools[dev])
-            continue;
-        const struct device_stats s = device_stats(dev);
-        vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", dev,
+    vp_pools_each(pool) {
+        const struct device_stats s = device_stats(pool);
+        vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", pool->device,
                      (double)s.pool.peak_live_bytes / 1048576, (double)s.pool.peak_held_bytes / 1048576,
                      100 * efficiency(&s.pool));
-        vp_log_print("  %llu allocations, %llu frees; %.1f MiB still live, %.1f MiB held; out of memory %llu times",
-                     (unsigned long long)s.pool.allocs, (unsigned long long)s.pool.frees,
-                     (double)s.pool.live_bytes / 1048576, (double)s.pool.held_bytes / 1048576,
-                     (unsigned long long)s.pool.ooms);
-        vp_log_print("  driver: %.1f ms in %llu creates, %llu maps, %llu unmaps; %llu events, %llu queries",
-                     (double)(s.pool.driver_ns + s.timelines.ns) / 1e6, (unsigned long long)s.pool.calls.create,
-                     (unsigned long long)s.pool.calls.map, (unsigned long long)s.pool.calls.unmap,
-                     (unsigned long long)(s.timelines.records + s.timelines.barriers),
-                     (unsigned long long)s.timelines.queries);
+        vp_log_print("  %lu allocations, %lu frees; %.1f MiB still live, %.1f MiB held; out of memory %lu times",
+                     s.pool.allocs, s.pool.frees, (double)s.pool.live_bytes / 1048576,
+                     (double)s.pool.held_bytes / 1048576, s.pool.ooms);
+        vp_log_print("  driver: %.1f ms in %lu creates, %lu maps, %lu unmaps; %lu events, %lu queries",
+                     (double)(s.pool.driver_ns + s.timelines.ns) / 1e6, s.pool.calls.create, s.pool.calls.map,
+                     s.pool.calls.unmap, (s.timelines.records + s.timelines.barriers), s.timelines.queries);
         vp_log_print(
-            "  ranges stitched %llu times, taken back %llu times; waits: %llu on the GPU, %llu on the host (%.1f ms, %llu in vain)",
-            (unsigned long long)s.pool.stitches, (unsigned long long)s.pool.reactivations,
-            (unsigned long long)s.pool.waits_gpu, (unsigned long long)s.pool.waits_host,
-            (double)s.pool.host_wait_ns / 1e6, (unsigned long long)s.pool.waits_fruitless);
+            "  ranges stitched %lu times, taken back %lu times; waits: %lu on the GPU, %lu on the host (%.1f ms, %lu in vain)",
+            s.pool.stitches, s.pool.reactivations, s.pool.waits_gpu, s.pool.waits_host,
+            (double)s.pool.host_wait_ns / 1e6, s.pool.waits_fruitless);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)
-            vp_log_print("device %d: others made up to %.1f MiB themselves, and have %.1f MiB in %llu handles", dev,
+            vp_log_print("device %d: others made up to %.1f MiB themselves, and have %.1f MiB in %lu handles", dev,
                          (double)vp_state.others[dev].peak_bytes / 1048576,
-                         (double)vp_state.others[dev].bytes / 1048576,
-                         (unsigned long long)vp_state.others[dev].handles);
+                         (double)vp_state.others[dev].bytes / 1048576, vp_state.others[dev].handles);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
-            vp_log_print("passed on to CUDA: %s, %llu times", vp_passed_names[i],
-                         (unsigned long long)atomic_load(&vp_state.passed[i]));
+            vp_log_print("passed on to CUDA: %s, %lu times", vp_passed_names[i], atomic_load(&vp_state.passed[i]));
 }
 
 static void write_file(const char *pattern) {
@@ -162,9 +159,8 @@ void vp_stats_write(void) {
     if (!*where || !strcmp(where, "0") || atomic_load(&vp_state.phase) != VP_OPEN)
         return;
     bool locked = vp_lock_for_a_while(&vp_state.lock);
-    for (int dev = 0; locked && dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev])
-            vp_stream_caches_flush(vp_state.pools[dev], VP_FLUSH_ALL);
+    if (locked)
+        vp_pools_each(pool) vp_stream_caches_flush(pool, VP_FLUSH_ALL);
     if (!strcmp(where, "1"))
         print_summary();
     else

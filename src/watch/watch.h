@@ -4,12 +4,18 @@
 #define VP_WATCH_H
 
 #include "process/state.h"
+#include "base/json.h"
 
 /* Takes a lock that a thread of a dying process may hold, or one that hangs in the driver: waits for a second at most.
  */
 bool vp_lock_for_a_while(pthread_mutex_t *lock);
 
+/* ---- stats.c ---- */
+
 void vp_stats_write(void);
+/* What statistics and dumps both tell of a device. */
+void vp_stats_json_blocks(struct vp_json *j, const struct vp_pool_stats *s);
+void vp_stats_json_waits(struct vp_json *j, const struct vp_pool_stats *s, const struct vp_timeline_stats *timelines);
 
 /* ---- shared_stats.c ---- */
 
