@@ -119,11 +119,21 @@ void *vp_table_get(const struct vp_table *t, uint64_t key) {
     return i == SIZE_MAX ? NULL : object_in(t->slots[i]);
 }
 
-void *vp_table_take(struct vp_table *t, uint64_t key) {
+void *vp_table_seek(struct vp_table *t, uint64_t key) {
     size_t i = find(t, key);
     if (i == SIZE_MAX)
         return NULL;
-    void *object = object_in(t->slots[i]);
+    t->found = i;
+    return object_in(t->slots[i]);
+}
+
+void *vp_table_take(struct vp_table *t, uint64_t key) {
+    /* What lies in the slot found last may be another by now. */
+    void *object = t->slots ? object_in(t->slots[t->found]) : NULL;
+    size_t i = object && key_of(object) == key ? t->found : find(t, key);
+    if (i == SIZE_MAX)
+        return NULL;
+    object = object_in(t->slots[i]);
     /* Those behind that are not at home move up. */
     for (size_t next = (i + 1) & t->mask; distance_in(t->slots[next]) > 1; i = next, next = (i + 1) & t->mask)
         t->slots[i] = t->slots[next] - ONE_FARTHER;

@@ -15,6 +15,7 @@ struct vp_table {
                         of its hash. 0: empty */
     size_t mask;     /* slots - 1, or 0 before the first insertion */
     size_t used;
+    size_t found;      /* the slot that vp_table_seek() found last */
     unsigned farthest; /* no object has lain farther from its home, plus 1, since the table last grew */
 };
 
@@ -25,6 +26,8 @@ int vp_table_reserve(struct vp_table *t);
 /* Inserts an object whose key is not in the table; needs a reservation. */
 void vp_table_add(struct vp_table *t, void *object);
 void *vp_table_get(const struct vp_table *t, uint64_t key);
+/* The same; to take it out then needs no other look-up. */
+void *vp_table_seek(struct vp_table *t, uint64_t key);
 /* Says that the key is going to be added. */
 void vp_table_prefetch(const struct vp_table *t, uint64_t key);
 /* Removes the object of that key, and returns it; NULL: there is none. */

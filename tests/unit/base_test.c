@@ -162,7 +162,8 @@ Test(table, agrees_with_an_array) {
         for (int k = 0; k < KEYS; k++)
             objects[k] = (struct object){.key = UINT64_C(0x7f0000000000) + (uint64_t)k * (uint64_t)step};
         for (int i = 0; i < STEPS; i++) {
-            struct object *o = &objects[rand() % KEYS];
+            struct object *o = &objects[rand() % KEYS], *sought = i % 2 ? o : &objects[rand() % KEYS];
+            cr_assert_eq(vp_table_seek(&table, sought->key), sought->in ? sought : NULL);
             if (o->in) {
                 cr_assert_eq(vp_table_take(&table, o->key), o);
                 used--;
