@@ -43,7 +43,7 @@ size_t vp_bfc_segment(const struct vp_pool *pool, size_t size) {
     size_t segment = vp_round_up(size, LARGE_ROUND);
     if (size < LARGE_SHARED)
         segment = size <= VP_BFC_SMALL ? SMALL_SEGMENT : LARGE_SEGMENT;
-    return vp_round_up(segment, pool->granularity);
+    return vp_round_up(segment, pool->mem.granularity);
 }
 
 /* Of a run, the bytes that the request takes. */
@@ -70,7 +70,7 @@ static int grow(struct vp_pool *pool, const struct vp_request *req, struct vp_ru
     if (!err)
         err = vp_per_stream_map(pool, req, size, 1, addr);
     if (!err)
-        *run = (struct vp_run){vp_region_at(pool, addr), addr, addr + size};
+        *run = (struct vp_run){vp_region_at(&pool->mem, addr), addr, addr + size};
     return err;
 }
 
@@ -91,9 +91,7 @@ int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 
 const struct vp_policy vp_policy_bfc = {
     .name = "bfc",
-    .never_event = true,
-    .owned = true,
-    .never_stitches = true,
+    .traits = {.events = VP_EVENTS_NEVER, .per_stream = true, .never_stitches = true},
     .layout = layout,
     .alloc = vp_bfc_alloc,
 };

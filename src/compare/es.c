@@ -31,7 +31,7 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 }
 
 static size_t page_size(const struct vp_pool *pool, enum vp_zone_name zone) {
-    return vp_round_up(zone == VP_ZONE_SMALL ? SMALL_PAGE : LARGE_PAGE, pool->granularity);
+    return vp_round_up(zone == VP_ZONE_SMALL ? SMALL_PAGE : LARGE_PAGE, pool->mem.granularity);
 }
 
 static bool wholly_unmapped(const struct vp_space *s) {
@@ -42,7 +42,7 @@ static bool wholly_unmapped(const struct vp_space *s) {
 /* Another stream's range that has no page, and is large enough; NULL if there is none. */
 static struct vp_space *abandoned(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_space *s;
-    vp_list_each(s, &pool->spaces, link)
+    vp_list_each(s, &pool->mem.spaces, link)
         if (s->zone == req->zone && s->stream != vp_owner_of(req) && s->size >= req->size && wholly_unmapped(s))
             return s;
     return NULL;
@@ -50,23 +50,23 @@ static struct vp_space *abandoned(struct vp_pool *pool, const struct vp_request 
 
 /* A range for the request's stream: one that another no longer uses, else a new one. */
 static int reserve(struct vp_pool *pool, const struct vp_request *req) {
-    size_t unused, total, va = pool->config.va, page = page_size(pool, req->zone);
+    size_t unused, total, va = pool->mem.va, page = page_size(pool, req->zone);
     struct vp_space *empty = abandoned(pool, req);
     if (empty) {
         empty->stream = vp_owner_of(req);
         return 0;
     }
     if (!va) {
-        const struct vp_driver *drv = pool->drv;
-        if (drv->cuDeviceTotalMem_v2 ? drv->cuDeviceTotalMem_v2(&total, pool->device)
+        const struct vp_driver *drv = pool->mem.drv;
+        if (drv->cuDeviceTotalMem_v2 ? drv->cuDeviceTotalMem_v2(&total, pool->mem.device)
                                      : drv->cuMemGetInfo_v2(&unused, &total))
             return -EIO;
         va = total + total / VA_OVER;
     }
-    int err = vp_space_add(pool, req->zone, vp_round_up(va > req->size ? va : req->size, page));
+    int err = vp_space_add(&pool->mem, req->zone, vp_round_up(va > req->size ? va : req->size, page));
     /* The last of the list is the new one. */
     if (!err)
-        vp_container_of(pool->spaces.prev, struct vp_space, link)->stream = vp_owner_of(req);
+        vp_container_of(pool->mem.spaces.prev, struct vp_space, link)->stream = vp_owner_of(req);
     return err;
 }
 
@@ -88,7 +88,7 @@ static bool room_at(const struct vp_space *s, const struct vp_region *r, CUdevic
 static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_space *s;
     struct vp_region *r;
-    vp_list_each(s, &pool->spaces, link) {
+    vp_list_each(s, &pool->mem.spaces, link) {
         if (s->zone != req->zone || s->stream != vp_owner_of(req))
             continue;
         vp_list_each(r, &s->regions, va) {
@@ -115,7 +115,7 @@ static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req
 static int complete(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr at) {
     size_t page = page_size(pool, req->zone);
     for (CUdeviceptr end = at + req->size; at < end;) {
-        struct vp_region *r = vp_region_at(pool, at);
+        struct vp_region *r = vp_region_at(&pool->mem, at);
         CUdeviceptr stop = vp_region_end(r);
         if (r->state == VP_HOLE) {
             size_t need = stop < end ? r->size : vp_round_up(end - at, page);
@@ -137,7 +137,7 @@ static int grow(struct vp_pool *pool, const struct vp_request *req, struct vp_ru
     if (!err)
         err = complete(pool, req, at);
     if (!err)
-        *run = (struct vp_run){vp_region_at(pool, at), at, at + req->size};
+        *run = (struct vp_run){vp_region_at(&pool->mem, at), at, at + req->size};
     return err;
 }
 
@@ -158,9 +158,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 
 const struct vp_policy vp_policy_es = {
     .name = "es",
-    .never_event = true,
-    .owned = true,
-    .own_spaces = true,
+    .traits = {.events = VP_EVENTS_NEVER, .per_stream = true, .own_spaces = true},
     .layout = layout,
     .alloc = alloc,
 };

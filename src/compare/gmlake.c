@@ -25,8 +25,8 @@
 static int layout(struct vp_pool *pool, struct vp_request *req) {
     if (req->asked > SIZE_MAX / 4)
         return -ENOMEM;
-    bool small = req->asked <= VP_BFC_SMALL && req->asked < pool->granularity;
-    req->align = small ? VP_QUANTUM : pool->granularity;
+    bool small = req->asked <= VP_BFC_SMALL && req->asked < pool->mem.granularity;
+    req->align = small ? VP_QUANTUM : pool->mem.granularity;
     req->size = vp_round_up(req->asked, req->align);
     req->zone = small ? VP_ZONE_SMALL : VP_ZONE_LARGE;
     return 0;
@@ -44,10 +44,10 @@ static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct 
     struct vp_region *r;
     size_t count = 0;
     *bytes = 0;
-    vp_list_each(s, &pool->spaces, link)
+    vp_list_each(s, &pool->mem.spaces, link)
         vp_list_each(r, &s->regions, va) {
             if (s->zone != VP_ZONE_LARGE || r->state != VP_FREE ||
-                vp_mapping_at(pool, r->addr)->chunk->stream != vp_owner_of(req))
+                vp_mapping_at(&pool->mem, r->addr)->chunk->stream != vp_owner_of(req))
                 continue;
             vp_per_stream_each(run, r, req) {
                 if (count < room)
@@ -66,8 +66,8 @@ static void choose(const struct vp_pool *pool, struct vp_run *runs, size_t count
         for (size_t i = 1; i < count; i++)
             if (vp_run_size(&runs[i]) > vp_run_size(best))
                 best = &runs[i];
-        for (; best->begin < best->end && have < n; best->begin += pool->granularity)
-            chunks[have++] = vp_mapping_at(pool, best->begin)->chunk;
+        for (; best->begin < best->end && have < n; best->begin += pool->mem.granularity)
+            chunks[have++] = vp_mapping_at(&pool->mem, best->begin)->chunk;
         best->end = best->begin;
     }
 }
@@ -76,14 +76,14 @@ static int new_block(struct vp_pool *pool, const struct vp_request *req, size_t 
     CUdeviceptr addr;
     int err = vp_per_stream_hole(pool, VP_ZONE_LARGE, size, &addr);
     if (!err)
-        err = vp_per_stream_map(pool, req, pool->granularity, size / pool->granularity, addr);
+        err = vp_per_stream_map(pool, req, pool->mem.granularity, size / pool->mem.granularity, addr);
     if (!err)
-        *run = (struct vp_run){vp_region_at(pool, addr), addr, addr + size};
+        *run = (struct vp_run){vp_region_at(&pool->mem, addr), addr, addr + size};
     return err;
 }
 
 static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_run *run) {
-    size_t n = req->size / pool->granularity, have, count, most = pool->config.stitched_most;
+    size_t n = req->size / pool->mem.granularity, have, count, most = pool->config.stitched_most;
     CUdeviceptr addr;
     gather(pool, req, NULL, 0, &have);
     if (have < req->size) {
@@ -106,11 +106,11 @@ static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_
     struct vp_chunk **chunks = (struct vp_chunk **)(runs + count);
     gather(pool, req, runs, count, &have);
     choose(pool, runs, count, chunks, n);
-    err = vp_stitch_map(pool, chunks, n, addr);
+    err = vp_stitch_map(&pool->mem, chunks, n, addr);
     if (err)
         return err;
     vp_place_add(pool, addr, req->size);
-    *run = (struct vp_run){vp_region_at(pool, addr), addr, addr + req->size};
+    *run = (struct vp_run){vp_region_at(&pool->mem, addr), addr, addr + req->size};
     return 0;
 }
 
@@ -151,9 +151,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 
 const struct vp_policy vp_policy_gmlake = {
     .name = "gmlake",
-    .never_event = true,
-    .owned = true,
-    .homes = true,
+    .traits = {.events = VP_EVENTS_NEVER, .per_stream = true, .homes = true},
     .layout = layout,
     .alloc = alloc,
 };

@@ -13,7 +13,6 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 
 const struct vp_policy vp_policy_native = {
     .name = "native",
-    .never_event = true,
-    .own_spaces = true,
+    .traits = {.events = VP_EVENTS_NEVER, .own_spaces = true},
     .layout = layout,
 };

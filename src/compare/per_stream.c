@@ -40,7 +40,7 @@ static size_t rank_of(const struct search *s, const struct vp_run *run) {
 
 static void look_at(struct search *s, struct vp_region *r) {
     size_t usable = 0;
-    if (vp_mapping_at(s->pool, r->addr)->chunk->stream != vp_owner_of(s->req))
+    if (vp_mapping_at(&s->pool->mem, r->addr)->chunk->stream != vp_owner_of(s->req))
         return;
     vp_per_stream_each(run, r, s->req) {
         size_t rank = rank_of(s, &run);
@@ -70,15 +70,15 @@ static void search_index(struct search *s, const struct vp_index *index, size_t 
 static struct search search(const struct vp_pool *pool, const struct vp_request *req, enum vp_rank rank) {
     struct search s = {.pool = pool, .req = req, .rank = rank};
     const struct vp_index *index;
-    search_index(&s, &pool->met[req->zone], req->size, true);
-    if (req->timeline && req->timeline->store && req->timeline->context->device == pool->device)
+    search_index(&s, &pool->mem.met[req->zone], req->size, true);
+    if (req->timeline && req->timeline->store && req->timeline->context->device == pool->mem.device)
         search_index(&s, &req->timeline->store->index[req->zone], req->size, true);
-    search_index(&s, &pool->mixed[req->zone], req->size, false);
+    search_index(&s, &pool->mem.mixed[req->zone], req->size, false);
     if (s.best.region)
         return s;
     /* All that is held up, small or large: together with its neighbours it might do. */
-    search_index(&s, &pool->mixed[req->zone], 0, false);
-    vp_list_each(index, &pool->timeline_indexes, link)
+    search_index(&s, &pool->mem.mixed[req->zone], 0, false);
+    vp_list_each(index, &pool->mem.timeline_indexes, link)
         if (index->zone == req->zone && index->timeline != req->timeline)
             search_index(&s, index, 0, false);
     return s;
@@ -88,11 +88,11 @@ static struct search search(const struct vp_pool *pool, const struct vp_request 
 static struct vp_event *host_event(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
     struct vp_event *ev = NULL;
-    vp_list_each(index, &pool->timeline_indexes, link) {
+    vp_list_each(index, &pool->mem.timeline_indexes, link) {
         if (index->zone != req->zone || index->timeline->kind != VP_TIMELINE_BARRIER)
             continue;
         for (struct vp_region *r = vp_index_first(index, req->size); r && !ev; r = vp_index_next(index, r))
-            if (vp_mapping_at(pool, r->addr)->chunk->stream == vp_owner_of(req))
+            if (vp_mapping_at(&pool->mem, r->addr)->chunk->stream == vp_owner_of(req))
                 for (const struct vp_piece *p = r->pieces; p && !ev; p = p->next)
                     ev = vp_fence_host_waitable(&p->fence) ? vp_fence_event(&p->fence) : NULL;
     }
@@ -102,7 +102,7 @@ static struct vp_event *host_event(const struct vp_pool *pool, const struct vp_r
 int vp_per_stream_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank, struct vp_run *run) {
     struct search s = search(pool, req, rank);
     if (!s.best.region && s.held_up) {
-        vp_fit_refresh(pool);
+        vp_fit_refresh(&pool->mem);
         if (req->context->error)
             return -EIO;
         s = search(pool, req, rank);
@@ -118,16 +118,16 @@ int vp_per_stream_take(struct vp_pool *pool, const struct vp_run *run, size_t si
                        struct vp_region **out) {
     struct vp_request whole = *req;
     whole.size = size;
-    return vp_fit_take(pool, (struct vp_fit){run->region, run->begin}, &whole, out);
+    return vp_fit_take(&pool->mem, (struct vp_fit){run->region, run->begin}, &whole, out);
 }
 
 /* ---- new memory ---- */
 
 int vp_per_stream_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUdeviceptr *addr) {
     struct vp_region *hole;
-    int err = vp_stitch_hole(pool, zone, size + 2 * pool->granularity, true, &hole);
+    int err = vp_pool_hole(pool, zone, size + 2 * pool->mem.granularity, true, &hole);
     if (!err)
-        *addr = hole->addr + pool->granularity;
+        *addr = hole->addr + pool->mem.granularity;
     return err;
 }
 
@@ -135,11 +135,11 @@ int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t
     struct vp_chunk **chunks = vp_pool_scratch(pool, n * sizeof *chunks);
     size_t made = 0;
     int err = chunks ? 0 : -ENOMEM;
-    while (!err && made < n && !(err = vp_chunk_create(pool, chunk, &chunks[made])))
+    while (!err && made < n && !(err = vp_chunk_create(&pool->mem, chunk, &chunks[made])))
         chunks[made++]->stream = vp_owner_of(req);
     if (!err)
-        err = vp_stitch_map(pool, chunks, n, addr);
+        err = vp_stitch_map(&pool->mem, chunks, n, addr);
     while (err && made)
-        vp_chunk_destroy(pool, chunks[--made]);
+        vp_chunk_destroy(&pool->mem, chunks[--made]);
     return err;
 }

@@ -19,10 +19,10 @@
 static int layout(struct vp_pool *pool, struct vp_request *req) {
     if (req->asked > SIZE_MAX / 4)
         return -ENOMEM;
-    if (req->asked < pool->granularity)
+    if (req->asked < pool->mem.granularity)
         return -EOPNOTSUPP;
-    req->align = pool->granularity;
-    req->size = vp_round_up(req->asked, pool->granularity);
+    req->align = pool->mem.granularity;
+    req->size = vp_round_up(req->asked, pool->mem.granularity);
     req->zone = VP_ZONE_LARGE;
     return 0;
 }
@@ -63,7 +63,7 @@ static struct vp_fit find(struct vp_pool *pool, const struct vp_request *req, bo
     struct vp_space *s;
     const struct vp_piece *p;
     uint64_t self = req->timeline ? req->timeline->id : 0;
-    vp_list_each(s, &pool->spaces, link)
+    vp_list_each(s, &pool->mem.spaces, link)
         vp_list_each(r, &s->regions, va) {
             CUdeviceptr begin = r->addr;
             for (p = r->state == VP_FREE ? r->pieces : NULL; p; begin = run.end) {
@@ -99,7 +99,7 @@ static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool ow
     struct vp_space *s;
     uint64_t self = req->timeline ? req->timeline->id : 0;
     bool found = false;
-    vp_list_each(s, &pool->spaces, link)
+    vp_list_each(s, &pool->mem.spaces, link)
         vp_list_each(r, &s->regions, va) {
             CUdeviceptr begin = r->addr;
             for (const struct vp_piece *p = r->state == VP_FREE ? r->pieces : NULL; p; begin = run.end) {
@@ -118,19 +118,19 @@ static void harvest(struct vp_pool *pool, struct harvest *h, bool own) {
     struct run run, last;
     for (bool more = next_run(pool, h->req, own, NULL, &run); more && h->count < h->want;
          last = run, more = next_run(pool, h->req, own, &last, &run))
-        for (CUdeviceptr at = run.begin; at < run.end && h->count < h->want; at += pool->granularity)
-            if (vp_range_usable(run.region, at, at + pool->granularity, h->req, h->use))
-                h->chunks[h->count++] = vp_mapping_at(pool, at)->chunk;
+        for (CUdeviceptr at = run.begin; at < run.end && h->count < h->want; at += pool->mem.granularity)
+            if (vp_range_usable(run.region, at, at + pool->mem.granularity, h->req, h->use))
+                h->chunks[h->count++] = vp_mapping_at(&pool->mem, at)->chunk;
 }
 
 static size_t usable_pages(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_region *r;
     struct vp_space *s;
     size_t pages = 0;
-    vp_list_each(s, &pool->spaces, link)
+    vp_list_each(s, &pool->mem.spaces, link)
         vp_list_each(r, &s->regions, va)
-            for (CUdeviceptr at = r->addr; r->state == VP_FREE && at < vp_region_end(r); at += pool->granularity)
-                pages += vp_range_usable(r, at, at + pool->granularity, req, use);
+            for (CUdeviceptr at = r->addr; r->state == VP_FREE && at < vp_region_end(r); at += pool->mem.granularity)
+                pages += vp_range_usable(r, at, at + pool->mem.granularity, req, use);
     return pages;
 }
 
@@ -138,9 +138,9 @@ static size_t usable_pages(struct vp_pool *pool, const struct vp_request *req, e
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_fit *fit) {
     struct vp_region *hole;
     /* The hole first: to find one may take idle pages away. */
-    int err = vp_stitch_hole(pool, VP_ZONE_LARGE, req->size, true, &hole);
+    int err = vp_pool_hole(pool, VP_ZONE_LARGE, req->size, true, &hole);
     CUdeviceptr addr = err ? 0 : hole->addr;
-    size_t pages = req->size / pool->granularity, have = usable_pages(pool, req, use);
+    size_t pages = req->size / pool->mem.granularity, have = usable_pages(pool, req, use);
     size_t fresh = have < pages ? pages - have : 0, created = 0;
     struct harvest h = {.req = req, .use = use, .want = pages, .count = fresh};
     if (err || !(h.chunks = vp_pool_scratch(pool, pages * sizeof *h.chunks)))
@@ -149,16 +149,16 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     harvest(pool, &h, false);
     if (h.count != pages)
         return -EIO;
-    while (created < fresh && !(err = vp_chunk_create(pool, pool->granularity, &h.chunks[created])))
+    while (created < fresh && !(err = vp_chunk_create(&pool->mem, pool->mem.granularity, &h.chunks[created])))
         created++;
     if (!err)
-        err = vp_stitch_map(pool, h.chunks, pages, addr);
+        err = vp_stitch_map(&pool->mem, h.chunks, pages, addr);
     if (err) {
         while (created)
-            vp_chunk_destroy(pool, h.chunks[--created]);
+            vp_chunk_destroy(&pool->mem, h.chunks[--created]);
         return err;
     }
-    *fit = (struct vp_fit){vp_region_at(pool, addr), addr};
+    *fit = (struct vp_fit){vp_region_at(&pool->mem, addr), addr};
     return 0;
 }
 
@@ -168,10 +168,10 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     enum vp_usable use = may_wait ? waits : VP_USE_READY;
     struct vp_fit fit = find(pool, req, true, VP_USE_READY, BY_SIZE);
     if (!fit.region) {
-        vp_fit_refresh(pool);
+        vp_fit_refresh(&pool->mem);
         if (req->context->error)
             return -EIO;
-        vp_stitch_reap_all(pool);
+        vp_stitch_reap_all(&pool->mem);
         fit = find(pool, req, true, VP_USE_READY, BY_SIZE);
     }
     if (!fit.region)
@@ -180,15 +180,15 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         fit = find(pool, req, false, waits, BY_AGE);
     if (!fit.region) {
         const struct vp_fence *fence;
-        if (!req->timeline && !req->impatient && vp_fit_host(pool, req, &fence).region &&
+        if (!req->timeline && !req->impatient && vp_fit_host(&pool->mem, req, &fence).region &&
             (req->await = vp_fence_event(fence)))
             return -EAGAIN;
         int err = build(pool, req, use, &fit);
         if (err)
             return err;
     }
-    int err = vp_fit_take(pool, fit, req, out);
-    vp_stitch_reap_all(pool);
+    int err = vp_fit_take(&pool->mem, fit, req, out);
+    vp_stitch_reap_all(&pool->mem);
     return err;
 }
 
@@ -197,16 +197,14 @@ static int open(struct vp_pool *pool) {
     if (!pool->config.pages)
         return 0;
     struct vp_request req = {
-        .size = pool->config.pages * pool->granularity, .align = pool->granularity, .zone = VP_ZONE_LARGE};
+        .size = pool->config.pages * pool->mem.granularity, .align = pool->mem.granularity, .zone = VP_ZONE_LARGE};
     struct vp_fit fit;
     return build(pool, &req, VP_USE_READY, &fit);
 }
 
 const struct vp_policy vp_policy_vpmm = {
     .name = "vpmm",
-    .always_event = true,
-    .by_stream = true,
-    .one_zone = true,
+    .traits = {.events = VP_EVENTS_ALWAYS, .by_stream = true, .one_zone = true},
     .open = open,
     .layout = layout,
     .alloc = alloc,

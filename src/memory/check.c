@@ -1,9 +1,9 @@
 /* The invariants, each with its name. Walks everything; for tests, debug runs and dumps. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pool/policy.h"
+#include "memory/chunk.h"
 
 struct walk {
-    const struct vp_pool *pool;
+    const struct vp_memory *mem;
     FILE *out;
     bool ok;
     size_t live, free_regions, holes;
@@ -14,11 +14,15 @@ struct walk {
  * chunk. */
 enum { HOLE_EDGE = 64 };
 
+void vp_memory_breach(FILE *out, const char *what, const struct vp_region *r) {
+    if (out)
+        fprintf(out, "vpool: invariant broken: %s at %#llx+%#zx (state %d)\n", what,
+                r ? (unsigned long long)r->addr : 0, r ? r->size : 0, r ? (int)r->state : -1);
+}
+
 static void breach(struct walk *w, const char *what, const struct vp_region *r) {
     w->ok = false;
-    if (w->out)
-        fprintf(w->out, "vpool: invariant broken: %s at %#llx+%#zx (state %d)\n", what,
-                r ? (unsigned long long)r->addr : 0, r ? r->size : 0, r ? (int)r->state : -1);
+    vp_memory_breach(w->out, what, r);
 }
 
 static void check_pieces(struct walk *w, const struct vp_region *r) {
@@ -36,13 +40,13 @@ static void check_pieces(struct walk *w, const struct vp_region *r) {
 }
 
 static void check_mapped(struct walk *w, const struct vp_region *r) {
-    const size_t g = w->pool->granularity;
+    const size_t g = w->mem->granularity;
     bool zombie = r->state == VP_ZOMBIE, hole = r->state == VP_HOLE;
-    const struct vp_mapping *first = vp_space_granule(w->pool, r->space, r->addr)->mapping;
+    const struct vp_mapping *first = vp_space_granule(w->mem, r->space, r->addr)->mapping;
     for (CUdeviceptr at = r->addr / g * g; at < vp_region_end(r); at += g) {
         if (hole && at == r->addr + HOLE_EDGE * g && r->size > 2 * HOLE_EDGE * g)
             at = vp_region_end(r) - HOLE_EDGE * g;
-        const struct vp_mapping *m = vp_space_granule(w->pool, r->space, at < r->addr ? r->addr : at)->mapping;
+        const struct vp_mapping *m = vp_space_granule(w->mem, r->space, at < r->addr ? r->addr : at)->mapping;
         if (hole ? m != NULL : !m)
             breach(w, hole ? "a hole has no mapping" : "live, free, zombie and retired bytes are mapped", r);
         else if (m && (m->chunk->current == m) == zombie)
@@ -50,7 +54,7 @@ static void check_mapped(struct walk *w, const struct vp_region *r) {
                    zombie ? "a zombie is no current mapping"
                           : "live and free bytes lie in the current mapping of their chunk",
                    r);
-        else if (m && w->pool->policy->owned && first && m->chunk->stream != first->chunk->stream)
+        else if (m && w->mem->per_stream && first && m->chunk->stream != first->chunk->stream)
             breach(w, "a region's chunks serve one stream", r);
     }
     if ((zombie || hole) && (r->addr % g || r->size % g))
@@ -65,17 +69,17 @@ static void check_region(struct walk *w, const struct vp_region *r) {
         breach(w, "free, zombie, retired and hole neighbours are united", r);
     if (!r->size || r->addr % VP_QUANTUM || r->size % VP_QUANTUM)
         breach(w, "regions are whole quanta and not empty", r);
-    const struct vp_granule *page = vp_space_granule(w->pool, r->space, r->addr);
-    if (!page->first || page->first->addr > r->addr || vp_space_granule(w->pool, r->space, page->first->addr) != page)
+    const struct vp_granule *page = vp_space_granule(w->mem, r->space, r->addr);
+    if (!page->first || page->first->addr > r->addr || vp_space_granule(w->mem, r->space, page->first->addr) != page)
         breach(w, "the page table finds the first region of a page", r);
-    if (page->first != r && (!prev || vp_space_granule(w->pool, r->space, prev->addr) != page))
+    if (page->first != r && (!prev || vp_space_granule(w->mem, r->space, prev->addr) != page))
         breach(w, "a page's first region is the first", r);
     check_mapped(w, r);
     switch (r->state) {
     case VP_LIVE:
         w->live++;
         w->asked += r->asked;
-        if (vp_table_get(&w->pool->live, r->addr) != r || r->asked > r->size || !r->asked)
+        if (vp_table_get(&w->mem->live, r->addr) != r || r->asked > r->size || !r->asked)
             breach(w, "a live block is found by its address and holds what was asked", r);
         break;
     case VP_FREE:
@@ -85,12 +89,12 @@ static void check_region(struct walk *w, const struct vp_region *r) {
             breach(w, "a free region is filed", r);
         else
             for (const struct vp_piece *p = r->pieces; p; p = p->next)
-                if (!vp_fence_empty(&p->fence) && r->index != &w->pool->mixed[r->space->zone] &&
+                if (!vp_fence_empty(&p->fence) && r->index != &w->mem->mixed[r->space->zone] &&
                     (r->index->timeline != p->fence.first.timeline || p->fence.first.next))
                     breach(w, "a region of one timeline's index waits for that timeline alone", r);
         break;
     case VP_RETIRED:
-        if (!vp_mapping_at(w->pool, r->addr) || !vp_mapping_at(w->pool, r->addr)->chunk->exported)
+        if (!vp_mapping_at(w->mem, r->addr) || !vp_mapping_at(w->mem, r->addr)->chunk->exported)
             breach(w, "what is retired lies in an exported chunk", r);
         check_pieces(w, r);
         break;
@@ -114,10 +118,10 @@ static void check_tree(struct walk *w, const struct vp_index *index, size_t *cou
 static void check_spaces(struct walk *w) {
     const struct vp_space *s;
     size_t spaces = 0;
-    for (size_t i = 1; i < w->pool->space_count; i++)
-        if (w->pool->by_base[i]->base < w->pool->by_base[i - 1]->base + w->pool->by_base[i - 1]->size)
+    for (size_t i = 1; i < w->mem->space_count; i++)
+        if (w->mem->by_base[i]->base < w->mem->by_base[i - 1]->base + w->mem->by_base[i - 1]->size)
             breach(w, "spaces lie apart, and are in address order", NULL);
-    vp_list_each(s, &w->pool->spaces, link) {
+    vp_list_each(s, &w->mem->spaces, link) {
         const struct vp_region *r, *last = NULL;
         size_t holes = w->holes, listed = 0;
         vp_list_each(r, &s->regions, va) {
@@ -135,18 +139,18 @@ static void check_spaces(struct walk *w) {
         }
         if (w->holes - holes != listed)
             breach(w, "every hole is listed", NULL);
-        if (vp_space_of(w->pool, s->base) != s || vp_space_of(w->pool, s->base + s->size - 1) != s)
+        if (vp_space_of(w->mem, s->base) != s || vp_space_of(w->mem, s->base + s->size - 1) != s)
             breach(w, "a space is found by its addresses", NULL);
         spaces++;
     }
-    if (spaces != w->pool->space_count)
+    if (spaces != w->mem->space_count)
         breach(w, "every space is found by its addresses", NULL);
 }
 
 /* What may be reaped is listed, so that no old mapping is ever out of reach. */
 static void check_zombies(struct walk *w, size_t count) {
     const struct vp_mapping *m;
-    vp_list_each(m, &w->pool->zombies, zombie) {
+    vp_list_each(m, &w->mem->zombies, zombie) {
         if (m == m->chunk->current || m == m->chunk->home)
             breach(w, "a mapping that may be reaped is neither current nor a home", NULL);
         count--;
@@ -155,24 +159,11 @@ static void check_zombies(struct walk *w, size_t count) {
         breach(w, "every mapping that may be reaped is listed once", NULL);
 }
 
-static void check_places(struct walk *w) {
-    struct vp_place *k;
-    size_t used = 0;
-    vp_list_each(k, &w->pool->place_used, used)
-        used++;
-    for (int z = 0; z < VP_ZONES; z++)
-        for (k = RB_MIN(vp_place_tree, (struct vp_place_tree *)&w->pool->places[z]); k;
-             k = RB_NEXT(vp_place_tree, &w->pool->places[z], k))
-            used--;
-    if (used || w->pool->place_count > VP_PLACE_MOST)
-        breach(w, "places are found by size and by use, and are not too many", NULL);
-}
-
 static void check_chunks(struct walk *w) {
     const struct vp_chunk *c;
     const struct vp_mapping *m;
     size_t held = 0, mappings = 0, away = 0, exported = 0, zombies = 0;
-    vp_list_each(c, &w->pool->chunks, link) {
+    vp_list_each(c, &w->mem->chunks, link) {
         bool found = false, home = false;
         held += c->size;
         away += c->current != c->home;
@@ -182,38 +173,37 @@ static void check_chunks(struct walk *w) {
             zombies += m != c->current && m != c->home;
             found |= m == c->current;
             home |= m == c->home;
-            if (m->chunk != c || vp_mapping_at(w->pool, m->addr) != m ||
-                vp_mapping_at(w->pool, m->addr + c->size - w->pool->granularity) != m)
+            if (m->chunk != c || vp_mapping_at(w->mem, m->addr) != m ||
+                vp_mapping_at(w->mem, m->addr + c->size - w->mem->granularity) != m)
                 breach(w, "the page table knows each mapping", NULL);
-            else if (vp_region_at(w->pool, m->addr)->state == VP_HOLE)
+            else if (vp_region_at(w->mem, m->addr)->state == VP_HOLE)
                 breach(w, "nothing is mapped in a hole", NULL);
         }
         if (!found || !home)
             breach(w, "a chunk has one current mapping, and a home", NULL);
     }
     check_zombies(w, zombies);
-    if (exported != w->pool->exported)
+    if (exported != w->mem->exported)
         breach(w, "exported chunks are counted", NULL);
-    if (held != w->pool->stats.held_bytes || mappings != w->pool->mappings || away != w->pool->away)
+    if (held != w->mem->stats.held_bytes || mappings != w->mem->mappings || away != w->mem->away)
         breach(w, "held bytes, mappings and chunks away from home are counted", NULL);
 }
 
-bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
-    struct walk w = {.pool = pool, .out = out, .ok = true};
+bool vp_memory_check(const struct vp_memory *mem, FILE *out) {
+    struct walk w = {.mem = mem, .out = out, .ok = true};
     const struct vp_index *index;
     size_t filed = 0;
     check_spaces(&w);
     check_chunks(&w);
-    check_places(&w);
     for (int z = 0; z < VP_ZONES; z++) {
-        check_tree(&w, &pool->met[z], &filed);
-        check_tree(&w, &pool->mixed[z], &filed);
+        check_tree(&w, &mem->met[z], &filed);
+        check_tree(&w, &mem->mixed[z], &filed);
     }
-    vp_list_each(index, &pool->timeline_indexes, link)
+    vp_list_each(index, &mem->timeline_indexes, link)
         check_tree(&w, index, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);
-    if (w.live != pool->live.used || w.asked != pool->stats.live_bytes)
+    if (w.live != mem->live.used || w.asked != mem->stats.live_bytes)
         breach(&w, "live blocks and bytes are counted", NULL);
     return w.ok;
 }

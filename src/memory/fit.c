@@ -1,9 +1,6 @@
 /* Which free bytes may a request use, and which of them should it get: best fit, under the conditions of the pieces. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pool/stream_cache.h"
-#include "pool/pool_private.h"
-
-#include <errno.h>
+#include "memory/chunk.h"
 
 /* Regions of other streams looked at before giving up: they are visited in order of size, so that a hit comes early or
  * hardly at all. */
@@ -37,10 +34,10 @@ bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr en
 
 /* The first place in [run, end) where a request fits that is alone in its chunks: it begins and ends where chunks do. 0
  * if none. */
-static CUdeviceptr first_whole(const struct vp_pool *pool, CUdeviceptr run, CUdeviceptr end, size_t size) {
+static CUdeviceptr first_whole(const struct vp_memory *mem, CUdeviceptr run, CUdeviceptr end, size_t size) {
     while (run < end && end - run >= size) {
-        const struct vp_mapping *m = vp_mapping_at(pool, run);
-        if (m->addr == run && vp_range_whole(pool, run, run + size))
+        const struct vp_mapping *m = vp_mapping_at(mem, run);
+        if (m->addr == run && vp_range_whole(mem, run, run + size))
             return run;
         run = m->addr + m->chunk->size;
     }
@@ -48,7 +45,7 @@ static CUdeviceptr first_whole(const struct vp_pool *pool, CUdeviceptr run, CUde
 }
 
 /* The first address of the region where the request fits into pieces that `ok` accepts; 0 if none. */
-static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region *r, const struct vp_request *req,
+static CUdeviceptr first_run(const struct vp_memory *mem, const struct vp_region *r, const struct vp_request *req,
                              enum vp_usable use, bool host) {
     CUdeviceptr begin = r->addr, run = 0;
     for (const struct vp_piece *p = r->pieces; p; begin = p->end, p = p->next) {
@@ -58,7 +55,7 @@ static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region 
         }
         if (!run)
             run = begin;
-        CUdeviceptr addr = req->alone ? first_whole(pool, run, p->end, req->size) : vp_round_up(run, req->align);
+        CUdeviceptr addr = req->alone ? first_whole(mem, run, p->end, req->size) : vp_round_up(run, req->align);
         if (addr && addr + req->size <= p->end)
             return addr;
     }
@@ -66,12 +63,12 @@ static CUdeviceptr first_run(const struct vp_pool *pool, const struct vp_region 
 }
 
 /* Best fit within one index, looking at no more than `looks` regions. */
-static struct vp_fit index_find(const struct vp_pool *pool, struct vp_index *index, const struct vp_request *req,
+static struct vp_fit index_find(const struct vp_memory *mem, struct vp_index *index, const struct vp_request *req,
                                 enum vp_usable use, bool host, int looks) {
     for (struct vp_region *r = vp_index_first(index, req->size); r && looks-- > 0; r = vp_index_next(index, r)) {
         __builtin_prefetch(r->pieces);
         __builtin_prefetch(r->va.next);
-        CUdeviceptr addr = first_run(pool, r, req, use, host);
+        CUdeviceptr addr = first_run(mem, r, req, use, host);
         if (addr)
             return (struct vp_fit){r, addr};
     }
@@ -84,29 +81,29 @@ static struct vp_fit better(struct vp_fit a, struct vp_fit b) {
     return vp_region_compare(a.region, b.region) <= 0 ? a : b;
 }
 
-struct vp_fit vp_fit_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+struct vp_fit vp_fit_find(struct vp_memory *mem, const struct vp_request *req, enum vp_usable use) {
     enum vp_zone_name zone = req->zone;
-    struct vp_fit fit = index_find(pool, &pool->met[zone], req, use, false, FOREIGN_LOOKS);
-    if (req->timeline && req->timeline->store && req->timeline->context->device == pool->device)
-        fit = better(fit, index_find(pool, &req->timeline->store->index[zone], req, use, false, FOREIGN_LOOKS));
+    struct vp_fit fit = index_find(mem, &mem->met[zone], req, use, false, FOREIGN_LOOKS);
+    if (req->timeline && req->timeline->store && req->timeline->context->device == mem->device)
+        fit = better(fit, index_find(mem, &req->timeline->store->index[zone], req, use, false, FOREIGN_LOOKS));
     if (!fit.region || use != VP_USE_READY)
-        fit = better(fit, index_find(pool, &pool->mixed[zone], req, use, false, FOREIGN_LOOKS));
+        fit = better(fit, index_find(mem, &mem->mixed[zone], req, use, false, FOREIGN_LOOKS));
     /* A region that waits for one timeline may have a part that waits for nothing. */
     struct vp_index *index;
     if (!fit.region)
-        vp_list_each(index, &pool->timeline_indexes, link)
+        vp_list_each(index, &mem->timeline_indexes, link)
             if (index->zone == zone && index->timeline != req->timeline)
-                fit = better(fit, index_find(pool, index, req, use, false, FOREIGN_LOOKS));
+                fit = better(fit, index_find(mem, index, req, use, false, FOREIGN_LOOKS));
     return fit;
 }
 
-struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, const struct vp_fence **fence) {
+struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, const struct vp_fence **fence) {
     enum vp_zone_name zone = req->zone;
-    struct vp_fit fit = index_find(pool, &pool->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
+    struct vp_fit fit = index_find(mem, &mem->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
     struct vp_index *index;
-    vp_list_each(index, &pool->timeline_indexes, link)
+    vp_list_each(index, &mem->timeline_indexes, link)
         if (index->zone == zone && index->timeline->kind == VP_TIMELINE_BARRIER)
-            fit = better(fit, index_find(pool, index, req, VP_USE_READY, true, FOREIGN_LOOKS));
+            fit = better(fit, index_find(mem, index, req, VP_USE_READY, true, FOREIGN_LOOKS));
     if (fit.region) {
         const struct vp_piece *p = vp_piece_at(fit.region, fit.addr);
         while (vp_fence_ready(&p->fence, NULL) && p->end < fit.addr + req->size)
@@ -116,102 +113,65 @@ struct vp_fit vp_fit_host(struct vp_pool *pool, const struct vp_request *req, co
     return fit;
 }
 
-static void refresh_index(struct vp_pool *pool, struct vp_index *index) {
+static void refresh_index(struct vp_memory *mem, struct vp_index *index) {
     for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
         next = vp_index_next(index, r);
-        vp_region_refile(pool, r);
+        vp_region_refile(mem, r);
     }
 }
 
-void vp_pool_refile(struct vp_pool *pool) {
+void vp_memory_refile(struct vp_memory *mem) {
     struct vp_index *index, *next;
     for (int z = 0; z < VP_ZONES; z++)
-        refresh_index(pool, &pool->mixed[z]);
-    vp_list_each_safe(index, next, &pool->timeline_indexes, link)
-        refresh_index(pool, index);
-    pool->moves = pool->timelines->moves;
+        refresh_index(mem, &mem->mixed[z]);
+    vp_list_each_safe(index, next, &mem->timeline_indexes, link)
+        refresh_index(mem, index);
+    mem->moves = mem->timelines->moves;
 }
 
-static void index_synchronized(struct vp_pool *pool, struct vp_index *index, const struct vp_timeline *timeline) {
+static void index_synchronized(struct vp_memory *mem, struct vp_index *index, const struct vp_timeline *timeline) {
     for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
         next = vp_index_next(index, r);
         for (struct vp_piece *p = r->pieces; p; p = p->next)
             if ((!timeline || p->stream == timeline->id) && vp_fence_ready(&p->fence, NULL))
                 p->stream = 0;
-        vp_region_refile(pool, r);
+        vp_region_refile(mem, r);
     }
 }
 
-void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeline) {
-    struct vp_index *index, *next;
-    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
-    vp_timelines_poll_for(pool->timelines, VP_SETTLE_NS);
-    vp_fit_refresh(pool);
-    for (int z = 0; z < VP_ZONES; z++) {
-        index_synchronized(pool, &pool->met[z], timeline);
-        index_synchronized(pool, &pool->mixed[z], timeline);
-    }
-    vp_list_each_safe(index, next, &pool->timeline_indexes, link)
-        index_synchronized(pool, index, timeline);
-}
-
-bool vp_fit_refresh(struct vp_pool *pool) {
-    vp_timelines_poll(pool->timelines, true);
-    /* Another pool may have asked since, and moved our timelines too. */
-    bool moved = pool->moves != pool->timelines->moves;
+bool vp_fit_refresh(struct vp_memory *mem) {
+    vp_timelines_poll(mem->timelines, true);
+    /* Somebody else may have asked since, and moved our timelines too. */
+    bool moved = mem->moves != mem->timelines->moves;
     if (moved)
-        vp_pool_refile(pool);
+        vp_memory_refile(mem);
     return moved;
 }
 
-int vp_fit_await(struct vp_pool *pool, const struct vp_fence *fence, struct vp_timeline *timeline) {
+void vp_fit_synchronized(struct vp_memory *mem, const struct vp_timeline *timeline) {
+    struct vp_index *index, *next;
+    vp_fit_refresh(mem);
+    for (int z = 0; z < VP_ZONES; z++) {
+        index_synchronized(mem, &mem->met[z], timeline);
+        index_synchronized(mem, &mem->mixed[z], timeline);
+    }
+    vp_list_each_safe(index, next, &mem->timeline_indexes, link)
+        index_synchronized(mem, index, timeline);
+}
+
+int vp_fit_await(struct vp_memory *mem, const struct vp_fence *fence, struct vp_timeline *timeline) {
     if (vp_fence_ready(fence, timeline))
         return 0;
-    int err = vp_fence_wait(pool->timelines, fence, timeline);
-    pool->stats.waits_gpu += !err;
+    int err = vp_fence_wait(mem->timelines, fence, timeline);
+    mem->stats.waits_gpu += !err;
     return err;
 }
 
-int vp_fit_wait(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end,
+int vp_fit_wait(struct vp_memory *mem, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end,
                 const struct vp_request *req) {
     for (struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
-        int err = vp_fit_await(pool, &p->fence, req->timeline);
+        int err = vp_fit_await(mem, &p->fence, req->timeline);
         if (err || p->end >= end)
             return err;
     }
-}
-
-int vp_fit_take(struct vp_pool *pool, struct vp_fit fit, const struct vp_request *req, struct vp_region **out) {
-    /* What is far apart in memory is fetched together. */
-    vp_table_prefetch(&pool->live, fit.addr);
-    __builtin_prefetch(fit.region->va.next);
-    int err = vp_table_reserve(&pool->live);
-    if (!err)
-        err = vp_space_reserve(pool, 4);
-    if (!err)
-        err = vp_fit_wait(pool, fit.region, fit.addr, fit.addr + req->size, req);
-    if (err)
-        return err;
-    struct vp_region *r = vp_region_take(pool, fit.region, fit.addr, fit.addr + req->size);
-    vp_fit_go_live(pool, r, req);
-    vp_table_add(&pool->live, r);
-    *out = r;
-    return 0;
-}
-
-void vp_fit_go_live(struct vp_pool *pool, struct vp_region *r, const struct vp_request *req) {
-    r->state = VP_LIVE;
-    r->sync = !req->timeline;
-    r->exported = false;
-    r->asked = req->asked;
-    r->serial = ++pool->serial;
-    r->context = r->sync ? req->context : NULL; /* others outlive it */
-    r->owner = req->owner;
-    r->cache = NULL;
-    r->stream = req->timeline ? req->timeline->id : 0;
-    vp_region_account(pool, r, true);
-    pool->stats.allocs++;
-    if (pool->stats.live_bytes > pool->recent_peak)
-        pool->recent_peak = pool->stats.live_bytes;
-    vp_pool_note_peak(pool->stats.live_bytes, &pool->stats.peak_live_bytes, pool, NULL);
 }

@@ -1,6 +1,6 @@
 /* The free regions of a zone by size: bins for small ones, a tree for the others. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pool/pool_private.h"
+#include "memory/region.h"
 
 #include <errno.h>
 
@@ -46,29 +46,29 @@ static bool binned(const struct vp_index *index, size_t size) {
 
 /* ---- an index ---- */
 
-int vp_index_init(struct vp_pool *pool, struct vp_index *index, struct vp_timeline *timeline, enum vp_zone_name zone) {
+int vp_index_init(struct vp_memory *mem, struct vp_index *index, struct vp_timeline *timeline, enum vp_zone_name zone) {
     *index = (struct vp_index){.timeline = timeline, .zone = zone};
     RB_INIT(&index->tree);
     vp_list_init(&index->link);
     if (zone != VP_ZONE_SMALL)
         return 0;
-    index->bins = vp_slab_alloc_raw(&pool->bins_slab);
+    index->bins = vp_slab_alloc_raw(&mem->bins_slab);
     if (!index->bins)
         return -ENOMEM;
     index->bins->slab_link = NULL;
     return 0;
 }
 
-void vp_index_finish(struct vp_pool *pool, struct vp_index *index) {
+void vp_index_finish(struct vp_memory *mem, struct vp_index *index) {
     assert(!vp_index_first(index, 0));
-    vp_slab_free(&pool->bins_slab, index->bins);
+    vp_slab_free(&mem->bins_slab, index->bins);
     index->bins = NULL;
 }
 
-void vp_index_add(struct vp_pool *pool, struct vp_index *index, struct vp_region *r) {
+void vp_index_add(struct vp_memory *mem, struct vp_index *index, struct vp_region *r) {
     r->index = index;
     if (!index->count++ && index->timeline)
-        vp_list_append(&pool->timeline_indexes, &index->link);
+        vp_list_append(&mem->timeline_indexes, &index->link);
     if (!binned(index, r->size)) {
         RB_INSERT(vp_region_tree, &index->tree, r);
         return;

@@ -4,7 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "pool/policy.h"
+#include "memory/region.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,18 +13,18 @@
 /* Points for the chains of any sensible number of pieces that one operation copies: one span of the slab. */
 enum { SPARE_POINTS = 4096 };
 
-int vp_space_reserve(struct vp_pool *pool, size_t n) {
-    if (vp_slab_reserve(&pool->region_slab, n) < 0 || vp_slab_reserve(&pool->piece_slab, n) < 0 ||
-        vp_slab_reserve(&pool->timelines->point_slab, SPARE_POINTS) < 0)
+int vp_space_reserve(struct vp_memory *mem, size_t n) {
+    if (vp_slab_reserve(&mem->region_slab, n) < 0 || vp_slab_reserve(&mem->piece_slab, n) < 0 ||
+        vp_slab_reserve(&mem->timelines->point_slab, SPARE_POINTS) < 0)
         return -ENOMEM;
     return 0;
 }
 
-struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr) {
-    size_t low = 0, high = pool->space_count;
+struct vp_space *vp_space_of(const struct vp_memory *mem, CUdeviceptr addr) {
+    size_t low = 0, high = mem->space_count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        struct vp_space *s = pool->by_base[middle];
+        struct vp_space *s = mem->by_base[middle];
         if (addr - s->base < s->size)
             return s;
         if (addr < s->base)
@@ -35,8 +35,8 @@ struct vp_space *vp_space_of(const struct vp_pool *pool, CUdeviceptr addr) {
     return NULL;
 }
 
-struct vp_granule *vp_space_granule(const struct vp_pool *pool, const struct vp_space *space, CUdeviceptr addr) {
-    return &space->granules[(addr - space->base) >> pool->granularity_shift];
+struct vp_granule *vp_space_granule(const struct vp_memory *mem, const struct vp_space *space, CUdeviceptr addr) {
+    return &space->granules[(addr - space->base) >> mem->granularity_shift];
 }
 
 struct vp_region *vp_region_next(const struct vp_region *r) {
@@ -47,11 +47,11 @@ struct vp_region *vp_region_prev(const struct vp_region *r) {
     return r->va.prev == &r->space->regions ? NULL : vp_container_of(r->va.prev, struct vp_region, va);
 }
 
-struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr) {
-    struct vp_space *s = vp_space_of(pool, addr);
+struct vp_region *vp_region_at(const struct vp_memory *mem, CUdeviceptr addr) {
+    struct vp_space *s = vp_space_of(mem, addr);
     if (!s)
         return NULL;
-    size_t granule = (addr - s->base) >> pool->granularity_shift;
+    size_t granule = (addr - s->base) >> mem->granularity_shift;
     struct vp_region *r = s->granules[granule].first;
     if (!r || r->addr > addr)
         r = s->granules[vp_bits_at_most(&s->begins, granule - 1)].first;
@@ -62,8 +62,8 @@ struct vp_region *vp_region_at(const struct vp_pool *pool, CUdeviceptr addr) {
 
 /* ---- keeping the granule table and the list ---- */
 
-static void region_enter(struct vp_pool *pool, struct vp_region *r, struct vp_list *after) {
-    struct vp_granule *granule = vp_space_granule(pool, r->space, r->addr);
+static void region_enter(struct vp_memory *mem, struct vp_region *r, struct vp_list *after) {
+    struct vp_granule *granule = vp_space_granule(mem, r->space, r->addr);
     vp_list_insert(after, &r->va);
     if (!granule->first)
         vp_bits_add(&r->space->begins, (size_t)(granule - r->space->granules));
@@ -71,105 +71,105 @@ static void region_enter(struct vp_pool *pool, struct vp_region *r, struct vp_li
         granule->first = r;
 }
 
-static void region_leave(struct vp_pool *pool, struct vp_region *r) {
-    struct vp_granule *granule = vp_space_granule(pool, r->space, r->addr);
+static void region_leave(struct vp_memory *mem, struct vp_region *r) {
+    struct vp_granule *granule = vp_space_granule(mem, r->space, r->addr);
     if (granule->first == r) {
         struct vp_region *next = vp_region_next(r);
-        granule->first = next && vp_space_granule(pool, r->space, next->addr) == granule ? next : NULL;
+        granule->first = next && vp_space_granule(mem, r->space, next->addr) == granule ? next : NULL;
         if (!granule->first)
             vp_bits_remove(&r->space->begins, (size_t)(granule - r->space->granules));
     }
     vp_list_remove(&r->va);
-    vp_slab_free(&pool->region_slab, r);
+    vp_slab_free(&mem->region_slab, r);
 }
 
 /* Makes sure that one more space can be filed by its base. 0 or -ENOMEM. */
-static int reserve_base(struct vp_pool *pool) {
-    size_t room = pool->space_room ? pool->space_room * 2 : 4096 / sizeof *pool->by_base;
-    if (pool->space_count < pool->space_room)
+static int reserve_base(struct vp_memory *mem) {
+    size_t room = mem->space_room ? mem->space_room * 2 : 4096 / sizeof *mem->by_base;
+    if (mem->space_count < mem->space_room)
         return 0;
     struct vp_space **all = mmap(NULL, room * sizeof *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return -ENOMEM;
-    if (pool->by_base) {
-        memcpy(all, pool->by_base, pool->space_count * sizeof *all);
-        munmap(pool->by_base, pool->space_room * sizeof *all);
+    if (mem->by_base) {
+        memcpy(all, mem->by_base, mem->space_count * sizeof *all);
+        munmap(mem->by_base, mem->space_room * sizeof *all);
     }
-    pool->by_base = all;
-    pool->space_room = room;
+    mem->by_base = all;
+    mem->space_room = room;
     return 0;
 }
 
-static void file_by_base(struct vp_pool *pool, struct vp_space *s) {
-    size_t at = pool->space_count++;
-    for (; at && pool->by_base[at - 1]->base > s->base; at--)
-        pool->by_base[at] = pool->by_base[at - 1];
-    pool->by_base[at] = s;
+static void file_by_base(struct vp_memory *mem, struct vp_space *s) {
+    size_t at = mem->space_count++;
+    for (; at && mem->by_base[at - 1]->base > s->base; at--)
+        mem->by_base[at] = mem->by_base[at - 1];
+    mem->by_base[at] = s;
 }
 
-int vp_space_carve(struct vp_pool *pool, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size) {
-    int err = vp_slab_reserve(&pool->region_slab, 2);
+int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size) {
+    int err = vp_slab_reserve(&mem->region_slab, 2);
     if (!err)
-        err = reserve_base(pool);
+        err = reserve_base(mem);
     if (err)
         return err;
-    size_t count = size >> pool->granularity_shift, granules = count * sizeof(struct vp_granule);
+    size_t count = size >> mem->granularity_shift, granules = count * sizeof(struct vp_granule);
     size_t table = vp_round_up(granules + vp_bits_bytes(count) + sizeof(struct vp_space), 4096);
-    char *mem = mmap(NULL, table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mem == MAP_FAILED)
+    char *bytes = mmap(NULL, table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (bytes == MAP_FAILED)
         return -ENOMEM;
-    struct vp_space *s = (struct vp_space *)(void *)(mem + table - sizeof(struct vp_space));
+    struct vp_space *s = (struct vp_space *)(void *)(bytes + table - sizeof(struct vp_space));
     *s = (struct vp_space){.base = base,
                            .size = size,
                            .zone = zone,
-                           .granules = (struct vp_granule *)(void *)mem,
+                           .granules = (struct vp_granule *)(void *)bytes,
                            .mem_bytes = table,
                            .reserved = reserved_size > 0,
                            .reserved_size = reserved_size};
-    vp_bits_init(&s->begins, count, (uint64_t *)(void *)(mem + granules));
+    vp_bits_init(&s->begins, count, (uint64_t *)(void *)(bytes + granules));
     vp_list_init(&s->regions);
     vp_list_init(&s->holes);
-    vp_list_append(&pool->spaces, &s->link);
-    file_by_base(pool, s);
-    pool->space_bytes += size;
-    struct vp_region *r = vp_slab_alloc(&pool->region_slab);
+    vp_list_append(&mem->spaces, &s->link);
+    file_by_base(mem, s);
+    mem->space_bytes += size;
+    struct vp_region *r = vp_slab_alloc(&mem->region_slab);
     r->addr = base;
     r->size = size;
     r->space = s;
     vp_list_init(&r->holes);
-    region_enter(pool, r, &s->regions);
+    region_enter(mem, r, &s->regions);
     vp_list_append(&s->holes, &r->holes);
     return 0;
 }
 
-void vp_spaces_free(struct vp_pool *pool) {
+void vp_spaces_free(struct vp_memory *mem) {
     struct vp_space *s, *next;
-    vp_list_each_safe(s, next, &pool->spaces, link)
+    vp_list_each_safe(s, next, &mem->spaces, link)
         munmap(s->granules, s->mem_bytes);
-    vp_list_init(&pool->spaces);
-    if (pool->by_base)
-        munmap(pool->by_base, pool->space_room * sizeof *pool->by_base);
-    pool->by_base = NULL;
-    pool->space_count = pool->space_room = 0;
+    vp_list_init(&mem->spaces);
+    if (mem->by_base)
+        munmap(mem->by_base, mem->space_room * sizeof *mem->by_base);
+    mem->by_base = NULL;
+    mem->space_count = mem->space_room = 0;
 }
 
 /* ---- pieces ---- */
 
-static void piece_free(struct vp_pool *pool, struct vp_piece *p) {
-    vp_fence_clear(pool->timelines, &p->fence);
-    vp_slab_free(&pool->piece_slab, p);
+static void piece_free(struct vp_memory *mem, struct vp_piece *p) {
+    vp_fence_clear(mem->timelines, &p->fence);
+    vp_slab_free(&mem->piece_slab, p);
 }
 
-void vp_region_clear_pieces(struct vp_pool *pool, struct vp_region *r) {
+void vp_region_clear_pieces(struct vp_memory *mem, struct vp_region *r) {
     for (struct vp_piece *p = r->pieces, *next; p; p = next) {
         next = p->next;
-        piece_free(pool, p);
+        piece_free(mem, p);
     }
     r->pieces = NULL;
 }
 
-void vp_region_one_piece(struct vp_pool *pool, struct vp_region *r, struct vp_fence *fence, uint64_t age) {
-    struct vp_piece *p = vp_slab_alloc(&pool->piece_slab);
+void vp_region_one_piece(struct vp_memory *mem, struct vp_region *r, struct vp_fence *fence, uint64_t age) {
+    struct vp_piece *p = vp_slab_alloc(&mem->piece_slab);
     *p = (struct vp_piece){.end = vp_region_end(r),
                            .fence = *fence,
                            .age = age,
@@ -199,34 +199,34 @@ static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
 }
 
 /* Unites a piece with the next one, under its own condition. The age is that of the older. */
-static void piece_absorb(struct vp_pool *pool, struct vp_piece *p) {
+static void piece_absorb(struct vp_memory *mem, struct vp_piece *p) {
     struct vp_piece *q = p->next;
     if (q->age < p->age)
         p->age = q->age;
     p->end = q->end;
     p->next = q->next;
-    piece_free(pool, q);
+    piece_free(mem, q);
 }
 
-/* Unites neighbouring pieces that differ in nothing that matters to the policy. */
-static void pieces_tidy(struct vp_pool *pool, struct vp_region *r) {
+/* Unites neighbouring pieces that differ in nothing that matters. */
+static void pieces_tidy(struct vp_memory *mem, struct vp_region *r) {
     for (struct vp_piece *p = r->pieces; p; p = p->next)
-        vp_fence_settle(pool->timelines, &p->fence);
+        vp_fence_settle(mem->timelines, &p->fence);
     for (struct vp_piece *p = r->pieces; p->next;) {
-        bool apart = vp_pool_by_stream(pool) && p->stream != p->next->stream;
+        bool apart = mem->by_stream && p->stream != p->next->stream;
         if (apart || !conds_agree(p, p->next))
             p = p->next;
         else
-            piece_absorb(pool, p);
+            piece_absorb(mem, p);
     }
 }
 
 /* How much smaller than its neighbour a sliver is. */
 enum { SLIVER_SHARE = 16 };
 
-void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
+void vp_region_coarsen(struct vp_memory *mem, struct vp_region *r) {
     CUdeviceptr begin = r->addr;
-    if (vp_pool_by_stream(pool))
+    if (mem->by_stream)
         return;
     for (struct vp_piece *p = r->pieces; p->next;) {
         struct vp_piece *q = p->next;
@@ -235,9 +235,9 @@ void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
             p->fence = q->fence;
             p->stream = q->stream;
             q->fence = (struct vp_fence){0};
-            piece_absorb(pool, p);
+            piece_absorb(mem, p);
         } else if (!vp_fence_empty(&p->fence) && vp_fence_empty(&q->fence) && size_q <= size_p / SLIVER_SHARE) {
-            piece_absorb(pool, p);
+            piece_absorb(mem, p);
         } else {
             begin = p->end;
             p = q;
@@ -247,36 +247,47 @@ void vp_region_coarsen(struct vp_pool *pool, struct vp_region *r) {
 
 /* ---- filing: the index of a free region, the hole list ---- */
 
-struct vp_stream_store *vp_stream_store_of(struct vp_pool *pool, struct vp_timeline *timeline) {
-    if (timeline->context->device != pool->device)
+struct vp_stream_store *vp_stream_store_of(struct vp_memory *mem, struct vp_timeline *timeline) {
+    if (timeline->context->device != mem->device)
         return NULL;
-    struct vp_stream_store *share = timeline->store;
-    if (share || !(share = vp_slab_alloc(&pool->store_slab)))
-        return share;
+    struct vp_stream_store *store = timeline->store;
+    if (store || !(store = vp_slab_alloc(&mem->store_slab)))
+        return store;
     for (int z = 0; z < VP_ZONES; z++)
-        if (vp_index_init(pool, &share->index[z], timeline, z) < 0) {
+        if (vp_index_init(mem, &store->index[z], timeline, z) < 0) {
             while (z-- > 0)
-                vp_index_finish(pool, &share->index[z]);
-            vp_slab_free(&pool->store_slab, share);
+                vp_index_finish(mem, &store->index[z]);
+            vp_slab_free(&mem->store_slab, store);
             return NULL;
         }
-    return timeline->store = share;
+    return timeline->store = store;
 }
 
-static struct vp_index *classify(struct vp_pool *pool, const struct vp_region *r) {
+void vp_stream_store_drop(struct vp_memory *mem, struct vp_timeline *timeline) {
+    struct vp_stream_store *store = timeline->store;
+    if (!store)
+        return;
+    assert(!store->cache);
+    for (int z = 0; z < VP_ZONES; z++)
+        vp_index_finish(mem, &store->index[z]);
+    vp_slab_free(&mem->store_slab, store);
+    timeline->store = NULL;
+}
+
+static struct vp_index *classify(struct vp_memory *mem, const struct vp_region *r) {
     enum vp_zone_name zone = r->space->zone;
     struct vp_timeline *only = NULL;
     for (const struct vp_piece *p = r->pieces; p; p = p->next) {
         if (vp_fence_empty(&p->fence))
             continue;
         if (p->fence.first.next || (only && only != p->fence.first.timeline))
-            return &pool->mixed[zone];
+            return &mem->mixed[zone];
         only = p->fence.first.timeline;
     }
     if (!only)
-        return &pool->met[zone];
-    struct vp_stream_store *share = vp_stream_store_of(pool, only);
-    return share ? &share->index[zone] : &pool->mixed[zone];
+        return &mem->met[zone];
+    struct vp_stream_store *store = vp_stream_store_of(mem, only);
+    return store ? &store->index[zone] : &mem->mixed[zone];
 }
 
 void vp_region_unfile(struct vp_region *r) {
@@ -287,89 +298,89 @@ void vp_region_unfile(struct vp_region *r) {
     }
 }
 
-static void region_file(struct vp_pool *pool, struct vp_region *r) {
+static void region_file(struct vp_memory *mem, struct vp_region *r) {
     if (r->state == VP_FREE) {
-        vp_index_add(pool, classify(pool, r), r);
+        vp_index_add(mem, classify(mem, r), r);
     } else if (r->state == VP_HOLE) {
         vp_list_append(&r->space->holes, &r->holes);
     }
 }
 
-void vp_region_refile(struct vp_pool *pool, struct vp_region *r) {
-    pieces_tidy(pool, r);
-    if (r->state == VP_FREE && r->index != classify(pool, r)) {
+void vp_region_refile(struct vp_memory *mem, struct vp_region *r) {
+    pieces_tidy(mem, r);
+    if (r->state == VP_FREE && r->index != classify(mem, r)) {
         vp_region_unfile(r);
-        region_file(pool, r);
+        region_file(mem, r);
     }
 }
 
 /* ---- cut and join ---- */
 
 /* Splits an unfiled region; the right part has no pieces yet. */
-static struct vp_region *split(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at) {
-    struct vp_region *right = vp_slab_alloc(&pool->region_slab);
+static struct vp_region *split(struct vp_memory *mem, struct vp_region *r, CUdeviceptr at) {
+    struct vp_region *right = vp_slab_alloc(&mem->region_slab);
     right->addr = at;
     right->size = vp_region_end(r) - at;
     right->state = r->state;
     right->space = r->space;
     r->size = at - r->addr;
-    region_enter(pool, right, &r->va);
+    region_enter(mem, right, &r->va);
     return right;
 }
 
-struct vp_region *vp_region_cut(struct vp_pool *pool, struct vp_region *r, CUdeviceptr at) {
+struct vp_region *vp_region_cut(struct vp_memory *mem, struct vp_region *r, CUdeviceptr at) {
     if (at == r->addr)
         return r;
     if (at == vp_region_end(r))
         return vp_region_next(r);
     assert(at > r->addr && at < vp_region_end(r) && r->state < VP_LIVE);
     vp_region_unfile(r);
-    struct vp_region *right = split(pool, r, at);
+    struct vp_region *right = split(mem, r, at);
     if (vp_region_has_pieces(r)) {
         struct vp_piece *p = vp_piece_at(r, at - 1);
         if (p->end == at) {
             right->pieces = p->next;
         } else {
-            struct vp_piece *rest = vp_slab_alloc(&pool->piece_slab);
+            struct vp_piece *rest = vp_slab_alloc(&mem->piece_slab);
             *rest = (struct vp_piece){.end = p->end, .age = p->age, .stream = p->stream, .next = p->next};
-            vp_fence_copy(pool->timelines, &rest->fence, &p->fence);
+            vp_fence_copy(mem->timelines, &rest->fence, &p->fence);
             p->end = at;
             right->pieces = rest;
         }
         p->next = NULL;
     }
-    region_file(pool, r);
-    region_file(pool, right);
+    region_file(mem, r);
+    region_file(mem, right);
     return right;
 }
 
-struct vp_region *vp_region_take(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end) {
-    r = vp_region_cut(pool, r, addr);
+struct vp_region *vp_region_take(struct vp_memory *mem, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end) {
+    r = vp_region_cut(mem, r, addr);
     vp_region_unfile(r);
     if (end < vp_region_end(r)) {
-        struct vp_region *right = split(pool, r, end);
+        struct vp_region *right = split(mem, r, end);
         while (r->pieces->end <= end) {
             struct vp_piece *p = r->pieces;
             r->pieces = p->next;
-            piece_free(pool, p);
+            piece_free(mem, p);
         }
         right->pieces = r->pieces;
         r->pieces = NULL;
-        region_file(pool, right);
+        region_file(mem, right);
     }
-    vp_region_clear_pieces(pool, r);
+    vp_region_clear_pieces(mem, r);
     return r;
 }
 
-struct vp_region *vp_region_carve(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    struct vp_region *r = vp_region_at(pool, addr);
+struct vp_region *vp_region_carve(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
+    struct vp_region *r = vp_region_at(mem, addr);
     assert(end <= vp_region_end(r));
-    r = vp_region_cut(pool, r, addr);
-    vp_region_cut(pool, r, end);
+    r = vp_region_cut(mem, r, addr);
+    vp_region_cut(mem, r, end);
     return r;
 }
 
-static void absorb(struct vp_pool *pool, struct vp_region *left, struct vp_region *right) {
+static void absorb(struct vp_memory *mem, struct vp_region *left, struct vp_region *right) {
     vp_region_unfile(right);
     if (vp_region_has_pieces(left)) {
         struct vp_piece *last = left->pieces;
@@ -378,26 +389,26 @@ static void absorb(struct vp_pool *pool, struct vp_region *left, struct vp_regio
         last->next = right->pieces;
     }
     left->size += right->size;
-    region_leave(pool, right);
+    region_leave(mem, right);
 }
 
 static bool joinable(const struct vp_region *left, const struct vp_region *right) {
     return left && right && left->state == right->state && left->state < VP_LIVE;
 }
 
-struct vp_region *vp_region_join(struct vp_pool *pool, struct vp_region *r) {
+struct vp_region *vp_region_join(struct vp_memory *mem, struct vp_region *r) {
     struct vp_region *prev = vp_region_prev(r), *next = vp_region_next(r);
     bool with_prev = joinable(prev, r), with_next = joinable(r, next);
     vp_region_unfile(r);
     if (with_next)
-        absorb(pool, r, next);
+        absorb(mem, r, next);
     if (with_prev) {
         vp_region_unfile(prev);
-        absorb(pool, prev, r);
+        absorb(mem, prev, r);
         r = prev;
     }
     if (vp_region_has_pieces(r))
-        pieces_tidy(pool, r);
-    region_file(pool, r);
+        pieces_tidy(mem, r);
+    region_file(mem, r);
     return r;
 }

@@ -9,7 +9,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "pool/pool_private.h"
+#include "pool/pool.h"
 
 #include <errno.h>
 
@@ -17,29 +17,24 @@ static CUdeviceptr chunk_end(const struct vp_chunk *chunk) {
     return chunk->current->addr + chunk->size;
 }
 
-bool vp_range_whole(const struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    const struct vp_mapping *first = vp_mapping_at(pool, addr), *last = vp_mapping_at(pool, end - 1);
-    return first && last && first->addr == addr && last->addr + last->chunk->size == end;
-}
-
 const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr addr, size_t *offset) {
-    const struct vp_mapping *m = vp_mapping_at(pool, addr);
+    const struct vp_mapping *m = vp_mapping_at(&pool->mem, addr);
     *offset = addr - m->addr;
     return m->chunk;
 }
 
 /* The bytes of all chunks in which a block lies. */
 static void chunks_of(const struct vp_pool *pool, const struct vp_region *block, CUdeviceptr *begin, CUdeviceptr *end) {
-    *begin = vp_mapping_at(pool, block->addr)->addr;
-    *end = chunk_end(vp_mapping_at(pool, vp_region_end(block) - 1)->chunk);
+    *begin = vp_mapping_at(&pool->mem, block->addr)->addr;
+    *end = chunk_end(vp_mapping_at(&pool->mem, vp_region_end(block) - 1)->chunk);
 }
 
 int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bool share) {
     CUdeviceptr begin, end;
-    if (!block->sync || !(pool->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+    if (!block->sync || !(pool->mem.prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return -EOPNOTSUPP;
     chunks_of(pool, block, &begin, &end);
-    for (const struct vp_region *r = vp_region_at(pool, begin); r && r->addr < end; r = vp_region_next(r))
+    for (const struct vp_region *r = vp_region_at(&pool->mem, begin); r && r->addr < end; r = vp_region_next(r))
         if (r != block && r->state == VP_LIVE && !share)
             return -EBUSY;
     return 0;
@@ -49,14 +44,14 @@ int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bo
 static void retire_free(struct vp_pool *pool, const struct vp_chunk *chunk) {
     CUdeviceptr at = chunk->current->addr, end = chunk_end(chunk);
     while (at < end) {
-        struct vp_region *r = vp_region_at(pool, at);
+        struct vp_region *r = vp_region_at(&pool->mem, at);
         CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
         if (r->state == VP_FREE) {
-            r = vp_region_carve(pool, at, stop);
+            r = vp_region_carve(&pool->mem, at, stop);
             vp_region_unfile(r);
             r->state = VP_RETIRED;
             r->index = NULL;
-            vp_region_join(pool, r);
+            vp_region_join(&pool->mem, r);
         }
         at = stop;
     }
@@ -65,10 +60,10 @@ static void retire_free(struct vp_pool *pool, const struct vp_chunk *chunk) {
 /* Metadata for retire_free() of one chunk: a cut at each end of each of its free regions. */
 static int reserve_cuts(struct vp_pool *pool, const struct vp_chunk *chunk) {
     size_t regions = 0;
-    for (const struct vp_region *r = vp_region_at(pool, chunk->current->addr); r && r->addr < chunk_end(chunk);
+    for (const struct vp_region *r = vp_region_at(&pool->mem, chunk->current->addr); r && r->addr < chunk_end(chunk);
          r = vp_region_next(r))
         regions++;
-    return vp_space_reserve(pool, 4 * regions + 4);
+    return vp_space_reserve(&pool->mem, 4 * regions + 4);
 }
 
 int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share) {
@@ -77,7 +72,7 @@ int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share) {
     if (err || block->exported)
         return err;
     chunks_of(pool, block, &begin, &end);
-    struct vp_chunk *first = vp_mapping_at(pool, begin)->chunk, *last = vp_mapping_at(pool, end - 1)->chunk;
+    struct vp_chunk *first = vp_mapping_at(&pool->mem, begin)->chunk, *last = vp_mapping_at(&pool->mem, end - 1)->chunk;
     if ((err = reserve_cuts(pool, first)) < 0)
         return err;
     retire_free(pool, first);
@@ -88,8 +83,8 @@ int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share) {
 mark:
     /* What was retired must come back some day even if the export failed. */
     for (CUdeviceptr at = begin; at < end;) {
-        struct vp_chunk *chunk = vp_mapping_at(pool, at)->chunk;
-        pool->exported += !chunk->exported;
+        struct vp_chunk *chunk = vp_mapping_at(&pool->mem, at)->chunk;
+        pool->mem.exported += !chunk->exported;
         chunk->exported = true;
         at = chunk_end(chunk);
     }
@@ -102,7 +97,7 @@ static bool over(const struct vp_pool *pool, const struct vp_chunk *chunk, bool 
     bool ready = true;
     CUdeviceptr at = chunk->current->addr, end = chunk_end(chunk);
     while (at < end) {
-        const struct vp_region *r = vp_region_at(pool, at);
+        const struct vp_region *r = vp_region_at(&pool->mem, at);
         CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
         if (r->state == VP_LIVE)
             return false;
@@ -115,17 +110,17 @@ static bool over(const struct vp_pool *pool, const struct vp_chunk *chunk, bool 
 
 void vp_exports_settle(struct vp_pool *pool) {
     struct vp_chunk *chunk, *next;
-    if (!pool->retiring)
+    if (!pool->mem.exports_changed)
         return;
-    vp_timelines_poll(pool->timelines, true);
-    pool->retiring = false;
-    vp_list_each_safe(chunk, next, &pool->chunks, link)
-        if (chunk->exported && over(pool, chunk, &pool->retiring)) {
+    vp_timelines_poll(pool->mem.timelines, true);
+    pool->mem.exports_changed = false;
+    vp_list_each_safe(chunk, next, &pool->mem.chunks, link)
+        if (chunk->exported && over(pool, chunk, &pool->mem.exports_changed)) {
             bool given = reserve_cuts(pool, chunk) == 0;
             if (given) {
                 retire_free(pool, chunk);
-                given = vp_chunk_give_back(pool, chunk);
+                given = vp_chunk_give_back(&pool->mem, chunk);
             }
-            pool->retiring |= !given;
+            pool->mem.exports_changed |= !given;
         }
 }

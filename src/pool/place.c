@@ -12,7 +12,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "pool/policy.h"
+#include "pool/place.h"
 
 /* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are
  * too few. */
@@ -71,7 +71,7 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     if (!k)
         return;
     *k = (struct vp_place){
-        .addr = addr, .size = size, .serial = ++pool->place_serial, .zone = vp_space_of(pool, addr)->zone};
+        .addr = addr, .size = size, .serial = ++pool->place_serial, .zone = vp_space_of(&pool->mem, addr)->zone};
     RB_INSERT(vp_place_tree, &pool->places[k->zone], k);
     vp_list_append(&pool->place_used, &k->used);
     if (++pool->place_count > VP_PLACE_MOST)
@@ -82,7 +82,7 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
  * pages. */
 static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr addr, const struct vp_region **last) {
     if (!*last || addr - (*last)->addr >= (*last)->size)
-        *last = vp_region_at(pool, addr);
+        *last = vp_region_at(&pool->mem, addr);
     return *last;
 }
 
@@ -96,13 +96,13 @@ enum place {
 
 static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req,
                              enum vp_usable use) {
-    uint64_t mark = ++pool->marks;
-    const struct vp_region *last = vp_region_at(pool, addr);
+    uint64_t mark = ++pool->mem.marks;
+    const struct vp_region *last = vp_region_at(&pool->mem, addr);
     size_t pieces = 0;
     if (last->state == VP_FREE && vp_region_end(last) >= end)
         return vp_range_usable(last, addr, end, req, use) ? PLACE_FREE : PLACE_TAKEN;
     for (CUdeviceptr at = addr; at < end;) {
-        const struct vp_mapping *m = vp_mapping_at(pool, at);
+        const struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
         if (!m)
             return PLACE_GONE;
         if (m->chunk->mark == mark)
@@ -122,16 +122,17 @@ static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr
         pieces += 4;
         at = m->addr + m->chunk->size;
     }
-    return vp_space_reserve(pool, 2 * pieces + 64) == 0 ? PLACE_AWAY : PLACE_TAKEN;
+    return vp_space_reserve(&pool->mem, 2 * pieces + 64) == 0 ? PLACE_AWAY : PLACE_TAKEN;
 }
 
 /* The first `size` bytes of a place, of which the first is mapped. */
 static enum place place_find(struct vp_pool *pool, const struct vp_place *k, size_t size, const struct vp_request *req,
                              enum vp_usable use) {
     CUdeviceptr end = k->addr + size;
-    if (pool->policy->owned && vp_mapping_at(pool, k->addr)->chunk->stream != (req->timeline ? req->timeline->id : 0))
+    if (pool->traits.per_stream &&
+        vp_mapping_at(&pool->mem, k->addr)->chunk->stream != (req->timeline ? req->timeline->id : 0))
         return PLACE_TAKEN;
-    if (req->alone && (!vp_mapping_at(pool, end - 1) || !vp_range_whole(pool, k->addr, end)))
+    if (req->alone && (!vp_mapping_at(&pool->mem, end - 1) || !vp_range_whole(&pool->mem, k->addr, end)))
         return PLACE_TAKEN;
     return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use) : PLACE_TAKEN;
 }
@@ -143,17 +144,17 @@ static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, e
     if (place < PLACE_FREE)
         return false;
     for (CUdeviceptr at = k->addr; place == PLACE_AWAY && at < k->addr + size;) {
-        struct vp_mapping *m = vp_mapping_at(pool, at);
+        struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
         if (m->chunk->current != m) {
             /* The pieces of chunks switched from elsewhere vary in number: ask anew for each. */
-            if (vp_space_reserve(pool, 64) < 0)
+            if (vp_space_reserve(&pool->mem, 64) < 0)
                 return false;
-            vp_mapping_switch(pool, m);
+            vp_mapping_switch(&pool->mem, m);
             switched = true;
         }
         at = m->addr + m->chunk->size;
     }
-    pool->stats.reactivations += switched;
+    pool->mem.stats.reactivations += switched;
     place_touch(pool, k);
     return true;
 }
@@ -164,11 +165,11 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most,
                           const struct vp_request *req, enum vp_usable use) {
     for (struct vp_place *next; tries > 0 && k && k->size <= most; k = next) {
         next = RB_NEXT(vp_place_tree, &pool->places[req->zone], k);
-        enum place place = vp_mapping_at(pool, k->addr) ? place_find(pool, k, req->size, req, use) : PLACE_GONE;
+        enum place place = vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, use) : PLACE_GONE;
         if (place == PLACE_GONE)
             place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
-            return (struct vp_fit){vp_region_at(pool, k->addr), k->addr};
+            return (struct vp_fit){vp_region_at(&pool->mem, k->addr), k->addr};
         else
             tries--;
     }
@@ -197,11 +198,11 @@ struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request
 /* How far the addresses from the beginning of a place on are mapped, looking no farther than `size` bytes; 0: less than
  * the place. */
 static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_place *k, size_t size) {
-    const struct vp_space *s = vp_space_of(pool, k->addr);
-    const struct vp_mapping *m = vp_mapping_at(pool, k->addr + k->size - 1);
+    const struct vp_space *s = vp_space_of(&pool->mem, k->addr);
+    const struct vp_mapping *m = vp_mapping_at(&pool->mem, k->addr + k->size - 1);
     CUdeviceptr end = 0;
-    for (; m && vp_mapping_at(pool, k->addr);
-         m = end - s->base < s->size ? vp_space_granule(pool, s, end)->mapping : NULL) {
+    for (; m && vp_mapping_at(&pool->mem, k->addr);
+         m = end - s->base < s->size ? vp_space_granule(&pool->mem, s, end)->mapping : NULL) {
         end = m->addr + m->chunk->size;
         if (end - k->addr >= size)
             break;
@@ -211,8 +212,8 @@ static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_place 
 
 /* Bytes without mappings from `addr` on, where the mappings of a place end. */
 static size_t room_at(const struct vp_pool *pool, CUdeviceptr addr) {
-    const struct vp_space *s = vp_space_of(pool, addr - 1);
-    return addr - s->base < s->size ? vp_region_end(vp_region_at(pool, addr)) - addr : 0;
+    const struct vp_space *s = vp_space_of(&pool->mem, addr - 1);
+    return addr - s->base < s->size ? vp_region_end(vp_region_at(&pool->mem, addr)) - addr : 0;
 }
 
 static struct vp_place *smaller(struct vp_pool *pool, struct vp_place *k, const struct vp_request *req) {
@@ -246,15 +247,15 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
     size_t size = largest ? *end - largest->addr : 0;
     if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size, largest_place))
         return (struct vp_fit){NULL, 0};
-    return (struct vp_fit){vp_region_at(pool, largest->addr), largest->addr};
+    return (struct vp_fit){vp_region_at(&pool->mem, largest->addr), largest->addr};
 }
 
 void vp_place_limit(struct vp_pool *pool, size_t built) {
-    size_t most = pool->chunk_count * MAPPINGS_PER_CHUNK;
+    size_t most = pool->mem.chunk_count * MAPPINGS_PER_CHUNK;
     if (most < MAPPINGS_FLOOR)
         most = MAPPINGS_FLOOR;
-    if (pool->mappings > most)
-        vp_stitch_reap_some(pool, pool->mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
+    if (pool->mem.mappings > most)
+        vp_stitch_reap_some(&pool->mem, pool->mem.mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
 }
 
 void vp_place_shrink(struct vp_pool *pool, size_t most) {
@@ -263,13 +264,13 @@ void vp_place_shrink(struct vp_pool *pool, size_t most) {
     vp_list_each(k, &pool->place_used, used)
         bytes += k->size;
     if (bytes > most)
-        vp_fit_refresh(pool);
+        vp_fit_refresh(&pool->mem);
     /* What is in use counts as used just now, and so does what waits for work to end. */
     for (size_t tries = pool->place_count; tries > 0 && bytes > most; tries--) {
         struct vp_place *oldest = vp_container_of(pool->place_used.next, struct vp_place, used);
         CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
         place_touch(pool, oldest);
-        if (vp_stitch_reap(pool, addr, end, false)) {
+        if (vp_stitch_reap(&pool->mem, addr, end, false)) {
             place_remove(pool, oldest);
             bytes -= end - addr;
         }

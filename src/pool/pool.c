@@ -1,7 +1,7 @@
 /* The pool as a whole: opened, asked, freed into, and closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/policy.h"
-#include "pool/stream_cache.h"
+#include "pool/parking.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -13,91 +13,61 @@ static const size_t VA_FIRST = (size_t)1 << 42, VA_LEAST = (size_t)1 << 32;
 /* The part of the first reservation that the small zone gets. */
 enum { SMALL_SHARE = 8 };
 
-/* With several streams in use, frees of this size and more record an event, so that others can wait for exactly them.
- * Below, the event would cost more than the bytes are worth. */
-enum { EVENT_WORTH = 1 << 20 };
-
-static int attribute(const struct vp_pool *pool, CUdevice_attribute which) {
-    int value = 0;
-    return pool->drv->cuDeviceGetAttribute(&value, which, pool->device) ? 0 : value;
-}
-
 static int reserve_first(struct vp_pool *pool) {
-    bool one_zone = pool->policy->one_zone;
-    size_t unit = pool->granularity * (one_zone ? 1 : SMALL_SHARE);
-    size_t size = pool->config.va ? vp_round_up(pool->config.va, unit) : VA_FIRST;
+    bool one_zone = pool->traits.one_zone;
+    size_t unit = pool->mem.granularity * (one_zone ? 1 : SMALL_SHARE);
+    size_t size = pool->mem.va ? vp_round_up(pool->mem.va, unit) : VA_FIRST;
     CUdeviceptr base = 0;
     int err = -ENOMEM;
     for (;; size /= 2) {
-        pool->stats.calls.reserve++;
-        if (!pool->drv->cuMemAddressReserve(&base, size, pool->granularity, 0, 0))
+        pool->mem.stats.calls.reserve++;
+        if (!pool->mem.drv->cuMemAddressReserve(&base, size, pool->mem.granularity, 0, 0))
             break;
         if (size / 2 < VA_LEAST)
             return err;
     }
     if (one_zone) {
-        err = vp_space_carve(pool, VP_ZONE_LARGE, base, size, size);
+        err = vp_space_carve(&pool->mem, VP_ZONE_LARGE, base, size, size);
         if (err)
-            pool->drv->cuMemAddressFree(base, size);
+            pool->mem.drv->cuMemAddressFree(base, size);
         return err;
     }
     size_t small = size / SMALL_SHARE;
-    err = vp_space_carve(pool, VP_ZONE_SMALL, base, small, size);
+    err = vp_space_carve(&pool->mem, VP_ZONE_SMALL, base, small, size);
     if (err)
-        pool->drv->cuMemAddressFree(base, size);
+        pool->mem.drv->cuMemAddressFree(base, size);
     else
-        err = vp_space_carve(pool, VP_ZONE_LARGE, base + small, size - small, 0);
+        err = vp_space_carve(&pool->mem, VP_ZONE_LARGE, base + small, size - small, 0);
     return err;
 }
 
 int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_timelines *timelines, CUdevice dev,
                  const struct vp_policy *policy, const struct vp_pool_config *config) {
-    *pool = (struct vp_pool){.drv = drv,
-                             .timelines = timelines,
-                             .policy = policy,
-                             .config = *config,
-                             .device = dev,
-                             .peers = config->peers & ~(UINT64_C(1) << dev)};
+    const struct vp_traits *traits = &policy->traits;
+    *pool = (struct vp_pool){.policy = policy, .traits = *traits, .config = *config};
+    pool->mem = (struct vp_memory){.drv = drv,
+                                   .timelines = timelines,
+                                   .device = dev,
+                                   .va = config->va,
+                                   .limit = config->limit,
+                                   .by_stream = traits->by_stream,
+                                   .per_stream = traits->per_stream,
+                                   .homes = traits->homes,
+                                   .account = config->account,
+                                   .peers = config->peers};
+    int err = vp_memory_init(&pool->mem);
+    if (err)
+        return err;
     pool->throttle.opened = config->now ? config->now() : 0;
-    if (!attribute(pool, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
-        return -EOPNOTSUPP;
-    pool->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}};
-    if (attribute(pool, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
-        pool->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (attribute(pool, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
-        pool->prop.allocFlags.gpuDirectRDMACapable = 1;
-    if (drv->cuMemGetAllocationGranularity(&pool->granularity, &pool->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
-        !pool->granularity || pool->granularity & (pool->granularity - 1))
-        return -EOPNOTSUPP;
-    pool->granularity_shift = (unsigned)__builtin_ctzl(pool->granularity);
-    if (pool->config.handle < pool->granularity)
-        pool->config.handle = pool->granularity;
-    pool->config.handle -= pool->config.handle % pool->granularity;
-
-    vp_list_init(&pool->spaces);
-    vp_list_init(&pool->chunks);
-    vp_list_init(&pool->zombies);
-    vp_list_init(&pool->timeline_indexes);
-    vp_list_init(&pool->caches);
-    vp_list_init(&pool->spare_caches);
+    if (pool->config.handle < pool->mem.granularity)
+        pool->config.handle = pool->mem.granularity;
+    pool->config.handle -= pool->config.handle % pool->mem.granularity;
+    vp_stream_caches_init(&pool->caches, timelines, dev, &pool->mem.stats);
     vp_list_init(&pool->place_used);
     for (int z = 0; z < VP_ZONES; z++)
         RB_INIT(&pool->places[z]);
-    vp_slab_init(&pool->region_slab, sizeof(struct vp_region));
-    vp_slab_init(&pool->piece_slab, sizeof(struct vp_piece));
-    pool->region_slab.many = pool->piece_slab.many = true;
-    vp_slab_init(&pool->chunk_slab, sizeof(struct vp_chunk));
-    vp_slab_init(&pool->mapping_slab, sizeof(struct vp_mapping));
-    vp_slab_init(&pool->store_slab, sizeof(struct vp_stream_store));
     vp_slab_init(&pool->place_slab, sizeof(struct vp_place));
-    vp_slab_init(&pool->cache_slab, sizeof(struct vp_stream_cache));
-    vp_slab_init(&pool->bins_slab, sizeof(struct vp_bins));
-    int err = 0;
-    for (int z = 0; z < VP_ZONES && !err; z++)
-        if (!(err = vp_index_init(pool, &pool->met[z], NULL, z)))
-            err = vp_index_init(pool, &pool->mixed[z], NULL, z);
-    if (!err && !policy->own_spaces)
+    if (!traits->own_spaces)
         err = reserve_first(pool);
     if (!err && policy->open)
         err = policy->open(pool);
@@ -106,40 +76,12 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
     return err;
 }
 
-static void give_back_all(struct vp_pool *pool) {
-    struct vp_chunk *chunk, *next;
-    struct vp_mapping *m, *next_m;
-    struct vp_space *s;
-    vp_list_each_safe(chunk, next, &pool->chunks, link) {
-        for (m = chunk->mappings; m; m = next_m) {
-            next_m = m->next;
-            vp_chunk_unmap(pool, m);
-        }
-        if (!chunk->mappings)
-            vp_chunk_destroy(pool, chunk);
-    }
-    vp_list_each(s, &pool->spaces, link)
-        if (s->reserved)
-            pool->drv->cuMemAddressFree(s->base, s->reserved_size);
-}
-
 void vp_pool_finish(struct vp_pool *pool, bool driver) {
-    const struct vp_context *ctx;
-    struct vp_timeline *timeline;
-    if (driver)
-        give_back_all(pool);
-    vp_list_each(ctx, &pool->timelines->contexts, link)
-        vp_list_each(timeline, &ctx->timelines, of_context)
-            if (ctx->device == pool->device)
-                timeline->store = NULL;
-    vp_spaces_free(pool);
+    vp_memory_finish(&pool->mem, driver);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
-    vp_table_finish(&pool->live);
-    struct vp_slab *slabs[] = {&pool->region_slab, &pool->piece_slab, &pool->chunk_slab, &pool->mapping_slab,
-                               &pool->store_slab,  &pool->place_slab, &pool->cache_slab, &pool->bins_slab};
-    for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
-        vp_slab_finish(slabs[i]);
+    vp_slab_finish(&pool->place_slab);
+    vp_slab_finish(&pool->caches.slab);
 }
 
 static void verify(const struct vp_pool *pool) {
@@ -152,10 +94,10 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
     int err = pool->policy->layout(pool, req);
     if (err)
         return err;
-    if ((*out = vp_stream_cache_unpark(pool, req)))
+    if ((*out = vp_parking_unpark(pool, req)))
         return 0;
     if (req->timeline)
-        vp_stream_cache_flush(pool, req->timeline);
+        vp_parking_flush_own(pool, req->timeline);
     vp_exports_settle(pool);
     err = pool->policy->alloc(pool, req, out);
     if (err == -EBUSY) {
@@ -167,106 +109,62 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
         req->pressed = true;
         err = pool->policy->alloc(pool, req, out);
     }
+    if (!err) {
+        const uint64_t live = pool->mem.stats.live_bytes;
+        if (live > pool->recent_peak)
+            pool->recent_peak = live;
+        vp_pool_note_peak(live, &pool->mem.stats.peak_live_bytes, pool, NULL);
+    }
     verify(pool);
     return err;
 }
 
 CUresult vp_pool_error(const struct vp_pool *pool, const struct vp_context *ctx) {
-    return pool->error || !ctx ? pool->error : ctx->error;
+    return pool->mem.error || !ctx ? pool->mem.error : ctx->error;
 }
 
 void vp_pool_error_forget(struct vp_pool *pool, struct vp_context *ctx) {
-    pool->error = CUDA_SUCCESS;
+    pool->mem.error = CUDA_SUCCESS;
     if (ctx)
         ctx->error = CUDA_SUCCESS;
 }
 
-struct vp_region *vp_pool_find(const struct vp_pool *pool, CUdeviceptr addr) {
-    struct vp_region *r = addr ? vp_table_get(&pool->live, addr) : NULL;
+struct vp_region *vp_pool_find(struct vp_pool *pool, CUdeviceptr addr) {
+    struct vp_region *r = addr ? vp_table_seek(&pool->mem.live, addr) : NULL;
     return r && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr) {
-    struct vp_region *r = vp_mapping_at(pool, addr) ? vp_region_at(pool, addr) : NULL;
+    struct vp_region *r = vp_mapping_at(&pool->mem, addr) ? vp_region_at(&pool->mem, addr) : NULL;
     return r && r->state == VP_LIVE && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
-bool vp_pool_maps(const struct vp_pool *pool, CUdeviceptr addr) {
-    return vp_mapping_at(pool, addr) != NULL;
-}
-
-bool vp_pool_reserves(const struct vp_pool *pool, CUdeviceptr addr) {
-    return vp_space_of(pool, addr) != NULL;
-}
-
-bool vp_pool_large(size_t size) {
-    return size >= EVENT_WORTH;
-}
-
-bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
-    return vp_pool_large(size) && atomic_load_explicit(&pool->several, memory_order_relaxed);
-}
-
-bool vp_pool_wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, size_t size) {
-    if (pool->policy->always_event || pool->policy->never_event)
-        return pool->policy->always_event;
-    if (size < EVENT_WORTH)
+/* Notes that `timeline` frees here. Should a free of so many bytes record its own event: may others want them, and are
+ * they worth it? */
+static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, size_t size) {
+    if (pool->traits.events != VP_EVENTS_WORTH)
+        return pool->traits.events == VP_EVENTS_ALWAYS;
+    if (!vp_pool_large(size))
         return false;
     if (!pool->first_stream)
         pool->first_stream = timeline->id;
     /* A stream that only ever frees small blocks wants no large ones. */
     if (pool->first_stream != timeline->id)
-        atomic_store_explicit(&pool->several, true, memory_order_relaxed);
-    return vp_pool_worth_event(pool, size);
-}
-
-void vp_region_account(struct vp_pool *pool, const struct vp_region *r, bool taken) {
-    pool->stats.live_bytes += taken ? r->asked : -r->asked;
-    if (pool->config.account && r->owner)
-        pool->config.account(r->owner, r->asked, taken);
-}
-
-/* A free neighbour is taken out of its bin, and its pieces go on in the united region. */
-static void fetch_bin_and_pieces(const struct vp_region *neighbour) {
-    if (neighbour && neighbour->state == VP_FREE) {
-        __builtin_prefetch(neighbour->pieces, 1);
-        __builtin_prefetch(neighbour->in_bin.next, 1);
-        __builtin_prefetch(neighbour->in_bin.prev, 1);
-    }
-}
-
-void vp_region_release(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence) {
-    CUdeviceptr addr = block->addr, end = vp_region_end(block);
-    fetch_bin_and_pieces(vp_region_prev(block));
-    fetch_bin_and_pieces(vp_region_next(block));
-    vp_region_account(pool, block, false);
-    vp_table_take(&pool->live, addr);
-    if (pool->exported)
-        pool->retiring |= vp_mapping_at(pool, addr)->chunk->exported || vp_mapping_at(pool, end - 1)->chunk->exported;
-    bool retired = block->exported;
-    block->state = retired ? VP_RETIRED : VP_FREE;
-    block->index = NULL;
-    vp_region_one_piece(pool, block, fence, ++pool->age);
-    block = vp_region_join(pool, block);
-    if (retired) {
-        vp_exports_settle(pool);
-        return;
-    }
-    vp_region_coarsen(pool, block);
-    /* A chunk may be wholly free now only if there is room for one. */
-    if (pool->policy->homes && block->size >= pool->granularity)
-        vp_mapping_go_home(pool, addr, end);
+        atomic_store_explicit(&pool->caches.several, true, memory_order_relaxed);
+    return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
 }
 
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence) {
-    if (block->cache)
-        vp_stream_cache_recall(block);
-    pool->stats.frees++;
-    vp_region_release(pool, block, fence);
+    const bool exported = block->exported;
+    assert(!block->cache);
+    pool->mem.stats.frees++;
+    vp_region_release(&pool->mem, block, fence);
+    if (exported)
+        vp_exports_settle(pool);
     verify(pool);
 }
 
-/* A region may begin in one timeline of the cache and end in the next. */
+/* A region may begin in one line of the processor's cache and end in the next. */
 enum { CACHE_LINE = 64 };
 
 static void fetch_region(const struct vp_list *va) {
@@ -281,16 +179,16 @@ void vp_pool_expect_free(const struct vp_region *block) {
 }
 
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline) {
-    bool record = vp_pool_wants_event(pool, timeline, block->size) && !vp_stream_cache_calm(timeline);
+    const struct vp_stream_cache *cache = timeline->store ? timeline->store->cache : NULL;
+    bool record = wants_event(pool, timeline, block->size) && !(cache && vp_stream_cache_is_calm(cache));
     struct vp_fence fence = {0};
-    if (block->cache)
-        vp_stream_cache_recall(block);
-    if (!record && vp_stream_cache_park(pool, block, timeline, NULL)) {
+    assert(!block->cache);
+    if (!record && vp_parking_park(pool, block, timeline, NULL)) {
         verify(pool);
         return 0;
     }
-    int err = vp_fence_add_free(pool->timelines, &fence, timeline, record);
-    if (!err && !vp_stream_cache_park(pool, block, timeline, &fence))
+    int err = vp_fence_add_free(pool->mem.timelines, &fence, timeline, record);
+    if (!err && !vp_parking_park(pool, block, timeline, &fence))
         vp_pool_free(pool, block, &fence);
     return err;
 }
@@ -298,53 +196,93 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
 void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
     struct vp_space *s;
     struct vp_region *r;
-    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
-    vp_list_each(s, &pool->spaces, link)
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_list_each(s, &pool->mem.spaces, link)
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
                 struct vp_fence none = {0};
                 CUdeviceptr end = vp_region_end(r);
                 vp_pool_free(pool, r, &none);
-                r = vp_region_at(pool, end - 1);
+                r = vp_region_at(&pool->mem, end - 1);
             }
             r = vp_region_next(r);
         }
 }
 
-void vp_pool_close_timeline(struct vp_pool *pool, struct vp_timeline *timeline) {
-    vp_stream_cache_close(pool, timeline);
-}
-
-void vp_pool_drop_timeline(struct vp_pool *pool, struct vp_timeline *timeline) {
-    struct vp_stream_store *share = timeline->store;
-    if (!share)
-        return;
-    assert(!share->cache);
-    for (int z = 0; z < VP_ZONES; z++) {
-        vp_index_finish(pool, &share->index[z]);
-    }
-    vp_slab_free(&pool->store_slab, share);
-    timeline->store = NULL;
-}
-
 void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const void *owner) {
     if (now <= *peak)
         return;
-    now -= vp_stream_caches_parked(pool, owner);
+    now -= vp_stream_caches_parked(&pool->caches, owner);
     if (now > *peak)
         *peak = now;
 }
 
-struct vp_pool_stats vp_pool_stats(struct vp_pool *pool) {
-    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
-    return pool->stats;
+struct vp_memory_stats vp_pool_stats(struct vp_pool *pool) {
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    return pool->mem.stats;
 }
 
 size_t vp_pool_metadata(const struct vp_pool *pool) {
-    size_t bytes = vp_table_bytes(&pool->live);
-    const struct vp_slab *slabs[] = {&pool->region_slab, &pool->piece_slab, &pool->chunk_slab, &pool->mapping_slab,
-                                     &pool->store_slab,  &pool->place_slab, &pool->cache_slab, &pool->bins_slab};
-    for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
-        bytes += slabs[i]->bytes;
-    return bytes + pool->scratch.bytes;
+    return vp_memory_metadata(&pool->mem) + pool->place_slab.bytes + pool->caches.slab.bytes + pool->scratch.bytes;
+}
+
+void *vp_pool_scratch(struct vp_pool *pool, size_t bytes) {
+    if (bytes > pool->scratch.bytes) {
+        size_t want = vp_round_up(bytes + bytes / 8, 65536);
+        void *mem = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mem == MAP_FAILED)
+            return NULL;
+        if (pool->scratch.mem)
+            munmap(pool->scratch.mem, pool->scratch.bytes);
+        pool->scratch.mem = mem;
+        pool->scratch.bytes = want;
+    }
+    return pool->scratch.mem;
+}
+
+bool vp_pool_shrinkable(const struct vp_pool *pool) {
+    const struct vp_chunk *chunk;
+    vp_list_each(chunk, &pool->mem.chunks, link) {
+        const struct vp_region *r = vp_region_at(&pool->mem, chunk->current->addr);
+        if (r->state == VP_FREE && vp_region_end(r) >= chunk->current->addr + chunk->size)
+            return true;
+    }
+    return false;
+}
+
+size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
+    const struct vp_request anyone = {0};
+    size_t before = pool->mem.stats.held_bytes;
+    struct vp_chunk *chunk, *tmp;
+    if (before <= keep)
+        return 0;
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);
+    vp_fit_refresh(&pool->mem);
+    vp_exports_settle(pool);
+    vp_list_each_safe(chunk, tmp, &pool->mem.chunks, link) {
+        if (pool->mem.stats.held_bytes <= keep)
+            break;
+        if (pool->mem.stats.held_bytes - chunk->size >= keep &&
+            vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY))
+            vp_chunk_give_back(&pool->mem, chunk);
+    }
+    return before - pool->mem.stats.held_bytes;
+}
+
+void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeline) {
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);
+    vp_fit_synchronized(&pool->mem, timeline);
+}
+
+int vp_pool_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole) {
+    int err = vp_stitch_hole(&pool->mem, zone, size, must, hole);
+    if (!err || !must)
+        return err;
+    /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they
+     * unite. */
+    vp_pool_trim(pool, 0);
+    *hole = vp_stitch_smallest_hole(&pool->mem, zone, size);
+    return *hole ? 0 : -ENOMEM;
 }

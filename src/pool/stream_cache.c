@@ -1,10 +1,8 @@
-/* The stream cache: blocks that a stream has freed, ready for its next request without a lock of the library. See
- * stream_cache.h. */
+/* The stream cache: blocks that a stream has freed, ready for its next request. See stream_cache.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/stream_cache.h"
 
 #include "base/clock.h"
-#include "pool/policy.h"
 
 #include <sched.h>
 #include <string.h>
@@ -13,7 +11,7 @@
  * 4096); it is what shows a program that caches serve alone to those who watch its counts (watch/shared_stats.h). */
 enum { SERIALS = 4096 };
 
-/* Blocks up to this size are tiny. With larger ones (2 KiB, 4 KiB) the places of others hang so much on what is parked
+/* Blocks up to this size are tiny. With larger ones (2 KiB, 4 KiB) the layout of others hangs so much on what is parked
  * that recorded programs which repeat themselves do not come to rest: they ask the driver for something again and
  * again. */
 enum { TINY = 1024 };
@@ -22,7 +20,7 @@ enum { TINY = 1024 };
  * whether they do by now. */
 enum { VAIN = 64, VAIN_TRIES = 8 };
 
-/* Places at which a remembered block may lie, from the one of its address on. */
+/* Slots in which a remembered block may lie, from the one of its address on. */
 enum { WAYS = 4 };
 
 /* So many requests in a row must have been served from the cache before it may keep what it holds, and before it is
@@ -61,23 +59,23 @@ static void add(atomic_uint *n, unsigned value) {
 
 /* ---- blocks that it gave out ---- */
 
-static unsigned place_of(CUdeviceptr addr, unsigned way) {
+static unsigned slot_of(CUdeviceptr addr, unsigned way) {
     size_t hash = (size_t)(addr / VP_QUANTUM * UINT64_C(0x9e3779b97f4a7c15) >> 32);
     return (unsigned)((hash + way) % VP_STREAM_CACHE_RECENT);
 }
 
-static CUdeviceptr recent_at(const struct vp_stream_cache *cache, unsigned place) {
-    return atomic_load_explicit(&cache->recent_at[place], memory_order_relaxed);
+static CUdeviceptr recent_at(const struct vp_stream_cache *cache, unsigned slot) {
+    return atomic_load_explicit(&cache->recent_at[slot], memory_order_relaxed);
 }
 
-static void set_recent(struct vp_stream_cache *cache, unsigned place, CUdeviceptr addr) {
-    atomic_store_explicit(&cache->recent_at[place], addr, memory_order_relaxed);
+static void set_recent(struct vp_stream_cache *cache, unsigned slot, CUdeviceptr addr) {
+    atomic_store_explicit(&cache->recent_at[slot], addr, memory_order_relaxed);
 }
 
 static void remember(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block) {
-    unsigned at = place_of(block->addr, 0);
+    unsigned at = slot_of(block->addr, 0);
     for (unsigned way = 1; way < WAYS && recent_at(cache, at); way++)
-        at = place_of(block->addr, way);
+        at = slot_of(block->addr, way);
     if (recent_at(cache, at))
         cache->recent[at].region->serial = cache->recent[at].serial;
     cache->recent[at] = *block;
@@ -88,8 +86,8 @@ static void remember(struct vp_stream_cache *cache, const struct vp_stream_cache
  * moment ago. */
 static unsigned remembered(const struct vp_stream_cache *cache, CUdeviceptr addr) {
     for (unsigned way = 0; way < WAYS; way++)
-        if (recent_at(cache, place_of(addr, way)) == addr)
-            return place_of(addr, way);
+        if (recent_at(cache, slot_of(addr, way)) == addr)
+            return slot_of(addr, way);
     return VP_STREAM_CACHE_RECENT;
 }
 
@@ -105,17 +103,17 @@ static bool forget(struct vp_stream_cache *cache, CUdeviceptr addr, unsigned at,
 /* ---- parked blocks ---- */
 
 static void list(struct vp_stream_cache *cache) {
-    struct vp_stream_cache *first = atomic_load_explicit(&cache->pool->busy_caches, memory_order_relaxed);
+    struct vp_stream_cache *first = atomic_load_explicit(&cache->all->busy, memory_order_relaxed);
     if (cache->listed)
         return;
     cache->listed = true;
     do
         cache->next_busy = first;
-    while (!atomic_compare_exchange_weak(&cache->pool->busy_caches, &first, cache));
+    while (!atomic_compare_exchange_weak(&cache->all->busy, &first, cache));
 }
 
 /* The i-th parked block, oldest first. */
-#define PARKED(cache, i) ((cache)->parked[(cache)->place[i]])
+#define PARKED(cache, i) ((cache)->parked[(cache)->slot[i]])
 
 /* Blocks that differ in it differ in size. The lowest bit says that they are tiny. */
 static uint16_t tag_of(size_t asked) {
@@ -156,42 +154,41 @@ static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_blo
 /* Its condition, if it has one, is the caller's. */
 static struct vp_stream_cache_block take_out(struct vp_stream_cache *cache, unsigned i) {
     unsigned left = get(&cache->count) - 1;
-    uint8_t place = cache->place[i];
+    uint8_t slot = cache->slot[i];
     set(&cache->tiny, get(&cache->tiny) - is_tiny(cache->tag[i]));
     count_kind(cache, cache->tag[i], -1);
     if (i < left) { /* mostly not: the last one parked is the first wanted */
         memmove(&cache->tag[i], &cache->tag[i + 1], (left - i) * sizeof cache->tag[0]);
-        memmove(&cache->place[i], &cache->place[i + 1], (left - i) * sizeof cache->place[0]);
+        memmove(&cache->slot[i], &cache->slot[i + 1], (left - i) * sizeof cache->slot[0]);
     }
-    cache->place[left] = place;
+    cache->slot[left] = slot;
     set(&cache->count, left);
-    cache->bytes -= cache->parked[place].block.asked;
-    return cache->parked[place].block;
+    cache->bytes -= cache->parked[slot].block.asked;
+    return cache->parked[slot].block;
 }
 
 /* Takes out all, or all but tiny ones; oldest first. Returns how many. */
-static unsigned give_up(struct vp_stream_cache *cache, bool all, struct vp_region **regions, struct vp_fence *fences) {
+static unsigned give_up(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) {
     unsigned count = get(&cache->count), begin = 0, n = 0;
-    uint8_t places[VP_STREAM_CACHE_PARKED];
+    uint8_t slots[VP_STREAM_CACHE_PARKED];
     /* Mostly that is the last one alone, behind many tiny ones. */
     if (!all)
         for (unsigned more = count - get(&cache->tiny), i = begin = count; more; begin = i)
             more -= !is_tiny(cache->tag[--i]);
     unsigned left = begin;
     for (unsigned i = begin; i < count; i++) {
-        uint8_t place = cache->place[i];
+        uint8_t slot = cache->slot[i];
         if (!all && is_tiny(cache->tag[i])) {
             cache->tag[left] = cache->tag[i];
-            cache->place[left++] = place;
+            cache->slot[left++] = slot;
             continue;
         }
         count_kind(cache, cache->tag[i], -1);
-        cache->bytes -= cache->parked[place].block.asked;
-        fences[n] = cache->parked[place].fence;
-        regions[n] = cache->parked[place].block.region;
-        places[n++] = place;
+        cache->bytes -= cache->parked[slot].block.asked;
+        out[n] = (struct vp_evicted){cache->parked[slot].block.region, cache->parked[slot].fence};
+        slots[n++] = slot;
     }
-    memcpy(&cache->place[left], places, n);
+    memcpy(&cache->slot[left], slots, n);
     set(&cache->count, left);
     set(&cache->tiny, left);
     return n;
@@ -237,7 +234,7 @@ static struct vp_stream_cache_block give_out(struct vp_stream_cache *cache, unsi
 /* A capture that begins raises the count and then passes every cache: whoever finds 0 here is done before the stream
  * captures, and may ask for its id. */
 static bool names(const struct vp_stream_cache *cache, CUstream stream) {
-    const struct vp_timelines *timelines = cache->pool->timelines;
+    const struct vp_timelines *timelines = cache->all->timelines;
     unsigned long long id;
     return !atomic_load_explicit(&timelines->captures, memory_order_acquire) &&
            !timelines->drv->cuStreamGetId(stream, &id) && id + 1 == cache->id;
@@ -264,7 +261,8 @@ enum vp_stream_cache_answer vp_stream_cache_free(struct vp_stream_cache *cache, 
         return answer;
     cache_lock(cache);
     if (get(&cache->count) < VP_STREAM_CACHE_PARKED && recent_at(cache, at) == addr) {
-        if (cache->recent[at].event && get(&cache->calm) < CALM && vp_pool_worth_event(cache->pool, SIZE_MAX)) {
+        if (cache->recent[at].event && get(&cache->calm) < CALM &&
+            atomic_load_explicit(&cache->all->several, memory_order_relaxed)) {
             answer = VP_STREAM_CACHE_EVENT;
         } else if (names(cache, stream)) {
             forget(cache, addr, at, out);
@@ -285,19 +283,27 @@ static void drop_spent(struct vp_stream_cache *cache) {
     cache->spent = 0;
 }
 
-static struct vp_stream_cache *cache_new(struct vp_pool *pool, struct vp_timeline *timeline) {
+void vp_stream_caches_init(struct vp_stream_caches *all, struct vp_timelines *timelines, CUdevice device,
+                           struct vp_memory_stats *stats) {
+    *all = (struct vp_stream_caches){.timelines = timelines, .device = device, .stats = stats};
+    vp_list_init(&all->used);
+    vp_list_init(&all->spare);
+    vp_slab_init(&all->slab, sizeof(struct vp_stream_cache));
+}
+
+struct vp_stream_cache *vp_stream_cache_open(struct vp_stream_caches *all, struct vp_timeline *timeline) {
     struct vp_stream_cache *cache;
-    if (vp_list_empty(&pool->spare_caches)) {
-        if (!(cache = vp_slab_alloc(&pool->cache_slab)))
+    if (vp_list_empty(&all->spare)) {
+        if (!(cache = vp_slab_alloc(&all->slab)))
             return NULL;
-        cache->pool = pool;
+        cache->all = all;
         for (unsigned i = 0; i < VP_STREAM_CACHE_PARKED; i++)
-            cache->place[i] = (uint8_t)i;
+            cache->slot[i] = (uint8_t)i;
     } else {
-        cache = vp_container_of(pool->spare_caches.next, struct vp_stream_cache, link);
+        cache = vp_container_of(all->spare.next, struct vp_stream_cache, link);
         vp_list_remove(&cache->link);
     }
-    vp_list_append(&pool->caches, &cache->link);
+    vp_list_append(&all->used, &cache->link);
     cache_lock(cache);
     cache->id = timeline->id;
     cache->timeline = timeline;
@@ -306,28 +312,7 @@ static struct vp_stream_cache *cache_new(struct vp_pool *pool, struct vp_timelin
     return cache;
 }
 
-struct vp_stream_cache *vp_stream_cache_of(struct vp_pool *pool, struct vp_timeline *timeline) {
-    struct vp_stream_store *share = pool->policy->parks && !timeline->gone ? vp_stream_store_of(pool, timeline) : NULL;
-    if (share && !share->cache)
-        share->cache = cache_new(pool, timeline);
-    return share ? share->cache : NULL;
-}
-
-/* The cache of a timeline, if it has one: NULL otherwise, or if the timeline is of another device. */
-static struct vp_stream_cache *cache_known(const struct vp_pool *pool, const struct vp_timeline *timeline) {
-    return timeline->store && timeline->context->device == pool->device ? timeline->store->cache : NULL;
-}
-
-/* What has left a cache becomes free memory: under the event of its free, or else under one yet to be recorded. */
-static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_region *r, struct vp_fence *fence) {
-    r->cache = NULL;
-    if (vp_fence_empty(fence))
-        vp_fence_add_late(pool->timelines, fence, timeline);
-    vp_region_release(pool, r, fence);
-}
-
-/* Should one more block not be parked? A request served meanwhile may go unnoticed: then the next one counts. */
-static bool is_vain(struct vp_stream_cache *cache) {
+bool vp_stream_cache_is_vain(struct vp_stream_cache *cache) {
     unsigned n = get(&cache->in_vain);
     if (n < VAIN)
         return false;
@@ -335,91 +320,67 @@ static bool is_vain(struct vp_stream_cache *cache) {
     return (n + 1) % VAIN_TRIES;
 }
 
-bool vp_stream_cache_calm(const struct vp_timeline *timeline) {
-    struct vp_stream_cache *cache = timeline->store ? timeline->store->cache : NULL;
-    return cache && get(&cache->calm) >= CALM;
+bool vp_stream_cache_is_calm(const struct vp_stream_cache *cache) {
+    return get(&cache->calm) >= CALM;
 }
 
-static struct vp_stream_cache_block describe(struct vp_region *r) {
-    return (struct vp_stream_cache_block){.addr = r->addr,
-                                          .region = r,
-                                          .asked = r->asked,
-                                          .owner = r->owner,
-                                          .serial = r->serial,
-                                          .event = vp_pool_large(r->size)};
-}
-
-/* Parks a block in a cache whose lock is held, and lets it go. */
-static void park(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, struct vp_fence *fence) {
-    struct vp_region *oldest = NULL;
-    struct vp_pool *pool = cache->pool;
-    struct vp_timeline *timeline = cache->timeline;
-    struct vp_fence its;
+/* The cache's lock is held. */
+static void put(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, struct vp_fence *fence,
+                struct vp_evicted *oldest) {
+    oldest->region = NULL;
     if (get(&cache->count) == VP_STREAM_CACHE_PARKED) {
-        its = PARKED(cache, 0).fence;
-        oldest = take_out(cache, 0).region;
+        oldest->fence = PARKED(cache, 0).fence;
+        oldest->region = take_out(cache, 0).region;
     }
     push(cache, block, fence);
+}
+
+void vp_stream_cache_put(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block,
+                         struct vp_fence *fence, struct vp_evicted *oldest) {
+    cache_lock(cache);
+    put(cache, block, fence, oldest);
     cache_unlock(cache);
-    if (oldest)
-        settle(pool, timeline, oldest, &its);
 }
 
-bool vp_stream_cache_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,
-                          struct vp_fence *fence) {
-    struct vp_stream_cache *cache = block->sync ? NULL : vp_stream_cache_of(pool, timeline);
-    if (!cache || is_vain(cache))
-        return false;
-    const struct vp_stream_cache_block fresh = describe(block);
-    block->cache = cache;
-    block->stream = timeline->id;
+unsigned vp_stream_cache_knows(const struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr) {
+    unsigned at = remembered(cache, addr);
+    return at < VP_STREAM_CACHE_RECENT && names(cache, stream) ? at : VP_STREAM_CACHE_RECENT;
+}
+
+bool vp_stream_cache_put_known(struct vp_stream_cache *cache, unsigned at, CUdeviceptr addr, struct vp_fence *fence,
+                               struct vp_stream_cache_block *block, struct vp_evicted *oldest) {
     cache_lock(cache);
-    park(cache, &fresh, fence);
-    return true;
-}
-
-/* Is it remembered, and does the stream belong to the cache? Whose cache it is changes under the library's lock only.
- */
-static bool may_park(const struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr) {
-    return remembered(cache, addr) < VP_STREAM_CACHE_RECENT && names(cache, stream);
-}
-
-bool vp_stream_cache_free_event(struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr,
-                                struct vp_stream_cache_block *out) {
-    struct vp_timelines *timelines = cache->pool->timelines;
-    struct vp_fence fence = {0};
-    if (!may_park(cache, stream, addr) || vp_fence_add_free(timelines, &fence, cache->timeline, true))
-        return false;
-    cache_lock(cache);
-    /* Two threads may free it at once, which is an error of theirs and none of ours. */
-    bool known = forget(cache, addr, remembered(cache, addr), out);
-    if (known) {
-        park(cache, out, &fence);
-    } else {
-        cache_unlock(cache);
-        vp_fence_clear(timelines, &fence);
-    }
+    bool known = forget(cache, addr, at, block);
+    if (known)
+        put(cache, block, fence, oldest);
+    cache_unlock(cache);
     return known;
 }
 
-struct vp_region *vp_stream_cache_unpark(struct vp_pool *pool, const struct vp_request *req) {
-    struct vp_stream_cache *cache = req->timeline ? cache_known(pool, req->timeline) : NULL;
+struct vp_region *vp_stream_cache_take(struct vp_stream_cache *cache, size_t asked, const void *owner,
+                                       uint64_t *serial) {
     struct vp_region *r = NULL;
-    if (!cache || !of_kind(cache, tag_of(req->asked)))
+    if (!of_kind(cache, tag_of(asked)))
         return NULL;
     cache_lock(cache);
-    unsigned i = find(cache, req->asked, req->owner);
+    unsigned i = find(cache, asked, owner);
     if (i < get(&cache->count)) {
-        r = give_out(cache, i, ++pool->serial).region;
-        r->serial = pool->serial;
+        r = give_out(cache, i, ++*serial).region;
+        r->serial = *serial;
         drop_spent(cache);
     }
     if (cache->serial == cache->serial_end) {
-        cache->serial = pool->serial;
-        cache->serial_end = pool->serial += SERIALS;
+        cache->serial = *serial;
+        cache->serial_end = *serial += SERIALS;
     }
     cache_unlock(cache);
     return r;
+}
+
+void vp_stream_cache_remember(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block) {
+    cache_lock(cache);
+    remember(cache, block);
+    cache_unlock(cache);
 }
 
 /* Does it hold the block, whose size is known? */
@@ -457,86 +418,28 @@ bool vp_stream_cache_recall(struct vp_region *block) {
 }
 
 /* The cache's lock is held. */
-static void count(struct vp_pool *pool, struct vp_stream_cache *cache) {
-    pool->stats.allocs += cache->allocs;
-    pool->stats.frees += cache->frees;
+static void count(struct vp_stream_cache *cache) {
+    cache->all->stats->allocs += cache->allocs;
+    cache->all->stats->frees += cache->frees;
     cache->allocs = cache->frees = 0;
 }
 
-/* ---- what caches give up ---- */
-
-/* A request of another stream that could use it, and what it gets. */
-struct wanted {
-    const struct vp_request *req;
-    struct vp_handed *out;
-    bool more; /* more was given up than one block */
-};
-
-static bool is_wanted(const struct wanted *w, const struct vp_region *r, const struct vp_fence *fence) {
-    return w && !w->more && !w->out->region && !vp_fence_empty(fence) && !r->exported && r->asked == w->req->asked &&
-           r->owner == w->req->owner;
-}
-
-void vp_handed_settle(struct vp_pool *pool, struct vp_handed *handed) {
-    if (handed->region)
-        settle(pool, handed->timeline, handed->region, &handed->fence);
-    handed->region = NULL;
-}
-
-static void give(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_region *r, struct vp_fence *fence,
-                 struct wanted *w) {
-    if (is_wanted(w, r, fence)) {
-        *w->out = (struct vp_handed){r, timeline, *fence};
-        return;
-    }
-    if (w) {
-        w->more = true;
-        vp_handed_settle(pool, w->out);
-    }
-    settle(pool, timeline, r, fence);
-}
-
-int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct vp_request *req) {
-    struct vp_region *r = handed->region;
-    struct vp_stream_cache *cache = cache_known(pool, req->timeline);
-    int err = vp_fit_await(pool, &handed->fence, req->timeline);
-    if (err)
-        return err;
-    vp_fence_clear(pool->timelines, &handed->fence);
-    handed->region = NULL;
-    vp_region_account(pool, r, false);
-    vp_fit_go_live(pool, r, req);
-    if (cache) {
-        r->cache = cache;
-        const struct vp_stream_cache_block block = describe(r);
-        cache_lock(cache);
-        remember(cache, &block);
-        cache_unlock(cache);
-    }
-    return 0;
-}
-
-/* Frees for good what it holds; not `all`: but for tiny blocks. `w`: somebody wants just one; else NULL. */
-static void flush(struct vp_pool *pool, struct vp_stream_cache *cache, bool all, bool close, struct wanted *w) {
-    struct vp_region *regions[VP_STREAM_CACHE_PARKED];
-    struct vp_fence fences[VP_STREAM_CACHE_PARKED];
-    cache_lock(cache);
-    struct vp_timeline *timeline = cache->timeline;
-    unsigned n = give_up(cache, all, regions, fences);
+/* The same; for others, so that it is calm no more. */
+static unsigned evict(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) {
+    unsigned n = give_up(cache, all, out);
     drop_spent(cache);
     set(&cache->calm, 0);
-    if (close)
-        cache->id = 0;
-    count(pool, cache);
-    cache_unlock(cache);
-    for (unsigned i = 0; i < n; i++)
-        give(pool, timeline, regions[i], &fences[i], w);
+    count(cache);
+    return n;
 }
 
-void vp_stream_cache_flush(struct vp_pool *pool, const struct vp_timeline *timeline) {
-    struct vp_stream_cache *cache = cache_known(pool, timeline);
-    if (cache && (get(&cache->count) > get(&cache->tiny) || get(&cache->calm)))
-        flush(pool, cache, false, false, NULL);
+unsigned vp_stream_cache_evict(struct vp_stream_cache *cache, struct vp_evicted *out) {
+    if (get(&cache->count) == get(&cache->tiny) && !get(&cache->calm))
+        return 0;
+    cache_lock(cache);
+    unsigned n = evict(cache, false, out);
+    cache_unlock(cache);
+    return n;
 }
 
 /* What caches may keep together: what rounding to a few handles costs anyway. */
@@ -551,40 +454,39 @@ static bool keeps(const struct vp_stream_cache *cache, size_t *kept) {
     return true;
 }
 
-static bool flush_busy(struct vp_pool *pool, enum vp_flush what, struct wanted *w) {
-    struct vp_stream_cache *cache, *next;
-    size_t kept = 0;
-    bool any = false;
-    if (!atomic_load_explicit(&pool->busy_caches, memory_order_relaxed))
-        return false;
-    for (cache = atomic_exchange(&pool->busy_caches, NULL); cache; cache = next) {
-        next = cache->next_busy;
-        cache_lock(cache);
-        bool keep = what != VP_FLUSH_ALL && keeps(cache, &kept);
-        cache->listed = false;
-        if (keep || (what == VP_FLUSH_SOME && get(&cache->tiny)))
-            list(cache);
-        cache_unlock(cache);
-        if (!keep) {
-            flush(pool, cache, what != VP_FLUSH_SOME, false, w);
-            any = true;
+bool vp_stream_cache_evict_busy(struct vp_stream_cache *cache, enum vp_flush what, size_t *kept, struct vp_evicted *out,
+                                unsigned *n) {
+    cache_lock(cache);
+    bool keep = what != VP_FLUSH_ALL && keeps(cache, kept);
+    cache->listed = false;
+    if (keep || (what == VP_FLUSH_SOME && get(&cache->tiny)))
+        list(cache);
+    *n = keep ? 0 : evict(cache, what != VP_FLUSH_SOME, out);
+    cache_unlock(cache);
+    return !keep;
+}
+
+unsigned vp_stream_cache_close(struct vp_stream_cache *cache, struct vp_evicted *out) {
+    cache_lock(cache);
+    unsigned n = evict(cache, true, out);
+    cache->id = 0;
+    /* What it gave out lives on, and is no more its business. */
+    for (unsigned i = 0; i < VP_STREAM_CACHE_RECENT; i++)
+        if (recent_at(cache, i)) {
+            cache->recent[i].region->serial = cache->recent[i].serial;
+            cache->recent[i].region->cache = NULL;
+            set_recent(cache, i, 0);
         }
-    }
-    return any;
+    cache->timeline = NULL;
+    cache_unlock(cache);
+    vp_list_remove(&cache->link);
+    vp_list_append(&cache->all->spare, &cache->link);
+    return n;
 }
 
-bool vp_stream_caches_flush(struct vp_pool *pool, enum vp_flush what) {
-    return flush_busy(pool, what, NULL);
-}
-
-void vp_stream_caches_flush_for(struct vp_pool *pool, enum vp_flush what, const struct vp_request *req,
-                                struct vp_handed *out) {
-    flush_busy(pool, what, &(struct wanted){.req = req, .out = out});
-}
-
-uint64_t vp_stream_caches_parked(struct vp_pool *pool, const void *owner) {
+uint64_t vp_stream_caches_parked(struct vp_stream_caches *all, const void *owner) {
     uint64_t bytes = 0;
-    for (struct vp_stream_cache *cache = atomic_load(&pool->busy_caches); cache; cache = cache->next_busy) {
+    for (struct vp_stream_cache *cache = atomic_load(&all->busy); cache; cache = cache->next_busy) {
         cache_lock(cache);
         for (unsigned i = 0; owner && i < get(&cache->count); i++)
             if (PARKED(cache, i).block.owner == owner)
@@ -596,39 +498,19 @@ uint64_t vp_stream_caches_parked(struct vp_pool *pool, const void *owner) {
     return bytes;
 }
 
-uint64_t vp_stream_caches_count(struct vp_pool *pool) {
-    for (struct vp_stream_cache *cache = atomic_load(&pool->busy_caches); cache; cache = cache->next_busy) {
+uint64_t vp_stream_caches_count(struct vp_stream_caches *all) {
+    for (struct vp_stream_cache *cache = atomic_load(&all->busy); cache; cache = cache->next_busy) {
         cache_lock(cache);
-        count(pool, cache);
+        count(cache);
         cache_unlock(cache);
     }
-    return vp_stream_caches_parked(pool, NULL);
+    return vp_stream_caches_parked(all, NULL);
 }
 
-void vp_stream_caches_pass(struct vp_pool *pool) {
+void vp_stream_caches_pass(struct vp_stream_caches *all) {
     struct vp_stream_cache *cache;
-    vp_list_each(cache, &pool->caches, link) {
+    vp_list_each(cache, &all->used, link) {
         cache_lock(cache);
         cache_unlock(cache);
     }
-}
-
-void vp_stream_cache_close(struct vp_pool *pool, struct vp_timeline *timeline) {
-    struct vp_stream_cache *cache = cache_known(pool, timeline);
-    if (!cache)
-        return;
-    flush(pool, cache, true, true, NULL);
-    cache_lock(cache);
-    /* What it gave out lives on, and is no more its business. */
-    for (unsigned i = 0; i < VP_STREAM_CACHE_RECENT; i++)
-        if (recent_at(cache, i)) {
-            cache->recent[i].region->serial = cache->recent[i].serial;
-            cache->recent[i].region->cache = NULL;
-            set_recent(cache, i, 0);
-        }
-    cache->timeline = NULL;
-    cache_unlock(cache);
-    vp_list_remove(&cache->link);
-    vp_list_append(&pool->spare_caches, &cache->link);
-    timeline->store->cache = NULL;
 }

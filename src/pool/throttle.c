@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/throttle.h"
 
-#include "pool/pool_private.h"
-
 #include <errno.h>
 
 /* Smaller requests are not worth a wait; nor do their frees record the events that are waited for. */
@@ -57,12 +55,12 @@ static const uint64_t PLACE_FIRST_NS = LOST_FIRST_NS / 4;
 /* Have other streams freed memory, a granule of it or more in one piece, that the request may not use yet? */
 static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
-    vp_list_each(index, &pool->timeline_indexes, link)
+    vp_list_each(index, &pool->mem.timeline_indexes, link)
         if (index->timeline != req->timeline && index->zone == VP_ZONE_LARGE &&
-            vp_index_first(index, pool->granularity))
+            vp_index_first(index, pool->mem.granularity))
             return true;
-    for (struct vp_region *r = vp_index_first(&pool->mixed[VP_ZONE_LARGE], pool->granularity); r;
-         r = vp_index_next(&pool->mixed[VP_ZONE_LARGE], r))
+    for (struct vp_region *r = vp_index_first(&pool->mem.mixed[VP_ZONE_LARGE], pool->mem.granularity); r;
+         r = vp_index_next(&pool->mem.mixed[VP_ZONE_LARGE], r))
         for (const struct vp_piece *p = r->pieces; p; p = p->next)
             if (!vp_fence_ready(&p->fence, req->timeline))
                 return true;
@@ -74,18 +72,18 @@ static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, s
     if (!pool->config.pause || req->waits != VP_WAITS_HOST || req->impatient || req->pressed || req->strict ||
         req->asked < WORTH)
         return false;
-    uint64_t alive = pool->stats.live_bytes + req->size;
-    if (alive < pool->stats.peak_live_bytes)
-        alive = pool->stats.peak_live_bytes;
+    uint64_t alive = pool->mem.stats.live_bytes + req->size;
+    if (alive < pool->mem.stats.peak_live_bytes)
+        alive = pool->mem.stats.peak_live_bytes;
     return held > alive + alive / SHARE + ROOM && held > pool->throttle.granted &&
-           !atomic_load(&pool->timelines->captures) && pending(pool, req) &&
+           !atomic_load(&pool->mem.timelines->captures) && pending(pool, req) &&
            pool->config.now() >= pool->throttle.not_before;
 }
 
 bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    const size_t peak = pool->stats.peak_live_bytes;
+    const size_t peak = pool->mem.stats.peak_live_bytes;
     return pool->config.pause && req->timeline && req->waits == VP_WAITS_HOST && !req->pressed && req->asked >= WORTH &&
-           pool->stats.held_bytes + fresh <= peak + peak / LAG_SHARE + ROOM;
+           pool->mem.stats.held_bytes + fresh <= peak + peak / LAG_SHARE + ROOM;
 }
 
 /* Have waits cost less than 1/share of the program's time, and `first` nanoseconds? */
@@ -94,7 +92,7 @@ static bool can_afford(const struct vp_pool *pool, unsigned share, uint64_t firs
 }
 
 static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    size_t held = pool->stats.held_bytes + fresh;
+    size_t held = pool->mem.stats.held_bytes + fresh;
     if (!fresh || !may_wait(pool, req, held))
         return false;
     pool->throttle.lacking = fresh;
@@ -105,7 +103,7 @@ static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh
 }
 
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
-    if (!may_wait(pool, req, pool->stats.held_bytes + req->size) ||
+    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size) ||
         pool->config.now() < pool->throttle.no_place_before || !can_afford(pool, PLACE_SHARE, PLACE_FIRST_NS))
         return false;
     pool->throttle.lacking = 0;
@@ -116,9 +114,9 @@ bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t 
     struct vp_throttle *t = &pool->throttle;
     if (due(pool, req, fresh))
         return true;
-    if (t->probes && t->ahead_ns && vp_fence_empty(&t->probe) && !atomic_load(&pool->timelines->captures)) {
+    if (t->probes && t->ahead_ns && vp_fence_empty(&t->probe) && !atomic_load(&pool->mem.timelines->captures)) {
         t->probe_at = pool->config.now();
-        vp_fence_add_barrier(pool->timelines, &t->probe, req->context, true);
+        vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, true);
     }
     return false;
 }
@@ -138,12 +136,12 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
     int err = vp_pool_alloc(pool, req, out);
     t->probes = false;
     if (!vp_fence_empty(&t->probe)) {
-        vp_timelines_poll(pool->timelines, false);
-        if (vp_fence_settle(pool->timelines, &t->probe))
+        vp_timelines_poll(pool->mem.timelines, false);
+        if (vp_fence_settle(pool->mem.timelines, &t->probe))
             lose(t, pool->config.now() - t->probe_at);
         else if (t->probe_at - t->waited_at > t->ahead_ns)
             t->ahead_ns = 0;
-        vp_fence_clear(pool->timelines, &t->probe);
+        vp_fence_clear(pool->mem.timelines, &t->probe);
     }
     return err;
 }
@@ -168,15 +166,15 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
     if (wait->bound > BOUND_MOST_NS)
         wait->bound = BOUND_MOST_NS;
     /* What was freed with no event of its own gets one, which can be asked like any other. */
-    vp_timelines_poll(pool->timelines, true);
-    vp_fence_add_barrier(pool->timelines, &wait->busy, req->context, true);
-    wait->serial = pool->timelines->recorded;
+    vp_timelines_poll(pool->mem.timelines, true);
+    vp_fence_add_barrier(pool->mem.timelines, &wait->busy, req->context, true);
+    wait->serial = pool->mem.timelines->recorded;
 }
 
 /* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes too long.
  */
 static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
-    struct vp_timelines *timelines = pool->timelines;
+    struct vp_timelines *timelines = pool->mem.timelines;
     for (;;) {
         uint64_t waited = pool->config.now() - wait->begin;
         wait->late = waited >= wait->bound;
@@ -192,7 +190,7 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
         wait->over = pool->config.now();
         if (!vp_fence_settle(timelines, &wait->busy))
             wait->working_at = wait->over;
-        if (pool->moves != timelines->moves)
+        if (pool->mem.moves != timelines->moves)
             return true;
     }
 }
@@ -229,12 +227,12 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     }
     t->waited_at = now;
     t->ahead_ns += wait->over - wait->begin;
-    vp_timelines_poll(pool->timelines, false);
-    if (vp_fence_settle(pool->timelines, &wait->busy))
+    vp_timelines_poll(pool->mem.timelines, false);
+    if (vp_fence_settle(pool->mem.timelines, &wait->busy))
         lose(t, now - wait->working_at);
     else if (t->ahead_ns > AHEAD_MOST_NS)
         t->ahead_ns = AHEAD_MOST_NS;
-    vp_fence_clear(pool->timelines, &wait->busy);
+    vp_fence_clear(pool->mem.timelines, &wait->busy);
 }
 
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {

@@ -20,7 +20,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/policy.h"
-#include "pool/stream_cache.h"
+#include "pool/parking.h"
 #include "pool/throttle.h"
 
 #include <errno.h>
@@ -56,10 +56,10 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
     /* What comes in whole granules anyway has them to itself, so that it can be exported. No more is held for it; were
      * all large requests of a recorded training step so, the driver would take three to four times as long until the
      * step repeats (583 for 152 ms, in a replay). */
-    req->alone |= pages && req->asked % pool->granularity == 0;
-    req->align = req->alone ? pool->granularity : pages ? SYNC_PAGE : VP_QUANTUM;
+    req->alone |= pages && req->asked % pool->mem.granularity == 0;
+    req->align = req->alone ? pool->mem.granularity : pages ? SYNC_PAGE : VP_QUANTUM;
     req->size = vp_round_up(req->asked, req->align);
-    req->zone = !req->alone && req->asked < SMALL && req->asked < pool->granularity ? VP_ZONE_SMALL : VP_ZONE_LARGE;
+    req->zone = !req->alone && req->asked < SMALL && req->asked < pool->mem.granularity ? VP_ZONE_SMALL : VP_ZONE_LARGE;
     return 0;
 }
 
@@ -80,10 +80,10 @@ struct harvest {
 };
 
 static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct vp_region *r) {
-    size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed ? pool->granularity : SIZE_MAX;
-    CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->granularity);
+    size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed ? pool->mem.granularity : SIZE_MAX;
+    CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->mem.granularity);
     while (at < vp_region_end(r)) {
-        struct vp_chunk *chunk = vp_mapping_at(pool, at)->chunk;
+        struct vp_chunk *chunk = vp_mapping_at(&pool->mem, at)->chunk;
         CUdeviceptr begin = chunk->current->addr, end = begin + chunk->size;
         bool skipped = begin < h->skip_end && end > h->skip;
         if (begin == at && end <= vp_region_end(r) && chunk->size <= largest && !skipped &&
@@ -94,17 +94,17 @@ static void harvest_region(struct vp_pool *pool, struct harvest *h, const struct
 }
 
 static void harvest_index(struct vp_pool *pool, struct harvest *h, struct vp_index *index) {
-    for (struct vp_region *r = vp_index_first(index, pool->granularity); r; r = vp_index_next(index, r))
+    for (struct vp_region *r = vp_index_first(index, pool->mem.granularity); r; r = vp_index_next(index, r))
         harvest_region(pool, h, r);
 }
 
 static void harvest_all(struct vp_pool *pool, struct harvest *h) {
     struct vp_index *index;
     for (int z = 0; z < VP_ZONES; z++) {
-        harvest_index(pool, h, &pool->met[z]);
-        harvest_index(pool, h, &pool->mixed[z]);
+        harvest_index(pool, h, &pool->mem.met[z]);
+        harvest_index(pool, h, &pool->mem.mixed[z]);
     }
-    vp_list_each(index, &pool->timeline_indexes, link)
+    vp_list_each(index, &pool->mem.timeline_indexes, link)
         harvest_index(pool, h, index);
 }
 
@@ -186,7 +186,7 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
     struct vp_space *s;
     struct vp_region *hole, *before_hole;
     size_t longest = 0;
-    vp_list_each(s, &pool->spaces, link) {
+    vp_list_each(s, &pool->mem.spaces, link) {
         if (s->zone != req->zone)
             continue;
         vp_list_each(hole, &s->holes, holes) {
@@ -210,8 +210,8 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
  * up. */
 static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t room, struct site *site) {
     struct vp_region *hole;
-    int err = vp_stitch_hole(pool, req->zone, vp_round_up(req->size, pool->granularity) + pool->config.handle + room,
-                             !room, &hole);
+    int err = vp_pool_hole(pool, req->zone, vp_round_up(req->size, pool->mem.granularity) + pool->config.handle + room,
+                           !room, &hole);
     if (!err)
         *site = (struct site){hole->addr + room, hole->addr + room};
     return err;
@@ -227,7 +227,8 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
     if (req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
         site->begin = vp_place_find_smaller(pool, req, use, &site->hole).addr;
         if (site->begin ||
-            find_hole(pool, req, vp_round_up(req->size / GROWS_BY + pool->config.handle, pool->granularity), site) == 0)
+            find_hole(pool, req, vp_round_up(req->size / GROWS_BY + pool->config.handle, pool->mem.granularity),
+                      site) == 0)
             return 0;
     }
     return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
@@ -241,14 +242,14 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
  * handles to end in.
  */
 static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
-    size_t n = 0, spared = bytes >= ENDS_FROM * largest ? pool->granularity : 0;
+    size_t n = 0, spared = bytes >= ENDS_FROM * largest ? pool->mem.granularity : 0;
     int err = 0;
     while (bytes && !err) {
         size_t size = largest;
         if (bytes <= largest)
-            for (size = pool->granularity; size * 2 + spared <= bytes; size *= 2)
+            for (size = pool->mem.granularity; size * 2 + spared <= bytes; size *= 2)
                 continue;
-        err = vp_chunk_create(pool, size, &out[n]);
+        err = vp_chunk_create(&pool->mem, size, &out[n]);
         if (!err) {
             n++;
             bytes -= size;
@@ -260,7 +261,7 @@ static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, str
 
 /* The largest handle that is created for a request: a power of two of granules. */
 static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req) {
-    size_t size = pool->granularity, most = req->size / HANDLE_SHARE;
+    size_t size = pool->mem.granularity, most = req->size / HANDLE_SHARE;
     if (req->zone == VP_ZONE_SMALL)
         return size;
     if (most < HANDLE_LEAST)
@@ -282,12 +283,12 @@ static void break_one(struct vp_pool *pool, const struct candidate *c, size_t n)
         if (c[i].ready && (!least || c[i].chunk->size < least->chunk->size))
             least = &c[i];
     if (least)
-        vp_chunk_give_back(pool, least->chunk);
+        vp_chunk_give_back(&pool->mem, least->chunk);
 }
 
 /* Is there something free that fits, but is not ready yet? */
 static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
-    return vp_place_find(pool, req, VP_USE_PENDING).region || vp_fit_find(pool, req, VP_USE_PENDING).region;
+    return vp_place_find(pool, req, VP_USE_PENDING).region || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
 }
 
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
@@ -296,9 +297,9 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     if (err)
         return err;
     size_t there = site.hole - site.begin,
-           want = there < req->size ? vp_round_up(req->size - there, pool->granularity) : 0;
-    size_t fresh_most = want / pool->granularity + 1, chunks_most = pool->chunk_count + fresh_most;
-    size_t list_bytes = pool->chunk_count * sizeof(struct candidate),
+           want = there < req->size ? vp_round_up(req->size - there, pool->mem.granularity) : 0;
+    size_t fresh_most = want / pool->mem.granularity + 1, chunks_most = pool->mem.chunk_count + fresh_most;
+    size_t list_bytes = pool->mem.chunk_count * sizeof(struct candidate),
            chunk_bytes = chunks_most * sizeof(struct vp_chunk *);
     struct harvest h = {.req = req, .use = use, .skip = site.begin, .skip_end = site.hole};
     h.list = vp_pool_scratch(pool, list_bytes > chunk_bytes ? list_bytes : chunk_bytes);
@@ -322,15 +323,15 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     if (bytes < want)
         err = create_chunks(pool, want - bytes, handle_for(pool, req), chunks + old, &fresh);
     if (!err && want)
-        err = vp_stitch_map(pool, chunks, old + fresh, site.hole);
+        err = vp_stitch_map(&pool->mem, chunks, old + fresh, site.hole);
     if (err) {
         while (fresh)
-            vp_chunk_destroy(pool, chunks[old + --fresh]);
+            vp_chunk_destroy(&pool->mem, chunks[old + --fresh]);
         return err;
     }
     vp_place_add(pool, site.begin, req->size);
     vp_place_limit(pool, old + fresh);
-    return vp_fit_take(pool, (struct vp_fit){vp_region_at(pool, site.begin), site.begin}, req, out);
+    return vp_fit_take(&pool->mem, (struct vp_fit){vp_region_at(&pool->mem, site.begin), site.begin}, req, out);
 }
 
 /* ---- the order of the steps ---- */
@@ -339,26 +340,28 @@ static bool take(struct vp_pool *pool, struct vp_fit fit, const struct vp_reques
                  int *err) {
     if (!fit.region)
         return false;
-    *err = vp_fit_take(pool, fit, req, out);
+    *err = vp_fit_take(&pool->mem, fit, req, out);
     return true;
 }
 
 static bool flush_caches(struct vp_pool *pool, const struct vp_request *req, enum vp_flush unpressed) {
-    return vp_stream_caches_flush(pool, req->pressed ? VP_FLUSH_ALL : unpressed);
+    return vp_parking_flush(pool, req->pressed ? VP_FLUSH_ALL : unpressed);
 }
 
 /* Takes what is there: true if there was something, with the outcome in `*err`. */
 static bool reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out,
                   int *err) {
     if (req->zone == VP_ZONE_SMALL)
-        return take(pool, vp_fit_find(pool, req, use), req, out, err) ||
-               (flush_caches(pool, req, VP_FLUSH_MOST) && take(pool, vp_fit_find(pool, req, use), req, out, err)) ||
-               (pool->mappings > pool->chunk_count && /* else what is free is free where it lies, and does not fit */
+        return take(pool, vp_fit_find(&pool->mem, req, use), req, out, err) ||
+               (flush_caches(pool, req, VP_FLUSH_MOST) &&
+                take(pool, vp_fit_find(&pool->mem, req, use), req, out, err)) ||
+               (pool->mem.mappings >
+                    pool->mem.chunk_count && /* else what is free is free where it lies, and does not fit */
                 (take(pool, vp_place_find(pool, req, use), req, out, err) ||
                  take(pool, vp_place_find_larger(pool, req, use), req, out, err)));
     if (take(pool, vp_place_find(pool, req, use), req, out, err))
         return true;
-    if (!take(pool, vp_fit_find(pool, req, use), req, out, err) &&
+    if (!take(pool, vp_fit_find(&pool->mem, req, use), req, out, err) &&
         !take(pool, vp_place_find_larger(pool, req, use), req, out, err))
         return false;
     if (!*err)
@@ -376,11 +379,11 @@ static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum v
         flush_caches(pool, req, VP_FLUSH_SOME);
         return false;
     }
-    vp_stream_caches_flush_for(pool, req->pressed ? VP_FLUSH_ALL : VP_FLUSH_SOME, req, &handed);
-    struct vp_region *r = handed.region;
+    vp_parking_flush_for(pool, req->pressed ? VP_FLUSH_ALL : VP_FLUSH_SOME, req, &handed);
+    struct vp_region *r = handed.block.region;
     if (!r)
         return false;
-    const struct vp_piece freed = {.end = vp_region_end(r), .fence = handed.fence, .stream = handed.timeline->id};
+    const struct vp_piece freed = {.end = vp_region_end(r), .fence = handed.block.fence, .stream = handed.timeline->id};
     if (r->size == req->size && r->addr % req->align == 0 && vp_piece_usable(&freed, req, use) &&
         vp_place_is_oldest(pool, req, r->addr) && !vp_handed_take(pool, &handed, req)) {
         *out = r;
@@ -394,10 +397,10 @@ static bool take_over(struct vp_pool *pool, const struct vp_request *req, enum v
  * not waiting may cost. */
 static int host_wait(struct vp_pool *pool, struct vp_request *req) {
     const struct vp_fence *fence;
-    size_t allowed = pool->stats.peak_live_bytes + SYNC_SLACK_GRANULES * pool->granularity;
-    if (req->timeline || req->impatient || (!req->pressed && pool->stats.held_bytes <= allowed))
+    size_t allowed = pool->mem.stats.peak_live_bytes + SYNC_SLACK_GRANULES * pool->mem.granularity;
+    if (req->timeline || req->impatient || (!req->pressed && pool->mem.stats.held_bytes <= allowed))
         return 0;
-    if (!vp_fit_host(pool, req, &fence).region)
+    if (!vp_fit_host(&pool->mem, req, &fence).region)
         return 0;
     req->await = vp_fence_event(fence);
     return req->await ? -EAGAIN : 0;
@@ -409,7 +412,7 @@ static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
         struct vp_fit fit = vp_place_find(pool, req, VP_USE_PENDING);
         if (!fit.region || vp_range_usable(fit.region, fit.addr, fit.addr + req->size, req, VP_USE_READY))
             return false;
-        if (asked || !vp_fit_refresh(pool))
+        if (asked || !vp_fit_refresh(&pool->mem))
             return true;
     }
 }
@@ -428,7 +431,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         return -EAGAIN;
     if (reuse(pool, req, VP_USE_READY, out, &err))
         return err;
-    if (vp_fit_refresh(pool) && reuse(pool, req, VP_USE_READY, out, &err))
+    if (vp_fit_refresh(&pool->mem) && reuse(pool, req, VP_USE_READY, out, &err))
         return err;
     if (req->context->error)
         return -EIO;
@@ -443,9 +446,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 
 const struct vp_policy vp_policy_vpool = {
     .name = "vpool",
-    .host_waits = true,
-    .homes = true,
-    .parks = true,
+    .traits = {.host_waits = true, .homes = true, .parks = true},
     .layout = layout,
     .alloc = alloc,
 };

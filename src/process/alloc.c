@@ -53,10 +53,10 @@ static CUresult answer(struct vp_pool *pool, int err, const struct vp_request *r
     if (err == -EOPNOTSUPP) /* the policy leaves it to CUDA */
         return VP_NOT_OURS;
     if (err == -ENOMEM)
-        pool->stats.ooms++;
+        pool->mem.stats.ooms++;
     if (!err) {
         *out = r->addr;
-        vp_record('a', pool->device, r->serial, r->asked, req->timeline ? req->timeline->number : 0);
+        vp_record('a', pool->mem.device, r->serial, r->asked, req->timeline ? req->timeline->number : 0);
     }
     return vp_result(err, pool, req->context);
 }
@@ -90,7 +90,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
     }
     vp_leave();
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
-        vp_watch.out_of_memory(pool->device, size, 0);
+        vp_watch.out_of_memory(pool->mem.device, size, 0);
     return res;
 }
 
@@ -111,7 +111,7 @@ static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp)
     int mode = vp_options()->wait;
     if (mode == VP_WAIT_NEVER || !mp->reuse_internal)
         return VP_WAITS_NEVER;
-    if (mode == VP_WAIT_AUTO && pool->policy->host_waits)
+    if (mode == VP_WAIT_AUTO && pool->traits.host_waits)
         return VP_WAITS_HOST;
     if (mode == VP_WAIT_AUTO)
         mode = atomic_load_explicit(&vp_state.coupled, memory_order_relaxed) ? VP_WAIT_LATE : VP_WAIT_EARLY;
@@ -157,7 +157,7 @@ CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, 
     }
     vp_leave();
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
-        vp_watch.out_of_memory(pool->device, size, id);
+        vp_watch.out_of_memory(pool->mem.device, size, id);
     return res;
 }
 
@@ -172,11 +172,11 @@ enum { BARRIER_WORTH = 1 << 20 };
  */
 static int barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
     bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
-    uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->device | pool->peers | pool->copiers;
+    uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers;
     struct vp_context *ctx;
     int err = 0;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
-        if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->device || !ctx->sick)) {
+        if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->mem.device || !ctx->sick)) {
             err = vp_fence_add_barrier(&vp_state.timelines, fence, ctx, record);
             /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes.
              */
@@ -200,7 +200,7 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     }
     if (vp_options()->sync_free && !atomic_load(&vp_state.timelines.captures)) {
         /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
-        res = vp_wait_for_devices(pool->peers | UINT64_C(1) << pool->device, pool->device);
+        res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device);
         if (!res && !(r = vp_state_find(ptr, &pool)))
             res = VP_NOT_OURS;
         if (res) {
@@ -213,7 +213,7 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     if (err) {
         vp_fence_clear(&vp_state.timelines, &fence);
     } else {
-        vp_record('f', pool->device, r->serial, 0, 0);
+        vp_record('f', pool->mem.device, r->serial, 0, 0);
         vp_pool_free(pool, r, &fence);
     }
     vp_leave();
@@ -237,7 +237,7 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
         uint64_t serial = r->serial;
         int err = vp_pool_free_async(pool, r, timeline);
         if (!err)
-            vp_record('f', pool->device, serial, 0, timeline->number);
+            vp_record('f', pool->mem.device, serial, 0, timeline->number);
         vp_fast_know(stream, NULL, timeline, NULL);
         res = vp_result(err, NULL, NULL);
     }

@@ -19,7 +19,7 @@ void vp_api_capture_beginning(CUstream stream) {
     begins = true;
     if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_list_empty(&timeline->capturing)) {
         vp_timeline_capture(&vp_state.timelines, timeline, true);
-        vp_pools_each(pool) vp_stream_caches_pass(pool);
+        vp_pools_each(pool) vp_stream_caches_pass(&pool->caches);
     }
 }
 

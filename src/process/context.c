@@ -17,7 +17,7 @@ static void drop(struct vp_context *ctx) {
     vp_pools_each(pool) {
         if (!replaced)
             vp_pool_drop_context(pool, ctx);
-        vp_pool_refile(pool);
+        vp_memory_refile(&pool->mem);
     }
     vp_peers_forget(ctx);
     if (captures)

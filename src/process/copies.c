@@ -43,15 +43,15 @@ static bool can_access(CUdevice dev, CUdevice owner) {
 /* Opens it if need be. What is open to a peer of the program's is noted too: it must not close while copies run. */
 static bool pool_reached(struct vp_pool *pool, CUdevice dev) {
     const uint64_t one = UINT64_C(1) << dev;
-    if (dev == pool->device || pool->copiers & one)
+    if (dev == pool->mem.device || pool->mem.copiers & one)
         return true;
-    if (!((pool->refused | pool->peers) & one) && !can_access(dev, pool->device))
-        pool->refused |= one;
-    return vp_pool_add_copier(pool, dev);
+    if (!((pool->mem.refused | pool->mem.peers) & one) && !can_access(dev, pool->mem.device))
+        pool->mem.refused |= one;
+    return vp_memory_add_copier(&pool->mem, dev);
 }
 
 static struct vp_pool *pool_at(CUdeviceptr ptr) {
-    vp_pools_each(pool) if (vp_pool_maps(pool, ptr)) return pool;
+    vp_pools_each(pool) if (vp_mapping_at(&pool->mem, ptr)) return pool;
     return NULL;
 }
 
@@ -95,7 +95,7 @@ static bool reached(struct owner owner, CUdevice dev) {
 
 static void find_context(struct vp_copy_end *end, struct owner owner) {
     if (owner.pool)
-        end->context = handle_on(owner.pool->device);
+        end->context = handle_on(owner.pool->mem.device);
     else if (owner.import)
         end->context = owner.import->context;
     else if (end->ptr)
@@ -111,8 +111,8 @@ static uint64_t bit_of(CUdevice dev) {
 /* Those that an end of ours and the current context are of. */
 static uint64_t devices_near(struct owner to, struct owner from) {
     CUdevice dev = -1;
-    return (vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev)) | (to.pool ? bit_of(to.pool->device) : 0) |
-           (from.pool ? bit_of(from.pool->device) : 0);
+    return (vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev)) | (to.pool ? bit_of(to.pool->mem.device) : 0) |
+           (from.pool ? bit_of(from.pool->mem.device) : 0);
 }
 
 /*
@@ -171,8 +171,8 @@ void vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_
     const struct owner to = owner_of(dst), from = owner_of(src);
     const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle)
                                           : vp_context_current(&vp_state.timelines);
-    const CUdevice devices[] = {ctx ? ctx->device : -1, to.pool ? to.pool->device : -1,
-                                from.pool ? from.pool->device : -1};
+    const CUdevice devices[] = {ctx ? ctx->device : -1, to.pool ? to.pool->mem.device : -1,
+                                from.pool ? from.pool->mem.device : -1};
     /* Which of them makes the copy is the driver's choice. */
     for (int i = 0; i < 3; i++)
         if (devices[i] >= 0 && devices[i] < VP_DEVICES) {

@@ -8,7 +8,7 @@
  */
 #include "process/state.h"
 
-#include "pool/stream_cache.h"
+#include "pool/parking.h"
 
 enum { SHORTCUTS = 8 };
 
@@ -41,7 +41,7 @@ static void record(const struct vp_stream_cache *cache, char op, const struct vp
         return;
     /* Under the trace's lock files may be opened and closed, which are points of cancellation. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    vp_watch.event(op, cache->pool->device, block->serial, op == 'a' ? block->asked : 0,
+    vp_watch.event(op, cache->all->device, block->serial, op == 'a' ? block->asked : 0,
                    atomic_load_explicit(&cache->number, memory_order_relaxed));
     pthread_setcancelstate(cancel, NULL);
 }
@@ -72,7 +72,7 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     enum vp_stream_cache_answer answer = vp_stream_cache_free(cache, stream, ptr, &block);
     vp_thread.inside = false;
     bool locked = answer == VP_STREAM_CACHE_EVENT && vp_enter();
-    bool served = locked ? vp_stream_cache_free_event(cache, stream, ptr, &block) : answer == VP_STREAM_CACHE_DONE;
+    bool served = locked ? vp_parking_free_event(cache, stream, ptr, &block) : answer == VP_STREAM_CACHE_DONE;
     if (served)
         record(cache, 'f', &block);
     if (locked)

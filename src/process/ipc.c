@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
-#include "pool/stream_cache.h"
+#include "pool/parking.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -207,7 +207,7 @@ void vp_ipc_leave_to_parent(void) {
 static int give_out(struct vp_pool *pool, struct vp_region *block) {
     size_t offset;
     int fd, err;
-    vp_stream_caches_flush(pool, VP_FLUSH_ALL);
+    vp_parking_flush(pool, VP_FLUSH_ALL);
     if (block->exported)
         return 0;
     if ((err = vp_ipc_check(pool, block)) < 0)
@@ -235,11 +235,11 @@ CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
         } else {
             struct vp_ipc_handle handle = {
                 .key = {.id = {exporter.name.id[0], exporter.name.id[1]}, .addr = block->addr, .serial = block->serial},
-                .uuid = vp_ipc_uuid(pool->device),
+                .uuid = vp_ipc_uuid(pool->mem.device),
                 .pid = (uint32_t)getpid(),
                 .version = VERSION,
                 .in_file = exporter.name.in_file,
-                .device = (uint8_t)pool->device,
+                .device = (uint8_t)pool->mem.device,
             };
             memcpy(handle.magic, MAGIC, sizeof MAGIC);
             memcpy(out, &handle, sizeof handle);

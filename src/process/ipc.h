@@ -90,7 +90,7 @@ CUresult vp_ipc_unreachable(int err, const struct vp_ipc_handle *handle);
 
 /* The import that holds an address, or NULL. */
 const struct vp_import *vp_import_at(CUdeviceptr ptr);
-/* As vp_pool_add_copier(). */
+/* As vp_memory_add_copier(). */
 bool vp_import_add_copier(struct vp_import *import, CUdevice dev);
 /* A context has ended, and what was opened in it with it. */
 void vp_imports_drop_context(CUcontext ctx);

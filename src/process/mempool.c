@@ -6,7 +6,7 @@
  */
 #include "process/state.h"
 
-#include "pool/stream_cache.h"
+#include "pool/parking.h"
 
 #include <errno.h>
 
@@ -50,7 +50,7 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
 
 /* What nobody uses counts for the default pool. */
 static uint64_t reserved(const struct vp_mempool *mp) {
-    const struct vp_pool_stats *s = &vp_state.pools[mp->device]->stats;
+    const struct vp_memory_stats *s = &vp_state.pools[mp->device]->mem.stats;
     return mp->is_default ? s->held_bytes - (s->live_bytes - mp->used) : mp->used;
 }
 
@@ -139,7 +139,7 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
                 vp_state.drv.cuDeviceGetDefaultMemPool(&def, ours->device);
             vp_state.current[ours->device] = vp_mempool_of(def);
         }
-        vp_stream_caches_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
+        vp_parking_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
         ours->dead = true;
         CUdevice dev = ours->device;
         if (!ours->blocks)
@@ -169,7 +169,7 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
     struct vp_mempool *mp = value ? enter_with(pool) : NULL;
     if (!mp)
         return VP_NOT_OURS;
-    vp_stream_caches_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
+    vp_parking_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *(cuuint64_t *)value = reserved(mp); break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = note_reserved(mp); break;
@@ -187,7 +187,7 @@ static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
         mp->reuse_opportunistic = *(const int *)value != 0;
         if (!mp->reuse_opportunistic) {
-            vp_state.pools[mp->device]->stricts = true;
+            vp_state.pools[mp->device]->stricts = vp_state.pools[mp->device]->mem.by_stream = true;
             atomic_store(&vp_state.sync_matters, true);
         }
         break;
@@ -211,7 +211,7 @@ CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
-    vp_stream_caches_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
+    vp_parking_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     if (!res)
         set_attribute(mp, attr, value);
     vp_leave();
@@ -274,7 +274,7 @@ static uint64_t idle_allowed(CUdevice dev) {
     vp_list_each(mp, &vp_state.mempools, link) {
         if (mp->device != dev || mp->dead || !mp->threshold_set)
             continue;
-        uint64_t used = mp->used - vp_stream_caches_parked(vp_state.pools[dev], mp);
+        uint64_t used = mp->used - vp_stream_caches_parked(&vp_state.pools[dev]->caches, mp);
         uint64_t its = mp->threshold > used ? mp->threshold - used : 0;
         idle = its > UINT64_MAX - idle ? UINT64_MAX : idle + its;
         any = true;
@@ -284,8 +284,9 @@ static uint64_t idle_allowed(CUdevice dev) {
 
 static void release_idle(void) {
     vp_pools_each(pool) {
-        uint64_t idle = idle_allowed(pool->device), live = pool->stats.live_bytes - vp_stream_caches_parked(pool, NULL);
-        if (pool->stats.held_bytes - live > idle)
+        uint64_t idle = idle_allowed(pool->mem.device),
+                 live = pool->mem.stats.live_bytes - vp_stream_caches_parked(&pool->caches, NULL);
+        if (pool->mem.stats.held_bytes - live > idle)
             vp_pool_trim(pool, live + idle);
     }
 }

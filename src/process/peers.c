@@ -12,7 +12,7 @@
 int vp_peers_update(CUdevice dev) {
     struct vp_pool *pool = vp_state.pools[dev];
     const uint64_t peers = vp_peers_of(dev);
-    int err = pool ? vp_pool_set_peers(pool, peers) : 0;
+    int err = pool ? vp_memory_set_peers(&pool->mem, peers) : 0;
     if (!err)
         vp_imports_set_peers(dev, peers);
     return err;
@@ -21,7 +21,7 @@ int vp_peers_update(CUdevice dev) {
 bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block) {
     const struct vp_mempool *mp = block->owner;
     const struct vp_peer *peer;
-    if (ctx->device == pool->device)
+    if (ctx->device == pool->mem.device)
         return true;
     if (!block->sync)
         return mp && mp->access >> ctx->device & 1;

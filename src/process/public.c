@@ -22,7 +22,7 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
         return -ENODEV;
     struct vp_pool *pool = vp_state.pools[device];
     if (pool) {
-        const struct vp_pool_stats s = vp_pool_stats(pool);
+        const struct vp_memory_stats s = vp_pool_stats(pool);
         const struct vpool_stats now = {
             .size = stats->size,
             .allocs = s.allocs,

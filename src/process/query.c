@@ -16,11 +16,11 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
         if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
             pool = vp_state.pools[dev];
         if (pool) {
-            const struct vp_pool_stats s = vp_pool_stats(pool);
+            const struct vp_memory_stats s = vp_pool_stats(pool);
             unused += s.held_bytes - s.live_bytes;
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
-            if (pool->config.limit && all > pool->config.limit)
-                all = pool->config.limit;
+            if (pool->mem.limit && all > pool->mem.limit)
+                all = pool->mem.limit;
             if (unused > all - (s.live_bytes < all ? s.live_bytes : all))
                 unused = all - (s.live_bytes < all ? s.live_bytes : all);
         }
@@ -48,7 +48,7 @@ CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
     if (!ptr || !vp_enter())
         return ptr;
     for (int dev = 0; dev < VP_DEVICES && !freed; dev++)
-        freed = vp_state.pools[dev] && vp_pool_reserves(vp_state.pools[dev], ptr);
+        freed = vp_state.pools[dev] && vp_space_of(&vp_state.pools[dev]->mem, ptr);
     freed = freed && !block_at(ptr, &pool) && !vp_import_at(ptr);
     vp_leave();
     return freed ? NOWHERE : ptr;
@@ -73,7 +73,7 @@ CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) 
  * What is stream-ordered is not the program's to touch while it is open for copies alone. */
 static bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
     const struct vp_context *ctx = vp_context_current(&vp_state.timelines);
-    if (!ctx || ctx->device == pool->device)
+    if (!ctx || ctx->device == pool->mem.device)
         return false;
     *flags = r->sync || vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                                                    : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;

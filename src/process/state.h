@@ -121,7 +121,7 @@ void vp_step_in(void);
 int vp_thread_start(void *(*run)(void *));
 
 /* For each pool that there is. */
-#define vp_pools_each(pool) for (struct vp_pool *pool = vp_next_pool(-1); pool; pool = vp_next_pool(pool->device))
+#define vp_pools_each(pool) for (struct vp_pool *pool = vp_next_pool(-1); pool; pool = vp_next_pool(pool->mem.device))
 static inline struct vp_pool *vp_next_pool(CUdevice dev) {
     while (++dev < VP_DEVICES)
         if (vp_state.pools[dev])

@@ -16,7 +16,7 @@ static void tidy(void) {
     if (!vp_timelines_linger(&vp_state.timelines))
         return;
     vp_timelines_poll(&vp_state.timelines, true);
-    vp_pools_each(pool) if (pool->moves != vp_state.timelines.moves) vp_pool_refile(pool);
+    vp_pools_each(pool) if (pool->mem.moves != vp_state.timelines.moves) vp_memory_refile(&pool->mem);
 }
 
 void vp_api_stream_created(CUstream stream) {

@@ -88,11 +88,11 @@ bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) {
     size_t free_bytes = 0, total = 0;
     if (vp_list_empty(&vp_state.timelines.pending))
         return true;
-    mem_info(pool->device, &free_bytes, &total);
-    size_t limit = pool->config.limit, held = pool->stats.held_bytes;
+    mem_info(pool->mem.device, &free_bytes, &total);
+    size_t limit = pool->mem.limit, held = pool->mem.stats.held_bytes;
     if (limit && free_bytes > (limit > held ? limit - held : 0))
         free_bytes = limit > held ? limit - held : 0;
-    return size > free_bytes + pool->stats.held_bytes - pool->stats.live_bytes;
+    return size > free_bytes + pool->mem.stats.held_bytes - pool->mem.stats.live_bytes;
 }
 
 bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
@@ -105,7 +105,7 @@ bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
         vp_timelines_poll(timelines, quarantine);
         if (quarantine)
             vp_timelines_cover(timelines);
-        if (pool->moves != timelines->moves)
+        if (pool->mem.moves != timelines->moves)
             return true;
         if (quarantine)
             serial = timelines->recorded;

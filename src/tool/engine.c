@@ -138,7 +138,7 @@ static void pause_modelled(uint64_t waited_ns) {
 /* Without a lag no time passes, and there is nothing to wait for: what is held then stays comparable, whatever the
  * library does by itself. */
 static int usual_waits(const struct run *run) {
-    return run->driver->model.on && run->pool.policy->host_waits ? VP_WAITS_HOST : VP_WAITS_EARLY;
+    return run->driver->model.on && run->pool.traits.host_waits ? VP_WAITS_HOST : VP_WAITS_EARLY;
 }
 
 static int allocate(struct run *run, const struct vp_trace_event *e) {
@@ -160,11 +160,11 @@ static int allocate(struct run *run, const struct vp_trace_event *e) {
         err = vp_native_alloc(&run->native, e->block, e->size, run->streams[e->stream]);
     }
     sample(&run->result->malloc_ns, vp_clock_ns() - begin);
-    size_t live = run->native.live_bytes + run->pool.stats.live_bytes;
+    size_t live = run->native.live_bytes + run->pool.mem.stats.live_bytes;
     if (run->native.live_bytes && live > run->peak_live_bytes)
         run->peak_live_bytes = live;
     if (err == -ENOMEM) {
-        run->pool.stats.ooms++;
+        run->pool.mem.stats.ooms++;
         return 0;
     }
     if (!err && ++run->live > run->result->live_peak_blocks)
@@ -184,7 +184,7 @@ static int release(struct run *run, uint32_t block, uint32_t stream) {
         begin = vp_clock_ns();
         if (!err) {
             run->timeline = timeline;
-            err = vp_pool_free_async(&run->pool, r, timeline);
+            err = vp_pool_free_async(&run->pool, vp_pool_find(&run->pool, r->addr), timeline);
         }
     }
     if (err)
@@ -195,7 +195,7 @@ static int release(struct run *run, uint32_t block, uint32_t stream) {
     return 0;
 }
 
-uint64_t vp_engine_remap_calls(const struct vp_pool_stats *s) {
+uint64_t vp_engine_remap_calls(const struct vp_memory_stats *s) {
     return s->calls.create + s->calls.map + s->calls.set_access + s->calls.unmap + s->calls.release;
 }
 
@@ -223,7 +223,7 @@ static void progress_end(const struct progress *p) {
 static uint64_t driver_ns(struct run *run) {
     return run->driver->cost_ns
                ? run->driver->cost_ns()
-               : run->pool.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
+               : run->pool.mem.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
 }
 
 static int drive(struct run *run) {
@@ -239,7 +239,7 @@ static int drive(struct run *run) {
         for (size_t i = 0; i < trace->count && !err; i++, done++) {
             const struct vp_trace_event *e = &trace->events[i];
             if (done == late_from) {
-                early_calls = vp_engine_remap_calls(&run->pool.stats);
+                early_calls = vp_engine_remap_calls(&run->pool.mem.stats);
                 early_ns = driver_ns(run);
             }
             progress_show(&progress, run->result, done, total);
@@ -255,7 +255,7 @@ static int drive(struct run *run) {
     }
     vp_model_end(model);
     progress_end(&progress);
-    run->result->late_calls = vp_engine_remap_calls(&run->pool.stats) - early_calls;
+    run->result->late_calls = vp_engine_remap_calls(&run->pool.mem.stats) - early_calls;
     run->result->late_driver_ns = driver_ns(run) - early_ns;
     free(stream_of);
     return err;

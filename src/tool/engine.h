@@ -21,7 +21,7 @@ struct vp_latency {
 
 struct vp_replay_result {
     const char *trace, *policy;
-    struct vp_pool_stats pool;
+    struct vp_memory_stats pool;
     struct vp_timeline_stats timelines;
     uint64_t late_calls, late_driver_ns, driver_ns, passed_on;
     struct vp_latency malloc_ns, free_ns; /* to be freed by the caller */
@@ -77,7 +77,7 @@ int vp_engine_open(struct vp_engine *engine, const struct vp_replay_options *o);
 int vp_engine_replay(struct vp_engine *engine, const struct vp_replay_options *o, const struct vp_policy *policy,
                      const struct vp_trace *trace, struct vp_replay_result *result);
 /* Calls that create, map, set access, unmap or release. */
-uint64_t vp_engine_remap_calls(const struct vp_pool_stats *s);
+uint64_t vp_engine_remap_calls(const struct vp_memory_stats *s);
 
 /* Reads "P[,P…]", cutting it up, into at most VP_POLICY_CHOICES; 0, or the status of wrong usage, told on stderr. */
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count);

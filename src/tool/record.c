@@ -3,7 +3,7 @@
 #include "tool/record.h"
 
 #include "pool/stream_cache.h"
-#include "pool/pool_private.h"
+#include "pool/place.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static int see_mapping(struct vp_record *r, const struct vp_mapping *m, uint32_t
 /* Compares what is mapped with what was. */
 static int look_at_mappings(struct vp_record *r, const struct vp_pool *pool, uint32_t i) {
     const struct vp_chunk *chunk;
-    vp_list_each(chunk, &pool->chunks, link)
+    vp_list_each(chunk, &pool->mem.chunks, link)
         for (const struct vp_mapping *m = chunk->mappings; m; m = m->next) {
             int err = see_mapping(r, m, i);
             if (err)
@@ -105,7 +105,7 @@ static void leave_chunk(struct vp_record_sample *s, const struct in_chunk *c) {
 static void count_range(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool,
                         const struct vp_space *space, uint64_t at, uint64_t end, bool live, bool pending) {
     while (at < end) {
-        const struct vp_mapping *m = vp_space_granule(pool, space, at)->mapping;
+        const struct vp_mapping *m = vp_space_granule(&pool->mem, space, at)->mapping;
         uint64_t stop = m->addr + m->chunk->size < end ? m->addr + m->chunk->size : end;
         if (m != c->mapping) {
             leave_chunk(s, c);
@@ -142,7 +142,7 @@ static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, c
     if (!s)
         return -ENOMEM;
     *s = (struct vp_record_sample){.event = i};
-    vp_list_each(space, &pool->spaces, link)
+    vp_list_each(space, &pool->mem.spaces, link)
         vp_list_each(r, &space->regions, va)
             count_region(s, &in, pool, timeline, r);
     leave_chunk(s, &in);
@@ -152,10 +152,10 @@ static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, c
 /* ---- driver calls ---- */
 
 static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32_t i) {
-    const struct vp_timeline_stats timelines = vp_timelines_stats(pool->timelines, pool->device);
+    const struct vp_timeline_stats timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
     const uint64_t now[VP_RECORD_KINDS] = {
-#define POOL_CALL(field, name) [VP_RECORD_##field] = pool->stats.calls.field,
-        VP_POOL_CALLS(POOL_CALL)
+#define POOL_CALL(field, name) [VP_RECORD_##field] = pool->mem.stats.calls.field,
+        VP_MEMORY_CALLS(POOL_CALL)
 #undef POOL_CALL
             [VP_RECORD_event_record] = timelines.records + timelines.barriers,
         [VP_RECORD_event_query] = timelines.queries,
@@ -181,9 +181,9 @@ static int look(void *context, struct vp_pool *pool, size_t i, const struct vp_t
                 const struct vp_region *block) {
     struct vp_record *r = context;
     const struct vp_trace_event *e = &r->trace->events[i];
-    uint64_t changes = vp_engine_remap_calls(&pool->stats) + pool->switches;
+    uint64_t changes = vp_engine_remap_calls(&pool->mem.stats) + pool->mem.switches;
     int err = 0;
-    r->granularity = pool->granularity;
+    r->granularity = pool->mem.granularity;
     if (e->alloc && block)
         r->blocks[e->block] = (struct vp_record_block){block->addr, block->size};
     if (changes != r->changes)

@@ -80,7 +80,7 @@ static void print_json(const struct vp_replay_options *o, struct vp_replay_resul
     vp_json_double(&j, "efficiency", efficiency(r));
     vp_json_begin_object(&j, "driver_calls");
 #define JSON_CALL(field, name) vp_json_u64(&j, #field, r->pool.calls.field);
-    VP_POOL_CALLS(JSON_CALL)
+    VP_MEMORY_CALLS(JSON_CALL)
 #undef JSON_CALL
     vp_json_u64(&j, "event_record", r->timelines.records + r->timelines.barriers);
     vp_json_u64(&j, "event_query", r->timelines.queries);

@@ -34,9 +34,9 @@ static int take_all(struct vp_dump *dump, const struct vp_dump_request *request)
         int err = vp_snapshot_take(pool, &d->snap);
         if (err)
             return err;
-        d->limit = pool->config.limit;
-        d->stitches = !pool->policy->never_stitches;
-        if (request && request->device == pool->device)
+        d->limit = pool->mem.limit;
+        d->stitches = !pool->traits.never_stitches;
+        if (request && request->device == pool->mem.device)
             ask_device(d);
         dump->count++;
     }

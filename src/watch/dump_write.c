@@ -249,7 +249,7 @@ void vp_say(struct vp_text *t, const char *format, ...) {
 }
 
 static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
-    const struct vp_pool_stats *s = &d->snap.stats;
+    const struct vp_memory_stats *s = &d->snap.stats;
     const struct vp_digest *g = &d->digest;
     vp_say(t, "  live       %12s in %lu block%s; at most %s\n", VP_SIZE(s->live_bytes), g->live_blocks,
            g->live_blocks == 1 ? "" : "s", VP_SIZE(s->peak_live_bytes));

@@ -116,7 +116,7 @@ static void say_device(struct vp_text *b, const struct vp_dump_device *d) {
 }
 
 static void say_pool(struct vp_text *b, const struct vp_dump_device *d) {
-    const struct vp_pool_stats *s = &d->snap.stats;
+    const struct vp_memory_stats *s = &d->snap.stats;
     const struct vp_digest *g = &d->digest;
     vp_say(b, "vpool:   live     %12s in %lu block%s (at most %s so far)\n", VP_SIZE(s->live_bytes), g->live_blocks,
            g->live_blocks == 1 ? "" : "s", VP_SIZE(s->peak_live_bytes));

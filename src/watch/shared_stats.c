@@ -173,7 +173,7 @@ void vp_shared_stats_open_device(struct vp_pool *pool) {
     if (!page || devices == VP_SHARED_STATS_DEVICES)
         return;
     told[devices].pool = pool;
-    page->device[devices].device = (uint64_t)pool->device;
+    page->device[devices].device = (uint64_t)pool->mem.device;
     atomic_store(&page->devices, ++devices);
 }
 
@@ -183,7 +183,7 @@ static void store(atomic_uint_least64_t *out, uint64_t value) {
     atomic_store_explicit(out, value, memory_order_release);
 }
 
-static void store_blocks(struct vp_shared_stats_device *out, const struct vp_pool_stats *s, uint64_t parked) {
+static void store_blocks(struct vp_shared_stats_device *out, const struct vp_memory_stats *s, uint64_t parked) {
     store(&out->live_bytes, s->live_bytes - (parked < s->live_bytes ? parked : s->live_bytes));
     store(&out->peak_live_bytes, s->peak_live_bytes);
     store(&out->allocs, s->allocs);
@@ -191,11 +191,11 @@ static void store_blocks(struct vp_shared_stats_device *out, const struct vp_poo
 }
 
 static void store_rest(struct vp_shared_stats_device *out, const struct vp_pool *pool) {
-    const struct vp_pool_stats *s = &pool->stats;
-    const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->device);
+    const struct vp_memory_stats *s = &pool->mem.stats;
+    const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
     uint64_t calls = timelines.records + timelines.barriers + timelines.queries + timelines.waits;
 #define ADD(field, name) calls += s->calls.field;
-    VP_POOL_CALLS(ADD)
+    VP_MEMORY_CALLS(ADD)
 #undef ADD
     store(&out->held_bytes, s->held_bytes);
     store(&out->peak_held_bytes, s->peak_held_bytes);
@@ -209,7 +209,7 @@ static void store_rest(struct vp_shared_stats_device *out, const struct vp_pool 
 
 /* Is there more to tell of a device than goes without saying? */
 static inline bool is_due(uint32_t i) {
-    const struct vp_pool_stats *s = &told[i].pool->stats;
+    const struct vp_memory_stats *s = &told[i].pool->mem.stats;
     return s->allocs + s->frees - told[i].calls >= FEW_CALLS || s->driver_ns + s->ooms != told[i].rare ||
            s->live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
 }
@@ -217,9 +217,9 @@ static inline bool is_due(uint32_t i) {
 static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
     struct vp_shared_stats_device *out = &page->device[i];
     struct vp_pool *pool = told[i].pool;
-    const struct vp_pool_stats *s = &pool->stats;
+    const struct vp_memory_stats *s = &pool->mem.stats;
     if (exactly)
-        told[i].parked = vp_stream_caches_count(pool);
+        told[i].parked = vp_stream_caches_count(&pool->caches);
     uint64_t calls = s->allocs + s->frees, rare = s->driver_ns + s->ooms;
     uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);

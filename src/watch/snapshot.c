@@ -3,7 +3,7 @@
 #include "watch/snapshot.h"
 
 #include "pool/stream_cache.h"
-#include "pool/pool_private.h"
+#include "pool/place.h"
 
 #include <errno.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static void add_pieces(struct vp_snapshot *snap, const struct vp_pool *pool, con
                                        .state = r->state,
                                        .fresh = !p->stream,
                                        .stream = vp_snapshot_stream(p->stream),
-                                       .age = pool->age - p->age};
+                                       .age = pool->mem.age - p->age};
         add_waits(snap, out, &p->fence);
     }
 }
@@ -93,7 +93,7 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
 /* Live, free and retired bytes lie in the current mapping of their chunk: those that begin in this region. */
 static void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
-        const struct vp_mapping *m = vp_space_granule(pool, r->space, at)->mapping;
+        const struct vp_mapping *m = vp_space_granule(&pool->mem, r->space, at)->mapping;
         if (m->addr >= r->addr) {
             struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
             *chunk = (struct vp_snap_chunk){.addr = m->addr, .size = m->chunk->size};
@@ -116,16 +116,16 @@ static void add_space(struct vp_snapshot *snap, const struct vp_pool *pool, cons
 /* The space that begins next behind `addr`. */
 static const struct vp_space *space_behind(const struct vp_pool *pool, CUdeviceptr addr) {
     const struct vp_space *s, *next = NULL;
-    vp_list_each(s, &pool->spaces, link)
+    vp_list_each(s, &pool->mem.spaces, link)
         if (s->base > addr && (!next || s->base < next->base))
             next = s;
     return next;
 }
 
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
-    *out = (struct vp_snapshot){.device = pool->device, .granularity = pool->granularity};
+    *out = (struct vp_snapshot){.device = pool->mem.device, .granularity = pool->mem.granularity};
     out->stats = vp_pool_stats(pool);
-    out->timelines = vp_timelines_stats(pool->timelines, pool->device);
+    out->timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         add_space(out, pool, s);
     if (!out->spaces.failed && !out->regions.failed && !out->chunks.failed && !out->waits.failed)

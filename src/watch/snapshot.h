@@ -48,7 +48,7 @@ struct vp_snap_array {
 struct vp_snapshot {
     CUdevice device;
     size_t granularity;
-    struct vp_pool_stats stats; /* with what caches have done */
+    struct vp_memory_stats stats; /* with what caches have done */
     struct vp_timeline_stats timelines;
     struct vp_snap_array spaces;  /* of struct vp_snap_space, in address order */
     struct vp_snap_array regions; /* of struct vp_snap_region, in address order */

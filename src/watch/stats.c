@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/output.h"
-#include "pool/stream_cache.h"
+#include "pool/parking.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,19 +14,19 @@
 #include <unistd.h>
 
 struct device_stats {
-    struct vp_pool_stats pool;
+    struct vp_memory_stats pool;
     struct vp_timeline_stats timelines;
 };
 
 static struct device_stats device_stats(const struct vp_pool *pool) {
-    return (struct device_stats){pool->stats, vp_timelines_stats(&vp_state.timelines, pool->device)};
+    return (struct device_stats){pool->mem.stats, vp_timelines_stats(&vp_state.timelines, pool->mem.device)};
 }
 
-static double efficiency(const struct vp_pool_stats *s) {
+static double efficiency(const struct vp_memory_stats *s) {
     return s->peak_held_bytes ? (double)s->peak_live_bytes / (double)s->peak_held_bytes : 1.0;
 }
 
-void vp_stats_json_blocks(struct vp_json *j, const struct vp_pool_stats *s) {
+void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s) {
     vp_json_u64(j, "allocs", s->allocs);
     vp_json_u64(j, "frees", s->frees);
     vp_json_u64(j, "live_bytes", s->live_bytes);
@@ -35,7 +35,8 @@ void vp_stats_json_blocks(struct vp_json *j, const struct vp_pool_stats *s) {
     vp_json_u64(j, "peak_held_bytes", s->peak_held_bytes);
 }
 
-void vp_stats_json_waits(struct vp_json *j, const struct vp_pool_stats *s, const struct vp_timeline_stats *timelines) {
+void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s,
+                         const struct vp_timeline_stats *timelines) {
     vp_json_double(j, "driver_us", (double)(s->driver_ns + timelines->ns) / 1e3);
     vp_json_u64(j, "waits_gpu", s->waits_gpu);
     vp_json_u64(j, "waits_host", s->waits_host);
@@ -47,7 +48,7 @@ void vp_stats_json_waits(struct vp_json *j, const struct vp_pool_stats *s, const
 static void json_calls(struct vp_json *j, const struct device_stats *s) {
     vp_json_begin_object(j, "driver_calls");
 #define JSON_CALL(field, name) vp_json_u64(j, #name, s->pool.calls.field);
-    VP_POOL_CALLS(JSON_CALL)
+    VP_MEMORY_CALLS(JSON_CALL)
 #undef JSON_CALL
     vp_json_u64(j, "cuEventRecord", s->timelines.records);
     vp_json_u64(j, "cuCtxRecordEvent", s->timelines.barriers);
@@ -59,7 +60,7 @@ static void json_calls(struct vp_json *j, const struct device_stats *s) {
 static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     const struct device_stats s = device_stats(pool);
     vp_json_begin_object(j, NULL);
-    vp_json_u64(j, "device", (uint64_t)pool->device);
+    vp_json_u64(j, "device", (uint64_t)pool->mem.device);
     vp_stats_json_blocks(j, &s.pool);
     vp_json_double(j, "efficiency", efficiency(&s.pool));
     json_calls(j, &s);
@@ -116,7 +117,7 @@ static void print_summary(void) {
     vp_log_print("%s, process %d, policy %s", VP_VERSION, (int)getpid(), vp_policy_name());
     vp_pools_each(pool) {
         const struct device_stats s = device_stats(pool);
-        vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", pool->device,
+        vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", pool->mem.device,
                      (double)s.pool.peak_live_bytes / 1048576, (double)s.pool.peak_held_bytes / 1048576,
                      100 * efficiency(&s.pool));
         vp_log_print("  %lu allocations, %lu frees; %.1f MiB still live, %.1f MiB held; out of memory %lu times",
@@ -160,7 +161,7 @@ void vp_stats_write(void) {
         return;
     bool locked = vp_lock_for_a_while(&vp_state.lock);
     if (locked)
-        vp_pools_each(pool) vp_stream_caches_flush(pool, VP_FLUSH_ALL);
+        vp_pools_each(pool) vp_parking_flush(pool, VP_FLUSH_ALL);
     if (!strcmp(where, "1"))
         print_summary();
     else

@@ -14,8 +14,8 @@ bool vp_lock_for_a_while(pthread_mutex_t *lock);
 
 void vp_stats_write(void);
 /* What statistics and dumps both tell of a device. */
-void vp_stats_json_blocks(struct vp_json *j, const struct vp_pool_stats *s);
-void vp_stats_json_waits(struct vp_json *j, const struct vp_pool_stats *s, const struct vp_timeline_stats *timelines);
+void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s);
+void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines);
 
 /* ---- shared_stats.c ---- */
 

@@ -98,7 +98,7 @@ int other_stream(int number) {
 uint64_t streams_waited(void) {
     uint64_t waits = 0;
     for (int d = 0; d < world.devices; d++)
-        waits += vp_state.pools[d] ? vp_state.pools[d]->stats.waits_gpu : 0;
+        waits += vp_state.pools[d] ? vp_state.pools[d]->mem.stats.waits_gpu : 0;
     return waits;
 }
 

@@ -5,7 +5,7 @@
 #include "../common/doors.h"
 #include "process/state.h"
 #include "../common/owners.h"
-#include "pool/stream_cache.h"
+#include "pool/parking.h"
 #include "sim.h"
 
 #include <dlfcn.h>
@@ -199,8 +199,8 @@ static void close_library(void) {
         struct vp_pool *pool = vp_state.pools[d];
         if (!pool)
             continue;
-        vp_stream_caches_flush(pool, VP_FLUSH_ALL);
-        struct vp_pool_stats stats = vp_pool_stats(pool);
+        vp_parking_flush(pool, VP_FLUSH_ALL);
+        struct vp_memory_stats stats = vp_pool_stats(pool);
         if (stats.live_bytes || stats.allocs != stats.frees)
             fuzz_fail("%llu bytes are live at the end, %llu blocks allocated, %llu freed",
                       (unsigned long long)stats.live_bytes, (unsigned long long)stats.allocs,

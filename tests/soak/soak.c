@@ -57,11 +57,11 @@ static struct seen seen(void) {
         const struct vp_pool *pool = vp_state.pools[d];
         if (!pool)
             continue;
-        s.stitches += pool->stats.stitches;
-        s.reactivations += pool->stats.reactivations;
-        s.reaps += pool->stats.reaps;
-        s.waits_gpu += pool->stats.waits_gpu;
-        s.waits_host += pool->stats.waits_host;
+        s.stitches += pool->mem.stats.stitches;
+        s.reactivations += pool->mem.stats.reactivations;
+        s.reaps += pool->mem.stats.reaps;
+        s.waits_gpu += pool->mem.stats.waits_gpu;
+        s.waits_host += pool->mem.stats.waits_host;
     }
     pthread_mutex_unlock(&vp_state.lock);
     return s;

@@ -64,7 +64,7 @@ Test(bfc, what_is_over) {
     cr_assert_eq(taken(fx_alloc(513, 1)), 1024);
     cr_assert_eq(taken(fx_alloc(MiB, 1)), MiB);
     cr_assert_eq(taken(fx_alloc(MiB - 2048, 1)), MiB - 2048, "512 bytes over are a block");
-    cr_assert_eq(fx.pool.stats.held_bytes, 2 * MiB);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 2 * MiB);
     cr_assert_eq(taken(fx_alloc(12 * MiB - 1, 1)), 12 * MiB);
     cr_assert_eq(taken(fx_alloc(11 * MiB, 1)), 12 * MiB, "1 MiB over stays with the block");
     cr_assert_eq(taken(fx_alloc(11 * MiB - 512, 1)), 11 * MiB - 512, "more does not");

@@ -88,14 +88,14 @@ static uint64_t sum(const struct vp_snapshot *snap, enum vp_region_state state) 
 /* The snapshot says the same as the pool that it was taken of, and the digest adds up. */
 static void agree(struct vp_pool *pool, struct vp_snapshot *snap) {
     struct vp_digest digest;
-    struct vp_pool_stats stats = vp_pool_stats(pool);
+    struct vp_memory_stats stats = vp_pool_stats(pool);
     cr_assert(vp_pool_check(pool, stderr));
     vp_snapshot_digest(snap, UINT64_MAX, &digest);
     cr_assert_eq(sum(snap, VP_LIVE), stats.live_bytes);
     cr_assert_eq(sum(snap, VP_FREE), digest.free_bytes);
     cr_assert_eq(stats.live_bytes + digest.internal + digest.free_bytes, stats.held_bytes);
     cr_assert_eq(digest.pinned + digest.pending + digest.idle, digest.free_bytes);
-    cr_assert_eq(snap->chunks.count, pool->chunk_count);
+    cr_assert_eq(snap->chunks.count, pool->mem.chunk_count);
     cr_assert_eq(digest.live_blocks, stats.allocs - stats.frees);
 }
 

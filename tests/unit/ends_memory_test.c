@@ -151,7 +151,7 @@ Test(ends, a_thread_is_not_cancelled_in_a_driver_call) {
     cr_assert_eq(how, PTHREAD_CANCELED);
     cr_assert(!pthread_mutex_trylock(&vp_state.lock), "it has taken the lock along");
     pthread_mutex_unlock(&vp_state.lock);
-    cr_assert_eq(vp_state.pools[0]->stats.live_bytes, 0, "the call did not come to its end");
+    cr_assert_eq(vp_state.pools[0]->mem.stats.live_bytes, 0, "the call did not come to its end");
     nothing_is_held_up();
     door_context_destroy(made);
     door_close();
@@ -260,7 +260,7 @@ Test(ends, a_real_time_thread_lets_others_run) {
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cu_ok(door_free_async(door_take(64 * KiB, s), s));
-    cache = vp_container_of(vp_state.pools[0]->caches.next, struct vp_stream_cache, link);
+    cache = vp_container_of(vp_state.pools[0]->caches.used.next, struct vp_stream_cache, link);
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);
     cr_assert(!sched_setaffinity(0, sizeof one, &one));

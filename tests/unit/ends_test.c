@@ -173,7 +173,7 @@ static size_t walked(void) {
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
         lines += length(&ctx->timelines);
     return lines + length(&vp_state.timelines.pending) + length(&vp_state.timelines.ended) +
-           length(&vp_state.pools[0]->timeline_indexes) + length(&vp_state.pools[0]->caches);
+           length(&vp_state.pools[0]->mem.timeline_indexes) + length(&vp_state.pools[0]->caches.used);
 }
 
 Test(ends, a_hundred_thousand_streams) {
@@ -237,7 +237,7 @@ Test(ends, destructors_use_the_stream_again) {
     cr_assert(!pthread_key_create(&late_key, use_once_more));
     for (int i = 0; i < 20; i++)
         cr_assert(!pthread_create(&thread, NULL, use_in_destructor, context) && !pthread_join(thread, NULL));
-    cr_assert(length(&vp_state.pools[0]->caches) <= 1);
+    cr_assert(length(&vp_state.pools[0]->caches.used) <= 1);
     nothing_is_held_up();
     door_close();
 }

@@ -24,7 +24,7 @@ static inline size_t length(const struct vp_list *list) {
 static inline void nothing_is_held_up(void) {
     for (int i = 0; i < 16; i++)
         cu_ok(door_free(door_malloc(8 * MiB)));
-    cr_assert(vp_state.pools[0]->stats.held_bytes <= 64 * MiB);
+    cr_assert(vp_state.pools[0]->mem.stats.held_bytes <= 64 * MiB);
 }
 
 #endif

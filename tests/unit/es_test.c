@@ -57,12 +57,12 @@ Test(es, blocks_are_as_large_as_asked) {
 /* A range of addresses for each stream and kind of request: an eighth more than the device has. */
 Test(es, one_reservation_for_a_stream) {
     fx_open_pool(SIM, &vp_policy_es, &automatic);
-    cr_assert_eq(fx.pool.stats.calls.reserve, 0);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 0);
     fx_script("a+20 b+60 c+100", HALF);
-    cr_assert_eq(fx.pool.stats.calls.reserve, 1);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 1);
     fx_script("a+1 S2 b+60", HALF);
-    cr_assert_eq(fx.pool.stats.calls.reserve, 3);
-    const struct vp_space *s = vp_container_of(fx.pool.spaces.next, struct vp_space, link);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 3);
+    const struct vp_space *s = vp_container_of(fx.pool.mem.spaces.next, struct vp_space, link);
     cr_assert_geq(s->size, GiB + GiB / 8);
     cr_assert_lt(s->size, GiB + GiB / 8 + 20 * MiB);
     fx_close();
@@ -72,9 +72,9 @@ Test(es, one_reservation_for_a_stream) {
 Test(es, a_range_without_pages_goes_to_the_next_stream) {
     fx_open_pool(SIM, &vp_policy_es, &automatic);
     fx_script("a+60 a- trim S2 b+1 c+60 c@a held=84", HALF);
-    cr_assert_eq(fx.pool.stats.calls.reserve, 2);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 2);
     fx_script("S1 a+20 a^c held=124", HALF);
-    cr_assert_eq(fx.pool.stats.calls.reserve, 3);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 3);
     fx_close();
 }
 

@@ -19,7 +19,7 @@ static struct vp_region *sync_block(size_t size, bool alone) {
 }
 
 static bool is_whole(const struct vp_region *r) {
-    return vp_range_whole(&fx.pool, r->addr, r->addr + r->size);
+    return vp_range_whole(&fx.pool.mem, r->addr, r->addr + r->size);
 }
 
 static void sound(void) {
@@ -71,11 +71,11 @@ Test(export, a_free_chunk_is_broken_rather_than_another_created) {
     const struct vp_pool_config large = {.handle = 8 * MiB, .va = GiB};
     fx_open_pool(SIM, &vp_policy_vpool, &large);
     struct vp_region *first = sync_block(32 * MiB, false);
-    size_t held = fx.pool.stats.held_bytes;
+    size_t held = fx.pool.mem.stats.held_bytes;
     fx_free(first->addr, 0);
     for (int i = 0; i < 8; i++)
         cr_assert(is_whole(sync_block(3 * MiB, true)));
-    cr_assert_leq(fx.pool.stats.held_bytes, held);
+    cr_assert_leq(fx.pool.mem.stats.held_bytes, held);
     sound();
     fx_close();
 }
@@ -90,17 +90,17 @@ Test(export, a_block_is_exported_alone_or_with_what_lies_beside_it) {
     cr_assert(!a->exported && !vp_pool_export(&fx.pool, a, true) && a->exported);
     cr_assert(!vp_pool_export(&fx.pool, a, true), "once more");
     sound();
-    size_t held = fx.pool.stats.held_bytes;
+    size_t held = fx.pool.mem.stats.held_bytes;
     fx_free(a->addr, 0);
     fx_free(alone->addr, 0);
     vp_pool_trim(&fx.pool, SIZE_MAX - 1);
     sync_block(512, false);
-    cr_assert_eq(fx.pool.stats.held_bytes, held - 2 * MiB + 64 * KiB,
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, held - 2 * MiB + 64 * KiB,
                  "what was alone is the device's, the other's neighbour keeps it");
-    cr_assert_eq(fx.pool.exported, 1);
+    cr_assert_eq(fx.pool.mem.exported, 1);
     fx_free(b->addr, 0);
     vp_pool_trim(&fx.pool, 0);
-    cr_assert_eq(fx.pool.exported, 0);
+    cr_assert_eq(fx.pool.mem.exported, 0);
     sound();
     fx_close();
 }
@@ -114,19 +114,19 @@ Test(export, exported_bytes_go_back_to_the_device) {
     fx_busy(1);
     cu_ok(cuMemsetD8Async(addr, 1, 2 * MiB, fx.stream[1]));
     fx_free(addr, 0);
-    cr_assert_eq(fx.pool.stats.live_bytes, 0);
+    cr_assert_eq(fx.pool.mem.stats.live_bytes, 0);
     for (int i = 0; i < 8; i++) {
         /* One for anyone at once, and one whose stream may wait for the work. */
         CUdeviceptr got = i % 2 ? sync_block(512 * KiB, false)->addr : fx_alloc(512 * KiB, 2);
         cr_assert(got + 512 * KiB <= addr || got >= addr + 2 * MiB);
         sound();
     }
-    size_t held = fx.pool.stats.held_bytes;
+    size_t held = fx.pool.mem.stats.held_bytes;
     cr_assert_geq(held, 2 * MiB + 8 * 512 * KiB);
     fx_idle(1);
     fx_alloc(512, 1);
-    cr_assert_leq(fx.pool.stats.held_bytes, held - 2 * MiB + 64 * KiB);
-    cr_assert_eq(fx.pool.exported, 0);
+    cr_assert_leq(fx.pool.mem.stats.held_bytes, held - 2 * MiB + 64 * KiB);
+    cr_assert_eq(fx.pool.mem.exported, 0);
     sound();
     fx_close();
 }
@@ -166,7 +166,7 @@ Test(export, any_order) {
             fx_free(live[k].addr, live[k].stream);
     cu_ok(cuCtxSynchronize());
     vp_pool_trim(&fx.pool, 0);
-    cr_assert_eq(fx.pool.exported, 0);
-    cr_assert_eq(fx.pool.stats.held_bytes, 0);
+    cr_assert_eq(fx.pool.mem.exported, 0);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 0);
     fx_close();
 }

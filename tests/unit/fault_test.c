@@ -118,7 +118,7 @@ static int do_word(struct run *run, const char *word) {
     int stream = word[0] - '0', block = word[1] - 'a';
     vp_pool_error_forget(&fx.pool, fx.context);
     if (!strncmp(word, "peer", 4))
-        return vp_pool_set_peers(&fx.pool, word[4] == '1' ? 1 << 1 : 0);
+        return vp_memory_set_peers(&fx.pool.mem, word[4] == '1' ? 1 << 1 : 0);
     if (!strcmp(word, "trim"))
         vp_pool_trim(&fx.pool, 0);
     else if (!strcmp(word, "late") || !strcmp(word, "early"))
@@ -181,7 +181,7 @@ Test(fault, the_run_does_what_it_is_for) {
     struct run run = {0};
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     go(&run);
-    const struct vp_pool_stats *s = &fx.pool.stats;
+    const struct vp_memory_stats *s = &fx.pool.mem.stats;
     cr_assert(s->stitches > 5 && s->reactivations > 0 && s->waits_gpu > 1 && s->calls.release > 5 && s->calls.unmap > 5,
               "%d %d %d", (int)s->stitches, (int)s->reactivations, (int)s->waits_gpu);
     fx_close();
@@ -231,7 +231,7 @@ Test(fault, opening) {
             vp_sim_fail(at_first[i], 0, CUDA_SUCCESS);
             cr_assert(!err || err == -ENOMEM || err == -EOPNOTSUPP || err == -EIO, "%s: %d", at_first[i], err);
             if (err)
-                fx.pool.drv = NULL;
+                fx.pool.mem.drv = NULL;
             fx_close();
         }
 }

@@ -182,7 +182,7 @@ Test(field, addresses_are_used_again) {
         if (door_alloc_async(&at[k], size, NULL, s))
             at[k] = 0;
     }
-    cr_assert_geq(vp_state.pools[0]->stats.stitches, 100, "ranges were built");
+    cr_assert_geq(vp_state.pools[0]->mem.stats.stitches, 100, "ranges were built");
     /* Old mappings take some, at first. */
     cr_assert_leq(at_half, 8);
     cr_assert_eq(vp_sim_calls("cuMemAddressReserve"), at_half);

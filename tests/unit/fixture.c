@@ -54,7 +54,7 @@ void fx_close(void) {
     for (int i = 1; i < FX_STREAMS; i++)
         fx_idle(i);
     cu_ok(cuCtxSynchronize());
-    if (fx.pool.drv) {
+    if (fx.pool.mem.drv) {
         cr_assert(vp_pool_check(&fx.pool, stderr));
         vp_pool_finish(&fx.pool, true);
     }
@@ -122,8 +122,8 @@ void fx_idle(int stream) {
 
 uint64_t fx_calls(void) {
     uint64_t sum = 0;
-#define ADD(field, name) sum += fx.pool.stats.calls.field;
-    VP_POOL_CALLS(ADD)
+#define ADD(field, name) sum += fx.pool.mem.stats.calls.field;
+    VP_MEMORY_CALLS(ADD)
 #undef ADD
     return sum;
 }
@@ -138,13 +138,13 @@ struct script {
         size_t size;
     } block[26];
     uint64_t calls;
-    struct vp_pool_stats mark;
+    struct vp_memory_stats mark;
     int awaits;
 };
 
 /* What a word of the form name=N asks for, or UINT64_MAX. */
 static uint64_t measure(const struct script *s, const char *word) {
-    const struct vp_pool_stats *now = &fx.pool.stats;
+    const struct vp_memory_stats *now = &fx.pool.mem.stats;
     const struct {
         const char *name;
         uint64_t value;
@@ -193,7 +193,7 @@ static void run_word(struct script *s, const char *text, const char *word) {
     else if (!strcmp(word, "early") || !strcmp(word, "late") || !strcmp(word, "never"))
         fx.waits = *word == 'e' ? VP_WAITS_EARLY : *word == 'l' ? VP_WAITS_LATE : VP_WAITS_NEVER;
     else if (!strcmp(word, "mark"))
-        s->calls = fx_calls(), s->mark = fx.pool.stats, s->awaits = fx.awaits;
+        s->calls = fx_calls(), s->mark = fx.pool.mem.stats, s->awaits = fx.awaits;
     else if (!strcmp(word, "quiet"))
         cr_assert(fx_calls() == s->calls, "'%s': %llu driver calls", text, (unsigned long long)(fx_calls() - s->calls));
     else if (!strcmp(word, "trim"))

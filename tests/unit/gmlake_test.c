@@ -69,9 +69,9 @@ Test(gmlake, small_requests) {
     fx_open_pool(SIM, &vp_policy_gmlake, NULL);
     CUdeviceptr a = fx_alloc(1, 1), b = fx_alloc(CHUNK - 1, 1);
     cr_assert_eq(b, a + 512);
-    cr_assert_eq(fx.pool.stats.held_bytes, 2 * MiB);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 2 * MiB);
     fx_alloc(CHUNK, 1);
-    cr_assert_eq(fx.pool.stats.held_bytes, 2 * MiB + CHUNK);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 2 * MiB + CHUNK);
     fx_close();
 }
 

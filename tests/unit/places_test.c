@@ -5,7 +5,7 @@
  */
 #include "fixture.h"
 
-#include "pool/pool_private.h"
+#include "pool/place.h"
 
 #define LEDGER "backing=ledger,capacity=8G,lazy=0"
 
@@ -24,7 +24,7 @@ static void open_scattered(void) {
         wall[i] = fx_alloc(2 * MiB, 1);
     for (int i = 0; i < CHUNKS; i += 2)
         fx_free(wall[i], 1);
-    cr_assert_eq(fx.pool.chunk_count, CHUNKS);
+    cr_assert_eq(fx.pool.mem.chunk_count, CHUNKS);
 }
 
 static void close_scattered(void) {
@@ -53,13 +53,13 @@ Test(places, old_mappings_stay_bounded_while_no_work_ends) {
     fx_busy(1);
     split_all(0);
     split_all(0);
-    size_t mappings = fx.pool.mappings;
+    size_t mappings = fx.pool.mem.mappings;
     uint64_t calls = fx_calls();
     cr_assert_gt(mappings, MOST + MOST / 4, "more than it wants to have");
-    cr_assert_eq(fx.pool.stats.reaps, 0);
+    cr_assert_eq(fx.pool.mem.stats.reaps, 0);
     for (int round = 0; round < 4; round++)
         split_all(0);
-    cr_assert_eq(fx.pool.mappings, mappings, "%zu mappings grew to %zu", mappings, fx.pool.mappings);
+    cr_assert_eq(fx.pool.mem.mappings, mappings, "%zu mappings grew to %zu", mappings, fx.pool.mem.mappings);
     cr_assert_eq(fx_calls(), calls, "the program has come to rest");
     cr_assert(vp_pool_check(&fx.pool, stderr));
     fx_idle(1);
@@ -72,11 +72,11 @@ Test(places, too_many_old_mappings_go_once_work_has_ended) {
     open_scattered();
     fx_busy(1);
     split_all(0);
-    cr_assert_gt(fx.pool.mappings, MOST + MOST / 4);
-    cr_assert_eq(fx.pool.stats.reaps, 0);
+    cr_assert_gt(fx.pool.mem.mappings, MOST + MOST / 4);
+    cr_assert_eq(fx.pool.mem.stats.reaps, 0);
     fx_idle(1);
     split_all(10);
-    cr_assert_leq(fx.pool.mappings, MOST);
+    cr_assert_leq(fx.pool.mem.mappings, MOST);
     cr_assert(vp_pool_check(&fx.pool, stderr));
     close_scattered();
 }
@@ -86,7 +86,7 @@ Test(places, a_hundred_thousand_sizes_are_not_all_remembered) {
     for (size_t i = 0; i < 100000; i++)
         fx_free(fx_alloc(MiB + i * VP_QUANTUM, 1), 1);
     cr_assert_leq(fx.pool.place_count, VP_PLACE_MOST);
-    cr_assert_leq(fx.pool.mappings, 4096 + 64);
+    cr_assert_leq(fx.pool.mem.mappings, 4096 + 64);
     fx_close();
 }
 
@@ -97,7 +97,7 @@ Test(places, however_many_addresses_few_ranges) {
     fx_open_pool(LEDGER, &vp_policy_vpool, &config);
     for (int i = 0; i < 1000; i++)
         fx_alloc(8 * MiB, 1);
-    cr_assert_leq(fx.pool.space_count, 24, "%zu spaces", fx.pool.space_count);
+    cr_assert_leq(fx.pool.mem.space_count, 24, "%zu spaces", fx.pool.mem.space_count);
     fx_close();
 }
 
@@ -107,17 +107,17 @@ Test(places, a_hundred_thousand_ranges_are_found) {
     const CUdeviceptr first = (CUdeviceptr)1 << 56;
 
     fx_open_pool(LEDGER, &vp_policy_vpool, NULL);
-    const size_t size = fx.pool.granularity;
+    const size_t size = fx.pool.mem.granularity;
     for (int late = 0; late < 2; late++)
         for (size_t i = 0; i < RANGES; i++)
             if ((i % 100 == 50) == late)
-                cr_assert(!vp_space_carve(&fx.pool, i % 2, first + 2 * i * size, size, 0));
+                cr_assert(!vp_space_carve(&fx.pool.mem, i % 2, first + 2 * i * size, size, 0));
     for (int round = 0; round < 10; round++)
         for (size_t i = 0; i < RANGES; i++) {
-            const struct vp_space *s = vp_space_of(&fx.pool, first + (2 * i + 1) * size - 1);
+            const struct vp_space *s = vp_space_of(&fx.pool.mem, first + (2 * i + 1) * size - 1);
 
             cr_assert(s && s->base == first + 2 * i * size && s->zone == i % 2);
-            cr_assert_null(vp_space_of(&fx.pool, first + (2 * i + 1) * size));
+            cr_assert_null(vp_space_of(&fx.pool.mem, first + (2 * i + 1) * size));
         }
     cr_assert(vp_pool_check(&fx.pool, stderr));
     fx_close();

@@ -19,7 +19,7 @@ Test(pool, peers_reach_every_mapping_present_and_future) {
     fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpool, NULL);
     CUdeviceptr a = fx_alloc(2 * MiB, 1), wall = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
     cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    cr_assert(!vp_memory_set_peers(&fx.pool.mem, 1 << 1));
     fx_free(a, 1);
     fx_free(b, 1);
     CUdeviceptr c = fx_alloc(5 * MiB, 1);
@@ -30,7 +30,7 @@ Test(pool, peers_reach_every_mapping_present_and_future) {
     }
     cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "old mappings too: they may be taken back");
-    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 2));
+    cr_assert(!vp_memory_set_peers(&fx.pool.mem, 1 << 2));
     cr_assert_eq(access_of(wall, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     cr_assert_eq(access_of(wall, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     fx_close();
@@ -57,17 +57,17 @@ Test(pool, peers_change_whole_or_not_at_all) {
     CUdeviceptr at[4];
     for (int i = 0; i < 4; i++)
         at[i] = fx_alloc(MiB, 1);
-    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    cr_assert(!vp_memory_set_peers(&fx.pool.mem, 1 << 1));
     /* 1 goes and 2 comes: two calls for each mapping. */
     for (int nth = 1; nth <= 8; nth++) {
         vp_sim_fail("cuMemSetAccess", nth, CUDA_ERROR_OUT_OF_MEMORY);
-        cr_assert_eq(vp_pool_set_peers(&fx.pool, 1 << 2), -ENOMEM);
+        cr_assert_eq(vp_memory_set_peers(&fx.pool.mem, 1 << 2), -ENOMEM);
         for (int i = 0; i < 4; i++) {
             cr_assert_eq(access_of(at[i], 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
             cr_assert_eq(access_of(at[i], 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
         }
     }
-    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 2));
+    cr_assert(!vp_memory_set_peers(&fx.pool.mem, 1 << 2));
     cr_assert_eq(access_of(at[3], 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     cr_assert_eq(access_of(fx_alloc(9 * MiB, 1), 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     fx_close();
@@ -79,28 +79,29 @@ Test(pool, copiers_are_let_in_where_they_can_be) {
     fx_open_pool("capacity=64M,granularity=64K,devices=4", &vp_policy_vpool, NULL);
     CUdeviceptr a = fx_alloc(MiB, 1), b = fx_alloc(MiB, 1);
     vp_sim_fail("cuMemSetAccess", 2, CUDA_ERROR_NOT_SUPPORTED);
-    cr_assert(!vp_pool_add_copier(&fx.pool, 3));
+    cr_assert(!vp_memory_add_copier(&fx.pool.mem, 3));
     cr_assert_eq(access_of(a, 3), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    cr_assert(!vp_pool_add_copier(&fx.pool, 3), "it is not asked again for each copy");
-    cr_assert(vp_pool_add_copier(&fx.pool, 0) && vp_pool_add_copier(&fx.pool, 1) && vp_pool_add_copier(&fx.pool, 2));
+    cr_assert(!vp_memory_add_copier(&fx.pool.mem, 3), "it is not asked again for each copy");
+    cr_assert(vp_memory_add_copier(&fx.pool.mem, 0) && vp_memory_add_copier(&fx.pool.mem, 1) &&
+              vp_memory_add_copier(&fx.pool.mem, 2));
     cr_assert_eq(access_of(b, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(fx_alloc(9 * MiB, 1), 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
     unsigned long before = vp_sim_calls("cuMemSetAccess");
-    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
-    cr_assert(!vp_pool_set_peers(&fx.pool, 0));
-    cr_assert(vp_pool_add_copier(&fx.pool, 1));
+    cr_assert(!vp_memory_set_peers(&fx.pool.mem, 1 << 1));
+    cr_assert(!vp_memory_set_peers(&fx.pool.mem, 0));
+    cr_assert(vp_memory_add_copier(&fx.pool.mem, 1));
     cr_assert_eq(vp_sim_calls("cuMemSetAccess"), before);
     cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
     /* Later memory that cannot be opened to them comes to be all the same; to the program's peers it must be open. */
-    cr_assert(!vp_pool_set_peers(&fx.pool, 1 << 1));
+    cr_assert(!vp_memory_set_peers(&fx.pool.mem, 1 << 1));
     vp_sim_fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
     CUdeviceptr c = fx_alloc(12 * MiB, 1);
     cr_assert_eq(access_of(c, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(c, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    cr_assert(vp_pool_add_copier(&fx.pool, 1));
-    cr_assert(!vp_pool_add_copier(&fx.pool, 2));
+    cr_assert(vp_memory_add_copier(&fx.pool.mem, 1));
+    cr_assert(!vp_memory_add_copier(&fx.pool.mem, 2));
     fx_close();
 }
 
@@ -112,8 +113,8 @@ Test(pool, handles_are_exportable_and_rdma_capable) {
     CUmemAllocationProp prop;
     for (int refused = 0; refused < 2; refused++) {
         fx_open_pool(SIM, &vp_policy_vpool, NULL);
-        cr_assert_eq(fx.pool.prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-        cr_assert_eq(fx.pool.prop.allocFlags.gpuDirectRDMACapable, 1);
+        cr_assert_eq(fx.pool.mem.prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        cr_assert_eq(fx.pool.mem.prop.allocFlags.gpuDirectRDMACapable, 1);
         if (refused)
             vp_sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_PERMITTED);
         CUdeviceptr a = fx_alloc(MiB, 1);
@@ -139,7 +140,7 @@ Test(pool, impossible_sizes_are_out_of_memory) {
             cr_assert_eq(fx_try(sizes[i], stream, &addr), -ENOMEM);
             cr_assert_eq(addr, 1);
         }
-    cr_assert_eq(fx.pool.stats.held_bytes, 0, "and nothing stays of the attempt");
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 0, "and nothing stays of the attempt");
     fx_script("a+60", MiB);
     fx_close();
 }
@@ -148,7 +149,7 @@ Test(pool, a_device_without_virtual_memory_is_refused) {
     const struct vp_pool_config config = {.handle = MiB};
     fx_open("capacity=64M,granularity=64K,vmm=0");
     cr_assert_eq(vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, &vp_policy_vpool, &config), -EOPNOTSUPP);
-    fx.pool.drv = NULL;
+    fx.pool.mem.drv = NULL;
     fx_close();
 }
 
@@ -158,7 +159,7 @@ Test(pool, reservations_are_halved_while_they_are_refused) {
     for (int i = 1; i <= 3; i++)
         vp_sim_fail("cuMemAddressReserve", i, CUDA_ERROR_OUT_OF_MEMORY);
     cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, &vp_policy_vpool, &config));
-    cr_assert_eq(fx.pool.stats.calls.reserve, 4);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 4);
     fx_script("a+40 b+1 c+9", MiB);
     fx_close();
 }

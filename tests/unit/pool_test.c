@@ -134,9 +134,9 @@ Test(pool, no_byte_is_live_at_two_addresses) {
         if (step % 50 == 0)
             cr_assert(vp_pool_check(&fx.pool, stderr));
     }
-    cr_assert_gt(fx.pool.stats.stitches, 20);
-    cr_assert_gt(fx.pool.stats.reactivations, 0);
-    cr_assert_gt(fx.pool.mappings, fx.pool.stats.held_bytes / MiB, "old mappings are kept");
+    cr_assert_gt(fx.pool.mem.stats.stitches, 20);
+    cr_assert_gt(fx.pool.mem.stats.reactivations, 0);
+    cr_assert_gt(fx.pool.mem.mappings, fx.pool.mem.stats.held_bytes / MiB, "old mappings are kept");
     fx_close();
 }
 
@@ -171,10 +171,10 @@ Test(pool, nothing_is_unmapped_before_its_condition_is_met) {
     fx_free(a, 1);
     fx_free(b, 1);
     CUdeviceptr c = fx_alloc(2 * MiB, 1);
-    cr_assert(c != a && fx.pool.stats.held_bytes == 3 * MiB, "stitched of a and b");
+    cr_assert(c != a && fx.pool.mem.stats.held_bytes == 3 * MiB, "stitched of a and b");
     fx_free(c, 1);
     cr_assert_eq(vp_pool_trim(&fx.pool, 0), 0, "a memset through the old address of a is queued");
-    cr_assert_eq(fx.pool.stats.reaps, 0);
+    cr_assert_eq(fx.pool.mem.stats.reaps, 0);
     vp_sim_release(fx.stream[1]);
     cu_ok(cuStreamSynchronize(fx.stream[1]));
     cr_assert_eq(vp_pool_trim(&fx.pool, 0), 2 * MiB);
@@ -187,9 +187,9 @@ Test(pool, nothing_is_unmapped_before_its_condition_is_met) {
 Test(pool, more_addresses_are_reserved_when_they_run_short) {
     const struct vp_pool_config config = {.handle = MiB, .va = 16 * MiB};
     fx_open_pool(SIM, &vp_policy_vpool, &config);
-    cr_assert_eq(fx.pool.stats.calls.reserve, 1);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 1);
     fx_script("a+6 b+6 c+6 d+6 a^b a^c a^d b^c b^d c^d held=24 a- c- e+30 held=42", MiB);
-    cr_assert_gt(fx.pool.stats.calls.reserve, 1);
+    cr_assert_gt(fx.pool.mem.stats.calls.reserve, 1);
     fx_close();
 }
 
@@ -221,7 +221,7 @@ Test(pool, no_room_to_grow_is_made_where_addresses_are_short) {
     vp_sim_fail("cuMemAddressReserve", -1, CUDA_ERROR_OUT_OF_MEMORY);
     fx_script("a+10 b+10 c+1 c>b b- held=21", MiB);
     CUdeviceptr longer = fx_alloc(10 * MiB + 256 * KiB, 1);
-    cr_expect_eq(fx.pool.stats.calls.unmap, 0);
+    cr_expect_eq(fx.pool.mem.stats.calls.unmap, 0);
     fx_free(longer, 1);
     vp_sim_fail("cuMemAddressReserve", 0, CUDA_SUCCESS);
     fx_close();
@@ -242,8 +242,8 @@ Test(pool, short_addresses_do_not_unmap_under_queued_work) {
     for (int i = 0; i < 20; i++)
         if (fx_try(MiB, 1, &none))
             break;
-    cr_assert_eq(fx.pool.stats.reaps, 0);
-    cr_assert_lt(fx.pool.stats.live_bytes, 16 * MiB);
+    cr_assert_eq(fx.pool.mem.stats.reaps, 0);
+    cr_assert_lt(fx.pool.mem.stats.live_bytes, 16 * MiB);
     fx_close();
 }
 
@@ -271,7 +271,7 @@ Test(pool, a_program_repeated_repeats_its_addresses) {
     static struct trail trail[2];
     for (int run = 0; run < 2; run++) {
         fx_open_pool("capacity=128M,granularity=64K,lazy=0", &vp_policy_vpool, NULL);
-        const CUdeviceptr base = vp_container_of(fx.pool.spaces.next, struct vp_space, link)->base;
+        const CUdeviceptr base = vp_container_of(fx.pool.mem.spaces.next, struct vp_space, link)->base;
         wander(&trail[run], 5);
         for (int i = 0; i < 512; i++)
             trail[run].addr[i] -= base;
@@ -304,18 +304,18 @@ static void muddle(unsigned seed) {
  * parking, where a calm cache spares the events that others could wait for. */
 Test(pool, the_second_round_is_the_first) {
     struct vp_policy policy = vp_policy_vpool;
-    policy.parks = false;
+    policy.traits.parks = false;
     for (unsigned seed = 1; seed <= 5; seed++) {
         fx_open_pool("capacity=128M,granularity=64K,lazy=90", &policy, NULL);
         /* Both streams are known from the start, so that each free has its event. */
         fx_free(fx_alloc(2 * MiB, 1), 1);
         fx_free(fx_alloc(2 * MiB, 2), 2);
         muddle(seed);
-        uint64_t calls = fx_calls(), held = fx.pool.stats.held_bytes;
+        uint64_t calls = fx_calls(), held = fx.pool.mem.stats.held_bytes;
         muddle(seed);
         cr_expect_eq(fx_calls(), calls, "seed %u: %llu calls in the second round", seed,
                      (unsigned long long)(fx_calls() - calls));
-        cr_expect_eq(fx.pool.stats.held_bytes, held);
+        cr_expect_eq(fx.pool.mem.stats.held_bytes, held);
         fx_close();
     }
 }
@@ -369,13 +369,14 @@ Test(pool, what_grows_is_made_longer_where_it_lies) {
             cache[i] = longer;
         }
         if (step == STEPS / 3)
-            maps = fx.pool.stats.calls.map;
+            maps = fx.pool.mem.stats.calls.map;
     }
-    maps = fx.pool.stats.calls.map - maps;
+    maps = fx.pool.mem.stats.calls.map - maps;
     /* A range of its own would take each of them 7 handles and more: the largest have 1 MiB. */
     cr_expect_leq(maps, 3 * CACHES * (STEPS - STEPS / 3), "%llu handles mapped", (unsigned long long)maps);
     size_t most = (size_t)(CACHES + 1) * (LEAST + STEPS * STEP) * KiB;
-    cr_expect_leq(fx.pool.stats.held_bytes, most + most / 16, "%zu KiB", (size_t)fx.pool.stats.held_bytes / KiB);
+    cr_expect_leq(fx.pool.mem.stats.held_bytes, most + most / 16, "%zu KiB",
+                  (size_t)fx.pool.mem.stats.held_bytes / KiB);
     for (int i = 0; i < CACHES; i++)
         fx_free(cache[i], 1);
     fx_close();
@@ -412,8 +413,9 @@ Test(pool, what_varies_is_made_longer_where_it_lies) {
             fx_free(other, 1);
         }
     }
-    cr_expect_leq(fx.pool.stats.calls.map, 2000, "%llu handles mapped", (unsigned long long)fx.pool.stats.calls.map);
-    cr_expect_leq(fx.pool.stats.peak_held_bytes, fx.pool.stats.peak_live_bytes + 32 * MiB);
+    cr_expect_leq(fx.pool.mem.stats.calls.map, 2000, "%llu handles mapped",
+                  (unsigned long long)fx.pool.mem.stats.calls.map);
+    cr_expect_leq(fx.pool.mem.stats.peak_held_bytes, fx.pool.mem.stats.peak_live_bytes + 32 * MiB);
     fx_free(weights, 1);
     fx_close();
 }
@@ -427,16 +429,16 @@ Test(pool, a_million_kilobytes_hold_a_gigabyte) {
     fx_open_pool("backing=ledger,capacity=8G,granularity=2M", &vp_policy_vpool, &config);
     for (int i = 0; i < BLOCKS; i++)
         block[i] = fx_alloc(KiB, 1);
-    cr_assert_leq(fx.pool.stats.held_bytes, BLOCKS * KiB + 4 * MiB);
+    cr_assert_leq(fx.pool.mem.stats.held_bytes, BLOCKS * KiB + 4 * MiB);
     cr_assert_leq(vp_pool_metadata(&fx.pool), BLOCKS * 256, "%zu bytes of metadata", vp_pool_metadata(&fx.pool));
     for (int i = 0; i < BLOCKS; i += 2)
         fx_free(block[i], 1);
     for (int i = 0; i < BLOCKS; i += 2)
         block[i] = fx_alloc(KiB, 1);
-    cr_assert_leq(fx.pool.stats.held_bytes, BLOCKS * KiB + 4 * MiB, "the gaps are filled");
+    cr_assert_leq(fx.pool.mem.stats.held_bytes, BLOCKS * KiB + 4 * MiB, "the gaps are filled");
     for (int i = 0; i < BLOCKS; i++)
         fx_free(block[i], 1);
     vp_pool_trim(&fx.pool, 0);
-    cr_assert_eq(fx.pool.stats.held_bytes, 0);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 0);
     fx_close();
 }

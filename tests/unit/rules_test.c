@@ -9,7 +9,7 @@
 #include "../common/owners.h"
 
 #include "process/state.h"
-#include "pool/stream_cache.h"
+#include "pool/parking.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -110,7 +110,7 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up) {
     for (int i = 0; i < 2; i++) {
         cu_ok(door_free_async(door_take(SIZE, CU_STREAM_LEGACY), CU_STREAM_LEGACY));
         cr_assert(vp_enter());
-        vp_stream_caches_flush(vp_state.pools[0], VP_FLUSH_ALL);
+        vp_parking_flush(vp_state.pools[0], VP_FLUSH_ALL);
         vp_leave();
         cr_assert(vp_timelines_open(&vp_state.timelines));
         cu_ok(cuCtxSynchronize());

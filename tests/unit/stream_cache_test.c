@@ -210,11 +210,11 @@ Test(stream_cache, tiny_blocks_stay_parked) {
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr tiny = warm(s, 512), small = door_take(4096, s);
     struct vp_pool *pool = vp_state.pools[0];
-    cr_assert_eq(vp_stream_caches_parked(pool, NULL), 512);
+    cr_assert_eq(vp_stream_caches_parked(&pool->caches, NULL), 512);
     cu_ok(door_free_async(small, s));
-    cr_assert_eq(vp_stream_caches_parked(pool, NULL), 512 + 4096);
+    cr_assert_eq(vp_stream_caches_parked(&pool->caches, NULL), 512 + 4096);
     door_take(2 * 4096, s);
-    cr_assert_eq(vp_stream_caches_parked(pool, NULL), 512);
+    cr_assert_eq(vp_stream_caches_parked(&pool->caches, NULL), 512);
     unsigned long before = slow_calls();
     cr_assert_eq(door_take(512, s), tiny);
     cr_assert_eq(slow_calls(), before);
@@ -232,7 +232,7 @@ Test(stream_cache, tiny_blocks_go_before_memory_is_made) {
     cr_assert_eq(vp_sim_calls("cuMemCreate"), 1);
     for (int i = 0; i < FREED; i++)
         cu_ok(door_free_async(block[i], s));
-    cr_assert_eq(vp_stream_caches_parked(vp_state.pools[0], NULL), FREED * 512);
+    cr_assert_eq(vp_stream_caches_parked(&vp_state.pools[0]->caches, NULL), FREED * 512);
     CUdeviceptr at = door_take(FREED * 512, s);
     cr_assert(at >= block[0] && at < block[BLOCKS - 1]);
     cr_assert_eq(vp_sim_calls("cuMemCreate"), 1);
@@ -268,7 +268,7 @@ static const struct vp_stream_cache *park(CUstream s, size_t size) {
     const struct vp_stream_cache *cache = NULL;
     do {
         cu_ok(door_free_async(door_take(size, s), s));
-        cache = vp_container_of(vp_state.pools[0]->caches.next, struct vp_stream_cache, link);
+        cache = vp_container_of(vp_state.pools[0]->caches.used.next, struct vp_stream_cache, link);
     } while (!atomic_load(&cache->count));
     cr_assert_eq(atomic_load(&cache->count), 1);
     return cache;
@@ -292,7 +292,7 @@ Test(stream_cache, sizes_may_look_alike) {
     size_t other = size_of[cache->tag[0]];
     cr_assert(other && other < size);
     cache = park(s, other);
-    cr_assert_eq(cache->parked[cache->place[0]].block.asked, other);
+    cr_assert_eq(cache->parked[cache->slot[0]].block.asked, other);
     CUdeviceptr block = door_take(size, s);
     cr_assert(!vp_api_address_range(&base, &found, block));
     cr_assert_eq(found, size, "%zu bytes for %zu", found, size);
@@ -306,7 +306,7 @@ Test(stream_cache, a_block_among_others_is_given_out_once) {
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = warm(s, 256), b = door_take(512, s);
     cu_ok(door_free_async(b, s));
-    cr_assert_eq(vp_stream_caches_parked(vp_state.pools[0], NULL), 256 + 512);
+    cr_assert_eq(vp_stream_caches_parked(&vp_state.pools[0]->caches, NULL), 256 + 512);
     cr_assert_eq(door_take(512, s), b);
     cr_assert_neq(door_take(512, s), b);
     cr_assert_eq(door_take(256, s), a);
@@ -378,7 +378,7 @@ Test(stream_cache, what_is_parked_is_counted_as_freed) {
     for (int i = 0; i < 4; i++)
         cu_ok(door_free_async(at[i], s));
     cr_assert(vp_enter());
-    struct vp_pool_stats stats = vp_pool_stats(vp_state.pools[0]);
+    struct vp_memory_stats stats = vp_pool_stats(vp_state.pools[0]);
     vp_leave();
     cr_assert_eq(stats.live_bytes, 0);
     cr_assert_eq(stats.allocs, stats.frees);
@@ -426,13 +426,13 @@ Test(stream_cache, a_block_goes_from_stream_to_stream) {
         cu_ok(door_free_async(at, s[i % 3]));
         cr_assert(vp_enter());
         const struct vp_pool *pool = vp_state.pools[0];
-        cr_assert_eq(pool->stats.live_bytes, 4 * MiB, "parked");
-        cr_assert_eq(pool->stats.peak_live_bytes, 4 * MiB);
+        cr_assert_eq(pool->mem.stats.live_bytes, 4 * MiB, "parked");
+        cr_assert_eq(pool->mem.stats.peak_live_bytes, 4 * MiB);
         cr_assert(vp_pool_check(pool, stderr));
         vp_leave();
     }
     cr_assert(vp_enter());
-    struct vp_pool_stats stats = vp_pool_stats(vp_state.pools[0]);
+    struct vp_memory_stats stats = vp_pool_stats(vp_state.pools[0]);
     vp_leave();
     cr_assert_eq(stats.live_bytes, 0);
     cr_assert_eq(stats.allocs, 104);

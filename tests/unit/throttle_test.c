@@ -73,20 +73,20 @@ static CUdeviceptr pending_block(size_t size) {
 }
 
 static uint64_t stat_waits(void) {
-    return fx.pool.stats.waits_host;
+    return fx.pool.mem.stats.waits_host;
 }
 
 Test(throttle, waits_for_what_another_stream_has_freed) {
     open_pool();
     CUdeviceptr a = pending_block(BIG);
-    size_t held = fx.pool.stats.held_bytes;
+    size_t held = fx.pool.mem.stats.held_bytes;
     idle_after = 7;
     CUdeviceptr b = alloc(BIG, 2);
     cr_assert_eq(b, a);
-    cr_assert_eq(fx.pool.stats.held_bytes, held);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, held);
     cr_assert_eq(pauses, 7);
-    cr_assert(stat_waits() == 1 && fx.pool.stats.waits_fruitless == 0 && fx.pool.stats.host_wait_ns == 7 * MS);
-    cr_assert(fx.pool.stats.waits_gpu == 0 && vp_sim_calls("cuStreamWaitEvent") == 0);
+    cr_assert(stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 0 && fx.pool.mem.stats.host_wait_ns == 7 * MS);
+    cr_assert(fx.pool.mem.stats.waits_gpu == 0 && vp_sim_calls("cuStreamWaitEvent") == 0);
     fx_free(b, 2);
     fx_close();
 }
@@ -100,16 +100,16 @@ Test(throttle, a_lag_gets_memory_of_its_own_before_idle_memory_is_moved) {
     fx_free(left, 2);
     fx_free(right, 2);
     cu_ok(cuStreamSynchronize(fx.stream[2]));
-    const size_t held = fx.pool.stats.held_bytes;
-    const uint64_t moved = fx.pool.switches;
+    const size_t held = fx.pool.mem.stats.held_bytes;
+    const uint64_t moved = fx.pool.mem.switches;
     CUdeviceptr first = alloc(wanted, 2);
     cr_assert_neq(first, pending);
-    cr_assert_eq(fx.pool.stats.held_bytes, held + wanted);
-    cr_assert_eq(fx.pool.switches, moved);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, held + wanted);
+    cr_assert_eq(fx.pool.mem.switches, moved);
     /* More than an eighth is not held for it. */
     CUdeviceptr second = alloc(wanted, 2);
-    cr_assert_eq(fx.pool.stats.held_bytes, held + wanted);
-    cr_assert_gt(fx.pool.switches, moved);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, held + wanted);
+    cr_assert_gt(fx.pool.mem.switches, moved);
     CUdeviceptr blocks[] = {base, between, first, second};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         fx_free(blocks[i], 2);
@@ -126,10 +126,10 @@ Test(throttle, waits_for_the_oldest_place_while_there_is_no_room) {
     fx_free(alloc(4 * MiB, 1), 1);
     fx_busy(1);
     fx_free(first, 1);
-    size_t held = fx.pool.stats.held_bytes;
+    size_t held = fx.pool.mem.stats.held_bytes;
     idle_after = 7;
     CUdeviceptr a = alloc(BIG, 2);
-    cr_assert(a == first && pauses == 7 && fx.pool.stats.held_bytes == held);
+    cr_assert(a == first && pauses == 7 && fx.pool.mem.stats.held_bytes == held);
     fx_free(a, 2);
     fx_idle(1);
     fx_close();
@@ -140,7 +140,7 @@ Test(throttle, is_bounded_and_learns) {
     CUdeviceptr a = pending_block(BIG);
     CUdeviceptr b = alloc(OTHER, 2);
     cr_assert(b != a && pauses == 50, "50 ms, then new memory");
-    cr_assert(stat_waits() == 1 && fx.pool.stats.waits_fruitless == 1);
+    cr_assert(stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 1);
     CUdeviceptr c = alloc(OTHER, 2);
     cr_assert_eq(pauses, 0, "none for 250 ms after a wait in vain");
     now_ns += 250 * MS;
@@ -155,7 +155,7 @@ Test(throttle, is_bounded_and_learns) {
     now_ns += 119000ull * MS;
     CUdeviceptr g = alloc(OTHER, 2);
     cr_assert_eq(pauses, 0, "then for two");
-    cr_assert_eq(fx.pool.stats.waits_fruitless, 3);
+    cr_assert_eq(fx.pool.mem.stats.waits_fruitless, 3);
     CUdeviceptr all[] = {b, c, d, e, f, g};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         fx_free(all[i], 2);
@@ -166,7 +166,7 @@ Test(throttle, is_bounded_and_learns) {
 Test(throttle, waits_for_places_are_given_up_by_themselves) {
     open_pool();
     CUdeviceptr a = pending_block(BIG), b = alloc(BIG, 2);
-    cr_assert(b != a && pauses == 50 && fx.pool.stats.waits_fruitless == 1);
+    cr_assert(b != a && pauses == 50 && fx.pool.mem.stats.waits_fruitless == 1);
     fx_free(b, 2);
     cu_ok(cuStreamSynchronize(fx.stream[2]));
     cr_assert(alloc(BIG, 3) == b && pauses == 0, "another one is ready");
@@ -174,7 +174,7 @@ Test(throttle, waits_for_places_are_given_up_by_themselves) {
     CUdeviceptr c = pending_block(BIG);
     idle_after = 9;
     CUdeviceptr d = alloc(OTHER, 2);
-    cr_assert(pauses == 9 && fx.pool.stats.waits_fruitless == 1, "at once");
+    cr_assert(pauses == 9 && fx.pool.mem.stats.waits_fruitless == 1, "at once");
     (void)c;
     fx_free(b, 3);
     fx_free(d, 2);
@@ -195,12 +195,13 @@ Test(throttle, a_wait_that_gained_something_is_not_in_vain) {
     fx_free(c, 3);
     meanwhile = third_gets_on;
     CUdeviceptr a = alloc(2 * BIG, 2);
-    cr_assert(pauses == 50 && stat_waits() == 1 && fx.pool.stats.waits_fruitless == 0,
+    cr_assert(pauses == 50 && stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 0,
               "%u pauses, %llu waits, %llu in vain", pauses, (unsigned long long)stat_waits(),
-              (unsigned long long)fx.pool.stats.waits_fruitless);
+              (unsigned long long)fx.pool.mem.stats.waits_fruitless);
     meanwhile = NULL;
     CUdeviceptr b = alloc(BIG, 2);
-    cr_assert(pauses == 200 && fx.pool.stats.waits_fruitless == 1, "the next one may take longer, and gains nothing");
+    cr_assert(pauses == 200 && fx.pool.mem.stats.waits_fruitless == 1,
+              "the next one may take longer, and gains nothing");
     fx_free(a, 2);
     fx_free(b, 2);
     fx_close();

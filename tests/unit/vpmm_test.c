@@ -52,9 +52,9 @@ Test(vpmm, cases) {
 Test(vpmm, a_full_reservation_is_followed_by_another) {
     const struct vp_pool_config config = {.va = 2 * PAGE};
     fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, &config);
-    cr_assert_eq(fx.pool.stats.calls.reserve, 1);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 1);
     fx_script("a+1 b+1 c+1 d+1 a^b a^c a^d b^c b^d c^d held=4", PAGE);
-    cr_assert_eq(fx.pool.stats.calls.reserve, 2);
+    cr_assert_eq(fx.pool.mem.stats.calls.reserve, 2);
     fx_close();
 }
 
@@ -76,14 +76,14 @@ Test(vpmm, a_leftover_keeps_its_stream_event_and_age) {
     fx_busy(1);
     fx_free(b, 1);
     fx_free(a, 1);
-    const struct vp_piece *p = vp_piece_at(vp_region_at(&fx.pool, a), a + 3 * PAGE);
+    const struct vp_piece *p = vp_piece_at(vp_region_at(&fx.pool.mem, a), a + 3 * PAGE);
     const struct vp_point point = p->fence.first;
     const uint64_t age = p->age, stream = p->stream;
     cr_assert(point.timeline && point.waitable && stream == point.timeline->id);
     /* Five pages: the two of b, the older, and three of a. */
     CUdeviceptr c = fx_alloc(5 * PAGE, 1);
-    cr_assert(c != a && fx.pool.stats.held_bytes == 8 * PAGE && wall == a + 4 * PAGE);
-    struct vp_region *left = vp_region_at(&fx.pool, a + 3 * PAGE);
+    cr_assert(c != a && fx.pool.mem.stats.held_bytes == 8 * PAGE && wall == a + 4 * PAGE);
+    struct vp_region *left = vp_region_at(&fx.pool.mem, a + 3 * PAGE);
     cr_assert(left->state == VP_FREE && left->addr == a + 3 * PAGE && left->size == PAGE);
     p = left->pieces;
     cr_assert(p->stream == stream && p->age == age);
@@ -162,9 +162,9 @@ Test(vpmm, four_threads) {
         cr_assert(!pthread_create(&thread[i], NULL, worker, (void *)(i + 1)));
     for (int i = 0; i < 4; i++)
         pthread_join(thread[i], NULL);
-    size_t held = fx.pool.stats.held_bytes;
-    cr_assert(held > GiB && fx.pool.stats.live_bytes == 0);
+    size_t held = fx.pool.mem.stats.held_bytes;
+    cr_assert(held > GiB && fx.pool.mem.stats.live_bytes == 0);
     fx_alloc(held, 1);
-    cr_assert_eq(fx.pool.stats.held_bytes, held);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, held);
     fx_close();
 }

@@ -147,7 +147,7 @@ static void describe_run(FILE *file, const struct vp_record *r) {
         uint64_t count;
     } calls[] = {
 #define POOL_CALL(field, function) {#function, result->pool.calls.field},
-        VP_POOL_CALLS(POOL_CALL)
+        VP_MEMORY_CALLS(POOL_CALL)
 #undef POOL_CALL
             {"cuEventRecord", result->timelines.records + result->timelines.barriers},
         {"cuEventQuery", result->timelines.queries},

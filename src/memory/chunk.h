@@ -1,0 +1,66 @@
+/* Physical memory, and new ranges out of chunks that lie apart. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_CHUNK_H
+#define VP_CHUNK_H
+
+#include "memory/fit.h"
+
+/* ---- chunk.c: physical memory ---- */
+
+/* A new reservation of `size` bytes for one zone. 0, -ENOMEM (no such range to be had) or -EIO. */
+int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) __attribute__((cold));
+/* Creates a chunk, not mapped. 0, -ENOMEM (the device has no more) or -EIO. */
+int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out);
+/* Releases a chunk without mappings. */
+void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk);
+/*
+ * Maps chunks side by side at `addr` and gives access: all of them or, on failure, none. The new mappings are not
+ * current. Their nodes come back in `out` (as many as chunks). 0, -ENOMEM or -EIO.
+ */
+int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out);
+/* Unmaps one mapping and forgets it. 0 or -EIO (it stays). */
+int vp_chunk_unmap(struct vp_memory *mem, struct vp_mapping *m);
+/* The mapping at `addr`, or NULL. */
+struct vp_mapping *vp_mapping_at(const struct vp_memory *mem, CUdeviceptr addr);
+/* Does [addr, end), all of it mapped, begin and end where chunks do? */
+bool vp_range_whole(const struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
+
+/* ---- remap.c: new ranges ---- */
+
+/* Is the chunk wholly free, and all of it usable? */
+bool vp_chunk_usable(const struct vp_memory *mem, const struct vp_chunk *chunk, const struct vp_request *req,
+                     enum vp_usable use);
+/* Makes `to` the current mapping of its chunk: the range of the old one becomes zombie, that of the new one (zombie
+ * until now) free, and the condition moves along. */
+void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to);
+/*
+ * Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free
+ * memory. All or nothing. 0, -ENOMEM, -EIO.
+ */
+int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
+/*
+ * The smallest hole of a zone with room; if there is none, after reserving more addresses. Where none are to be had and
+ * there `must` be one, all old mappings are reaped. 0, -ENOMEM.
+ */
+int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole);
+/* The same of the addresses that there are; NULL: none. */
+struct vp_region *vp_stitch_smallest_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size);
+/*
+ * Of the chunks that are current in [addr, end), those that are wholly free go back to their home. The layout of free
+ * memory then depends on what is live and no more on how it came about: a program that repeats itself meets the same
+ * layout again, makes the same choices, and finds every range that it needs built already.
+ */
+void vp_mapping_go_home(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
+/* Unmaps a chunk, of which no byte is live, everywhere, and gives it back to the device. False: work on some mapping of
+ * it is not over, or the driver refuses. */
+bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk);
+/* Unmaps zombie [addr, end), as far as the host has seen its conditions met; the homes of chunks only with `homes`.
+ * True if all of it is a hole now. */
+bool vp_stitch_reap(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bool homes);
+/* The same for every zombie, homes included. */
+void vp_stitch_reap_all(struct vp_memory *mem);
+/* Reaps up to `n` zombies, those left longest ago first and no homes. Looks at no more than `tries`: one whose work is
+ * not over counts as left just now. */
+void vp_stitch_reap_some(struct vp_memory *mem, size_t n, size_t tries);
+
+#endif

@@ -1,0 +1,245 @@
+/* Memory of one device: which bytes lie where, and behind what.
+ *
+ * The addresses are partitioned into *regions*:
+ *   live     handed out;
+ *   free     mapped, and reusable behind a fence. Free neighbours are one region; its *pieces* say what each part waits
+ *            for;
+ *   zombie   an old mapping, whose chunks are current elsewhere now. Kept, since the range may be wanted again: to take
+ *            it back costs no driver call once its chunks are wholly free;
+ *   retired  free, but for nobody any more: another process may have it mapped, or the bytes beside it. It goes back to
+ *            the device;
+ *   hole     not mapped.
+ * A *chunk* is one physical handle. It may be mapped at many addresses, but in one of them only, its current mapping,
+ * may bytes be live or free.
+ *
+ * There are two zones: one for small blocks, built of the smallest handles, and one for large. A small block that lives
+ * long then never pins a large handle.
+ *
+ * Nothing here locks: the caller does. Who gets which bytes is decided above.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_MEMORY_H
+#define VP_MEMORY_H
+
+#include "base/bits.h"
+#include "base/list.h"
+#include "base/slab.h"
+#include "base/table.h"
+#include "tree.h"
+#include "driver/driver.h"
+#include "order/fence.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+/* Sizes and addresses of blocks are multiples of this: the alignment that cuMemAlloc promises, and what PyTorch rounds
+ * to. */
+enum { VP_QUANTUM = 512 };
+
+enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONES };
+
+enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE };
+
+/* A stretch of a free, zombie or retired region under one condition, up to `end`. */
+struct vp_piece {
+    CUdeviceptr end;
+    struct vp_fence fence;
+    uint64_t age;    /* number of the free that made it */
+    uint64_t stream; /* id of the timeline that freed it; 0: fresh memory */
+    struct vp_piece *next;
+};
+
+struct vp_index;
+
+struct vp_region {
+    CUdeviceptr addr; /* first: the key of vp_memory.live */
+    size_t size;
+    enum vp_region_state state;
+    bool sync;     /* live: made by a synchronous call, and ends with its context */
+    bool exported; /* live: another process may have it mapped */
+    struct vp_space *space;
+    struct vp_list va; /* vp_space.regions, in address order */
+    union {
+        struct { /* free, zombie and retired */
+            struct vp_piece *pieces;
+            struct vp_index *index;
+            union {
+                RB_ENTRY(vp_region) by_size;
+                struct {
+                    struct vp_region *next, *prev;
+                } in_bin;
+            };
+        };
+        struct {             /* live */
+            size_t asked;    /* bytes the program asked for */
+            uint64_t serial; /* unique for each allocation */
+            struct vp_context *context;
+            void *owner;                   /* the memory pool it counts for; not touched here */
+            struct vp_stream_cache *cache; /* that may hold it, or has; NULL: the library's lock alone guards it */
+            uint64_t stream; /* id of the timeline that has it, or that may take it from its cache; 0: cudaMalloc */
+        };
+        struct vp_list holes; /* hole: vp_space.holes */
+    };
+};
+
+RB_HEAD(vp_region_tree, vp_region);
+
+/* Small free regions: a bin for each size, the last freed first. */
+enum { VP_BINNED = 1 << 20, VP_BINS = VP_BINNED / VP_QUANTUM };
+
+struct vp_bins {
+    void *slab_link;             /* while it is spare; all else is zero then */
+    uint32_t words;              /* which of `some` are not 0 */
+    uint64_t some[VP_BINS / 64]; /* which bins hold regions */
+    struct vp_region *first[VP_BINS];
+};
+
+/* Free regions of one zone by size: those that all may use, those of one timeline, and the mixed ones. */
+struct vp_index {
+    struct vp_region_tree tree;   /* by size, then address; all of a zone without bins */
+    struct vp_bins *bins;         /* of the small zone: its regions below VP_BINNED; else NULL */
+    struct vp_timeline *timeline; /* NULL: of met, and of mixed */
+    enum vp_zone_name zone;
+    size_t count;        /* of its regions */
+    struct vp_list link; /* vp_memory.timeline_indexes (those of timelines, while they hold regions) */
+};
+
+/* What is kept for a timeline. Made when it first frees here. */
+struct vp_stream_store {
+    struct vp_index index[VP_ZONES];
+    struct vp_stream_cache *cache; /* not looked at here; NULL until it first parks a block */
+};
+
+struct vp_mapping {
+    CUdeviceptr addr;
+    struct vp_chunk *chunk;
+    struct vp_mapping *next; /* of its chunk */
+    struct vp_list zombie;   /* vp_memory.zombies, while it is neither current nor home; else linked to itself */
+};
+
+struct vp_chunk {
+    CUmemGenericAllocationHandle handle;
+    size_t size;
+    struct vp_mapping *current;
+    struct vp_mapping
+        *home; /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
+    struct vp_mapping *mappings; /* by vp_mapping.next; owned */
+    struct vp_list link;         /* vp_memory.chunks */
+    uint64_t mark : 63;          /* scratch of the harvest */
+    uint64_t exported : 1;       /* a block in it is or was exported: it will go back to the device */
+    uint64_t stream;             /* id of the timeline whose requests it serves, where these are kept apart; 0:
+                                    cudaMalloc's */
+};
+
+struct vp_granule {
+    struct vp_mapping *mapping; /* what is mapped here, current or not */
+    struct vp_region *first;    /* the first region that begins in this page */
+};
+
+/* A contiguous part of a reservation that belongs to one zone. */
+struct vp_space {
+    CUdeviceptr base;
+    size_t size;
+    enum vp_zone_name zone;
+    uint64_t stream; /* as that of a chunk: of a space that was reserved for one stream */
+    bool reserved;   /* base is that of a reservation of `reserved_size` bytes, given back by finish */
+    size_t reserved_size;
+    struct vp_list regions;      /* of vp_region.va; owned */
+    struct vp_list holes;        /* of vp_region.holes */
+    struct vp_granule *granules; /* one for each granule; anonymous memory */
+    struct vp_bits begins;       /* pages in which a region begins */
+    size_t mem_bytes;            /* from `pages` on: all that describes the space, this struct included */
+    struct vp_list link;         /* vp_memory.spaces */
+};
+
+/* X(field, driver function): the calls that are counted. */
+#define VP_MEMORY_CALLS(X)                                                                                             \
+    X(reserve, cuMemAddressReserve) X(create, cuMemCreate) X(map, cuMemMap) X(set_access, cuMemSetAccess) X(unmap, cuMemUnmap) X(release, cuMemRelease)
+
+struct vp_memory_stats {
+    uint64_t allocs, frees, ooms;
+    uint64_t live_bytes, peak_live_bytes; /* as asked for */
+    uint64_t held_bytes, peak_held_bytes; /* physical */
+    uint64_t waits_gpu;                   /* a stream was made to wait for memory */
+    uint64_t waits_host, waits_fruitless; /* the host waited for memory; and got none of it in time */
+    uint64_t host_wait_ns;                /* for so long in all */
+    uint64_t stitches, reactivations, reaps;
+    uint64_t driver_ns; /* in the calls below */
+    struct {
+#define VP_MEMORY_CALL_FIELD(field, name) uint64_t field;
+        VP_MEMORY_CALLS(VP_MEMORY_CALL_FIELD)
+#undef VP_MEMORY_CALL_FIELD
+    } calls;
+};
+
+struct vp_memory {
+    /* Set by whoever opens it. */
+    const struct vp_driver *drv;
+    struct vp_timelines *timelines;
+    CUdevice device;
+    size_t va;       /* first reservation, bytes; 0: automatic */
+    size_t limit;    /* most bytes to hold, as if the device had no more; 0: no limit */
+    bool by_stream;  /* free memory of different streams is kept apart even when all may use it */
+    bool per_stream; /* a chunk serves only the stream that it was created for: regions hold chunks of one stream */
+    bool homes;      /* chunks that become wholly free go back to where they were first mapped */
+    void (*account)(void *owner, size_t asked,
+                    bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
+    /* Devices, one bit each, that every mapping is open to besides the own one. */
+    uint64_t peers;   /* because the program said so */
+    uint64_t copiers; /* since copies were made there, which need no leave in CUDA */
+    uint64_t refused; /* not open, and not to be tried for copies again: the driver would not */
+
+    size_t granularity; /* a power of two, 1 << granularity_shift */
+    unsigned granularity_shift;
+    CUmemAllocationProp prop;
+    CUresult error; /* the last answer of the driver that was neither success nor out of memory; 0: none since it was
+                       set back */
+
+    struct vp_list spaces;     /* of vp_space.link; owned */
+    struct vp_space **by_base; /* the same, `space_count` of them in address order, with room for `space_room` */
+    size_t space_count, space_room;
+    size_t space_bytes;     /* of all spaces together */
+    struct vp_list chunks;  /* of vp_chunk.link; owned */
+    struct vp_list zombies; /* of vp_mapping.zombie: all that may be reaped, the one left longest ago first */
+    struct vp_table live;   /* live regions by address */
+    struct vp_index met[VP_ZONES], mixed[VP_ZONES];
+    struct vp_list timeline_indexes;
+    size_t chunk_count;
+    size_t away;          /* chunks whose current mapping is not their home */
+    size_t mappings;      /* all of them, current or not */
+    size_t exported;      /* chunks with `exported` */
+    bool exports_changed; /* something was freed in an exported chunk, which may now go back to the device */
+    uint64_t age, serial; /* of frees, and of allocations */
+    uint64_t marks;       /* the last that chunks were marked with */
+    uint64_t switches;    /* how often a chunk got another current mapping */
+    uint64_t moves;       /* timelines->moves when the free regions were last filed anew */
+    struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, store_slab, bins_slab;
+    struct vp_memory_stats stats;
+};
+
+static inline size_t vp_round_up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+/* Begins with nothing: no addresses and no chunks. 0, -EOPNOTSUPP (the device cannot) or -ENOMEM. */
+int vp_memory_init(struct vp_memory *mem) __attribute__((cold));
+/* Frees our memory; with `driver`, also unmaps, releases and gives back everything at the driver. */
+void vp_memory_finish(struct vp_memory *mem, bool driver) __attribute__((cold));
+/* Proves the invariants; on a breach says which one, on `out` if not NULL, and returns false. */
+bool vp_memory_check(const struct vp_memory *mem, FILE *out);
+/* Says so on `out`, if not NULL, for whoever has found one. */
+void vp_memory_breach(FILE *out, const char *what, const struct vp_region *r);
+/* Bytes of our own memory that describe it. */
+size_t vp_memory_metadata(const struct vp_memory *mem);
+/* Some points were met by other means than vp_fit_refresh() (somebody else asked, a context ended): files the free
+ * regions anew. */
+void vp_memory_refile(struct vp_memory *mem);
+/* Peer access for every mapping, present and future: `peers` and copiers, and no others. 0, -ENOMEM or -EIO with
+ * nothing changed. */
+int vp_memory_set_peers(struct vp_memory *mem, uint64_t peers);
+/* Opens every mapping, present and future, to copies that a device makes, if the driver lets it. Is all open to it
+ * then? */
+bool vp_memory_add_copier(struct vp_memory *mem, CUdevice dev);
+
+#endif

@@ -1,0 +1,168 @@
+/* What the pool parks in stream caches, and frees for good when they give it up. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/parking.h"
+
+/* The cache of a timeline, if it has one: NULL otherwise, or if the timeline is of another device. */
+static struct vp_stream_cache *cache_known(const struct vp_pool *pool, const struct vp_timeline *timeline) {
+    return timeline->store && timeline->context->device == pool->mem.device ? timeline->store->cache : NULL;
+}
+
+/* The same, made if need be; NULL: the policy has none, the timeline is of another device, or memory ran out. */
+static struct vp_stream_cache *cache_of(struct vp_pool *pool, struct vp_timeline *timeline) {
+    bool parks = pool->traits.parks && !timeline->gone;
+    struct vp_stream_store *store = parks ? vp_stream_store_of(&pool->mem, timeline) : NULL;
+    if (store && !store->cache)
+        store->cache = vp_stream_cache_open(&pool->caches, timeline);
+    return store ? store->cache : NULL;
+}
+
+/* What has left a cache becomes free memory: under the event of its free, or else under one yet to be recorded. */
+static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_evicted *evicted) {
+    evicted->region->cache = NULL;
+    if (vp_fence_empty(&evicted->fence))
+        vp_fence_add_late(pool->mem.timelines, &evicted->fence, timeline);
+    vp_region_release(&pool->mem, evicted->region, &evicted->fence);
+}
+
+static struct vp_stream_cache_block describe(struct vp_region *r) {
+    return (struct vp_stream_cache_block){.addr = r->addr,
+                                          .region = r,
+                                          .asked = r->asked,
+                                          .owner = r->owner,
+                                          .serial = r->serial,
+                                          .event = vp_pool_large(r->size)};
+}
+
+bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,
+                     struct vp_fence *fence) {
+    struct vp_stream_cache *cache = block->sync ? NULL : cache_of(pool, timeline);
+    struct vp_evicted oldest;
+    if (!cache || vp_stream_cache_is_vain(cache))
+        return false;
+    const struct vp_stream_cache_block fresh = describe(block);
+    block->cache = cache;
+    block->stream = timeline->id;
+    vp_stream_cache_put(cache, &fresh, fence, &oldest);
+    if (oldest.region)
+        settle(pool, timeline, &oldest);
+    return true;
+}
+
+bool vp_parking_free_event(struct vp_stream_cache *cache, CUstream stream, CUdeviceptr addr,
+                           struct vp_stream_cache_block *out) {
+    struct vp_timelines *timelines = cache->all->timelines;
+    struct vp_timeline *timeline = cache->timeline;
+    struct vp_fence fence = {0};
+    struct vp_evicted oldest;
+    unsigned at = vp_stream_cache_knows(cache, stream, addr);
+    if (at == VP_STREAM_CACHE_RECENT || vp_fence_add_free(timelines, &fence, timeline, true))
+        return false;
+    /* Two threads may free it at once, which is an error of theirs and none of ours. */
+    if (!vp_stream_cache_put_known(cache, at, addr, &fence, out, &oldest)) {
+        vp_fence_clear(timelines, &fence);
+        return false;
+    }
+    if (oldest.region)
+        settle(vp_container_of(cache->all, struct vp_pool, caches), timeline, &oldest);
+    return true;
+}
+
+struct vp_region *vp_parking_unpark(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_stream_cache *cache = req->timeline ? cache_known(pool, req->timeline) : NULL;
+    return cache ? vp_stream_cache_take(cache, req->asked, req->owner, &pool->mem.serial) : NULL;
+}
+
+/* ---- what caches give up ---- */
+
+/* A request of another stream that could use it, and what it gets. */
+struct wanted {
+    const struct vp_request *req;
+    struct vp_handed *out;
+    bool more; /* more was given up than one block */
+};
+
+static bool is_wanted(const struct wanted *w, const struct vp_evicted *evicted) {
+    return w && !w->more && !w->out->block.region && !vp_fence_empty(&evicted->fence) &&
+           evicted->region->asked == w->req->asked && evicted->region->owner == w->req->owner;
+}
+
+void vp_handed_settle(struct vp_pool *pool, struct vp_handed *handed) {
+    if (handed->block.region)
+        settle(pool, handed->timeline, &handed->block);
+    handed->block.region = NULL;
+}
+
+int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct vp_request *req) {
+    struct vp_region *r = handed->block.region;
+    struct vp_stream_cache *cache = cache_known(pool, req->timeline);
+    int err = vp_fit_await(&pool->mem, &handed->block.fence, req->timeline);
+    if (err)
+        return err;
+    vp_fence_clear(pool->mem.timelines, &handed->block.fence);
+    handed->block.region = NULL;
+    vp_region_account(&pool->mem, r, false);
+    vp_fit_go_live(&pool->mem, r, req);
+    if (cache) {
+        r->cache = cache;
+        const struct vp_stream_cache_block block = describe(r);
+        vp_stream_cache_remember(cache, &block);
+    }
+    return 0;
+}
+
+/* Frees for good what a cache gave up, oldest first. `w`: somebody wants just one; else NULL. */
+static void settle_all(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_evicted *evicted, unsigned n,
+                       struct wanted *w) {
+    for (unsigned i = 0; i < n; i++) {
+        if (is_wanted(w, &evicted[i])) {
+            *w->out = (struct vp_handed){evicted[i], timeline};
+            continue;
+        }
+        if (w) {
+            w->more = true;
+            vp_handed_settle(pool, w->out);
+        }
+        settle(pool, timeline, &evicted[i]);
+    }
+}
+
+void vp_parking_flush_own(struct vp_pool *pool, struct vp_timeline *timeline) {
+    struct vp_evicted evicted[VP_STREAM_CACHE_PARKED];
+    struct vp_stream_cache *cache = cache_known(pool, timeline);
+    if (cache)
+        settle_all(pool, timeline, evicted, vp_stream_cache_evict(cache, evicted), NULL);
+}
+
+static bool flush_busy(struct vp_pool *pool, enum vp_flush what, struct wanted *w) {
+    struct vp_evicted evicted[VP_STREAM_CACHE_PARKED];
+    struct vp_stream_cache *cache, *next;
+    size_t kept = 0;
+    unsigned n;
+    bool any = false;
+    if (!atomic_load_explicit(&pool->caches.busy, memory_order_relaxed))
+        return false;
+    for (cache = atomic_exchange(&pool->caches.busy, NULL); cache; cache = next) {
+        next = cache->next_busy;
+        any |= vp_stream_cache_evict_busy(cache, what, &kept, evicted, &n);
+        settle_all(pool, cache->timeline, evicted, n, w);
+    }
+    return any;
+}
+
+bool vp_parking_flush(struct vp_pool *pool, enum vp_flush what) {
+    return flush_busy(pool, what, NULL);
+}
+
+void vp_parking_flush_for(struct vp_pool *pool, enum vp_flush what, const struct vp_request *req,
+                          struct vp_handed *out) {
+    flush_busy(pool, what, &(struct wanted){.req = req, .out = out});
+}
+
+void vp_pool_close_timeline(struct vp_pool *pool, struct vp_timeline *timeline) {
+    struct vp_evicted evicted[VP_STREAM_CACHE_PARKED];
+    struct vp_stream_cache *cache = cache_known(pool, timeline);
+    if (!cache)
+        return;
+    timeline->store->cache = NULL;
+    settle_all(pool, timeline, evicted, vp_stream_cache_close(cache, evicted), NULL);
+}

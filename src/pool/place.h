@@ -1,0 +1,53 @@
+/* Places that served a request before: see place.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_PLACE_H
+#define VP_PLACE_H
+
+#include "pool/pool.h"
+
+/* A place that once served a request of exactly `size` bytes. */
+struct vp_place {
+    CUdeviceptr addr;
+    size_t size;
+    uint64_t serial; /* in order of making */
+    enum vp_zone_name zone;
+    RB_ENTRY(vp_place) by_size;
+    struct vp_list used; /* vp_pool.place_used, least recent first */
+};
+
+/* Places that are remembered: hints of some 80 bytes each. Beyond, the least recently used one is forgotten; what is
+ * mapped there stays until it is reaped. */
+enum { VP_PLACE_MOST = 16384 };
+
+/* Is the oldest place of the request's size at `addr`? It counts as used then. */
+bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr);
+
+int vp_place_compare(const struct vp_place *a, const struct vp_place *b);
+RB_PROTOTYPE(vp_place_tree, vp_place, by_size, vp_place_compare)
+
+/* Remembers that a request of this size was served at `addr`. Not to be called for a place that is remembered already.
+ */
+void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
+/* The oldest place of exactly this size whose every byte is free or can be switched back; made free memory. Driver
+ * calls: none. */
+struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+/* The same among places that are somewhat larger than the request: at the beginning of one. */
+struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+/*
+ * The beginning of the request at a smaller place, made free memory as far as anything is mapped there; `*end`: how far
+ * that is. If the request does not end there, nothing is mapped behind, with room for it and a handle more. Driver
+ * calls: none.
+ */
+struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
+                                    CUdeviceptr *end);
+/* Is there a smaller place that would do, free or not? The request is then one step of something that grows, or of
+ * something that varies. */
+bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req);
+/* A range of `built` chunks was mapped: if there are too many old mappings now, reaps some of those left longest ago.
+ */
+void vp_place_limit(struct vp_pool *pool, size_t built);
+/* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of
+ * addresses together. */
+void vp_place_shrink(struct vp_pool *pool, size_t most);
+
+#endif
