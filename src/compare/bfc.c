@@ -47,7 +47,7 @@ size_t vp_bfc_segment(const struct vp_pool *pool, size_t size) {
 }
 
 /* Of a run, the bytes that the request takes. */
-static size_t share(const struct vp_pool *pool, const struct vp_request *req, const struct vp_run *run) {
+static size_t taken(const struct vp_pool *pool, const struct vp_request *req, const struct vp_run *run) {
     size_t most = pool->config.split_most, over = vp_run_size(run) - req->size;
     bool split = over > VP_BFC_SMALL && (!most || req->size < most);
     if (req->zone == VP_ZONE_SMALL)
@@ -86,7 +86,7 @@ int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         if (err)
             return err;
     }
-    return vp_per_stream_take(pool, &run, share(pool, req, &run), req, out);
+    return vp_per_stream_take(pool, &run, taken(pool, req, &run), req, out);
 }
 
 const struct vp_policy vp_policy_bfc = {

@@ -86,9 +86,9 @@ bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, 
            pool->mem.stats.held_bytes + fresh <= peak + peak / LAG_SHARE + ROOM;
 }
 
-/* Have waits cost less than 1/share of the program's time, and `first` nanoseconds? */
-static bool can_afford(const struct vp_pool *pool, unsigned share, uint64_t first) {
-    return pool->throttle.lost_ns <= (pool->config.now() - pool->throttle.opened) / share + first;
+/* Have waits cost less than 1/part of the program's time, and `first` nanoseconds? */
+static bool can_afford(const struct vp_pool *pool, unsigned part, uint64_t first) {
+    return pool->throttle.lost_ns <= (pool->config.now() - pool->throttle.opened) / part + first;
 }
 
 static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
