@@ -1,0 +1,11 @@
+/* Making a new range for a request: the last thing that an allocation tries. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_BUILD_H
+#define VP_BUILD_H
+
+#include "pool/policy.h"
+
+/* As vp_pool_alloc(), with bytes of a new range. What `use` allows counts as free there. */
+int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out);
+
+#endif
