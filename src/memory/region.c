@@ -328,7 +328,9 @@ static struct vp_region *split(struct vp_memory *mem, struct vp_region *r, CUdev
     return right;
 }
 
-struct vp_region *vp_region_cut(struct vp_memory *mem, struct vp_region *r, CUdeviceptr at) {
+/* Splits `r` at `at` (inside it, or at an edge): returns the region that then begins at `at`. `r` stays the left part.
+ */
+static struct vp_region *cut(struct vp_memory *mem, struct vp_region *r, CUdeviceptr at) {
     if (at == r->addr)
         return r;
     if (at == vp_region_end(r))
@@ -355,7 +357,7 @@ struct vp_region *vp_region_cut(struct vp_memory *mem, struct vp_region *r, CUde
 }
 
 struct vp_region *vp_region_take(struct vp_memory *mem, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end) {
-    r = vp_region_cut(mem, r, addr);
+    r = cut(mem, r, addr);
     vp_region_unfile(r);
     if (end < vp_region_end(r)) {
         struct vp_region *right = split(mem, r, end);
@@ -375,8 +377,8 @@ struct vp_region *vp_region_take(struct vp_memory *mem, struct vp_region *r, CUd
 struct vp_region *vp_region_carve(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
     struct vp_region *r = vp_region_at(mem, addr);
     assert(end <= vp_region_end(r));
-    r = vp_region_cut(mem, r, addr);
-    vp_region_cut(mem, r, end);
+    r = cut(mem, r, addr);
+    cut(mem, r, end);
     return r;
 }
 

@@ -44,9 +44,6 @@ struct vp_region *vp_region_at(const struct vp_memory *mem, CUdeviceptr addr);
 /* Neighbours in address order; NULL at the edge of the space. */
 struct vp_region *vp_region_next(const struct vp_region *r);
 struct vp_region *vp_region_prev(const struct vp_region *r);
-/* Splits `r` at `at` (inside it, or at an edge): returns the region that then begins at `at`. `r` stays the left part.
- */
-struct vp_region *vp_region_cut(struct vp_memory *mem, struct vp_region *r, CUdeviceptr at);
 /* The region that is exactly [addr, end), cut out of the one region that holds it. */
 struct vp_region *vp_region_carve(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
 /* The same of a free region, to go live: it comes back in no index and without pieces. */

@@ -424,7 +424,7 @@ static void count(struct vp_stream_cache *cache) {
     cache->allocs = cache->frees = 0;
 }
 
-/* The same; for others, so that it is calm no more. */
+/* Somebody else wants what it holds: it is calm no more. Its lock is held. */
 static unsigned evict(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) {
     unsigned n = give_up(cache, all, out);
     drop_spent(cache);

@@ -191,6 +191,7 @@ static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_re
     return vp_build(pool, req, waits_of(req), out);
 }
 
+/* The steps of the head comment, in its order. */
 enum { STEPS = 7 };
 static int (*const STEP[VP_ZONES][STEPS])(struct vp_pool *, struct vp_request *, struct vp_region **) = {
     [VP_ZONE_SMALL] = {reuse_ready, ask_and_reuse, wait_and_reuse, host_wait, build_anew},
