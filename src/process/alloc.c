@@ -5,6 +5,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "pool/throttle.h"
+#include "pool/waits.h"
 
 #include <errno.h>
 
@@ -108,14 +109,10 @@ CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_
 }
 
 static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp) {
-    int mode = vp_options()->wait;
-    if (mode == VP_WAIT_NEVER || !mp->reuse_internal)
-        return VP_WAITS_NEVER;
-    if (mode == VP_WAIT_AUTO && pool->traits.host_waits)
-        return VP_WAITS_HOST;
-    if (mode == VP_WAIT_AUTO)
-        mode = atomic_load_explicit(&vp_state.coupled, memory_order_relaxed) ? VP_WAIT_LATE : VP_WAIT_EARLY;
-    return mode == VP_WAIT_EARLY ? VP_WAITS_EARLY : VP_WAITS_LATE;
+    int usual = pool->traits.host_waits ? VP_WAITS_HOST : VP_WAITS_EARLY;
+    if (!pool->traits.host_waits && atomic_load_explicit(&vp_state.coupled, memory_order_relaxed))
+        usual = VP_WAITS_LATE;
+    return mp->reuse_internal ? vp_waits_of(vp_options()->wait, usual) : VP_WAITS_NEVER;
 }
 
 CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {
