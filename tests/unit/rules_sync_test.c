@@ -395,6 +395,7 @@ Test(rules, a_pool_without_internal_dependencies_never_waits) {
     pthread_t thread;
     CUmemoryPool mempool;
     int no = 0;
+    setenv("VPOOL_WAIT", "early", 1); /* by default no stream waits anyway */
     door_open("capacity=3M,granularity=64K,lazy=0");
     CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
     two_streams_free(s, f);
