@@ -166,6 +166,7 @@ Test(rules, a_sick_device_leaves_the_others_alone) {
     cu_ok(cuCtxSetCurrent(one));
     /* No barrier is asked of the lost one: this would stay open for good. Its own device's context answers. */
     vp_sim_fail("cuCtxRecordEvent", 0, CUDA_SUCCESS);
+    vp_api_copied_between(); /* so that it could have touched the bytes */
     unsigned long before = vp_sim_calls("cuCtxRecordEvent");
     cu_ok(door_free(mine));
     cr_assert_eq(vp_sim_calls("cuCtxRecordEvent"), before + 1);
