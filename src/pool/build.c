@@ -4,6 +4,7 @@
  */
 #include "pool/build.h"
 
+#include "pool/slack.h"
 #include "pool/throttle.h"
 
 #include <errno.h>
@@ -218,13 +219,16 @@ static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, str
     return err;
 }
 
-/* The largest handle that is created for a request: a power of two of granules. */
-static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req) {
+/* The largest handle that is created for a request, `fresh` bytes of which are new: a power of two of granules. */
+static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     size_t size = pool->mem.granularity, most = req->size / HANDLE_SHARE;
     if (req->zone == VP_ZONE_SMALL)
         return size;
+    const size_t coarse = vp_slack_handle(pool, req, fresh);
     if (most < HANDLE_LEAST)
         most = HANDLE_LEAST;
+    if (most < coarse)
+        most = coarse;
     if (most > pool->config.handle)
         most = pool->config.handle;
     while (size * 2 <= most)
@@ -265,11 +269,12 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     if (!h.list)
         return -ENOMEM;
     const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
-    if (want && !lags)
+    const bool created = lags || (want && vp_slack_room(pool, req, want));
+    if (want && !created)
         harvest_all(pool, &h);
     sort(h.list, h.count);
     size_t bytes, old = choose(h.list, h.count, want, req->alone, &bytes), fresh = 0;
-    if (want && !lags && vp_throttle_due(pool, req, want - bytes))
+    if (want && !created && vp_throttle_due(pool, req, want - bytes))
         return -EAGAIN;
     if (req->alone && bytes < want)
         break_one(pool, h.list + old, h.count - old);
@@ -280,7 +285,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
         chunks[i] = chunk;
     }
     if (bytes < want)
-        err = create_chunks(pool, want - bytes, handle_for(pool, req), chunks + old, &fresh);
+        err = create_chunks(pool, want - bytes, handle_for(pool, req, want - bytes), chunks + old, &fresh);
     if (!err && want)
         err = vp_stitch_map(&pool->mem, chunks, old + fresh, site.hole);
     if (err) {

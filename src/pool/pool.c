@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/policy.h"
 #include "pool/parking.h"
+#include "pool/slack.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -80,6 +81,7 @@ void vp_pool_finish(struct vp_pool *pool, bool driver) {
     vp_memory_finish(&pool->mem, driver);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
+    vp_slack_finish(pool);
     vp_slab_finish(&pool->place_slab);
     vp_slab_finish(&pool->caches.slab);
 }
@@ -223,7 +225,8 @@ struct vp_memory_stats vp_pool_stats(struct vp_pool *pool) {
 }
 
 size_t vp_pool_metadata(const struct vp_pool *pool) {
-    return vp_memory_metadata(&pool->mem) + pool->place_slab.bytes + pool->caches.slab.bytes + pool->scratch.bytes;
+    return vp_memory_metadata(&pool->mem) + pool->place_slab.bytes + pool->caches.slab.bytes + pool->scratch.bytes +
+           vp_slack_metadata(pool);
 }
 
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes) {

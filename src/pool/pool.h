@@ -25,6 +25,7 @@ struct vp_pool_config {
     size_t stitched_most; /* bytes of addresses that stitched blocks may take (gmlake); 0: any number */
     uint64_t peers;       /* devices that may access from the beginning, one bit each */
     size_t limit;         /* most bytes to hold, as if the device had no more; 0: no limit */
+    unsigned slack;       /* percent of the peak that may be held above it, for fewer calls */
     bool check;           /* walk the invariants after each operation */
     void (*account)(void *owner, size_t asked,
                     bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
@@ -56,6 +57,21 @@ struct vp_throttle {
     bool probes;           /* a request is being served that may start `probe` */
     struct vp_fence probe; /* all that the device had to do when that request's driver calls began, at `probe_at` */
     uint64_t probe_at;
+};
+
+/* What the program does, as far as slack and handle size follow it: slack.h. */
+struct vp_slack {
+    uint32_t *sizes;        /* those seen, in quanta; NULL: none yet */
+    unsigned count, novel;  /* requests of this window, and those of a size never seen */
+    unsigned last_novel;    /* those of the window before */
+    uint64_t windows;       /* that are over */
+    uint64_t maps;          /* of the driver, when this one began */
+    unsigned novel_windows; /* so many in a row had new sizes */
+    unsigned cheap_windows; /* so many in a row cost next to nothing */
+    unsigned step;          /* of slack */
+    uint64_t steps;         /* up and down, so far */
+    unsigned rest;          /* no slack for so many windows */
+    unsigned grade;         /* of the size of handles */
 };
 
 struct vp_policy;
@@ -94,6 +110,7 @@ struct vp_pool {
         size_t bytes;
     } scratch;
     struct vp_throttle throttle;
+    struct vp_slack slack;
     uint64_t barrier_rest; /* cudaMalloc waits for no earlier cudaFree until then, in nanoseconds; 0: it may */
 };
 

@@ -21,6 +21,7 @@
  */
 #include "pool/build.h"
 #include "pool/parking.h"
+#include "pool/slack.h"
 #include "pool/throttle.h"
 
 #include <errno.h>
@@ -209,8 +210,13 @@ static ALWAYS_INLINE int alloc_in(enum vp_zone_name zone, struct vp_pool *pool, 
 }
 
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    return req->zone == VP_ZONE_SMALL ? alloc_in(VP_ZONE_SMALL, pool, req, out)
-                                      : alloc_in(VP_ZONE_LARGE, pool, req, out);
+    if (req->pressed)
+        vp_slack_press(pool);
+    int err = req->zone == VP_ZONE_SMALL ? alloc_in(VP_ZONE_SMALL, pool, req, out)
+                                         : alloc_in(VP_ZONE_LARGE, pool, req, out);
+    if (!err)
+        vp_slack_note(pool, req);
+    return err;
 }
 
 const struct vp_policy vp_policy_vpool = {

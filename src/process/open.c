@@ -40,6 +40,7 @@ static struct vp_pool *open_pool(CUdevice dev) {
         .handle = o->handle,
         .va = o->va,
         .pages = o->vpmm_pages,
+        .slack = (unsigned)o->slack,
         .check = o->check,
         .account = vp_mempool_account,
         .limit = vp_pressure_limit(dev),

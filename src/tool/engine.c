@@ -326,6 +326,7 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
                      const struct vp_trace *trace, struct vp_replay_result *result) {
     struct run run = {.driver = d, .options = o, .trace = trace, .result = result};
     const struct vp_pool_config config = {.handle = o->handle,
+                                          .slack = (unsigned)vp_options()->slack,
                                           .pause = o->modelled ? pause_modelled : NULL,
                                           .now = vp_clock_wait_ns,
                                           .split_most = vp_options()->bfc_max_split,

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/output.h"
 #include "pool/parking.h"
+#include "pool/slack.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,6 +66,11 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_double(j, "efficiency", efficiency(&s.pool));
     json_calls(j, &s);
     vp_stats_json_waits(j, &s.pool, &s.timelines);
+    vp_json_begin_object(j, "slack");
+    vp_json_double(j, "percent", vp_slack_percent(pool));
+    vp_json_double(j, "novelty", vp_slack_novelty(pool));
+    vp_json_u64(j, "steps", pool->slack.steps);
+    vp_json_end_object(j);
     vp_json_u64(j, "stitches", s.pool.stitches);
     vp_json_u64(j, "reactivations", s.pool.reactivations);
     vp_json_u64(j, "reaps", s.pool.reaps);

@@ -1,0 +1,167 @@
+/* Slack and handle size, which follow what the program does: see slack.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/slack.h"
+
+#include "base/os_memory.h"
+
+#include <sys/mman.h>
+
+/* Requests that count, and how many of them make a window. */
+enum { WORTH = 1 << 20, WINDOW = 256 };
+
+/*
+ * Sizes seen: as many as a large training step has several times over; forgotten at random beyond. A set of its own for
+ * each few of them, so that a look-up touches one cache line.
+ */
+enum { SIZES = 4096, WAYS = 8 };
+
+/* Slack is for programs of which more than a twentieth is new for so many windows in a row. */
+enum { NOVEL = WINDOW / 20, NOVEL_WINDOWS = 3 };
+
+/*
+ * The price of a map, with its part of what belongs to it; a request may cost 5 us before more is held for it, and an
+ * eighth of that for so many windows before less is.
+ */
+enum { MAP_NS = 40000, DEAR_NS = 5000, CHEAP_NS = DEAR_NS / 8, CHEAP_WINDOWS = 16 };
+
+/* The steps, in thousandths of what the user allows. */
+static const unsigned STEP[] = {0, 400, 700, 1000};
+enum { STEPS = sizeof STEP / sizeof *STEP };
+
+/* Beyond that share: some chunks' rounding, less for small programs. */
+enum { ROOM = 32 << 20, ROOM_SHARE = 16 };
+
+/*
+ * Handles grow with novelty, in two grades: a share of the request, and at least so much. The second is for programs of
+ * which most is new, and which have little use for small pieces; on one of middling novelty and many streams it held
+ * 1.09 times what was alive, the first 1.054.
+ */
+static const struct {
+    unsigned novel; /* of a window */
+    unsigned first; /* of its first requests, at the very beginning */
+    size_t share, least;
+} GRADE[] = {
+    {0, 0, 0, 0},
+    {WINDOW / 4, 24, 8, 8 << 20},
+    {WINDOW * 5 / 8, 30, 4, 32 << 20},
+};
+enum { GRADES = sizeof GRADE / sizeof *GRADE };
+
+/*
+ * At the beginning, when most of the memory is made, all sizes are new: by so many requests it shows whether they come
+ * again. To wait for the first window is too late: the pool is already cut small, and few of its chunks are ever made
+ * again.
+ */
+enum { FIRST = 32 };
+
+/* After pressure nothing is spent for so many windows. */
+enum { REST_WINDOWS = 64 };
+
+/* Was the size seen before? From now on it was. */
+static bool seen(struct vp_slack *s, size_t size) {
+    const uint64_t hash = (size / VP_QUANTUM) * 0x9e3779b97f4a7c15u;
+    uint32_t *set = s->sizes + (hash >> 32) % (SIZES / WAYS) * WAYS, tag = (uint32_t)(size / VP_QUANTUM);
+    for (int i = 0; i < WAYS; i++) {
+        if (set[i] == tag)
+            return true;
+        if (!set[i]) {
+            set[i] = tag;
+            return false;
+        }
+    }
+    set[(hash >> 56) % WAYS] = tag;
+    return false;
+}
+
+static bool on(const struct vp_pool *pool) {
+    return pool->config.slack && !pool->slack.rest;
+}
+
+static unsigned grade(unsigned novel, bool first) {
+    unsigned g = GRADES - 1;
+    while (g && novel <= (first ? GRADE[g].first : GRADE[g].novel))
+        g--;
+    return g;
+}
+
+static void step(struct vp_slack *s, uint64_t maps) {
+    const uint64_t price = maps * MAP_NS / WINDOW;
+    s->novel_windows = s->novel > NOVEL ? s->novel_windows + 1 : 0;
+    s->cheap_windows = price < CHEAP_NS ? s->cheap_windows + 1 : 0;
+    if (price > DEAR_NS && s->novel_windows >= NOVEL_WINDOWS && s->step + 1 < STEPS)
+        s->step++, s->steps++;
+    if (s->cheap_windows >= CHEAP_WINDOWS && s->step) {
+        s->step--, s->steps++;
+        s->cheap_windows = 0;
+    }
+}
+
+void vp_slack_note(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_slack *s = &pool->slack;
+    if (!pool->config.slack || req->asked < WORTH)
+        return;
+    if (!s->sizes && !(s->sizes = vp_os_take(SIZES * sizeof *s->sizes)))
+        return;
+    s->novel += !seen(s, req->size);
+    s->count++;
+    if (!s->windows && s->count == FIRST)
+        s->grade = grade(s->novel, true);
+    if (s->count < WINDOW)
+        return;
+    const uint64_t maps = pool->mem.stats.calls.map;
+    step(s, maps - s->maps);
+    s->grade = grade(s->novel, false);
+    s->maps = maps;
+    s->last_novel = s->novel;
+    s->windows++;
+    s->rest -= s->rest > 0;
+    s->count = s->novel = 0;
+}
+
+void vp_slack_press(struct vp_pool *pool) {
+    pool->slack.rest = pool->config.slack ? REST_WINDOWS : 0;
+    pool->slack.step = 0;
+}
+
+/* May so much be held, with `thousandths` of what the user allows? */
+static bool within(const struct vp_pool *pool, const struct vp_request *req, size_t held, unsigned thousandths) {
+    uint64_t alive = pool->mem.stats.live_bytes + req->size, room = alive / ROOM_SHARE;
+    if (room > ROOM)
+        room = ROOM;
+    if (alive < pool->mem.stats.peak_live_bytes)
+        alive = pool->mem.stats.peak_live_bytes;
+    return (!pool->mem.limit || held <= pool->mem.limit) &&
+           held <= alive + alive / 1000 * thousandths * pool->config.slack / 100 + room;
+}
+
+bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+    const struct vp_slack *s = &pool->slack;
+    return on(pool) && s->step && !req->pressed && req->asked >= WORTH &&
+           within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[s->step]);
+}
+
+size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+    if (!on(pool) || !pool->slack.grade || req->pressed || req->asked < WORTH ||
+        !within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[STEPS - 1]))
+        return 0;
+    const size_t share = req->size / GRADE[pool->slack.grade].share, least = GRADE[pool->slack.grade].least;
+    return share > least ? share : least;
+}
+
+double vp_slack_percent(const struct vp_pool *pool) {
+    return on(pool) ? pool->config.slack * STEP[pool->slack.step] / 1000.0 : 0;
+}
+
+double vp_slack_novelty(const struct vp_pool *pool) {
+    return pool->slack.last_novel / (double)WINDOW;
+}
+
+void vp_slack_finish(struct vp_pool *pool) {
+    if (pool->slack.sizes)
+        munmap(pool->slack.sizes, SIZES * sizeof *pool->slack.sizes);
+    pool->slack.sizes = NULL;
+}
+
+size_t vp_slack_metadata(const struct vp_pool *pool) {
+    return pool->slack.sizes ? SIZES * sizeof *pool->slack.sizes : 0;
+}

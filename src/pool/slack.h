@@ -1,0 +1,42 @@
+/* How much may be held above the peak for the sake of fewer calls, and in how large handles: as much as the program pays
+ * for, and nothing if it repeats itself.
+ *
+ * A program that repeats itself comes to rest: each size finds its place again, and no call is made. One whose sizes
+ * never come again makes the pool move memory for ever, as there is never more of it than what is alive. Two signals
+ * tell them apart:
+ *   - novelty: of 256 requests of 1 MiB and more, those whose size was not seen before. A program that repeats itself
+ *     has none to speak of but at its beginning; random sizes come close to all of them;
+ *   - the price: what the driver's maps cost, by their number. No clock is read, so a replay does what the program did.
+ * And there are two knobs: slack, a share of the peak (VPOOL_SLACK at most) that is made anew instead of moved; and
+ * larger handles, of which fewer are moved.
+ *
+ * A neighbour of throttle.h, which makes room for a GPU that lags. Only vpool's own policy asks here. Under pressure
+ * packing comes first, and for a while after it. The caller holds the library's lock.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_SLACK_H
+#define VP_SLACK_H
+
+#include "pool/pool.h"
+
+/* A request was served, and by no cache: those know its size. What was counted is looked at once a window. */
+void vp_slack_note(struct vp_pool *pool, const struct vp_request *req);
+/* Nothing is left to be made: what is there is packed, now and for some windows. */
+void vp_slack_press(struct vp_pool *pool);
+
+/* Are so many bytes rather to be made anew than idle memory to be moved there? */
+bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+/* The largest handle for a request, which is made of `fresh` new bytes; 0: as ever. */
+size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+
+/* Frees our memory. */
+void vp_slack_finish(struct vp_pool *pool);
+/* Bytes of it. */
+size_t vp_slack_metadata(const struct vp_pool *pool);
+
+/* What is shown of it: the percentage in force, and the last window's novelty, from 0 to 1. */
+double vp_slack_percent(const struct vp_pool *pool);
+double vp_slack_novelty(const struct vp_pool *pool);
+
+#endif

@@ -1,0 +1,160 @@
+/* Slack and handle size: what leaves a program alone, what does not, and how far that goes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include "pool/slack.h"
+
+#include <errno.h>
+
+enum { BLOCKS = 48, WINDOW = 256, PERCENT = 5 };
+
+static CUdeviceptr block[BLOCKS];
+static int of_stream[BLOCKS];
+static uint32_t seed;
+
+static uint32_t rnd(uint32_t below) {
+    seed = seed * 1664525 + 1013904223;
+    return (seed >> 8) % below;
+}
+
+static void open_pool(unsigned slack, size_t limit) {
+    const struct vp_pool_config config = {.handle = 256 * MiB, .va = 1024 * GiB, .slack = slack, .limit = limit};
+    fx_open_pool("backing=ledger,capacity=64G,lazy=0", &vp_policy_vpool, &config);
+    seed = 1;
+}
+
+/* No size of it comes twice, but by chance: nine tenths are small, as such that only small ones fit between. */
+static size_t any_size(void) {
+    return 4 * MiB + rnd(rnd(10) ? 60 : 600) * MiB + rnd(2048) * 512;
+}
+
+/* As layers of a network, whose sizes are few. */
+static size_t same_size(unsigned i) {
+    return 4 * MiB + i % 12 * 5 * MiB + 512;
+}
+
+static void put(unsigned i) {
+    if (block[i])
+        fx_free(block[i], of_stream[i]);
+    block[i] = 0;
+}
+
+static void take(unsigned i, size_t size, int stream) {
+    put(i);
+    block[i] = fx_alloc(size, stream);
+    of_stream[i] = stream;
+}
+
+static void never_repeats(unsigned events) {
+    while (events--)
+        take(rnd(BLOCKS), any_size(), 1);
+}
+
+/* With no stream, as what a stream's cache serves does not count. */
+static void repeats(unsigned rounds) {
+    while (rounds--)
+        for (unsigned i = 0; i < BLOCKS; i++)
+            take(i, same_size(i), 0);
+}
+
+static void end(void) {
+    for (unsigned i = 0; i < BLOCKS; i++)
+        put(i);
+    fx_close();
+}
+
+static uint64_t maps(void) {
+    return fx.pool.mem.stats.calls.map;
+}
+
+/* Above the peak, `percent` of it and 32 MiB. */
+static bool held_within(double percent) {
+    const struct vp_memory_stats *s = &fx.pool.mem.stats;
+    return (double)s->peak_held_bytes <= (double)s->peak_live_bytes * (1 + percent / 100) + 32 * MiB;
+}
+
+Test(slack, a_program_that_repeats_is_left_alone) {
+    open_pool(PERCENT, 0);
+    repeats(40);
+    cr_assert(vp_slack_percent(&fx.pool) == 0 && fx.pool.slack.steps == 0);
+    cr_assert_eq(vp_slack_novelty(&fx.pool), 0);
+    cr_assert_gt(fx.pool.slack.windows, 2, "it was looked at");
+    const struct vp_memory_stats with = fx.pool.mem.stats;
+    end();
+    open_pool(0, 0);
+    repeats(40);
+    cr_assert_eq(fx.pool.mem.stats.peak_held_bytes, with.peak_held_bytes);
+    cr_assert_eq(maps(), with.calls.map);
+    end();
+}
+
+Test(slack, a_program_that_never_repeats_gets_some_up_to_the_bound) {
+    open_pool(0, 0);
+    never_repeats(8000);
+    const uint64_t maps_without = maps(), held_without = fx.pool.mem.stats.peak_held_bytes;
+    cr_assert(fx.pool.slack.windows == 0 && !fx.pool.slack.sizes, "0: nothing is even counted");
+    end();
+    open_pool(PERCENT, 0);
+    never_repeats(8000);
+    cr_assert_eq(vp_slack_percent(&fx.pool), PERCENT);
+    cr_assert_gt(vp_slack_novelty(&fx.pool), 0.5);
+    cr_assert_eq(fx.pool.slack.steps, 3);
+    cr_assert(held_within(PERCENT), "%llu of %llu", (unsigned long long)fx.pool.mem.stats.peak_held_bytes,
+              (unsigned long long)fx.pool.mem.stats.peak_live_bytes);
+    cr_assert_gt(fx.pool.mem.stats.peak_held_bytes, held_without);
+    cr_assert_lt(maps() * 2, maps_without, "%llu of %llu", (unsigned long long)maps(),
+                 (unsigned long long)maps_without);
+    end();
+}
+
+Test(slack, the_steps_follow_the_option) {
+    open_pool(2, 0);
+    never_repeats(8000);
+    cr_assert_eq(vp_slack_percent(&fx.pool), 2);
+    end();
+}
+
+/* New sizes alone are no reason: nothing was moved for them. */
+Test(slack, what_costs_nothing_gets_nothing) {
+    open_pool(PERCENT, 0);
+    take(0, 4 * GiB, 1);
+    put(0);
+    for (unsigned i = 0; i < 5 * WINDOW; i++)
+        fx_free(fx_alloc(MiB + (i + 1) * 512, 1), 1);
+    cr_assert_gt(vp_slack_novelty(&fx.pool), 0.9);
+    cr_assert(vp_slack_percent(&fx.pool) == 0 && fx.pool.slack.steps == 0);
+    end();
+}
+
+Test(slack, goes_when_it_is_paid_for_no_more) {
+    open_pool(PERCENT, 0);
+    never_repeats(8000);
+    cr_assert_eq(vp_slack_percent(&fx.pool), PERCENT);
+    repeats(60 * WINDOW / BLOCKS);
+    cr_assert_eq(vp_slack_percent(&fx.pool), 0);
+    end();
+}
+
+Test(slack, pressure_packs) {
+    open_pool(PERCENT, 0);
+    never_repeats(8000);
+    struct vp_request req = {.asked = 100 * MiB, .size = 100 * MiB};
+    fx.pool.mem.stats.held_bytes -= 200 * MiB;
+    cr_assert(vp_slack_room(&fx.pool, &req, 0) && vp_slack_handle(&fx.pool, &req, 0));
+    req.pressed = true;
+    cr_assert(!vp_slack_room(&fx.pool, &req, 0) && !vp_slack_handle(&fx.pool, &req, 0), "this one");
+    req.pressed = false;
+    fx.pool.mem.limit = fx.pool.mem.stats.held_bytes;
+    cr_assert(!vp_slack_room(&fx.pool, &req, 1) && !vp_slack_handle(&fx.pool, &req, 1), "at the limit");
+    fx.pool.mem.limit = 0;
+    fx.pool.mem.stats.held_bytes += 200 * MiB;
+    CUdeviceptr never;
+    cr_assert_eq(fx_try(63 * GiB, 1, &never), -ENOMEM);
+    cr_assert_eq(vp_slack_percent(&fx.pool), 0, "and the next ones");
+    cr_assert(!vp_slack_room(&fx.pool, &req, 0) && !vp_slack_handle(&fx.pool, &req, 0));
+    never_repeats(32 * WINDOW);
+    cr_assert_eq(vp_slack_percent(&fx.pool), 0, "for a while");
+    never_repeats(80 * WINDOW);
+    cr_assert_eq(vp_slack_percent(&fx.pool), PERCENT);
+    end();
+}
