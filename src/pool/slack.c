@@ -15,7 +15,8 @@ enum { WORTH = 1 << 20, WINDOW = 256 };
  */
 enum { SIZES = 4096, WAYS = 8 };
 
-/* Slack is for programs of which more than a twentieth is new for so many windows in a row. */
+/* Slack is for programs of which more than a twentieth is new for so many windows in a row; where most is new (the last
+ * grade below) one will do. */
 enum { NOVEL = WINDOW / 20, NOVEL_WINDOWS = 3 };
 
 /*
@@ -28,7 +29,7 @@ enum { MAP_NS = 40000, DEAR_NS = 5000, CHEAP_NS = DEAR_NS / 8, CHEAP_WINDOWS = 1
 static const unsigned STEP[] = {0, 400, 700, 1000};
 enum { STEPS = sizeof STEP / sizeof *STEP };
 
-/* Beyond that share: some chunks' rounding, less for small programs. */
+/* Beyond that share: some chunks' rounding, less for small programs; nor are a small program's handles larger. */
 enum { ROOM = 32 << 20, ROOM_SHARE = 16 };
 
 /*
@@ -43,7 +44,7 @@ static const struct {
 } GRADE[] = {
     {0, 0, 0, 0},
     {WINDOW / 4, 24, 8, 8 << 20},
-    {WINDOW * 5 / 8, 30, 4, 32 << 20},
+    {WINDOW * 5 / 8, 30, 6, 64 << 20},
 };
 enum { GRADES = sizeof GRADE / sizeof *GRADE };
 
@@ -88,7 +89,8 @@ static void step(struct vp_slack *s, uint64_t maps) {
     const uint64_t price = maps * MAP_NS / WINDOW;
     s->novel_windows = s->novel > NOVEL ? s->novel_windows + 1 : 0;
     s->cheap_windows = price < CHEAP_NS ? s->cheap_windows + 1 : 0;
-    if (price > DEAR_NS && s->novel_windows >= NOVEL_WINDOWS && s->step + 1 < STEPS)
+    const bool novel = s->novel_windows >= NOVEL_WINDOWS || s->grade + 1 == GRADES;
+    if (price > DEAR_NS && novel && s->step + 1 < STEPS)
         s->step++, s->steps++;
     if (s->cheap_windows >= CHEAP_WINDOWS && s->step) {
         s->step--, s->steps++;
@@ -144,8 +146,11 @@ size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req,
     if (!on(pool) || !pool->slack.grade || req->pressed || req->asked < WORTH ||
         !within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[STEPS - 1]))
         return 0;
-    const size_t share = req->size / GRADE[pool->slack.grade].share, least = GRADE[pool->slack.grade].least;
-    return share > least ? share : least;
+    const uint64_t most = (pool->mem.stats.live_bytes + req->size) / ROOM_SHARE;
+    size_t size = req->size / GRADE[pool->slack.grade].share;
+    if (size < GRADE[pool->slack.grade].least)
+        size = GRADE[pool->slack.grade].least;
+    return size < most ? size : most;
 }
 
 double vp_slack_percent(const struct vp_pool *pool) {

@@ -1,5 +1,5 @@
-/* How much may be held above the peak for the sake of fewer calls, and in how large handles: as much as the program pays
- * for, and nothing if it repeats itself.
+/* How much may be held above the peak for the sake of fewer calls, and in how large handles: as much as the program
+ * pays for, and nothing if it repeats itself.
  *
  * A program that repeats itself comes to rest: each size finds its place again, and no call is made. One whose sizes
  * never come again makes the pool move memory for ever, as there is never more of it than what is alive. Two signals
