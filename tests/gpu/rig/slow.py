@@ -27,8 +27,30 @@ def large(bench):
     return [Goal(LARGE, f"{ms:.1f} ms", f"<= {LARGE_MS} ms", ms <= LARGE_MS)]
 
 
+# ---- with 16 times as many
+
+GROWING = {"regions": {}, "chunks": {}, "streams": {}, "spaces": {"VPOOL_VA": "1G"}, "threads": {}}
+GROWTH_MOST = 2
+
+
+def growth_name(kind):
+    return f"16 times as many {'ended threads' if kind == 'threads' else kind}: time of a pair / before"
+
+
+def growth(bench):
+    goals = []
+    for kind, env in GROWING.items():
+        result = one_of([worked(bench.simulate("bench_grow", kind, env=env)).result for _ in range(3)], min)
+        ratios = {pair: result[f"{pair} after"] / result[f"{pair} before"] for pair in ("fit", "build")}
+        figure = ", ".join(f"{pair} {ratio:.2f} ({result[f'{pair} after'] / 1e3:.2f} / {result[f'{pair} before'] / 1e3:.2f} us)"
+                           for pair, ratio in ratios.items())
+        goals.append(Goal(growth_name(kind), figure, f"<= {GROWTH_MOST}", max(ratios.values()) <= GROWTH_MOST))
+    return goals
+
+
 def probes():
     return [
         Probe("slow path, in process", False, [(MEAN, f"<= {MEAN_US} us"), (WORST, f"<= {WORST_US} us")], alive),
         Probe("one large request", False, [(LARGE, f"<= {LARGE_MS} ms")], large),
+        Probe("16 times as many", False, [(growth_name(kind), f"<= {GROWTH_MOST}") for kind in GROWING], growth),
     ]
