@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The part of a run whose driver calls, and the time in them, are counted as late. */
+/* The part of a run whose driver calls, and the time in them, are counted as late, where nothing else is asked for. */
 enum { LATE_SHARE = 3 };
 
 /* How often the line on a terminal is written anew, and after how many events the clock is looked at for that. */
@@ -226,10 +226,24 @@ static uint64_t driver_ns(struct run *run) {
                : run->pool.mem.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
 }
 
+static size_t late_events(const struct vp_replay_options *o, size_t total) {
+    return o->late ? total * (size_t)o->late / 100 : total / LATE_SHARE;
+}
+
+/* One event, and how long it kept the simulated driver busy. */
+static int step(struct run *run, const struct vp_trace_event *e) {
+    uint64_t before = run->driver->cost_ns ? run->driver->cost_ns() : 0;
+    int err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
+    uint64_t took = run->driver->cost_ns ? run->driver->cost_ns() - before : 0;
+    if (took > run->result->longest_ns)
+        run->result->longest_ns = took;
+    return err;
+}
+
 static int drive(struct run *run) {
     const struct vp_replay_options *o = run->options;
     const struct vp_trace *trace = run->trace;
-    size_t total = trace->count * (size_t)o->repeat, done = 0, late_from = total - total / LATE_SHARE;
+    size_t total = trace->count * (size_t)o->repeat, done = 0, late_from = total - late_events(o, total);
     struct vp_model *model = &run->driver->model;
     uint64_t early_calls = 0, early_ns = driver_ns(run);
     uint32_t *stream_of = calloc(trace->blocks, sizeof *stream_of);
@@ -244,7 +258,7 @@ static int drive(struct run *run) {
             }
             progress_show(&progress, run->result, done, total);
             vp_model_before(model, i);
-            err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
+            err = step(run, e);
             vp_model_after(model, i, run->streams[e->stream]);
             if (!err && o->watch)
                 err = o->watch->event(o->watch->context, &run->pool, i, run->timeline, run->blocks[e->block]);
@@ -255,6 +269,7 @@ static int drive(struct run *run) {
     }
     vp_model_end(model);
     progress_end(&progress);
+    run->result->late_events = total - late_from;
     run->result->late_calls = vp_engine_remap_calls(&run->pool.mem.stats) - early_calls;
     run->result->late_driver_ns = driver_ns(run) - early_ns;
     free(stream_of);

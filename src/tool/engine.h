@@ -24,6 +24,7 @@ struct vp_replay_result {
     struct vp_memory_stats pool;
     struct vp_timeline_stats timelines;
     uint64_t late_calls, late_driver_ns, driver_ns, passed_on;
+    uint64_t late_events, longest_ns;     /* longest: in the simulated driver, for one event */
     struct vp_latency malloc_ns, free_ns; /* to be freed by the caller */
     size_t metadata, live_peak_blocks;
     struct {                                /* with a lag */
@@ -45,6 +46,7 @@ struct vp_replay_options {
     const char *command; /* whose messages these are */
     bool gpu;
     long repeat;
+    long late;                           /* percent of the events, at the end, that count as late; 0: a third */
     bool modelled;                       /* with a modelled clock, on the simulated driver */
     uint64_t lag_ns;                     /* how far its GPU may lag behind the host */
     uint64_t work_ns;                    /* what each event is given to do; 0: what the trace's times say */

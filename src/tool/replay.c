@@ -87,8 +87,11 @@ static void print_json(const struct vp_replay_options *o, struct vp_replay_resul
     vp_json_u64(&j, "wait", r->timelines.waits);
     vp_json_end_object(&j);
     vp_json_double(&j, "driver_us", (double)r->driver_ns / 1e3);
+    vp_json_u64(&j, "late_events", r->late_events);
     vp_json_u64(&j, "late_driver_calls", r->late_calls);
     vp_json_double(&j, "late_driver_us", (double)r->late_driver_ns / 1e3);
+    if (!o->gpu)
+        vp_json_double(&j, "longest_us", (double)r->longest_ns / 1e3);
     json_spread(&j, "malloc_ns", &r->malloc_ns);
     json_spread(&j, "free_ns", &r->free_ns);
     vp_json_u64(&j, "ooms", r->pool.ooms);
@@ -156,7 +159,8 @@ static void help(void) {
         "  --gpu             on this machine's GPU: driver time is measured\n"
         "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
         "  --handle SIZE     largest physical handle, in bytes or with K, M or G behind (default: VPOOL_HANDLE)\n"
-        "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1); late counts the last third\n"
+        "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1)\n"
+        "  --late PERCENT    count the driver calls of so much of the end as late, 1 to 100 (default: the last third)\n"
         "  --lag US          let the GPU lag behind the host by up to US microseconds, in modelled time (at most\n"
         "                    10000000; 0, as without it: no time passes). The time between two events is what\n"
         "                    the first one's stream has to do, an eighth of it the host, which waits when more\n"
@@ -197,17 +201,12 @@ static bool parse_us(const char *text, uint64_t *ns) {
 /* 0, or the exit status of wrong usage; *help set if that was asked for. */
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
-        {"policy", required_argument, NULL, 'p'},
-        {"sim", no_argument, NULL, 's'},
-        {"gpu", no_argument, NULL, 'g'},
-        {"capacity", required_argument, NULL, 'c'},
-        {"handle", required_argument, NULL, 'H'},
-        {"lag", required_argument, NULL, 'l'},
-        {"work", required_argument, NULL, 'w'},
-        {"repeat", required_argument, NULL, 'r'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
+        {"policy", required_argument, NULL, 'p'}, {"sim", no_argument, NULL, 's'},
+        {"gpu", no_argument, NULL, 'g'},          {"capacity", required_argument, NULL, 'c'},
+        {"handle", required_argument, NULL, 'H'}, {"lag", required_argument, NULL, 'l'},
+        {"work", required_argument, NULL, 'w'},   {"repeat", required_argument, NULL, 'r'},
+        {"late", required_argument, NULL, 'L'},   {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},         {0},
     };
     char *end;
     int c, status = 0;
@@ -238,6 +237,11 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
             o->replay.repeat = strtol(optarg, &end, 10);
             if (*end || o->replay.repeat < 1 || o->replay.repeat > 1000)
                 status = vp_tool_usage("replay", "'%s' is no number of repetitions: 1 to 1000", optarg);
+            break;
+        case 'L':
+            o->replay.late = strtol(optarg, &end, 10);
+            if (*end || o->replay.late < 1 || o->replay.late > 100)
+                status = vp_tool_usage("replay", "'%s' is no percentage: 1 to 100", optarg);
             break;
         case 'j': o->json = true; break;
         case 'h': *asked_help = true; return 0;

@@ -23,6 +23,8 @@ typedef unsigned long long bench_block;
 /* ---- the API that is measured ---- */
 
 extern const char bench_api[];
+/* Of the simulated device, in process; to be set before gpu_open(). */
+extern const char *bench_capacity;
 
 /* Opens device 0. CUDA's own pool is told to give nothing back, which is when it is fastest. */
 void gpu_open(void);

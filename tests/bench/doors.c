@@ -8,10 +8,14 @@
 
 const char bench_api[] = "doors, simulated driver";
 
+const char *bench_capacity = "1T";
+
 static CUcontext context;
 
 static void configure(void) {
-    if (vp_sim_configure("backing=ledger,capacity=1T,lazy=0"))
+    char settings[64];
+    snprintf(settings, sizeof settings, "backing=ledger,capacity=%s,lazy=0", bench_capacity);
+    if (vp_sim_configure(settings))
         exit(1);
 }
 

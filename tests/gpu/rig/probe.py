@@ -65,11 +65,15 @@ def worked(run):
     return run
 
 
-def output_of(argv, env=None):
-    """Standard output of a program that needs no GPU, without what the caller's environment may say to the library."""
+def output_of(argv, env=None, limit=None):
+    """Standard output of a program that needs no GPU, without what the caller's environment may say to the library. It is
+    given `limit` seconds."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(FORGOTTEN)}
-    done = subprocess.run(argv, env=clean | (env or {}), text=True, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        done = subprocess.run(argv, env=clean | (env or {}), text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit)
+    except subprocess.TimeoutExpired as problem:
+        raise Failed(f"{' '.join(argv)}: not done after {limit} s") from problem
     if done.returncode:
         raise Failed(f"{' '.join(argv)}: exit {done.returncode}\n{done.stderr[-2000:]}")
     return done.stdout

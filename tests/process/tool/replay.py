@@ -158,6 +158,17 @@ def without_a_lag_no_time_passes():
         assert again[field] >= 0, field
 
 
+def the_end_is_as_long_as_one_likes():
+    # A hundred events, of which the one that is half-way makes the only driver calls after the first. The reservation comes before all.
+    rows = [("a", 0, 1, 0, 0), ("f", 0, 0, 0, 1)] * 25 + [("a", 1, 64, 0, 2), ("f", 1, 0, 0, 3)] * 25
+    whole = replay(rows, "--late", 100)
+    assert whole["late_events"] == 100 and 0.9 * whole["driver_us"] < whole["late_driver_us"] <= whole["driver_us"], whole
+    for percent, events in (50, 50), (49, 49), (None, 33):
+        result = replay(rows, *(["--late", percent] if percent else []))
+        assert result["late_events"] == events and (result["late_driver_calls"] > 0) == (percent == 50), result
+    assert 0 < whole["longest_us"] <= whole["driver_us"], whole
+
+
 def the_table_has_a_column_more():
     path = trace(LATER)
     plain, lagging = vpool(path).stdout.splitlines(), vpool("--lag", FAR, path).stdout.splitlines()
@@ -169,12 +180,13 @@ def the_table_has_a_column_more():
 def wrong_lags_get_one_line():
     path = trace(HANDED_OVER)
     for args in ["--lag", "x"], ["--lag", "-1"], ["--lag", ""], ["--lag", "5ms"], ["--lag", " 5"], ["--lag", "10000001"], ["--work", "x"], \
-            ["--work", "99999999999999999999"], ["--lag", "5", "--gpu"], ["--lag"]:
+            ["--work", "99999999999999999999"], ["--lag", "5", "--gpu"], ["--late", "0"], ["--late", "101"], ["--late", "5%"], ["--lag"]:
         done = vpool(*args, *([path] if args != ["--lag"] else []))
         assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, (args, done)
 
 
 tap.run([waits_of_the_gpu_cost_no_time_while_it_has_work, late_waits_where_the_device_is_full, the_host_waits_by_itself,
          a_wait_of_the_host_may_cost_time, waits_end_where_they_have_cost_enough, who_lags_little_needs_no_wait,
-         the_gpu_is_kept_at_work, work_replaces_the_times, without_a_lag_no_time_passes, the_table_has_a_column_more,
+         the_gpu_is_kept_at_work, work_replaces_the_times, without_a_lag_no_time_passes, the_end_is_as_long_as_one_likes,
+         the_table_has_a_column_more,
          wrong_lags_get_one_line])
