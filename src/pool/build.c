@@ -1,4 +1,5 @@
-/* How a new range is made: where it begins, the wholly free chunks that are remapped into it, and fresh ones for the rest.
+/* How a new range is made: where it begins, the wholly free chunks that are remapped into it, and fresh ones for the
+ * rest.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
