@@ -91,7 +91,7 @@ static const struct kind {
     size_t few;
     void (*grow)(size_t from, size_t to);
 } kinds[] = {
-    {"regions", 2000, regions}, {"chunks", 1000, chunks},  {"streams", 64, streams},
+    {"regions", 2000, regions}, {"chunks", 1000, chunks}, {"streams", 64, streams},
     {"spaces", 4, spaces},      {"threads", 64, threads}, {"nothing", 0, nothing},
 };
 
