@@ -5,6 +5,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -73,12 +74,16 @@ static void *lookup(const char *symbol, void *handle) {
 
 bool vp_door_open(void) {
     static atomic_bool opened;
+    int cancel;
 
     if (!vp_resolve())
         return false;
     if (!atomic_load_explicit(&opened, memory_order_relaxed) && !atomic_exchange(&opened, true)) {
+        /* What is said on the way is a point of cancellation, and partly said with the library's lock held. */
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
         if (vp_api_open(lookup, atomic_load_explicit(&libcuda, memory_order_relaxed)) == 0)
             vp_load_opened();
+        pthread_setcancelstate(cancel, NULL);
     }
     return vp_api_ready();
 }

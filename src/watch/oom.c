@@ -183,6 +183,9 @@ void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
         return;
     const struct vp_dump_request request = {
         .device = device, .asked = asked, .stream = vp_snapshot_stream(timeline_id)};
+    int cancel;
+    /* Files are written with the locks held. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     bool locked = vp_dump_lock();
     struct vp_dump *dump = vp_dump_take(VP_DUMP_OOM, &request);
     for (int i = 0; dump && i < dump->count; i++)
@@ -193,5 +196,6 @@ void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
     vp_dump_free(dump);
     if (locked)
         vp_dump_unlock();
+    pthread_setcancelstate(cancel, NULL);
     errno = place_errno;
 }

@@ -166,8 +166,10 @@ enum { MARK_NAME = 128 };
 
 bool vp_trace_mark(const char *name) {
     char text[VP_JOURNAL_LINE], *at = text;
+    int cancel;
     if (!vp_state.recording || !vp_process_is_marked())
         return false;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     pthread_mutex_lock(&trace.lock);
     bool on = recording();
     if (on) {
@@ -182,6 +184,7 @@ bool vp_trace_mark(const char *name) {
         on = trace.on;
     }
     pthread_mutex_unlock(&trace.lock);
+    pthread_setcancelstate(cancel, NULL);
     return on;
 }
 

@@ -109,6 +109,13 @@ def says(command, *patterns, sim="", env=None, limit=LIMIT):
     return test
 
 
+def cancelled_in_a_dump():
+    """The dump at the end is made."""
+    env = {"VPOOL_DUMP": "oom,exit", "VPOOL_DUMP_FILE": os.path.join(TMP, "cancelled.%n")}
+    says("cancel_more oom", r"^at once, served$", env=env)()
+    check(os.path.exists(os.path.join(TMP, "cancelled.2")), "", "wanted a dump at the end")
+
+
 def flat(command, sim="", most=44):
     """The same answers as bare, and never more than so many MiB held."""
     def test():
@@ -451,6 +458,11 @@ CASES = [
     ("26 one thread that waits in vain", says("crowd 1", r"^waited: 1$", sim="backing=ledger,capacity=8G")),
     ("26 threads that wait in vain at once", says("crowd 8", r"^waited: 1$", sim="backing=ledger,capacity=8G")),
     ("27 a trace with the standard descriptors closed", a_trace_is_none_of_the_standard_descriptors),
+    ("28 a thread cancelled in the first call",
+     says("cancel_more first", r"^at once, served$", env={"VPOOL_LOG": "debug"})),
+    ("28 a thread cancelled in a mark",
+     says("cancel_more mark", r"^at once, served$", env={"VPOOL_TRACE": "m.csv"})),
+    ("28 a thread cancelled while an error is explained", cancelled_in_a_dump),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
