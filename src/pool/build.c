@@ -251,7 +251,7 @@ static void break_one(struct vp_pool *pool, const struct candidate *c, size_t n)
 
 /* Is there something free that fits, but is not ready yet? */
 static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
-    return vp_place_find(pool, req, VP_USE_PENDING).region || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
+    return vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
 }
 
 int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {

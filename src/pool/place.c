@@ -181,6 +181,19 @@ struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, 
     return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size, TRIES, req, use);
 }
 
+bool vp_place_is_pending(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+    for (int tries = TRIES; tries > 0 && k && k->size == req->size;
+         k = RB_NEXT(vp_place_tree, &pool->places[req->zone], k)) {
+        enum place place = vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, VP_USE_PENDING)
+                                                              : PLACE_GONE;
+        if (place >= PLACE_FREE)
+            return true;
+        tries -= place != PLACE_GONE;
+    }
+    return false;
+}
+
 bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
     struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
     if (!k || k->size != req->size || k->addr != addr)

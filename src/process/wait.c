@@ -129,6 +129,9 @@ CUresult vp_wait_for_devices(uint64_t devices, CUdevice own) {
         }
         vp_step_in();
         ctx->waiters--;
+        /* A capture began meanwhile: what it may not be held up for, memory waits for. */
+        if (res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+            res = CUDA_SUCCESS;
         if (ctx->device == own && !ctx->ending && res != CUDA_ERROR_INVALID_CONTEXT &&
             res != CUDA_ERROR_CONTEXT_IS_DESTROYED)
             failed = res ? res : failed;

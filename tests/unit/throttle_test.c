@@ -116,6 +116,30 @@ Test(throttle, a_lag_gets_memory_of_its_own_before_idle_memory_is_moved) {
     fx_close();
 }
 
+/* The first half of the place that is pending lies where the request is to be built. */
+Test(throttle, a_look_at_what_is_pending_leaves_the_site_alone) {
+    open_pool();
+    const size_t half = 64 * MiB;
+    pending_block(4 * MiB);
+    CUdeviceptr base = alloc(4 * BIG, 2), y = alloc(half, 2), between = alloc(32 * MiB, 2), x = alloc(half, 2),
+                behind = alloc(192 * MiB, 2);
+    fx_free(x, 2);
+    fx_free(y, 2);
+    fx_free(alloc(2 * half, 2), 2);
+    cr_assert_eq(alloc(half, 2) + alloc(half, 2), x + y);
+    fx_free(behind, 2);
+    cu_ok(cuStreamSynchronize(fx.stream[2]));
+    vp_pool_trim(&fx.pool, 0);
+    fx_free(y, 1);
+    fx_free(x, 2);
+    cu_ok(cuStreamSynchronize(fx.stream[2]));
+    CUdeviceptr built = alloc(2 * half, 2);
+    CUdeviceptr blocks[] = {base, between, built};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        fx_free(blocks[i], 2);
+    fx_close();
+}
+
 /* Stream 2 could have another block of the same size at once; but the oldest place is what the next round will ask for
  * again. */
 Test(throttle, waits_for_the_oldest_place_while_there_is_no_room) {
