@@ -413,6 +413,17 @@ Test(rules, a_pool_without_internal_dependencies_never_waits) {
 
 /* ---- errors ---- */
 
+/* With VPOOL_SYNC_FREE a cudaFree waits for the device, unless a stream captures: one may begin to after it was asked.
+ */
+Test(rules, a_capture_that_begins_meanwhile_fails_no_free) {
+    setenv("VPOOL_SYNC_FREE", "1", 1);
+    door_open(SIM);
+    CUdeviceptr ptr = door_malloc(SIZE);
+    vp_sim_fail("cuCtxSynchronize", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    cu_ok(door_free(ptr));
+    door_close();
+}
+
 Test(rules, a_query_that_fails_is_an_error_and_not_done) {
     CUdeviceptr ptr = 0;
     door_open(SIM);
