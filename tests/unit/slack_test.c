@@ -25,7 +25,9 @@ static void open_pool(unsigned slack, size_t limit) {
 
 /* No size of it comes twice, but by chance: nine tenths are small, as such that only small ones fit between. */
 static size_t any_size(void) {
-    return 4 * MiB + rnd(rnd(10) ? 60 : 600) * MiB + rnd(2048) * 512;
+    const uint32_t most = rnd(10) ? 60 : 600;
+    const size_t coarse = rnd(most) * MiB;
+    return 4 * MiB + coarse + rnd(2048) * 512;
 }
 
 /* As layers of a network, whose sizes are few. */
@@ -46,8 +48,10 @@ static void take(unsigned i, size_t size, int stream) {
 }
 
 static void never_repeats(unsigned events) {
-    while (events--)
-        take(rnd(BLOCKS), any_size(), 1);
+    while (events--) {
+        const unsigned i = rnd(BLOCKS);
+        take(i, any_size(), 1);
+    }
 }
 
 /* With no stream, as what a stream's cache serves does not count. */
@@ -67,8 +71,9 @@ static uint64_t maps(void) {
     return fx.pool.mem.stats.calls.map;
 }
 
-/* Above the peak, `percent` of it and 32 MiB. */
+/* Above the peak, `percent` of it and 32 MiB; and half a percent, for what large handles pin beside live blocks. */
 static bool held_within(double percent) {
+    percent += 0.5;
     const struct vp_memory_stats *s = &fx.pool.mem.stats;
     return (double)s->peak_held_bytes <= (double)s->peak_live_bytes * (1 + percent / 100) + 32 * MiB;
 }
