@@ -1,0 +1,134 @@
+/* The planner: what it places lies apart, as low as promised; and the checker sees what does not. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+
+#include "plan/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MOST = 4096 };
+
+static struct vp_plan_block blocks[MOST];
+static size_t count;
+
+static void add(uint64_t size, uint64_t begin, uint64_t end) {
+    blocks[count++] = (struct vp_plan_block){size, 0, begin, end};
+}
+
+static struct vp_plan_figures place(uint64_t capacity, double seconds) {
+    struct vp_plan_limits limits = {capacity, seconds};
+    struct vp_plan_figures figures;
+    size_t a, b;
+    cr_assert(zero(vp_plan_place(blocks, count, &limits, &figures)));
+    cr_expect(vp_plan_check(blocks, count, figures.peak, &a, &b), "blocks %zu and %zu", a, b);
+    cr_expect(figures.peak >= figures.lower_bound);
+    return figures;
+}
+
+Test(plan, nothing_needs_nothing) {
+    cr_expect(eq(u64, place(0, 1).peak, 0));
+}
+
+Test(plan, blocks_that_meet_share_an_address) {
+    add(100, 0, 5);
+    add(100, 5, 9);
+    cr_expect(eq(u64, place(0, 1).peak, 100));
+}
+
+Test(plan, what_no_order_by_size_finds_is_searched) {
+    /* By size the blocks of 4 and 3 come first, and leave holes of 1 under and over the others. */
+    add(4, 0, 2);
+    add(3, 1, 4);
+    add(2, 3, 6);
+    add(2, 0, 1);
+    add(2, 5, 8);
+    add(4, 7, 9);
+    add(5, 4, 5);
+    struct vp_plan_figures f = place(0, 2);
+    cr_expect(eq(u64, f.peak, f.lower_bound));
+}
+
+Test(plan, wrong_blocks_are_refused) {
+    struct vp_plan_limits limits = {0, 1};
+    struct vp_plan_figures figures;
+    add(0, 0, 1);
+    cr_expect(eq(int, vp_plan_place(blocks, count, &limits, &figures), -EINVAL));
+    count = 0;
+    add(1, 3, 3);
+    cr_expect(eq(int, vp_plan_place(blocks, count, &limits, &figures), -EINVAL));
+    count = 0;
+    add(UINT64_MAX, 0, 1);
+    add(1, 0, 1);
+    cr_expect(eq(int, vp_plan_place(blocks, count, &limits, &figures), -EINVAL));
+}
+
+Test(plan, the_checker_sees_shared_bytes) {
+    size_t a, b;
+    add(10, 0, 5);
+    add(10, 4, 9);
+    blocks[1].offset = 9;
+    cr_expect(not(vp_plan_check(blocks, count, 100, &a, &b)));
+    cr_expect(eq(sz, a + b, 1));
+    blocks[1].offset = 10;
+    cr_expect(vp_plan_check(blocks, count, 20, &a, &b));
+    cr_expect(not(vp_plan_check(blocks, count, 19, &a, &b)));
+    cr_expect(all(eq(sz, a, 1), eq(sz, b, 1)));
+    blocks[1] = (struct vp_plan_block){3, 4, 4, 9}; /* within */
+    cr_expect(not(vp_plan_check(blocks, count, 100, &a, &b)));
+    blocks[1].begin = 5;
+    cr_expect(vp_plan_check(blocks, count, 100, &a, &b));
+}
+
+/* Bytes that are told apart by who wrote them last: a checker that knows nothing of addresses in order. */
+static void check_by_painting(uint64_t peak) {
+    static size_t owner[1 << 12];
+    cr_assert(peak <= sizeof owner / sizeof *owner);
+    for (uint64_t t = 0; t < 64; t++) {
+        for (uint64_t i = 0; i < peak; i++)
+            owner[i] = SIZE_MAX;
+        for (size_t k = 0; k < count; k++)
+            for (uint64_t i = 0; t >= blocks[k].begin && t < blocks[k].end && i < blocks[k].size; i++) {
+                cr_assert(eq(sz, owner[blocks[k].offset + i], SIZE_MAX));
+                owner[blocks[k].offset + i] = k;
+            }
+    }
+}
+
+Test(plan, random_blocks_lie_apart) {
+    srand(1);
+    for (int round = 0; round < 50; round++) {
+        count = 0;
+        for (int i = 0; i < 60; i++) {
+            uint64_t begin = (uint64_t)rand() % 60;
+            add(1 + (uint64_t)rand() % 40, begin, begin + 1 + (uint64_t)rand() % (63 - begin));
+        }
+        check_by_painting(place(0, 0.01).peak);
+    }
+}
+
+/* Problems of others, each to be placed within its capacity. */
+static void problem(char wanted) {
+    FILE *file = fopen(MINIMALLOC, "r");
+    char line[256], name;
+    unsigned long long lower, upper, size;
+    cr_assert(ne(ptr, file, NULL));
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "%c,%llu,%llu,%llu", &name, &lower, &upper, &size) == 4 && name == wanted)
+            add(size, lower, upper);
+    fclose(file);
+    cr_assert(ne(sz, count, 0));
+    struct vp_plan_figures f = place(1 << 20, 60);
+    cr_expect(f.peak <= 1 << 20, "problem %c: %llu", wanted, (unsigned long long)f.peak);
+}
+
+/* Two of those that no greedy order solves, and the search soon does. */
+Test(plan, problem_b) {
+    problem('B');
+}
+
+Test(plan, problem_f) {
+    problem('F');
+}
