@@ -97,6 +97,15 @@ int vp_dump_signal(void) {
     return numbers[vp_options()->dump_signal];
 }
 
+/* glibc tells names by number only from 2.32 on. */
+const char *vp_dump_signal_name(void) {
+    static const char *const names[] = {[VP_DUMP_SIGUSR2] = "SIGUSR2",
+                                        [VP_DUMP_SIGUSR1] = "SIGUSR1",
+                                        [VP_DUMP_SIGHUP] = "SIGHUP",
+                                        [VP_DUMP_SIGQUIT] = "SIGQUIT"};
+    return names[vp_options()->dump_signal];
+}
+
 /* ---- files ---- */
 
 static int fill(const struct vp_dump *dump, int device, const char *name, int fd) {

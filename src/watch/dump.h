@@ -31,6 +31,7 @@ void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wro
 const struct vp_dump_plan *vp_dump_plan(void);
 /* The number of the signal that VPOOL_DUMP_SIGNAL names. */
 int vp_dump_signal(void);
+const char *vp_dump_signal_name(void);
 
 /* ---- what ---- */
 

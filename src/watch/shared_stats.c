@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,7 +83,8 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
     _Alignas(struct dirent64) char entries[2048];
     int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ssize_t n;
-    while (folder >= 0 && files && pages && (n = getdents64(folder, entries, sizeof entries)) > 0)
+    /* glibc has a function for it from 2.30 on. */
+    while (folder >= 0 && files && pages && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
         for (ssize_t at = 0; at < n && files && pages; files--) {
             const struct dirent64 *entry = (const void *)(entries + at);
             int pid = vp_shared_stats_owner(entry->d_name);
