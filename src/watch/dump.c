@@ -211,6 +211,22 @@ void vp_dump_make(enum vp_dump_reason reason) {
     errno = kept_errno;
 }
 
+int vp_dump_to(int fd) {
+    int err = -ENODEV;
+    if (!vp_api_ready())
+        return err;
+    if (!vp_dump_lock())
+        return -EBUSY;
+    struct vp_dump *dump = vp_dump_take(VP_DUMP_REQUEST, NULL);
+    if (dump) {
+        dump->number = ++written;
+        err = vp_dump_json(dump, -1, fd);
+    }
+    vp_dump_free(dump);
+    vp_dump_unlock();
+    return err;
+}
+
 /* How often somebody has asked, counted in a word of our own, until there is a page with one that others reach; and how
  * many of these have their answer. The thread sleeps on the word. */
 static atomic_uint_least32_t own_word, answered;

@@ -40,7 +40,7 @@ NOT_RUN = [
     (r"(\w+=\S+ )*python3 examples/", "needs a GPU and PyTorch; scripts/gpu-check and scripts/bench run it"),
 ]
 
-LANGUAGES = {"sh", "text", "json", "c"}
+LANGUAGES = {"sh", "text", "json", "c", "python"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 LIMIT_S = 100
 README_MOST, CONTRIBUTING_MOST, CONTRIBUTING_LINES, GLOSSARY_MOST = 10000, 6000, 110, 25
