@@ -488,8 +488,7 @@ int vp_tool_doctor(int argc, char **argv) {
     if (sim && vp_launch_sim(sim_folder))
         vp_launch_simulate(sim_folder, capacity);
     else if (sim)
-        say(WRONG, "the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool", VP_PREFIX,
-            VP_LIBDIR);
+        say(WRONG, "%s", VP_LAUNCH_NO_SIM);
     bool driver = check_driver();
     check_environment();
     bool found = vp_launch_library(library);

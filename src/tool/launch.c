@@ -53,15 +53,21 @@ const char *vp_launch_library_name(void) {
 }
 
 bool vp_launch_library(char path[PATH_MAX]) {
-    static const char *const places[] = {".", "../" VP_LIBDIR, VP_PREFIX "/" VP_LIBDIR, NULL};
+    static const char *const places[] = {".", "../" VP_LIBDIR, "../lib", VP_PREFIX "/" VP_LIBDIR, NULL};
     const char *name = vp_launch_library_name();
     char folder[PATH_MAX];
     return find(folder, places, name) && snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
 
 bool vp_launch_sim(char folder[PATH_MAX]) {
-    static const char *const places[] = {"sim", "../" VP_LIBDIR "/vpool", VP_PREFIX "/" VP_LIBDIR "/vpool", NULL};
+    static const char *const places[] = {"sim", "../" VP_LIBDIR "/vpool", "../lib/vpool",
+                                         VP_PREFIX "/" VP_LIBDIR "/vpool", NULL};
     return find(folder, places, DRIVER);
+}
+
+bool vp_launch_pages(char folder[PATH_MAX]) {
+    static const char *const places[] = {"..", "../share/doc/vpool", VP_PREFIX "/share/doc/vpool", NULL};
+    return find(folder, places, "docs/design.md");
 }
 
 /* ---- the environment ---- */

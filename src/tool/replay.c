@@ -149,7 +149,7 @@ static void help(void) {
         "usage: vpool replay [OPTION…] TRACE…\n\n"
         "Drives the pool with recorded allocations and prints what they took, a row for each trace and policy.\n"
         "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
-        "plain or gzipped. scripts/snapshot-to-trace makes one of a memory snapshot of PyTorch.\n\n"
+        "plain or gzipped. vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace) makes one of a snapshot of PyTorch.\n\n"
         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, native (default: vpool); their parameters are the\n"
         "                    environment variables of `vpool options`. native is CUDA's own pool, with the\n"
         "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"

@@ -136,8 +136,7 @@ static int prepare(const struct wish *wish) {
     if (!wish->sim)
         return 0;
     if (!vp_launch_sim(folder)) {
-        fprintf(stderr, "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n",
-                VP_PREFIX, VP_LIBDIR);
+        fputs("vpool run: " VP_LAUNCH_NO_SIM "\n", stderr);
         return 1;
     }
     vp_launch_simulate(folder, wish->capacity);

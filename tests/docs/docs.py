@@ -34,6 +34,8 @@ NOT_RUN = [
     (r"(meson|ninja) ", "scripts/test does it, for every part"),
     (r"(\./)?scripts/soak\b", "scripts/test runs it"),
     (r"(\./)?scripts/gpu-check\b", "needs a GPU"),
+    (r"(\./)?scripts/(wheel|deb)\b", "takes a minute and a network; scripts/try-packages runs it"),
+    (r"(pip|apt-get) install ", "scripts/try-packages does it, in systems of its own"),
     (r"(\./)?scripts/bench\b", "takes minutes; scripts/bench is its own check"),
     (r"(\./)?scripts/fuzz\b", "needs clang and a build of its own; what it found runs in the suite fuzz"),
     (r"(\./)?scripts/mutate$", "takes an hour; scripts/test runs its --check"),

@@ -478,6 +478,30 @@ def words_are_completed():
             assert wanted in out.stdout.split() + [""] and unwanted not in out.stdout.split() and not out.stderr, (words, out)
 
 
+def other_shells_complete_too():
+    """As far as they are here; what they are given can be read in any case."""
+    with tempfile.TemporaryDirectory() as folder:
+        for shell, name in ("fish", "vpool.fish"), ("zsh", "_vpool"):
+            status, text, err = vpool("help", "--completion", shell)
+            assert status == 0 and not err and all(f"{command}" in text for command in COMMANDS), (shell, err)
+            assert "--policy" in text or "-l policy" in text, shell
+            with open(f"{folder}/{name}", "w") as file:
+                file.write(text)
+        if shutil.which("fish"):
+            def fish(words):
+                script = f"source {folder}/vpool.fish; complete -C '{words}'"
+                return [line.split("\t")[0] for line in subprocess.run(["fish", "-c", script], env={**ENV, "HOME": folder},
+                                                                       capture_output=True, text=True).stdout.splitlines()]
+            assert fish("vpool to") == ["top"] and "--sync-free" in fish("vpool run --sy") and fish("vpool help wa") == ["waits"]
+            assert "--policy=gmlake" in fish("vpool run --policy=g"), fish("vpool run --policy=g")
+        if shutil.which("zsh"):
+            script = f"fpath=({folder} $fpath); autoload -U compinit; compinit -u -D; print $_comps[vpool]; autoload -X +X _vpool"
+            done = subprocess.run(["zsh", "-f", "-c", script], env={**ENV, "HOME": folder}, capture_output=True, text=True)
+            assert done.stdout.startswith("_vpool") and subprocess.run(["zsh", "-n", f"{folder}/_vpool"]).returncode == 0, done
+    assert vpool("help", "--completion")[1] == vpool("help", "--completion", "bash")[1]
+    one_line("help", "--completion", "csh")
+
+
 def wrong_arguments_get_one_line():
     one_line()
     one_line("nothing")
@@ -498,7 +522,7 @@ TESTS = {
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
     "doctor": doctor.TESTS,
-    "help": [every_command_has_help, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
+    "help": [every_command_has_help, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, other_shells_complete_too, wrong_arguments_get_one_line],
 }
 
 tap.run(TESTS[SUBJECT])
