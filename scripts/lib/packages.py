@@ -168,6 +168,9 @@ def deb(prefix, root, out):
     control = root / "DEBIAN"
     control.mkdir()
     (control / "control").write_text(debian_control(prefix, architecture))
+    # What Python has left there, dpkg does not know.
+    (control / "prerm").write_text("#!/bin/sh\nset -e\nrm -rf /usr/lib/python3/dist-packages/vpool/__pycache__\n")
+    (control / "prerm").chmod(0o755)
     sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(root)}\n"
             for path in sorted(prefix.rglob("*")) if path.is_file() and not path.is_symlink()]
     (control / "md5sums").write_text("".join(sums))

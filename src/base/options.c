@@ -179,9 +179,8 @@ static size_t least(size_t a, size_t b, size_t c) {
     return least_of_two < c ? least_of_two : c;
 }
 
-/* How many letters must be inserted, removed or changed to make one name of the other (Levenshtein's
- * distance, a row of the matrix at a time). */
-static size_t name_distance(const char *a, size_t length, const char *b) {
+/* Levenshtein's distance, a row of the matrix at a time. */
+size_t vp_options_distance(const char *a, size_t length, const char *b) {
     size_t row[NAME_SIZE + 1];
     size_t width = strlen(b);
     for (size_t j = 0; j <= width; j++)
@@ -210,7 +209,7 @@ static const struct option *nearest(const char *name, size_t length) {
     const struct option *best = NULL;
     size_t best_distance = 3;
     for (size_t i = 0; i < TABLE_SIZE; i++) {
-        size_t distance = name_distance(name, length, table[i].variable);
+        size_t distance = vp_options_distance(name, length, table[i].variable);
         if (distance < best_distance) {
             best_distance = distance;
             best = &table[i];

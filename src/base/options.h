@@ -9,6 +9,7 @@
 #define VP_BASE_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* One line per option: kind, field, variable, default, what is allowed, sentence. What is allowed and the
@@ -127,6 +128,9 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
 /* Reports each variable of environment ("NAME=value" strings, NULL at the end) that begins with VPOOL_ and is
  * no option, with the option that was probably meant. */
 void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context);
+
+/* How many letters must be inserted, removed or changed to make one name of the other; `b` has at most 64. */
+size_t vp_options_distance(const char *a, size_t length, const char *b);
 
 /* The values in force, line by line. */
 void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);

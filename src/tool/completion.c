@@ -116,7 +116,8 @@ static void read_meaning(struct described *d, const char *at) {
     size_t n = 0;
     while (*at == ' ' || *at == '\n')
         at++;
-    for (; *at && n + 1 < sizeof d->meaning && !strchr(",;:(", *at) && strncmp(at, ". ", 2) && strncmp(at, "\n  -", 4) && strncmp(at, "\n\n", 2);
+    for (; *at && n + 1 < sizeof d->meaning && !strchr(",;:(", *at) && strncmp(at, ". ", 2) &&
+           strncmp(at, "\n  -", 4) && strncmp(at, "\n\n", 2);
          at++)
         if (*at != '\n' && (*at != ' ' || (n && d->meaning[n - 1] != ' ')))
             d->meaning[n++] = *at;

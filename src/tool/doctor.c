@@ -467,7 +467,7 @@ int vp_tool_doctor(int argc, char **argv) {
     bool sim = false;
     opterr = 0;
     optind = 0;
-    for (int chosen; (chosen = getopt_long(argc, argv, "+", long_options, NULL)) >= 0;) {
+    for (int chosen; (chosen = getopt_long(argc, argv, "+h", long_options, NULL)) >= 0;) {
         switch (chosen) {
         case 's':
             sim = true;
@@ -475,7 +475,7 @@ int vp_tool_doctor(int argc, char **argv) {
             break;
         case 'p': return !strcmp(optarg, "pool") ? vp_probe_pool() : vp_probe_driver();
         case 'h': help(); return 0;
-        default: return vp_tool_usage("doctor", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        default: return vp_tool_unknown("doctor", long_options, argv);
         }
     }
     if (capacity && !vp_launch_is_size(capacity))

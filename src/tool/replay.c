@@ -211,7 +211,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     char *end;
     int c, status = 0;
     opterr = 0;
-    while (!status && (c = getopt_long(argc, argv, "", long_options, NULL)) >= 0) {
+    while (!status && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0) {
         switch (c) {
         case 'p': status = vp_engine_policies("replay", optarg, o->policies, &o->policy_count); break;
         case 's': o->replay.gpu = false; break;
@@ -245,7 +245,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
             break;
         case 'j': o->json = true; break;
         case 'h': *asked_help = true; return 0;
-        default: status = vp_tool_usage("replay", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        default: status = vp_tool_unknown("replay", long_options, argv);
         }
     }
     o->replay.modelled = o->replay.lag_ns > 0;
