@@ -23,6 +23,8 @@
  *   STRING   anything
  *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it */
 #define VP_OPTIONS(X)                                                                                                  \
+    X(STRING, config, "VPOOL_CONFIG", "/etc/vpool.conf", "FILE", \
+      "A file with options by program name, where the environment says nothing (vpool help config).")                                                     \
     X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, native", \
       "Who decides which bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its " \
       "expandable segments (es), GMLake; or CUDA (counted only).")                                 \
@@ -106,8 +108,9 @@ struct vp_options {
     VP_OPTIONS(VP_OPTION_FIELD)
 };
 
-/* This process's options. Read from the environment at the first call and constant from then on; thread-safe,
- * callable from a constructor on, allocates nothing. Sets the log's level and says nothing itself. */
+/* This process's options. Read from the environment, and from the file that VPOOL_CONFIG names, at the first call and
+ * constant from then on; thread-safe, callable from a constructor on, allocates nothing. Sets the log's level and says
+ * nothing itself. */
 const struct vp_options *vp_options(void);
 
 /* Logs wrong values, unknown VPOOL_ variables and, at VPOOL_LOG=info, the values in force; does so once. For the
@@ -119,6 +122,10 @@ void vp_options_announce(void);
 typedef const char *vp_options_lookup_fn(void *context, const char *name);
 /* Takes one line of text, valid during the call only. */
 typedef void vp_options_line_fn(void *context, const char *line);
+
+/* Reports each wrong line of a configuration file, for whichever program it is; 0, or why it cannot be read, as
+ * vp_config_load() tells. Not thread-safe. */
+int vp_options_check_file(const char *path, vp_options_line_fn *report, void *report_context);
 
 /* Fills in every option: the value that lookup gives where it is a good one, else the default. An empty value
  * counts as unset. Each wrong value goes to report (which may be NULL) as one message. */

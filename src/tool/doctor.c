@@ -6,6 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/config.h"
 #include "base/options.h"
 #include "base/process.h"
 #include "tool/json_read.h"
@@ -203,8 +204,23 @@ static const char *look_up(void *context, const char *name) {
     return getenv(name);
 }
 
+/* What the library would say, too. */
+static char complaints[32][256];
+static unsigned complaint_count;
+
 static void complain(void *context, const char *line) {
     say(WRONG, "%s", line);
+    if (complaint_count < sizeof complaints / sizeof *complaints)
+        snprintf(complaints[complaint_count++], sizeof *complaints, "%s", line);
+}
+
+static bool is_told(const char *line) {
+    static const char prefix[] = "vpool: ";
+    line += strncmp(line, prefix, strlen(prefix)) ? 0 : strlen(prefix);
+    for (unsigned i = 0; i < complaint_count; i++)
+        if (!strncmp(line, complaints[i], sizeof *complaints - 1))
+            return true;
+    return false;
 }
 
 static void check_environment(void) {
@@ -218,6 +234,12 @@ static void check_environment(void) {
     if (options.sync_free)
         say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain "
                   "CUDA is");
+    const char *config = getenv("VPOOL_CONFIG") && *getenv("VPOOL_CONFIG") ? getenv("VPOOL_CONFIG") : VP_CONFIG_FILE;
+    int err = vp_options_check_file(config, complain, NULL);
+    if (!err)
+        say(NOTE, "%s has options by program name, too", config);
+    else if (err != -ENOENT || getenv("VPOOL_CONFIG"))
+        say(WRONG, "VPOOL_CONFIG: %s: %s", config, strerror(-err));
     const char *list = getenv("LD_PRELOAD"), *there = vp_launch_preloaded(), *wanted = vp_launch_library_name();
     if (!there)
         say(NOTE, "LD_PRELOAD does not name %s here: vpool run sets it for one program%s%s", wanted,
@@ -271,7 +293,8 @@ static bool read_stats(const char *path, struct stats *out) {
 static void repeat_messages(void) {
     char *text = read_file(in_folder("err")), *rest = text;
     for (char *line; (line = strsep(&rest, "\n")) && *line;)
-        say(WRONG, "%s", line);
+        if (!is_told(line))
+            say(WRONG, "%s", line);
     free(text);
 }
 

@@ -47,8 +47,11 @@ static int write_file(const char *file, double seconds, bool once) {
 
 int vp_tool_exporter(int argc, char **argv) {
     static const struct option long_options[] = {
-        {"listen", required_argument, NULL, 'l'}, {"file", required_argument, NULL, 'f'}, {"once", no_argument, NULL, 'o'},
-        {"help", no_argument, NULL, 'h'},         {0},
+        {"listen", required_argument, NULL, 'l'},
+        {"file", required_argument, NULL, 'f'},
+        {"once", no_argument, NULL, 'o'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
     };
     const char *file = NULL, *address = NULL;
     double seconds = 0;

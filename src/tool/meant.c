@@ -34,8 +34,8 @@ int vp_tool_unknown(const char *command, const struct option *options, char **ar
     name[length - 2] = 0;
     for (size_t i = 0; i < count; i++)
         if (!strcmp(names[i], name))
-            return vp_tool_usage(command,
-                                 options[i].has_arg == no_argument ? "'--%s' takes no value" : "'--%s' needs a value", name);
+            return vp_tool_usage(
+                command, options[i].has_arg == no_argument ? "'--%s' takes no value" : "'--%s' needs a value", name);
     const char *meant = vp_tool_meant(name, names, count);
     return vp_tool_usage(command, "unknown argument '%s'%s%s%s", written, meant ? "; did you mean --" : "",
                          meant ? meant : "", meant ? "?" : "");

@@ -58,24 +58,25 @@ static void put_device(FILE *out, const char *name, const struct vp_sample *s, c
         fprintf(out, "%04x:%02x:%02x", (unsigned)(row->place >> 32) & 0xffff, (unsigned)(row->place >> 16) & 0xffff,
                 (unsigned)row->place & 0xffff);
     if (unit == SECONDS)
-        fprintf(out, "\"} %llu.%09llu\n", (unsigned long long)(value / 1000000000), (unsigned long long)(value % 1000000000));
+        fprintf(out, "\"} %llu.%09llu\n", (unsigned long long)(value / 1000000000),
+                (unsigned long long)(value % 1000000000));
     else
         fprintf(out, "\"} %llu\n", (unsigned long long)value);
 }
 
 /* By Prometheus's rules: base units, and _total behind what only grows. */
 #define METRICS(X)                                                                                                     \
-    X(live_bytes, "live_bytes", "gauge", BYTES, "Bytes handed out, as asked for.")                                     \
-    X(peak_live_bytes, "peak_live_bytes", "gauge", BYTES, "The most bytes that were handed out at once.")              \
-    X(held_bytes, "held_bytes", "gauge", BYTES, "Bytes of the device that the pool holds.")                            \
-    X(peak_held_bytes, "peak_held_bytes", "gauge", BYTES, "The most bytes of the device that the pool held.")          \
-    X(allocs, "allocs_total", "counter", COUNT, "Allocations served.")                                                 \
-    X(frees, "frees_total", "counter", COUNT, "Frees served.")                                                         \
-    X(driver_calls, "driver_calls_total", "counter", COUNT, "Calls that the pool made to the driver.")                 \
-    X(driver_ns, "driver_seconds_total", "counter", SECONDS, "Time that the host spent in them.")                      \
-    X(waits_gpu, "waits_gpu_total", "counter", COUNT, "Times that a stream was made to wait for memory.")              \
-    X(waits_host, "waits_host_total", "counter", COUNT, "Times that the host waited for memory.")                      \
-    X(ooms, "ooms_total", "counter", COUNT, "Calls that ended with out of memory.")                                    \
+    X(live_bytes, "live_bytes", "gauge", BYTES, "Bytes handed out, as asked for.")                                                                                                                  \
+    X(peak_live_bytes, "peak_live_bytes", "gauge", BYTES, "The most bytes that were handed out at once.")                                                                                                                  \
+    X(held_bytes, "held_bytes", "gauge", BYTES, "Bytes of the device that the pool holds.")                                                                                                                  \
+    X(peak_held_bytes, "peak_held_bytes", "gauge", BYTES, "The most bytes of the device that the pool held.")                                                                                                                  \
+    X(allocs, "allocs_total", "counter", COUNT, "Allocations served.")                                                                                                                  \
+    X(frees, "frees_total", "counter", COUNT, "Frees served.")                                                                                                                  \
+    X(driver_calls, "driver_calls_total", "counter", COUNT, "Calls that the pool made to the driver.")                                                                                                                  \
+    X(driver_ns, "driver_seconds_total", "counter", SECONDS, "Time that the host spent in them.")                                                                                                                  \
+    X(waits_gpu, "waits_gpu_total", "counter", COUNT, "Times that a stream was made to wait for memory.")                                                                                                                  \
+    X(waits_host, "waits_host_total", "counter", COUNT, "Times that the host waited for memory.")                                                                                                                  \
+    X(ooms, "ooms_total", "counter", COUNT, "Calls that ended with out of memory.")                                                                                                                  \
     X(stitches, "stitches_total", "counter", COUNT, "Ranges built of chunks that lay apart.")
 
 static void put_processes(FILE *out, const struct vp_sample *s) {
@@ -162,9 +163,10 @@ static void send_all(int fd, const char *text, size_t length) {
 
 static void answer(int fd, const char *status, const char *type, const char *body, size_t length, bool head_alone) {
     char head[256];
-    int n = snprintf(head, sizeof head,
-                     "HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-                     status, type, length);
+    int n = snprintf(
+        head, sizeof head,
+        "HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", status,
+        type, length);
     send_all(fd, head, (size_t)n);
     if (!head_alone)
         send_all(fd, body, length);
@@ -236,7 +238,8 @@ int vp_metrics_serve(const char *address) {
     socklen_t length;
     char host[64] = "";
     if (!read_address(address, &where, &length)) {
-        fprintf(stderr, "vpool exporter: '%s' is no address: PORT, ADDRESS:PORT or [ADDRESS]:PORT, in numbers\n", address);
+        fprintf(stderr, "vpool exporter: '%s' is no address: PORT, ADDRESS:PORT or [ADDRESS]:PORT, in numbers\n",
+                address);
         return 2;
     }
     int fd = socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
@@ -247,8 +250,10 @@ int vp_metrics_serve(const char *address) {
         return 1;
     }
     bool six = where.ss_family == AF_INET6;
-    inet_ntop(where.ss_family, six ? (void *)&((struct sockaddr_in6 *)&where)->sin6_addr
-                                   : (void *)&((struct sockaddr_in *)&where)->sin_addr, host, sizeof host);
+    inet_ntop(where.ss_family,
+              six ? (void *)&((struct sockaddr_in6 *)&where)->sin6_addr
+                  : (void *)&((struct sockaddr_in *)&where)->sin_addr,
+              host, sizeof host);
     printf("http://%s%s%s:%d/metrics\n", six ? "[" : "", host, six ? "]" : "",
            ntohs(six ? ((struct sockaddr_in6 *)&where)->sin6_port : ((struct sockaddr_in *)&where)->sin_port));
     fflush(stdout);

@@ -143,7 +143,7 @@ static void name_container(const struct search *s, struct vp_page *page) {
         if (s->guests[i].pid == page->pid && !find_id(text, page->container))
             snprintf(page->container, sizeof page->container, "ns%llu",
                      (unsigned long long)(s->guests[i].pids != namespace_of(getpid(), "pid") ? s->guests[i].pids
-                                                                                              : s->guests[i].mounts));
+                                                                                             : s->guests[i].mounts));
 }
 
 /* ---- folders ---- */

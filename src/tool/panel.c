@@ -1,7 +1,7 @@
 /* The devices above the table of vpool top: what all its processes hold of each, as a bar and as a history.
  *
- * A device has another number in each process that is shown some of them alone; where it is on the machine's buses tells
- * which it is.
+ * A device has another number in each process that is shown some of them alone; where it is on the machine's buses
+ * tells which it is.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -89,7 +89,8 @@ static void put_device(FILE *out, const struct device *d, unsigned width) {
         snprintf(name, sizeof name, "device %llu", (unsigned long long)d->ordinal);
     int n = snprintf(figures, sizeof figures, "%s live, %s held%s%s, %u process%s", vp_top_human(live, (double)d->live),
                      vp_top_human(held, (double)d->held), d->total ? " of " : "",
-                     d->total ? vp_top_human(total, (double)d->total) : "", d->processes, d->processes == 1 ? "" : "es");
+                     d->total ? vp_top_human(total, (double)d->total) : "", d->processes,
+                     d->processes == 1 ? "" : "es");
     unsigned used = (unsigned)n + (unsigned)strlen(name) + 4, bar = width > used + 8 ? width - used : 0;
     fprintf(out, "%s ", name);
     if (bar)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The vpool command as a user meets it. Reports in TAP.
 
-usage: tool.py SUBJECT VPOOL GUEST LIBRARY     run, top, node, doctor or help
+usage: tool.py SUBJECT VPOOL GUEST LIBRARY     run, top, config, node, doctor or help
 From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before libvpool.so), TEST_BUILD.
 """
 # SPDX-License-Identifier: Apache-2.0
@@ -19,6 +19,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
+import config
 import doctor
 import node
 import tap
@@ -451,6 +452,7 @@ TESTS = {
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
+    "config": config.TESTS,
     "node": node.TESTS,
     "doctor": doctor.TESTS,
     "help": [every_command_has_help, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, other_shells_complete_too, wrong_arguments_get_one_line],
