@@ -24,7 +24,8 @@ struct vp_program {
     char name[VP_CONFIG_NAMES][64];
 };
 
-/* This process's: the name that it was called by, its file's, and under an interpreter the script's. Allocates nothing. */
+/* This process's: the name that it was called by, its file's, and under an interpreter the script's. Allocates nothing.
+ */
 void vp_program_names(struct vp_program *out);
 
 /* Is a name of the program like the pattern? `*` stands for any letters, `?` for one. */
@@ -43,8 +44,8 @@ struct vp_config_reader {
 /* Reads a text, which it changes and which must outlive what is kept of it. */
 void vp_config_read(char *text, const struct vp_config_reader *reader);
 
-/* Loads a file. The bytes read, of at most VP_CONFIG_MOST - 1, and a zero behind them; or a negative errno: -EFBIG, it is
- * longer; -EINVAL, it is no plain file, or has a zero byte in it. */
+/* Loads a file. The bytes read, of at most VP_CONFIG_MOST - 1, and a zero behind them; or a negative errno: -EFBIG, it
+ * is longer; -EINVAL, it is no plain file, or has a zero byte in it. */
 int vp_config_load(const char *path, char text[VP_CONFIG_MOST]);
 
 #endif

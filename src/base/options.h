@@ -73,6 +73,8 @@
       "Bytes of addresses that stitched blocks of the gmlake policy may take (its autoGC); 0: any number.")                                             \
     X(FOREIGN, adopted, "VPOOL_ADOPTED", "", "", \
       "Set by the library: what VPOOL_ADOPT has set, so that a child can take it back.")                                                                     \
+    X(FOREIGN, first, "VPOOL_FIRST", "", "", \
+      "Set by the library: the first process of a run, which says so if it makes no use of CUDA.")                                                                         \
     X(FOREIGN, sim, "VPOOL_SIM", "", "", \
       "Settings of the simulated driver.")                                                                             \
     X(FOREIGN, cuda_headers, "VPOOL_CUDA_HEADERS", "", "auto, pypi, installed", \

@@ -34,7 +34,9 @@ static int wrongs;
 
 static void say(enum mark mark, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(enum mark mark, const char *format, ...) {
-    static const char *const marks[] = {"ok", "--", "!!"};
+    static const char *const marks[] = {"ok", "--", "!!"}, *const colours[] = {"32", "33", "1;31"};
+    const char *none = getenv("NO_COLOR"), *kind = getenv("TERM");
+    bool coloured = isatty(STDOUT_FILENO) && (!none || !*none) && kind && strcmp(kind, "dumb");
     char text[1024];
     va_list args;
     va_start(args, format);
@@ -43,7 +45,10 @@ static void say(enum mark mark, const char *format, ...) {
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
-    printf("%s  %s\n", marks[mark], text);
+    if (coloured)
+        printf("\033[%sm%s\033[m  %s\n", colours[mark], marks[mark], text);
+    else
+        printf("%s  %s\n", marks[mark], text);
     wrongs += mark == WRONG;
 }
 
@@ -223,6 +228,43 @@ static bool is_told(const char *line) {
     return false;
 }
 
+/* Each library that LD_PRELOAD names by its path; the dynamic linker passes over one that is not there with a message,
+ * and the program runs without it. */
+static bool check_preloads(const char *list) {
+    char path[PATH_MAX];
+    bool good = true;
+    for (const char *at = list; at && *at; at += strcspn(at, ": "), at += strspn(at, ": ")) {
+        int length = (int)strcspn(at, ": ");
+        snprintf(path, sizeof path, "%.*s", length, at);
+        if (!length || !strchr(path, '/') || !access(path, R_OK))
+            continue;
+        say(WRONG, "LD_PRELOAD names %s: %s", path, strerror(errno));
+        good = false;
+    }
+    return good;
+}
+
+/* What the library would keep, and say so, once the program has a driver. */
+static void check_frameworks(void) {
+    static const struct {
+        const char *variables[2], *wanted, *framework;
+    } all[] = {
+        {{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}, "backend:cudaMallocAsync", "PyTorch"},
+        {{"XLA_PYTHON_CLIENT_ALLOCATOR", NULL}, "cuda_async", "JAX"},
+        {{"TF_GPU_ALLOCATOR", NULL}, "cuda_malloc_async", "TensorFlow"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int n = 0; n < 2; n++) {
+            const char *value = all[i].variables[n] ? getenv(all[i].variables[n]) : NULL;
+            char line[256];
+            if (!value || strstr(value, all[i].wanted))
+                continue;
+            snprintf(line, sizeof line, "%s is set and kept; with %s=%s, %s would leave its memory to vpool",
+                     all[i].variables[n], all[i].variables[0], all[i].wanted, all[i].framework);
+            complain(NULL, line);
+        }
+}
+
 static void check_environment(void) {
     static struct vp_options options;
     vp_options_parse(&options, look_up, NULL, complain, NULL);
@@ -241,14 +283,17 @@ static void check_environment(void) {
     else if (err != -ENOENT || getenv("VPOOL_CONFIG"))
         say(WRONG, "VPOOL_CONFIG: %s: %s", config, strerror(-err));
     const char *list = getenv("LD_PRELOAD"), *there = vp_launch_preloaded(), *wanted = vp_launch_library_name();
+    bool all_there = check_preloads(list);
     if (!there)
         say(NOTE, "LD_PRELOAD does not name %s here: vpool run sets it for one program%s%s", wanted,
             list && *list ? "; it is now " : "", list && *list ? list : "");
     else if (strcmp(there, wanted) && strcmp(there, "libvpool-compare.so"))
         say(WRONG, "LD_PRELOAD names %s, and VPOOL_POLICY a policy that is in %s alone: vpool's own serves here", there,
             wanted);
-    else
+    else if (all_there)
         say(OK, "LD_PRELOAD names %s: %s", there, list);
+    if (options.adopt && options.policy != VP_POLICY_NATIVE)
+        check_frameworks();
 }
 
 /* ---- the library ---- */

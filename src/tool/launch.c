@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define DRIVER "libcuda.so.1"
@@ -187,6 +188,8 @@ static const char *obstacle_in_file(const char *path, int depth) {
     if (n > 0 && !fstat(fd, &st) &&
         (((st.st_mode & S_ISUID) && st.st_uid != getuid()) || ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
         why = "runs with raised privileges and ignores LD_PRELOAD";
+    else if (n > 0 && geteuid() && fgetxattr(fd, "security.capability", NULL, 0) > 0)
+        why = "has file capabilities (getcap shows them) and ignores LD_PRELOAD";
     else if (n > SELFMAG && !memcmp(head, ELFMAG, SELFMAG))
         why = obstacle_in_elf(fd, head, (size_t)n);
     else if (n > 2 && head[0] == '#' && head[1] == '!' && !depth) {

@@ -4,15 +4,24 @@
 #include "tool/tool.h"
 
 #include <getopt.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum { WORD = 48 };
+
+/* Two neighbours in each other's place? The commonest slip of all. */
+static bool is_swapped(const char *a, const char *b) {
+    size_t i = 0;
+    while (a[i] && a[i] == b[i])
+        i++;
+    return a[i] && a[i + 1] && a[i] == b[i + 1] && a[i + 1] == b[i] && !strcmp(a + i + 2, b + i + 2);
+}
 
 const char *vp_tool_meant(const char *written, const char *const *words, size_t count) {
     const char *best = NULL;
     size_t length = strlen(written), best_distance = length < 4 ? 2 : 3;
     for (size_t i = 0; i < count && length < WORD; i++) {
-        size_t distance = vp_options_distance(written, length, words[i]);
+        size_t distance = is_swapped(written, words[i]) ? 1 : vp_options_distance(written, length, words[i]);
         if (distance < best_distance) {
             best_distance = distance;
             best = words[i];

@@ -104,8 +104,8 @@ const struct vp_help_topic vp_help_topics[] = {
      "VPOOL_STATS=FILE writes a JSON object (%p in the name is the process id). Live\n"
      "is what the program asked for, held what the pool has of the device; efficiency\n"
      "is one peak by the other. Doors are the calls by which allocations came, passed\n"
-     "on those that went on to CUDA. A program that ends by a signal or by _exit\n"
-     "writes nothing.\n"
+     "on those that went on to CUDA. A program that SIGINT, SIGTERM or SIGHUP ends\n"
+     "writes them first; one that ends by another signal or by _exit does not.\n"
      "\n"
      "VPOOL_TRACE=FILE records every allocation and free served; vpool replay reads\n"
      "it. vpool top shows the figures while the program runs.\n"},

@@ -1,5 +1,5 @@
-/* The configuration file, as any bytes: every line is a setting, a section, a comment or wrong, and told once; what is told
- * lies within the text; and whoever asks for all programs hears at least of what one program does.
+/* The configuration file, as any bytes: every line is a setting, a section, a comment or wrong, and told once; what is
+ * told lies within the text; and whoever asks for all programs hears at least of what one program does.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
