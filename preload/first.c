@@ -37,8 +37,8 @@ void vp_first_mark(void) {
     char own[16];
     if (strcmp(vp_options()->stats, "1") || getauxval(AT_SECURE) || !get || !set)
         return;
-    /* Of two libraries in one program the one that is found first serves. Asked as the program would: we ourselves, being
-     * linked with -Bsymbolic, find our own. */
+    /* Of two libraries in one program the one that is found first serves. Asked as the program would: we ourselves,
+     * being linked with -Bsymbolic, find our own. */
     if (vp_real_dlsym(dlopen(NULL, RTLD_LAZY), "vpool_version") != (void *)vpool_version)
         return;
     snprintf(own, sizeof own, "%d", (int)getpid());

@@ -13,7 +13,8 @@ import tempfile
 import termios
 import time
 
-from guests import ENV, GUEST, RUNTIMES, VPOOL, is_plain, vpool
+from guests import ENV, GUEST, Guest, VPOOL, is_plain, vpool
+from schema import fits
 
 SILENCE = r"^vpool: (\w+) \(process \d+\) made no CUDA allocation .*`vpool doctor -- PROGRAM`"
 
@@ -62,6 +63,25 @@ def statistics_of_several_processes_are_all_kept():
         assert "stats.json" in found and all(name in ("stats.json", f"stats-{s['pid']}.json") for name, s in found.items()), found
         assert err.count("is of another process") == 2 and "this one's statistics are in" in err, err
         assert vpool("run", "--sim", f"--stats={folder}/%p", "sh", "-c", script)[2] == ""
+
+
+SCHEMAS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../../docs")
+
+
+def what_is_written_is_as_described():
+    def schema(name):
+        with open(os.path.join(SCHEMAS, name)) as file:
+            return json.load(file)
+    with tempfile.TemporaryDirectory() as folder:
+        for words in ["open"], ["open", "alloc=3", "async=4", "capture"], ["open", "alloc=3", "free"]:
+            assert vpool("run", "--sim", f"--stats={folder}/stats", GUEST, *words)[0] == 0
+            with open(folder + "/stats") as file:
+                fits(json.load(file), schema("stats.schema.json"))
+    fits(json.loads(vpool("top", "--json")[1]), schema("top.schema.json"))
+    with Guest("open", "alloc=3", "sleep=60", last="alloc=3", env={"RANK": "1", "WORLD_SIZE": "2"}) as guest:
+        found = json.loads(vpool("top", "--json", "-d", "0.1", guest.pid)[1])
+        fits(found, schema("top.schema.json"))
+        assert found["processes"][0]["rank"] == "1" and "pci" in found["processes"][0]["devices"][0], found
 
 
 def killed(number, *words, **env):
@@ -148,5 +168,6 @@ def what_was_meant_is_told():
         assert vpool(command, "-h") == vpool(command, "--help"), command
 
 
-TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept, a_signal_brings_the_summary,
+TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
+         what_is_written_is_as_described, a_signal_brings_the_summary,
          lines_are_broken_between_words, colour_obeys, what_was_meant_is_told]
