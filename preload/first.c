@@ -1,9 +1,9 @@
 /* The first process of a run knows that it is; and a process that a signal ends tells first what it did.
  *
- * The handler does nothing itself: it wakes a thread, which writes what would be written at exit, and then lets the
- * signal do its work. The thread that was interrupted waits meanwhile. If it holds the library's lock, the writer does
- * without after a second. Not heard are signals for which the program has a handler or that it ignores, and so those of
- * which Python makes a KeyboardInterrupt; whatever handler it sets later takes our place.
+ * The handler does nothing itself: it wakes a thread, which writes the statistics as at exit, and then lets the signal
+ * do its work. The thread that was interrupted waits meanwhile. If it holds the library's lock, the writer does without
+ * after a second. Not heard are signals for which the program has a handler or that it ignores, and so those of which
+ * Python makes a KeyboardInterrupt; whatever handler it sets later takes our place.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -86,7 +86,8 @@ static void *wait_for_signal(void *unused) {
     pthread_setname_np(pthread_self(), "vpool-end");
     while (!(number = atomic_load(&caught)))
         syscall(SYS_futex, &caught, FUTEX_WAIT, 0, NULL, NULL, 0);
-    vp_api_exit();
+    vp_stats_write();
+    vp_shared_stats_remove();
     let_end(number);
     return NULL;
 }
@@ -95,7 +96,8 @@ void vp_first_hear_signals(void) {
     const struct vp_options *options = vp_options();
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
     bool started = false;
-    if ((!*options->stats || !strcmp(options->stats, "0")) && !*options->trace)
+    /* A trace needs no such care: it is whole whenever the process ends. */
+    if (!*options->stats || !strcmp(options->stats, "0"))
         return;
     sigfillset(&action.sa_mask);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {

@@ -8,8 +8,8 @@
 /* At load, where statistics are to be printed: marks the environment, unless the parent has. */
 void vp_first_mark(void);
 
-/* When the program has its driver: statistics and traces are finished, too, if a signal is to end the process for which
- * it has no handler. */
+/* When the program has its driver: statistics are written, too, where a signal ends the process that it has no handler
+ * for. */
 void vp_first_hear_signals(void);
 
 #endif

@@ -201,8 +201,6 @@ static int64_t began(void) {
 static bool is_taken(int fd) {
     struct stat st;
     int tries = 0;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        return false;
     while (flock(fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK || ++tries > 100)
             return errno == EWOULDBLOCK;
@@ -229,16 +227,18 @@ static void write_file(const char *pattern) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return;
     }
+    /* What is no file, or the program's own, is written to as it is. */
+    struct stat st;
     int fd = vp_output_open(name, 0);
-    if (fd >= 0 && is_taken(fd) && add_process_id(own, sizeof own, name)) {
+    bool plain = fd >= 0 && !vp_output_is_own(name) && !fstat(fd, &st) && S_ISREG(st.st_mode);
+    if (plain && is_taken(fd) && add_process_id(own, sizeof own, name)) {
         close(fd);
         path = own;
         fd = vp_output_open(own, 0);
         vp_log_print("VPOOL_STATS: %s is of another process, that ended meanwhile; this one's statistics are in %s",
                      name, own);
     }
-    struct stat st;
-    int err = fd < 0 ? fd : !fstat(fd, &st) && S_ISREG(st.st_mode) && ftruncate(fd, 0) ? -errno : write_json(fd);
+    int err = fd < 0 ? fd : plain && ftruncate(fd, 0) ? -errno : write_json(fd);
     if (fd >= 0 && close(fd) < 0 && !err)
         err = -errno;
     if (err)
@@ -246,6 +246,9 @@ static void write_file(const char *pattern) {
 }
 
 void vp_stats_write(void) {
+    static atomic_flag written = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&written))
+        return;
     const char *where = vp_options()->stats;
     bool open = atomic_load(&vp_state.phase) == VP_OPEN, summary = !strcmp(where, "1");
     if (summary && serves && !has_used_cuda() && (open || (first == getpid() && !had_children())))
