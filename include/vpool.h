@@ -55,6 +55,14 @@ int vpool_stats(int device, struct vpool_stats *stats);
 int vpool_mark(const char *name);
 
 /*
+ * Writes what every pool of the process looks like now into an open file: a dump, the JSON object that docs/dumps.md
+ * describes, whatever VPOOL_DUMP says. The descriptor stays the caller's, at the end of what was written. Returns 0;
+ * -EINVAL: it is negative; -ENODEV: there is no pool, and nothing went on to CUDA; -EBUSY: another thread hangs in the
+ * driver; or what write(2) failed with. Takes the library's lock for some ten nanoseconds a region, no driver call.
+ */
+int vpool_snapshot(int fd);
+
+/*
  * Gives idle physical memory back to the device until at most `keep` bytes are held. Returns the bytes given back, or a
  * negative errno (-ENODEV as above; -EINVAL: no such ordinal). Memory that queued work may still use stays. Takes some
  * 50 microseconds for each megabyte-sized handle.

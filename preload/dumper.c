@@ -87,9 +87,9 @@ static void start_handler(void) {
         return;
     if ((theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL) {
         vp_log(VP_LOG_WARN,
-               "VPOOL_DUMP=signal: the program handles SIG%s itself: no dumps by signal "
+               "VPOOL_DUMP=signal: the program handles %s itself: no dumps by signal "
                "(VPOOL_DUMP_SIGNAL names another)",
-               sigabbrev_np(number));
+               vp_dump_signal_name());
         return;
     }
     sigaction(number, &action, NULL);

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "dumper.h"
 #include "early.h"
+#include "first.h"
 
 /*
  * Runs in every process that the preload reaches, nearly all of which never touch a GPU: only the environment
@@ -18,6 +19,7 @@ __attribute__((constructor)) static void begin(void) {
     vp_early_find();
     vp_options();
     vp_adopt();
+    vp_first_mark();
     /* A fork may meet another thread that opens the library. */
     pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child);
 }
@@ -33,4 +35,5 @@ __attribute__((destructor)) static void end(void) {
 void vp_load_opened(void) {
     vp_adopt_report();
     vp_dumper_start();
+    vp_first_hear_signals();
 }

@@ -4,12 +4,15 @@
 
 #include "base/cancel.h"
 #include "base/output.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define PREFIX "vpool: "
@@ -44,10 +47,65 @@ static void say(const char *text, size_t length) {
     busy = false;
 }
 
-static void __attribute__((format(printf, 1, 0))) say_line(const char *format, va_list arguments) {
-    char line[LINE_SIZE] = PREFIX;
-    size_t used = strlen(PREFIX);
-    size_t room = sizeof(line) - used;
+/* ---- on a terminal ---- */
+
+/* Its width; 0: stderr is none, and a line stays one. */
+static size_t terminal_width(void) {
+    struct winsize size;
+    int kept = errno;
+    bool terminal = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+    errno = kept;
+    return terminal ? size.ws_col : 0;
+}
+
+static bool in_colour(void) {
+    const char *none = secure_getenv("NO_COLOR"), *kind = secure_getenv("TERM");
+    return (!none || !*none) && kind && strcmp(kind, "dumb");
+}
+
+/* Copies a line in pieces that end between words, each but the first behind blanks. A word that is longer than the
+ * terminal is wide is left to it. Returns where the copy ends. */
+static char *wrap(char *out, const char *end, const char *line, size_t width) {
+    static const char indent[] = "         ";
+    size_t column = 0;
+    for (const char *word = line; *word;) {
+        size_t blanks = strspn(word, " "), length = strcspn(word + blanks, " "), columns = blanks;
+        for (size_t i = blanks; i < blanks + length; i++)
+            columns += (word[i] & 0xc0) != 0x80;
+        bool turns = column > sizeof indent && column + columns > width;
+        if (out + sizeof indent + blanks + length >= end)
+            return out;
+        if (turns) {
+            *out++ = '\n';
+            out = stpcpy(out, indent);
+            word += blanks;
+            column = sizeof indent - 1 + columns - blanks;
+            out = mempcpy(out, word, length);
+            word += length;
+        } else {
+            column += columns;
+            out = mempcpy(out, word, blanks + length);
+            word += blanks + length;
+        }
+    }
+    return out;
+}
+
+/* ---- lines ---- */
+
+/* Of several processes that were started together each says which it is. */
+static size_t begin_line(char *line, size_t room) {
+    char rank[16];
+    int n = vp_process_rank(rank, sizeof rank)
+                ? snprintf(line, room, PREFIX "rank %s, %.32s %d: ", rank, program_invocation_short_name, (int)getpid())
+                : snprintf(line, room, PREFIX);
+    return (size_t)n;
+}
+
+static void __attribute__((format(printf, 2, 0))) say_line(bool warning, const char *format, va_list arguments) {
+    char line[LINE_SIZE], shown[LINE_SIZE + LINE_SIZE / 2], *end = shown;
+    size_t used = begin_line(line, sizeof line);
+    size_t room = sizeof(line) - used, width = terminal_width();
     int wanted = vsnprintf(line + used, room, format, arguments);
     if (wanted >= (int)room) {
         used = sizeof(line) - 1;
@@ -55,8 +113,20 @@ static void __attribute__((format(printf, 1, 0))) say_line(const char *format, v
     } else if (wanted > 0) {
         used += (size_t)wanted;
     }
-    line[used++] = '\n'; /* where the terminator stood */
-    say(line, used);
+    if (width) {
+        const char *rest = line;
+        line[used] = '\0';
+        if (in_colour()) {
+            end = stpcpy(stpcpy(stpcpy(end, warning ? "\033[1;33m" : "\033[1m"), "vpool:"), "\033[m");
+            rest += strlen("vpool:");
+            width -= width > strlen("vpool:") ? strlen("vpool:") : 0;
+        }
+        end = wrap(end, shown + sizeof shown - 1, rest, width);
+    } else {
+        end = mempcpy(end, line, used);
+    }
+    *end++ = '\n';
+    say(shown, (size_t)(end - shown));
 }
 
 void vp_log_block(const char *text) {
@@ -75,7 +145,7 @@ bool vp_log_shows(enum vp_log_level level) {
 void vp_log_print(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    say_line(format, arguments);
+    say_line(false, format, arguments);
     va_end(arguments);
 }
 
@@ -89,7 +159,7 @@ void vp_log(enum vp_log_level level, const char *format, ...) {
     if (before < cap[level]) {
         va_list arguments;
         va_start(arguments, format);
-        say_line(format, arguments);
+        say_line(level == VP_LOG_WARN, format, arguments);
         va_end(arguments);
     } else if (before == cap[level]) {
         vp_log_print("further messages of this kind are suppressed");

@@ -2,7 +2,8 @@
  *
  * The library lives in other people's programs: it is silent unless something matters or the user asks, says
  * at most so many lines, keeps errno, allocates nothing, and writes each line with one write(2), so that
- * lines of several threads and processes stay whole. Callable at any time, from a constructor on.
+ * lines of several threads and processes stay whole. Callable at any time, from a constructor on. On a terminal lines
+ * are broken between words, and begin in colour unless NO_COLOR is set. A process that is one of several ranks says so.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -2,10 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/options.h"
 
+#include "base/config.h"
 #include "base/log.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -179,9 +182,8 @@ static size_t least(size_t a, size_t b, size_t c) {
     return least_of_two < c ? least_of_two : c;
 }
 
-/* How many letters must be inserted, removed or changed to make one name of the other (Levenshtein's
- * distance, a row of the matrix at a time). */
-static size_t name_distance(const char *a, size_t length, const char *b) {
+/* Levenshtein's distance, a row of the matrix at a time. */
+size_t vp_options_distance(const char *a, size_t length, const char *b) {
     size_t row[NAME_SIZE + 1];
     size_t width = strlen(b);
     for (size_t j = 0; j <= width; j++)
@@ -210,7 +212,7 @@ static const struct option *nearest(const char *name, size_t length) {
     const struct option *best = NULL;
     size_t best_distance = 3;
     for (size_t i = 0; i < TABLE_SIZE; i++) {
-        size_t distance = name_distance(name, length, table[i].variable);
+        size_t distance = vp_options_distance(name, length, table[i].variable);
         if (distance < best_distance) {
             best_distance = distance;
             best = &table[i];
@@ -233,11 +235,116 @@ void vp_options_find_unknown(char *const *environment, vp_options_line_fn *repor
     }
 }
 
+/* ---- the file ---- */
+
+/* By option, in a text that lasts; and who hears of what is wrong in the file. */
+struct file_settings {
+    const char *path, *value[TABLE_SIZE];
+    vp_options_line_fn *report;
+    void *report_context;
+};
+
+static void report_file(const struct file_settings *file, unsigned number, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void report_file(const struct file_settings *file, unsigned number, const char *format, ...) {
+    char line[LINE_SIZE], why[LINE_SIZE / 2];
+    va_list arguments;
+    if (!file->report)
+        return;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    for (char *c = why; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    snprintf(line, sizeof line, "%.200s:%u: %s", file->path, number, why);
+    file->report(file->report_context, line);
+}
+
+static void wrong_line(void *file, unsigned number, const char *why) {
+    report_file(file, number, "%s; the line is left out", why);
+}
+
+/* "limit", "idle-trim" and "VPOOL_IDLE_TRIM" are names alike. */
+static bool is_named(const struct option *option, const char *key) {
+    const char *name = option->variable;
+    if (strncasecmp(key, PREFIX, strlen(PREFIX)))
+        name += strlen(PREFIX);
+    for (; *name && *key; name++, key++)
+        if (*name != (*key == '-' ? '_' : toupper((unsigned char)*key)))
+            return false;
+    return *name == *key;
+}
+
+static void take_setting(void *context, unsigned number, const char *key, const char *value) {
+    static struct vp_options
+        tried; /* nobody else is here: the process's own options are read once, and then announced */
+    struct file_settings *file = context;
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        const struct option *option = &table[i];
+        if (option->kind == OPTION_FOREIGN || option->offset == offsetof(struct vp_options, config) ||
+            !is_named(option, key))
+            continue;
+        if (!*value || parse_value(option, value, &tried))
+            file->value[i] = value;
+        else
+            report_file(file, number, "%.32s = %.64s is not valid (allowed: %s); the line is left out", key, value,
+                        option->allowed);
+        return;
+    }
+    report_file(file, number, "%.64s is no option of vpool; the line is left out", key);
+}
+
+/* For this program, or for `all`. */
+static int read_file(struct file_settings *file, char text[VP_CONFIG_MOST], bool all) {
+    int length = vp_config_load(file->path, text);
+    struct vp_program program;
+    if (length < 0)
+        return length;
+    if (!all)
+        vp_program_names(&program);
+    vp_config_read(text, &(struct vp_config_reader){all ? NULL : &program, file, take_setting, wrong_line});
+    return 0;
+}
+
+int vp_options_check_file(const char *path, vp_options_line_fn *report, void *report_context) {
+    static char text[VP_CONFIG_MOST];
+    struct file_settings file = {.path = path, .report = report, .report_context = report_context};
+    return read_file(&file, text, true);
+}
+
 /* ---- the process's own ---- */
 
-static const char *lookup_environment(void *context, const char *name) {
-    /* Where the program has raised privileges (/etc/ld.so.preload reaches those too) its user names no files to it. */
-    return secure_getenv(name);
+static struct file_settings own_file;
+
+/* The environment's value, else the file's. Where the program has raised privileges (/etc/ld.so.preload reaches those
+ * too) its user names no files to it. */
+static const char *lookup_own(void *context, const char *name) {
+    const char *value = secure_getenv(name);
+    for (size_t i = 0; (!value || !*value) && i < TABLE_SIZE; i++)
+        if (own_file.value[i] && !strcmp(table[i].variable, name))
+            return own_file.value[i];
+    return value;
+}
+
+/* With a `report`, once more for what is to be said of it. A file that was named should be there. */
+static void read_own_file(vp_options_line_fn *report, void *report_context) {
+    static char text[2][VP_CONFIG_MOST]; /* what was read first lasts */
+    static struct file_settings again;
+    const char *named = secure_getenv("VPOOL_CONFIG");
+    bool chosen = named && *named;
+    char line[LINE_SIZE];
+    struct file_settings *file = report ? &again : &own_file;
+    *file = (struct file_settings){
+        .path = chosen ? named : VP_CONFIG_FILE, .report = report, .report_context = report_context};
+    int err = read_file(file, text[report != NULL], false);
+    if (!report || !err || (err == -ENOENT && !chosen))
+        return;
+    snprintf(line, sizeof line, "VPOOL_CONFIG: %.200s: %s; it is left out", file->path,
+             err == -EFBIG    ? "longer than 16 KiB"
+             : err == -EINVAL ? "no plain text file"
+                              : strerror(-err));
+    report(report_context, line);
 }
 
 static void log_line(void *level, const char *line) {
@@ -253,7 +360,10 @@ const struct vp_options *vp_options(void) {
         return &options;
     int expected = UNREAD;
     if (atomic_compare_exchange_strong(&state, &expected, READING)) {
-        vp_options_parse(&options, lookup_environment, NULL, NULL, NULL);
+        int kept = errno;
+        read_own_file(NULL, NULL);
+        vp_options_parse(&options, lookup_own, NULL, NULL, NULL);
+        errno = kept;
         vp_log_set_level((enum vp_log_level)options.log);
         atomic_store_explicit(&state, READ, memory_order_release);
     }
@@ -271,7 +381,8 @@ void vp_options_announce(void) {
     if (atomic_flag_test_and_set(&done))
         return;
     const struct vp_options *options = vp_options();
-    vp_options_parse(&again, lookup_environment, NULL, log_line, &warn);
+    read_own_file(log_line, &warn);
+    vp_options_parse(&again, lookup_own, NULL, log_line, &warn);
     vp_options_find_unknown(environ, log_line, &warn);
     if (vp_log_shows(VP_LOG_INFO))
         vp_options_print_values(options, log_line, &info);

@@ -9,6 +9,7 @@
 #define VP_BASE_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* One line per option: kind, field, variable, default, what is allowed, sentence. What is allowed and the
@@ -22,6 +23,8 @@
  *   STRING   anything
  *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it */
 #define VP_OPTIONS(X)                                                                                                  \
+    X(STRING, config, "VPOOL_CONFIG", "/etc/vpool.conf", "FILE", \
+      "A file with options by program name, where the environment says nothing (vpool help config).")                                                     \
     X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, native", \
       "Who decides which bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its " \
       "expandable segments (es), GMLake; or CUDA (counted only).")                                 \
@@ -70,6 +73,8 @@
       "Bytes of addresses that stitched blocks of the gmlake policy may take (its autoGC); 0: any number.")                                             \
     X(FOREIGN, adopted, "VPOOL_ADOPTED", "", "", \
       "Set by the library: what VPOOL_ADOPT has set, so that a child can take it back.")                                                                     \
+    X(FOREIGN, first, "VPOOL_FIRST", "", "", \
+      "Set by the library: the first process of a run, which says so if it makes no use of CUDA.")                                                                         \
     X(FOREIGN, sim, "VPOOL_SIM", "", "", \
       "Settings of the simulated driver.")                                                                             \
     X(FOREIGN, cuda_headers, "VPOOL_CUDA_HEADERS", "", "auto, pypi, installed", \
@@ -105,8 +110,9 @@ struct vp_options {
     VP_OPTIONS(VP_OPTION_FIELD)
 };
 
-/* This process's options. Read from the environment at the first call and constant from then on; thread-safe,
- * callable from a constructor on, allocates nothing. Sets the log's level and says nothing itself. */
+/* This process's options. Read from the environment, and from the file that VPOOL_CONFIG names, at the first call and
+ * constant from then on; thread-safe, callable from a constructor on, allocates nothing. Sets the log's level and says
+ * nothing itself. */
 const struct vp_options *vp_options(void);
 
 /* Logs wrong values, unknown VPOOL_ variables and, at VPOOL_LOG=info, the values in force; does so once. For the
@@ -119,6 +125,10 @@ typedef const char *vp_options_lookup_fn(void *context, const char *name);
 /* Takes one line of text, valid during the call only. */
 typedef void vp_options_line_fn(void *context, const char *line);
 
+/* Reports each wrong line of a configuration file, for whichever program it is; 0, or why it cannot be read, as
+ * vp_config_load() tells. Not thread-safe. */
+int vp_options_check_file(const char *path, vp_options_line_fn *report, void *report_context);
+
 /* Fills in every option: the value that lookup gives where it is a good one, else the default. An empty value
  * counts as unset. Each wrong value goes to report (which may be NULL) as one message. */
 void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, void *lookup_context,
@@ -127,6 +137,9 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
 /* Reports each variable of environment ("NAME=value" strings, NULL at the end) that begins with VPOOL_ and is
  * no option, with the option that was probably meant. */
 void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context);
+
+/* How many letters must be inserted, removed or changed to make one name of the other; `b` has at most 64. */
+size_t vp_options_distance(const char *a, size_t length, const char *b);
 
 /* The values in force, line by line. */
 void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);

@@ -103,6 +103,10 @@ static int above_standard(int fd) {
     return higher < 0 ? -err : higher;
 }
 
+bool vp_output_is_own(const char *path) {
+    return own_descriptor(path) >= 0;
+}
+
 int vp_output_open(const char *path, int flags) {
     int fd = own_descriptor(path);
     if (fd >= 0)

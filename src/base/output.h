@@ -30,6 +30,9 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
  */
 int vp_output_open(const char *path, int flags);
 
+/* Does the path name one of the program's own descriptors, as /dev/stderr does? */
+bool vp_output_is_own(const char *path);
+
 /*
  * Writes all of it. 0 or a negative errno; no SIGPIPE and no SIGXFSZ is raised. On a pipe that
  * vp_output_open() opened a reader may take its time, but not sleep: -ETIMEDOUT.

@@ -71,3 +71,26 @@ uint64_t vp_process_namespace(void) {
     struct stat st;
     return stat("/proc/self/ns/pid", &st) ? 0 : (uint64_t)st.st_ino;
 }
+
+bool vp_process_rank(char *rank, size_t room) {
+    /* The rank, and how many there are. */
+    static const char *const names[][2] = {
+        {"RANK", "WORLD_SIZE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+        {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE"},
+        {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+        {"PMI_RANK", "PMI_SIZE"},
+        {"SLURM_PROCID", "SLURM_NTASKS"},
+    };
+    *rank = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *number = secure_getenv(names[i][0]), *size = secure_getenv(names[i][1]);
+        size_t length = number ? strspn(number, "0123456789") : 0;
+        if (!length || number[length] || length >= room || !size || !strtoul(size, NULL, 10))
+            continue;
+        if (strtoul(size, NULL, 10) > 1)
+            memcpy(rank, number, length + 1);
+        return *rank;
+    }
+    return false;
+}

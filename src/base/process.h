@@ -7,6 +7,7 @@
 #define VP_BASE_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct vp_process {
@@ -30,5 +31,11 @@ bool vp_process_is_marked(void);
 
 /* The number of the namespace that this process's ids belong to; 0: unknown. */
 uint64_t vp_process_namespace(void);
+
+/*
+ * Which of several processes that were started together this is, as whoever started them says (torchrun, MPI, Slurm):
+ * its rank, as text. False, and "": it is alone, as far as is known. Allocates nothing.
+ */
+bool vp_process_rank(char *rank, size_t room);
 
 #endif

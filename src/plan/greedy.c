@@ -230,8 +230,8 @@ static int improve(struct greedy *g, struct orders *o, int kind, uint64_t capaci
     return 0;
 }
 
-int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets, uint64_t *peak,
-                   unsigned *rounds) {
+int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets,
+                   uint64_t *peak, unsigned *rounds) {
     struct greedy g;
     struct orders o = {0};
     uint64_t least = UINT64_MAX;

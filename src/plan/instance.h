@@ -24,10 +24,10 @@ struct vp_plan_instance {
 int vp_plan_instance(struct vp_plan_instance *in, const struct vp_plan_block *blocks, size_t count);
 void vp_plan_instance_finish(struct vp_plan_instance *in);
 
-/* Greedy placements in better and better orders until `until` (seconds of the monotonic clock) or the capacity: the best
- * offsets and their peak. -ENOMEM, or 0. */
-int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets, uint64_t *peak,
-                   unsigned *rounds);
+/* Greedy placements in better and better orders until `until` (seconds of the monotonic clock) or the capacity: the
+ * best offsets and their peak. -ENOMEM, or 0. */
+int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets,
+                   uint64_t *peak, unsigned *rounds);
 
 /* Searches for offsets below the capacity. 1: found; 0: there are none, or the time was up; -ENOMEM. */
 int vp_plan_search(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets);

@@ -39,8 +39,8 @@ int vp_plan_place(struct vp_plan_block *blocks, size_t count, const struct vp_pl
 /* The most bytes alive at once; 0 and -ENOMEM or -EINVAL as above otherwise. */
 int vp_plan_lower_bound(const struct vp_plan_block *blocks, size_t count, uint64_t *bytes);
 
-/* Whether no two blocks that live at once share a byte, and all lie below `peak`. It knows nothing of how the offsets were
- * found. `a` and `b`: the first two that do share (a == b: one that lies beyond). */
+/* Whether no two blocks that live at once share a byte, and all lie below `peak`. It knows nothing of how the offsets
+ * were found. `a` and `b`: the first two that do share (a == b: one that lies beyond). */
 bool vp_plan_check(const struct vp_plan_block *blocks, size_t count, uint64_t peak, size_t *a, size_t *b);
 
 #endif

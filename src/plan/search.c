@@ -1,8 +1,8 @@
 /* The search for places below a given address. Whatever plan there is, its blocks can be pushed down until each lies on
- * another or at 0; so it can be had by placing blocks in ascending order of their offsets, each right where those before
- * it end. Only such orders are tried, one of equal offsets alone. A branch ends where some moment's blocks that are
- * still to come cannot lie below the capacity any more. What shares no moment is searched apart.
- * (The order, the bound and the two ways to prune are those of MiniMalloc, Moffitt 2023.)
+ * another or at 0; so it can be had by placing blocks in ascending order of their offsets, each right where those
+ * before it end. Only such orders are tried, one of equal offsets alone. A branch ends where some moment's blocks that
+ * are still to come cannot lie below the capacity any more. What shares no moment is searched apart. (The order, the
+ * bound and the two ways to prune are those of MiniMalloc, Moffitt 2023.)
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,7 +20,7 @@ struct search {
     uint64_t capacity;
     double until;
     unsigned steps;
-    bool over; /* the time was up */
+    bool over;                /* the time was up */
     const uint32_t *priority; /* of items: the lower, the earlier among equals */
     uint64_t *low;            /* the least offset that is still open to an item; its offset once it is placed */
     uint64_t *floor, *rest;   /* of ranks: the least offset open to what is to come, and the bytes of that */

@@ -52,6 +52,12 @@ PUBLIC int vpool_mark(const char *name) {
     return vp_api_ready() && vp_watch.mark(name) ? 0 : -ENODEV;
 }
 
+PUBLIC int vpool_snapshot(int fd) {
+    if (fd < 0)
+        return -EINVAL;
+    return vp_api_ready() ? vp_watch.dump(fd) : -ENODEV;
+}
+
 PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
     int64_t given = -ENODEV;
     if (device < 0 || device >= VP_DEVICES)

@@ -19,6 +19,8 @@ struct vp_watch {
     bool (*mark)(const char *name);
     /* Without the lock: an allocation failed, on the timeline of that id (0: cudaMalloc). */
     void (*out_of_memory)(CUdevice device, size_t asked, uint64_t timeline_id);
+    /* Without the lock: a dump as JSON, into an open file. 0 or a negative errno. */
+    int (*dump)(int fd);
     /* Around a fork, with the lock held; and in the child, which has one thread. */
     void (*fork_prepare)(void);
     void (*fork_parent)(void);

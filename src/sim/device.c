@@ -3,7 +3,6 @@
 #include "sim_private.h"
 #include "sim.h"
 
-#include <search.h>
 #include <string.h>
 
 SIM_API(SIM_EARLY | SIM_SURE, 2020, cuDriverGetVersion, (int *version), (version)) {
@@ -131,24 +130,22 @@ static void report(struct report *report, const char *what, unsigned long at, un
         fprintf(report->out, "[sim] alive: %s %#lx, %lu bytes\n", what, at, bytes);
 }
 
-static void report_range(const void *node, VISIT which, void *arg, const char *what) {
-    const struct sim_range *range = *(const struct sim_range *const *)node;
-    if (which == postorder || which == leaf)
-        report(arg, what, range->start, range->end - range->start);
+static void report_range(const struct sim_range *range, void *arg, const char *what) {
+    report(arg, what, range->start, range->end - range->start);
 }
 
-static void report_reservation(const void *node, VISIT which, void *arg) {
-    report_range(node, which, arg, "reservation");
+static void report_reservation(void *item, void *arg) {
+    report_range(item, arg, "reservation");
 }
 
-static void report_mapping(const void *node, VISIT which, void *arg) {
-    report_range(node, which, arg, "mapping");
+static void report_mapping(void *item, void *arg) {
+    report_range(item, arg, "mapping");
 }
 
-static void report_block(const void *node, VISIT which, void *arg) {
+static void report_block(void *item, void *arg) {
     static const char *const names[] = {"device allocation",  "stream-ordered allocation", "graph memory",
                                         "managed allocation", "host allocation",           "registered host memory"};
-    report_range(node, which, arg, names[(*(const struct sim_block *const *)node)->kind]);
+    report_range(item, arg, names[((const struct sim_block *)item)->kind]);
 }
 
 static void report_handle(void *item, void *arg) {
@@ -176,9 +173,9 @@ static void report_exec(void *item, void *arg) {
 SIM_EXPORT size_t vp_sim_leaks(FILE *out) {
     struct report list = {out, 0};
     pthread_mutex_lock(&sim.lock);
-    twalk_r(sim.mappings, report_mapping, &list);
-    twalk_r(sim.reservations, report_reservation, &list);
-    twalk_r(sim.blocks, report_block, &list);
+    sim_range_each(sim.mappings, report_mapping, &list);
+    sim_range_each(sim.reservations, report_reservation, &list);
+    sim_range_each(sim.blocks, report_block, &list);
     sim_handle_each(SIM_HANDLE, report_handle, &list)
         ;
     sim_handle_each(SIM_STREAM, report_stream, &list)

@@ -5,7 +5,6 @@
  */
 #include "sim_private.h"
 
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,10 +116,10 @@ static void pool_forget(void *item, void *arg) {
     free(pool);
 }
 
-static void collect(const void *node, VISIT which, void *list) {
-    struct sim_block *block = *(struct sim_block *const *)node;
+static void collect(void *item, void *list) {
+    struct sim_block *block = item;
     struct sim_block **head = list;
-    if ((which == postorder || which == leaf) && block->kind == SIM_BLOCK_POOL) {
+    if (block->kind == SIM_BLOCK_POOL) {
         LIST_NEXT(block, link) = *head;
         *head = block;
     }
@@ -128,7 +127,7 @@ static void collect(const void *node, VISIT which, void *list) {
 
 void sim_pools_reset(void) {
     struct sim_block *list = NULL;
-    twalk_r(sim.blocks, collect, &list);
+    sim_range_each(sim.blocks, collect, &list);
     while (list) {
         struct sim_block *next = LIST_NEXT(list, link);
         struct sim_pool *pool = list->pool;

@@ -108,6 +108,24 @@ void sim_range_remove(void **root, struct sim_range *range) {
     tdelete(range, root, compare);
 }
 
+/* twalk() hands nothing on, and twalk_r() is not in glibc before 2.30. */
+static struct {
+    void (*visit)(void *item, void *arg);
+    void *arg;
+} walk;
+
+static void visit_node(const void *node, VISIT which, int depth) {
+    (void)depth;
+    if (which == postorder || which == leaf)
+        walk.visit(*(void *const *)node, walk.arg);
+}
+
+void sim_range_each(const void *root, void (*visit)(void *item, void *arg), void *arg) {
+    walk.visit = visit;
+    walk.arg = arg;
+    twalk(root, visit_node);
+}
+
 void *sim_range_any(void *const *root) {
     return *root ? **(struct sim_range ***)root : NULL;
 }

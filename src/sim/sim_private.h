@@ -140,6 +140,8 @@ struct sim_range {
 void *sim_range_find(void *const *root, uintptr_t start, uintptr_t end);
 void sim_range_insert(void **root, struct sim_range *range);
 void sim_range_remove(void **root, struct sim_range *range);
+/* In the order of addresses, with the simulator's lock held. The tree stays as it is meanwhile. */
+void sim_range_each(const void *root, void (*visit)(void *item, void *arg), void *arg);
 /* Any range at all: used to empty a tree. */
 void *sim_range_any(void *const *root);
 /* Address space without memory behind it, aligned; 0 when there is none left. */

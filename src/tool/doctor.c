@@ -6,6 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/config.h"
 #include "base/options.h"
 #include "base/process.h"
 #include "tool/json_read.h"
@@ -33,7 +34,9 @@ static int wrongs;
 
 static void say(enum mark mark, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(enum mark mark, const char *format, ...) {
-    static const char *const marks[] = {"ok", "--", "!!"};
+    static const char *const marks[] = {"ok", "--", "!!"}, *const colours[] = {"32", "33", "1;31"};
+    const char *none = getenv("NO_COLOR"), *kind = getenv("TERM");
+    bool coloured = isatty(STDOUT_FILENO) && (!none || !*none) && kind && strcmp(kind, "dumb");
     char text[1024];
     va_list args;
     va_start(args, format);
@@ -42,7 +45,10 @@ static void say(enum mark mark, const char *format, ...) {
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
-    printf("%s  %s\n", marks[mark], text);
+    if (coloured)
+        printf("\033[%sm%s\033[m  %s\n", colours[mark], marks[mark], text);
+    else
+        printf("%s  %s\n", marks[mark], text);
     wrongs += mark == WRONG;
 }
 
@@ -203,8 +209,60 @@ static const char *look_up(void *context, const char *name) {
     return getenv(name);
 }
 
+/* What the library would say, too. */
+static char complaints[32][256];
+static unsigned complaint_count;
+
 static void complain(void *context, const char *line) {
     say(WRONG, "%s", line);
+    if (complaint_count < sizeof complaints / sizeof *complaints)
+        snprintf(complaints[complaint_count++], sizeof *complaints, "%s", line);
+}
+
+static bool is_told(const char *line) {
+    static const char prefix[] = "vpool: ";
+    line += strncmp(line, prefix, strlen(prefix)) ? 0 : strlen(prefix);
+    for (unsigned i = 0; i < complaint_count; i++)
+        if (!strncmp(line, complaints[i], sizeof *complaints - 1))
+            return true;
+    return false;
+}
+
+/* Each library that LD_PRELOAD names by its path; the dynamic linker passes over one that is not there with a message,
+ * and the program runs without it. */
+static bool check_preloads(const char *list) {
+    char path[PATH_MAX];
+    bool good = true;
+    for (const char *at = list; at && *at; at += strcspn(at, ": "), at += strspn(at, ": ")) {
+        int length = (int)strcspn(at, ": ");
+        snprintf(path, sizeof path, "%.*s", length, at);
+        if (!length || !strchr(path, '/') || !access(path, R_OK))
+            continue;
+        say(WRONG, "LD_PRELOAD names %s: %s", path, strerror(errno));
+        good = false;
+    }
+    return good;
+}
+
+/* What the library would keep, and say so, once the program has a driver. */
+static void check_frameworks(void) {
+    static const struct {
+        const char *variables[2], *wanted, *framework;
+    } all[] = {
+        {{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}, "backend:cudaMallocAsync", "PyTorch"},
+        {{"XLA_PYTHON_CLIENT_ALLOCATOR", NULL}, "cuda_async", "JAX"},
+        {{"TF_GPU_ALLOCATOR", NULL}, "cuda_malloc_async", "TensorFlow"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int n = 0; n < 2; n++) {
+            const char *value = all[i].variables[n] ? getenv(all[i].variables[n]) : NULL;
+            char line[256];
+            if (!value || strstr(value, all[i].wanted))
+                continue;
+            snprintf(line, sizeof line, "%s is set and kept; with %s=%s, %s would leave its memory to vpool",
+                     all[i].variables[n], all[i].variables[0], all[i].wanted, all[i].framework);
+            complain(NULL, line);
+        }
 }
 
 static void check_environment(void) {
@@ -218,15 +276,24 @@ static void check_environment(void) {
     if (options.sync_free)
         say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain "
                   "CUDA is");
+    const char *config = getenv("VPOOL_CONFIG") && *getenv("VPOOL_CONFIG") ? getenv("VPOOL_CONFIG") : VP_CONFIG_FILE;
+    int err = vp_options_check_file(config, complain, NULL);
+    if (!err)
+        say(NOTE, "%s has options by program name, too", config);
+    else if (err != -ENOENT || getenv("VPOOL_CONFIG"))
+        say(WRONG, "VPOOL_CONFIG: %s: %s", config, strerror(-err));
     const char *list = getenv("LD_PRELOAD"), *there = vp_launch_preloaded(), *wanted = vp_launch_library_name();
+    bool all_there = check_preloads(list);
     if (!there)
         say(NOTE, "LD_PRELOAD does not name %s here: vpool run sets it for one program%s%s", wanted,
             list && *list ? "; it is now " : "", list && *list ? list : "");
     else if (strcmp(there, wanted) && strcmp(there, "libvpool-compare.so"))
         say(WRONG, "LD_PRELOAD names %s, and VPOOL_POLICY a policy that is in %s alone: vpool's own serves here", there,
             wanted);
-    else
+    else if (all_there)
         say(OK, "LD_PRELOAD names %s: %s", there, list);
+    if (options.adopt && options.policy != VP_POLICY_NATIVE)
+        check_frameworks();
 }
 
 /* ---- the library ---- */
@@ -271,7 +338,8 @@ static bool read_stats(const char *path, struct stats *out) {
 static void repeat_messages(void) {
     char *text = read_file(in_folder("err")), *rest = text;
     for (char *line; (line = strsep(&rest, "\n")) && *line;)
-        say(WRONG, "%s", line);
+        if (!is_told(line))
+            say(WRONG, "%s", line);
     free(text);
 }
 
@@ -467,7 +535,7 @@ int vp_tool_doctor(int argc, char **argv) {
     bool sim = false;
     opterr = 0;
     optind = 0;
-    for (int chosen; (chosen = getopt_long(argc, argv, "+", long_options, NULL)) >= 0;) {
+    for (int chosen; (chosen = getopt_long(argc, argv, "+h", long_options, NULL)) >= 0;) {
         switch (chosen) {
         case 's':
             sim = true;
@@ -475,7 +543,7 @@ int vp_tool_doctor(int argc, char **argv) {
             break;
         case 'p': return !strcmp(optarg, "pool") ? vp_probe_pool() : vp_probe_driver();
         case 'h': help(); return 0;
-        default: return vp_tool_usage("doctor", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        default: return vp_tool_unknown("doctor", long_options, argv);
         }
     }
     if (capacity && !vp_launch_is_size(capacity))
@@ -488,8 +556,7 @@ int vp_tool_doctor(int argc, char **argv) {
     if (sim && vp_launch_sim(sim_folder))
         vp_launch_simulate(sim_folder, capacity);
     else if (sim)
-        say(WRONG, "the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool", VP_PREFIX,
-            VP_LIBDIR);
+        say(WRONG, "%s", VP_LAUNCH_NO_SIM);
     bool driver = check_driver();
     check_environment();
     bool found = vp_launch_library(library);

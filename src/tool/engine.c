@@ -6,12 +6,13 @@
 #include "base/options.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
+#include "tool/launch.h"
 #include "tool/native.h"
 #include "tool/tool.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,11 +49,13 @@ static void *symbol(const char *name, void *handle) {
 }
 
 int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
-    char path[4096] = "libcuda.so.1", settings[256];
+    char folder[PATH_MAX], path[PATH_MAX + 16] = "libcuda.so.1", settings[256];
     if (!o->gpu) {
-        ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
-        path[n < 0 ? 0 : n] = 0;
-        strcat(dirname(path), "/sim/libcuda.so.1");
+        if (!vp_launch_sim(folder)) {
+            fprintf(stderr, "vpool %s: " VP_LAUNCH_NO_SIM "\n", o->command);
+            return -ENODEV;
+        }
+        snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
         snprintf(settings, sizeof settings, "backing=ledger,lazy=100,capacity=%s", o->capacity);
         setenv("VPOOL_SIM", settings, 0);
     }

@@ -82,7 +82,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     };
     int c, status = 0;
     opterr = 0;
-    while (!status && (c = getopt_long(argc, argv, "o:", long_options, NULL)) >= 0) {
+    while (!status && (c = getopt_long(argc, argv, "ho:", long_options, NULL)) >= 0) {
         switch (c) {
         case 'f': o->format = vp_export_perfetto; break;
         case 's': o->format = vp_export_snapshot; break;
@@ -95,7 +95,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
                 status = vp_tool_usage("export", "'%s' is no capacity: a number with K, M, G or T behind", optarg);
             break;
         case 'h': *asked_help = true; return 0;
-        default: status = vp_tool_usage("export", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        default: status = vp_tool_unknown("export", long_options, argv);
         }
     }
     return status ? status : check(o, argc - optind);

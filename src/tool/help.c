@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/help.h"
 
+#include "tool/launch.h"
 #include "tool/settings.h"
 #include "tool/tool.h"
 
@@ -11,6 +12,7 @@
 #include <string.h>
 
 static void overview(void) {
+    char pages[PATH_MAX];
     puts("usage: vpool COMMAND [ARGUMENT…]\n");
     for (size_t i = 0; i < vp_tool_command_count; i++)
         printf("  %-12s %s\n", vp_tool_commands[i].name, vp_tool_commands[i].sentence);
@@ -19,6 +21,8 @@ static void overview(void) {
     printf("  %-12s %s\n", "options", "The variables that the library reads");
     for (size_t i = 0; i < vp_help_topic_count; i++)
         printf("  %-12s %s\n", vp_help_topics[i].name, vp_help_topics[i].title);
+    if (vp_launch_pages(pages))
+        printf("\nThe pages that these name, docs/…, are in %s.\n", pages);
 }
 
 char *vp_help_of_command(size_t number) {
@@ -64,19 +68,17 @@ int vp_tool_help(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "--help")) {
         puts("usage: vpool help [TOPIC | COMMAND]\n"
              "       vpool help --man vpool|libvpool\n"
-             "       vpool help --completion\n\n"
+             "       vpool help --completion [bash|zsh|fish]\n\n"
              "Explains a topic; without one, lists all. The last two print the manual pages\n"
-             "and what bash needs to complete the command's words.");
+             "and what a shell needs to complete the command's words.");
         return 0;
     }
     if (argc == 1) {
         overview();
         return 0;
     }
-    if (!strcmp(argv[1], "--completion") && argc == 2) {
-        vp_completion();
+    if (!strcmp(argv[1], "--completion") && argc <= 3 && vp_completion(argc == 3 ? argv[2] : "bash"))
         return 0;
-    }
     if (!strcmp(argv[1], "--man") && argc == 3 && (!strcmp(argv[2], "vpool") || !strcmp(argv[2], "libvpool"))) {
         (*argv[2] == 'v' ? vp_man_vpool : vp_man_libvpool)();
         return 0;

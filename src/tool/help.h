@@ -3,6 +3,7 @@
 #ifndef VP_TOOL_HELP_H
 #define VP_TOOL_HELP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* A topic. Its text is paragraphs with empty lines between; lines that begin with two spaces stay as they
@@ -19,7 +20,7 @@ char *vp_help_of_command(size_t number);
 /* The manual pages, in mdoc. */
 void vp_man_vpool(void);
 void vp_man_libvpool(void);
-/* What bash needs to complete words; zsh reads it after bashcompinit. */
-void vp_completion(void);
+/* What bash, zsh or fish needs to complete words. False: the shell is none of these. */
+bool vp_completion(const char *shell);
 
 #endif

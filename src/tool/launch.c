@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define DRIVER "libcuda.so.1"
@@ -53,15 +54,21 @@ const char *vp_launch_library_name(void) {
 }
 
 bool vp_launch_library(char path[PATH_MAX]) {
-    static const char *const places[] = {".", "../" VP_LIBDIR, VP_PREFIX "/" VP_LIBDIR, NULL};
+    static const char *const places[] = {".", "../" VP_LIBDIR, "../lib", VP_PREFIX "/" VP_LIBDIR, NULL};
     const char *name = vp_launch_library_name();
     char folder[PATH_MAX];
     return find(folder, places, name) && snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
 
 bool vp_launch_sim(char folder[PATH_MAX]) {
-    static const char *const places[] = {"sim", "../" VP_LIBDIR "/vpool", VP_PREFIX "/" VP_LIBDIR "/vpool", NULL};
+    static const char *const places[] = {"sim", "../" VP_LIBDIR "/vpool", "../lib/vpool",
+                                         VP_PREFIX "/" VP_LIBDIR "/vpool", NULL};
     return find(folder, places, DRIVER);
+}
+
+bool vp_launch_pages(char folder[PATH_MAX]) {
+    static const char *const places[] = {"..", "../share/doc/vpool", VP_PREFIX "/share/doc/vpool", NULL};
+    return find(folder, places, "docs/design.md");
 }
 
 /* ---- the environment ---- */
@@ -181,6 +188,8 @@ static const char *obstacle_in_file(const char *path, int depth) {
     if (n > 0 && !fstat(fd, &st) &&
         (((st.st_mode & S_ISUID) && st.st_uid != getuid()) || ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
         why = "runs with raised privileges and ignores LD_PRELOAD";
+    else if (n > 0 && geteuid() && fgetxattr(fd, "security.capability", NULL, 0) > 0)
+        why = "has file capabilities (getcap shows them) and ignores LD_PRELOAD";
     else if (n > SELFMAG && !memcmp(head, ELFMAG, SELFMAG))
         why = obstacle_in_elf(fd, head, (size_t)n);
     else if (n > 2 && head[0] == '#' && head[1] == '!' && !depth) {

@@ -14,6 +14,11 @@ const char *vp_launch_library_name(void);
  * where they were installed. False, with nothing written: not found. */
 bool vp_launch_library(char path[PATH_MAX]);
 bool vp_launch_sim(char folder[PATH_MAX]);
+#define VP_LAUNCH_NO_SIM                                                                                               \
+    "the simulated driver is neither beside this command (sim/) nor in " VP_PREFIX "/" VP_LIBDIR "/vpool"
+
+/* The folder in which docs/ lies, with the pages that the help names: of the clone, or where they were installed. */
+bool vp_launch_pages(char folder[PATH_MAX]);
 
 /* Which of the two is in LD_PRELOAD, by its name; NULL: neither. */
 const char *vp_launch_preloaded(void);

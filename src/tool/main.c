@@ -43,6 +43,7 @@ static int version(int argc, char **argv) {
 const struct vp_tool_command vp_tool_commands[] = {
     {"doctor", vp_tool_doctor, "say what is right and what is wrong, of this machine or of a program"},
     {"export", vp_tool_export, "write a trace or a dump for Perfetto, PyTorch's memory_viz or RMM"},
+    {"exporter", vp_tool_exporter, "give Prometheus the figures of all processes"},
     {"help", vp_tool_help, "explain a topic: waits, frameworks, policies and more"},
     {"options", options, "list the environment variables that libvpool.so reads"},
     {"replay", vp_tool_replay, "drive the pool with a recorded allocation trace"},
@@ -60,17 +61,28 @@ static const struct vp_tool_command *find(const char *name) {
     return NULL;
 }
 
+static int unknown_command(const char *name) {
+    const char *names[16];
+    for (size_t i = 0; i < vp_tool_command_count; i++)
+        names[i] = vp_tool_commands[i].name;
+    const char *meant = vp_tool_meant(name, names, vp_tool_command_count);
+    return vp_tool_usage("", "unknown %s '%s'%s%s%s", *name == '-' ? "argument" : "command", name,
+                         meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
+}
+
 int main(int argc, char **argv) {
     if (argc < 2)
         return vp_tool_usage("", "no command given");
     const char *name = argv[1];
     if (!strcmp(name, "--help") || !strcmp(name, "-h"))
         name = "help";
-    else if (!strcmp(name, "--version"))
+    else if (!strcmp(name, "--version") || !strcmp(name, "-V"))
         name = "version";
     const struct vp_tool_command *command = find(name);
     if (!command)
-        return vp_tool_usage("", "unknown command '%s'", name);
+        return unknown_command(name);
+    if (argc > 2 && !strcmp(argv[2], "-h"))
+        argv[2] = "--help";
     int status = command->run(argc - 1, argv + 1);
     return fflush(stdout) || ferror(stdout) ? 1 : status;
 }

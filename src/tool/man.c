@@ -1,4 +1,4 @@
-/* The manual pages and the shell's completion, made of the option table and of what `vpool help` prints. */
+/* The manual pages, made of the option table and of what `vpool help` prints. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/help.h"
 
@@ -121,81 +121,4 @@ void vp_man_libvpool(void) {
         put_text(vp_help_topics[i].text, false);
     }
     puts(".Sh SEE ALSO\n.Xr vpool 1");
-}
-
-/* ---- completion ---- */
-
-/* Each --word of a help text, once. */
-static void put_options(const char *text) {
-    for (const char *at = text; (at = strstr(at, "--"));) {
-        size_t length = 2 + strspn(at + 2, "abcdefghijklmnopqrstuvwxyz0123456789-");
-        const char *before = at > text ? at - 1 : "\n";
-        bool again = false;
-        for (const char *old = text; length > 2 && old < at && !again; old++)
-            again = !strncmp(old, at, length) && !strchr("abcdefghijklmnopqrstuvwxyz0123456789-", old[length]);
-        if (length > 2 && !again && strchr(" \n[|", *before))
-            printf(" %.*s", (int)length, at);
-        at += length;
-    }
-}
-
-/* The words of "one, two, three". */
-static void put_words(const char *list) {
-    for (; *list; list++)
-        if (*list != ',')
-            putchar(*list);
-}
-
-void vp_completion(void) {
-    puts("# Completion of the words of vpool, for bash; for zsh after `autoload -U bashcompinit && "
-         "bashcompinit`.\n"
-         "# Printed by `vpool help --completion`.\n"
-         "_vpool()\n{\n"
-         "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} options= i\n"
-         "    if [[ $word == '=' ]]; then\n"
-         "        word=\n"
-         "    elif [[ $before == '=' ]]; then\n"
-         "        before=${COMP_WORDS[COMP_CWORD - 2]}\n"
-         "    fi");
-    printf("    if ((COMP_CWORD == 1)); then\n        COMPREPLY=($(compgen -W '");
-    for (size_t i = 0; i < vp_tool_command_count; i++)
-        printf("%s ", vp_tool_commands[i].name);
-    puts("--help --version' -- \"$word\"))\n        return\n    fi\n"
-         "    # Behind the program's name, the words are the program's.\n"
-         "    if [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then\n"
-         "        for ((i = 2; i < COMP_CWORD; i++)); do\n"
-         "            [[ ${COMP_WORDS[i]} == -* || ${COMP_WORDS[i]} == '=' || ${COMP_WORDS[i - 1]} == '=' ]] "
-         "|| return\n"
-         "        done\n"
-         "    fi\n"
-         "    case ${COMP_WORDS[1]} in");
-    for (size_t i = 0; i < vp_tool_command_count; i++) {
-        char *text = vp_help_of_command(i);
-        printf("    %s) options='", vp_tool_commands[i].name);
-        put_options(text ? text : "");
-        puts("' ;;");
-        free(text);
-    }
-    puts("    esac\n    case $before in");
-    for (size_t i = 0; i < VP_SETTINGS; i++) {
-        if (vp_settings[i].kind == VP_SETTING_FOREIGN || !strchr(vp_settings[i].allowed, ',') ||
-            strstr(vp_settings[i].allowed, "FILE"))
-            continue;
-        printf("    --");
-        for (const char *c = vp_settings[i].field; *c; c++)
-            putchar(*c == '_' ? '-' : *c);
-        printf(") COMPREPLY=($(compgen -W '");
-        put_words(vp_settings[i].allowed);
-        puts("' -- \"$word\")) && return ;;");
-    }
-    printf("    esac\n"
-           "    case ${COMP_WORDS[1]}/$word in\n"
-           "    */-*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
-           "    run/* | doctor/*) COMPREPLY=($(compgen -c -- \"$word\")) ;;\n"
-           "    help/*) COMPREPLY=($(compgen -W 'options");
-    for (size_t i = 0; i < vp_help_topic_count; i++)
-        printf(" %s", vp_help_topics[i].name);
-    for (size_t i = 0; i < vp_tool_command_count; i++)
-        printf(" %s", vp_tool_commands[i].name);
-    puts("' -- \"$word\")) ;;\n    esac\n}\ncomplete -o bashdefault -o default -F _vpool vpool");
 }

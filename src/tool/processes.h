@@ -3,7 +3,7 @@
 #ifndef VP_TOOL_PROCESSES_H
 #define VP_TOOL_PROCESSES_H
 
-#include "watch/shared_stats.h"
+#include "tool/pages.h"
 
 #include <stdint.h>
 
@@ -11,13 +11,17 @@
 struct vp_row {
     struct vp_shared_stats_figures now;
     uint64_t device;
+    uint64_t total, place;                   /* as in the page: the device's memory, and where it is; 0: not known */
     unsigned process;                        /* place in vp_sample.processes */
     double allocs_per_s, driver_calls_per_s; /* since the sample before; negative: there was none */
 };
 
+enum { VP_USER_TEXT = 33 };
+
 struct vp_watched {
-    struct vp_shared_stats *stats; /* mapped; its texts are copied below, without control characters */
+    struct vp_page page; /* with a copy of its own; the texts below are without control characters */
     char program[VP_SHARED_STATS_TEXT], policy[VP_SHARED_STATS_TEXT], release[VP_SHARED_STATS_TEXT];
+    char rank[VP_SHARED_STATS_RANK], user[VP_USER_TEXT];
     char command[256]; /* the command line, as far as it fits */
 };
 
@@ -29,9 +33,9 @@ struct vp_sample {
 };
 
 /*
- * Takes a sample of this user's processes; of those in `pids` alone, if `pid_count` is not 0. Statistics whose
- * process is gone are removed. `before` (may be NULL) gives the rates. Each process is asked to count all it
- * does by the next sample. 0, or a negative errno.
+ * Takes a sample of this user's processes, for root of all users' in all containers; of those in `pids` alone, if
+ * `pid_count` is not 0. Statistics of this user whose process is gone are removed. `before` (may be NULL) gives the
+ * rates. Each process is asked to count all it does by the next sample. 0, or a negative errno.
  */
 int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids, unsigned pid_count);
 void vp_sample_drop(struct vp_sample *sample);

@@ -149,7 +149,7 @@ static void help(void) {
         "usage: vpool replay [OPTION…] TRACE…\n\n"
         "Drives the pool with recorded allocations and prints what they took, a row for each trace and policy.\n"
         "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
-        "plain or gzipped. scripts/snapshot-to-trace makes one of a memory snapshot of PyTorch.\n\n"
+        "plain or gzipped. vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace) makes one of a snapshot of PyTorch.\n\n"
         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, native (default: vpool); their parameters are the\n"
         "                    environment variables of `vpool options`. native is CUDA's own pool, with the\n"
         "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"
@@ -211,7 +211,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     char *end;
     int c, status = 0;
     opterr = 0;
-    while (!status && (c = getopt_long(argc, argv, "", long_options, NULL)) >= 0) {
+    while (!status && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0) {
         switch (c) {
         case 'p': status = vp_engine_policies("replay", optarg, o->policies, &o->policy_count); break;
         case 's': o->replay.gpu = false; break;
@@ -245,7 +245,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
             break;
         case 'j': o->json = true; break;
         case 'h': *asked_help = true; return 0;
-        default: status = vp_tool_usage("replay", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        default: status = vp_tool_unknown("replay", long_options, argv);
         }
     }
     o->replay.modelled = o->replay.lag_ns > 0;

@@ -102,15 +102,16 @@ static int parse(struct wish *wish, int argc, char **argv, bool *asked_help) {
     list_options(options);
     opterr = 0;
     optind = 0;
-    for (int chosen, status = 0; (chosen = getopt_long(argc, argv, "+", options, NULL)) >= 0;) {
+    for (int chosen, status = 0; (chosen = getopt_long(argc, argv, "+h", options, NULL)) >= 0;) {
         switch (chosen) {
         case SIM:
             wish->sim = true;
             wish->capacity = optarg;
             break;
         case QUIET: wish->quiet = true; break;
+        case 'h':
         case HELP: *asked_help = true; return 0;
-        case '?': return vp_tool_usage("run", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        case '?': return vp_tool_unknown("run", options, argv);
         default: status = set((size_t)chosen, optarg);
         }
         if (status)
@@ -136,8 +137,7 @@ static int prepare(const struct wish *wish) {
     if (!wish->sim)
         return 0;
     if (!vp_launch_sim(folder)) {
-        fprintf(stderr, "vpool run: the simulated driver is neither beside this command (sim/) nor in %s/%s/vpool\n",
-                VP_PREFIX, VP_LIBDIR);
+        fputs("vpool run: " VP_LAUNCH_NO_SIM "\n", stderr);
         return 1;
     }
     vp_launch_simulate(folder, wish->capacity);

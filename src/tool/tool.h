@@ -6,10 +6,12 @@
 #ifndef VP_TOOL_H
 #define VP_TOOL_H
 
+#include <getopt.h>
 #include <stddef.h>
 
 int vp_tool_doctor(int argc, char **argv);
 int vp_tool_export(int argc, char **argv);
+int vp_tool_exporter(int argc, char **argv);
 int vp_tool_help(int argc, char **argv);
 int vp_tool_replay(int argc, char **argv);
 int vp_tool_report(int argc, char **argv);
@@ -27,5 +29,11 @@ extern const size_t vp_tool_command_count;
 
 /* One line on stderr, and 2. */
 int vp_tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* What getopt_long() has just refused: an unknown option, with the one that was probably meant, or one without its
+ * value. 2. */
+int vp_tool_unknown(const char *command, const struct option *options, char **argv);
+/* The one of `count` words that is nearest to what was written, if it is near enough to have been meant; else NULL. */
+const char *vp_tool_meant(const char *written, const char *const *words, size_t count);
 
 #endif

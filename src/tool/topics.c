@@ -14,6 +14,25 @@ const struct vp_help_topic vp_help_topics[] = {
      "  vpool doctor -- python train.py   does the program get its memory from us?\n"
      "  vpool top                         what do my programs hold now?\n"
      "  vpool run --sim=1G -- PROGRAM     without a GPU; copies and memsets only\n"},
+    {"config", "Options in a file, by program name",
+     "Where the environment says nothing, /etc/vpool.conf does, or the file that\n"
+     "VPOOL_CONFIG names:\n"
+     "\n"
+     "  # for every program\n"
+     "  stats = /var/log/vpool/%p.json\n"
+     "  policy = native\n"
+     "  # and for these\n"
+     "  [python3 train*.py, trtexec]\n"
+     "  policy = vpool\n"
+     "  limit = 80%\n"
+     "\n"
+     "An option has the name of its variable, with or without VPOOL_, or that of\n"
+     "vpool run. A section is for programs whose name, or whose file's name, is like\n"
+     "one of its patterns (* any letters, ? one); under python, the script's name\n"
+     "counts, too. Later lines count before earlier ones, and the environment before\n"
+     "all of them; an empty value stands for the default. A value may stand in double\n"
+     "quotes. A line that is wrong is left out, and told with its number when the\n"
+     "program begins to use CUDA, and by vpool doctor.\n"},
     {"differences", "What differs from CUDA, on purpose",
      "cudaFree does not stop the host. CUDA's own waits until the device is idle, and\n"
      "some programs lean on that without knowing. VPOOL_SYNC_FREE=1 brings the stop\n"
@@ -85,8 +104,8 @@ const struct vp_help_topic vp_help_topics[] = {
      "VPOOL_STATS=FILE writes a JSON object (%p in the name is the process id). Live\n"
      "is what the program asked for, held what the pool has of the device; efficiency\n"
      "is one peak by the other. Doors are the calls by which allocations came, passed\n"
-     "on those that went on to CUDA. A program that ends by a signal or by _exit\n"
-     "writes nothing.\n"
+     "on those that went on to CUDA. A program that SIGINT, SIGTERM or SIGHUP ends\n"
+     "writes them first; one that ends by another signal or by _exit does not.\n"
      "\n"
      "VPOOL_TRACE=FILE records every allocation and free served; vpool replay reads\n"
      "it. vpool top shows the figures while the program runs.\n"},

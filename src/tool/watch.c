@@ -11,14 +11,11 @@
 #include "base/clock.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -68,15 +65,16 @@ struct view {
     const struct vp_top_options *options;
     struct vp_sample sample;
     char order;
-    uint32_t pid; /* of the row chosen, with its device; 0: none */
+    int pid; /* of the row chosen, with its device; 0: none */
     uint64_t device;
+    struct vp_panel *panel;
+    bool keys; /* what they do is shown in the table's place */
     char message[160];
 };
 
 static unsigned chosen_row(const struct view *v) {
     for (unsigned i = 0; i < v->sample.row_count; i++)
-        if (v->sample.processes[v->sample.rows[i].process].stats->pid == v->pid &&
-            v->sample.rows[i].device == v->device)
+        if (v->sample.processes[v->sample.rows[i].process].page.pid == v->pid && v->sample.rows[i].device == v->device)
             return i;
     return v->sample.row_count;
 }
@@ -89,54 +87,98 @@ static void choose(struct view *v, int step) {
                  : (unsigned)((int)at + step < 0         ? 0
                               : (int)at + step >= (int)n ? (int)n - 1
                                                          : (int)at + step);
-    v->pid = v->sample.processes[v->sample.rows[at].process].stats->pid;
+    v->pid = v->sample.processes[v->sample.rows[at].process].page.pid;
     v->device = v->sample.rows[at].device;
 }
 
-/* One line of the picture: cut at the width, in reverse if `strong`. */
-static void line(FILE *out, char *text, unsigned columns, bool strong) {
-    if (strlen(text) > columns)
-        text[columns] = 0;
-    fprintf(out, "%s%s%s\033[K\n", strong ? "\033[7m" : "", text, strong ? "\033[m" : "");
+/* The picture while it is drawn. */
+struct picture {
+    FILE *out;
+    unsigned columns, rows, used;
+};
+
+/* One line: cut at the width, in reverse if `strong`. */
+static void put_line(struct picture *p, const char *text, bool strong) {
+    fprintf(p->out, "%s%.*s%s\033[K\n", strong ? "\033[7m" : "", (int)p->columns, text, strong ? "\033[m" : "");
+    p->used++;
+}
+
+static void put_plain(void *picture, const char *text) {
+    put_line(picture, text, false);
+}
+
+#define LINE(p, strong, ...)                                                                                           \
+    do {                                                                                                               \
+        char text[512] = "";                                                                                           \
+        FILE *words = fmemopen(text, sizeof text, "w");                                                                \
+        if (words) {                                                                                                   \
+            __VA_ARGS__;                                                                                               \
+            fclose(words);                                                                                             \
+            put_line(p, text, strong);                                                                                 \
+        }                                                                                                              \
+    } while (0)
+
+static void draw_keys(struct picture *p) {
+    static const char *const lines[] = {
+        "up, down   choose a process",
+        "d          have it write a dump (it must run with VPOOL_DUMP=signal)",
+        "t          have it give idle memory back when it allocates or frees next",
+        "l h f e    sort by live, held, free, efficiency",
+        "a c w      by allocations, calls to the driver, waits",
+        "p u        by process id, user",
+        "?          this list, and the table again",
+        "q          end",
+        "",
+        "LIVE: what the program asked for. HELD: what the pool has of the device.",
+        "EFF%: the peak of one by the peak of the other. Above: # live, - held.",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines && p->used + 1 < p->rows; i++)
+        put_line(p, lines[i], false);
+}
+
+static void draw_table(struct picture *p, const struct view *v) {
+    LINE(p, true, vp_top_head(words, &v->sample, p->columns));
+    unsigned room = p->rows > p->used + 1 ? p->rows - p->used - 1 : 0, chosen = chosen_row(v);
+    unsigned first = chosen < v->sample.row_count && chosen >= room ? chosen + 1 - room : 0;
+    for (unsigned i = first; i < v->sample.row_count && i - first < room; i++)
+        LINE(p, i == chosen, vp_top_row(words, &v->sample, &v->sample.rows[i], p->columns));
+    if (!v->sample.row_count)
+        put_line(p,
+                 geteuid() ? "No process of yours is under libvpool.so, or none has allocated yet."
+                           : "No process is under libvpool.so, or none has allocated yet.",
+                 false);
 }
 
 static void draw(const struct view *v) {
     struct winsize size = {0};
-    char *picture = NULL, text[512];
+    char *drawn = NULL;
     size_t length = 0;
-    FILE *out = open_memstream(&picture, &length), *words;
-    if (!out)
-        return;
     ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-    unsigned columns = size.ws_col ? size.ws_col : 80, rows = size.ws_row ? size.ws_row : 24;
+    struct picture p = {.out = open_memstream(&drawn, &length),
+                        .columns = size.ws_col ? size.ws_col : 80,
+                        .rows = size.ws_row ? size.ws_row : 24};
+    if (!p.out)
+        return;
     const struct vp_top_order *order = vp_top_orders;
     while (order->key && order->key != v->order)
         order++;
-#define LINE(strong, ...)                                                                                              \
-    do {                                                                                                               \
-        words = fmemopen(text, sizeof text, "w");                                                                      \
-        if (words) {                                                                                                   \
-            __VA_ARGS__;                                                                                               \
-            fclose(words);                                                                                             \
-            line(out, text, columns, strong);                                                                          \
-        }                                                                                                              \
-    } while (0)
-    fputs("\033[H", out);
-    LINE(false, fputs("vpool top: ", words); vp_top_totals(words, &v->sample); fprintf(words, "; by %s", order->name));
-    LINE(false,
-         fputs(*v->message ? v->message : "arrows choose, d dump, t trim, q quit; sort by l h f e a c w p", words));
-    LINE(true, vp_top_head(words));
-    unsigned room = rows > 4 ? rows - 4 : 0, chosen = chosen_row(v);
-    unsigned first = chosen < v->sample.row_count && chosen >= room ? chosen + 1 - room : 0;
-    for (unsigned i = first; i < v->sample.row_count && i - first < room; i++)
-        LINE(i == chosen, vp_top_row(words, &v->sample, &v->sample.rows[i]));
-    if (!v->sample.row_count)
-        LINE(false, fputs("No process of yours is under libvpool.so, or none has allocated yet.", words));
-#undef LINE
-    fputs("\033[J", out);
-    if (!fclose(out))
-        put(picture, length);
-    free(picture);
+    fputs("\033[H", p.out);
+    LINE(&p, false, fputs("vpool top: ", words); vp_top_totals(words, &v->sample);
+         fprintf(words, "; by %s", order->name));
+    put_line(&p, *v->message ? v->message : "arrows choose, d dump, t trim, ? keys, q quit; sort by l h f e a c w p u",
+             false);
+    /* The devices get what the processes leave, and of a small screen nothing. */
+    unsigned table = v->sample.row_count + 5;
+    if (p.rows >= 16 && p.rows > table)
+        vp_panel_draw(v->panel, p.rows - table < p.rows / 2 ? p.rows - table : p.rows / 2, p.columns, put_plain, &p);
+    if (v->keys)
+        draw_keys(&p);
+    else
+        draw_table(&p, v);
+    fputs("\033[J", p.out);
+    if (!fclose(p.out))
+        put(drawn, length);
+    free(drawn);
 }
 
 static int look(struct view *v) {
@@ -146,46 +188,41 @@ static int look(struct view *v) {
         return err;
     vp_sample_drop(&v->sample);
     v->sample = now;
+    vp_panel_add(&v->panel, &now);
     vp_top_sort(&v->sample, v->order);
     return 0;
 }
 
 /* ---- keys ---- */
 
-static struct vp_shared_stats *chosen_stats(struct view *v) {
+static const struct vp_page *chosen_page(struct view *v) {
     unsigned at = chosen_row(v);
     if (at == v->sample.row_count && v->sample.process_count == 1)
         at = 0;
     if (at < v->sample.row_count)
-        return v->sample.processes[v->sample.rows[at].process].stats;
+        return &v->sample.processes[v->sample.rows[at].process].page;
     snprintf(v->message, sizeof v->message, "choose a process first (arrow keys)");
     return NULL;
 }
 
 static void dump(struct view *v) {
-    struct vp_shared_stats *stats = chosen_stats(v);
-    struct vp_process now;
-    if (!stats)
+    const struct vp_page *page = chosen_page(v);
+    if (!page)
         return;
-    if (!stats->takes_dumps)
-        snprintf(v->message, sizeof v->message, "process %u takes no dumps; start it with VPOOL_DUMP=signal",
-                 stats->pid);
-    else if (!vp_process_read((int)stats->pid, &now) || !vp_process_same(&now, &stats->process))
-        snprintf(v->message, sizeof v->message, "process %u is gone", stats->pid);
-    else {
-        atomic_fetch_add(&stats->dumps_asked, 1);
-        syscall(SYS_futex, &stats->dumps_asked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-        snprintf(v->message, sizeof v->message, "process %u was asked for a dump", stats->pid);
-    }
+    if (!page->stats->takes_dumps)
+        snprintf(v->message, sizeof v->message, "process %d takes no dumps; start it with VPOOL_DUMP=signal",
+                 page->pid);
+    else
+        snprintf(v->message, sizeof v->message, "process %d %s", page->pid,
+                 vp_page_ask(page, VP_PAGE_DUMP) ? "was asked for a dump" : "is gone");
 }
 
 static void trim(struct view *v) {
-    struct vp_shared_stats *stats = chosen_stats(v);
-    if (!stats)
-        return;
-    atomic_fetch_add(&stats->trims_asked, 1);
-    snprintf(v->message, sizeof v->message, "process %u gives idle memory back when it allocates or frees next",
-             stats->pid);
+    const struct vp_page *page = chosen_page(v);
+    if (page)
+        snprintf(v->message, sizeof v->message, "process %d %s", page->pid,
+                 vp_page_ask(page, VP_PAGE_TRIM) ? "gives idle memory back when it allocates or frees next"
+                                                 : "is gone");
 }
 
 /* False: that is all. */
@@ -198,6 +235,8 @@ static bool press(struct view *v, const char *keys, size_t count) {
             i += 2;
         } else if (key == 'q') {
             return false;
+        } else if (key == '?') {
+            v->keys = !v->keys;
         } else if (key == 'd') {
             dump(v);
         } else if (key == 't') {
@@ -277,6 +316,7 @@ int vp_top_watch(const struct vp_top_options *options) {
     }
     leave();
     vp_sample_drop(&view.sample);
+    vp_panel_drop(view.panel);
     if (caught)
         take_signal(caught, &open);
     if (err)

@@ -97,6 +97,15 @@ int vp_dump_signal(void) {
     return numbers[vp_options()->dump_signal];
 }
 
+/* glibc tells names by number only from 2.32 on. */
+const char *vp_dump_signal_name(void) {
+    static const char *const names[] = {[VP_DUMP_SIGUSR2] = "SIGUSR2",
+                                        [VP_DUMP_SIGUSR1] = "SIGUSR1",
+                                        [VP_DUMP_SIGHUP] = "SIGHUP",
+                                        [VP_DUMP_SIGQUIT] = "SIGQUIT"};
+    return names[vp_options()->dump_signal];
+}
+
 /* ---- files ---- */
 
 static int fill(const struct vp_dump *dump, int device, const char *name, int fd) {
@@ -200,6 +209,22 @@ void vp_dump_make(enum vp_dump_reason reason) {
         vp_dump_unlock();
     }
     errno = kept_errno;
+}
+
+int vp_dump_to(int fd) {
+    int err = -ENODEV;
+    if (!vp_api_ready())
+        return err;
+    if (!vp_dump_lock())
+        return -EBUSY;
+    struct vp_dump *dump = vp_dump_take(VP_DUMP_REQUEST, NULL);
+    if (dump) {
+        dump->number = ++written;
+        err = vp_dump_json(dump, -1, fd);
+    }
+    vp_dump_free(dump);
+    vp_dump_unlock();
+    return err;
 }
 
 /* How often somebody has asked, counted in a word of our own, until there is a page with one that others reach; and how

@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum vp_dump_reason { VP_DUMP_EXIT, VP_DUMP_OOM, VP_DUMP_SIGNAL, VP_DUMP_EVERY };
+enum vp_dump_reason { VP_DUMP_EXIT, VP_DUMP_OOM, VP_DUMP_SIGNAL, VP_DUMP_EVERY, VP_DUMP_REQUEST };
 
 /* ---- when: what VPOOL_DUMP says ---- */
 
@@ -31,6 +31,7 @@ void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wro
 const struct vp_dump_plan *vp_dump_plan(void);
 /* The number of the signal that VPOOL_DUMP_SIGNAL names. */
 int vp_dump_signal(void);
+const char *vp_dump_signal_name(void);
 
 /* ---- what ---- */
 
@@ -80,6 +81,10 @@ size_t vp_dump_largest(const struct vp_dump_device *d);
 
 /* Takes and writes one, if VPOOL_DUMP has this reason. Not from a signal handler. */
 void vp_dump_make(enum vp_dump_reason reason);
+
+/* Takes one whatever VPOOL_DUMP says, and writes it into an open file as JSON. 0; -ENODEV: there is nothing to tell;
+ * -EBUSY: no lock within a second; or what writing said. */
+int vp_dump_to(int fd);
 
 /* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the process's end.
  */

@@ -14,8 +14,11 @@
 
 enum { FORMAT_VERSION = 1 };
 
-static const char *const reasons[] = {
-    [VP_DUMP_EXIT] = "exit", [VP_DUMP_OOM] = "oom", [VP_DUMP_SIGNAL] = "signal", [VP_DUMP_EVERY] = "every"};
+static const char *const reasons[] = {[VP_DUMP_EXIT] = "exit",
+                                      [VP_DUMP_OOM] = "oom",
+                                      [VP_DUMP_SIGNAL] = "signal",
+                                      [VP_DUMP_EVERY] = "every",
+                                      [VP_DUMP_REQUEST] = "request"};
 static const char *const states[] = {
     [VP_HOLE] = "hole", [VP_FREE] = "free", [VP_ZOMBIE] = "zombie", [VP_RETIRED] = "retired", [VP_LIVE] = "live"};
 static const char *const zones[] = {[VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large"};

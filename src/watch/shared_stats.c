@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,7 +83,8 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
     _Alignas(struct dirent64) char entries[2048];
     int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ssize_t n;
-    while (folder >= 0 && files && pages && (n = getdents64(folder, entries, sizeof entries)) > 0)
+    /* glibc has a function for it from 2.30 on. */
+    while (folder >= 0 && files && pages && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
         for (ssize_t at = 0; at < n && files && pages; files--) {
             const struct dirent64 *entry = (const void *)(entries + at);
             int pid = vp_shared_stats_owner(entry->d_name);
@@ -157,6 +159,7 @@ static void create_page(void) {
         vp_process_read(0, &page->process);
         snprintf(page->release, sizeof page->release, "%s", VP_VERSION);
         snprintf(page->policy, sizeof page->policy, "%s", vp_policy_name());
+        vp_process_rank(page->rank, sizeof page->rank);
         snprintf(page->program, sizeof page->program, "%s", program_invocation_short_name);
         atomic_store_explicit(&page->magic, VP_SHARED_STATS_MAGIC, memory_order_release);
         published = page;
@@ -167,6 +170,19 @@ static void create_page(void) {
 
 /* ---- what is published ---- */
 
+static void describe_device(struct vp_shared_stats *page, uint32_t i, CUdevice device) {
+    static const CUdevice_attribute where[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+                                               CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
+    uint64_t place = 1;
+    size_t total;
+    for (int n = 0, value; n < 3; n++)
+        place = place && !vp_state.drv.cuDeviceGetAttribute(&value, where[n], device) ? place << 16 | (uint16_t)value
+                                                                                      : 0;
+    page->place[i] = place;
+    if (vp_state.drv.cuDeviceTotalMem_v2 && !vp_state.drv.cuDeviceTotalMem_v2(&total, device))
+        page->total[i] = total;
+}
+
 void vp_shared_stats_open_device(struct vp_pool *pool) {
     create_page();
     struct vp_shared_stats *page = published;
@@ -174,6 +190,7 @@ void vp_shared_stats_open_device(struct vp_pool *pool) {
         return;
     told[devices].pool = pool;
     page->device[devices].device = (uint64_t)pool->mem.device;
+    describe_device(page, devices, pool->mem.device);
     atomic_store(&page->devices, ++devices);
 }
 

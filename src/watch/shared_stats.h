@@ -25,7 +25,8 @@ enum {
     VP_SHARED_STATS_VERSION = 3,
     VP_SHARED_STATS_SIZE = 4096,
     VP_SHARED_STATS_DEVICES = 16,
-    VP_SHARED_STATS_TEXT = 32
+    VP_SHARED_STATS_TEXT = 32,
+    VP_SHARED_STATS_RANK = 16
 };
 
 /* X(field, kind, meaning): the figures of one device. A gauge goes up and down, a counter only up. */
@@ -74,6 +75,10 @@ struct vp_shared_stats {
     atomic_uint_least64_t passed_on; /* calls that went on to CUDA */
     atomic_uint_least32_t devices;   /* used ones of those below */
     struct vp_shared_stats_device device[VP_SHARED_STATS_DEVICES];
+    char rank[VP_SHARED_STATS_RANK]; /* among the processes that were started together; "": it is alone */
+    /* Of each device: its memory in bytes, and where it is (domain, bus and number, 16 bits each, and 1 << 48), which
+     * is the same in all processes. 0: not known. */
+    uint64_t total[VP_SHARED_STATS_DEVICES], place[VP_SHARED_STATS_DEVICES];
 };
 
 /* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */

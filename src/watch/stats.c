@@ -11,6 +11,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -119,8 +122,38 @@ static int write_json(int fd) {
     return vp_json_finish(&j);
 }
 
+/* Has this process seen CUDA at all? Where it has not, its children may have, which then tell for themselves. */
+static bool has_used_cuda(void) {
+    uint64_t passed = 0;
+    bool pools = false;
+    vp_pools_each(pool) pools = true;
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        passed += atomic_load(&vp_state.passed[i]);
+    return pools || passed;
+}
+
+/* The process that was started under the library, and not by one that was. */
+static pid_t first;
+static bool serves;
+
+void vp_stats_serves(bool is_first) {
+    serves = true;
+    first = is_first ? getpid() : 0;
+}
+
+static bool had_children(void) {
+    struct rusage children;
+    return getrusage(RUSAGE_CHILDREN, &children) || children.ru_maxrss;
+}
+
+static void print_silence(void) {
+    vp_log_print("%s (process %d) made no CUDA allocation that the library saw; `vpool doctor -- PROGRAM` says why",
+                 program_invocation_short_name, (int)getpid());
+}
+
 static void print_summary(void) {
-    vp_log_print("%s, process %d, policy %s", VP_VERSION, (int)getpid(), vp_policy_name());
+    vp_log_print("%s, process %d (%s), policy %s", VP_VERSION, (int)getpid(), program_invocation_short_name,
+                 vp_policy_name());
     vp_pools_each(pool) {
         const struct device_stats s = device_stats(pool);
         vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", pool->mem.device,
@@ -147,28 +180,85 @@ static void print_summary(void) {
             vp_log_print("passed on to CUDA: %s, %lu times", vp_passed_names[i], atomic_load(&vp_state.passed[i]));
 }
 
+/* In nanoseconds since 1970. */
+static int64_t began(void) {
+    struct vp_process self = {0};
+    struct timespec boot, now;
+    long ticks = sysconf(_SC_CLK_TCK);
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (!vp_process_read(0, &self) || ticks <= 0)
+        return INT64_MAX;
+    int64_t age = (int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec -
+                  (int64_t)(self.start * (1000000000ull / (uint64_t)ticks));
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - age;
+}
+
+/*
+ * Whoever comes first has the file; it is locked while it is looked at and written. Has a process written it that ended
+ * while this one ran: another rank, a child? Then it is not written over.
+ */
+static bool is_taken(int fd) {
+    struct stat st;
+    int tries = 0;
+    while (flock(fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK || ++tries > 100)
+            return errno == EWOULDBLOCK;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    if (fstat(fd, &st) || !st.st_size)
+        return false;
+    /* Clocks tick every 10 ms at worst: what an earlier run wrote just before this one is not meant. */
+    return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec > began() + 20000000;
+}
+
+/* "stats.json" becomes "stats-1234.json". */
+static bool add_process_id(char *out, size_t room, const char *name) {
+    const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
+    size_t stem = dot && dot > name && dot[-1] != '/' ? (size_t)(dot - name) : strlen(name);
+    int n = snprintf(out, room, "%.*s-%d%s", (int)stem, name, (int)getpid(), name + stem);
+    return n > 0 && (size_t)n < room;
+}
+
 static void write_file(const char *pattern) {
-    char name[VP_OPTION_TEXT + 16];
+    char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32];
+    const char *path = name;
     if (!vp_output_name(name, sizeof name, pattern, "p", 0, 0)) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return;
     }
-    int fd = vp_output_open(name, O_TRUNC);
-    int err = fd < 0 ? fd : write_json(fd);
+    /* What is no file, or the program's own, is written to as it is. */
+    struct stat st;
+    int fd = vp_output_open(name, 0);
+    bool plain = fd >= 0 && !vp_output_is_own(name) && !fstat(fd, &st) && S_ISREG(st.st_mode);
+    if (plain && is_taken(fd) && add_process_id(own, sizeof own, name)) {
+        close(fd);
+        path = own;
+        fd = vp_output_open(own, 0);
+        vp_log_print("VPOOL_STATS: %s is of another process, that ended meanwhile; this one's statistics are in %s",
+                     name, own);
+    }
+    int err = fd < 0 ? fd : plain && ftruncate(fd, 0) ? -errno : write_json(fd);
     if (fd >= 0 && close(fd) < 0 && !err)
         err = -errno;
     if (err)
-        vp_log_print("VPOOL_STATS: %s cannot be written: %s", name, vp_output_error(err));
+        vp_log_print("VPOOL_STATS: %s cannot be written: %s", path, vp_output_error(err));
 }
 
 void vp_stats_write(void) {
+    static atomic_flag written = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&written))
+        return;
     const char *where = vp_options()->stats;
-    if (!*where || !strcmp(where, "0") || atomic_load(&vp_state.phase) != VP_OPEN)
+    bool open = atomic_load(&vp_state.phase) == VP_OPEN, summary = !strcmp(where, "1");
+    if (summary && serves && !has_used_cuda() && (open || (first == getpid() && !had_children())))
+        print_silence();
+    if (!*where || !strcmp(where, "0") || !open || (summary && !has_used_cuda()))
         return;
     bool locked = vp_lock_for_a_while(&vp_state.lock);
     if (locked)
         vp_pools_each(pool) vp_parking_flush(pool, VP_FLUSH_ALL);
-    if (!strcmp(where, "1"))
+    if (summary)
         print_summary();
     else
         write_file(where);

@@ -36,6 +36,7 @@ const struct vp_watch vp_watch = {
     .event = vp_trace_event,
     .mark = vp_trace_mark,
     .out_of_memory = vp_oom_explain,
+    .dump = vp_dump_to,
     .fork_prepare = vp_trace_fork_prepare,
     .fork_parent = vp_trace_fork_parent,
     .fork_child = fork_child,

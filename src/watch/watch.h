@@ -13,6 +13,9 @@ bool vp_lock_for_a_while(pthread_mutex_t *lock);
 /* ---- stats.c ---- */
 
 void vp_stats_write(void);
+/* This is the library that serves the process, if there are two; and the process is the first of a run: where it makes
+ * no use of CUDA, that is said. */
+void vp_stats_serves(bool is_first);
 /* What statistics and dumps both tell of a device. */
 void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s);
 void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines);

@@ -34,13 +34,15 @@ NOT_RUN = [
     (r"(meson|ninja) ", "scripts/test does it, for every part"),
     (r"(\./)?scripts/soak\b", "scripts/test runs it"),
     (r"(\./)?scripts/gpu-check\b", "needs a GPU"),
+    (r"(\./)?scripts/(wheel|deb)\b", "takes a minute and a network; scripts/try-packages runs it"),
+    (r"(pip|apt-get) install ", "scripts/try-packages does it, in systems of its own"),
     (r"(\./)?scripts/bench\b", "takes minutes; scripts/bench is its own check"),
     (r"(\./)?scripts/fuzz\b", "needs clang and a build of its own; what it found runs in the suite fuzz"),
     (r"(\./)?scripts/mutate$", "takes an hour; scripts/test runs its --check"),
     (r"(\w+=\S+ )*python3 examples/", "needs a GPU and PyTorch; scripts/gpu-check and scripts/bench run it"),
 ]
 
-LANGUAGES = {"sh", "text", "json", "c"}
+LANGUAGES = {"sh", "text", "json", "c", "python"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 LIMIT_S = 100
 README_MOST, CONTRIBUTING_MOST, CONTRIBUTING_LINES, GLOSSARY_MOST = 10000, 6000, 110, 25

@@ -293,7 +293,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     };
     int c, status = 0;
     opterr = 0;
-    while (!status && (c = getopt_long(argc, argv, "o:", long_options, NULL)) >= 0) {
+    while (!status && (c = getopt_long(argc, argv, "ho:", long_options, NULL)) >= 0) {
         switch (c) {
         case 'o': o->output = optarg; break;
         case 'p': status = vp_engine_policies("report", optarg, o->policies, &o->policy_count); break;
@@ -303,7 +303,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
                 status = vp_tool_usage("report", "'%s' is no capacity: a number with K, M, G or T behind", optarg);
             break;
         case 'h': *asked_help = true; return 0;
-        default: status = vp_tool_usage("report", "unknown or incomplete argument '%s'", argv[optind - 1]);
+        default: status = vp_tool_unknown("report", long_options, argv);
         }
     }
     for (size_t p = 0; p < o->policy_count && !status; p++)

@@ -22,6 +22,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
 import tap
+from schema import fits
 
 VPOOL, GUEST, LIBRARY, SCHEMA = map(os.path.realpath, sys.argv[1:5])
 MIB = 1 << 20
@@ -36,34 +37,6 @@ with open(SCHEMA) as schema_file:
 
 
 # ---- what a dump must be like
-
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float)}
-
-
-def fits(value, rule, where="dump"):
-    """Holds a value against a part of the schema: as much of JSON Schema as ours uses, and nothing unknown."""
-    assert rule.keys() <= {"$schema", "$defs", "$ref", "title", "description", "type", "required", "properties",
-                           "additionalProperties", "items", "const", "enum", "minimum", "pattern"}, rule
-    if "$ref" in rule:
-        return fits(value, schema["$defs"][rule["$ref"].rsplit("/", 1)[1]], where)
-    if "type" in rule:
-        assert isinstance(value, TYPES[rule["type"]]) and not isinstance(value, bool), (where, value)
-    assert value == rule.get("const", value), (where, value)
-    assert value in rule.get("enum", [value]), (where, value)
-    assert "minimum" not in rule or value >= rule["minimum"], (where, value)
-    assert "pattern" not in rule or re.search(rule["pattern"], value), (where, value)
-    for name in rule.get("required", []):
-        assert name in value, (where, name)
-    if isinstance(value, dict):
-        for name, member in value.items():
-            known = rule.get("properties", {}).get(name, rule.get("additionalProperties", {}))
-            assert known is not False, (where, name)
-            fits(member, known, f"{where}.{name}")
-    if isinstance(value, list):
-        for i, item in enumerate(value):
-            fits(item, rule.get("items", {}), f"{where}[{i}]")
-    return None
-
 
 def log2(size):
     return size.bit_length() - 1
@@ -151,7 +124,7 @@ def sizes_are_counted(d, regions, starts):
 def read(path):
     with open(path) as file:
         dump = json.load(file)
-    fits(dump, schema)
+    fits(dump, schema, where="dump")
     assert ("request" in dump) == (dump["reason"] == "oom"), dump
     for device in dump["devices"]:
         holds_together(device)

@@ -2,8 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <vpool.h>
 
 #include "guest.h"
@@ -14,12 +16,14 @@ static __typeof__(&vpool_version) version;
 static __typeof__(&vpool_stats) stats_of;
 static __typeof__(&vpool_trim) trim;
 static __typeof__(&vpool_mark) mark;
+static __typeof__(&vpool_snapshot) snapshot;
 
 static void find(void) {
     version = (__typeof__(version))dlsym(RTLD_DEFAULT, "vpool_version");
     stats_of = (__typeof__(stats_of))dlsym(RTLD_DEFAULT, "vpool_stats");
     trim = (__typeof__(trim))dlsym(RTLD_DEFAULT, "vpool_trim");
     mark = (__typeof__(mark))dlsym(RTLD_DEFAULT, "vpool_mark");
+    snapshot = (__typeof__(snapshot))dlsym(RTLD_DEFAULT, "vpool_snapshot");
 }
 
 static void start(void) {
@@ -32,7 +36,7 @@ static void start(void) {
 
 static void is_not_there_without_the_library(void) {
     find();
-    CHECK(!version && !stats_of && !trim && !mark);
+    CHECK(!version && !stats_of && !trim && !mark && !snapshot);
 }
 
 static void tells_errors(void) {
@@ -50,11 +54,14 @@ static void tells_errors(void) {
         CHECK(mark(NULL) == -EINVAL);
         CHECK(mark("") == -EINVAL);
         CHECK(mark("nobody records") == -ENODEV);
+        CHECK(snapshot(-1) == -EINVAL);
         CHECK(stats_of(used ? 63 : 0, &stats) == -ENODEV);
         CHECK(trim(used ? 63 : 0, 0) == -ENODEV);
         CHECK(stats.allocs == 77); /* untouched */
         if (!used) {
             CUdeviceptr ptr;
+
+            CHECK(snapshot(STDOUT_FILENO) == -ENODEV);
 
             start();
             CHECK_OK(cuMemAlloc(&ptr, MIB));
@@ -90,6 +97,23 @@ static void tells_figures(void) {
     CHECK(trim(0, 0) == 0);
 }
 
+/* VPOOL_DUMP is not set. */
+static void takes_snapshots(void) {
+    char text[65536] = "";
+    CUdeviceptr ptr;
+    int file = memfd_create("snapshot", 0);
+
+    find();
+    start();
+    CHECK_OK(cuMemAlloc(&ptr, 3 * MIB));
+    CHECK(snapshot(file) == 0);
+    CHECK(pread(file, text, sizeof(text) - 1, 0) > 0);
+    CHECK(strstr(text, "\"reason\": \"request\"") || strstr(text, "\"reason\":\"request\""));
+    CHECK(strstr(text, "3145728"));
+    CHECK(snapshot(open("/dev/null", O_RDONLY)) == -EBADF);
+    CHECK(snapshot(file) == 0);
+}
+
 static void *mark_often(void *name) {
     for (int i = 0; i < 500; i++)
         CHECK(mark(name) == 0);
@@ -117,4 +141,5 @@ static void marks(void) {
         CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-GUEST_MAIN(GUEST(is_not_there_without_the_library), GUEST(tells_errors), GUEST(tells_figures), GUEST(marks))
+GUEST_MAIN(GUEST(is_not_there_without_the_library), GUEST(tells_errors), GUEST(tells_figures), GUEST(takes_snapshots),
+           GUEST(marks))

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 
-from guests import COMPARE, ENV, GUEST, LIBRARY, RUNTIMES, is_plain, one_line, vpool
+from guests import COMPARE, ENV, GUEST, LIBRARY, RUNTIMES, VPOOL, is_plain, one_line, vpool
 
 
 def lines_of(*args, **env):
@@ -52,6 +53,30 @@ def doctor_reads_the_environment():
     assert has(said["--"], "VPOOL_ADOPT=0"), said
     status, said = lines_of("--sim", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     assert status == 1 and has(said["!!"], "PYTORCH_CUDA_ALLOC_CONF is set and kept"), said
+
+
+def doctor_needs_no_driver_for_the_environment():
+    said = lines_of(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")[1]
+    assert has(said["!!"], "PYTORCH_CUDA_ALLOC_CONF is set and kept") and sum("is set and kept" in line for line in said["!!"]) == 1, said
+    assert not has(lines_of(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")[1]["!!"], "is set and kept")
+    assert not has(lines_of(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True", VPOOL_ADOPT="0")[1]["!!"], "is set and kept")
+
+
+def doctor_misses_what_is_preloaded():
+    said = lines_of("--sim", LD_PRELOAD=":".join(RUNTIMES + ["/nowhere/libvpool.so"]))[1]
+    assert has(said["!!"], "LD_PRELOAD names /nowhere/libvpool.so: No such file") and not has(said["ok"], "LD_PRELOAD names"), said
+
+
+def doctor_knows_file_capabilities():
+    if os.geteuid() or not shutil.which("setcap"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        program = shutil.copy(shutil.which("true"), folder + "/able")
+        if subprocess.run(["setcap", "cap_net_bind_service+ep", program], stderr=subprocess.DEVNULL).returncode:
+            return
+        done = subprocess.run([VPOOL, "run", "--quiet", program], env=ENV, user=65534, capture_output=True, text=True)
+        assert "has file capabilities" in done.stderr or "Permission denied" in done.stderr, done
 
 
 def doctor_knows_both_libraries():
@@ -119,6 +144,9 @@ TESTS = [doctor_finds_all_well,
          doctor_misses_the_driver,
          doctor_knows_what_a_device_lacks,
          doctor_reads_the_environment,
+         doctor_needs_no_driver_for_the_environment,
+         doctor_misses_what_is_preloaded,
+         doctor_knows_file_capabilities,
          doctor_knows_both_libraries,
          doctor_tells_what_a_program_did,
          doctor_tells_what_was_not_served,

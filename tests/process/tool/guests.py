@@ -1,5 +1,6 @@
 """What the tests of the vpool command share: the command itself, and guests that it runs or watches."""
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ VPOOL, GUEST, LIBRARY = map(os.path.realpath, sys.argv[2:5])
 COMPARE = os.path.join(os.path.dirname(LIBRARY), "libvpool-compare.so")
 SIM = os.path.join(os.environ["TEST_BUILD"], "sim")
 MIB = 1 << 20
-COMMANDS = ["doctor", "export", "help", "options", "replay", "report", "run", "top", "version"]
+COMMANDS = ["doctor", "export", "exporter", "help", "options", "replay", "report", "run", "top", "version"]
 
 # The user's environment: nothing of ours but a sanitizer's runtime, which has to come first.
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("VPOOL_", "XLA_", "TF_", "PYTORCH_", "LD_"))}
@@ -50,7 +51,7 @@ class Guest:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
-        if os.path.lexists(page(self.pid)):
+        with contextlib.suppress(FileNotFoundError):    # another test's programs sweep, too
             os.unlink(page(self.pid))
 
 

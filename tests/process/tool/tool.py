@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
 """The vpool command as a user meets it. Reports in TAP.
 
-usage: tool.py SUBJECT VPOOL GUEST LIBRARY     run, top, doctor or help
+usage: tool.py SUBJECT VPOOL GUEST LIBRARY     run, lines, top, config, node, doctor or help
 From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before libvpool.so), TEST_BUILD.
 """
 # SPDX-License-Identifier: Apache-2.0
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import struct
@@ -22,9 +19,13 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
+import config
 import doctor
+import lines
+import node
 import tap
 from guests import COMMANDS, COMPARE, ENV, GUEST, Guest, LIBRARY, MIB, RUNTIMES, SIM, VPOOL, is_plain, one_line, page, top, until, vpool
+from terminal import LEFT, Terminal
 
 SUBJECT = sys.argv[1]
 PUBLISHED = "vpmm", "bfc", "es", "gmlake"
@@ -276,75 +277,6 @@ def top_sees_the_fast_path():
         assert rate > 1000, rate
 
 
-def metrics_can_be_read():
-    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest, tempfile.TemporaryDirectory() as folder:
-        status, out, err = vpool("top", "--prometheus", guest.pid)
-        assert status == 0 and not err
-        kinds, values = {}, {}
-        for line in out.splitlines():
-            kind = re.fullmatch(r"# TYPE (vpool_[a-z_]+) (gauge|counter)", line)
-            sample = re.fullmatch(r'(vpool_[a-z_]+)\{((?:[a-z]+="[^"\\]*",?)+)\} (\d+)', line)
-            assert kind or sample or re.fullmatch(r"# HELP vpool_[a-z_]+ .+", line), line
-            if kind:
-                kinds[kind[1]] = kind[2]
-            if sample:
-                assert sample[1] in kinds and f'pid="{guest.pid}"' in sample[2], line
-                values[sample[1]] = int(sample[3])
-        assert values["vpool_live_bytes"] == 5 * MIB and values["vpool_allocs_total"] == 1, values
-        assert all((kinds[name] == "counter") == name.endswith("_total") for name in kinds), kinds
-        file = os.path.join(folder, "vpool.prom")
-        assert vpool("top", f"--prometheus={file}", guest.pid)[0] == 0
-        assert open(file).read() == out and os.listdir(folder) == ["vpool.prom"], os.listdir(folder)
-        assert vpool("top", f"--prometheus={folder}/none/file")[0] == 1
-
-
-class Terminal:
-    """top on a terminal."""
-
-    def __init__(self, *args):
-        ready, go = os.pipe()
-        self.pid, self.fd = pty.fork()
-        if not self.pid:
-            os.close(go)
-            os.read(ready, 1)  # until the terminal is as it shall be found
-            os.execve(VPOOL, [VPOOL, "top", "-d", "0.2", *map(str, args)], ENV)
-        os.close(ready)
-        self.size(20, 100)
-        self.before = termios.tcgetattr(self.fd)
-        os.close(go)
-
-    def size(self, rows, columns):
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def read(self, pattern, seconds=30):
-        """Reads on until the pattern has come; what came since the last time."""
-        begin, text = time.monotonic(), ""
-        while time.monotonic() - begin < seconds:
-            if select.select([self.fd], [], [], 0.05)[0]:
-                try:
-                    text += os.read(self.fd, 65536).decode()
-                except OSError:
-                    break
-            if re.search(pattern, text):
-                break
-        assert re.search(pattern, text), (pattern, text[-2000:])
-        return text
-
-    def picture(self):
-        """The next whole picture: the width of each of its lines."""
-        lines = self.read(r"\033\[H(.*\n)+.*\033\[J").rsplit("\033[J", 1)[0].rsplit("\033[H", 1)[1].split("\r\n")
-        return [len(re.sub(r"\033\[[0-9]*[A-Za-z]", "", line)) for line in lines]
-
-    def press(self, keys):
-        os.write(self.fd, keys)
-
-    def end(self):
-        return os.waitpid(self.pid, 0)[1]
-
-
-LEFT = re.escape("\033[?25h\033[?1049l")
-
-
 def top_keeps_a_terminal_tidy():
     with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
         terminal = Terminal(guest.pid)
@@ -478,6 +410,30 @@ def words_are_completed():
             assert wanted in out.stdout.split() + [""] and unwanted not in out.stdout.split() and not out.stderr, (words, out)
 
 
+def other_shells_complete_too():
+    """As far as they are here; what they are given can be read in any case."""
+    with tempfile.TemporaryDirectory() as folder:
+        for shell, name in ("fish", "vpool.fish"), ("zsh", "_vpool"):
+            status, text, err = vpool("help", "--completion", shell)
+            assert status == 0 and not err and all(f"{command}" in text for command in COMMANDS), (shell, err)
+            assert "--policy" in text or "-l policy" in text, shell
+            with open(f"{folder}/{name}", "w") as file:
+                file.write(text)
+        if shutil.which("fish"):
+            def fish(words):
+                script = f"source {folder}/vpool.fish; complete -C '{words}'"
+                return [line.split("\t")[0] for line in subprocess.run(["fish", "-c", script], env={**ENV, "HOME": folder},
+                                                                       capture_output=True, text=True).stdout.splitlines()]
+            assert fish("vpool to") == ["top"] and "--sync-free" in fish("vpool run --sy") and fish("vpool help wa") == ["waits"]
+            assert "--policy=gmlake" in fish("vpool run --policy=g"), fish("vpool run --policy=g")
+        if shutil.which("zsh"):
+            script = f"fpath=({folder} $fpath); autoload -U compinit; compinit -u -D; print $_comps[vpool]; autoload -X +X _vpool"
+            done = subprocess.run(["zsh", "-f", "-c", script], env={**ENV, "HOME": folder}, capture_output=True, text=True)
+            assert done.stdout.startswith("_vpool") and subprocess.run(["zsh", "-n", f"{folder}/_vpool"]).returncode == 0, done
+    assert vpool("help", "--completion")[1] == vpool("help", "--completion", "bash")[1]
+    one_line("help", "--completion", "csh")
+
+
 def wrong_arguments_get_one_line():
     one_line()
     one_line("nothing")
@@ -496,9 +452,12 @@ TESTS = {
             run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
-            top_sees_the_fast_path, metrics_can_be_read, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
+            top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
+    "config": config.TESTS,
+    "lines": lines.TESTS,
+    "node": node.TESTS,
     "doctor": doctor.TESTS,
-    "help": [every_command_has_help, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, wrong_arguments_get_one_line],
+    "help": [every_command_has_help, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, other_shells_complete_too, wrong_arguments_get_one_line],
 }
 
 tap.run(TESTS[SUBJECT])

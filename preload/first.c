@@ -1,0 +1,111 @@
+/* The first process of a run knows that it is; and a process that a signal ends tells first what it did.
+ *
+ * The handler does nothing itself: it wakes a thread, which writes the statistics as at exit, and then lets the signal
+ * do its work. The thread that was interrupted waits meanwhile. If it holds the library's lock, the writer does without
+ * after a second. Not heard are signals for which the program has a handler or that it ignores, and so those of which
+ * Python makes a KeyboardInterrupt; whatever handler it sets later takes our place.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "first.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <vpool.h>
+#include "early.h"
+#include "base/options.h"
+#include "base/process.h"
+#include "process/process.h"
+#include "watch/watch.h"
+
+#define MARK "VPOOL_FIRST"
+
+/* libc's own, as in adopt.c: a shell has others. */
+void vp_first_mark(void) {
+    char *(*get)(const char *) = (__typeof__(get))vp_real_dlsym(RTLD_NEXT, "getenv");
+    int (*set)(const char *, const char *, int) = (__typeof__(set))vp_real_dlsym(RTLD_NEXT, "setenv");
+    char own[16];
+    if (strcmp(vp_options()->stats, "1") || getauxval(AT_SECURE) || !get || !set)
+        return;
+    /* Of two libraries in one program the one that is found first serves. Asked as the program would: we ourselves,
+     * being linked with -Bsymbolic, find our own. */
+    if (vp_real_dlsym(dlopen(NULL, RTLD_LAZY), "vpool_version") != (void *)vpool_version)
+        return;
+    snprintf(own, sizeof own, "%d", (int)getpid());
+    const char *marked = get(MARK);
+    if (!marked)
+        set(MARK, own, 1);
+    /* A program that takes this one's place is as much the first. */
+    vp_stats_serves(!marked || !strcmp(marked, own));
+}
+
+/* ---- signals ---- */
+
+static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
+
+/* The one that came; the thread sleeps on it. */
+static atomic_int caught;
+
+/* How long the end may wait for what is to be written; locks are waited for a second each at most. */
+enum { PATIENCE_S = 10 };
+
+static void let_end(int number) {
+    sigset_t one;
+    signal(number, SIG_DFL);
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    kill(getpid(), number);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+}
+
+static void on_signal(int number) {
+    int kept = errno, none = 0;
+    /* A forked child has no such thread. */
+    if (vp_process_is_marked() && atomic_compare_exchange_strong(&caught, &none, number)) {
+        syscall(SYS_futex, &caught, FUTEX_WAKE, 1, NULL, NULL, 0);
+        nanosleep(&(struct timespec){.tv_sec = PATIENCE_S}, NULL);
+    }
+    if (!none)
+        let_end(number);
+    errno = kept;
+}
+
+static void *wait_for_signal(void *unused) {
+    int number;
+    (void)unused;
+    pthread_setname_np(pthread_self(), "vpool-end");
+    while (!(number = atomic_load(&caught)))
+        syscall(SYS_futex, &caught, FUTEX_WAIT, 0, NULL, NULL, 0);
+    vp_stats_write();
+    vp_shared_stats_remove();
+    let_end(number);
+    return NULL;
+}
+
+void vp_first_hear_signals(void) {
+    const struct vp_options *options = vp_options();
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
+    bool started = false;
+    /* A trace needs no such care: it is whole whenever the process ends. */
+    if (!*options->stats || !strcmp(options->stats, "0"))
+        return;
+    sigfillset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        if (sigaction(signals[i], NULL, &theirs) || (theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL)
+            continue;
+        if (!started && vp_thread_start(wait_for_signal))
+            return;
+        started = true;
+        sigaction(signals[i], &action, NULL);
+    }
+}

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""The Python package, in processes that are under the library and in some that are not. Reports in TAP.
+
+usage: python.py VPOOL LIBRARY PACKAGE     PACKAGE is the folder that PYTHONPATH is to name
+From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before libvpool.so).
+
+What a test has a process do is Python in a string: it begins with BEGIN, which reaches the simulated driver by ctypes.
+"""
+# SPDX-License-Identifier: Apache-2.0
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
+import tap
+
+VPOOL, LIBRARY, PACKAGE = map(os.path.realpath, sys.argv[1:4])
+ENV = {k: v for k, v in os.environ.items() if not k.startswith(("VPOOL_", "LD_", "PYTHON"))}
+ENV |= {"PYTHONPATH": PACKAGE, "PYTHONDONTWRITEBYTECODE": "1"}
+RUNTIMES = os.environ.get("TEST_PRELOAD", "").split(":")[:-1]
+if RUNTIMES:
+    ENV["LD_PRELOAD"] = ":".join(RUNTIMES)
+    ENV["ASAN_OPTIONS"] = ENV.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
+
+BEGIN = """
+import ctypes, vpool
+cuda = None
+def start():
+    global cuda
+    cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    assert not cuda.cuCtxSetCurrent(context)
+def allocate(mib):
+    address = ctypes.c_uint64()
+    assert not cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(mib << 20))
+    return address
+def release(address):
+    assert not cuda.cuMemFree_v2(address)
+"""
+
+
+def python(text, *before, env={}, **more):
+    """Runs it to its end: (exit status, stdout, stderr)."""
+    done = subprocess.run([*before, sys.executable, "-W", "always", "-c", BEGIN + text], env={**ENV, **env}, text=True,
+                          capture_output=True, timeout=60, stdin=subprocess.DEVNULL, **more)
+    return done.returncode, done.stdout, done.stderr
+
+
+def served(text, **more):
+    """Under the library, on the simulated driver; what it printed."""
+    status, out, err = python(text, VPOOL, "run", "--sim", "--quiet", **more)
+    assert status == 0 and not err, (status, out, err)
+    return out
+
+
+def nothing_fails_without_the_library():
+    status, out, err = python("""
+for _ in range(2):
+    assert vpool.stats() is None and vpool.snapshot() is None and vpool.trim() == 0 and vpool.devices() == []
+    assert vpool.mark("a") is False and not vpool.preloaded() and vpool.version() is None
+    with vpool.range("b"):
+        print(vpool.range("c")(lambda: 5)())
+""")
+    assert status == 0 and out == "5\n5\n", (status, out, err)
+    assert err.count("NotPreloaded") == 1 and "vpool run" in err and "<string>" in err, err
+    for quiet in "import warnings; warnings.simplefilter('ignore', vpool.NotPreloaded)", "assert not vpool.preloaded()":
+        loud = "assert vpool.stats() is None\n" if "warnings" in quiet else ""
+        assert python(quiet + "\n" + loud) == (0, "", ""), quiet
+    assert python("vpool.mark('a')", env={"VPOOL_LOG": "quiet"}) == (0, "", "")
+
+
+def an_import_starts_nothing():
+    assert served("""
+import sys
+assert vpool.preloaded() and vpool.version() == vpool.__version__, (vpool.version(), vpool.__version__)
+assert vpool.stats() is None and vpool.stats(5) is None and vpool.devices() == [] and vpool.snapshot() is None
+assert vpool.trim() == 0 and vpool.mark("early") in (True, False)
+with open("/proc/self/maps") as maps:
+    assert "libcuda" not in maps.read()
+for wrong in (lambda: vpool.stats(-1), lambda: vpool.stats(64), lambda: vpool.trim(64), lambda: vpool.trim(0, -1)):
+    try:
+        wrong()
+    except ValueError:
+        continue
+    assert False
+""") == ""
+
+
+def figures_are_the_pools():
+    assert served("""
+start()
+a, b = allocate(3), allocate(5)
+release(b)
+s = vpool.stats()
+assert s.allocs == s["allocs"] == 2 and s.frees == 1 and s.live_bytes == 3 << 20 and s.peak_live_bytes == 8 << 20, s
+assert s.held_bytes >= 8 << 20 and 0 < s.efficiency <= 1 and vpool.devices() == [0], s
+assert not hasattr(s, "nothing")
+given = vpool.trim()
+assert given > 0 and vpool.stats().held_bytes == s.held_bytes - given and vpool.trim(0) == vpool.trim(0, 1 << 30) == 0
+""") == ""
+
+
+def a_snapshot_is_a_dump():
+    with tempfile.TemporaryDirectory() as folder:
+        served("""
+start()
+a = allocate(3)
+s = vpool.snapshot("dump.json")
+assert s["format"] == "vpool-dump" and s["reason"] == "request", s
+assert [r["asked"] for r in s["devices"][0]["regions"] if r["state"] == "live"] == [3 << 20], s
+assert vpool.snapshot()["number"] == 2
+try:
+    vpool.snapshot("/nowhere/at/all")
+except OSError:
+    print("refused")
+""", cwd=folder)
+        with open(folder + "/dump.json") as file:
+            assert json.load(file)["devices"][0]["live_bytes"] == 3 << 20
+        done = subprocess.run([VPOOL, "report", "-o", "page.html", "dump.json"], cwd=folder, env=ENV, capture_output=True)
+        assert done.returncode == 0 and os.path.getsize(folder + "/page.html") > 10000, done
+
+
+def marks_are_in_the_trace():
+    with tempfile.TemporaryDirectory() as folder:
+        served("""
+start()
+a = allocate(1)
+assert vpool.mark("step 1") and vpool.mark("Schritt zwei: \\u00fc") and vpool.mark(3) and vpool.mark("a\\0b")
+""", env={"VPOOL_TRACE": folder + "/trace"})
+        trace = Path(folder, "trace").read_bytes()
+        assert b"m,step 1," in trace and "ü".encode() in trace and b"m,a?b," in trace, trace[-500:]
+
+
+# The library's own two, by others that write down what they are asked.
+WATCHED = """
+from vpool import _library
+said = []
+_library._found["vpool_range_push"] = lambda name: said.append("+" + name.decode()) or 0
+_library._found["vpool_range_pop"] = lambda: said.append("-") or 0
+"""
+
+
+def ranges_open_and_close():
+    assert python(WATCHED + """
+with vpool.range("a"), vpool.range("b"):
+    pass
+try:
+    with vpool.range("c"):
+        raise KeyError
+except KeyError:
+    pass
+@vpool.range("d")
+def d(x):
+    "about d"
+    return d(x - 1) if x else 7
+assert d(1) == 7 and d.__name__ == "d" and d.__doc__ == "about d"
+class Thing:
+    @vpool.range
+    def method(self):
+        return self
+thing = Thing()
+assert thing.method() is thing
+assert said == ["+a", "+b", "-", "-", "+c", "-", "+d", "+d", "-", "-", "+Thing.method", "-"], said
+assert vpool.range_push("e") and vpool.range_pop() and said[-2:] == ["+e", "-"]
+""") == (0, "", "")
+
+
+def what_is_suspended_is_not_open():
+    assert python(WATCHED + """
+import asyncio
+@vpool.range("g")
+def g():
+    try:
+        got = yield 1
+        said.append(got)
+        yield 2
+    except ValueError:
+        yield 3
+    return 4
+def outer():
+    said.append((yield from g()))
+steps = outer()
+assert next(steps) == 1 and said == ["+g", "-"]
+assert steps.send("in") == 2 and said == ["+g", "-", "+g", "in", "-"]
+assert steps.throw(ValueError) == 3 and list(steps) == [] and said[-1] == 4 and said.count("+g") == said.count("-") == 4, said
+said.clear()
+steps = g(); next(steps); steps.close()
+assert said == ["+g", "-", "+g", "-"], said
+said.clear()
+@vpool.range("c")
+async def c(n):
+    await asyncio.sleep(0.001 * n)
+    return n
+async def both():
+    return await asyncio.gather(c(1), c(2))
+assert asyncio.run(both()) == [1, 2] and said == ["+c", "-"] * (len(said) // 2) and len(said) >= 8, said
+try:
+    @vpool.range("no")
+    async def no():
+        yield 1
+    assert False
+except TypeError:
+    pass
+""") == (0, "", "")
+
+
+def many_threads_may_ask():
+    assert served("""
+import threading
+start()
+a = allocate(1)
+def ask():
+    for i in range(200):
+        vpool.mark("m"), vpool.stats(), vpool.trim()
+        if i % 50 == 0:
+            vpool.snapshot()
+threads = [threading.Thread(target=ask) for _ in range(4)]
+[t.start() for t in threads], [t.join() for t in threads]
+""") == ""
+
+
+def a_forked_child_has_no_pool():
+    assert served("""
+import os
+start()
+a = allocate(1)
+if not os.fork():
+    os._exit(not (vpool.stats() is None and vpool.snapshot() is None and vpool.trim() == 0 and vpool.preloaded()))
+assert os.wait()[1] == 0 and vpool.stats().live_bytes == 1 << 20
+""") == ""
+
+
+def the_module_is_the_command():
+    def run(*words, path=os.environ["PATH"]):
+        env = {**ENV, "PATH": f"{os.path.dirname(VPOOL)}:{path}"}
+        return subprocess.run([sys.executable, "-m", "vpool", *words], env=env, capture_output=True, text=True, timeout=60)
+    assert run("version").stdout == subprocess.run([VPOOL, "version"], capture_output=True, text=True).stdout
+    assert run("run", "sh", "-c", "exit 7").returncode == 7
+    assert run("run", "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
+    assert run("nothing").returncode == 2
+    with tempfile.TemporaryDirectory() as folder:
+        # A script of that name is not what is meant.
+        script, copy = Path(folder, "bin/vpool"), Path(folder, "lib")
+        script.parent.mkdir()
+        script.write_text("#!/bin/sh\nexit 99\n")
+        script.chmod(0o755)
+        copy.mkdir()
+        (copy / "vpool").symlink_to(PACKAGE + "/vpool")
+        done = subprocess.run([sys.executable, "-m", "vpool", "version"], capture_output=True, text=True,
+                              env={**ENV, "PATH": str(script.parent), "PYTHONPATH": str(copy)})
+        assert done.returncode != 99, done
+
+
+def old_pythons_can_read_it():
+    for path in Path(PACKAGE, "vpool").glob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+tap.run([nothing_fails_without_the_library, an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump,
+         marks_are_in_the_trace, ranges_open_and_close, what_is_suspended_is_not_open, many_threads_may_ask,
+         a_forked_child_has_no_pool, the_module_is_the_command, old_pythons_can_read_it])
