@@ -3,11 +3,11 @@
 #include "load.h"
 
 #include <pthread.h>
-#include "adopt.h"
 #include "process/process.h"
 #include "base/options.h"
 #include "dumper.h"
 #include "early.h"
+#include "torch.h"
 
 /*
  * Runs in every process that the preload reaches, nearly all of which never touch a GPU: only the environment
@@ -32,5 +32,7 @@ __attribute__((destructor)) static void end(void) {
 
 void vp_load_opened(void) {
     vp_adopt_report();
+    if (vp_adopt_bare)
+        vp_torch_listen();
     vp_dumper_start();
 }

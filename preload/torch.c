@@ -1,14 +1,13 @@
 /* PyTorch's cache: what its libraries say of the blocks that it hands out. torch.h has the order of the calls.
  *
- * What tells a call's place in that order is the stack: a call's frame is the address of its caller's stack at the call.
- * It is the same for two calls of one function's body, and lies the deeper the further in the call is.
+ * What tells a call's place in that order is the stack: a call's frame is the address of its caller's stack at the
+ * call. It is the same for two calls of one function's body, and lies the deeper the further in the call is.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch.h"
 
 #include <errno.h>
 #include <string.h>
-#include "adopt.h"
 #include "base/log.h"
 #include "doors.h"
 #include "torch_stack.h"
@@ -29,8 +28,6 @@ DOOR void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t re
 #define CALLER ((const char *)__builtin_return_address(0))
 #define FRAME ((const char *)__builtin_dwarf_cfa())
 
-_Thread_local bool vp_torch_segment_next __attribute__((tls_model("initial-exec")));
-
 /* What this thread has said so far. */
 static _Thread_local struct {
     struct vp_torch_hints hints;
@@ -38,13 +35,16 @@ static _Thread_local struct {
     const char *frame;                    /* of the size's rounding; NULL: no block is being made */
     size_t size;
     struct vp_bare_stream stream;
-    bool other_streams; /* a stream's handle was asked for by itself: an event may be recorded, or a use noted */
+    bool segment_next;  /* a segment is about to be made */
+    bool early;         /* one was made that no size came before */
+    bool other_streams; /* a stream's handle was asked for, perhaps to record an event there */
     CUdeviceptr first;  /* a device's first segment, which has memory, waits for its report */
     size_t first_size;
     CUdevice first_device;
 } said __attribute__((tls_model("initial-exec")));
 
-/* Each device begins with a segment that has memory. Only if its block is reported as it should be are the next bare. */
+/* Each device begins with a segment that has memory. Only if its block is reported as it should be are the next bare.
+ */
 enum { UNKNOWN, ARMED, NEVER };
 enum { DEVICES = 64, CHANCES = 3 };
 static struct {
@@ -91,19 +91,19 @@ struct vp_torch_stream VP_TORCH_CURRENT(signed char device) {
     return real(device);
 }
 
-CUstream VP_TORCH_STREAM(const void *stream) {
+CUstream
+VP_TORCH_STREAM(const void *stream) {
     CUstream (*real)(const void *) = vp_torch_real_of(VP_TORCH_IS_STREAM, CALLER);
     CUstream handle = real(stream);
 
     if (!vp_torch_is_cache(CALLER))
         return handle;
-    if (said.asked_frame == FRAME && vp_torch_is_near(said.asked_from, CALLER)) {
+    said.other_streams = true;
+    if (said.asked_frame == FRAME && vp_torch_is_one_function(said.asked_from, CALLER)) {
         vp_torch_hint_add(&said.hints, &(struct vp_torch_hint){FRAME, CALLER, handle});
-        vp_torch_segment_next = said.frame && FRAME < said.frame;
-    } else {
-        said.other_streams = true;
-        if (!atomic_load_explicit(&other_uses, memory_order_relaxed))
-            atomic_store(&other_uses, true);
+        said.segment_next = said.frame && FRAME < said.frame;
+    } else if (!atomic_load_explicit(&other_uses, memory_order_relaxed)) {
+        atomic_store(&other_uses, true);
     }
     said.asked_frame = NULL;
     return handle;
@@ -120,8 +120,8 @@ static CUdevice current_device(void) {
 /* As PyTorch refuses: the profiler hears of it, then the error is thrown. */
 static _Noreturn void refuse(CUdevice device, size_t size) {
     uint64_t allocated = atomic_load(&devices[device].allocated), reserved = atomic_load(&devices[device].reserved);
-    void (*tell)(int64_t, size_t, size_t, uint16_t) =
-        vp_torch_real_of((enum vp_torch_symbol)VP_TORCH_REFUSED, (const void *)atomic_load(&vp_torch_code.begin));
+    void (*tell)(int64_t, size_t, size_t, uint16_t) = vp_torch_real_of((enum vp_torch_symbol)VP_TORCH_REFUSED,
+                                                                       (const void *)atomic_load(&vp_torch_code.begin));
 
     said.frame = NULL;
     tell((int64_t)size, allocated, reserved, (uint16_t)(device << 8 | 1));
@@ -138,7 +138,7 @@ static void wanted(size_t size, const char *frame) {
     said.frame = frame;
     said.size = size;
     said.stream = vp_torch_hint_take(&said.hints, frame);
-    vp_torch_segment_next = false;
+    said.segment_next = false;
     device = current_device();
     if (device < 0 || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
         return;
@@ -169,11 +169,15 @@ size_t VP_TORCH_ROUND(size_t size) {
 /* ---- a segment is made ---- */
 
 CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address) {
-    CUdevice device = current_device();
+    bool next = said.segment_next;
+    CUdevice device;
     CUresult res;
 
-    vp_torch_segment_next = false;
-    if (!said.frame || size < said.size || device < 0 || !vp_torch_is_cache(address))
+    said.segment_next = false;
+    if (!vp_torch_is_cache(address) || (device = current_device()) < 0)
+        return VP_NOT_OURS;
+    said.early = !next;
+    if (!next || !said.frame || size < said.size)
         return VP_NOT_OURS;
     switch (atomic_load(&devices[device].state)) {
     case ARMED: return vp_bare_segment(out, size, said.stream);
@@ -213,9 +217,6 @@ static void used(CUdeviceptr ptr, size_t size, const char *frame) {
         first_reported(ptr, size);
     else
         vp_bare_used(ptr, size, stream);
-    if (size >= said.size)
-        said.frame = NULL;
-    vp_torch_segment_next = false;
 }
 
 static void unused(CUdeviceptr ptr, size_t size) {
@@ -231,6 +232,15 @@ static void reported(CUdeviceptr ptr, int64_t change, int device, const char *fr
             used(ptr, (size_t)change, frame);
         else if (change < 0)
             unused(ptr, (size_t)-change);
+    }
+    /* What is smaller is a piece before the block (allocateWithAddress). A free may come between, from a callback. */
+    if (change >= (int64_t)said.size) {
+        if (said.early && said.frame)
+            failed(device);
+        said.early = false;
+        said.frame = NULL;
+        said.size = 0;
+        said.segment_next = false;
     }
     said.hints.count = 0;
     said.other_streams = false;
@@ -261,10 +271,12 @@ static void environment(const char *name) {
         return;
     vp_adopt_bare = false;
     vp_adopt_torch();
-    vp_log(VP_LOG_WARN, "this build of PyTorch does not tell of its blocks: cudaMallocAsync serves it (docs/pytorch.md)");
+    vp_log(VP_LOG_WARN,
+           "this build of PyTorch does not tell of its blocks: cudaMallocAsync serves it (docs/pytorch.md)");
 }
 
-__attribute__((visibility("hidden"))) void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *address);
+__attribute__((visibility("hidden"))) void *vp_torch_pass(unsigned index, const uintptr_t *registers,
+                                                          const void *address);
 
 void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *address) {
 #if defined(__x86_64__)

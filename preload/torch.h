@@ -23,11 +23,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "adopt.h"
 #include "process/bare.h"
 #include "table.h"
 
 /* What the numbers of torch_pass.S mean. */
-enum { VP_TORCH_REFUSED = 0, VP_TORCH_GET_ENV = 1, VP_TORCH_GET_ENV_CXX11 = 2, VP_TORCH_POOLS = 3, VP_TORCH_CAPTURES = 4 };
+enum {
+    VP_TORCH_REFUSED = 0,
+    VP_TORCH_GET_ENV = 1,
+    VP_TORCH_GET_ENV_CXX11 = 2,
+    VP_TORCH_POOLS = 3,
+    VP_TORCH_CAPTURES = 4
+};
 
 /* ---- torch_find.c ---- */
 
@@ -41,8 +48,8 @@ static inline void *vp_torch_real_of(enum vp_torch_symbol symbol, const void *ad
     return __builtin_expect(real != NULL, true) ? real : vp_torch_find(symbol, address);
 }
 
-/* libc10_cuda.so's code: whoever else calls means nothing by it. Empty until the library was looked at and found to call
- * all of this through the dynamic linker; for good, if it does not. */
+/* libc10_cuda.so's code: whoever else calls means nothing by it. Empty until the library was looked at and found to
+ * call all of this through the dynamic linker; for good, if it does not. */
 extern struct vp_torch_code {
     _Atomic uintptr_t begin, size;
 } vp_torch_code;
@@ -56,7 +63,11 @@ static inline bool vp_torch_is_cache(const void *address) {
 /* Looks for libc10_cuda.so, unless that was done. -EAGAIN: it is not loaded; -ENOTSUP: it cannot be told from what it
  * calls; 0. */
 int vp_torch_learn(void);
-/* Does the process's PyTorch make its pools of memory and its captures by functions that we know? Else none can be seen. */
+/* Once CUDA is in use, if PyTorch is to keep its cache: says so if it is there and cannot be heard, as with
+ * RTLD_DEEPBIND. */
+void vp_torch_listen(void);
+/* Does the process's PyTorch make its pools of memory and its captures by functions that we know? Else none can be
+ * seen. */
 bool vp_torch_knows_pools(void);
 
 /* ---- torch_refuse.c ---- */
@@ -73,11 +84,8 @@ _Noreturn void vp_torch_refuse(CUdevice device, size_t size, uint64_t allocated,
  * something else. */
 CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address);
 
-/* This thread is about to make a segment. */
-extern _Thread_local bool vp_torch_segment_next __attribute__((tls_model("initial-exec")));
-
 static inline CUresult vp_torch_segment(CUdeviceptr *out, size_t size, const void *address) {
-    return __builtin_expect(vp_torch_segment_next, false) ? vp_torch_segment_now(out, size, address) : VP_NOT_OURS;
+    return __builtin_expect(vp_adopt_bare, false) ? vp_torch_segment_now(out, size, address) : VP_NOT_OURS;
 }
 
 #endif

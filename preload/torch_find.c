@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <link.h>
 #include <string.h>
+#include "base/log.h"
 #include "callers.h"
 #include "early.h"
 
@@ -17,7 +18,7 @@ static const char *const names[] = {
 #define NAME(index, symbol) [index] = #symbol,
     VP_DOORS_TORCH_PASSED(NAME)
 #undef NAME
-    [VP_TORCH_IS_CURRENT] = TEXT(VP_TORCH_CURRENT),
+        [VP_TORCH_IS_CURRENT] = TEXT(VP_TORCH_CURRENT),
     [VP_TORCH_IS_STREAM] = TEXT(VP_TORCH_STREAM),
     [VP_TORCH_IS_ROUND_CUDA] = TEXT(VP_TORCH_ROUND_CUDA),
     [VP_TORCH_IS_ROUND] = TEXT(VP_TORCH_ROUND),
@@ -89,7 +90,8 @@ static int match(struct dl_phdr_info *info, size_t size, void *data) {
 static const void *table_of(const struct found *found, ElfW(Sxword) tag) {
     for (const ElfW(Dyn) *entry = found->dynamic; entry->d_tag != DT_NULL; entry++)
         if (entry->d_tag == tag)
-            return (const void *)(entry->d_un.d_ptr < found->base ? found->base + entry->d_un.d_ptr : entry->d_un.d_ptr);
+            return (const void *)(entry->d_un.d_ptr < found->base ? found->base + entry->d_un.d_ptr
+                                                                  : entry->d_un.d_ptr);
     return NULL;
 }
 
@@ -140,6 +142,16 @@ int vp_torch_learn(void) {
     atomic_store(&vp_torch_code.begin, found.begin);
     atomic_store_explicit(&vp_torch_code.size, found.end - found.begin, memory_order_release);
     return outcome = 0;
+}
+
+void vp_torch_listen(void) {
+    struct found found = {.file = "libc10_cuda.so"};
+    bool heard = vp_torch_real[VP_TORCH_GET_ENV] || vp_torch_real[VP_TORCH_GET_ENV_CXX11];
+
+    if (!heard && dl_iterate_phdr(match, &found))
+        vp_log(VP_LOG_WARN,
+               "PyTorch's cache keeps its memory to itself: this build, or who has loaded it, binds its calls "
+               "past libvpool.so (docs/pytorch.md)");
 }
 
 bool vp_torch_knows_pools(void) {

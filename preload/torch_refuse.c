@@ -76,12 +76,13 @@ static void message(char *text, size_t room, CUdevice device, size_t size, uint6
     size_t free_bytes = 0, all = 0;
 
     vp_api_mem_info(&free_bytes, &all);
-    snprintf(text, room,
-             "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s is free. %s is "
-             "allocated by PyTorch, in addresses for %s, which libvpool.so backs where they are in use; what else there "
-             "is of the device's memory others have.",
-             size_text(asked, SIZE, size), device, size_text(total, SIZE, all), size_text(unused, SIZE, free_bytes),
-             size_text(live, SIZE, allocated), size_text(cached, SIZE, reserved));
+    snprintf(
+        text, room,
+        "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s is free. %s is "
+        "allocated by PyTorch, in addresses for %s, which libvpool.so backs where they are in use; what else there "
+        "is of the device's memory others have.",
+        size_text(asked, SIZE, size), device, size_text(total, SIZE, all), size_text(unused, SIZE, free_bytes),
+        size_text(live, SIZE, allocated), size_text(cached, SIZE, reserved));
 }
 
 /* Room for an object of any version: 96 bytes are the most so far. */

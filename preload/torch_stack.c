@@ -65,6 +65,28 @@ static bool is_running(const char *from) {
     return search.found;
 }
 
+bool vp_torch_is_one_function(const char *a, const char *b) {
+    static _Thread_local struct {
+        const char *a, *b;
+        bool one;
+    } known[8] __attribute__((tls_model("initial-exec")));
+    static _Thread_local unsigned next __attribute__((tls_model("initial-exec")));
+    enum { KNOWN = sizeof(known) / sizeof(known[0]) };
+    void *function = NULL;
+    unsigned i;
+
+    for (i = 0; i < KNOWN; i++)
+        if (known[i].a == a && known[i].b == b)
+            return known[i].one;
+    i = next++ % KNOWN;
+    if (find_unwinder())
+        function = unwinder.function((void *)(uintptr_t)(a - 1));
+    known[i].a = a;
+    known[i].b = b;
+    known[i].one = function && function == unwinder.function((void *)(uintptr_t)(b - 1));
+    return known[i].one;
+}
+
 /* What was found, of this thread: a function that calls on from one place has one distance to each place further in. */
 static _Thread_local struct {
     struct known {

@@ -19,10 +19,8 @@ struct vp_torch_hints {
     unsigned count;
 };
 
-/* In one function's body, as far as one can tell. */
-static inline bool vp_torch_is_near(const char *a, const char *b) {
-    return (size_t)(b - a + 4096) < 8192;
-}
+/* Do both calls return into the same function? Looked up once for each two, and remembered. */
+bool vp_torch_is_one_function(const char *a, const char *b);
 
 /* Those that lie as deep or deeper are over, and forgotten. */
 static inline void vp_torch_hint_add(struct vp_torch_hints *hints, const struct vp_torch_hint *hint) {
@@ -34,8 +32,8 @@ static inline void vp_torch_hint_add(struct vp_torch_hints *hints, const struct 
 
 /*
  * The stream that the call at `frame` is about: that of the innermost hint whose function has called on and is still
- * there, or an unknown one. That it is there is looked up in the stack once for each function and distance, and remembered.
- * The hints are used up.
+ * there, or an unknown one. That it is there is looked up in the stack once for each function and distance, and
+ * remembered. The hints are used up.
  */
 struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame);
 

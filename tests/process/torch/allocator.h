@@ -43,7 +43,9 @@ struct Pool {
 
 struct Private {
     Pool small, large;
-    Private() { small.owner = large.owner = this; }
+    Private() {
+        small.owner = large.owner = this;
+    }
 };
 
 /* Each segment of a pool, as its blocks lay. */
@@ -58,7 +60,8 @@ struct Checkpoint {
 
 class DeviceCache {
   public:
-    explicit DeviceCache(DeviceIndex device) : device_(device) {}
+    explicit DeviceCache(DeviceIndex device) : device_(device) {
+    }
     API char *malloc(size_t size, cudaStream_t stream);
     API char *mallocWithAddress(size_t size, cudaStream_t stream, void *address);
     API void free(char *ptr);

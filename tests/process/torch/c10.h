@@ -38,7 +38,9 @@ class API Error : public std::exception {
   public:
     Error(SourceLocation where, std::string text);
     ~Error() override = default;
-    const char *what() const noexcept override { return text_.c_str(); }
+    const char *what() const noexcept override {
+        return text_.c_str();
+    }
 
   private:
     std::string text_, where_;
@@ -72,10 +74,15 @@ namespace cuda {
 /* Two registers, as PyTorch's. */
 class CUDAStream {
   public:
-    CUDAStream(Device device, int64_t id) : device_(device), id_(id) {}
+    CUDAStream(Device device, int64_t id) : device_(device), id_(id) {
+    }
     API cudaStream_t stream() const;
-    DeviceIndex device_index() const { return device_.index; }
-    int64_t id() const { return id_; }
+    DeviceIndex device_index() const {
+        return device_.index;
+    }
+    int64_t id() const {
+        return id_;
+    }
 
   private:
     Device device_;

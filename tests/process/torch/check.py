@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the guests of the stand-in for PyTorch, each case in a process of its own. Reports in TAP.
 
-usage: check.py GUESTS VERSION       the folder with the loader and the versions' folders; v206, v211, v215 or bound
+usage: check.py GUESTS VERSION       the folder with the loader and the versions' folders; v206, v211, v215, bound or
+alone
 From the environment: TEST_PRELOAD (libvpool.so, a sanitizer's runtime before it) and TEST_BUILD (where sim/ is).
 """
 # SPDX-License-Identifier: Apache-2.0
@@ -19,6 +20,7 @@ SIM = Path(os.environ["TEST_BUILD"], "sim")
 *BEFORE, LIBRARY = os.environ["TEST_PRELOAD"].split(":")
 TOLD = GUESTS / "libvpool-told.so"
 NEVER = "PyTorch's cache keeps its memory to itself"
+PAST = "binds its calls past libvpool.so"
 HANDS_OVER = "this build of PyTorch does not tell of its blocks"
 
 
@@ -57,6 +59,11 @@ def another_order(word):
     return run
 
 
+def what_binds_past_the_library_has_memory():
+    said = guest("nothing_is_told", TOLD)
+    assert said.count(PAST) == 1, said
+
+
 def the_choice_falls_as_it_loads():
     for choice, wanted in (("bare", "native"), ("async", "hands_over"), ("0", "native"), ("auto", "hands_over"),
                            ("1", "hands_over")):
@@ -93,6 +100,8 @@ QUIET = {"VPOOL_LOG": "quiet"}
 if VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
     tests += [served(case, VPOOL_ADOPT="0") for case in DATA]
+elif VERSION == "alone":
+    tests = [what_binds_past_the_library_has_memory] + [served(case, VPOOL_ADOPT="0") for case in DATA]
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
     tests += [served(case) for case in DATA] + [served("a_batch_size_is_found", **QUIET)] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
