@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the guests of the stand-in for PyTorch, each case in a process of its own. Reports in TAP.
 
-usage: check.py GUESTS VERSION       the folder with the loader and the versions' folders; v206, v211, v215, bound or
-alone
+usage: check.py GUESTS VERSION [rules]      the folder with the loader and the versions' folders; v206, v211, v215, bound or
+                                            alone; only what is told of blocks, and not their bytes
 From the environment: TEST_PRELOAD (libvpool.so, a sanitizer's runtime before it) and TEST_BUILD (where sim/ is).
 """
 # SPDX-License-Identifier: Apache-2.0
@@ -95,15 +95,18 @@ ORDER = ["the_first_segment_has_memory", "each_device_is_armed_by_itself", "tiny
          "shared_memory_is_pinned"]
 DATA = ["blocks_keep_their_bytes", "blocks_of_threads_keep_their_bytes", "graphs_keep_their_bytes",
         "restored_pools_keep_their_bytes"]
+FULL = ["a_batch_size_is_found", "a_refusal_holds_nothing"]
 QUIET = {"VPOOL_LOG": "quiet"}
 
-if VERSION == "bound":
+if sys.argv[2:] == [VERSION, "rules"]:
+    tests = [told(case) for case in ORDER] + [another_order("late"), another_order("silent"), the_choice_falls_as_it_loads]
+elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
     tests += [served(case, VPOOL_ADOPT="0") for case in DATA]
 elif VERSION == "alone":
     tests = [what_binds_past_the_library_has_memory] + [served(case, VPOOL_ADOPT="0") for case in DATA]
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
-    tests += [served(case) for case in DATA] + [served("a_batch_size_is_found", **QUIET)] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
+    tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
     tests += [another_order("late"), another_order("silent"), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept]
 tap.run(tests)

@@ -159,6 +159,18 @@ static void a_batch_size_is_found() {
     CHECK(refused);
 }
 
+/* What was refused keeps no memory from others. */
+static void a_refusal_holds_nothing() {
+    for (size_t size : {(size_t)1 << 45, (size_t)300 * MIB}) {
+        try {
+            cache::allocate(size);
+            CHECK(!"refused");
+        } catch (const c10::OutOfMemoryError &) {
+        }
+        blocks_of_threads_keep_their_bytes();
+    }
+}
+
 #define CASE(name) {#name, name}
 const Case data_cases[] = {
     CASE(blocks_keep_their_bytes),
@@ -166,5 +178,6 @@ const Case data_cases[] = {
     CASE(graphs_keep_their_bytes),
     CASE(restored_pools_keep_their_bytes),
     CASE(a_batch_size_is_found),
+    CASE(a_refusal_holds_nothing),
     {nullptr, nullptr},
 };
