@@ -101,8 +101,8 @@ Block *DeviceCache::found(Params &params, size_t size) {
     live_[block->ptr] = block;
     allocated += block->size;
     if (!order_is("silent"))
-        c10::reportMemoryUsageToProfiler(block->ptr, (int64_t)block->size, allocated, reserved,
-                                         {DeviceType::CUDA, device_});
+        c10::reportMemoryUsageToProfiler(order_is("moved") ? block->ptr + 64 * MIB : block->ptr, (int64_t)block->size,
+                                         allocated, reserved, {DeviceType::CUDA, device_});
     return block;
 }
 
