@@ -32,6 +32,7 @@ DOOR void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t re
 static _Thread_local struct {
     struct vp_torch_hints hints;
     const char *asked_frame, *asked_from; /* the current stream was asked for last, there; NULL: it was not */
+    CUdevice asked_device;                /* the current stream's */
     const char *frame;                    /* of the size's rounding; NULL: no block is being made */
     size_t size;
     struct vp_bare_stream stream;
@@ -81,14 +82,16 @@ static void failed(CUdevice device) {
 
 struct vp_torch_stream VP_TORCH_CURRENT(signed char device) {
     struct vp_torch_stream (*real)(signed char) = vp_torch_real_of(VP_TORCH_IS_CURRENT, CALLER);
+    struct vp_torch_stream current = real(device);
 
     if (vp_torch_is_cache(CALLER)) {
         said.asked_from = CALLER;
         said.asked_frame = FRAME;
+        said.asked_device = current.device;
     } else {
         said.hints.count = 0;
     }
-    return real(device);
+    return current;
 }
 
 CUstream
@@ -100,7 +103,7 @@ VP_TORCH_STREAM(const void *stream) {
         return handle;
     said.other_streams = true;
     if (said.asked_frame == FRAME && vp_torch_is_one_function(said.asked_from, CALLER)) {
-        vp_torch_hint_add(&said.hints, &(struct vp_torch_hint){FRAME, CALLER, handle});
+        vp_torch_hint_add(&said.hints, &(struct vp_torch_hint){FRAME, CALLER, handle, said.asked_device});
         said.segment_next = said.frame && FRAME < said.frame;
     } else if (!atomic_load_explicit(&other_uses, memory_order_relaxed)) {
         atomic_store(&other_uses, true);
@@ -130,17 +133,18 @@ static _Noreturn void refuse(CUdevice device, size_t size) {
 
 /* Not back if there is no memory to be had. */
 static void wanted(size_t size, const char *frame) {
-    CUdevice device;
+    CUdevice device = -1;
 
     if (said.first)
         failed(said.first_device);
     said.first = 0;
     said.frame = frame;
     said.size = size;
-    said.stream = vp_torch_hint_take(&said.hints, frame);
+    said.stream = vp_torch_hint_take(&said.hints, frame, &device);
     said.segment_next = false;
-    device = current_device();
-    if (device < 0 || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
+    if (device < 0)
+        device = current_device();
+    if (device < 0 || device >= DEVICES || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
         return;
     if (vp_bare_room(device, size, said.stream) == CUDA_ERROR_OUT_OF_MEMORY)
         refuse(device, size);
@@ -211,7 +215,8 @@ static void first_reported(CUdeviceptr ptr, size_t size) {
 
 static void used(CUdeviceptr ptr, size_t size, const char *frame) {
     /* Blocks under 512 bytes come without a size to round. */
-    struct vp_bare_stream stream = said.frame ? said.stream : vp_torch_hint_take(&said.hints, frame);
+    CUdevice device;
+    struct vp_bare_stream stream = said.frame ? said.stream : vp_torch_hint_take(&said.hints, frame, &device);
 
     if (said.first)
         first_reported(ptr, size);

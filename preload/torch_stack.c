@@ -110,14 +110,16 @@ static bool runs(const struct vp_torch_hint *hint, const char *frame) {
     return known->runs;
 }
 
-struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame) {
+struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame, CUdevice *device) {
     struct vp_bare_stream stream = {0};
 
     while (hints->count && !stream.known) {
         const struct vp_torch_hint *hint = &hints->hint[--hints->count];
 
-        if (hint->frame > frame && runs(hint, frame))
+        if (hint->frame > frame && runs(hint, frame)) {
             stream = (struct vp_bare_stream){hint->stream, true};
+            *device = hint->device;
+        }
     }
     hints->count = 0;
     return stream;

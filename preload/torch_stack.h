@@ -11,6 +11,7 @@
 struct vp_torch_hint {
     const char *frame, *from;
     CUstream stream;
+    CUdevice device;
 };
 
 /* Those of a thread, the outermost first. More than a call nests of them. */
@@ -33,8 +34,8 @@ static inline void vp_torch_hint_add(struct vp_torch_hints *hints, const struct 
 /*
  * The stream that the call at `frame` is about: that of the innermost hint whose function has called on and is still
  * there, or an unknown one. That it is there is looked up in the stack once for each function and distance, and
- * remembered. The hints are used up.
+ * remembered. The hints are used up. `*device` is the stream's, and untouched if that is unknown.
  */
-struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame);
+struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame, CUdevice *device);
 
 #endif
