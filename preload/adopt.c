@@ -12,6 +12,9 @@
 #include "base/options.h"
 #include "early.h"
 
+/* What VPOOL_ADOPT=auto means for PyTorch, as long as nothing better was measured: VP_ADOPT_ASYNC or VP_ADOPT_BARE. */
+enum { AUTO = VP_ADOPT_ASYNC };
+
 /*
  * What is set, if neither the variable nor its other name is. A value of the user's is kept; it agrees with
  * ours if it contains `agrees`. One that `needs` another is set only where that one agrees.
@@ -25,6 +28,7 @@ static struct setting {
     const char *framework;
     const char *kept; /* the variable kept although it disagrees */
 } settings[] = {
+    /* PyTorch's, which VPOOL_ADOPT=bare leaves out, comes first. */
     {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "backend:cudaMallocAsync", NULL,
      "PyTorch"},
     {"XLA_PYTHON_CLIENT_ALLOCATOR", NULL, "cuda_async", "cuda_async", NULL, "JAX"},
@@ -100,17 +104,18 @@ static bool agrees(const char *variable) {
     return true;
 }
 
-void vp_adopt(void) {
-    const struct vp_options *options = vp_options();
-    char mark[512] = "";
+enum { TORCH, OTHERS };
 
-    /* A program with raised privileges is given no variables of ours; its user's are not read either. */
-    if (getauxval(AT_SECURE) || !find_libc())
-        return;
-    take_back();
-    if (!options->adopt || options->policy == VP_POLICY_NATIVE)
-        return;
-    for (size_t i = 0; i < SETTINGS; i++) {
+bool vp_adopt_bare;
+
+/* Sets those from one to another. */
+static void adopt(size_t from, size_t to) {
+    char mark[512] = "";
+    const char *marked = libc.getenv(MARK);
+
+    if (marked)
+        snprintf(mark, sizeof(mark), "%s", marked);
+    for (size_t i = from; i < to; i++) {
         struct setting *setting = &settings[i];
         const char *variable = setting->variable;
         const char *value = libc.getenv(variable);
@@ -128,6 +133,25 @@ void vp_adopt(void) {
     }
     if (*mark)
         libc.setenv(MARK, mark, 1);
+}
+
+void vp_adopt(void) {
+    const struct vp_options *options = vp_options();
+    int how = options->adopt == VP_ADOPT_AUTO || options->adopt == VP_ADOPT_YES ? (int)AUTO : options->adopt;
+
+    /* A program with raised privileges is given no variables of ours; its user's are not read either. */
+    if (getauxval(AT_SECURE) || !find_libc())
+        return;
+    take_back();
+    if (how == VP_ADOPT_NOTHING || options->policy == VP_POLICY_NATIVE)
+        return;
+    vp_adopt_bare = how == VP_ADOPT_BARE;
+    adopt(vp_adopt_bare ? OTHERS : TORCH, SETTINGS);
+}
+
+void vp_adopt_torch(void) {
+    if (!getauxval(AT_SECURE) && find_libc())
+        adopt(TORCH, OTHERS);
 }
 
 void vp_adopt_report(void) {

@@ -6,12 +6,20 @@
 #ifndef VP_ADOPT_H
 #define VP_ADOPT_H
 
+#include <stdbool.h>
+
+/* Is PyTorch to keep its cache (torch.h)? Its variable is left alone then. */
+extern bool vp_adopt_bare;
+
 /*
  * Sets those that are unset. Before the program starts: frameworks read them when they are loaded, and
  * children inherit them. What a parent's adoption set is taken back first (VPOOL_ADOPTED names it): a child goes by its
  * own VPOOL_ADOPT and variables.
  */
 void vp_adopt(void);
+
+/* Sets PyTorch's after all, if it is unset: it is about to be read, and turns out to be needed. */
+void vp_adopt_torch(void);
 
 /*
  * Says which values of the user's were kept although they keep a framework's memory from us. For a process

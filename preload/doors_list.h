@@ -78,12 +78,16 @@
     X(cuMemGetInfo_v2, cuMemGetInfo_v2, SERVED, vp_api_mem_info(a, b), size_t *, size_t *) \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, BY_HAND) \
     X(cuPointerGetAttribute, cuPointerGetAttribute, BY_HAND) \
-    X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND)
+    X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
+    X(cuPointerSetAttribute, cuPointerSetAttribute, FIRST, vp_bare_pin(c, 0), const void *, CUpointer_attribute, \
+      CUdeviceptr) \
+    X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, FIRST, vp_bare_pin(b, c), void *, CUdeviceptr, \
+      size_t, CUmemRangeHandleType, unsigned long long)
 
 /* What other processes share, by legacy IPC and otherwise: ipc.c. A handle that the pool made is opened by us, any
  * other by CUDA. */
 #define VP_DOORS_IPC(X) \
-    X(cuIpcGetMemHandle, cuIpcGetMemHandle, SERVED, vp_api_ipc_get(a, b), CUipcMemHandle *, CUdeviceptr) \
+    X(cuIpcGetMemHandle, cuIpcGetMemHandle, SERVED, shared(a, b), CUipcMemHandle *, CUdeviceptr) \
     X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, BY_HAND) \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v2, BY_HAND) \
     X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, SERVED, vp_api_ipc_close(a), CUdeviceptr) \
@@ -280,6 +284,7 @@
 #define VP_DOORS_ASK(X) \
     X(cuCtxGetApiVersion, cuCtxGetApiVersion) \
     X(cuCtxGetCurrent, cuCtxGetCurrent) \
+    X(cuCtxGetDevice, cuCtxGetDevice) \
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx) \
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState) \
     X(cuStreamIsCapturing, cuStreamIsCapturing) \
@@ -296,7 +301,7 @@
  * alone. Looked up in a handle they stay the library's own, which comes back to us through the driver.
  */
 #define VP_DOORS_RUNTIME(X) \
-    X(cudaMalloc, cudaMalloc, ALLOCATES, alloc(a, b), a && b, void **, size_t) \
+    X(cudaMalloc, cudaMalloc, ALLOCATES, alloc(a, b, __builtin_return_address(0)), a && b, void **, size_t) \
     X(cudaMallocPitch, cudaMallocPitch, ALLOCATES, alloc_pitch(a, b, c, d), a && b && c && d, void **, size_t *, \
       size_t, size_t) \
     X(cudaFree, cudaFree, FREES, a && free_now(a), void *) \
@@ -320,12 +325,42 @@
     X(cudaGetDriverEntryPointByVersion_ptsz, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \
       unsigned int, unsigned long long, enum cudaDriverEntryPointQueryResult *)
 
-/* X(symbol, ranks, ...): functions of libnccl that make a communicator of as many ranks: nccl.c. */
+/* X(symbol, ranks, ...): functions of libnccl that make a communicator of as many ranks, or (0) register memory with one:
+ * nccl.c. */
 #define VP_DOORS_NCCL(X) \
     X(ncclCommInitRank, b, void **, int, vp_nccl_unique_id, int) \
     X(ncclCommInitRankConfig, b, void **, int, vp_nccl_unique_id, int, void *) \
     X(ncclCommInitRankScalable, b, void **, int, int, int, vp_nccl_unique_id *, void *) \
-    X(ncclCommInitAll, b, void **, int, const int *)
+    X(ncclCommInitAll, b, void **, int, const int *) \
+    X(ncclCommRegister, registered(b, c), void *, void *, size_t, void **) \
+    X(ncclCommWindowRegister, registered(b, c), void *, void *, size_t, void **, int)
+
+/*
+ * X(symbol): functions of PyTorch's libraries, by their C++ names, which stay as they are in every version that has them.
+ * Those that tell of streams, sizes and blocks are in torch.c: CURRENT is c10::cuda::getCurrentCUDAStream(signed char),
+ * STREAM c10::cuda::CUDAStream::stream() const, ROUND the two of roundup_power2_divisions(unsigned long), REPORT
+ * c10::reportMemoryUsageToProfiler(). Those that only tell that they are called are in torch_pass.S.
+ */
+#define VP_TORCH_CURRENT _ZN3c104cuda20getCurrentCUDAStreamEa
+#define VP_TORCH_STREAM _ZNK3c104cuda10CUDAStream6streamEv
+#define VP_TORCH_ROUND_CUDA _ZN3c104cuda20CUDACachingAllocator19CUDAAllocatorConfig24roundup_power2_divisionsEm
+#define VP_TORCH_ROUND _ZN3c1016CachingAllocator26AcceleratorAllocatorConfig24roundup_power2_divisionsEm
+#define VP_TORCH_REPORT _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
+#define VP_DOORS_TORCH_TOLD(X) \
+    X(VP_TORCH_CURRENT) X(VP_TORCH_STREAM) X(VP_TORCH_ROUND_CUDA) X(VP_TORCH_ROUND) X(VP_TORCH_REPORT)
+
+/* X(index, symbol): 0: an allocation was refused; 1, 2: the environment is read; all others: pools of memory are in use. */
+#define VP_DOORS_TORCH_PASSED(X) \
+    X(0, _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE) \
+    X(1, _ZN3c105utils7get_envEPKc) \
+    X(2, _ZN3c105utils7get_envB5cxx11EPKc) \
+    X(3, _ZN2at4cuda17graph_pool_handleEv) \
+    X(4, _ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode) \
+    X(5, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEb) \
+    X(6, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbb) \
+    X(7, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbbb) \
+    X(8, _ZN2at4cuda7MemPoolC1EPN3c104cuda20CUDACachingAllocator13CUDAAllocatorEbbb) \
+    X(9, _ZN2at4cuda7MemPoolC1ESt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEEbbb)
 
 /* X(symbol): libc's own: dlsym.S. */
 #define VP_DOORS_LIBC(X) \

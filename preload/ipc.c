@@ -2,6 +2,14 @@
  * now on. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
+#include "process/bare.h"
+
+/* Another process is shown the whole segment, if it lies in one. */
+static CUresult shared(CUipcMemHandle *out, CUdeviceptr ptr) {
+    CUresult res = vp_bare_pin(ptr, 0);
+
+    return res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_api_ipc_get(out, ptr);
+}
 
 #define OPEN(symbol)                                                                                                   \
     CUresult symbol(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {                                     \

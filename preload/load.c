@@ -3,12 +3,12 @@
 #include "load.h"
 
 #include <pthread.h>
-#include "adopt.h"
 #include "process/process.h"
 #include "base/options.h"
 #include "dumper.h"
 #include "early.h"
 #include "first.h"
+#include "torch.h"
 
 /*
  * Runs in every process that the preload reaches, nearly all of which never touch a GPU: only the environment
@@ -34,6 +34,8 @@ __attribute__((destructor)) static void end(void) {
 
 void vp_load_opened(void) {
     vp_adopt_report();
+    if (vp_adopt_bare)
+        vp_torch_listen();
     vp_dumper_start();
     vp_first_hear_signals();
 }

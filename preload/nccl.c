@@ -1,5 +1,5 @@
 /* Doors of NCCL: a communicator of more than one rank ties the process to others (see vp_api_coupled), before its first
- * collective.
+ * collective. What is registered with one is touched by others, and needs memory that stays.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,8 +7,14 @@
 
 #include "callers.h"
 #include "lookup.h"
+#include "process/bare.h"
 
 enum { VP_NCCL_SYSTEM_ERROR = 2 };
+
+static int registered(const void *ptr, size_t size) {
+    vp_bare_pin((CUdeviceptr)(uintptr_t)ptr, size);
+    return 0;
+}
 
 /* The real function behind a door, for a caller at `address`; tells of a communicator of several ranks. */
 static void *communicator(const void *address, const char *symbol, enum vp_nccl_door door, int ranks) {

@@ -1,6 +1,8 @@
-/* Doors of the driver: what is asked about memory. */
+/* Doors of the driver: what is asked about memory, and set. What is handed out by another way than its address must
+ * have memory that stays. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
+#include "process/bare.h"
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     bool ours = vp_door_enter();

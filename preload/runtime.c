@@ -12,6 +12,7 @@
 #include "callers.h"
 #include "lookup.h"
 #include "make.h"
+#include "torch.h"
 
 /*
  * The caller's own function. To be used in an exported function only, whose return address it is that counts.
@@ -33,9 +34,16 @@ static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) 
     return true;
 }
 
-static bool alloc(void **ptr, size_t size) {
+/* `address`: where the program goes on. */
+static bool alloc(void **ptr, size_t size, const void *address) {
     CUdeviceptr found = 0;
-    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc(&found, size) : VP_NOT_OURS;
+    CUresult res = VP_NOT_OURS;
+
+    if (vp_door_enter() && vp_door_has_current()) {
+        res = vp_torch_segment(&found, size, address);
+        if (res == VP_NOT_OURS)
+            res = vp_api_alloc(&found, size);
+    }
 
     return short_way(res, found, ptr, size);
 }

@@ -7,11 +7,20 @@
 #include "nccl.h"
 #include "runtime.h"
 
+/* C++ functions: nothing is known of them here but their names. */
+#define TORCH_DECLARE(symbol) __attribute__((visibility("default"))) extern void symbol(void);
+#define TORCH_DECLARE_PASSED(index, symbol) TORCH_DECLARE(symbol)
+VP_DOORS_TORCH_TOLD(TORCH_DECLARE)
+VP_DOORS_TORCH_PASSED(TORCH_DECLARE_PASSED)
+
 const struct vp_door_table vp_door_table = {
 #define DOOR(symbol, ...) symbol,
     .driver = {VP_DOORS_DRIVER(DOOR)},
     .runtime = {VP_DOORS_RUNTIME(DOOR)},
     .nccl = {VP_DOORS_NCCL(DOOR)},
+#define DOOR_PASSED(index, symbol) symbol,
+    .torch = {VP_DOORS_TORCH_PASSED(DOOR_PASSED) VP_DOORS_TORCH_TOLD(DOOR)},
+#undef DOOR_PASSED
 #undef DOOR
     .dlsym = dlsym,
     .dlvsym = dlvsym,

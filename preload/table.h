@@ -30,8 +30,23 @@ enum vp_nccl_door {
         VP_NCCL_COUNT
 };
 
+/* First those of torch_pass.S, by their numbers there. */
+enum vp_torch_symbol {
+#define VP_TORCH_ENUM(index, symbol) VP_TORCH_PASS_##index = index,
+    VP_DOORS_TORCH_PASSED(VP_TORCH_ENUM)
+#undef VP_TORCH_ENUM
+        VP_TORCH_PASSED,
+    VP_TORCH_IS_CURRENT = VP_TORCH_PASSED,
+    VP_TORCH_IS_STREAM,
+    VP_TORCH_IS_ROUND_CUDA,
+    VP_TORCH_IS_ROUND,
+    VP_TORCH_IS_REPORT,
+    VP_TORCH_SYMBOLS
+};
+
 extern const struct vp_door_table {
-    void *driver[VP_DOOR_COUNT], *runtime[VP_RUNTIME_COUNT], *nccl[VP_NCCL_COUNT], *dlsym, *dlvsym;
+    void *driver[VP_DOOR_COUNT], *runtime[VP_RUNTIME_COUNT], *nccl[VP_NCCL_COUNT], *torch[VP_TORCH_SYMBOLS];
+    void *dlsym, *dlvsym;
 } vp_door_table;
 
 #endif

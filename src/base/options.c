@@ -119,7 +119,7 @@ static size_t next_word(const char **list, const char **word) {
     return length;
 }
 
-static bool parse_choice(const char *allowed, const char *text, int *value) {
+static bool parse_word(const char *allowed, const char *text, int *value) {
     const char *word;
     for (int place = 0; *allowed; place++) {
         size_t length = next_word(&allowed, &word);
@@ -129,6 +129,11 @@ static bool parse_choice(const char *allowed, const char *text, int *value) {
         }
     }
     return false;
+}
+
+static bool parse_choice(const char *allowed, const char *text, int *value) {
+    bool on;
+    return parse_word(allowed, text, value) || (parse_bool(text, &on) && parse_word(allowed, on ? "1" : "0", value));
 }
 
 static bool parse_value(const struct option *option, const char *text, struct vp_options *options) {

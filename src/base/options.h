@@ -19,9 +19,9 @@
  *   INT      a whole number from 0 up; allowed as LOW..HIGH
  *   SIZE     bytes, with K, M, G or T behind (powers of 1024; KiB and KB are the same); allowed as LOW..HIGH
  *   SHARE    a SIZE, or up to 100 for that many percent; allowed as 0, LOW..HIGH, 1%..100%
- *   ENUM     one of the words allowed; the field holds its place in the list
- *   STRING   anything
- *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it */
+ *   ENUM     one of the words allowed; the field holds its place in the list. Where 0 and 1 are among them, no, yes,
+ * off, on, false and true mean the same STRING   anything FOREIGN  not read here: the variable is somebody else's,
+ * known so that no one warns of it */
 #define VP_OPTIONS(X)                                                                                                  \
     X(STRING, config, "VPOOL_CONFIG", "/etc/vpool.conf", "FILE", \
       "A file with options by program name, where the environment says nothing (vpool help config).")                                                     \
@@ -40,8 +40,9 @@
       "The signal that asks for a dump, if the program has no handler for it.")                        \
     X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \
       "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.")                                                                         \
-    X(BOOL, adopt, "VPOOL_ADOPT", "1", "0, 1", \
-      "Set the variables by which PyTorch, JAX and TensorFlow hand their allocations over to CUDA.")                                                                       \
+    X(ENUM, adopt, "VPOOL_ADOPT", "auto", "auto, bare, async, 0, 1", \
+      "Set the variables by which JAX and TensorFlow hand their allocations over to CUDA, and what PyTorch does: it keeps " \
+      "its cache, in addresses that have memory where they are in use (bare), or hands over, too (async); 1 is auto.")                                                 \
     X(BOOL, sync_free, "VPOOL_SYNC_FREE", "0", "0, 1", \
       "Let cudaFree wait for the device, as plain CUDA does; CUDA_LAUNCH_BLOCKING=1 implies it.")                                                               \
     X(ENUM, wait, "VPOOL_WAIT", "auto", "auto, early, late, never", \
@@ -90,6 +91,7 @@ enum vp_policy_choice {
     VP_POLICY_NATIVE,
     VP_POLICY_CHOICES
 };
+enum vp_adopt_choice { VP_ADOPT_AUTO, VP_ADOPT_BARE, VP_ADOPT_ASYNC, VP_ADOPT_NOTHING, VP_ADOPT_YES };
 enum vp_ipc_choice { VP_IPC_AUTO, VP_IPC_ALONE, VP_IPC_SHARE, VP_IPC_NATIVE };
 enum vp_dump_signal_choice { VP_DUMP_SIGUSR2, VP_DUMP_SIGUSR1, VP_DUMP_SIGHUP, VP_DUMP_SIGQUIT };
 enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER };

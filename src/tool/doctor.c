@@ -271,7 +271,7 @@ static void check_environment(void) {
     vp_options_find_unknown(environ, complain, NULL);
     if (options.policy == VP_POLICY_NATIVE)
         say(NOTE, "VPOOL_POLICY=native: everything is left to CUDA, and counted");
-    if (!options.adopt)
+    if (options.adopt == VP_ADOPT_NOTHING)
         say(NOTE, "VPOOL_ADOPT=0: frameworks keep their own caches on top");
     if (options.sync_free)
         say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain "

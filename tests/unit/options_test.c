@@ -56,7 +56,7 @@ Test(options, defaults) {
     cr_expect(eq(int, options.policy, VP_POLICY_VPOOL));
     cr_expect(eq(int, options.wait, VP_WAIT_AUTO));
     cr_expect(eq(int, options.log, VP_LOG_WARN));
-    cr_expect(options.adopt);
+    cr_expect(options.adopt == VP_ADOPT_AUTO);
     cr_expect(not(options.sync_free));
     cr_expect(eq(u64, options.handle, 256 << 20));
     cr_expect(eq(u64, options.va, 0));
@@ -83,7 +83,7 @@ Test(options, booleans) {
         cr_expect(options.sync_free, "%s", setting);
         snprintf(setting, sizeof(setting), "VPOOL_ADOPT=%s", untruths[i]);
         parse(setting);
-        cr_expect(not(options.adopt), "%s", setting);
+        cr_expect(options.adopt == VP_ADOPT_NOTHING, "%s", setting);
     }
 }
 
@@ -122,8 +122,8 @@ Test(options, a_wrong_value_is_reported_and_the_default_used) {
     cr_expect(eq(str, reported,
                  "VPOOL_POLICY=vmm is not valid (allowed: vpool, vpmm, bfc, es, gmlake, native); using vpool\n"));
     parse("VPOOL_ADOPT=2");
-    cr_expect(eq(str, reported, "VPOOL_ADOPT=2 is not valid (allowed: 0, 1); using 1\n"));
-    cr_expect(options.adopt);
+    cr_expect(eq(str, reported, "VPOOL_ADOPT=2 is not valid (allowed: auto, bare, async, 0, 1); using auto\n"));
+    cr_expect(options.adopt == VP_ADOPT_AUTO);
     parse("VPOOL_VPMM_PAGES=1K");
     cr_expect(eq(int, reports, 1));
 }

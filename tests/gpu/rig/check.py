@@ -18,6 +18,7 @@ from .device import Device
 from .rows import LONG, SECTIONS, all_rows, contexts_of, goals, peer_goals, verdict
 from .runner import Runner, run_rows, say
 from .table import MIB, cell, print_goals, print_table
+from .torch_modes import print_features, torch_goals
 
 
 def parse():
@@ -85,7 +86,7 @@ def report(rows, chosen, contexts, device, options):
     words = {row.name: verdict(row, rows) for row in chosen}
     shown = [row for row in chosen if row.table or words[row.name][0] is not True]
     all_goals = goals(rows, contexts) if "core" in options.sections else []
-    all_goals += peer_goals(rows)
+    all_goals += peer_goals(rows) + torch_goals(rows)
 
     for row in shown:  # those that failed by themselves have been told already
         if words[row.name][0] is False and all(run.worked for run in row.runs):
@@ -95,6 +96,7 @@ def report(rows, chosen, contexts, device, options):
     print("peak: the device's memory in use, by NVML, less what was in use before; live: alive at once, as asked for;")
     print("ratio: peak / (live + context); held: physical memory of the pool; driver: time in the pool's driver calls")
     print_pairs(rows)
+    print_features(rows)
 
     print()
     print_goals(all_goals)

@@ -7,6 +7,7 @@ from statistics import median
 
 from .build import PROGRAM_SOURCES, ROOT
 from .table import Goal
+from .torch_modes import torch_rows
 
 WARM_UP = 6  # training steps at the start that say nothing about speed
 
@@ -24,6 +25,7 @@ class Row:
     table: bool = True
     section: str = "core"
     limit: float = 120        # seconds that it may take
+    may_fail: bool = False    # it is told what it does, and no fault if it does not work
     runs: list = field(default_factory=list)
     skipped: str = ""         # why it has no runs
 
@@ -97,9 +99,10 @@ SECTIONS = {
     "memory": "memory pools to the letter, CUDA graphs of PyTorch, command buffers of JAX",
     "peers": "copies and kernels between two GPUs, NCCL, DistributedDataParallel, FSDP (skipped on one GPU)",
     "ipc": "memory shared between processes: torch.multiprocessing, cuIpc* on pooled memory",
+    "torch": "each feature of PyTorch's allocator, bare and with each VPOOL_ADOPT (only if asked for)",
     "soak": "mixed programs for eight minutes (only if asked for)",
 }
-LONG = ("soak",)
+LONG = ("soak", "torch")
 
 
 def software_rows(work, quick):
@@ -305,7 +308,7 @@ def all_rows(work, runtime_folder, quick):
     """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so."""
     return [*empty_contexts(work), *cuda_rows(work, runtime_folder, quick), *pytorch_rows(quick), *framework_rows(),
             *stress_rows(work, quick), *call_rows(work), *software_rows(work, quick), *memory_rows(work), *ipc_rows(work),
-            *peer_rows(work, 1 if quick else 3), *soak_rows(work, 60 if quick else 480)]
+            *peer_rows(work, 1 if quick else 3), *torch_rows(Row, script, quick), *soak_rows(work, 60 if quick else 480)]
 
 
 # ---- is a row right?
@@ -334,6 +337,8 @@ def verdict(row, rows):
     for run in row.runs:
         if run.skipped:
             return None, run.skipped
+        if row.may_fail and not run.worked:
+            return True, "does not work"
         if run.code is None:
             return False, "TIMED OUT"
         if run.code != 0:

@@ -1,0 +1,299 @@
+/* PyTorch's cache: what its libraries say of the blocks that it hands out. torch.h has the order of the calls.
+ *
+ * What tells a call's place in that order is the stack: a call's frame is the address of its caller's stack at the
+ * call. It is the same for two calls of one function's body, and lies the deeper the further in the call is.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "torch.h"
+
+#include <errno.h>
+#include <string.h>
+#include "base/log.h"
+#include "doors.h"
+#include "torch_stack.h"
+
+/* As it is returned: in two registers. */
+struct vp_torch_stream {
+    int8_t device_type, device;
+    int64_t id;
+};
+
+#define DOOR __attribute__((visibility("default")))
+DOOR struct vp_torch_stream VP_TORCH_CURRENT(signed char device);
+DOOR CUstream VP_TORCH_STREAM(const void *stream);
+DOOR size_t VP_TORCH_ROUND_CUDA(size_t size);
+DOOR size_t VP_TORCH_ROUND(size_t size);
+DOOR void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserved, uint16_t device);
+
+#define CALLER ((const char *)__builtin_return_address(0))
+#define FRAME ((const char *)__builtin_dwarf_cfa())
+
+/* What this thread has said so far. */
+static _Thread_local struct {
+    struct vp_torch_hints hints;
+    const char *asked_frame, *asked_from; /* the current stream was asked for last, there; NULL: it was not */
+    CUdevice asked_device;                /* the current stream's */
+    const char *frame;                    /* of the size's rounding; NULL: no block is being made */
+    size_t size;
+    struct vp_bare_stream stream;
+    bool segment_next;  /* a segment is about to be made */
+    bool early;         /* one was made that no size came before */
+    bool other_streams; /* a stream's handle was asked for, perhaps to record an event there */
+    CUdeviceptr first;  /* a device's first segment, which has memory, waits for its report */
+    size_t first_size;
+    CUdevice first_device;
+} said __attribute__((tls_model("initial-exec")));
+
+/* Each device begins with a segment that has memory. Only if its block is reported as it should be are the next bare.
+ */
+enum { UNKNOWN, ARMED, NEVER };
+enum { DEVICES = 64, CHANCES = 3 };
+static struct {
+    _Atomic unsigned char state, failures;
+    _Atomic uint64_t allocated, reserved; /* as it was last said */
+} devices[DEVICES];
+
+/*
+ * PyTorch makes no event for a block's other streams while any pool of memory is in use (a capture, a graph's pool, a
+ * MemPool), and nobody says when that ends. From the first pool on every free is behind all streams of the device, if
+ * blocks were ever used on other streams.
+ */
+static atomic_bool pools, other_uses;
+
+static bool is_cuda(uint16_t device) {
+    return (device & 0xff) == 1 && device >> 8 < DEVICES;
+}
+
+/* Says once why segments have memory. */
+static void never(CUdevice device, const char *why) {
+    static atomic_flag said_it = ATOMIC_FLAG_INIT;
+
+    atomic_store(&devices[device].state, NEVER);
+    if (!atomic_flag_test_and_set(&said_it))
+        vp_log(VP_LOG_WARN, "PyTorch's cache keeps its memory to itself: %s (docs/pytorch.md)", why);
+}
+
+static void failed(CUdevice device) {
+    if (atomic_load(&devices[device].state) == UNKNOWN && atomic_fetch_add(&devices[device].failures, 1) + 1 == CHANCES)
+        never(device, "it tells of its blocks in another order than any version that is known");
+}
+
+/* ---- streams ---- */
+
+struct vp_torch_stream VP_TORCH_CURRENT(signed char device) {
+    struct vp_torch_stream (*real)(signed char) = vp_torch_real_of(VP_TORCH_IS_CURRENT, CALLER);
+    struct vp_torch_stream current = real(device);
+
+    if (vp_torch_is_cache(CALLER)) {
+        said.asked_from = CALLER;
+        said.asked_frame = FRAME;
+        said.asked_device = current.device;
+    } else {
+        said.hints.count = 0;
+    }
+    return current;
+}
+
+CUstream
+VP_TORCH_STREAM(const void *stream) {
+    CUstream (*real)(const void *) = vp_torch_real_of(VP_TORCH_IS_STREAM, CALLER);
+    CUstream handle = real(stream);
+
+    if (!vp_torch_is_cache(CALLER))
+        return handle;
+    said.other_streams = true;
+    if (said.asked_frame == FRAME && vp_torch_is_one_function(said.asked_from, CALLER)) {
+        vp_torch_hint_add(&said.hints, &(struct vp_torch_hint){FRAME, CALLER, handle, said.asked_device});
+        said.segment_next = said.frame && FRAME < said.frame;
+    } else if (!atomic_load_explicit(&other_uses, memory_order_relaxed)) {
+        atomic_store(&other_uses, true);
+    }
+    said.asked_frame = NULL;
+    return handle;
+}
+
+/* ---- a block is wanted ---- */
+
+static CUdevice current_device(void) {
+    CUdevice device = 0;
+
+    return VP_REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS && device < DEVICES ? device : -1;
+}
+
+/* As PyTorch refuses: the profiler hears of it, then the error is thrown. */
+static _Noreturn void refuse(CUdevice device, size_t size) {
+    uint64_t allocated = atomic_load(&devices[device].allocated), reserved = atomic_load(&devices[device].reserved);
+    void (*tell)(int64_t, size_t, size_t, uint16_t) = vp_torch_real_of((enum vp_torch_symbol)VP_TORCH_REFUSED,
+                                                                       (const void *)atomic_load(&vp_torch_code.begin));
+
+    said.frame = NULL;
+    tell((int64_t)size, allocated, reserved, (uint16_t)(device << 8 | 1));
+    vp_torch_refuse(device, size, allocated, reserved);
+}
+
+/* Not back if there is no memory to be had. */
+static void wanted(size_t size, const char *frame) {
+    CUdevice device = -1;
+
+    if (said.first)
+        failed(said.first_device);
+    said.first = 0;
+    said.frame = frame;
+    said.size = size;
+    said.stream = vp_torch_hint_take(&said.hints, frame, &device);
+    said.segment_next = false;
+    if (device < 0)
+        device = current_device();
+    if (device < 0 || device >= DEVICES || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
+        return;
+    if (vp_bare_room(device, size, said.stream) == CUDA_ERROR_OUT_OF_MEMORY)
+        refuse(device, size);
+}
+
+static void round_told(size_t size, const char *from, const char *frame) {
+    if (!vp_adopt_bare || (!vp_torch_is_cache(from) && (vp_torch_learn() || !vp_torch_is_cache(from))))
+        return;
+    wanted(size, frame);
+}
+
+size_t VP_TORCH_ROUND_CUDA(size_t size) {
+    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND_CUDA, CALLER);
+
+    round_told(size, CALLER, FRAME);
+    return real(size);
+}
+
+size_t VP_TORCH_ROUND(size_t size) {
+    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND, CALLER);
+
+    round_told(size, CALLER, FRAME);
+    return real(size);
+}
+
+/* ---- a segment is made ---- */
+
+CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address) {
+    bool next = said.segment_next;
+    CUdevice device;
+    CUresult res;
+
+    said.segment_next = false;
+    if (!vp_torch_is_cache(address) || (device = current_device()) < 0)
+        return VP_NOT_OURS;
+    said.early = !next;
+    if (!next || !said.frame || size < said.size)
+        return VP_NOT_OURS;
+    switch (atomic_load(&devices[device].state)) {
+    case ARMED: return vp_bare_segment(out, size, said.stream);
+    case UNKNOWN:
+        res = vp_api_alloc(out, size);
+        if (res == CUDA_SUCCESS) {
+            said.first = *out;
+            said.first_size = size;
+            said.first_device = device;
+        }
+        return res;
+    default: return VP_NOT_OURS;
+    }
+}
+
+/* ---- a block is made, or is no more ---- */
+
+static void first_reported(CUdeviceptr ptr, size_t size) {
+    CUdevice device = said.first_device;
+
+    if (!said.frame || ptr < said.first || ptr - said.first + size > said.first_size || size < said.size) {
+        failed(device);
+    } else if (atomic_load(&devices[device].state) == UNKNOWN) {
+        atomic_store(&devices[device].state, ARMED);
+        if (!vp_torch_knows_pools())
+            atomic_store(&pools, true);
+        vp_log(VP_LOG_INFO, "device %d: PyTorch's cache is told from its memory", device);
+    }
+    said.first = 0;
+}
+
+static void used(CUdeviceptr ptr, size_t size, const char *frame) {
+    /* Blocks under 512 bytes come without a size to round. */
+    CUdevice device;
+    struct vp_bare_stream stream = said.frame ? said.stream : vp_torch_hint_take(&said.hints, frame, &device);
+
+    if (said.first)
+        first_reported(ptr, size);
+    else
+        vp_bare_used(ptr, size, stream);
+}
+
+static void unused(CUdeviceptr ptr, size_t size) {
+    bool barrier = said.other_streams || (atomic_load_explicit(&pools, memory_order_relaxed) &&
+                                          atomic_load_explicit(&other_uses, memory_order_relaxed));
+
+    vp_bare_unused(ptr, size, barrier);
+}
+
+static void reported(CUdeviceptr ptr, int64_t change, int device, const char *frame) {
+    if (atomic_load_explicit(&devices[device].state, memory_order_relaxed) == ARMED || said.first) {
+        if (change > 0)
+            used(ptr, (size_t)change, frame);
+        else if (change < 0)
+            unused(ptr, (size_t)-change);
+    }
+    /* What is smaller is a piece before the block (allocateWithAddress). A free may come between, from a callback. */
+    if (change >= (int64_t)said.size) {
+        if (said.early && said.frame)
+            failed(device);
+        said.early = false;
+        said.frame = NULL;
+        said.size = 0;
+        said.segment_next = false;
+    }
+    said.hints.count = 0;
+    said.other_streams = false;
+}
+
+void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserved, uint16_t device) {
+    void (*real)(void *, int64_t, size_t, size_t, uint16_t) = vp_torch_real_of(VP_TORCH_IS_REPORT, CALLER);
+
+    if (vp_torch_is_cache(CALLER) && is_cuda(device)) {
+        atomic_store_explicit(&devices[device >> 8].allocated, allocated, memory_order_relaxed);
+        atomic_store_explicit(&devices[device >> 8].reserved, reserved, memory_order_relaxed);
+        reported((CUdeviceptr)(uintptr_t)ptr, change, device >> 8, FRAME);
+    }
+    real(ptr, change, allocated, reserved, device);
+}
+
+/* ---- calls that pass: torch_pass.S ---- */
+
+/* PyTorch reads its settings: the last moment to choose for it, and its libraries are all mapped. */
+static void environment(const char *name) {
+    static atomic_flag decided = ATOMIC_FLAG_INIT;
+    int err;
+
+    if (!vp_adopt_bare || !name || (strcmp(name, "PYTORCH_CUDA_ALLOC_CONF") && strcmp(name, "PYTORCH_ALLOC_CONF")))
+        return;
+    err = vp_torch_learn();
+    if (err != -ENOTSUP || atomic_flag_test_and_set(&decided))
+        return;
+    vp_adopt_bare = false;
+    vp_adopt_torch();
+    vp_log(VP_LOG_WARN,
+           "this build of PyTorch does not tell of its blocks: cudaMallocAsync serves it (docs/pytorch.md)");
+}
+
+__attribute__((visibility("hidden"))) void *vp_torch_pass(unsigned index, const uintptr_t *registers,
+                                                          const void *address);
+
+void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *address) {
+#if defined(__x86_64__)
+    enum { FIRST = 1 }; /* behind where the answer goes */
+#else
+    enum { FIRST = 0 };
+#endif
+    if (index == VP_TORCH_REFUSED)
+        said.frame = NULL;
+    else if (index == VP_TORCH_GET_ENV || index == VP_TORCH_GET_ENV_CXX11)
+        environment((const char *)registers[FIRST]);
+    else
+        atomic_store(&pools, true);
+    return vp_torch_real_of(index, address);
+}

@@ -1,0 +1,171 @@
+/* PyTorch's libraries: the real functions behind what is taken over, and whether they call it as they must. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "torch.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <link.h>
+#include <string.h>
+#include "base/log.h"
+#include "callers.h"
+#include "early.h"
+
+#define TEXT(symbol) TEXT_OF(symbol)
+#define TEXT_OF(symbol) #symbol
+
+static const char *const names[] = {
+#define NAME(index, symbol) [index] = #symbol,
+    VP_DOORS_TORCH_PASSED(NAME)
+#undef NAME
+        [VP_TORCH_IS_CURRENT] = TEXT(VP_TORCH_CURRENT),
+    [VP_TORCH_IS_STREAM] = TEXT(VP_TORCH_STREAM),
+    [VP_TORCH_IS_ROUND_CUDA] = TEXT(VP_TORCH_ROUND_CUDA),
+    [VP_TORCH_IS_ROUND] = TEXT(VP_TORCH_ROUND),
+    [VP_TORCH_IS_REPORT] = TEXT(VP_TORCH_REPORT),
+};
+_Static_assert(sizeof(names) / sizeof(names[0]) == VP_TORCH_SYMBOLS, "each has its name");
+
+_Atomic(void *) vp_torch_real[VP_TORCH_SYMBOLS];
+struct vp_torch_code vp_torch_code;
+
+static uintptr_t nothing(void) {
+    return 0;
+}
+
+void *vp_torch_find(enum vp_torch_symbol symbol, const void *address) {
+    void *ours = vp_door_table.torch[symbol];
+    void *real = vp_caller_find(address, names[symbol], ours, NULL, "libc10_cuda.so");
+
+    if (!real)
+        real = vp_caller_find(address, names[symbol], ours, NULL, "libtorch_cuda.so");
+    if (!real)
+        real = nothing;
+    atomic_store_explicit(&vp_torch_real[symbol], real, memory_order_relaxed);
+    return real;
+}
+
+/* ---- does libc10_cuda.so go through the dynamic linker? ---- */
+
+/* The ways in which it may bind a call, as the machine numbers them. */
+#if defined(__x86_64__)
+enum { JUMP_SLOT = R_X86_64_JUMP_SLOT, GLOB_DAT = R_X86_64_GLOB_DAT };
+#else
+enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT };
+#endif
+
+/* A loaded library, and its own tables. */
+struct found {
+    const char *file; /* the beginning of its name */
+    char path[4096];
+    uintptr_t base, begin, end; /* its code lies from the one to the other */
+    const ElfW(Dyn) * dynamic;
+};
+
+static int match(struct dl_phdr_info *info, size_t size, void *data) {
+    struct found *found = data;
+    const char *slash = strrchr(info->dlpi_name, '/');
+
+    if (strncmp(slash ? slash + 1 : info->dlpi_name, found->file, strlen(found->file)) != 0 ||
+        strlen(info->dlpi_name) >= sizeof(found->path))
+        return 0;
+    strcpy(found->path, info->dlpi_name);
+    found->base = info->dlpi_addr;
+    found->begin = UINTPTR_MAX;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t begin = info->dlpi_addr + part->p_vaddr;
+
+        if (part->p_type == PT_DYNAMIC)
+            found->dynamic = (const void *)begin;
+        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
+            continue;
+        found->begin = begin < found->begin ? begin : found->begin;
+        found->end = begin + part->p_memsz > found->end ? begin + part->p_memsz : found->end;
+    }
+    return 1;
+}
+
+/* glibc writes the final addresses into most dynamic sections, musl leaves the file's offsets there. */
+static const void *table_of(const struct found *found, ElfW(Sxword) tag) {
+    for (const ElfW(Dyn) *entry = found->dynamic; entry->d_tag != DT_NULL; entry++)
+        if (entry->d_tag == tag)
+            return (const void *)(entry->d_un.d_ptr < found->base ? found->base + entry->d_un.d_ptr
+                                                                  : entry->d_un.d_ptr);
+    return NULL;
+}
+
+static size_t size_of(const struct found *found, ElfW(Sxword) tag) {
+    for (const ElfW(Dyn) *entry = found->dynamic; entry->d_tag != DT_NULL; entry++)
+        if (entry->d_tag == tag)
+            return entry->d_un.d_val;
+    return 0;
+}
+
+static bool binds_in(const struct found *found, const ElfW(Rela) * entries, size_t bytes, const char *name) {
+    const ElfW(Sym) *symbols = table_of(found, DT_SYMTAB);
+    const char *strings = table_of(found, DT_STRTAB);
+
+    for (size_t i = 0; entries && i < bytes / sizeof(*entries); i++) {
+        unsigned how = ELF64_R_TYPE(entries[i].r_info);
+
+        if ((how == JUMP_SLOT || how == GLOB_DAT) &&
+            !strcmp(strings + symbols[ELF64_R_SYM(entries[i].r_info)].st_name, name))
+            return true;
+    }
+    return false;
+}
+
+/* Does the dynamic linker bind its calls of that function? Not if it calls a function of its own right away. */
+static bool binds(const struct found *found, const char *name) {
+    return binds_in(found, table_of(found, DT_JMPREL), size_of(found, DT_PLTRELSZ), name) ||
+           binds_in(found, table_of(found, DT_RELA), size_of(found, DT_RELASZ), name);
+}
+
+static bool tells(const struct found *found) {
+    return binds(found, names[VP_TORCH_IS_CURRENT]) && binds(found, names[VP_TORCH_IS_STREAM]) &&
+           binds(found, names[VP_TORCH_IS_REPORT]) && binds(found, "cudaMalloc") &&
+           (binds(found, names[VP_TORCH_IS_ROUND]) || binds(found, names[VP_TORCH_IS_ROUND_CUDA]));
+}
+
+int vp_torch_learn(void) {
+    static _Atomic int outcome = -EAGAIN;
+    struct found found = {.file = "libc10_cuda.so"};
+    void *handle;
+
+    if (outcome != -EAGAIN || !dl_iterate_phdr(match, &found))
+        return outcome;
+    handle = dlopen(found.path, RTLD_NOLOAD | RTLD_LAZY);
+    if (!handle || !tells(&found) || !vp_torch_can_refuse(handle))
+        return outcome = -ENOTSUP;
+    /* Several threads may come here at once, and find the same. */
+    atomic_store(&vp_torch_code.begin, found.begin);
+    atomic_store_explicit(&vp_torch_code.size, found.end - found.begin, memory_order_release);
+    return outcome = 0;
+}
+
+void vp_torch_listen(void) {
+    struct found found = {.file = "libc10_cuda.so"};
+    bool heard = vp_torch_real[VP_TORCH_GET_ENV] || vp_torch_real[VP_TORCH_GET_ENV_CXX11];
+
+    if (!heard && dl_iterate_phdr(match, &found))
+        vp_log(VP_LOG_WARN,
+               "PyTorch's cache keeps its memory to itself: this build, or who has loaded it, binds its calls "
+               "past libvpool.so (docs/pytorch.md)");
+}
+
+bool vp_torch_knows_pools(void) {
+    struct found found = {.file = "libtorch_cuda.so"}, cache = {.file = "libc10_cuda.so"};
+    void *handle = NULL;
+    bool graphs, pools = false;
+
+    if (dl_iterate_phdr(match, &found) || dl_iterate_phdr(match, &cache))
+        handle = dlopen(*found.path ? found.path : cache.path, RTLD_NOLOAD | RTLD_LAZY);
+    if (!handle)
+        return false;
+    graphs = vp_real_dlsym(handle, names[VP_TORCH_POOLS]) && vp_real_dlsym(handle, names[VP_TORCH_CAPTURES]);
+    for (unsigned i = VP_TORCH_CAPTURES + 1; i < VP_TORCH_PASSED; i++)
+        pools |= vp_real_dlsym(handle, names[i]) != NULL;
+    dlclose(handle);
+    return graphs && pools;
+}

@@ -1,0 +1,53 @@
+/* Bare segments: memory for a cache that keeps its own books, and tells of every block (PyTorch's).
+ *
+ * A segment is a range of addresses without memory. The cache says which of its bytes are used and which are not; the
+ * pages under used bytes are backed, and what lies under no used byte may serve anybody else.
+ *
+ * Who calls keeps this order on a device: room() for a block, perhaps segment(), used() for the block; nothing else of
+ * that cache comes between, as it holds its own lock. All are thread-safe, and make no driver call while nothing moves.
+ * Streams are handles as the driver knows them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_PROCESS_BARE_H
+#define VP_PROCESS_BARE_H
+
+#include "process/process.h"
+
+/* Which stream's work touches a segment: one for its life, or none that is known (then `known` is false). */
+struct vp_bare_stream {
+    CUstream handle;
+    bool known;
+};
+
+/*
+ * A new segment on the current context's device. `size`: any, rounded up to the granularity. CUDA_SUCCESS and its
+ * address; CUDA_ERROR_OUT_OF_MEMORY: addresses have come to an end, which are a multiple of the device's memory (the
+ * cache is to give segments back and try again); VP_NOT_OURS: the device is not served, take ordinary memory. It is freed
+ * by vp_api_free(), as any other memory.
+ */
+CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream stream);
+
+/*
+ * Before the cache changes anything for a block of `size` bytes: makes sure that vp_bare_used() of a block of that size
+ * will find memory, whatever its address. May wait for work of the device (never for a capture's), for a bounded time.
+ * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: there is none, refuse the block now; VP_NOT_OURS: the device is not served.
+ */
+CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream);
+
+/* A block is used from now on, or no more; must be told exactly of every block, by its address and the same size both
+ * times. False: no bare segment lies there. `barrier`: streams other than the segment's may still have work on it that
+ * the cache does not tell of. `stream` of the use: where it is known, and is another than the segment's, the segment's
+ * is unknown from then on. vp_bare_used() must not be the first to learn that there is no memory: see vp_bare_room(). */
+bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream);
+bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier);
+
+/* Somebody is to touch [ptr, ptr + size) by ways that we do not see (`size` 0: the whole segment): it is backed, and
+ * keeps its memory until the segment is freed. CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY; VP_NOT_OURS: no bare segment lies
+ * there. */
+CUresult vp_bare_pin(CUdeviceptr ptr, size_t size);
+
+/* The bare segment that holds `ptr`: its address and its size. False: none does. */
+bool vp_bare_find(CUdeviceptr ptr, CUdeviceptr *base, size_t *size);
+
+#endif

@@ -1,0 +1,48 @@
+/* A stand-in for PyTorch's libc10.so: reports, settings and errors. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "c10.h"
+
+#include <cstdlib>
+
+namespace c10 {
+
+Error::Error(SourceLocation where, std::string text) : text_(std::move(text)), where_(where.function) {}
+
+#if TORCH >= 215
+OutOfMemoryError::OutOfMemoryError(SourceLocation where, std::string text) : Error(where, std::move(text)) {}
+#endif
+
+/* What the profiler was told, to be looked at. */
+extern "C" {
+API long standin_reports, standin_reported, standin_refusals;
+}
+
+void reportMemoryUsageToProfiler(void *, int64_t change, size_t, size_t, Device) {
+    __atomic_fetch_add(&standin_reports, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&standin_reported, change, __ATOMIC_RELAXED);
+}
+
+void reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device) {
+    __atomic_fetch_add(&standin_refusals, 1, __ATOMIC_RELAXED);
+}
+
+namespace utils {
+
+std::optional<std::string> get_env(const char *name) noexcept {
+    const char *value = getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+} // namespace utils
+
+#if TORCH >= 210
+namespace CachingAllocator {
+
+size_t AcceleratorAllocatorConfig::roundup_power2_divisions(size_t) {
+    return 0;
+}
+
+} // namespace CachingAllocator
+#endif
+
+} // namespace c10

@@ -1,0 +1,173 @@
+/* A stand-in for PyTorch's libc10.so and libc10_cuda.so: what of their declarations gives its functions the same names.
+ *
+ * TORCH is the version: 206, 211 or 215.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef STANDIN_C10_H
+#define STANDIN_C10_H
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#define API __attribute__((visibility("default"), noinline))
+
+namespace c10 {
+
+enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
+using DeviceIndex = int8_t;
+
+struct Device {
+    DeviceType type;
+    DeviceIndex index;
+};
+
+struct SourceLocation {
+    const char *function, *file;
+    uint32_t line;
+};
+
+class API Error : public std::exception {
+  public:
+    Error(SourceLocation where, std::string text);
+    ~Error() override = default;
+    const char *what() const noexcept override {
+        return text_.c_str();
+    }
+
+  private:
+    std::string text_, where_;
+    std::shared_ptr<int> backtrace_;
+};
+
+class API OutOfMemoryError : public Error {
+#if TORCH >= 215
+  public:
+    OutOfMemoryError(SourceLocation where, std::string text);
+#else
+    using Error::Error;
+#endif
+};
+
+API void reportMemoryUsageToProfiler(void *ptr, int64_t change, size_t allocated, size_t reserved, Device device);
+API void reportOutOfMemoryToProfiler(int64_t size, size_t allocated, size_t reserved, Device device);
+
+namespace utils {
+API std::optional<std::string> get_env(const char *name) noexcept;
+}
+
+namespace CachingAllocator {
+struct AcceleratorAllocatorConfig {
+    static API size_t roundup_power2_divisions(size_t size);
+};
+} // namespace CachingAllocator
+
+namespace cuda {
+
+/* Two registers, as PyTorch's. */
+class CUDAStream {
+  public:
+    CUDAStream(Device device, int64_t id) : device_(device), id_(id) {
+    }
+    API cudaStream_t stream() const;
+    DeviceIndex device_index() const {
+        return device_.index;
+    }
+    int64_t id() const {
+        return id_;
+    }
+
+  private:
+    Device device_;
+    int64_t id_;
+};
+
+API CUDAStream getCurrentCUDAStream(DeviceIndex device = -1);
+API void setCurrentCUDAStream(CUDAStream stream);
+API CUDAStream makeStream(DeviceIndex device);
+
+namespace CUDACachingAllocator {
+
+struct CUDAAllocator;
+
+struct CUDAAllocatorConfig {
+    static API size_t roundup_power2_divisions(size_t size);
+};
+
+/* What PyTorch's CUDAAllocator has as virtual functions. */
+API void *allocate(size_t size);
+API void *raw_alloc(size_t size);
+API void *raw_alloc_with_stream(size_t size, cudaStream_t stream);
+API void *allocateWithAddress(size_t size, void *address);
+API void raw_delete(void *ptr);
+API void recordStream(void *ptr, CUDAStream stream);
+API void emptyCache();
+API void *getBaseAllocation(void *ptr);
+API size_t memoryAllocated(DeviceIndex device);
+API size_t memoryReserved(DeviceIndex device);
+/* Does each allocation go past the cache? */
+API void setUncached(bool uncached);
+/* From here on the calling thread's allocations (or those of a stream) are of a pool of their own. */
+using MempoolId = std::pair<unsigned long long, unsigned long long>;
+API void beginAllocateToPool(DeviceIndex device, MempoolId id, cudaStream_t stream);
+API void endAllocateToPool(DeviceIndex device, MempoolId id);
+API void releasePool(DeviceIndex device, MempoolId id);
+/* What a pool's segments look like, and back to it. */
+struct Checkpoint;
+API std::shared_ptr<Checkpoint> getCheckpointState(DeviceIndex device, MempoolId id);
+API void setCheckpointPoolState(DeviceIndex device, std::shared_ptr<Checkpoint> state);
+/* Which backend the environment has chosen. */
+API const std::string &backend();
+
+} // namespace CUDACachingAllocator
+
+#if TORCH < 210
+class API MemPool {
+  public:
+    MemPool(CUDACachingAllocator::CUDAAllocator *allocator, bool user);
+    CUDACachingAllocator::MempoolId id;
+};
+#endif
+
+} // namespace cuda
+} // namespace c10
+
+namespace at {
+namespace cuda {
+
+API c10::cuda::CUDACachingAllocator::MempoolId graph_pool_handle();
+
+class API CUDAGraph {
+  public:
+    void capture_begin(std::pair<unsigned long long, unsigned long long> pool, cudaStreamCaptureMode mode);
+    void capture_end();
+
+  private:
+    c10::cuda::CUDACachingAllocator::MempoolId pool_;
+    cudaStream_t stream_ = nullptr;
+    cudaGraph_t graph_ = nullptr;
+    cudaGraphExec_t exec_ = nullptr;
+
+  public:
+    void replay();
+};
+
+#if TORCH >= 210
+class API MemPool {
+  public:
+    MemPool(std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> allocator, bool user, bool oom, bool split);
+    c10::cuda::CUDACachingAllocator::MempoolId id;
+};
+#endif
+
+} // namespace cuda
+} // namespace at
+
+#endif

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Runs the guests of the stand-in for PyTorch, each case in a process of its own. Reports in TAP.
+
+usage: check.py GUESTS VERSION [rules]      the folder with the loader and the versions' folders; v206, v211, v215, bound or
+                                            alone; only what is told of blocks, and not their bytes
+From the environment: TEST_PRELOAD (libvpool.so, a sanitizer's runtime before it) and TEST_BUILD (where sim/ is).
+"""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
+import tap
+
+GUESTS, VERSION = Path(sys.argv[1]).resolve(), sys.argv[2]
+SIM = Path(os.environ["TEST_BUILD"], "sim")
+*BEFORE, LIBRARY = os.environ["TEST_PRELOAD"].split(":")
+TOLD = GUESTS / "libvpool-told.so"
+NEVER = "PyTorch's cache keeps its memory to itself"
+PAST = "binds its calls past libvpool.so"
+HANDS_OVER = "this build of PyTorch does not tell of its blocks"
+
+
+def guest(case, library=LIBRARY, **settings):
+    """What a case says, which must be right by itself."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("VPOOL_", "PYTORCH_"))}
+    environment |= {"LD_LIBRARY_PATH": f"{GUESTS / VERSION}:{SIM}", "LD_PRELOAD": ":".join([*BEFORE, str(library)]),
+                    "VPOOL_ADOPT": "bare", "VPOOL_SIM": "capacity=256M,devices=2", "VPOOL_PAGE": "0"} | settings
+    done = subprocess.run([GUESTS / "loader", GUESTS / VERSION / "libguest.so", case], env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    assert done.returncode == 0, f"{case}: {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def told(case, **settings):
+    def run():
+        said = guest(case, TOLD, **settings)
+        assert not said, said
+    run.__name__ = case
+    return run
+
+
+def served(case, **settings):
+    def run():
+        said = guest(case, **settings)
+        assert not said, said
+    run.__name__ = "_".join([case, *settings.values()])
+    return run
+
+
+def another_order(word):
+    def run():
+        said = guest("nothing_is_told", TOLD, STANDIN_ORDER=word)
+        assert said.count(NEVER) == 1, said
+    run.__name__ = f"another_order_is_never_believed_{word}"
+    return run
+
+
+def what_binds_past_the_library_has_memory():
+    said = guest("nothing_is_told", TOLD)
+    assert said.count(PAST) == 1, said
+
+
+def the_choice_falls_as_it_loads():
+    for choice, wanted in (("bare", "native"), ("async", "hands_over"), ("0", "native"), ("auto", "hands_over"),
+                           ("1", "hands_over")):
+        said = guest("the_cache_is_native" if wanted == "native" else "the_cache_hands_over", VPOOL_ADOPT=choice)
+        assert not said, (choice, said)
+
+
+def a_setting_of_the_users_is_kept():
+    guest("the_cache_hands_over", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+    said = guest("the_cache_is_native", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    assert not said, said
+
+
+def a_build_that_does_not_tell_hands_over():
+    said = guest("the_cache_hands_over")
+    assert said.count(HANDS_OVER) == 1, said
+
+
+def a_build_that_does_not_tell_can_be_kept():
+    said = guest("nothing_is_told", TOLD, PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:512")
+    assert said.count(HANDS_OVER) == 1, said
+
+
+ORDER = ["the_first_segment_has_memory", "each_device_is_armed_by_itself", "tiny_blocks_are_told",
+         "what_goes_past_the_cache_has_memory", "the_stream_is_told", "a_named_stream_is_unknown",
+         "a_stream_asked_for_by_the_way_is_not_taken", "threads_do_not_meet", "a_use_on_another_stream_makes_a_barrier",
+         "once_pools_are_in_use_every_free_has_a_barrier", "a_mempool_counts", "a_capture_counts",
+         "a_refusal_changes_nothing", "restored_pools_are_told", "an_address_is_asked_for",
+         "shared_memory_is_pinned"]
+DATA = ["blocks_keep_their_bytes", "blocks_of_threads_keep_their_bytes", "graphs_keep_their_bytes",
+        "restored_pools_keep_their_bytes"]
+ORDERS = ["late", "silent", "moved"]
+FULL = ["a_batch_size_is_found", "a_refusal_holds_nothing"]
+QUIET = {"VPOOL_LOG": "quiet"}
+
+if sys.argv[2:] == [VERSION, "rules"]:
+    tests = [told(case) for case in ORDER] + [*map(another_order, ORDERS), the_choice_falls_as_it_loads]
+elif VERSION == "bound":
+    tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
+    tests += [served(case, VPOOL_ADOPT="0") for case in DATA]
+elif VERSION == "alone":
+    tests = [what_binds_past_the_library_has_memory] + [served(case, VPOOL_ADOPT="0") for case in DATA]
+else:
+    tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
+    tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
+    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept]
+tap.run(tests)

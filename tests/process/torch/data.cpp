@@ -1,0 +1,183 @@
+/* Bytes through the cache: what a block holds stays as it was written, until it is freed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest.h"
+
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+/* A block with a value all over it, which was written on a stream. */
+struct Filled {
+    void *ptr;
+    size_t size;
+    unsigned char value;
+};
+
+static Filled fill(size_t size, unsigned char value) {
+    Filled filled{cache::allocate(size), size, value};
+    CHECK_OK(cudaMemsetAsync(filled.ptr, value, size, getCurrentCUDAStream().stream()));
+    return filled;
+}
+
+static void expect(const Filled &filled, cudaStream_t stream) {
+    std::vector<unsigned char> host(filled.size);
+    CHECK_OK(cudaMemcpyAsync(host.data(), filled.ptr, filled.size, cudaMemcpyDeviceToHost, stream));
+    CHECK_OK(cudaStreamSynchronize(stream));
+    for (unsigned char byte : host)
+        CHECK(byte == filled.value);
+}
+
+/* Random blocks on one stream of a thread, some of them read on another, recorded as PyTorch asks. */
+static void churn(unsigned seed, int rounds, size_t most) {
+    std::mt19937 random(seed);
+    CUDAStream own = makeStream(0), side = makeStream(0);
+    std::vector<Filled> live;
+    size_t held = 0;
+
+    CHECK_OK(cudaSetDevice(0));
+    setCurrentCUDAStream(own);
+    for (int i = 0; i < rounds; i++) {
+        if (!live.empty() && (random() % 5 < 2 || held > most)) {
+            size_t at = random() % live.size();
+            Filled gone = live[at];
+            live[at] = live.back();
+            live.pop_back();
+            held -= gone.size;
+            if (random() % 4 == 0) {
+                cudaEvent_t event;
+                CHECK_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+                CHECK_OK(cudaEventRecord(event, own.stream()));
+                CHECK_OK(cudaStreamWaitEvent(side.stream(), event, 0));
+                CHECK_OK(cudaEventDestroy(event));
+                cache::recordStream(gone.ptr, side);
+                std::vector<unsigned char> host(gone.size);
+                CHECK_OK(cudaMemcpyAsync(host.data(), gone.ptr, gone.size, cudaMemcpyDeviceToHost, side.stream()));
+                cache::raw_delete(gone.ptr);
+                CHECK_OK(cudaStreamSynchronize(side.stream()));
+                for (unsigned char byte : host)
+                    CHECK(byte == gone.value);
+            } else {
+                expect(gone, own.stream());
+                cache::raw_delete(gone.ptr);
+            }
+            continue;
+        }
+        size_t size = random() % 3 ? random() % (200 * KIB) + 1 : random() % 12 ? random() % (3 * MIB) + 1 : 11 * MIB;
+        live.push_back(fill(size, (unsigned char)random()));
+        held += size;
+        if (random() % 64 == 0)
+            cache::emptyCache();
+    }
+    for (Filled &filled : live) {
+        expect(filled, own.stream());
+        cache::raw_delete(filled.ptr);
+    }
+}
+
+static void blocks_keep_their_bytes() {
+    churn(1, 1500, 40 * MIB);
+    CHECK(cache::memoryAllocated(0) == 0);
+}
+
+static void blocks_of_threads_keep_their_bytes() {
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 3; i++)
+        threads.emplace_back(churn, i + 2, 400, 12 * MIB);
+    for (std::thread &thread : threads)
+        thread.join();
+    CHECK(cache::memoryAllocated(0) == 0);
+}
+
+/* A graph writes again to blocks that are long free to the cache. */
+static void graphs_keep_their_bytes() {
+    CUDAStream side = makeStream(0);
+    std::vector<unsigned char> host(3 * MIB);
+    at::cuda::CUDAGraph graph;
+    Filled out = fill(3 * MIB, 1);
+    CHECK_OK(cudaStreamSynchronize(getCurrentCUDAStream().stream()));
+    setCurrentCUDAStream(side);
+    graph.capture_begin({0, 0}, cudaStreamCaptureModeGlobal);
+    void *middle = cache::allocate(3 * MIB), *more = cache::allocate(11 * MIB);
+    CHECK_OK(cudaMemsetAsync(middle, 7, 3 * MIB, side.stream()));
+    CHECK_OK(cudaMemsetAsync(more, 9, 11 * MIB, side.stream()));
+    CHECK_OK(cudaMemcpyAsync(out.ptr, middle, 3 * MIB, cudaMemcpyDeviceToDevice, side.stream()));
+    cache::raw_delete(middle);
+    cache::raw_delete(more);
+    graph.capture_end();
+    std::vector<Filled> others;
+    for (int i = 0; i < 6; i++) {
+        others.push_back(fill((size_t)(2 + i) * MIB, (unsigned char)(20 + i)));
+        graph.replay();
+        CHECK_OK(cudaStreamSynchronize(side.stream()));
+        out.value = 7;
+        expect(out, side.stream());
+        for (Filled &other : others)
+            expect(other, side.stream());
+    }
+    for (Filled &other : others)
+        cache::raw_delete(other.ptr);
+}
+
+/* A pool is set back to how it was while what was captured is there. */
+static void restored_pools_keep_their_bytes() {
+    cache::MempoolId id = at::cuda::graph_pool_handle();
+    CUDAStream side = makeStream(0);
+    setCurrentCUDAStream(side);
+    cache::beginAllocateToPool(0, id, side.stream());
+    Filled a = fill(3 * MIB, 3), b = fill(4 * MIB, 4);
+    auto state = cache::getCheckpointState(0, id);
+    cache::raw_delete(b.ptr);
+    CHECK_OK(cudaStreamSynchronize(side.stream()));
+    cache::setCheckpointPoolState(0, state);
+    cache::endAllocateToPool(0, id);
+    Filled c = fill(3 * MIB, 5);
+    CHECK_OK(cudaMemsetAsync(a.ptr, a.value, a.size, side.stream()));
+    CHECK_OK(cudaMemsetAsync(b.ptr, b.value, b.size, side.stream()));
+    for (Filled &filled : std::vector<Filled>{a, b, c}) {
+        expect(filled, side.stream());
+        cache::raw_delete(filled.ptr);
+    }
+}
+
+/* Out of memory, caught, and on. */
+static void a_batch_size_is_found() {
+    size_t size = MIB, refused = 0;
+    for (int i = 0; i < 40; i++) {
+        try {
+            Filled filled = fill(size, (unsigned char)i);
+            expect(filled, getCurrentCUDAStream().stream());
+            cache::raw_delete(filled.ptr);
+            size *= 2;
+        } catch (const c10::OutOfMemoryError &err) {
+            CHECK(strstr(err.what(), "out of memory"));
+            refused++;
+            size = size / 4 + 512;
+        }
+        CHECK(cache::memoryAllocated(0) == 0);
+    }
+    CHECK(refused);
+}
+
+/* What was refused keeps no memory from others. */
+static void a_refusal_holds_nothing() {
+    for (size_t size : {(size_t)1 << 45, (size_t)300 * MIB}) {
+        try {
+            cache::allocate(size);
+            CHECK(!"refused");
+        } catch (const c10::OutOfMemoryError &) {
+        }
+        blocks_of_threads_keep_their_bytes();
+    }
+}
+
+#define CASE(name) {#name, name}
+const Case data_cases[] = {
+    CASE(blocks_keep_their_bytes),
+    CASE(blocks_of_threads_keep_their_bytes),
+    CASE(graphs_keep_their_bytes),
+    CASE(restored_pools_keep_their_bytes),
+    CASE(a_batch_size_is_found),
+    CASE(a_refusal_holds_nothing),
+    {nullptr, nullptr},
+};
