@@ -72,9 +72,8 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 /* The smallest free block that fits, or a new segment. */
 static int find(struct vp_pool *pool, const struct vp_request *req, struct block **out) {
     struct books *books = pool->books;
-    const struct block wanted = {.region = {.size = req->size},
-                                 .small = req->zone == VP_ZONE_SMALL,
-                                 .stream = vp_owner_of(req)};
+    const struct block wanted = {
+        .region = {.size = req->size}, .small = req->zone == VP_ZONE_SMALL, .stream = vp_owner_of(req)};
     struct block *block = RB_NFIND(blocks, &books->free, (struct block *)&wanted);
     struct vp_bare_segment *segment;
     if (block && block->stream == wanted.stream && block->small == wanted.small) {

@@ -18,7 +18,7 @@ static size_t memory_of(const struct vp_pool *pool) {
     size_t total = 0;
     const struct vp_driver *drv = pool->mem.drv;
     return drv->cuDeviceTotalMem_v2 && !drv->cuDeviceTotalMem_v2(&total, pool->mem.device) && total ? total
-                                                                                                     : MEMORY_UNKNOWN;
+                                                                                                    : MEMORY_UNKNOWN;
 }
 
 static int add_space(struct vp_pool *pool, struct vp_bare *bare) {
@@ -52,8 +52,7 @@ static void unmap_tables(struct vp_bare *bare) {
 struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     if (pool->bare)
         return pool->bare;
-    struct vp_bare *bare =
-        mmap(NULL, sizeof *bare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct vp_bare *bare = mmap(NULL, sizeof *bare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (bare == MAP_FAILED)
         return NULL;
     bare->pool = pool;
@@ -169,8 +168,7 @@ void vp_bare_forget_stream(struct vp_pool *pool, struct vp_bare_segment *segment
     struct vp_mapping *m;
     if (!segment->timeline)
         return;
-    mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment))
-        vp_bare_let_go(pool, m);
+    mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) vp_bare_let_go(pool, m);
     segment->timeline->refs--;
     segment->timeline = NULL;
 }
@@ -183,8 +181,8 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
                 vp_bare_forget_stream(pool, segment);
 }
 
-/* What is backed becomes free memory behind the fence, too. It may be mapped at the same place for another segment: then
- * the fence counts. */
+/* What is backed becomes free memory behind the fence, too. It may be mapped at the same place for another segment:
+ * then the fence counts. */
 static void leave(struct vp_pool *pool, struct vp_mapping *m, const struct vp_fence *fence) {
     struct vp_bare *bare = pool->bare;
     size_t first = vp_bare_page(bare, m->addr), end = first + (m->chunk->size >> pool->mem.granularity_shift);
@@ -206,8 +204,7 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     struct vp_bare *bare = pool->bare;
     const size_t first = vp_bare_page(bare, segment->whole.addr), end = slots_end(bare, segment);
     struct vp_mapping *m;
-    mappings_each(m, bare, first, end)
-        leave(pool, m, fence);
+    mappings_each(m, bare, first, end) leave(pool, m, fence);
     for (size_t p = first; p < end; p++)
         if (!vp_mapping_at(&pool->mem, vp_bare_addr(bare, p)))
             atomic_store(&bare->pages[p].word, 0);
@@ -241,33 +238,86 @@ static void count_live(struct vp_bare *bare, uint64_t size, bool used) {
         atomic_store_explicit(&bare->peak, live, memory_order_relaxed);
 }
 
+/* Is so much in use that chunks may be too large for what pins them? The percentage is bare_fill.c's. */
+static bool much_used(const struct vp_bare *bare) {
+    uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed) +
+                    atomic_load_explicit(&bare->other, memory_order_relaxed);
+    return live > atomic_load_explicit(&bare->peak, memory_order_relaxed) / 100 * VP_BARE_TIGHT_PERCENT;
+}
+
+static void count_used(struct vp_bare *bare, size_t pages) {
+    atomic_store_explicit(&bare->used, atomic_load_explicit(&bare->used, memory_order_relaxed) + pages,
+                          memory_order_relaxed);
+}
+
+static bool is_wider(const struct vp_bare *bare, size_t page) {
+    return atomic_load_explicit(&bare->pages[page].word, memory_order_relaxed) & VP_PAGE_BODY;
+}
+
+/* Pages without a block, in the slot of a page, whose chunk is of one slot and has blocks. */
+static size_t pinned_in(const struct vp_bare *bare, size_t page) {
+    const size_t begin = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
+    size_t idle = 0;
+    if (!is_wider(bare, page))
+        return 0;
+    for (size_t p = begin; p < begin + VP_SLOT_PAGES; p++)
+        idle += !(atomic_load_explicit(&bare->pages[p].word, memory_order_relaxed) & VP_PAGE_BLOCKS);
+    return idle < VP_SLOT_PAGES ? idle : 0;
+}
+
+/* The same for the slots at the ends of [first, end): those in which others may lie, too. */
+static size_t used_around(const struct vp_bare *bare, size_t first, size_t end) {
+    size_t pages = pinned_in(bare, first);
+    return pages + ((end - 1) / VP_SLOT_PAGES != first / VP_SLOT_PAGES ? pinned_in(bare, end - 1) : 0);
+}
+
 bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     uint32_t all = VP_PAGE_BACKED;
-    for (size_t p = first; p < end; p++)
-        all &= atomic_fetch_add_explicit(&bare->pages[p].word, 1, memory_order_acq_rel);
+    size_t used = 0;
+    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
+    if (wider)
+        used -= used_around(bare, first, end);
+    for (size_t p = first; p < end; p++) {
+        uint32_t word = atomic_fetch_add_explicit(&bare->pages[p].word, 1, memory_order_acq_rel);
+        all &= word;
+        used += !(word & VP_PAGE_BLOCKS);
+    }
+    if (wider)
+        used += used_around(bare, first, end);
+    count_used(bare, used);
     count_live(bare, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
         for (size_t slot = first / VP_SLOT_PAGES; slot <= (end - 1) / VP_SLOT_PAGES; slot++)
             vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
+        const bool partial = first % VP_SLOT_PAGES || end % VP_SLOT_PAGES;
+        return all && !(partial && much_used(bare));
     }
     return all;
 }
 
-/* A block leaves a page; `seq`: the stream's next event. */
-static inline void leave_page(struct vp_bare *bare, struct vp_bare_page *page, uint32_t seq) {
+/* A block leaves a page, which is then empty, if true; `seq`: the stream's next event. */
+static inline bool leave_page(struct vp_bare *bare, struct vp_bare_page *page, uint32_t seq) {
     if (!(atomic_load_explicit(&page->word, memory_order_relaxed) & VP_PAGE_BLOCKS))
-        return;
+        return false;
     page->seq = seq;
-    if ((atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel) & VP_PAGE_BLOCKS) == 1)
-        page->rested = bare->past.now;
+    if ((atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel) & VP_PAGE_BLOCKS) != 1)
+        return false;
+    page->rested = bare->past.now;
+    return true;
+}
+
+static inline void leave_pages(struct vp_bare *bare, size_t first, size_t end, uint32_t seq) {
+    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
+    size_t empty = wider ? used_around(bare, first, end) : 0;
+    for (size_t p = first; p < end; p++)
+        empty += leave_page(bare, &bare->pages[p], seq);
+    count_used(bare, (wider ? used_around(bare, first, end) : 0) - empty);
 }
 
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    const size_t end = vp_bare_page(bare, addr + size - 1) + 1;
-    for (size_t p = vp_bare_page(bare, addr); p < end; p++)
-        leave_page(bare, &bare->pages[p], 0);
+    leave_pages(bare, vp_bare_page(bare, addr), vp_bare_page(bare, addr + size - 1) + 1, 0);
     count_live(bare, size, false);
 }
 
@@ -297,18 +347,15 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
-    for (size_t p = first; p < end; p++) {
-        if (flags)
-            atomic_fetch_or(&bare->pages[p].word, flags);
-        leave_page(bare, &bare->pages[p], seq);
-    }
+    for (size_t p = first; p < end && flags; p++)
+        atomic_fetch_or(&bare->pages[p].word, flags);
+    leave_pages(bare, first, end, seq);
     count_live(bare, size, false);
     struct vp_mapping *m;
     if (timeline && size >= VP_BARE_LARGE)
         note_event(pool, timeline, size);
     if (flags & VP_PAGE_SHARED && size >= VP_BARE_LARGE)
-        mappings_each(m, bare, first, end)
-            vp_bare_let_go(pool, m);
+        mappings_each(m, bare, first, end) vp_bare_let_go(pool, m);
 }
 
 /* ---- backing ---- */
@@ -327,16 +374,20 @@ static int back(struct vp_pool *pool, const struct vp_bare_segment *segment, con
     int err = vp_backing_take(&pool->mem, m);
     if (err)
         return err;
-    uint32_t flags = VP_PAGE_BACKED | (ready ? 0 : VP_PAGE_SHARED);
-    for (size_t p = vp_bare_page(bare, m->addr); p < vp_bare_page(bare, end - 1) + 1; p++) {
+    const size_t pages = m->chunk->size >> pool->mem.granularity_shift, first = vp_bare_page(bare, m->addr);
+    uint32_t flags = VP_PAGE_BACKED | (ready ? 0 : VP_PAGE_SHARED) | (pages > 1 ? VP_PAGE_BODY : 0);
+    for (size_t p = first; p < first + pages; p++) {
         atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED));
         atomic_fetch_or(&bare->pages[p].word, flags);
     }
+    count_used(bare, pinned_in(bare, first));
     return 0;
 }
 
-/* What is mapped at a page that is not backed becomes so without a driver call (0), or goes (1). */
-static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m, bool whole) {
+/* What is mapped at a page that is not backed becomes so without a driver call (0), or goes (1). `beyond`: so many of
+ * its pages the block does not need; `ahead`: pages of the block from there on. */
+static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m, size_t beyond,
+                     size_t ahead) {
     const struct vp_request req = {.timeline = segment->timeline};
     struct vp_chunk *chunk = m->chunk;
     struct vp_bare *bare = pool->bare;
@@ -346,7 +397,7 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
-    if (free && (whole || !vp_bare_tight(pool, chunk->size >> pool->mem.granularity_shift))) {
+    if (free && (!beyond || !vp_bare_tight(pool, beyond, ahead))) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
         if (!ready && (!here || stale(bare, m)))
             return -EAGAIN;
@@ -374,11 +425,43 @@ static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segme
             continue;
         }
         size_t begins = vp_bare_page(bare, m->addr), ends = begins + (m->chunk->size >> pool->mem.granularity_shift);
-        err = take_back(pool, segment, m, begins >= first && ends <= end);
+        err = take_back(pool, segment, m, (begins < first ? first - begins : 0) + (ends > end ? ends - end : 0),
+                        end - p);
         if (!err)
             p = ends;
     }
     return err < 0 ? err : 0;
+}
+
+/* Is the block of the pages [first, end) the only one in the mapping, and does not fill it? */
+static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, size_t first, size_t end) {
+    const size_t begins = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
+    for (size_t p = begins; p < begins + pages; p++) {
+        uint32_t word = atomic_load(&bare->pages[p].word);
+        if (!(word & VP_PAGE_BACKED) || (word & VP_PAGE_BLOCKS) != (p >= first && p < end))
+            return false;
+    }
+    return begins < first || begins + pages > end;
+}
+
+/* A block has come to lie in a part of a chunk that nothing else is in: that is replaced, where it is worth it. Until
+ * it is free memory the block counts for nothing there. */
+static void shed(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t page, size_t first, size_t end) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
+    if (!m || !only_partly(bare, m, first, end) || !vp_bare_tight(pool, 0, end - page))
+        return;
+    size_t from = vp_bare_page(bare, m->addr), to = from + (m->chunk->size >> pool->mem.granularity_shift);
+    from = from > first ? from : first;
+    to = to < end ? to : end;
+    count_used(bare, -pinned_in(bare, page));
+    for (size_t p = from; p < to; p++)
+        atomic_fetch_sub(&bare->pages[p].word, 1);
+    if (vp_bare_let_go(pool, m) && vp_backing_clear(&pool->mem, m))
+        back(pool, segment, m);
+    for (size_t p = from; p < to; p++)
+        atomic_fetch_add(&bare->pages[p].word, 1);
+    count_used(bare, pinned_in(bare, page));
 }
 
 int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient) {
@@ -386,6 +469,10 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     vp_bare_count(pool);
+    if (size >= VP_BARE_LARGE) {
+        shed(pool, segment, first, first, end);
+        shed(pool, segment, end - 1, first, end);
+    }
     int err = back_mapped(pool, segment, first, end);
     for (size_t p = first, gap; p < end && !err; p = gap) {
         gap = p;
@@ -403,9 +490,7 @@ int vp_bare_backed(struct vp_pool *pool, size_t first, size_t end) {
     struct vp_bare *bare = pool->bare;
     struct vp_mapping *m;
     int err = 0;
-    mappings_each(m, bare, first, end)
-        if (!err)
-            err = back(pool, vp_bare_at(bare, vp_bare_addr(bare, first)), m);
+    mappings_each(m, bare, first, end) if (!err) err = back(pool, vp_bare_at(bare, vp_bare_addr(bare, first)), m);
     return err;
 }
 

@@ -10,8 +10,8 @@
  * Conditions matter when a chunk moves: the memory must be ready for the segment's stream, and what is mapped at the
  * address until then is unmapped only when work on it was seen over.
  *
- * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, page by page,
- * by atomic steps; where all pages are backed, that is all. Everything else is under the lock of the library.
+ * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, page by
+ * page, by atomic steps; where all pages are backed, that is all. Everything else is under the lock of the library.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -27,12 +27,18 @@ enum { VP_SLOT_PAGES = 5 };
  * nor do they say what comes next. */
 enum { VP_BARE_LARGE = 1 << 20 };
 
+/* Chunks that blocks pin for a part are let be while no more of the most that was alive is: percent. */
+enum { VP_BARE_TIGHT_PERCENT = 50 };
+
 /* vp_bare_page.word: how many blocks lie in the page, and */
 #define VP_PAGE_BLOCKS UINT32_C(0x00ffffff)
 #define VP_PAGE_BACKED UINT32_C(0x80000000) /* its mapping may not be taken away but by whoever clears this */
 #define VP_PAGE_PINNED UINT32_C(0x40000000) /* nor may this be cleared */
 #define VP_PAGE_SHARED UINT32_C(0x20000000) /* other streams than the segment's may still use it */
-#define VP_PAGE_STALE UINT32_C(0x10000000)  /* what lies there is another segment's, which was freed: its fence counts */
+#define VP_PAGE_STALE UINT32_C(0x10000000)  /* what lies there is another segment's, which was freed: its fence counts \
+                                             */
+
+#define VP_PAGE_BODY UINT32_C(0x08000000) /* its chunk has more pages */
 
 struct vp_bare_page {
     _Atomic uint32_t word;
@@ -75,9 +81,10 @@ struct vp_bare {
     struct vp_slab segment_slab;
     struct vp_bare_past past;
     /* Written by who holds the cache's lock, read by all. */
-    _Atomic uint64_t live;  /* bytes of blocks */
-    _Atomic uint64_t peak;  /* most of that and of what else was live */
-    _Atomic uint64_t other; /* what else was live when last looked at */
+    _Atomic uint64_t live;   /* bytes of blocks */
+    _Atomic uint64_t peak;   /* most of that and of what else was live */
+    _Atomic uint64_t other;  /* what else was live when last looked at */
+    _Atomic size_t used;     /* pages of chunks with blocks in them */
     _Atomic uint64_t bounds; /* so many bytes may be live with memory for them certain */
     /* Chunks that may be had, the best first. Some may be in use again. */
     struct {
@@ -88,11 +95,10 @@ struct vp_bare {
     uint32_t idle_at;       /* past.now, when they were listed */
     uint64_t idle_releases; /* and how many chunks had been released before */
     size_t idle_bytes;
-    size_t wasted; /* bytes of chunks with blocks in them, without those of the blocks: when they were listed */
-    uint64_t not_before;    /* no wait for such until then */
-    unsigned fruitless;     /* waits in a row */
-    uint64_t let_go;        /* bytes of large blocks since an event was recorded for them */
-    uint32_t filled;        /* past.now, when chunks last moved */
+    uint64_t not_before; /* no wait for such until then */
+    unsigned fruitless;  /* waits in a row */
+    uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
+    uint32_t filled;     /* past.now, when chunks last moved */
 };
 
 /* What there is of bare segments on the device; made when first asked for. NULL: no addresses, or no memory for it. */
@@ -125,7 +131,8 @@ static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
 }
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed);
 
-/* A block is used. True: it lies in pages that are backed. Else, with the lock, vp_bare_back() must see to it. */
+/* A block is used. True: it lies in pages that are backed, and nothing is to be said against them. Else, with the lock,
+ * vp_bare_back() must see to it. */
 bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size);
 /* Backs the pages of a block in use. 0; -EAGAIN: pending work is in the way, ask again, after a moment and the look at
  * what has completed that this has made already; -ENOMEM, -EIO. `patient` as long as it may ask for waits that spare
@@ -162,8 +169,8 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
 int vp_bare_backed(struct vp_pool *pool, size_t first, size_t end);
 /* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
 bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
-/* Is memory so short that a chunk of `n` pages, of which a block needs fewer, is to be replaced by smaller ones? */
-bool vp_bare_tight(const struct vp_pool *pool, size_t n);
+/* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
+bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead);
 
 /* ---- what both files need ---- */
 

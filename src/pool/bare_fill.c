@@ -22,18 +22,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Held above the peak of what was live, in thousandths, before chunks move; and at least so many pages. */
-enum { SPARE_SHARE = 9, SPARE_PAGES = 8 };
+/* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
+enum { SPARE_SHARE = 96, SPARE_PAGES = 8 };
 
-/* Lost in chunks that are pinned for a part, in thousandths of that peak, before they are replaced; and that only while
- * so many percent of it are in use. */
-enum { WASTE_SHARE = 11, TIGHT_PERCENT = 60 };
+/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
+enum { WASTE_SHARE = 120 };
 
 /* Large blocks after which idle chunks are listed anew. */
-enum { LISTED_FOR = 256 };
+enum { LISTED_FOR = 64 };
 
-static size_t share(const struct vp_pool *pool, unsigned thousandths) {
-    size_t bytes = pool->mem.stats.peak_live_bytes / 1000 * thousandths, least = SPARE_PAGES * pool->mem.granularity;
+static size_t share(const struct vp_pool *pool, unsigned share_of) {
+    size_t bytes = pool->mem.stats.peak_live_bytes / 10000 * share_of, least = SPARE_PAGES * pool->mem.granularity;
     return bytes > least ? bytes : least;
 }
 
@@ -88,8 +87,7 @@ bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
     uint32_t flags, ago;
     if (!(atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED))
         return true;
-    if (!segment || segment->pinned ||
-        !claim(bare, first, end, timeline ? (uint32_t)timeline->next : 0, &flags, &ago))
+    if (!segment || segment->pinned || !claim(bare, first, end, timeline ? (uint32_t)timeline->next : 0, &flags, &ago))
         return false;
     struct vp_fence fence = {0};
     int err = 0;
@@ -105,7 +103,7 @@ bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
         if (err)
             atomic_fetch_or(&bare->pages[p].word, VP_PAGE_BACKED);
         else
-            atomic_fetch_and(&bare->pages[p].word, ~VP_PAGE_SHARED);
+            atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_SHARED | VP_PAGE_BODY));
     }
     return !err;
 }
@@ -136,8 +134,8 @@ static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
     return last;
 }
 
-/* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now as
- * it has been idle, twice. */
+/* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
+ * as it has been idle, twice. */
 static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
     const struct vp_bare *bare = pool->bare;
     const struct vp_bare_past *past = &bare->past;
@@ -217,7 +215,6 @@ static bool make_lists(struct vp_pool *pool) {
 static bool list_idle(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
     struct vp_chunk *chunk;
-    size_t used_bytes = 0;
     if (!make_lists(pool))
         return false;
     bare->idle_bytes = 0;
@@ -228,12 +225,9 @@ static bool list_idle(struct vp_pool *pool) {
             bare->idle[kind].list[bare->idle[kind].count++] = describe(pool, chunk);
             bare->idle_bytes += chunk->size;
         }
-        used_bytes += used ? chunk->size : 0;
     }
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
         sort(bare->idle[k].list, bare->idle[k].count);
-    const size_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
-    bare->wasted = used_bytes > live ? used_bytes - live : 0;
     bare->idle_at = bare->past.now;
     bare->idle_releases = pool->mem.stats.calls.release;
     return bare->idle_listed = true;
@@ -248,13 +242,14 @@ static bool know_idle(struct vp_pool *pool) {
     return list_idle(pool);
 }
 
-bool vp_bare_tight(const struct vp_pool *pool, size_t n) {
-    struct vp_bare *bare = pool->bare;
-    if (n == 1 || !know_idle((struct vp_pool *)pool))
-        return false;
+bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead) {
     const struct vp_memory_stats *stats = &pool->mem.stats;
-    return stats->live_bytes + bare->wasted > stats->peak_live_bytes / 100 * TIGHT_PERCENT &&
-           bare->wasted + (n << pool->mem.granularity_shift) > share(pool, WASTE_SHARE);
+    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
+    const size_t live = pool->mem.bare_live, wasted = used > live ? used - live : 0;
+    if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
+        return false;
+    return wasted + (n << pool->mem.granularity_shift) >
+           share(pool, WASTE_SHARE) + (ahead << pool->mem.granularity_shift);
 }
 
 /* ---- one chunk ---- */

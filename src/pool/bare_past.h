@@ -25,7 +25,7 @@ struct vp_bare_use {
 struct vp_bare_recent;
 
 struct vp_bare_past {
-    uint64_t *blocks;       /* what each was, by time */
+    uint64_t *blocks;              /* what each was, by time */
     struct vp_bare_recent *recent; /* when the last few were last in that order, by a hash of them */
     struct vp_bare_use *log;
     uint32_t now;   /* blocks so far */
