@@ -32,6 +32,21 @@ int vp_backing_drop(struct vp_memory *mem, const struct vp_mapping *m, struct vp
     return 0;
 }
 
+int vp_backing_retire(struct vp_memory *mem, const struct vp_mapping *m, struct vp_fence *fence) {
+    int err = vp_space_reserve(mem, 2 * NODES);
+    if (!err)
+        err = vp_backing_drop(mem, m, fence);
+    if (err)
+        return err;
+    struct vp_region *r = vp_region_carve(mem, m->addr, m->addr + m->chunk->size);
+    vp_region_unfile(r);
+    r->state = VP_RETIRED;
+    r->index = NULL;
+    vp_region_join(mem, r);
+    mem->exports_changed = true;
+    return 0;
+}
+
 int vp_backing_clear(struct vp_memory *mem, struct vp_mapping *m) {
     struct vp_chunk *chunk = m->chunk;
     const CUdeviceptr addr = m->addr, end = addr + chunk->size;

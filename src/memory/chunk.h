@@ -75,6 +75,8 @@ void vp_stitch_reap_some(struct vp_memory *mem, size_t n, size_t tries);
 int vp_backing_take(struct vp_memory *mem, const struct vp_mapping *m);
 /* It is free again, behind `fence` (whose points pass over). 0, or -ENOMEM with nothing changed. */
 int vp_backing_drop(struct vp_memory *mem, const struct vp_mapping *m, struct vp_fence *fence);
+/* The same, and nobody's any more: its chunk is exported. */
+int vp_backing_retire(struct vp_memory *mem, const struct vp_mapping *m, struct vp_fence *fence);
 /* Takes a mapping away, so that another chunk may be mapped there: an old one, or the current one of a chunk that is
  * wholly free (which is current elsewhere then, or given back). 0; -EAGAIN: work on it is not over, or the driver
  * refuses; -ENOMEM. */

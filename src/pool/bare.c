@@ -197,7 +197,10 @@ static void leave(struct vp_pool *pool, struct vp_mapping *m, const struct vp_fe
             return;
     }
     vp_fence_copy(pool->mem.timelines, &own, fence);
-    vp_backing_drop(&pool->mem, m, &own);
+    if (m->chunk->exported)
+        vp_backing_retire(&pool->mem, m, &own);
+    else
+        vp_backing_drop(&pool->mem, m, &own);
 }
 
 void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_fence *fence) {
@@ -528,9 +531,21 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
 
 /* ---- pins ---- */
 
-void vp_bare_pin_pages(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    for (size_t p = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1; p < end; p++)
-        atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);
+int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    struct vp_bare *bare = pool->bare;
+    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    const size_t used = atomic_load(&bare->used);
+    /* As long as it is not pinned a block that is none holds it. */
+    for (size_t p = first; p < end; p++)
+        atomic_fetch_add(&bare->pages[p].word, 1);
+    int err = vp_bare_back_waiting(pool, addr, size);
+    for (size_t p = first; p < end; p++) {
+        if (!err)
+            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);
+        atomic_fetch_sub(&bare->pages[p].word, 1);
+    }
+    atomic_store(&bare->used, used);
+    return err;
 }
 
 void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment) {

@@ -144,9 +144,9 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) __
  * may still use it. */
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size);
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
-/* From now on [addr, addr + size) stays backed: as far as it is, with `as_it_is`, or all of it, after vp_bare_use() and
- * vp_bare_back(). */
-void vp_bare_pin_pages(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+/* Backs [addr, addr + size) of one segment, used or not; it stays so until the segment ends. As
+ * vp_bare_back_waiting(). Nobody may use or free blocks there meanwhile, but under the cache's lock. */
+int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
 /* All that is backed in the segment, or will be, stays so. */
 void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment);
 

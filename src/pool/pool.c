@@ -169,6 +169,7 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence
     assert(!block->cache);
     if (block->bare) {
         vp_bare_remove(pool, vp_container_of(block, struct vp_bare_segment, whole), fence);
+        vp_exports_settle(pool);
         verify(pool);
         return;
     }
