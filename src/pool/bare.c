@@ -501,31 +501,49 @@ int vp_bare_backed(struct vp_pool *pool, size_t first, size_t end) {
  * where it was twice in a row. How long for what cannot be done without. */
 static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000;
 
+/* So often is tried again what the driver refused. */
+enum { FAILURES = 8 };
+
+/* The host pauses for what is pending. False: it has waited for too long. */
+static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
+    struct vp_bare *bare = pool->bare;
+    const uint64_t now = pool->config.now(), passed = now - begin;
+    if (*patient && passed > PATIENCE_NS) {
+        *patient = false;
+        bare->not_before = now + (bare->fruitless++ ? LONG_REST_NS : REST_NS);
+        return true;
+    }
+    if (passed > WAIT_NS)
+        return false;
+    pool->config.pause(passed);
+    return true;
+}
+
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
-    bool patient = pool->config.pause && begin >= bare->not_before, waited = false;
-    uint64_t passed = 0;
+    bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
-    while ((err = vp_bare_back(pool, addr, size, patient)) == -EAGAIN) {
+    for (int failed = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
         bare->idle_listed = false;
-        if (vp_fit_refresh(&pool->mem))
-            continue;
-        if (!pool->config.pause || passed > WAIT_NS)
+        /* Nobody is there to be told of a failure: a block in use must have memory. */
+        if (err != -EAGAIN && ++failed > FAILURES)
             break;
-        passed = pool->config.now() - begin;
-        if (patient && passed > PATIENCE_NS) {
-            patient = false;
-            bare->not_before = begin + passed + (bare->fruitless++ ? LONG_REST_NS : REST_NS);
+        /* What has completed is asked for before anything is waited for, or created. */
+        if (vp_fit_refresh(&pool->mem) || err != -EAGAIN)
+            continue;
+        if (!asked && !patient) {
+            asked = true;
             continue;
         }
-        waited = true;
-        pool->config.pause(passed);
+        asked = waited = true;
+        if (!pool->config.pause || !pause_for(pool, begin, &patient))
+            break;
     }
     if (patient && waited)
         bare->fruitless = 0;
     if (waited)
-        vp_pool_waited(pool, pool->config.now() - begin, !patient || err);
+        vp_pool_waited(pool, pool->config.now ? pool->config.now() - begin : 0, !patient || err);
     return err;
 }
 

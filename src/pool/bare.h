@@ -35,8 +35,9 @@ enum { VP_BARE_TIGHT_PERCENT = 50 };
 #define VP_PAGE_BACKED UINT32_C(0x80000000) /* its mapping may not be taken away but by whoever clears this */
 #define VP_PAGE_PINNED UINT32_C(0x40000000) /* nor may this be cleared */
 #define VP_PAGE_SHARED UINT32_C(0x20000000) /* other streams than the segment's may still use it */
-#define VP_PAGE_STALE UINT32_C(0x10000000)  /* what lies there is another segment's, which was freed: its fence counts \
-                                             */
+#define VP_PAGE_STALE                                                                                                  \
+    UINT32_C(0x10000000) /* what lies there is another segment's, which was freed: its fence counts                    \
+                          */
 
 #define VP_PAGE_BODY UINT32_C(0x08000000) /* its chunk has more pages */
 

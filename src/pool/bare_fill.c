@@ -332,6 +332,17 @@ static struct vp_chunk *take_spare(struct filling *f, size_t size) {
     return NULL;
 }
 
+/* Gives a spare body back, so that single pages may be created. */
+static bool break_spare(struct filling *f) {
+    struct vp_chunk *chunk;
+    vp_list_each(chunk, &f->pool->mem.spares, link)
+        if (chunk->size > f->pool->mem.granularity && chunk->mark != f->mark) {
+            vp_chunk_destroy(&f->pool->mem, chunk);
+            return true;
+        }
+    return false;
+}
+
 /* A chunk for `pages` pages. What was created is among the spares. 0; -EAGAIN, -ENOMEM, -EIO. */
 static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_chunk **out) {
     struct vp_memory *mem = &f->pool->mem;
@@ -348,7 +359,7 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
         f->exhausted = false;
     if (patient && f->unready && mem->stats.held_bytes + size > cap)
         return -EAGAIN;
-    while ((err = create(f, size, out)) == -ENOMEM && release_one(f))
+    while ((err = create(f, size, out)) == -ENOMEM && (release_one(f) || (pages == 1 && break_spare(f))))
         f->exhausted = false;
     return err;
 }
@@ -441,9 +452,11 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     if (!know_idle(pool))
         return -ENOMEM;
     struct vp_chunk *chunk;
-    size_t there = bare->idle_bytes;
-    vp_list_each(chunk, &pool->mem.spares, link)
+    size_t there = bare->idle_bytes, single = bare->idle[VP_BARE_PAGES].count;
+    vp_list_each(chunk, &pool->mem.spares, link) {
         there += chunk->size;
+        single += chunk->size == page;
+    }
     const uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
     if (there + sure >= need) {
         atomic_store_explicit(&bare->bounds, live + there + sure - edges, memory_order_relaxed);
@@ -454,9 +467,10 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     int err = 0;
     need -= pressed ? edges - 2 * page : 0;
     while (there < need && !err) {
-        size_t want = need - there >= body && size >= body ? body : page;
+        size_t want = need - there >= body && size >= body && single >= ROOM_PAGES ? body : page;
         err = create(&f, want, &chunk);
         there += err ? 0 : want;
+        single += want == page;
     }
     return err;
 }
