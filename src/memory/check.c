@@ -98,6 +98,12 @@ static void check_region(struct walk *w, const struct vp_region *r) {
             breach(w, "what is retired lies in an exported chunk", r);
         check_pieces(w, r);
         break;
+    case VP_BACKED: {
+        const struct vp_mapping *m = vp_mapping_at(w->mem, r->addr);
+        if (!m || m->addr != r->addr || m->chunk->size != r->size || r->space->zone != VP_ZONE_BARE)
+            breach(w, "what is backed is one mapping in a bare segment", r);
+        break;
+    }
     case VP_ZOMBIE: check_pieces(w, r); break;
     case VP_HOLE: w->holes++; break;
     }
@@ -182,6 +188,11 @@ static void check_chunks(struct walk *w) {
         if (!found || !home)
             breach(w, "a chunk has one current mapping, and a home", NULL);
     }
+    vp_list_each(c, &w->mem->spares, link) {
+        held += c->size;
+        if (c->mappings || c->current)
+            breach(w, "a spare chunk is mapped nowhere", NULL);
+    }
     check_zombies(w, zombies);
     if (exported != w->mem->exported)
         breach(w, "exported chunks are counted", NULL);
@@ -203,7 +214,7 @@ bool vp_memory_check(const struct vp_memory *mem, FILE *out) {
         check_tree(&w, index, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);
-    if (w.live != mem->live.used || w.asked != mem->stats.live_bytes)
+    if (w.live + mem->bare_segments != mem->live.used || w.asked + mem->bare_live != mem->stats.live_bytes)
         breach(&w, "live blocks and bytes are counted", NULL);
     return w.ok;
 }

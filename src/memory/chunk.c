@@ -81,6 +81,12 @@ int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
     return 0;
 }
 
+void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare) {
+    assert(!chunk->mappings);
+    vp_list_remove(&chunk->link);
+    vp_list_append(spare ? &mem->spares : &mem->chunks, &chunk->link);
+}
+
 void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk) {
     assert(!chunk->mappings);
     CALL(mem, release, mem->drv->cuMemRelease(chunk->handle));

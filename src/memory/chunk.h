@@ -11,6 +11,8 @@
 int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) __attribute__((cold));
 /* Creates a chunk, not mapped. 0, -ENOMEM (the device has no more) or -EIO. */
 int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out);
+/* Keeps a chunk that is mapped nowhere for later; takes it back then. */
+void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare);
 /* Releases a chunk without mappings. */
 void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk);
 /*
@@ -30,6 +32,10 @@ bool vp_range_whole(const struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr e
 /* Is the chunk wholly free, and all of it usable? */
 bool vp_chunk_usable(const struct vp_memory *mem, const struct vp_chunk *chunk, const struct vp_request *req,
                      enum vp_usable use);
+/* Metadata for switching these chunks. 0 or -ENOMEM. */
+int vp_mapping_prepare(struct vp_memory *mem, struct vp_chunk **chunks, size_t n);
+/* Has all work on the mapping ended, as far as the host has seen? It may be unmapped then. */
+bool vp_mapping_over(const struct vp_memory *mem, const struct vp_mapping *m);
 /* Makes `to` the current mapping of its chunk: the range of the old one becomes zombie, that of the new one (zombie
  * until now) free, and the condition moves along. */
 void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to);
@@ -62,5 +68,18 @@ void vp_stitch_reap_all(struct vp_memory *mem);
 /* Reaps up to `n` zombies, those left longest ago first and no homes. Looks at no more than `tries`: one whose work is
  * not over counts as left just now. */
 void vp_stitch_reap_some(struct vp_memory *mem, size_t n, size_t tries);
+
+/* ---- backing.c: pages of bare segments ---- */
+
+/* A current mapping in a bare segment, all of it free, is in use from now on, whatever its fence says. 0 or -ENOMEM. */
+int vp_backing_take(struct vp_memory *mem, const struct vp_mapping *m);
+/* It is free again, behind `fence` (whose points pass over). 0, or -ENOMEM with nothing changed. */
+int vp_backing_drop(struct vp_memory *mem, const struct vp_mapping *m, struct vp_fence *fence);
+/* The same, and nobody's any more: its chunk is exported. */
+int vp_backing_retire(struct vp_memory *mem, const struct vp_mapping *m, struct vp_fence *fence);
+/* Takes a mapping away, so that another chunk may be mapped there: an old one, or the current one of a chunk that is
+ * wholly free (which is current elsewhere then, or given back). 0; -EAGAIN: work on it is not over, or the driver
+ * refuses; -ENOMEM. */
+int vp_backing_clear(struct vp_memory *mem, struct vp_mapping *m);
 
 #endif

@@ -25,6 +25,7 @@ int vp_memory_init(struct vp_memory *mem) {
     mem->granularity_shift = (unsigned)__builtin_ctzl(mem->granularity);
     vp_list_init(&mem->spaces);
     vp_list_init(&mem->chunks);
+    vp_list_init(&mem->spares);
     vp_list_init(&mem->zombies);
     vp_list_init(&mem->timeline_indexes);
     vp_slab_init(&mem->region_slab, sizeof(struct vp_region));
@@ -55,6 +56,8 @@ static void give_back_all(struct vp_memory *mem) {
         if (!chunk->mappings)
             vp_chunk_destroy(mem, chunk);
     }
+    vp_list_each_safe(chunk, next, &mem->spares, link)
+        vp_chunk_destroy(mem, chunk);
     vp_list_each(s, &mem->spaces, link)
         if (s->reserved)
             mem->drv->cuMemAddressFree(s->base, s->reserved_size);

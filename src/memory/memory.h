@@ -8,6 +8,7 @@
  *            it back costs no driver call once its chunks are wholly free;
  *   retired  free, but for nobody any more: another process may have it mapped, or the bytes beside it. It goes back to
  *            the device;
+ *   backed   of a bare segment (pool/bare.h), and in use there: one mapping each;
  *   hole     not mapped.
  * A *chunk* is one physical handle. It may be mapped at many addresses, but in one of them only, its current mapping,
  * may bytes be live or free.
@@ -37,9 +38,10 @@
  * to. */
 enum { VP_QUANTUM = 512 };
 
-enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONES };
+/* The addresses of bare segments are a zone, too: nothing is allocated in it, but its chunks are like all others. */
+enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONE_BARE, VP_ZONES };
 
-enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE };
+enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE, VP_BACKED };
 
 /* A stretch of a free, zombie or retired region under one condition, up to `end`. */
 struct vp_piece {
@@ -58,6 +60,7 @@ struct vp_region {
     enum vp_region_state state;
     bool sync;     /* live: made by a synchronous call, and ends with its context */
     bool exported; /* live: another process may have it mapped */
+    bool bare;     /* live: a bare segment, found by its address, and in no space's list */
     struct vp_space *space;
     struct vp_list va; /* vp_space.regions, in address order */
     union {
@@ -201,11 +204,14 @@ struct vp_memory {
     size_t space_count, space_room;
     size_t space_bytes;     /* of all spaces together */
     struct vp_list chunks;  /* of vp_chunk.link; owned */
+    struct vp_list spares;  /* the same: held for a request to come, and mapped nowhere */
     struct vp_list zombies; /* of vp_mapping.zombie: all that may be reaped, the one left longest ago first */
     struct vp_table live;   /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list timeline_indexes;
-    size_t chunk_count;
+    size_t chunk_count;   /* spares included */
+    size_t bare_segments; /* live regions that are bare segments */
+    uint64_t bare_live;   /* of live_bytes: used in bare segments */
     size_t away;          /* chunks whose current mapping is not their home */
     size_t mappings;      /* all of them, current or not */
     size_t exported;      /* chunks with `exported` */

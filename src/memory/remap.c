@@ -53,8 +53,7 @@ void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to) {
     vp_region_join(mem, here);
 }
 
-/* Metadata for switching these chunks. */
-static int reserve_nodes(struct vp_memory *mem, struct vp_chunk **chunks, size_t n) {
+int vp_mapping_prepare(struct vp_memory *mem, struct vp_chunk **chunks, size_t n) {
     size_t pieces = 0;
     for (size_t i = 0; i < n; i++) {
         if (!chunks[i]->current)
@@ -73,7 +72,7 @@ int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUd
     size_t size = 0;
     for (size_t i = 0; i < n; i++)
         size += chunks[i]->size;
-    int err = reserve_nodes(mem, chunks, n);
+    int err = vp_mapping_prepare(mem, chunks, n);
     if (err)
         return err;
     struct vp_mapping **maps = mmap(NULL, n * sizeof *maps, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -159,12 +158,12 @@ void vp_mapping_go_home(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end
             continue;
         const struct vp_region *r = vp_region_at(mem, m->addr);
         /* Without memory for the metadata it stays where it is: that costs order, not correctness. */
-        if (r->state == VP_FREE && vp_region_end(r) >= addr && reserve_nodes(mem, &chunk, 1) == 0)
+        if (r->state == VP_FREE && vp_region_end(r) >= addr && vp_mapping_prepare(mem, &chunk, 1) == 0)
             vp_mapping_switch(mem, chunk->home);
     }
 }
 
-static bool mapping_over(const struct vp_memory *mem, const struct vp_mapping *m) {
+bool vp_mapping_over(const struct vp_memory *mem, const struct vp_mapping *m) {
     const struct vp_request anyone = {0};
     return vp_range_usable(vp_region_at(mem, m->addr), m->addr, m->addr + m->chunk->size, &anyone, VP_USE_READY);
 }
@@ -176,7 +175,7 @@ bool vp_stitch_reap(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bo
         addr = m ? m->addr + m->chunk->size : addr + mem->granularity;
         if (!m)
             continue;
-        if (m->chunk->current == m || (m->chunk->home == m && !homes) || !mapping_over(mem, m) || unmap(mem, m) < 0)
+        if (m->chunk->current == m || (m->chunk->home == m && !homes) || !vp_mapping_over(mem, m) || unmap(mem, m) < 0)
             all = false;
         else
             mem->stats.reaps++;
@@ -187,7 +186,7 @@ bool vp_stitch_reap(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bo
 void vp_stitch_reap_some(struct vp_memory *mem, size_t n, size_t tries) {
     for (; n > 0 && tries > 0 && !vp_list_empty(&mem->zombies); tries--) {
         struct vp_mapping *m = vp_container_of(mem->zombies.next, struct vp_mapping, zombie);
-        if (mapping_over(mem, m) && unmap(mem, m) == 0) {
+        if (vp_mapping_over(mem, m) && unmap(mem, m) == 0) {
             mem->stats.reaps++;
             n--;
         } else {
@@ -214,7 +213,7 @@ void vp_stitch_reap_all(struct vp_memory *mem) {
 bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk) {
     struct vp_mapping *m, *next;
     for (m = chunk->mappings; m; m = m->next)
-        if (!mapping_over(mem, m))
+        if (!vp_mapping_over(mem, m))
             return false;
     for (m = chunk->mappings; m; m = next) {
         next = m->next;

@@ -106,6 +106,13 @@ void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct v
         add_open(ls, fence, timeline);
 }
 
+void vp_fence_add_earlier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq) {
+    if (seq >= timeline->next)
+        vp_fence_add_late(ls, fence, timeline);
+    else if (!timeline->context->gone)
+        fence_add(ls, fence, timeline, seq, false);
+}
+
 /* Without context barriers, the barrier timeline is the legacy stream; each non-blocking stream needs its own event
  * beside it, or has one behind all its real work if it captures. */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record) {

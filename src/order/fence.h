@@ -33,6 +33,8 @@ int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp
 /* The point of a free that happened on `timeline` earlier, with no event of its own, in an empty fence: none if
  * the timeline's context is gone. */
 void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline);
+/* The same, where the timeline's next event had the number `seq` at the free. */
+void vp_fence_add_earlier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq);
 /* The same for a free that promises the end of all work of a context so far (cudaFree). */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record);
 

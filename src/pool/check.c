@@ -1,5 +1,6 @@
 /* The pool's own invariants, beside those of its memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/bare.h"
 #include "pool/place.h"
 
 static bool check_places(const struct vp_pool *pool, FILE *out) {
@@ -19,5 +20,6 @@ static bool check_places(const struct vp_pool *pool, FILE *out) {
 
 bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
     bool sound = vp_memory_check(&pool->mem, out);
+    sound &= vp_bare_check(pool, out);
     return check_places(pool, out) && sound;
 }

@@ -33,6 +33,9 @@ int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bo
     CUdeviceptr begin, end;
     if (!block->sync || !(pool->mem.prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return -EOPNOTSUPP;
+    /* A bare segment has its chunks to itself, once it is pinned. */
+    if (block->bare)
+        return 0;
     chunks_of(pool, block, &begin, &end);
     for (const struct vp_region *r = vp_region_at(&pool->mem, begin); r && r->addr < end; r = vp_region_next(r))
         if (r != block && r->state == VP_LIVE && !share)
@@ -99,7 +102,7 @@ static bool over(const struct vp_pool *pool, const struct vp_chunk *chunk, bool 
     while (at < end) {
         const struct vp_region *r = vp_region_at(&pool->mem, at);
         CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
-        if (r->state == VP_LIVE)
+        if (r->state >= VP_LIVE)
             return false;
         ready &= vp_range_usable(r, at, stop, &anyone, VP_USE_READY);
         at = stop;

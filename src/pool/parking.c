@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/parking.h"
 
+#include "pool/bare.h"
+
 /* The cache of a timeline, if it has one: NULL otherwise, or if the timeline is of another device. */
 static struct vp_stream_cache *cache_known(const struct vp_pool *pool, const struct vp_timeline *timeline) {
     return timeline->store && timeline->context->device == pool->mem.device ? timeline->store->cache : NULL;
@@ -161,6 +163,7 @@ void vp_parking_flush_for(struct vp_pool *pool, enum vp_flush what, const struct
 void vp_pool_close_timeline(struct vp_pool *pool, struct vp_timeline *timeline) {
     struct vp_evicted evicted[VP_STREAM_CACHE_PARKED];
     struct vp_stream_cache *cache = cache_known(pool, timeline);
+    vp_bare_close_timeline(pool, timeline);
     if (!cache)
         return;
     timeline->store->cache = NULL;

@@ -17,6 +17,10 @@ struct vp_policy {
     int (*layout)(struct vp_pool *pool, struct vp_request *req);
     /* As vp_pool_alloc(). */
     int (*alloc)(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
+    /* As vp_pool_free_async(), for a policy whose blocks are no regions of the memory; NULL: they are. */
+    int (*free)(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline);
+    /* Frees its books; NULL: it keeps none. */
+    void (*close)(struct vp_pool *pool);
 };
 
 extern const struct vp_policy vp_policy_vpool;

@@ -1,5 +1,6 @@
 /* The pool as a whole: opened, asked, freed into, and closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/bare.h"
 #include "pool/policy.h"
 #include "pool/parking.h"
 #include "pool/slack.h"
@@ -78,6 +79,10 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
 }
 
 void vp_pool_finish(struct vp_pool *pool, bool driver) {
+    if (pool->policy->close)
+        pool->policy->close(pool);
+    vp_bare_finish(pool->bare);
+    pool->bare = NULL;
     vp_memory_finish(&pool->mem, driver);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
@@ -137,6 +142,9 @@ struct vp_region *vp_pool_find(struct vp_pool *pool, CUdeviceptr addr) {
 }
 
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr) {
+    struct vp_bare_segment *segment = vp_bare_at(pool->bare, addr);
+    if (segment)
+        return &segment->whole;
     struct vp_region *r = vp_mapping_at(&pool->mem, addr) ? vp_region_at(&pool->mem, addr) : NULL;
     return r && r->state == VP_LIVE && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
@@ -159,6 +167,12 @@ static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence) {
     const bool exported = block->exported;
     assert(!block->cache);
+    if (block->bare) {
+        vp_bare_remove(pool, vp_container_of(block, struct vp_bare_segment, whole), fence);
+        vp_exports_settle(pool);
+        verify(pool);
+        return;
+    }
     pool->mem.stats.frees++;
     vp_region_release(&pool->mem, block, fence);
     if (exported)
@@ -185,6 +199,12 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
     bool record = wants_event(pool, timeline, block->size) && !(cache && vp_stream_cache_is_calm(cache));
     struct vp_fence fence = {0};
     assert(!block->cache);
+    if (block->bare) {
+        int err = vp_bare_barrier(pool, &fence);
+        if (!err)
+            vp_pool_free(pool, block, &fence);
+        return err;
+    }
     if (!record && vp_parking_park(pool, block, timeline, NULL)) {
         verify(pool);
         return 0;
@@ -199,6 +219,7 @@ void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
     struct vp_space *s;
     struct vp_region *r;
     vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_bare_drop_context(pool, ctx);
     vp_list_each(s, &pool->mem.spaces, link)
         for (r = vp_container_of(s->regions.next, struct vp_region, va); r;) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
@@ -221,12 +242,13 @@ void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const
 
 struct vp_memory_stats vp_pool_stats(struct vp_pool *pool) {
     vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_bare_count(pool);
     return pool->mem.stats;
 }
 
 size_t vp_pool_metadata(const struct vp_pool *pool) {
     return vp_memory_metadata(&pool->mem) + pool->place_slab.bytes + pool->caches.slab.bytes + pool->scratch.bytes +
-           vp_slack_metadata(pool);
+           vp_slack_metadata(pool) + vp_bare_metadata(pool->bare);
 }
 
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes) {
@@ -260,6 +282,9 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     if (before <= keep)
         return 0;
     vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_bare_flush(pool);
+    vp_list_each_safe(chunk, tmp, &pool->mem.spares, link)
+        vp_chunk_destroy(&pool->mem, chunk);
     vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);
     vp_fit_refresh(&pool->mem);
     vp_exports_settle(pool);

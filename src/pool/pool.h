@@ -91,9 +91,13 @@ struct vp_traits {
     bool never_stitches; /* it never builds one range of chunks that lie apart */
 };
 
+struct vp_bare;
+
 struct vp_pool {
     struct vp_memory mem;
+    struct vp_bare *bare; /* bare segments (bare.h); NULL: none so far */
     const struct vp_policy *policy;
+    void *books; /* the policy's own; NULL: it keeps none */
     struct vp_traits traits;
     struct vp_pool_config config;
     uint64_t recent_peak; /* most bytes live since whoever reads it set it back */

@@ -19,6 +19,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "pool/bare.h"
 #include "pool/build.h"
 #include "pool/parking.h"
 #include "pool/slack.h"
@@ -164,6 +165,8 @@ static int reuse_ready(struct vp_pool *pool, struct vp_request *req, struct vp_r
 }
 
 static int ask_and_reuse(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    if (pool->bare && req->zone == VP_ZONE_LARGE)
+        vp_bare_flush(pool);
     int err = vp_fit_refresh(&pool->mem) ? reuse(pool, req, VP_USE_READY, out) : NEXT;
     return err == NEXT && req->context->error ? -EIO : err;
 }

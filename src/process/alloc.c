@@ -210,7 +210,8 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     if (err) {
         vp_fence_clear(&vp_state.timelines, &fence);
     } else {
-        vp_record('f', pool->mem.device, r->serial, 0, 0);
+        if (!r->bare) /* its blocks are told of */
+            vp_record('f', pool->mem.device, r->serial, 0, 0);
         vp_pool_free(pool, r, &fence);
     }
     vp_leave();
@@ -232,8 +233,9 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
     if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
         uint64_t serial = r->serial;
+        bool bare = r->bare;
         int err = vp_pool_free_async(pool, r, timeline);
-        if (!err)
+        if (!err && !bare)
             vp_record('f', pool->mem.device, serial, 0, timeline->number);
         vp_fast_know(stream, NULL, timeline, NULL);
         res = vp_result(err, NULL, NULL);

@@ -1,44 +1,260 @@
-/* Bare segments: what the doors call. */
-/* SPDX-License-Identifier: Apache-2.0 */
+/* Bare segments: what the doors call.
+ *
+ * What is told of a small block under pages that are backed takes no lock of ours: the cache that tells holds its own.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "process/bare.h"
 
 #include "process/state.h"
 
+#include "base/clock.h"
+#include "pool/bare.h"
+#include "pool/parking.h"
+
+#include <errno.h>
+
+/* The bare segments of each device that has some, found without a lock. */
+static _Atomic(struct vp_bare *) bares[VP_DEVICES];
+static atomic_int bare_count; /* devices up to here may have some */
+
+static struct vp_bare *bare_of(CUdeviceptr ptr) {
+    for (int dev = 0; dev < atomic_load_explicit(&bare_count, memory_order_acquire); dev++) {
+        struct vp_bare *bare = atomic_load_explicit(&bares[dev], memory_order_acquire);
+        if (bare && ptr - bare->base < bare->size)
+            return bare;
+    }
+    return NULL;
+}
+
+/* The segment that a block lies in, with all of it. */
+static struct vp_bare_segment *segment_of(const struct vp_bare *bare, CUdeviceptr ptr, size_t size) {
+    struct vp_bare_segment *segment = vp_bare_at(bare, ptr);
+    return segment && size && size <= vp_region_end(&segment->whole) - ptr ? segment : NULL;
+}
+
+static void publish(struct vp_pool *pool) {
+    CUdevice dev = pool->mem.device;
+    if (!pool->bare)
+        return;
+    atomic_store_explicit(&bares[dev], pool->bare, memory_order_release);
+    if (atomic_load(&bare_count) <= dev)
+        atomic_store_explicit(&bare_count, dev + 1, memory_order_release);
+}
+
+/* The device's pool, if its memory may go to and fro between allocations and segments. */
+static struct vp_pool *pool_of(CUdevice dev) {
+    struct vp_pool *pool = vp_options()->ipc == VP_IPC_NATIVE ? NULL : vp_state_pool(dev);
+    return pool && pool->policy == &vp_policy_vpool ? pool : NULL;
+}
+
+/* The timeline of a stream; NULL: not known. A thread's own stream is another one in each thread, and goes by the same
+ * handle. */
+static struct vp_timeline *timeline_of(const struct vp_pool *pool, struct vp_bare_stream stream) {
+    struct vp_timeline *timeline;
+    if (!stream.known || stream.handle == CU_STREAM_PER_THREAD ||
+        vp_timeline_get(&vp_state.timelines, stream.handle, &timeline) < 0 ||
+        timeline->context->device != pool->mem.device)
+        return NULL;
+    return timeline;
+}
+
+/* ---- traces: the blocks, each with its number ---- */
+
+struct traced {
+    uint64_t addr; /* first: the key of traced_blocks */
+    uint64_t serial;
+};
+
+static struct vp_table traced_blocks;
+static struct vp_slab traced_slab;
+
+static void trace_used(struct vp_pool *pool, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
+    if (!traced_slab.size)
+        vp_slab_init(&traced_slab, sizeof(struct traced));
+    struct traced *block = vp_table_get(&traced_blocks, ptr) || vp_table_reserve(&traced_blocks) < 0
+                               ? NULL
+                               : vp_slab_alloc(&traced_slab);
+    if (!block)
+        return;
+    *block = (struct traced){ptr, ++pool->mem.serial};
+    vp_table_add(&traced_blocks, block);
+    vp_record('a', pool->mem.device, block->serial, size, segment->timeline ? segment->timeline->number : 0);
+}
+
+static void trace_unused(const struct vp_pool *pool, const struct vp_bare_segment *segment, CUdeviceptr ptr) {
+    struct traced *block = vp_table_take(&traced_blocks, ptr);
+    if (!block)
+        return;
+    vp_record('f', pool->mem.device, block->serial, 0, segment->timeline ? segment->timeline->number : 0);
+    vp_slab_free(&traced_slab, block);
+}
+
+/* With VPOOL_CHECK, after each step under the lock. */
+static void verify(const struct vp_pool *pool) {
+    if (pool->config.check && !vp_pool_check(pool, stderr))
+        assert(!"vp_pool_check");
+}
+
+/* ---- segments ---- */
+
 CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream stream) {
-    (void)stream;
-    return vp_api_alloc(out, size);
-}
-
-CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
-    (void)dev;
-    (void)size;
-    (void)stream;
-    return CUDA_SUCCESS;
-}
-
-bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
-    (void)ptr;
-    (void)size;
-    (void)stream;
-    return false;
-}
-
-bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
-    (void)ptr;
-    (void)size;
-    (void)barrier;
-    return false;
-}
-
-CUresult vp_bare_pin(CUdeviceptr ptr, size_t size) {
-    (void)ptr;
-    (void)size;
-    return VP_NOT_OURS;
+    CUresult res = VP_NOT_OURS;
+    if (!out || !size || size > SIZE_MAX / 4 || !vp_enter_briefly())
+        return res;
+    struct vp_context *ctx = vp_context_current(&vp_state.timelines);
+    struct vp_pool *pool = ctx ? pool_of(ctx->device) : NULL;
+    if (pool) {
+        struct vp_bare_segment *segment;
+        int err = vp_bare_add(pool, vp_round_up(size, pool->mem.granularity), ctx, timeline_of(pool, stream), &segment);
+        publish(pool);
+        if (!err) {
+            segment->handle = stream.handle;
+            *out = segment->whole.addr;
+        }
+        /* Where there is nothing to keep books with, ordinary memory may do. */
+        res = err && !pool->bare ? VP_NOT_OURS : vp_result(err, pool, ctx);
+    }
+    vp_leave();
+    return res;
 }
 
 bool vp_bare_find(CUdeviceptr ptr, CUdeviceptr *base, size_t *size) {
-    (void)ptr;
-    (void)base;
-    (void)size;
-    return false;
+    const struct vp_bare_segment *segment = vp_bare_at(bare_of(ptr), ptr);
+    if (segment && base)
+        *base = segment->whole.addr;
+    if (segment && size)
+        *size = segment->whole.size;
+    return segment != NULL;
+}
+
+/* ---- room ---- */
+
+/* All that others keep idle. True if there was any. */
+static bool relieve(struct vp_pool *pool) {
+    size_t given = 0;
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_fit_refresh(&pool->mem);
+    vp_pools_each(other) if (other != pool) given += vp_pool_trim(other, 0);
+    return given > 0;
+}
+
+/* With the lock held, which waits let go. */
+static int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
+    const uint64_t serial = vp_state.timelines.recorded;
+    uint64_t begin = 0;
+    bool relieved = false;
+    for (;;) {
+        int err = vp_bare_make_room(pool, size, timeline_of(pool, stream), relieved);
+        publish(pool);
+        if (err != -ENOMEM)
+            return err;
+        if (!relieved) {
+            relieve(pool);
+            relieved = true;
+            continue;
+        }
+        if (!begin && vp_wait_is_hopeless(pool, size))
+            return err;
+        begin = begin ? begin : vp_clock_ns();
+        uint64_t from = vp_clock_ns();
+        bool gained = vp_wait_pending(pool, serial, begin);
+        vp_pool_waited(pool, vp_clock_ns() - from, !gained);
+        if (!gained)
+            return err;
+    }
+}
+
+CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
+    CUresult res = VP_NOT_OURS;
+    const struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
+                                                              : NULL;
+    if (bare && vp_bare_roomy(bare, size))
+        return CUDA_SUCCESS;
+    if (!vp_enter_briefly())
+        return res;
+    struct vp_pool *pool = pool_of(dev);
+    if (pool) {
+        int err = make_room(pool, size, stream);
+        if (err == -ENOMEM)
+            pool->mem.stats.ooms++;
+        res = vp_result(err, pool, NULL);
+    }
+    vp_leave();
+    if (res == CUDA_ERROR_OUT_OF_MEMORY)
+        vp_watch.out_of_memory(dev, size, 0);
+    return res;
+}
+
+/* ---- blocks ---- */
+
+/* Another stream uses the segment's memory than the one it was made for. */
+static void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_bare_stream stream) {
+    if (segment->timeline && timeline_of(pool, stream) != segment->timeline)
+        vp_bare_forget_stream(pool, segment);
+}
+
+static bool captures(void) {
+    return atomic_load_explicit(&vp_state.timelines.captures, memory_order_acquire);
+}
+
+bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
+    struct vp_bare *bare = bare_of(ptr);
+    struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
+    if (!segment)
+        return false;
+    const bool backed = vp_bare_use(bare, ptr, size), pins = captures() && !segment->pinned;
+    const bool other = stream.known && stream.handle != segment->handle && segment->timeline;
+    if (__builtin_expect(backed && !pins && !other && !vp_state.recording, true))
+        return true;
+    if (!vp_enter_briefly())
+        return true;
+    struct vp_pool *pool = bare->pool;
+    if (other)
+        know_stream(pool, segment, stream);
+    int err = backed ? 0 : vp_bare_back_waiting(pool, ptr, size);
+    if (pins)
+        vp_bare_pin_segment(pool, segment);
+    if (vp_state.recording)
+        trace_used(pool, segment, ptr, size);
+    if (!err)
+        verify(pool);
+    vp_leave();
+    if (err)
+        vp_log(VP_LOG_WARN, "%zu bytes at %#llx have no memory behind them: %s", size, (unsigned long long)ptr,
+               err == -ENOMEM ? "the device has no more, though it had just before" : "the driver failed to map it");
+    return true;
+}
+
+bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
+    struct vp_bare *bare = bare_of(ptr);
+    struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
+    if (!segment)
+        return false;
+    const bool brief = size < VP_BARE_LARGE && !barrier && !captures() && !vp_state.recording;
+    if (__builtin_expect(brief, true) || !vp_enter_briefly()) {
+        vp_bare_unuse(bare, ptr, size);
+        return true;
+    }
+    vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
+    if (vp_state.recording)
+        trace_unused(bare->pool, segment, ptr);
+    verify(bare->pool);
+    vp_leave();
+    return true;
+}
+
+CUresult vp_bare_pin(CUdeviceptr ptr, size_t size) {
+    struct vp_bare *bare = bare_of(ptr);
+    if (!bare || !vp_enter())
+        return VP_NOT_OURS;
+    CUresult res = VP_NOT_OURS;
+    const struct vp_bare_segment *segment = vp_bare_at(bare, ptr);
+    if (segment) {
+        CUdeviceptr begin = size ? ptr : segment->whole.addr, most = vp_region_end(&segment->whole);
+        CUdeviceptr end = size && size < most - begin ? begin + size : most;
+        res = vp_result(vp_bare_pin_range(bare->pool, begin, end - begin), bare->pool, NULL);
+    }
+    vp_leave();
+    return res;
 }

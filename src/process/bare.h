@@ -23,8 +23,8 @@ struct vp_bare_stream {
 /*
  * A new segment on the current context's device. `size`: any, rounded up to the granularity. CUDA_SUCCESS and its
  * address; CUDA_ERROR_OUT_OF_MEMORY: addresses have come to an end, which are a multiple of the device's memory (the
- * cache is to give segments back and try again); VP_NOT_OURS: the device is not served, take ordinary memory. It is freed
- * by vp_api_free(), as any other memory.
+ * cache is to give segments back and try again); VP_NOT_OURS: the device is not served, take ordinary memory. It is
+ * freed by vp_api_free(), as any other memory.
  */
 CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream stream);
 
@@ -38,13 +38,14 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream);
 /* A block is used from now on, or no more; must be told exactly of every block, by its address and the same size both
  * times. False: no bare segment lies there. `barrier`: streams other than the segment's may still have work on it that
  * the cache does not tell of. `stream` of the use: where it is known, and is another than the segment's, the segment's
- * is unknown from then on. vp_bare_used() must not be the first to learn that there is no memory: see vp_bare_room(). */
+ * is unknown from then on. vp_bare_used() must not be the first to learn that there is no memory: see vp_bare_room().
+ */
 bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream);
 bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier);
 
 /* Somebody is to touch [ptr, ptr + size) by ways that we do not see (`size` 0: the whole segment): it is backed, and
- * keeps its memory until the segment is freed. CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY; VP_NOT_OURS: no bare segment lies
- * there. */
+ * keeps its memory until the segment is freed. CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY; VP_NOT_OURS: no bare segment
+ * lies there. */
 CUresult vp_bare_pin(CUdeviceptr ptr, size_t size);
 
 /* The bare segment that holds `ptr`: its address and its size. False: none does. */

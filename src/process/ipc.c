@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
+#include "pool/bare.h"
 #include "pool/parking.h"
 
 #include <errno.h>
@@ -210,6 +211,9 @@ static int give_out(struct vp_pool *pool, struct vp_region *block) {
     vp_parking_flush(pool, VP_FLUSH_ALL);
     if (block->exported)
         return 0;
+    /* Other processes map all of it. */
+    if (block->bare && (err = vp_bare_pin_range(pool, block->addr, block->size)) < 0)
+        return err;
     if ((err = vp_ipc_check(pool, block)) < 0)
         return err;
     if ((err = start()) < 0)

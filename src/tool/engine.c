@@ -27,12 +27,12 @@ enum { PROGRESS_NS = 200000000, PROGRESS_EVENTS = 256 };
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count) {
     *count = 0;
     for (char *name; (name = strsep(&list, ","));) {
-        size_t i = 0;
-        while (i < VP_POLICY_CHOICES && strcmp(vp_policies[i]->name, name))
-            i++;
-        if (i == VP_POLICY_CHOICES || *count == VP_POLICY_CHOICES)
+        const struct vp_policy *policy = strcmp(vp_policy_bare.name, name) ? NULL : &vp_policy_bare;
+        for (size_t i = 0; i < VP_POLICY_CHOICES && !policy; i++)
+            policy = strcmp(vp_policies[i]->name, name) ? NULL : vp_policies[i];
+        if (!policy || *count == VP_ENGINE_POLICIES)
             return vp_tool_usage(command, "unknown policy '%s'", name);
-        policies[(*count)++] = vp_policies[i];
+        policies[(*count)++] = policy;
     }
     return 0;
 }
@@ -130,8 +130,15 @@ static void forget_timeline(void *pool, struct vp_timeline *timeline) {
     vp_pool_drop_timeline(pool, timeline);
 }
 
-/* The model of the replay that runs, for the pool's waits; there is one at a time. */
+/* The model of the replay that runs, and its driver, for the pool's waits; there is one at a time. */
 static struct vp_model *waiting;
+static CUresult(CUDAAPI *synchronize)(void);
+
+/* Without a lag, what is waited for is over at once. */
+static void pause_unmodelled(uint64_t waited_ns) {
+    (void)waited_ns;
+    synchronize();
+}
 
 static void pause_modelled(uint64_t waited_ns) {
     (void)waited_ns;
@@ -187,7 +194,8 @@ static int release(struct run *run, uint32_t block, uint32_t stream) {
         begin = vp_clock_ns();
         if (!err) {
             run->timeline = timeline;
-            err = vp_pool_free_async(&run->pool, vp_pool_find(&run->pool, r->addr), timeline);
+            err = run->pool.policy->free ? run->pool.policy->free(&run->pool, r, timeline)
+                                         : vp_pool_free_async(&run->pool, vp_pool_find(&run->pool, r->addr), timeline);
         }
     }
     if (err)
@@ -345,7 +353,9 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
     struct run run = {.driver = d, .options = o, .trace = trace, .result = result};
     const struct vp_pool_config config = {.handle = o->handle,
                                           .slack = (unsigned)vp_options()->slack,
-                                          .pause = o->modelled ? pause_modelled : NULL,
+                                          .pause = o->modelled                 ? pause_modelled
+                                                   : policy == &vp_policy_bare ? pause_unmodelled
+                                                                               : NULL,
                                           .now = vp_clock_wait_ns,
                                           .split_most = vp_options()->bfc_max_split,
                                           .stitch_least = vp_options()->gmlake_fragment,
@@ -355,6 +365,7 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
         return err;
     uint64_t cost_before = d->cost_ns ? d->cost_ns() : 0;
     waiting = &d->model;
+    synchronize = d->table.cuCtxSynchronize;
     vp_timelines_init(&run.timelines, &d->table);
     if ((err = vp_pool_init(&run.pool, &d->table, &run.timelines, 0, policy, &config)) < 0) {
         fprintf(stderr, "vpool %s: the device has no pool: %s\n", o->command, strerror(-err));

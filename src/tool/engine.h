@@ -81,7 +81,9 @@ int vp_engine_replay(struct vp_engine *engine, const struct vp_replay_options *o
 /* Calls that create, map, set access, unmap or release. */
 uint64_t vp_engine_remap_calls(const struct vp_memory_stats *s);
 
-/* Reads "P[,P…]", cutting it up, into at most VP_POLICY_CHOICES; 0, or the status of wrong usage, told on stderr. */
+/* The policies that a replay knows: those that a program can choose, and bare. */
+enum { VP_ENGINE_POLICIES = VP_POLICY_CHOICES + 1 };
+/* Reads "P[,P…]", cutting it up, into at most VP_ENGINE_POLICIES; 0, or the status of wrong usage, told on stderr. */
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count);
 /* Is it a capacity that the simulated device takes: a number, perhaps with K, M, G or T behind? */
 bool vp_engine_capacity(const char *text);

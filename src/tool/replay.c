@@ -14,7 +14,7 @@
 
 struct options {
     struct vp_replay_options replay;
-    const struct vp_policy *policies[VP_POLICY_CHOICES];
+    const struct vp_policy *policies[VP_ENGINE_POLICIES];
     size_t policy_count;
     bool json;
 };

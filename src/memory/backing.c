@@ -1,0 +1,66 @@
+/* Pages of bare segments, mapping by mapping: in use, free again, taken away. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "memory/chunk.h"
+
+#include <errno.h>
+
+/* Regions and pieces that one step of these may need. */
+enum { NODES = 4 };
+
+int vp_backing_take(struct vp_memory *mem, const struct vp_mapping *m) {
+    struct vp_region *r = vp_region_at(mem, m->addr);
+    int err = vp_space_reserve(mem, NODES);
+    if (err)
+        return err;
+    assert(r->state == VP_FREE && m == m->chunk->current && r->space->zone == VP_ZONE_BARE);
+    r = vp_region_take(mem, r, m->addr, m->addr + m->chunk->size);
+    r->state = VP_BACKED;
+    r->index = NULL;
+    return 0;
+}
+
+int vp_backing_drop(struct vp_memory *mem, const struct vp_mapping *m, struct vp_fence *fence) {
+    struct vp_region *r = vp_region_at(mem, m->addr);
+    int err = vp_space_reserve(mem, NODES);
+    if (err)
+        return err;
+    assert(r->state == VP_BACKED && r->addr == m->addr && r->size == m->chunk->size);
+    r->state = VP_FREE;
+    r->index = NULL;
+    vp_region_one_piece(mem, r, fence, ++mem->age);
+    vp_region_join(mem, r);
+    return 0;
+}
+
+int vp_backing_retire(struct vp_memory *mem, const struct vp_mapping *m, struct vp_fence *fence) {
+    int err = vp_space_reserve(mem, 2 * NODES);
+    if (!err)
+        err = vp_backing_drop(mem, m, fence);
+    if (err)
+        return err;
+    struct vp_region *r = vp_region_carve(mem, m->addr, m->addr + m->chunk->size);
+    vp_region_unfile(r);
+    r->state = VP_RETIRED;
+    r->index = NULL;
+    vp_region_join(mem, r);
+    mem->exports_changed = true;
+    return 0;
+}
+
+int vp_backing_clear(struct vp_memory *mem, struct vp_mapping *m) {
+    struct vp_chunk *chunk = m->chunk;
+    const CUdeviceptr addr = m->addr, end = addr + chunk->size;
+    if (!vp_mapping_over(mem, m))
+        return -EAGAIN;
+    if (chunk->current == m) {
+        struct vp_mapping *other = chunk->mappings;
+        while (other == m)
+            other = other->next;
+        if (!other)
+            return vp_chunk_give_back(mem, chunk) ? 0 : -EAGAIN;
+        if (vp_mapping_prepare(mem, &chunk, 1) < 0)
+            return -ENOMEM;
+        vp_mapping_switch(mem, other);
+    }
+    return vp_stitch_reap(mem, addr, end, true) ? 0 : -EAGAIN;
+}

@@ -1,0 +1,186 @@
+/* Bare segments: addresses without memory, for a cache that tells which bytes of them it uses (PyTorch's).
+ *
+ * All segments of a device lie in one space (VP_ZONE_BARE of its memory). A page is a granule of it. Five pages from a
+ * multiple of five on are a slot, and a segment has slots to itself; a chunk there is one page, or all of a slot (its
+ * body). Under a block that is used each page is *backed*: its mapping is the current one of its chunk, and stays so.
+ * Pages under no block stay backed, too, until somebody wants memory: only then are they let go of, behind a fence,
+ * and are free memory like any other, whose chunks may be mapped elsewhere.
+ *
+ * The same chunk under the same address needs no condition: the cache itself decides when an address may be used again.
+ * Conditions matter when a chunk moves: the memory must be ready for the segment's stream, and what is mapped at the
+ * address until then is unmapped only when work on it was seen over.
+ *
+ * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, page by
+ * page, by atomic steps; where all pages are backed, that is all. Everything else is under the lock of the library.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_BARE_H
+#define VP_BARE_H
+
+#include "pool/bare_past.h"
+#include "pool/pool.h"
+
+enum { VP_SLOT_PAGES = 5 };
+
+/* Smaller blocks are told of by counts alone: they come by the thousand, and neither is their memory worth an event,
+ * nor do they say what comes next. */
+enum { VP_BARE_LARGE = 1 << 20 };
+
+/* Chunks that blocks pin for a part are let be while no more of the most that was alive is: percent. */
+enum { VP_BARE_TIGHT_PERCENT = 50 };
+
+/* vp_bare_page.word: how many blocks lie in the page, and */
+#define VP_PAGE_BLOCKS UINT32_C(0x00ffffff)
+#define VP_PAGE_BACKED UINT32_C(0x80000000) /* its mapping may not be taken away but by whoever clears this */
+#define VP_PAGE_PINNED UINT32_C(0x40000000) /* nor may this be cleared */
+#define VP_PAGE_SHARED UINT32_C(0x20000000) /* other streams than the segment's may still use it */
+#define VP_PAGE_STALE                                                                                                  \
+    UINT32_C(0x10000000) /* what lies there is another segment's, which was freed: its fence counts                    \
+                          */
+
+#define VP_PAGE_BODY UINT32_C(0x08000000) /* its chunk has more pages */
+
+struct vp_bare_page {
+    _Atomic uint32_t word;
+    uint32_t rested; /* past.now, when the last block left it */
+    uint32_t seq;    /* the number of the stream's next event then, its lower half; 0: not noted */
+};
+
+struct vp_bare_segment {
+    struct vp_region whole;       /* live and bare */
+    struct vp_list link;          /* vp_bare.segments */
+    struct vp_timeline *timeline; /* whose work touches it; NULL: not known, or not any more */
+    CUstream handle;              /* that the cache names that one by */
+    bool pinned;                  /* all that is backed stays so */
+};
+
+struct vp_bare_slot {
+    struct vp_bare_segment *segment;
+    uint32_t last; /* use of it, in the past */
+};
+
+/* A chunk that may be had. */
+struct vp_bare_idle {
+    struct vp_chunk *chunk;
+    uint32_t next;   /* use of it, as far as expected */
+    uint32_t rested; /* past.now, when its last block left it */
+};
+
+enum vp_bare_kind { VP_BARE_BODIES, VP_BARE_PAGES, VP_BARE_OTHERS, VP_BARE_IDLE_KINDS };
+
+struct vp_bare {
+    struct vp_pool *pool;
+    CUdeviceptr base;
+    size_t size; /* of the space */
+    size_t most; /* bytes that all segments may have together */
+    size_t addressed, peak_addressed;
+    struct vp_bare_page *pages; /* anonymous memory, with the slots behind */
+    struct vp_bare_slot *slots;
+    size_t bytes;            /* of both */
+    struct vp_list segments; /* of vp_bare_segment.link, by address; owned */
+    struct vp_slab segment_slab;
+    struct vp_bare_past past;
+    /* Written by who holds the cache's lock, read by all. */
+    _Atomic uint64_t live;   /* bytes of blocks */
+    _Atomic uint64_t peak;   /* most of that and of what else was live */
+    _Atomic uint64_t other;  /* what else was live when last looked at */
+    _Atomic size_t used;     /* pages of chunks with blocks in them */
+    _Atomic uint64_t bounds; /* so many bytes may be live with memory for them certain */
+    /* Chunks that may be had, the best first. Some may be in use again. */
+    struct {
+        struct vp_bare_idle *list; /* anonymous memory */
+        size_t count, next, room;
+    } idle[VP_BARE_IDLE_KINDS];
+    bool idle_listed;
+    uint32_t idle_at;       /* past.now, when they were listed */
+    uint64_t idle_releases; /* and how many chunks had been released before */
+    size_t idle_bytes;
+    uint64_t not_before; /* no wait for such until then */
+    unsigned fruitless;  /* waits in a row */
+    uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
+    uint32_t filled;     /* past.now, when chunks last moved */
+};
+
+/* What there is of bare segments on the device; made when first asked for. NULL: no addresses, or no memory for it. */
+struct vp_bare *vp_bare_of(struct vp_pool *pool) __attribute__((cold));
+void vp_bare_finish(struct vp_bare *bare) __attribute__((cold));
+size_t vp_bare_metadata(const struct vp_bare *bare);
+
+/* A new segment of `size` bytes (a multiple of the granularity) for the work of one stream (NULL: of any). 0; -ENOMEM:
+ * no addresses are left. */
+int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struct vp_timeline *timeline,
+                struct vp_bare_segment **out);
+/* Ends a segment, all work on which `fence` tells of. */
+void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_fence *fence);
+/* That of an address; NULL: none. */
+struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr);
+/* A context has ended: so have its segments. */
+void vp_bare_drop_context(struct vp_pool *pool, const struct vp_context *ctx);
+/* Its stream is not known any more. */
+void vp_bare_forget_stream(struct vp_pool *pool, struct vp_bare_segment *segment);
+/* A timeline ends: so does what is known of segments of its. */
+void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *timeline);
+
+/*
+ * Will a block of that size find memory? True at once while there is plenty. False: ask vp_bare_make_room(), with the
+ * lock: 0; -EAGAIN: pending work may free some, ask again; -ENOMEM.
+ */
+static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
+    return atomic_load_explicit(&bare->live, memory_order_relaxed) + size <=
+           atomic_load_explicit(&bare->bounds, memory_order_relaxed);
+}
+int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed);
+
+/* A block is used. True: it lies in pages that are backed, and nothing is to be said against them. Else, with the lock,
+ * vp_bare_back() must see to it. */
+bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+/* Backs the pages of a block in use. 0; -EAGAIN: pending work is in the way, ask again, after a moment and the look at
+ * what has completed that this has made already; -ENOMEM, -EIO. `patient` as long as it may ask for waits that spare
+ * memory, too. */
+int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient);
+/* The same, with the waits: pauses as the pool does. */
+int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
+/* A block is used no more. The lock need be held for a large one, and for a `barrier`: others than the segment's stream
+ * may still use it. */
+void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
+/* Backs [addr, addr + size) of one segment, used or not; it stays so until the segment ends. As
+ * vp_bare_back_waiting(). Nobody may use or free blocks there meanwhile, but under the cache's lock. */
+int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
+/* All that is backed in the segment, or will be, stays so. */
+void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment);
+
+/* Adds the work of every context so far: which of it touches the bytes is not known. 0 or -ENOMEM. */
+int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence);
+
+/* Lets go of all pages under no block: they are free memory then. */
+void vp_bare_flush(struct vp_pool *pool);
+/* Brings the pool's statistics up to date. */
+void vp_bare_count(struct vp_pool *pool);
+bool vp_bare_check(const struct vp_pool *pool, FILE *out);
+
+/* ---- bare_fill.c ---- */
+
+/* Maps chunks into the pages [first, end), where nothing is mapped, for a block of `size` bytes in `segment`. As
+ * vp_bare_back(). */
+int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
+                 bool patient);
+/* What is mapped in the pages [first, end), all current and free, is backed. */
+int vp_bare_backed(struct vp_pool *pool, size_t first, size_t end);
+/* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
+bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
+/* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
+bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead);
+
+/* ---- what both files need ---- */
+
+static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) {
+    return (addr - bare->base) >> bare->pool->mem.granularity_shift;
+}
+
+static inline CUdeviceptr vp_bare_addr(const struct vp_bare *bare, size_t page) {
+    return bare->base + ((CUdeviceptr)page << bare->pool->mem.granularity_shift);
+}
+
+#endif

@@ -1,0 +1,476 @@
+/* Bare segments: which chunks come under a block, and from where.
+ *
+ * Bodies of blocks get chunks of a slot, all else single pages. While no more is held than the most that was alive, and
+ * a little, chunks are created: that is cheaper than to move one, and an old mapping stays of use where it is. Beyond,
+ * the idle chunk moves that is needed last, as far as the past tells; where the past tells nothing, the one that has
+ * been idle for longest. It counts as needed where it is mapped now, and wherever it was: to take it back there costs
+ * nothing. Where no chunk of the right size is idle, another goes back to the device, and one is created in its stead.
+ *
+ * A block that reaches into a chunk pins it whole. Once more is lost in this way than is worth it, and memory is
+ * nearly used up, such a chunk is replaced by single pages.
+ *
+ * On recorded training and generation (scripts/bench --sim prints the frontier): slots of 8 MiB take a tenth longer in
+ * the first round and a fifth longer later, those of 16 MiB hold more than 1.02 of what is alive where blocks are small
+ * beside them, and more sizes than two cost more in chunks of the wrong size than they save. Not to look at the old
+ * mappings of a chunk costs a fifth in later rounds.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "pool/bare.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
+enum { SPARE_SHARE = 96, SPARE_PAGES = 8 };
+
+/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
+enum { WASTE_SHARE = 120 };
+
+/* Large blocks after which idle chunks are listed anew. */
+enum { LISTED_FOR = 64 };
+
+static size_t share(const struct vp_pool *pool, unsigned share_of) {
+    size_t bytes = pool->mem.stats.peak_live_bytes / 10000 * share_of, least = SPARE_PAGES * pool->mem.granularity;
+    return bytes > least ? bytes : least;
+}
+
+static size_t cap_of(const struct vp_pool *pool) {
+    return pool->mem.stats.peak_live_bytes + share(pool, SPARE_SHARE);
+}
+
+static size_t pages_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    return chunk->size >> pool->mem.granularity_shift;
+}
+
+/* ---- letting go ---- */
+
+/* One of another device that fails for good has no work left that could touch the bytes. */
+int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
+    struct vp_context *ctx;
+    int err = 0;
+    vp_list_each(ctx, &pool->mem.timelines->contexts, link)
+        if (!err && !ctx->gone && (ctx->device == pool->mem.device || !ctx->sick))
+            err = vp_fence_add_barrier(pool->mem.timelines, fence, ctx, true);
+    return err;
+}
+
+/* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
+ * events of the stream ago the last block left them. False: one is in use, or pinned. */
+static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next, uint32_t *flags, uint32_t *ago) {
+    size_t p = first;
+    *flags = 0;
+    *ago = UINT32_MAX;
+    for (; p < end; p++) {
+        uint32_t word = atomic_load_explicit(&bare->pages[p].word, memory_order_acquire);
+        if (!(word & VP_PAGE_BACKED) || word & (VP_PAGE_BLOCKS | VP_PAGE_PINNED) ||
+            !atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED))
+            break;
+        const uint32_t seq = bare->pages[p].seq, since = seq ? next - seq : 0;
+        *flags |= word;
+        *ago = since < *ago ? since : *ago;
+    }
+    if (p == end)
+        return true;
+    while (p > first)
+        atomic_fetch_or(&bare->pages[--p].word, VP_PAGE_BACKED);
+    return false;
+}
+
+bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_timelines *timelines = pool->mem.timelines;
+    const struct vp_bare_segment *segment = vp_bare_at(bare, m->addr);
+    const size_t first = vp_bare_page(bare, m->addr), end = first + pages_of(pool, m->chunk);
+    struct vp_timeline *timeline = segment ? segment->timeline : NULL;
+    uint32_t flags, ago;
+    if (!(atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED))
+        return true;
+    if (!segment || segment->pinned || !claim(bare, first, end, timeline ? (uint32_t)timeline->next : 0, &flags, &ago))
+        return false;
+    struct vp_fence fence = {0};
+    int err = 0;
+    if (timeline && !(flags & VP_PAGE_SHARED))
+        vp_fence_add_earlier(timelines, &fence, timeline, timeline->next - ago);
+    else
+        err = vp_bare_barrier(pool, &fence);
+    if (!err)
+        err = vp_backing_drop(&pool->mem, m, &fence);
+    if (err)
+        vp_fence_clear(timelines, &fence);
+    for (size_t p = first; p < end; p++) {
+        if (err)
+            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_BACKED);
+        else
+            atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_SHARED | VP_PAGE_BODY));
+    }
+    return !err;
+}
+
+/* ---- what is idle ---- */
+
+/* Is no block in it? `*used`: some are. Neither: it is pinned. */
+static bool is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used) {
+    const struct vp_bare *bare = pool->bare;
+    const CUdeviceptr addr = chunk->current->addr;
+    *used = false;
+    if (addr - bare->base >= bare->size) {
+        const struct vp_region *r = vp_region_at(&pool->mem, addr);
+        return r->state == VP_FREE && vp_region_end(r) >= addr + chunk->size;
+    }
+    uint32_t all = 0;
+    for (size_t p = vp_bare_page(bare, addr), end = p + pages_of(pool, chunk); p < end; p++)
+        all |= atomic_load_explicit(&bare->pages[p].word, memory_order_relaxed);
+    *used = all & VP_PAGE_BLOCKS;
+    const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    return !(all & (VP_PAGE_BLOCKS | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
+}
+
+static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
+    uint32_t last = 0;
+    for (size_t p = first; p < first + pages; p++)
+        last = bare->pages[p].rested > last ? bare->pages[p].rested : last;
+    return last;
+}
+
+/* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
+ * as it has been idle, twice. */
+static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
+    const struct vp_bare *bare = pool->bare;
+    const struct vp_bare_past *past = &bare->past;
+    const size_t pages = pages_of(pool, chunk);
+    struct vp_bare_idle one = {.chunk = chunk, .next = past->match ? VP_BARE_NEVER : VP_BARE_SOON};
+    if (chunk->current->addr - bare->base < bare->size)
+        one.rested = rested(bare, vp_bare_page(bare, chunk->current->addr), pages);
+    for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
+        if (m->addr - bare->base >= bare->size)
+            continue;
+        size_t p = vp_bare_page(bare, m->addr);
+        for (size_t slot = p / VP_SLOT_PAGES; slot <= (p + pages - 1) / VP_SLOT_PAGES; slot++) {
+            uint32_t last = bare->slots[slot].last, next = past->match + 2 * (past->now - one.rested);
+            if (last)
+                next = vp_bare_past_next(past, last);
+            one.next = next < one.next ? next : one.next;
+        }
+    }
+    return one;
+}
+
+static bool better(const struct vp_bare_idle *a, const struct vp_bare_idle *b) {
+    if (a->next != b->next)
+        return a->next > b->next;
+    if (a->rested != b->rested)
+        return a->rested < b->rested;
+    return a->chunk->current->addr < b->chunk->current->addr;
+}
+
+/* Heap sort, the best first: libc's qsort may call malloc. */
+static void sort(struct vp_bare_idle *list, size_t n) {
+    for (size_t start = n / 2, end = n; end > 1;) {
+        if (start > 0) {
+            start--;
+        } else {
+            struct vp_bare_idle t = list[--end];
+            list[end] = list[0];
+            list[0] = t;
+        }
+        for (size_t i = start, j; (j = 2 * i + 1) < end; i = j) {
+            if (j + 1 < end && better(&list[j], &list[j + 1]))
+                j++;
+            if (!better(&list[i], &list[j]))
+                break;
+            struct vp_bare_idle t = list[i];
+            list[i] = list[j];
+            list[j] = t;
+        }
+    }
+}
+
+static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    size_t pages = pages_of(pool, chunk);
+    return pages == VP_SLOT_PAGES ? VP_BARE_BODIES : pages == 1 ? VP_BARE_PAGES : VP_BARE_OTHERS;
+}
+
+/* Room for every chunk in each list. */
+static bool make_lists(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    size_t room = pool->mem.chunk_count + pool->mem.chunk_count / 4 + 512;
+    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++) {
+        bare->idle[k].count = bare->idle[k].next = 0;
+        if (bare->idle[k].room >= pool->mem.chunk_count)
+            continue;
+        void *list = mmap(NULL, room * sizeof(struct vp_bare_idle), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                          -1, 0);
+        if (list == MAP_FAILED)
+            return false;
+        if (bare->idle[k].list)
+            munmap(bare->idle[k].list, bare->idle[k].room * sizeof(struct vp_bare_idle));
+        bare->idle[k].list = list;
+        bare->idle[k].room = room;
+    }
+    return true;
+}
+
+static bool list_idle(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_chunk *chunk;
+    if (!make_lists(pool))
+        return false;
+    bare->idle_bytes = 0;
+    vp_list_each(chunk, &pool->mem.chunks, link) {
+        bool used;
+        if (is_idle(pool, chunk, &used) && !chunk->exported) {
+            enum vp_bare_kind kind = kind_of(pool, chunk);
+            bare->idle[kind].list[bare->idle[kind].count++] = describe(pool, chunk);
+            bare->idle_bytes += chunk->size;
+        }
+    }
+    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
+        sort(bare->idle[k].list, bare->idle[k].count);
+    bare->idle_at = bare->past.now;
+    bare->idle_releases = pool->mem.stats.calls.release;
+    return bare->idle_listed = true;
+}
+
+/* Lists what is idle, unless that is known. What is listed may be in use again, but is there. */
+static bool know_idle(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    if (bare->idle_listed && bare->idle_releases == pool->mem.stats.calls.release &&
+        bare->past.now - bare->idle_at < LISTED_FOR)
+        return true;
+    return list_idle(pool);
+}
+
+bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead) {
+    const struct vp_memory_stats *stats = &pool->mem.stats;
+    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
+    const size_t live = pool->mem.bare_live, wasted = used > live ? used - live : 0;
+    if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
+        return false;
+    return wasted + (n << pool->mem.granularity_shift) >
+           share(pool, WASTE_SHARE) + (ahead << pool->mem.granularity_shift);
+}
+
+/* ---- one chunk ---- */
+
+struct filling {
+    struct vp_pool *pool;
+    struct vp_request req;
+    uint64_t mark;  /* of chunks that it has taken already */
+    bool unready;   /* something was passed over, work on which is not over */
+    bool exhausted; /* the device has no more */
+};
+
+/* Is it free memory now, not taken, and ready for the stream? */
+static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
+    const struct vp_bare *bare = f->pool->bare;
+    bool used;
+    if (chunk->mark == f->mark || !is_idle(f->pool, chunk, &used) ||
+        (chunk->current->addr - bare->base < bare->size && !vp_bare_let_go(f->pool, chunk->current)))
+        return false;
+    bool ready = vp_chunk_usable(&f->pool->mem, chunk, &f->req, VP_USE_READY);
+    f->unready |= !ready;
+    return ready;
+}
+
+/* The best idle chunk of that kind; NULL: none. */
+static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
+    struct vp_bare *bare = f->pool->bare;
+    for (bool known = false; know_idle(f->pool); bare->idle_listed = false, known = true) {
+        while (bare->idle[kind].next < bare->idle[kind].count) {
+            struct vp_chunk *chunk = bare->idle[kind].list[bare->idle[kind].next++].chunk;
+            if (obtainable(f, chunk))
+                return chunk;
+        }
+        if (known || bare->idle_at == bare->past.now)
+            break;
+    }
+    return NULL;
+}
+
+/* Gives one idle chunk back: of those of other sizes, then of that kind which is needed later. False: there is none. */
+static bool release_one(struct filling *f) {
+    struct vp_bare *bare = f->pool->bare;
+    while (know_idle(f->pool)) {
+        int best = -1;
+        for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
+            if (bare->idle[k].next < bare->idle[k].count &&
+                (best < 0 || k == VP_BARE_OTHERS ||
+                 better(&bare->idle[k].list[bare->idle[k].next], &bare->idle[best].list[bare->idle[best].next])))
+                best = k;
+        if (best < 0)
+            return false;
+        struct vp_chunk *chunk = bare->idle[best].list[bare->idle[best].next++].chunk;
+        if (!obtainable(f, chunk))
+            continue;
+        const size_t size = chunk->size;
+        bool given = vp_chunk_give_back(&f->pool->mem, chunk);
+        f->unready |= !given;
+        if (given) {
+            bare->idle_releases++;
+            bare->idle_bytes -= size < bare->idle_bytes ? size : bare->idle_bytes;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int create(struct filling *f, size_t size, struct vp_chunk **out) {
+    int err = f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, out);
+    f->exhausted |= err == -ENOMEM;
+    if (!err)
+        vp_chunk_spare(&f->pool->mem, *out, true);
+    return err;
+}
+
+static struct vp_chunk *take_spare(struct filling *f, size_t size) {
+    struct vp_chunk *chunk;
+    vp_list_each(chunk, &f->pool->mem.spares, link)
+        if (chunk->size == size && chunk->mark != f->mark)
+            return chunk;
+    return NULL;
+}
+
+/* Gives a spare body back, so that single pages may be created. */
+static bool break_spare(struct filling *f) {
+    struct vp_chunk *chunk;
+    vp_list_each(chunk, &f->pool->mem.spares, link)
+        if (chunk->size > f->pool->mem.granularity && chunk->mark != f->mark) {
+            vp_chunk_destroy(&f->pool->mem, chunk);
+            return true;
+        }
+    return false;
+}
+
+/* A chunk for `pages` pages. What was created is among the spares. 0; -EAGAIN, -ENOMEM, -EIO. */
+static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_chunk **out) {
+    struct vp_memory *mem = &f->pool->mem;
+    const size_t size = pages << mem->granularity_shift, cap = cap_of(f->pool);
+    const enum vp_bare_kind kind = pages == 1 ? VP_BARE_PAGES : VP_BARE_BODIES;
+    int err = -ENOMEM;
+    if ((*out = take_spare(f, size)))
+        return 0;
+    if (mem->stats.held_bytes + size <= cap)
+        err = create(f, size, out);
+    if (err != -ENOMEM || (*out = take_idle(f, kind)))
+        return err == -ENOMEM ? 0 : err;
+    while (mem->stats.held_bytes + size > cap && release_one(f))
+        f->exhausted = false;
+    if (patient && f->unready && mem->stats.held_bytes + size > cap)
+        return -EAGAIN;
+    while ((err = create(f, size, out)) == -ENOMEM && (release_one(f) || (pages == 1 && break_spare(f))))
+        f->exhausted = false;
+    return err;
+}
+
+/* ---- a gap ---- */
+
+/* What was not used stays for the next try. */
+static void give_up(struct filling *f, struct vp_chunk **chunks, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (chunks[i]->mark == f->mark)
+            chunks[i]->mark = 0;
+}
+
+static int gather(struct filling *f, size_t first, size_t end, bool body, bool patient, struct vp_chunk **chunks,
+                  size_t *count) {
+    bool whole = body;
+    int err = 0;
+    for (size_t p = first; p < end && !err;) {
+        size_t pages = whole && p % VP_SLOT_PAGES == 0 && p + VP_SLOT_PAGES <= end ? VP_SLOT_PAGES : 1;
+        err = find_chunk(f, pages, patient, &chunks[*count]);
+        if (err == -ENOMEM && pages > 1) {
+            /* Single pages may still be had. */
+            whole = false;
+            err = 0;
+        } else if (!err) {
+            chunks[(*count)++]->mark = f->mark;
+            p += pages;
+        }
+    }
+    return err == -ENOMEM && f->unready ? -EAGAIN : err;
+}
+
+int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
+                 bool patient) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_memory *mem = &pool->mem;
+    struct filling f = {.pool = pool, .req = {.timeline = segment->timeline}, .mark = ++mem->marks};
+    struct vp_chunk **chunks = vp_pool_scratch(pool, (end - first) * sizeof *chunks);
+    size_t count = 0;
+    if (!chunks)
+        return -ENOMEM;
+    bool body = size >= (size_t)VP_SLOT_PAGES << mem->granularity_shift;
+    int err = gather(&f, first, end, body, patient, chunks, &count);
+    if (!err) {
+        for (size_t i = 0; i < count; i++)
+            if (!chunks[i]->current)
+                vp_chunk_spare(mem, chunks[i], false);
+        err = vp_stitch_map(mem, chunks, count, vp_bare_addr(bare, first));
+        for (size_t i = 0; i < count && err; i++)
+            if (!chunks[i]->current)
+                vp_chunk_spare(mem, chunks[i], true);
+    }
+    if (err) {
+        give_up(&f, chunks, count);
+        return err;
+    }
+    bare->filled = bare->past.now ? bare->past.now : 1;
+    return vp_bare_backed(pool, first, end);
+}
+
+/* ---- room ---- */
+
+/* What the device would still give. */
+static size_t creatable(const struct vp_pool *pool) {
+    const struct vp_memory *mem = &pool->mem;
+    size_t free_bytes = 0, total = 0, held = mem->stats.held_bytes;
+    if (mem->drv->cuMemGetInfo_v2(&free_bytes, &total))
+        free_bytes = 0;
+    if (mem->limit && free_bytes > (mem->limit > held ? mem->limit - held : 0))
+        free_bytes = mem->limit > held ? mem->limit - held : 0;
+    return free_bytes;
+}
+
+/* Pages beyond a block's own that it may take: those at its edges, and where it pins chunks for a part. */
+enum { ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
+
+/* Of what the device would give, the part that is left to others before it is made sure of. */
+enum { DEVICE_SHARE = 64 };
+
+int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {
+    struct vp_bare *bare = vp_bare_of(pool);
+    struct filling f = {.pool = pool, .req = {.timeline = timeline}, .mark = ++pool->mem.marks};
+    const size_t page = pool->mem.granularity, body = VP_SLOT_PAGES * page, edges = ROOM_PAGES * page;
+    size_t need = size > SIZE_MAX / 4 ? SIZE_MAX / 2 : vp_round_up(size, page) + edges;
+    if (!bare)
+        return -ENOMEM;
+    vp_bare_count(pool);
+    size_t fresh = creatable(pool), sure = fresh - fresh / DEVICE_SHARE;
+    bare->idle_listed = false;
+    if (!know_idle(pool))
+        return -ENOMEM;
+    struct vp_chunk *chunk;
+    size_t there = bare->idle_bytes, single = bare->idle[VP_BARE_PAGES].count;
+    vp_list_each(chunk, &pool->mem.spares, link) {
+        there += chunk->size;
+        single += chunk->size == page;
+    }
+    const uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
+    if (there + sure >= need) {
+        atomic_store_explicit(&bare->bounds, live + there + sure - edges, memory_order_relaxed);
+        return 0;
+    }
+    /* Memory is short: only what is held is certain. */
+    atomic_store_explicit(&bare->bounds, 0, memory_order_relaxed);
+    int err = 0;
+    need -= pressed ? edges - 2 * page : 0;
+    while (there < need && !err) {
+        size_t want = need - there >= body && size >= body && single >= ROOM_PAGES ? body : page;
+        err = create(&f, want, &chunk);
+        there += err ? 0 : want;
+        single += want == page;
+    }
+    return err;
+}

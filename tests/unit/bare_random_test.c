@@ -1,0 +1,211 @@
+/* Bare segments under a cache that uses and frees blocks at random, on several streams: every byte is what its owner
+ * wrote, whatever fails. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void *release(void *stream) {
+    usleep(20000);
+    vp_sim_release(stream);
+    return NULL;
+}
+
+void release_soon(CUstream stream) {
+    pthread_t thread;
+    cr_assert(!pthread_create(&thread, NULL, release, stream));
+    pthread_detach(thread);
+}
+
+enum { STREAMS = 3, SEGMENTS = 9, UNITS = 256, BLOCKS = 64, MALLOCS = 6 };
+static const size_t UNIT = 32 * KiB;
+
+struct held_block {
+    CUdeviceptr ptr;
+    size_t size, first, units;
+    int segment;
+    uint8_t mark;
+};
+
+static struct {
+    CUstream stream[STREAMS];
+    CUdeviceptr segment[SEGMENTS]; /* of stream i % STREAMS; 0: none */
+    bool used[SEGMENTS][UNITS];
+    struct held_block block[BLOCKS]; /* ptr 0: none */
+    CUdeviceptr malloced[MALLOCS];
+    uint8_t next;
+    unsigned seed;
+    bool faults;
+} cache;
+
+static unsigned pick(unsigned n) {
+    return (unsigned)rand_r(&cache.seed) % n;
+}
+
+static CUstream stream_of(int segment) {
+    return cache.stream[segment % STREAMS];
+}
+
+static void fill(struct held_block *b) {
+    b->mark = ++cache.next;
+    cu_ok(cuMemsetD8Async(b->ptr, b->mark, b->size, stream_of(b->segment)));
+}
+
+/* What the stream has there when it gets so far. */
+static void look(const struct held_block *b) {
+    cu_ok(cuStreamSynchronize(stream_of(b->segment)));
+    uint8_t *bytes = malloc(b->size);
+    cu_ok(cuMemcpyDtoH(bytes, b->ptr, b->size));
+    for (size_t i = 0; i < b->size; i++)
+        cr_assert_eq(bytes[i], b->mark, "byte %zu of a block of %zu", i, b->size);
+    free(bytes);
+}
+
+/* The first run of free units in a segment of the stream's that is long enough. */
+static bool place(struct held_block *b, int stream) {
+    for (b->segment = stream; b->segment < SEGMENTS; b->segment += STREAMS) {
+        size_t run = 0;
+        if (!cache.segment[b->segment]) {
+            cu_ok(vp_bare_segment(&cache.segment[b->segment], UNITS * UNIT, on(stream_of(b->segment))));
+            memset(cache.used[b->segment], 0, sizeof cache.used[b->segment]);
+        }
+        for (size_t i = 0; i < UNITS; i++) {
+            run = cache.used[b->segment][i] ? 0 : run + 1;
+            if (run == b->units) {
+                b->first = i + 1 - run;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* One of these fails at a time: what the driver keeps after a second failure is lost for good. */
+enum { CALLS = 5 };
+static const char *const failing[CALLS] = {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemCreate", "cuMemRelease"};
+
+static void forget_faults(void) {
+    for (int i = 0; i < CALLS; i++)
+        vp_sim_fail(failing[i], 0, CUDA_SUCCESS);
+}
+
+static void use_one(struct held_block *b) {
+    int stream = (int)pick(STREAMS);
+    b->size = (pick(4) ? pick(64) + 1 : pick(900) + 1) * 4 * KiB + 512 * pick(3);
+    b->units = vp_round_up(b->size, UNIT) / UNIT;
+    if (vp_bare_room(0, b->size, on(cache.stream[stream])) || !place(b, stream))
+        return;
+    b->ptr = cache.segment[b->segment] + b->first * UNIT;
+    memset(&cache.used[b->segment][b->first], 1, b->units);
+    if (cache.faults && !pick(3)) {
+        forget_faults();
+        vp_sim_fail(failing[pick(CALLS)], 1 + (long)pick(3), pick(2) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN);
+    }
+    cr_assert(vp_bare_used(b->ptr, b->size, on(stream_of(b->segment))));
+    fill(b);
+}
+
+static void unuse_one(struct held_block *b) {
+    bool barrier = !pick(8);
+    if (!pick(3))
+        look(b);
+    if (barrier) { /* a side stream reads it on */
+        CUstream side = cache.stream[(b->segment + 1) % STREAMS];
+        CUevent ready;
+        cu_ok(cuEventCreate(&ready, CU_EVENT_DISABLE_TIMING));
+        cu_ok(cuEventRecord(ready, stream_of(b->segment)));
+        cu_ok(cuStreamWaitEvent(side, ready, 0));
+        cu_ok(cuMemsetD8Async(b->ptr, b->mark, b->size, side));
+        /* As the cache does: the address is not used again until that is over. */
+        cu_ok(cuEventRecord(ready, side));
+        cr_assert(vp_bare_unused(b->ptr, b->size, true));
+        if (pick(2))
+            cu_ok(cuEventSynchronize(ready));
+        cu_ok(cuStreamWaitEvent(stream_of(b->segment), ready, 0));
+        cu_ok(cuEventDestroy(ready));
+    } else {
+        cr_assert(vp_bare_unused(b->ptr, b->size, false));
+    }
+    memset(&cache.used[b->segment][b->first], 0, b->units);
+    b->ptr = 0;
+}
+
+/* A segment without blocks goes. */
+static void free_segment(int segment) {
+    bool any = !cache.segment[segment];
+    for (int i = 0; i < UNITS; i++)
+        any |= cache.used[segment][i];
+    if (any)
+        return;
+    cu_ok(door_free(cache.segment[segment]));
+    cache.segment[segment] = 0;
+}
+
+/* Others in the process. */
+static void malloc_one(CUdeviceptr *ptr) {
+    if (*ptr) {
+        cu_ok(door_free(*ptr));
+        *ptr = 0;
+    } else if (door_alloc(ptr, (pick(30) + 1) * 128 * KiB) == CUDA_SUCCESS) {
+        cu_ok(cuMemsetD8Async(*ptr, 0xee, 64 * KiB, cache.stream[pick(STREAMS)]));
+    } else {
+        *ptr = 0;
+    }
+}
+
+static void run(unsigned seed, const char *sim, int steps, bool faults) {
+    door_open(sim);
+    cache.seed = seed;
+    cache.faults = faults;
+    for (int i = 0; i < STREAMS; i++)
+        cache.stream[i] = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int step = 0; step < steps; step++) {
+        struct held_block *b = &cache.block[pick(BLOCKS)];
+        if (!pick(20))
+            malloc_one(&cache.malloced[pick(MALLOCS)]);
+        else if (!pick(40))
+            free_segment((int)pick(SEGMENTS));
+        else if (!pick(200))
+            vp_api_relieve();
+        else if (b->ptr)
+            unuse_one(b);
+        else
+            use_one(b);
+        cr_assert(vp_pool_check(pool_of(0), stderr), "step %d", step);
+    }
+    forget_faults();
+    for (int i = 0; i < BLOCKS; i++)
+        if (cache.block[i].ptr)
+            unuse_one(&cache.block[i]);
+    cu_ok(cuCtxSynchronize());
+    for (int i = 0; i < MALLOCS; i++)
+        if (cache.malloced[i])
+            cu_ok(door_free(cache.malloced[i]));
+    for (int i = 0; i < SEGMENTS; i++)
+        free_segment(i);
+    cu_ok(cuCtxSynchronize());
+    vp_pool_trim(pool_of(0), 0);
+    if (!faults) /* a handle that the driver did not release is lost */
+        cr_assert_eq(vp_sim_used_vmm(0), 0);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0);
+    door_close();
+}
+
+Test(bare, bytes_are_their_owners_while_the_gpu_keeps_up) {
+    run(1, "capacity=48M,granularity=64K,lazy=10,timeout=3000", 3000, false);
+}
+
+Test(bare, bytes_are_their_owners_while_the_gpu_lags) {
+    run(2, "capacity=48M,granularity=64K,lazy=95,timeout=3000", 2000, false);
+}
+
+Test(bare, bytes_are_their_owners_with_plenty_of_memory) {
+    run(3, "capacity=200M,granularity=64K,lazy=50,timeout=3000", 2000, false);
+}
+
+Test(bare, a_driver_that_fails_once_in_a_while_costs_no_byte) {
+    run(4, "capacity=64M,granularity=64K,lazy=30,timeout=3000", 2000, true);
+}

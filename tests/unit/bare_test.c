@@ -1,0 +1,386 @@
+/* Bare segments: what has memory, what it costs to move, and who may have it when. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+#include <stdlib.h>
+
+Test(bare, a_segment_is_addresses_without_memory) {
+    door_open(SIM);
+    CUdeviceptr seg = segment(8 * MiB, door_stream(CU_STREAM_NON_BLOCKING)), base;
+    size_t size;
+    cr_assert_eq(held(), 0);
+    cr_assert(vp_bare_find(seg + MiB, &base, &size) && base == seg && size == 8 * MiB);
+    cr_assert(!vp_bare_find(seg + 8 * MiB, NULL, NULL));
+    cr_assert(door_address_range(&base, &size, seg + MiB) == CUDA_SUCCESS && base == seg && size == 8 * MiB);
+    cu_ok(door_free(seg));
+    cr_assert(door_served);
+    cr_assert(!vp_bare_find(seg, NULL, NULL));
+    door_close();
+}
+
+Test(bare, a_block_has_its_pages_and_no_more) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(8 * MiB, s);
+    use(seg + 10 * KiB, 100 * KiB, s);
+    cr_assert_eq(held(), 2 * PAGE);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 100 * KiB);
+    use(seg + 110 * KiB, 10 * KiB, s);
+    cr_assert_eq(held(), 2 * PAGE);
+    door_close();
+}
+
+Test(bare, a_block_again_at_its_address_costs_no_call_and_no_wait) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(8 * MiB, s);
+    use(seg, 3 * MiB, s);
+    busy(seg, s);
+    unuse(seg, 3 * MiB);
+    vp_bare_flush(pool_of(0)); /* whether it counts as free memory meanwhile or not */
+    unsigned long before = vp_sim_calls(NULL);
+    use(seg, 3 * MiB, s);
+    unuse(seg, 3 * MiB);
+    use(seg, 2 * MiB, s);
+    cr_assert_eq(vp_sim_calls("cuMemMap") + vp_sim_calls("cuMemUnmap"), maps());
+    cr_assert_leq(vp_sim_calls(NULL) - before, 4, "%lu", vp_sim_calls(NULL) - before);
+    vp_sim_release(s);
+    door_close();
+}
+
+/* ---- one set of chunks ---- */
+
+Test(bare, what_a_cache_lets_go_of_serves_cudaMalloc) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s);
+    use(seg, 16 * MiB, s);
+    unuse(seg, 16 * MiB);
+    cu_ok(cuStreamSynchronize(s));
+    size_t before = held();
+    door_malloc(12 * MiB);
+    cr_assert_leq(held(), before + 2 * MiB, "%zu %zu", held(), before);
+    door_close();
+}
+
+Test(bare, what_cudaFree_gave_serves_a_cache) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr block = door_malloc(16 * MiB), seg = segment(16 * MiB, s);
+    cu_ok(door_free(block));
+    cu_ok(cuCtxSynchronize());
+    use(seg, 16 * MiB, s);
+    cr_assert_leq(held(), 17 * MiB);
+    door_close();
+}
+
+Test(bare, one_chunk_serves_two_addresses_in_turn_without_a_call) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 30 * MiB, s);
+    for (int round = 0; round < 4; round++) {
+        unsigned long before = maps();
+        unuse(seg, 30 * MiB);
+        use(seg + 32 * MiB, 30 * MiB, s);
+        unuse(seg + 32 * MiB, 30 * MiB);
+        use(seg, 30 * MiB, s);
+        if (round)
+            cr_assert_eq(maps(), before);
+    }
+    cr_assert_leq(held(), 31 * MiB);
+    door_close();
+}
+
+/* ---- who may have it when ---- */
+
+Test(bare, a_stream_has_what_its_own_blocks_left_at_once) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 30 * MiB, s);
+    busy(seg, s);
+    unuse(seg, 30 * MiB);
+    use(seg + 32 * MiB, 30 * MiB, s);
+    cr_assert_leq(held(), 31 * MiB);
+    vp_sim_release(s);
+    door_close();
+}
+
+Test(bare, another_stream_has_it_only_when_work_is_over) {
+    door_open(SIM);
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr from = segment(16 * MiB, f), to = segment(16 * MiB, s);
+    use(from, 8 * MiB, f);
+    busy(from, f);
+    unuse(from, 8 * MiB);
+    use(to, 8 * MiB, s);
+    cr_assert_geq(held(), 16 * MiB);
+    unuse(to, 8 * MiB);
+    vp_sim_release(f);
+    cu_ok(cuCtxSynchronize());
+    size_t before = held();
+    use(to, 16 * MiB, s);
+    cr_assert_leq(held(), before + 8 * PAGE, "%zu %zu", held(), before);
+    door_close();
+}
+
+Test(bare, cudaMalloc_has_it_only_when_work_is_over) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s);
+    use(seg, 8 * MiB, s);
+    busy(seg, s);
+    unuse(seg, 8 * MiB);
+    door_malloc(8 * MiB);
+    cr_assert_geq(held(), 16 * MiB);
+    vp_sim_release(s);
+    door_close();
+}
+
+/* Others than its stream may use it still, of which the cache tells no more than that. */
+Test(bare, behind_a_barrier_not_even_its_own_stream_has_it_elsewhere) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 10 * MiB, s);
+    busy(seg, side);
+    cr_assert(vp_bare_unused(seg, 10 * MiB, true));
+    use(seg + 32 * MiB, 10 * MiB, s);
+    cr_assert_geq(held(), 20 * MiB);
+    vp_sim_release(side);
+    door_close();
+}
+
+/* What side work still touches must be remembered while another block is in the same page. */
+Test(bare, a_barrier_is_not_forgotten_by_the_next_block) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 10 * MiB, s);
+    busy(seg, side);
+    cr_assert(vp_bare_unused(seg, 10 * MiB, true));
+    use(seg, 10 * MiB, s);
+    unuse(seg, 10 * MiB);
+    use(seg + 32 * MiB, 10 * MiB, s);
+    cr_assert_geq(held(), 20 * MiB);
+    vp_sim_release(side);
+    door_close();
+}
+
+Test(bare, where_the_stream_is_not_known_all_work_must_be_over) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg;
+    cu_ok(vp_bare_segment(&seg, 64 * MiB, (struct vp_bare_stream){0}));
+    use(seg, 10 * MiB, s);
+    busy(seg, s);
+    unuse(seg, 10 * MiB);
+    use(seg + 32 * MiB, 10 * MiB, s);
+    cr_assert_geq(held(), 20 * MiB);
+    vp_sim_release(s);
+    door_close();
+}
+
+Test(bare, a_second_stream_makes_a_segments_stream_unknown) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 10 * MiB, s);
+    use(seg + 11 * MiB, MiB, other);
+    busy(seg, other);
+    unuse(seg, 10 * MiB);
+    use(seg + 32 * MiB, 10 * MiB, s);
+    cr_assert_geq(held(), 21 * MiB);
+    vp_sim_release(other);
+    door_close();
+}
+
+Test(bare, a_stream_that_ends_leaves_segments_of_none) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 10 * MiB, s);
+    use(seg + 11 * MiB, 5 * MiB, s);
+    unuse(seg, 10 * MiB);
+    cu_ok(door_stream_destroy(s));
+    busy(seg, other);
+    unuse(seg + 11 * MiB, 5 * MiB);
+    use(seg + 32 * MiB, 15 * MiB, other);
+    cr_assert_geq(held(), 20 * MiB);
+    vp_sim_release(other);
+    door_close();
+}
+
+/* As cudaFree and cudaMalloc promise: what comes to lie there is nobody's but the new owner's. */
+Test(bare, addresses_that_were_freed_are_new_only_when_work_is_over) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(10 * MiB, s);
+    use(seg, 10 * MiB, s);
+    unuse(seg, 10 * MiB);
+    vp_sim_hold(side);
+    cu_ok(cuMemsetD8Async(seg, 1, MiB, side));
+    cu_ok(door_free(seg));
+    CUdeviceptr again = segment(10 * MiB, s);
+    cr_assert_eq(again, seg);
+    release_soon(side);
+    use(again, 10 * MiB, s);
+    cr_assert_eq(vp_sim_pending(), 0);
+    door_close();
+}
+
+/* ---- captures ---- */
+
+Test(bare, what_a_capture_used_stays) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), c = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s);
+    use(seg, MiB, s);
+    cu_ok(door_begin_capture(c, CU_STREAM_CAPTURE_MODE_RELAXED));
+    use(seg + MiB, 4 * MiB, s);
+    unuse(seg + MiB, 4 * MiB);
+    cu_ok(door_end_capture(c, NULL));
+    use(seg + 8 * MiB, 4 * MiB, s); /* will be used, too */
+    unuse(seg + 8 * MiB, 4 * MiB);
+    cu_ok(cuCtxSynchronize());
+    vp_pool_trim(pool_of(0), 0);
+    cr_assert_geq(held(), 9 * MiB);
+    unuse(seg, MiB);
+    cu_ok(door_free(seg));
+    cu_ok(cuCtxSynchronize());
+    vp_pool_trim(pool_of(0), 0);
+    cr_assert_eq(held(), 0);
+    door_close();
+}
+
+Test(bare, what_was_freed_in_a_capture_stays) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), c = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(32 * MiB, s);
+    use(seg, 4 * MiB, s);
+    use(seg + 8 * MiB, 4 * MiB, s);
+    cu_ok(door_begin_capture(c, CU_STREAM_CAPTURE_MODE_RELAXED));
+    unuse(seg, 4 * MiB);
+    cu_ok(door_end_capture(c, NULL));
+    unuse(seg + 8 * MiB, 4 * MiB);
+    cu_ok(cuCtxSynchronize());
+    vp_pool_trim(pool_of(0), 0);
+    cr_assert_eq(held(), 4 * MiB);
+    door_close();
+}
+
+/* ---- pins ---- */
+
+Test(bare, what_is_pinned_has_memory_and_keeps_it) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s), other = segment(8 * MiB, s);
+    use(seg, MiB, s);
+    unuse(seg, MiB);
+    cu_ok(vp_bare_pin(seg + 4 * MiB, 2 * MiB));
+    cu_ok(vp_bare_pin(other + MiB, 0));
+    cu_ok(cuCtxSynchronize());
+    vp_pool_trim(pool_of(0), 0);
+    cr_assert_eq(held(), 10 * MiB);
+    cu_ok(cuMemsetD8(other, 1, 8 * MiB));
+    cr_assert_eq(vp_bare_pin(0x1000, 1), VP_NOT_OURS);
+    cu_ok(door_free(seg));
+    cu_ok(door_free(other));
+    vp_pool_trim(pool_of(0), 0);
+    cr_assert_eq(held(), 0);
+    door_close();
+}
+
+Test(bare, an_exported_segment_has_memory_and_goes_back_to_the_device) {
+    CUipcMemHandle handle;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(8 * MiB, s);
+    use(seg, MiB, s);
+    cu_ok(vp_api_ipc_get(&handle, seg + 100));
+    cr_assert_eq(held(), 8 * MiB);
+    unuse(seg, MiB);
+    cu_ok(door_free(seg));
+    cu_ok(cuCtxSynchronize());
+    door_malloc(MiB);
+    cr_assert_leq(held(), 2 * MiB);
+    door_close();
+}
+
+/* ---- ends ---- */
+
+Test(bare, addresses_come_to_an_end) {
+    CUdeviceptr first, ptr;
+    CUresult res = CUDA_SUCCESS;
+    size_t got = 0;
+    door_open(SIM);
+    struct vp_bare_stream s = on(door_stream(CU_STREAM_NON_BLOCKING));
+    cu_ok(vp_bare_segment(&first, 32 * MiB, s));
+    while (!(res = vp_bare_segment(&ptr, 32 * MiB, s)))
+        got++;
+    cr_assert_eq(res, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert_geq(got, 7);
+    cr_assert_eq(held(), 0);
+    cu_ok(door_free(first));
+    cu_ok(vp_bare_segment(&ptr, 32 * MiB, s));
+    door_close();
+}
+
+Test(bare, room_is_refused_before_anything_changes) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 80 * MiB, s);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(vp_bare_room(0, 64 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 80 * MiB);
+    unuse(seg, 80 * MiB);
+    cu_ok(vp_bare_room(0, 64 * MiB, on(s)));
+    use(seg, 64 * MiB, s);
+    cr_assert_leq(held(), 96 * MiB);
+    door_close();
+}
+
+Test(bare, what_is_pending_is_waited_for_before_room_is_refused) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), f = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr from = segment(64 * MiB, f), to = segment(64 * MiB, s);
+    use(from, 64 * MiB, f);
+    vp_sim_hold(f);
+    cu_ok(cuMemsetD8Async(from, 1, MiB, f));
+    unuse(from, 64 * MiB);
+    release_soon(f);
+    cu_ok(vp_bare_room(0, 48 * MiB, on(s)));
+    use(to, 48 * MiB, s);
+    cr_assert_leq(held(), 96 * MiB);
+    door_close();
+}
+
+/* Memory that was reserved is there whatever becomes of the device meanwhile. */
+Test(bare, scarce_room_is_made_sure_of) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 80 * MiB, s);
+    cu_ok(vp_bare_room(0, 31 * MiB / 2, on(s)));
+    vp_sim_fail("cuMemCreate", -1, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert(vp_bare_used(seg + 80 * MiB, 31 * MiB / 2, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 80 * MiB, 1, 31 * MiB / 2, s));
+    cu_ok(cuStreamSynchronize(s));
+    vp_sim_fail("cuMemCreate", 0, CUDA_SUCCESS);
+    door_close();
+}
+
+Test(bare, a_context_takes_its_segments_along) {
+    door_open(SIM);
+    CUcontext ctx = door_context(0);
+    cu_ok(cuCtxSetCurrent(ctx));
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(8 * MiB, s);
+    use(seg, 4 * MiB, s);
+    cu_ok(door_context_destroy(ctx));
+    cr_assert(!vp_bare_find(seg, NULL, NULL));
+    vp_pool_trim(pool_of(0), 0);
+    door_close();
+}
