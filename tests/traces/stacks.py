@@ -83,7 +83,7 @@ class Program:
             at = self.stack(at, self.frame("p", layer))
         if leaf % 10 == 9:
             at = self.stack(at, self.frame("c", f"{1 + leaf % 2}:{0x40000 + 64 * leaf:x}"))
-        name = "attention" if leaf % 3 else "a very long name of a function, \"quoted\", 100 % of it: " + "longer " * 40
+        name = "attention" if leaf % 3 else "a very long name of a function, \"quoted\", 100 % of it, " + "longer " * 40
         return self.stack(at, self.frame("p", f"{20 + leaf}:{name}:/home/me/model/ops.py"))
 
 

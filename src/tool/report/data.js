@@ -102,6 +102,7 @@ class Trace {
         this.time = new Float64Array(events);
         this.readEvents();
         this.lasting = new Lasting(this.begin, this.end, events);
+        this.records = new Records(this);
         this.runs = about.runs.map(run => new Run(this, run));
     }
 
@@ -122,6 +123,33 @@ class Trace {
                 this.stream[block] = this.streamOf[event];
             }
         }
+    }
+
+    /* The stack that each block was asked for with; read when it is first wanted. */
+    stackOf(block) {
+        return (this.stackNumbers ??= this.readStacks())[block];
+    }
+
+    readStacks() {
+        const numbers = new Uint32Array(this.blocks);
+        if (this.hasStacks)
+            for (let block = 0, column = new Column(`${this.input}.stacks`); block < this.blocks; block++)
+                numbers[block] = column.next();
+        return numbers;
+    }
+
+    get hasStacks() {
+        return this.about.stacks > 1;
+    }
+
+    /* Null where none were recorded. */
+    get calls() {
+        return this.hasStacks ? stacksOf(this.about.group, this.about.stacks) : null;
+    }
+
+    /* The event at which most is asked for and not freed. */
+    get peak() {
+        return this.about.peak.event;
     }
 
     isAlloc(event) {
