@@ -88,7 +88,7 @@ class Program:
 
 
 def size_of(leaf):
-    return 512 + (leaf * 2654435761 % 4096) * (4096 if leaf % 7 else 65536)
+    return 512 + (leaf * 2654435761 % 4096) * (1024 if leaf % 7 else 16384)
 
 
 class Run:
@@ -126,8 +126,9 @@ class Run:
         writer.text("b", thread, 0, f"step {number}", last=True)
         writer.text("b", thread, 1, "forward", last=True)
         leaves = len(self.program.leaves)
+        # Ten kinds of steps, which come again and again.
         for i in range(events // 3):
-            leaf = (number * 7919 + i * 31 + self.device * 5) % leaves
+            leaf = (number % 10 * (leaves // 10) + i * 7 + self.device * 5) % leaves
             saved.append(self.alloc(leaf, i % 3))
             if i % 2:
                 self.free(self.alloc((leaf + 1) % leaves, i % 3))

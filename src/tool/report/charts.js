@@ -111,7 +111,7 @@ class Chart {
         canvas.height = Math.round(box.height * ratio);
         this.offset = canvas.offsetLeft;
         this.narrow = box.width < NARROW;
-        this.left = this.narrow ? 44 : MARGIN.left;
+        this.left = this.narrow ? 56 : MARGIN.left;
         this.right = box.width - (this.narrow ? 8 : MARGIN.right);
         this.top = MARGIN.top;
         this.bottom = box.height - MARGIN.bottom;

@@ -82,16 +82,21 @@ class FlameGraph {
 
     /* ---- drawing ---- */
 
+    /* The room that there is; asked for only when it may have changed, since it makes the browser lay out the page. */
+    measure() {
+        this.width = this.canvas.parentElement.getBoundingClientRect().width;
+        this.rows = undefined;
+    }
+
     draw() {
-        const { canvas } = this, box = canvas.parentElement.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
-        if (!box.width || !this.roots)
+        const { canvas } = this, ratio = window.devicePixelRatio || 1;
+        if (!this.width || !this.roots)
             return;
-        this.width = box.width;
         this.lay();
         /* It grows with what is to be seen, and never shrinks: what stands below would jump. */
         const deepest = this.rects.reduce((most, rect) => Math.max(most, rect.row), 0) + 1;
         this.rows = Math.max(this.rows ?? 6, deepest);
-        const wide = Math.round(box.width * ratio), high = Math.round(this.rows * FLAME.row * ratio);
+        const wide = Math.round(this.width * ratio), high = Math.round(this.rows * FLAME.row * ratio);
         if (canvas.width !== wide || canvas.height !== high) {
             canvas.width = wide;
             canvas.height = high;
@@ -99,7 +104,7 @@ class FlameGraph {
         }
         this.colours ?? this.readColours();
         this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-        this.context.clearRect(0, 0, box.width, this.rows * FLAME.row);
+        this.context.clearRect(0, 0, this.width, this.rows * FLAME.row);
         this.context.font = `11px ${this.colours.font}`;
         this.context.textBaseline = "middle";
         this.rects.forEach((rect, i) => this.drawRect(rect, i === this.selected));

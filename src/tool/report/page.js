@@ -24,7 +24,7 @@ const row = (...cells) => el("tr", {}, ...cells.map(cell => cell instanceof Node
 function fill(table, head, rows) {
     const parts = [];
     if (head)
-        parts.push(el("thead", {}, el("tr", {}, ...head.map(text => el("th", { scope: "col" }, text)))));
+        parts.push(el("thead", {}, el("tr", {}, ...head.map(text => el("th", { scope: "col", class: text === "asked for by" && "name" }, text)))));
     parts.push(el("tbody", {}, ...rows));
     table.replaceChildren(...parts);
 }
@@ -104,7 +104,7 @@ function showTrace() {
     chosen.event = about.peak.event;
     $("event").max = trace.events - 1;
     flame.zoomed = null;
-    flame.rows = undefined;
+    flame.measure();
     showPolicies();
     showDevices(trace);
     showLeaks(trace);
@@ -250,7 +250,7 @@ function showLargest(regions) {
     const withLines = isTrace ? Boolean(calls) : live.some(i => lineOf(i));
     const rows = live.sort((a, b) => size(b) - size(a)).slice(0, 500);
     fillSome($("largest"), ["size", ...withLines ? ["asked for by"] : [], "stream", ...isTrace ? ["age"] : [], "address"], rows, i => row(formatBytes(size(i)),
-        ...withLines ? [el("td", { class: "name" }, lineOf(i) ?? "–")] : [], regions.stream[i] < 0 ? "–" : String(regions.stream[i]),
+        ...withLines ? [nameCell(lineOf(i) ?? "–")] : [], regions.stream[i] < 0 ? "–" : String(regions.stream[i]),
         ...isTrace ? [`${formatNumber(regions.age[i])} events`] : [], hex(regions.addr[i])), 8);
 }
 

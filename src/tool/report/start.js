@@ -197,6 +197,7 @@ function start() {
             return;
         width = innerWidth;
         regionMap.resize();
+        flame.measure();
         flame.draw();
         redrawCharts();
         redrawMap();

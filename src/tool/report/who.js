@@ -12,10 +12,11 @@ const nameOfInput = about => about.devices > 1 ? `${about.name}, device ${about.
 function sentence(trace) {
     const { peak } = trace.about, [first, second] = peak.holders;
     const when = `At the peak, ${formatBytes(peak.bytes)} alive ${formatTime(peak.us)} after the start`;
+    const short = text => text.length > 90 ? `${text.slice(0, 89)}…` : text;
     if (!first || !peak.bytes)
         return [`${when}. `, el("span", { class: "quiet" }, "Which line holds it is not known: record with --stacks (VPOOL_STACKS).")];
     const part = holder => `${formatBytes(holder.bytes)} (${formatShare(holder.bytes / peak.bytes)}) in ${formatNumber(holder.blocks)} block${holder.blocks === 1 ? "" : "s"}`;
-    const name = holder => holder.known ? el("b", {}, holder.line) : "what no stack is known of";
+    const name = holder => holder.known ? el("b", { title: holder.line }, short(holder.line)) : "what no stack is known of";
     const words = [`${when}, `, name(first), ` holds most: ${part(first)}`];
     if (second)
         words.push("; then ", name(second), ` with ${formatBytes(second.bytes)}`);
@@ -80,13 +81,16 @@ function showWho(moved = false) {
 
 /* A button that shows a stack, innermost frame first. */
 function stackDetails(stacks, stack, text) {
-    const details = el("details", { class: "stack" }, el("summary", {}, text));
+    const details = el("details", { class: "stack" }, el("summary", {}, el("span", {}, text)));
     details.addEventListener("toggle", () => {
         if (details.open && details.children.length === 1)
             details.append(el("ol", {}, ...stacks.framesOf(stack).map(frame => el("li", { title: frame.file }, frame.text))));
     });
     return details;
 }
+
+/* A name, of which two lines are shown; all of it when it is pointed at. */
+const nameCell = text => el("td", { class: "name" }, el("span", { title: text }, text));
 
 const SHOWN = 10;
 
@@ -160,7 +164,7 @@ function showRanges(trace, run) {
     fillSome($("ranges"), ["range", "times", "in all", "peak live", held ? "peak held, as it ran" : "peak held, replayed", "most grown by", ""], rows, range => {
         const button = el("button", { type: "button", class: "inline" }, "show");
         button.addEventListener("click", () => chooseSpan(range.at));
-        return row(el("td", { class: "name" }, range.name), formatNumber(range.count), formatTime(range.time), formatBytes(Math.max(0, range.live)), formatBytes(range.held),
+        return row(nameCell(range.name), formatNumber(range.count), formatTime(range.time), formatBytes(Math.max(0, range.live)), formatBytes(range.held),
             formatBytes(range.growth), button);
     });
 }
@@ -253,7 +257,7 @@ function showDifference() {
     const sum = rows.reduce((all, one) => all + one.more, 0), most = Math.max(1, ...rows.map(one => Math.abs(one.more)));
     words.textContent = `${formatBytes(Math.abs(sum))} ${sum < 0 ? "less" : "more"} than ${nameOfInput(other.about)}${chosen.input instanceof Trace ? `, ${when === "peak" ? "at the peak of each" : "at the end of each"}` : ""}.`;
     fillSome(table, ["", "", nameOfInput(other.about), "here", "difference"], rows.filter(one => one.more || one.a), one => row(
-        el("td", { class: "name" }, one.text),
+        nameCell(one.text),
         el("td", { class: "wide" }, el("i", { class: "meter", style: `width: ${Math.abs(one.more) / most * 100}%; background: var(--${one.more > 0 ? "pinned" : "c2"})` })),
         formatBytes(one.a), formatBytes(one.b), `${one.more > 0 ? "+" : one.more < 0 ? "−" : ""}${formatBytes(Math.abs(one.more))}`));
 }
