@@ -24,7 +24,7 @@ struct sample {
 
 static struct sample *sample_of(struct vp_array *samples, struct vp_numbers *numbers, const struct vp_trace_event *e) {
     /* No trace has so many stacks and streams that these run into each other. */
-    uint64_t key = ((uint64_t)e->stack << 32 | (uint64_t)e->device << 22 | (e->stream & 0x3fffff)) + 1;
+    uint64_t key = vp_numbers_pair(e->stack, (uint32_t)e->device << 22 ^ e->stream);
     uint64_t n = vp_numbers_get(numbers, key);
     if (n)
         return (struct sample *)samples->items + n - 1;
@@ -171,13 +171,14 @@ static int put_types(FILE *file) {
     return 0;
 }
 
-static int put_label(FILE *file, unsigned key, uint64_t number) {
+/* As text: a number would be shown as bytes. Those of numbers are the last strings of the table. */
+static int put_label(FILE *file, const struct vp_stacks *s, unsigned key, uint64_t number) {
     struct message m = {0};
     FILE *inner = begin_message(&m);
     if (!inner)
         return -ENOMEM;
     put_number(inner, 1, key);
-    put_number(inner, 3, number);
+    put_number(inner, 2, WORDS + 2 * (s->frames.count + 1) + number);
     end_message(&m, file, 3);
     return 0;
 }
@@ -196,9 +197,9 @@ static int put_sample(FILE *file, const struct vp_stacks *s, const struct sample
         put_number(inner, 2, sample->blocks[k]);
         put_number(inner, 2, sample->bytes[k]);
     }
-    int err = put_label(inner, DEVICE, sample->device);
+    int err = put_label(inner, s, DEVICE, sample->device);
     if (!err)
-        err = put_label(inner, STREAM, sample->stream);
+        err = put_label(inner, s, STREAM, sample->stream);
     end_message(&m, file, SAMPLE);
     return err;
 }
@@ -228,7 +229,8 @@ static int put_location(FILE *file, uint64_t number, uint64_t line) {
     return 0;
 }
 
-static void put_strings(FILE *file, const struct vp_stacks *s) {
+static void put_strings(FILE *file, const struct vp_trace *t) {
+    const struct vp_stacks *s = &t->stacks;
     const struct vp_frame *f = s->frames.items;
     char text[512];
     for (size_t i = 0; i < WORDS; i++)
@@ -240,6 +242,11 @@ static void put_strings(FILE *file, const struct vp_stacks *s) {
     }
     put_bytes(file, STRING_TABLE, "[no stack]", strlen("[no stack]"));
     put_bytes(file, STRING_TABLE, "", 0);
+    uint32_t last = t->device_count ? t->devices[t->device_count - 1] : 0;
+    for (uint32_t n = 0; n <= last || n < t->streams; n++) {
+        snprintf(text, sizeof text, "%u", n);
+        put_bytes(file, STRING_TABLE, text, strlen(text));
+    }
 }
 
 int vp_export_pprof(FILE *file, const struct vp_export *from) {
@@ -254,7 +261,7 @@ int vp_export_pprof(FILE *file, const struct vp_export *from) {
         err = put_sample(file, &t->stacks, &s[i]);
     for (size_t i = 0; i <= t->stacks.frames.count && !err; i++)
         err = put_location(file, i + 1, i < t->stacks.frames.count ? frames[i].line : 0);
-    put_strings(file, &t->stacks);
+    put_strings(file, t);
     if (t->count)
         put_number(file, DURATION, t->events[t->count - 1].us * 1000);
     put_number(file, DEFAULT_TYPE, 2 * PEAK + 2);

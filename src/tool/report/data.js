@@ -512,6 +512,19 @@ class DumpDevice {
         }
     }
 
+    /* Who asked for what is live, as far as the dump tells its holders; null where it does not. */
+    get calls() {
+        return this.holders?.stacks ?? null;
+    }
+
+    get self() {
+        return this.holders.self;
+    }
+
+    get holders() {
+        return this.known ??= this.about.holders?.length ? stacksOfHolders(this.about.holders) : {};
+    }
+
     stretches() {
         return unite(this.all.addr, this.all.size);
     }

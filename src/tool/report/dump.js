@@ -36,6 +36,9 @@ function showDevice(run) {
     showBytes({ live: about.live_bytes ?? 0, held: about.held_bytes ?? 0, ...about.waste });
     showSizes(run.all);
     showLargest(run.all);
+    $("who").hidden = !run.calls;
+    flame.measure();
+    showWho();
     showDetails(run);
 }
 

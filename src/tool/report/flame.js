@@ -187,6 +187,3 @@ class FlameGraph {
         return this.selected = best < 0 ? this.selected : best;
     }
 }
-
-/* Code that others wrote, or Python's own: as stacks.c has it. */
-const isInstalled = file => !file || file.startsWith("<") || /\/(site|dist)-packages\/|\/lib\/python3/.test(file);

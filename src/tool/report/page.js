@@ -67,7 +67,7 @@ function showInput(number) {
     for (const [i, button] of [...$("inputs").children].entries())
         button.setAttribute("aria-pressed", i === number);
     const isTrace = about.kind === "trace";
-    for (const id of ["tracks", "scrub", "did", "numbers", "layout", "who", "leaks-box", "says", "compared-when"])
+    for (const id of ["tracks", "scrub", "did", "numbers", "layout", "who", "leaks-box", "says", "compared-when", "question", "by"])
         $(id).hidden = !isTrace;
     $("compared").hidden = !isTrace || (chosen.input.runs.length < 2 && !about.as_it_ran);
     for (const id of ["devices-box", "ranges-box"])
@@ -76,6 +76,8 @@ function showInput(number) {
     $("notice").hidden = true;
     $("footer").textContent = `vpool ${index.vpool}` + (isTrace
         ? ". Arrow keys step through the events, with shift farther; + and − zoom, 0 shows all; p plays; / searches. With ctrl, the wheel zooms." : "");
+    flame.zoomed = null;
+    flame.measure();
     (isTrace ? showTrace : showDump)();
     showDifference();
     saveState();
@@ -103,8 +105,6 @@ function showTrace() {
     /* The moment of the peak is what one wants to see first. */
     chosen.event = about.peak.event;
     $("event").max = trace.events - 1;
-    flame.zoomed = null;
-    flame.measure();
     showPolicies();
     showDevices(trace);
     showLeaks(trace);
@@ -246,11 +246,10 @@ function showLargest(regions) {
     const isTrace = chosen.input instanceof Trace, { calls } = isTrace ? chosen.input : {};
     const live = Array.from(regions.state.keys()).filter(i => regions.state[i] === LIVE);
     const size = i => regions.asked[i] || regions.size[i];
-    const lineOf = i => isTrace ? calls && calls.lineOf(chosen.input.stackOf(regions.ref[i])).text : chosen.run.stackLine?.(regions.ref[i]);
-    const withLines = isTrace ? Boolean(calls) : live.some(i => lineOf(i));
+    const lineOf = i => calls.lineOf(chosen.input.stackOf(regions.ref[i])).text, withLines = Boolean(calls);
     const rows = live.sort((a, b) => size(b) - size(a)).slice(0, 500);
     fillSome($("largest"), ["size", ...withLines ? ["asked for by"] : [], "stream", ...isTrace ? ["age"] : [], "address"], rows, i => row(formatBytes(size(i)),
-        ...withLines ? [nameCell(lineOf(i) ?? "–")] : [], regions.stream[i] < 0 ? "–" : String(regions.stream[i]),
+        ...withLines ? [nameCell(lineOf(i))] : [], regions.stream[i] < 0 ? "–" : String(regions.stream[i]),
         ...isTrace ? [`${formatNumber(regions.age[i])} events`] : [], hex(regions.addr[i])), 8);
 }
 

@@ -6,21 +6,22 @@
 const KINDS = { p: "Python", c: "native", t: "" };
 
 class Stacks {
-    constructor(group, count) {
-        this.count = count;
-        this.frames = jsonOf(`g${group}.frames`).map(([text, file, kind]) => ({ text, file, kind }));
-        this.parent = new Uint32Array(count);
-        this.frame = new Uint32Array(count);
-        this.line = new Uint32Array(count);
-        this.depth = new Uint16Array(count);
-        const column = new Column(`g${group}.stacks`);
-        for (let i = 1; i < count; i++) {
-            this.parent[i] = i - column.next();
-            this.frame[i] = column.next();
-            this.line[i] = i - column.next();
-            this.depth[i] = this.depth[this.parent[i]] + 1;
-        }
+    /* By stack its parent, its frame among `frames`, and the stack that ends in its line. */
+    constructor(frames, parent, frame, line) {
+        Object.assign(this, { frames, parent, frame, line, count: parent.length });
         this.listChildren();
+    }
+
+    /* A recording's. */
+    static read(group, count) {
+        const frames = jsonOf(`g${group}.frames`).map(([text, file, kind]) => ({ text, file, kind })), column = new Column(`g${group}.stacks`);
+        const [parent, frame, line] = [0, 1, 2].map(() => new Uint32Array(count));
+        for (let i = 1; i < count; i++) {
+            parent[i] = i - column.next();
+            frame[i] = column.next();
+            line[i] = i - column.next();
+        }
+        return new Stacks(frames, parent, frame, line);
     }
 
     /* The callees of a stack are children[first[stack]] to children[first[stack + 1] - 1]. */
@@ -53,25 +54,12 @@ class Stacks {
         return all;
     }
 
-    /* The whole of it as text, the same in every recording. */
-    path(stack) {
-        this.paths ??= new Map([[0, ""]]);
-        if (!this.paths.has(stack))
-            this.paths.set(stack, `${this.path(this.parent[stack])};${this.frameOf(stack).file}|${this.frameOf(stack).text}`);
-        return this.paths.get(stack);
-    }
-
     /* What each stack has with all that it calls, from what it has itself. */
     total(self) {
         const total = self.slice();
         for (let i = this.count - 1; i > 0; i--)
-            total[this.parent[i]] += i ? total[i] : 0;
+            total[this.parent[i]] += total[i];
         return total;
-    }
-
-    has(stack, outer) {
-        for (; stack > outer; stack = this.parent[stack]);
-        return stack === outer;
     }
 }
 
@@ -79,9 +67,42 @@ class Stacks {
 const stacksRead = new Map();
 function stacksOf(group, count) {
     if (!stacksRead.has(group))
-        stacksRead.set(group, new Stacks(group, count));
+        stacksRead.set(group, Stacks.read(group, count));
     return stacksRead.get(group);
 }
+
+/* Those of a dump's holders: each has its frames, the innermost first. */
+function stacksOfHolders(holders) {
+    const frames = [], numbers = new Map(), parent = [0], frame = [0], line = [0], known = new Map(), ends = [];
+    const base = path => path.replace(/.*\//, "");
+    for (const { stack: all } of holders) {
+        let at = 0;
+        for (const one of [...all].reverse()) {
+            const file = one.file ?? one.module ?? "", text = one.text ?? (one.function ? `${file ? `${base(file)}${one.line ? `:${one.line}` : ""} ` : ""}${one.function}`
+                : `${base(file) || "?"}+${one.address ?? "?"}`), name = `${file}|${text}`;
+            if (!numbers.has(name))
+                numbers.set(name, frames.push({ text, file, kind: one.text !== undefined ? "t" : one.module !== undefined ? "c" : "p" }) - 1);
+            const key = `${at} ${numbers.get(name)}`;
+            if (!known.has(key)) {
+                known.set(key, parent.push(at) - 1);
+                frame.push(numbers.get(name));
+                const own = frames[numbers.get(name)];
+                line.push(own.kind === "p" && !isInstalled(own.file) ? parent.length - 1 : line[at] || parent.length - 1);
+            }
+            at = known.get(key);
+        }
+        ends.push(at);
+    }
+    const bytes = new Float64Array(parent.length), number = new Uint32Array(parent.length);
+    holders.forEach((holder, i) => {
+        bytes[ends[i]] += holder.bytes;
+        number[ends[i]] += holder.blocks;
+    });
+    return { stacks: new Stacks(frames, Uint32Array.from(parent), Uint32Array.from(frame), Uint32Array.from(line)), self: { bytes, number } };
+}
+
+/* Code that others wrote, or Python's own: as stacks.c has it. */
+const isInstalled = file => !file || file.startsWith("<") || /\/(site|dist)-packages\/|\/lib\/python3/.test(file);
 
 const UNKNOWN_FRAME = { text: "no stack recorded", file: "", kind: "t" };
 

@@ -65,6 +65,8 @@ function wordsOf(trace, question) {
 /* What does not change with the moment is not drawn anew with it. */
 function showWho(moved = false) {
     const { input: trace, question } = chosen;
+    if (!(trace instanceof Trace))
+        return showHolders();
     if (moved && question !== "moment")
         return;
     const roots = rootsOf(trace, question);
@@ -75,6 +77,21 @@ function showWho(moved = false) {
     $("lines-box").hidden = !trace.hasStacks;
     if (trace.hasStacks)
         showLines($("lines"), trace, rows, flame.sum);
+    if (chosen.search)
+        showFound();
+}
+
+/* The same of a dump's device, which knows its largest holders. */
+function showHolders() {
+    const { run } = chosen, known = Boolean(run?.calls);
+    for (const id of ["who", "lines-box"])
+        $(id).hidden = !known;
+    if (!known)
+        return;
+    flame.show([{ name: "all", stacks: run.calls, self: run.self.bytes }]);
+    $("asked").textContent = `${formatBytes(flame.sum)} of ${formatBytes(run.about.live_bytes ?? 0)} alive, by the largest holders`;
+    $("span-clear").hidden = true;
+    showLines($("lines"), run, byLine(run.calls, run.self), flame.sum);
     if (chosen.search)
         showFound();
 }
@@ -185,21 +202,12 @@ function showDevices(trace) {
     fill($("devices"), ["device", "live over time", "peak live", ...ran ? ["peak held, as it ran"] : [], "peak held, replayed", "failed"], all.map(({ about, number }) => {
         const input = el("input", { type: "radio", name: "device", checked: number === trace.input });
         input.addEventListener("change", () => showInput(number));
-        const points = about.course.map((bytes, i) => `${i},${(40 - bytes / most * 38).toFixed(1)}`).join(" ");
-        const chart = svg("svg", { viewBox: "0 0 239 40", preserveAspectRatio: "none", class: "course", role: "img", "aria-label": `live up to ${formatBytes(about.peak.bytes)}` },
-            svg("polygon", { points: `0,40 ${points} 239,40` }));
+        const points = about.course.map((bytes, i) => `${(i / (about.course.length - 1) * 100).toFixed(2)}% ${(100 - bytes / most * 96).toFixed(1)}%`).join(",");
+        const chart = el("div", { class: "course", role: "img", "aria-label": `live up to ${formatBytes(about.peak.bytes)}`, style: `clip-path: polygon(0% 100%,${points},100% 100%)` });
         return row(el("td", {}, el("label", { class: "row" }, input, `device ${about.device}`)), el("td", { class: "wide" }, chart), formatBytes(about.peak.bytes),
             ...ran ? [about.as_it_ran ? formatBytes(about.as_it_ran.peak_held_bytes) : "–"] : [], formatBytes(about.runs[0].peak_held_bytes),
             formatNumber(about.failures || 0));
     }));
-}
-
-function svg(tag, attributes, ...children) {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes))
-        element.setAttribute(name, value);
-    element.append(...children);
-    return element;
 }
 
 /* ---- the difference of two ---- */
@@ -222,12 +230,14 @@ function holdersOf(input, when) {
             for (const block of blocks)
                 add(...sizeClass(input.asked[block]), input.asked[block], 1);
     } else {
-        for (const { all, stackLine } of input.runs)
-            for (let i = 0; i < all.count; i++)
-                if (all.state[i] === LIVE) {
-                    const line = stackLine?.(all.ref[i]);
-                    add(...line ? [line, line] : sizeClass(all.asked[i] || all.size[i]), all.asked[i] || all.size[i], 1);
-                }
+        for (const run of input.runs) {
+            if (run.calls)
+                for (const line of byLine(run.calls, run.self))
+                    add(`${line.frame.file}|${line.frame.text}`, line.frame.text, line.bytes, line.blocks);
+            for (let i = 0; i < run.all.count && !run.calls; i++)
+                if (run.all.state[i] === LIVE)
+                    add(...sizeClass(run.all.asked[i] || run.all.size[i]), run.all.asked[i] || run.all.size[i], 1);
+        }
     }
     return rows;
 }
@@ -267,15 +277,17 @@ function showDifference() {
 /* Whatever has text: frames with their files, marks, ranges, and the other inputs. */
 function findText(trace, words) {
     const fits = text => text.toLowerCase().includes(words), frames = new Set(), found = [];
-    if (trace.hasStacks)
-        for (const frame of trace.calls.frames)
+    const calls = trace instanceof Trace ? trace.calls : chosen.run?.calls;
+    if (calls)
+        for (const frame of calls.frames)
             if (fits(frame.text) || fits(frame.file))
                 frames.add(frame);
-    for (const mark of trace.records.marks)
+    const { marks, ranges } = trace.records ?? { marks: [], ranges: [] };
+    for (const mark of marks)
         if (fits(mark.name))
             found.push({ kind: "mark", text: mark.name, note: formatTime(mark.time), go: () => setMoment(mark.at) });
     const names = new Set();
-    for (const range of trace.records.ranges)
+    for (const range of ranges)
         if (!names.has(range.name) && fits(range.name)) {
             names.add(range.name);
             found.push({ kind: "range", text: range.name, note: formatTime(range.time), go: () => chooseSpan(range) });
