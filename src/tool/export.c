@@ -19,8 +19,10 @@ struct format {
     bool of_dumps, text, gzip;
 };
 static const struct format formats[] = {
-    {"perfetto", vp_export_perfetto, true, true, false},   {"snapshot", vp_export_snapshot, true, false, false},
-    {"rmm", vp_export_rmm, true, true, false},             {"pprof", vp_export_pprof, false, false, true},
+    {"perfetto", vp_export_perfetto, true, true, false},
+    {"snapshot", vp_export_snapshot, true, false, false},
+    {"rmm", vp_export_rmm, true, true, false},
+    {"pprof", vp_export_pprof, false, false, true},
     {"collapsed", vp_export_collapsed, false, true, false},
 };
 

@@ -8,9 +8,9 @@
 #include "tool/record.h"
 
 struct vp_export {
-    const char *name;              /* of the input, for people */
-    const struct vp_trace *trace;  /* the whole of it, with its stacks named; NULL: a dump */
-    struct vp_record *records;     /* of each of its devices, for formats that want places; else NULL */
+    const char *name;             /* of the input, for people */
+    const struct vp_trace *trace; /* the whole of it, with its stacks named; NULL: a dump */
+    struct vp_record *records;    /* of each of its devices, for formats that want places; else NULL */
     const struct vp_dump_file *dump;
 };
 
@@ -23,8 +23,8 @@ vp_export_fn vp_export_perfetto;
 vp_export_fn vp_export_snapshot;
 /* RMM's log. Of a dump, the allocations that are live. */
 vp_export_fn vp_export_rmm;
-/* A profile as pprof reads it, not compressed: by stack, device and stream what was allocated, alive at the peak, and at the
- * end. Of a trace alone. */
+/* A profile as pprof reads it, not compressed: by stack, device and stream what was allocated, alive at the peak, and
+ * at the end. Of a trace alone. */
 vp_export_fn vp_export_pprof;
 /* A line for each stack, with the bytes alive at the peak: as flamegraph.pl and its kin read it. Of a trace alone. */
 vp_export_fn vp_export_collapsed;

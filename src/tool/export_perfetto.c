@@ -133,10 +133,11 @@ static void put_truth(const struct walk *w) {
     for (size_t i = 0; i < w->r->trace->held.count; i++)
         counter(w->file, w->pid, h[i].us, "held as it ran", h[i].held);
     for (size_t i = 0; i < w->r->trace->failures.count; i++)
-        fprintf(w->file,
-                "{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"failure\",\"name\":\"out of memory\",\"pid\":%u,\"tid\":0,\"ts\":%" PRIu64
-                ",\"args\":{\"bytes\":%" PRIu64 "}},\n",
-                w->pid, x[i].us, x[i].size);
+        fprintf(
+            w->file,
+            "{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"failure\",\"name\":\"out of memory\",\"pid\":%u,\"tid\":0,\"ts\":%" PRIu64
+            ",\"args\":{\"bytes\":%" PRIu64 "}},\n",
+            w->pid, x[i].us, x[i].size);
 }
 
 static int put_device(FILE *file, const struct vp_record *r, unsigned pid) {

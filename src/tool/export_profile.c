@@ -1,7 +1,7 @@
 /* Profiles by stack: pprof's protocol buffer (github.com/google/pprof, proto/profile.proto), and collapsed stacks.
  *
- * A profile has a sample for each stack, device and stream, with what was allocated in all, what was alive when most was,
- * and what was alive at the end.
+ * A profile has a sample for each stack, device and stream, with what was allocated in all, what was alive when most
+ * was, and what was alive at the end.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -153,9 +153,9 @@ static void end_message(struct message *m, FILE *out, unsigned field) {
 
 /* Fields of a Profile, and the first strings of its table: all that are not of frames. */
 enum { SAMPLE_TYPE = 1, SAMPLE, MAPPING, LOCATION, FUNCTION, STRING_TABLE, DURATION = 10, DEFAULT_TYPE = 14 };
-static const char *const words[] = {"",           "allocated_blocks", "allocated_space", "peak_blocks", "peak_space",
-                                    "inuse_blocks", "inuse_space",    "count",           "bytes",       "device",
-                                    "stream"};
+static const char *const words[] = {"",           "allocated_blocks", "allocated_space", "peak_blocks",
+                                    "peak_space", "inuse_blocks",     "inuse_space",     "count",
+                                    "bytes",      "device",           "stream"};
 enum { WORDS = sizeof words / sizeof *words, COUNT = 7, BYTES, DEVICE, STREAM };
 
 static int put_types(FILE *file) {

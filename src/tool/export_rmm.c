@@ -13,8 +13,8 @@ static void put(FILE *file, unsigned thread, uint64_t us, bool alloc, uint64_t a
             size, stream);
 }
 
-/* What the pool did not serve is in the log with a made-up pointer, above all addresses of a device. The log knows one device:
- * the next ones' pointers lie above each other, and each is a thread. */
+/* What the pool did not serve is in the log with a made-up pointer, above all addresses of a device. The log knows one
+ * device: the next ones' pointers lie above each other, and each is a thread. */
 static uint64_t pointer_of(const struct vp_record *r, uint32_t block, unsigned device) {
     uint64_t addr = r->blocks[block].addr ? r->blocks[block].addr : UINT64_C(1) << 54 | (uint64_t)block << 9;
     return addr | (uint64_t)device << 56;

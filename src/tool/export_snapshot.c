@@ -345,7 +345,8 @@ struct end {
     size_t stretches, blocks;
 };
 
-static int put_device_trace(struct pickle *p, const struct vp_record *r, const char *name, uint64_t device, struct end *end) {
+static int put_device_trace(struct pickle *p, const struct vp_record *r, const char *name, uint64_t device,
+                            struct end *end) {
     const struct vp_record_mapping *m = r->mappings.items;
     const struct vp_trace *t = r->trace;
     struct walk w = {.p = p, .r = r, .name = name, .device = device, .ends = vp_export_ends(r)};

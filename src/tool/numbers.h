@@ -11,7 +11,8 @@ struct vp_numbers {
     struct vp_slab pairs;
 };
 
-/* A key for two numbers, not both the largest: no two pairs have one. The table wants its keys to differ in their lower bits. */
+/* A key for two numbers, not both the largest: no two pairs have one. The table wants its keys to differ in their lower
+ * bits. */
 static inline uint64_t vp_numbers_pair(uint32_t high, uint32_t low) {
     uint64_t key = ((uint64_t)high << 32 | low) + 1;
     key = (key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15);

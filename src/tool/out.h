@@ -15,8 +15,8 @@ struct vp_out {
     FILE *plain;                /* what is compressed goes there; NULL: nothing is */
 };
 
-/* Begins a file: under another name in the same folder, unless `path` is something else than a file; gzipped, if its name
- * ends in .gz. A signal that ends the command leaves nothing of it. 0, or -1 told on stderr. One at a time. */
+/* Begins a file: under another name in the same folder, unless `path` is something else than a file; gzipped, if its
+ * name ends in .gz. A signal that ends the command leaves nothing of it. 0, or -1 told on stderr. One at a time. */
 int vp_out_open(struct vp_out *out, const char *command, const char *path);
 /* What is written from now on is gzipped, whatever the name. 0, or -1 told on stderr. */
 int vp_out_compress(struct vp_out *out);

@@ -1,7 +1,7 @@
 /* Running a program to its end for the sake of its page: what it recorded is found, drawn, and told in three lines.
  *
- * Here alone the command stays, and the program is its child: something must be there at the end. It has the terminal, and
- * signals that the command gets are passed on to it.
+ * Here alone the command stays, and the program is its child: something must be there at the end. It has the terminal,
+ * and signals that the command gets are passed on to it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -40,8 +40,24 @@ struct traces {
     size_t count, passed_over;
 };
 
+/* What people call the program: of an interpreter, the script. Without what would be special in a trace's name. */
+static void name_program(char **argv, char *name, size_t room) {
+    const char *what = argv[0];
+    for (int i = 1; argv[i] && i < 8; i++) {
+        size_t n = strlen(argv[i]);
+        if (n > 3 && !strcmp(argv[i] + n - 3, ".py")) {
+            what = argv[i];
+            break;
+        }
+    }
+    const char *slash = strrchr(what, '/');
+    snprintf(name, room, "%s", slash ? slash + 1 : what);
+    for (; (name = strchr(name, '%')); name++)
+        *name = '_';
+}
+
 /* Of the trace that was asked for, or of one beside others for a time. */
-static int choose_names(struct traces *t) {
+static int choose_names(struct traces *t, char **argv) {
     const char *asked = getenv("VPOOL_TRACE"), *room = getenv("TMPDIR");
     char *slash;
     if (asked && *asked) {
@@ -54,15 +70,16 @@ static int choose_names(struct traces *t) {
             strcpy(t->folder, ".");
         return 0;
     }
-    char name[PATH_MAX];
+    char name[PATH_MAX], what[64];
     t->own = true;
-    strcpy(t->pattern, "%p.csv");
+    name_program(argv, what, sizeof what);
+    snprintf(t->pattern, sizeof t->pattern, "%s-%%p.csv", what);
     snprintf(t->folder, sizeof t->folder, "%.3000s/vpool-run-XXXXXX", room && *room ? room : "/tmp");
     if (!mkdtemp(t->folder)) {
         fprintf(stderr, "vpool run: %s: %s\n", t->folder, strerror(errno));
         return -1;
     }
-    snprintf(name, sizeof name, "%.3100s/%s", t->folder, t->pattern);
+    snprintf(name, sizeof name, "%.3100s/%.100s", t->folder, t->pattern);
     setenv("VPOOL_TRACE", name, 1);
     return 0;
 }
@@ -120,8 +137,9 @@ static void find_traces(struct traces *t, const struct timespec *since) {
         off_t size;
         if (!fits(t->pattern, e->d_name) || asprintf(&path, "%s/%s", t->folder, e->d_name) < 0)
             continue;
-        bool now = !stat(path, &about) && (about.st_mtim.tv_sec > since->tv_sec ||
-                                           (about.st_mtim.tv_sec == since->tv_sec && about.st_mtim.tv_nsec >= since->tv_nsec));
+        bool now = !stat(path, &about) &&
+                   (about.st_mtim.tv_sec > since->tv_sec ||
+                    (about.st_mtim.tv_sec == since->tv_sec && about.st_mtim.tv_nsec >= since->tv_nsec));
         if (now && has_events(path, &size))
             keep(t, path, size);
         else
@@ -154,7 +172,8 @@ static void pass_on(int number) {
 /* The terminal sends these to both: the command is to outlive them. Others come to it alone. */
 static int run_program(char **argv, int *status) {
     static const int terminals[] = {SIGINT, SIGQUIT}, others[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
-    struct sigaction before[2], ignore = {.sa_handler = SIG_IGN}, pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    struct sigaction before[2], ignore = {.sa_handler = SIG_IGN},
+                                pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     sigset_t all, mask;
     for (size_t i = 0; i < 2; i++)
         sigaction(terminals[i], &ignore, &before[i]);
@@ -299,7 +318,7 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
     struct traces *traces = calloc(1, sizeof *traces);
     struct timespec since;
     int status = 0, failed = 0;
-    if (!traces || choose_names(traces) < 0) {
+    if (!traces || choose_names(traces, argv) < 0) {
         free(traces);
         return 1;
     }
@@ -311,8 +330,10 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
     }
     find_traces(traces, &since);
     if (!traces->count)
-        fprintf(stderr, "vpool run: %s: nothing was allocated through the library, and there is no page. What stands in the way: vpool doctor -- %s\n",
-                page, argv[0]);
+        fprintf(
+            stderr,
+            "vpool run: %s: nothing was allocated through the library, and there is no page. What stands in the way: vpool doctor -- %s\n",
+            page, argv[0]);
     else
         failed = vp_report_write("run", page, traces->paths, traces->count);
     if (traces->count && !failed && !quiet)

@@ -162,8 +162,8 @@ static void print_truth(const struct vp_trace *t, const char *name) {
     if (truth.known && vp_trace_peak(t, &peak))
         printf("%-18s %3u %-9s %10.1f %10.1f %9s %9s %8llu %8s %8s %8s %8s %5llu\n", name, t->devices[0], "as it ran",
                (double)peak.bytes / 1048576, (double)truth.peak_held_bytes / 1048576,
-               ratio(truth.peak_held_bytes, peak.bytes, text), "-", (unsigned long long)truth.driver_calls, "-", "-", "-",
-               "-", (unsigned long long)truth.failures);
+               ratio(truth.peak_held_bytes, peak.bytes, text), "-", (unsigned long long)truth.driver_calls, "-", "-",
+               "-", "-", (unsigned long long)truth.failures);
 }
 
 /* A row without figures. */

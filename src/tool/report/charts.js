@@ -393,7 +393,7 @@ function drawSpans(chart, trace) {
     context.textAlign = "left";
     for (const range of ranges) {
         const from = Math.max(left, chart.x(range.from)), to = Math.min(right, chart.x(range.to));
-        if (range.lane >= SPAN.lanes || to < left || from > right || to <= (painted[range.lane] ?? -1))
+        if (range.empty || range.lane >= SPAN.lanes || to < left || from > right || to <= (painted[range.lane] ?? -1))
             continue;
         const y = top + range.lane * SPAN.row, wide = Math.max(1, to - from);
         painted[range.lane] = Math.floor(to);

@@ -1,6 +1,6 @@
-/* The columns of the page. A script element each, so that the page reads only what it shows; in it a few bytes a number, in
- * base64: what happened in each event and where its block lay, from which the page has the state of every moment.
- * data.js and stacks.js read what is written here.
+/* The columns of the page. A script element each, so that the page reads only what it shows; in it a few bytes a
+ * number, in base64: what happened in each event and where its block lay, from which the page has the state of every
+ * moment. data.js and stacks.js read what is written here.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -123,8 +123,8 @@ static void begin_list(struct vp_page *page, const char *name) {
     fprintf(page->file, "<script type=\"application/json\" id=\"g%zu.%s\">[", page->groups, name);
 }
 
-/* Of each frame: what is shown, the whole name of its file, and what kind it is. Of each stack: how far before it its parent
- * is, its frame, and how far before it the stack is that ends in its line. */
+/* Of each frame: what is shown, the whole name of its file, and what kind it is. Of each stack: how far before it its
+ * parent is, its frame, and how far before it the stack is that ends in its line. */
 static int put_stacks(struct vp_page *page, const struct vp_stacks *s) {
     const struct vp_frame *f = s->frames.items;
     enum { ROOM = 1024 };

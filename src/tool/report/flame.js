@@ -95,7 +95,7 @@ class FlameGraph {
         this.lay();
         /* It grows with what is to be seen, and never shrinks: what stands below would jump. */
         const deepest = this.rects.reduce((most, rect) => Math.max(most, rect.row), 0) + 1;
-        this.rows = Math.max(this.rows ?? 6, deepest);
+        this.rows = Math.max(this.rows ?? 1, deepest);
         const wide = Math.round(this.width * ratio), high = Math.round(this.rows * FLAME.row * ratio);
         if (canvas.width !== wide || canvas.height !== high) {
             canvas.width = wide;

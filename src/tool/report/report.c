@@ -1,7 +1,7 @@
 /* vpool report: a page that shows what traces and dumps hold.
  *
- * The page draws; this file gives it the facts: columns of numbers (columns.c), and in JSON what they are of. A trace of
- * several devices is as many inputs of the page, of one group.
+ * The page draws; this file gives it the facts: columns of numbers (columns.c), and in JSON what they are of. A trace
+ * of several devices is as many inputs of the page, of one group.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -90,7 +90,8 @@ static int describe_holders(FILE *file, const struct vp_trace *t) {
     return err;
 }
 
-/* What is live over time, in equal parts of the time of the whole recording: for the small charts of several devices. */
+/* What is live over time, in equal parts of the time of the whole recording: for the small charts of several devices.
+ */
 static int describe_course(FILE *file, const struct vp_trace *t, uint64_t duration) {
     enum { PARTS = 240 };
     uint64_t *sizes = calloc(t->blocks + 1u, sizeof *sizes), most[PARTS] = {0}, live = 0;
@@ -213,9 +214,10 @@ static int add_dump(struct vp_page *page, const char *path, const struct options
 static const char style_mark[] = "<!-- style -->", script_mark[] = "<!-- script -->";
 
 static void put_scripts(FILE *file) {
-    const char *const scripts[] = {vp_embedded_data_js,  vp_embedded_records_js, vp_embedded_stacks_js, vp_embedded_charts_js,
-                                   vp_embedded_map_js,   vp_embedded_flame_js,   vp_embedded_who_js,    vp_embedded_dump_js,
-                                   vp_embedded_page_js,  vp_embedded_input_js,   vp_embedded_start_js};
+    const char *const scripts[] = {vp_embedded_data_js,   vp_embedded_records_js, vp_embedded_stacks_js,
+                                   vp_embedded_charts_js, vp_embedded_map_js,     vp_embedded_flame_js,
+                                   vp_embedded_who_js,    vp_embedded_dump_js,    vp_embedded_page_js,
+                                   vp_embedded_input_js,  vp_embedded_start_js};
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
         fprintf(file, "<script>\n\"use strict\";\n%s</script>\n", scripts[i]);
 }

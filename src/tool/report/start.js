@@ -83,7 +83,7 @@ function restoreState() {
     chosen.other = index.inputs[other] ? other : null;
     $("search").value = chosen.search = state.get("search") ?? "";
     showInput(index.inputs[number] ? number : 0);
-    if (chosen.input instanceof Trace)
+    if (chosen.input instanceof Trace && [...state].length)
         restoreMoment(state);
     restoring = false;
 }

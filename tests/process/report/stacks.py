@@ -169,6 +169,47 @@ def text_goes_on_and_is_decoded():
     assert frames == [["\"a%.py:7 f,", "\"a%.py", "p"], [f"b.py:8 {long}", "b.py", "p"]], frames
 
 
+# ---- names ----
+
+CODE = """
+#include <stdio.h>
+extern "C" void plain_c(void) { puts("c"); }
+namespace space { struct Thing { void method(int n) { printf("%d", n); } __attribute__((noinline)) static void both(int a, char b); };
+void Thing::both(int a, char b) { printf("%d%c", a, b); } }
+extern "C" void _ZN4core3fmt5Write9write_str17h0123456789abcdefE(void) { puts("rust"); }
+int main() { plain_c(); space::Thing::both(1, 'x'); _ZN4core3fmt5Write9write_str17h0123456789abcdefE(); }
+"""
+
+
+def native_frames_have_names():
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler or not shutil.which("nm") or not shutil.which("readelf"):
+        print("# there is no C++ compiler: left out")
+        return
+    with open(path("code.cc"), "w") as file:
+        file.write(CODE)
+    subprocess.run([compiler, "-g0", "-O0", "-Wl,--build-id", "-o", path("code"), path("code.cc")], check=True)
+    table = subprocess.run(["nm", path("code")], capture_output=True, text=True, check=True).stdout
+    place = {line.split()[2]: int(line.split()[0], 16) for line in table.splitlines() if len(line.split()) == 3}
+    notes = subprocess.run(["readelf", "-n", path("code")], capture_output=True, text=True, check=True).stdout
+    build_id = re.search(r"Build ID: ([0-9a-f]+)", notes).group(1)
+    wanted = {"plain_c": "plain_c", "_ZN5space5Thing4bothEic": "space::Thing::both(int, char)",
+              "_ZN4core3fmt5Write9write_str17h0123456789abcdefE": "core::fmt::Write::write_str"}
+    for build, known in (build_id, True), ("", True), ("00" * 20, False):
+        text = f"l,1,{build},{path('code')},0\n"
+        for number, name in enumerate(wanted, 1):
+            text += f"n,{number},c,1:{place[name] + 3:x},0\ns,{number},{number - 1},{number},0\n"
+        out = page(written("native.csv", text + "a,1,4194304,0,0,3\n"))
+        frames, complaint = [text for text, _, _ in shared(out, "frames")], index_of(out)["inputs"][0].get("complaint")
+        if complaint and "libdw" in complaint:
+            print("# there is no libdw.so.1: left out")
+            return
+        if known:
+            assert frames == [name + " in code" for name in wanted.values()] and not complaint, (frames, complaint)
+        else:
+            assert all(frame.startswith("code+0x") for frame in frames) and "is another one" in complaint, (frames, complaint)
+
+
 # ---- replay ----
 
 def replay_has_each_device_beside_what_ran():
@@ -402,7 +443,7 @@ def a_run_ends_in_a_page():
     assert status == 0 and len(lines) == 3 and all(line.startswith("vpool: ") for line in lines), err
     assert "alive" in lines[0] and "peak was" in lines[1] and path("run.html") in lines[2], err
     about = index_of(open(path("run.html")).read())["inputs"]
-    assert len(about) == 1 and about[0]["events"] > 100
+    assert len(about) == 1 and about[0]["events"] > 100 and re.fullmatch(r"train_runtime-\d+\.csv", about[0]["name"]), about[0]["name"]
     script = f"{program} --steps 3 >/dev/null; {program} --steps 3 >/dev/null; kill -TERM $$"
     status, _, err = vpool("run", "--sim", "--quiet", f"--report={path('killed.html')}", "--", "sh", "-c", script)
     assert status == -signal.SIGTERM and not err and len(index_of(open(path("killed.html")).read())["inputs"]) == 2, (status, err)
@@ -415,7 +456,7 @@ def a_run_without_allocations_says_so():
     assert status == 127
 
 
-TESTS = [what_is_no_trace_is_refused_by_line, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded, replay_has_each_device_beside_what_ran,
+TESTS = [what_is_no_trace_is_refused_by_line, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded, native_frames_have_names, replay_has_each_device_beside_what_ran,
          several_results_are_a_list_and_one_is_an_object, tiny_traces_have_no_ratio, the_page_says_which_line_holds_most,
          the_pages_own_code_counts_the_same, nothing_of_a_page_is_left_by_a_signal, pprof_reads_the_profile, collapsed_stacks_have_the_peak,
          snapshots_have_frames, perfetto_has_marks_ranges_and_stacks, two_formats_at_once_are_an_error, a_run_ends_in_a_page,
