@@ -567,4 +567,4 @@ function formatTime(us) {
     return us < 6e7 ? `${(us / 1e6).toFixed(us < 1e7 ? 3 : 2)} s` : `${Math.floor(us / 6e7)} min ${((us / 1e6) % 60).toFixed(0)} s`;
 }
 
-const formatShare = share => `${(share * 100).toFixed(share > 0.9995 || share < 0.1 ? 2 : 1)} %`;
+const formatShare = share => share === 1 ? "100 %" : `${(share * 100).toFixed(share > 0.9995 || share < 0.1 ? 2 : 1)} %`;

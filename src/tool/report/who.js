@@ -9,6 +9,21 @@ let flame = null;
 
 const nameOfInput = about => about.devices > 1 ? `${about.name}, device ${about.device}` : about.name;
 
+/* Who calls the line that holds most, where that is one caller in the main: many programs allocate in one place for all. */
+function mainCaller(trace) {
+    const stacks = trace.calls, self = bySelf(trace, QUESTIONS.peak(trace)), [line] = byLine(stacks, self), callers = new Map();
+    for (let stack = 1; stack < stacks.count; stack++) {
+        if (!self.number[stack] || stacks.lineOf(stack) !== line.frame)
+            continue;
+        let outer = stacks.parent[stacks.line[stack]];
+        while (outer && stacks.frameOf(outer).kind === "p" && isInstalled(stacks.frameOf(outer).file))
+            outer = stacks.parent[outer];
+        callers.set(stacks.frameOf(outer), (callers.get(stacks.frameOf(outer)) ?? 0) + self.bytes[stack]);
+    }
+    const [frame, bytes] = [...callers].sort((a, b) => b[1] - a[1])[0] ?? [];
+    return frame && frame !== UNKNOWN_FRAME && bytes > line.bytes / 2 ? frame.text : null;
+}
+
 function sentence(trace) {
     const { peak } = trace.about, [first, second] = peak.holders;
     const when = `At the peak, ${formatBytes(peak.bytes)} alive ${formatTime(peak.us)} after the start`;
@@ -17,7 +32,8 @@ function sentence(trace) {
         return [`${when}. `, el("span", { class: "quiet" }, "Which line holds it is not known: record with --stacks (VPOOL_STACKS).")];
     const part = holder => `${formatBytes(holder.bytes)} (${formatShare(holder.bytes / peak.bytes)}) in ${formatNumber(holder.blocks)} block${holder.blocks === 1 ? "" : "s"}`;
     const name = holder => holder.known ? el("b", { title: holder.line }, short(holder.line)) : "what no stack is known of";
-    const words = [`${when}, `, name(first), ` holds most: ${part(first)}`];
+    const caller = first.known && mainCaller(trace);
+    const words = [`${when}, `, name(first), ` holds most: ${part(first)}`, ...caller ? [", most of it for ", el("b", {}, short(caller))] : []];
     if (second)
         words.push("; then ", name(second), ` with ${formatBytes(second.bytes)}`);
     return [...words, "."];
