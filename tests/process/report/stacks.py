@@ -29,6 +29,9 @@ VPOOL = os.path.realpath(sys.argv[1])
 TRACES = os.path.join(HERE, "../../traces")
 DUMP = os.path.join(HERE, "oom.json")
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("VPOOL_")}
+# A sanitizer's runtime has to come first in programs that the library is loaded into.
+RUNTIMES = os.environ.get("TEST_PRELOAD", "").split(":")[:-1]
+UNDER = {"LD_PRELOAD": ":".join(RUNTIMES), "ASAN_OPTIONS": ENV.get("ASAN_OPTIONS", "") + ":detect_leaks=0"} if RUNTIMES else {}
 FOLDER = tempfile.TemporaryDirectory()
 HEADER = "op,id,size,stream,us\n"
 
@@ -38,7 +41,8 @@ def path(name):
 
 
 def vpool(*args, text=True, **more):
-    done = subprocess.run([VPOOL, *args], env=ENV, capture_output=True, text=text, timeout=120, stdin=subprocess.DEVNULL, cwd=FOLDER.name, **more)
+    env = ENV | UNDER if args[0] == "run" else ENV
+    done = subprocess.run([VPOOL, *args], env=env, capture_output=True, text=text, timeout=120, stdin=subprocess.DEVNULL, cwd=FOLDER.name, **more)
     return done.returncode, done.stdout, done.stderr
 
 
