@@ -36,6 +36,9 @@ need_build_tools()
     need_command ninja ninja-build
     need_command pkg-config pkg-config
     need_command python3 python3
+    # The command reads and writes archives by the one, and names native code by the other, which it looks for as it runs.
+    [[ -e /usr/include/zlib.h ]] || missing+=(zlib1g-dev)
+    compgen -G '/usr/lib*/**/libdw.so.1' >/dev/null || compgen -G '/usr/lib*/libdw.so.1' >/dev/null || missing+=(libdw1)
     # pip only where the headers are still to be fetched.
     if [[ ${VPOOL_CUDA_HEADERS:-auto} == pypi && ! -e build/cuda-headers ]] ||
         ! VPOOL_CUDA_HEADERS=installed scripts/cuda-headers build >/dev/null 2>&1; then

@@ -8,6 +8,7 @@
 #include "pool/waits.h"
 #include "tool/launch.h"
 #include "tool/native.h"
+#include "tool/progress.h"
 #include "tool/tool.h"
 
 #include <dlfcn.h>
@@ -21,8 +22,8 @@
 /* The part of a run whose driver calls, and the time in them, are counted as late, where nothing else is asked for. */
 enum { LATE_SHARE = 3 };
 
-/* How often the line on a terminal is written anew, and after how many events the clock is looked at for that. */
-enum { PROGRESS_NS = 200000000, PROGRESS_EVENTS = 256 };
+/* After how many events the clock is looked at, for the line on a terminal. */
+enum { PROGRESS_EVENTS = 256 };
 
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count) {
     *count = 0;
@@ -210,24 +211,10 @@ uint64_t vp_engine_remap_calls(const struct vp_memory_stats *s) {
     return s->calls.create + s->calls.map + s->calls.set_access + s->calls.unmap + s->calls.release;
 }
 
-/* A line on a terminal that is written over and over, and gone at the end. A short replay shows none. */
-struct progress {
-    bool on, shown;
-    uint64_t next;
-};
-
-static void progress_show(struct progress *p, const struct vp_replay_result *r, size_t done, size_t total) {
-    uint64_t now = p->on && done % PROGRESS_EVENTS == 0 ? vp_clock_ns() : 0;
-    if (now <= p->next)
-        return;
-    fprintf(stderr, "\r%.40s, %s: %zu of %zu events, %zu %%", r->trace, r->policy, done, total, done * 100 / total);
-    p->next = now + PROGRESS_NS;
-    p->shown = true;
-}
-
-static void progress_end(const struct progress *p) {
-    if (p->shown)
-        fputs("\r\033[K", stderr);
+static void show_progress(struct vp_progress *p, const struct vp_replay_result *r, size_t done, size_t total) {
+    if (done % PROGRESS_EVENTS == 0 && vp_progress_due(p))
+        vp_progress_show(p, "%.40s, %s: %zu of %zu events, %zu %%", r->trace, r->policy, done, total,
+                         done * 100 / total);
 }
 
 /* Time in the driver so far: modelled, or measured. */
@@ -258,8 +245,9 @@ static int drive(struct run *run) {
     struct vp_model *model = &run->driver->model;
     uint64_t early_calls = 0, early_ns = driver_ns(run);
     uint32_t *stream_of = calloc(trace->blocks, sizeof *stream_of);
-    struct progress progress = {.on = isatty(STDERR_FILENO), .next = vp_clock_ns() + PROGRESS_NS};
+    struct vp_progress progress;
     int err = stream_of ? 0 : -ENOMEM;
+    vp_progress_begin(&progress);
     for (long round = 0; round < o->repeat && !err; round++) {
         for (size_t i = 0; i < trace->count && !err; i++, done++) {
             const struct vp_trace_event *e = &trace->events[i];
@@ -267,7 +255,7 @@ static int drive(struct run *run) {
                 early_calls = vp_engine_remap_calls(&run->pool.mem.stats);
                 early_ns = driver_ns(run);
             }
-            progress_show(&progress, run->result, done, total);
+            show_progress(&progress, run->result, done, total);
             vp_model_before(model, i);
             err = step(run, e);
             vp_model_after(model, i, run->streams[e->stream]);
@@ -279,7 +267,7 @@ static int drive(struct run *run) {
             err = release(run, b, stream_of[b]);
     }
     vp_model_end(model);
-    progress_end(&progress);
+    vp_progress_end(&progress);
     run->result->late_events = total - late_from;
     run->result->late_calls = vp_engine_remap_calls(&run->pool.mem.stats) - early_calls;
     run->result->late_driver_ns = driver_ns(run) - early_ns;

@@ -12,11 +12,25 @@
 #include <string.h>
 #include <unistd.h>
 
+/* What of dumps is written, too, is written of replayed traces; the others need nothing but the trace. */
+struct format {
+    const char *name;
+    vp_export_fn *write;
+    bool of_dumps, text, gzip;
+};
+static const struct format formats[] = {
+    {"perfetto", vp_export_perfetto, true, true, false},
+    {"snapshot", vp_export_snapshot, true, false, false},
+    {"rmm", vp_export_rmm, true, true, false},
+    {"pprof", vp_export_pprof, false, false, true},
+    {"collapsed", vp_export_collapsed, false, true, false},
+};
+
 struct options {
     struct vp_replay_options replay;
     const struct vp_policy *policies[VP_ENGINE_POLICIES];
     size_t policy_count;
-    vp_export_fn *format;
+    const struct format *format;
     const char *output;
 };
 
@@ -42,14 +56,21 @@ size_t *vp_export_ends(const struct vp_record *record) {
 /* ---- arguments ---- */
 
 static void help(void) {
-    puts("usage: vpool export --perfetto|--snapshot|--rmm [OPTION…] TRACE|DUMP\n\n"
-         "Writes a trace or a dump in the format of another tool. A trace is replayed on the\n"
-         "simulated driver, for its addresses and for what was held.\n\n"
+    puts("usage: vpool export FORMAT [OPTION…] TRACE|DUMP\n\n"
+         "Writes a trace or a dump in the format of another tool; one of\n\n"
          "  --perfetto         Chrome's trace format, for ui.perfetto.dev: bytes as counters;\n"
          "                     what called the driver, and blocks from 1 MiB on, as slices\n"
+         "                     with their stacks; marks as instants, ranges as slices\n"
          "  --snapshot         a memory snapshot of PyTorch, for pytorch.org/memory_viz\n"
          "  --rmm              RMM's log, which vpool replay reads, too\n"
-         "  -o, --output FILE  the file to write (default: standard output)\n"
+         "  --pprof            a profile for go tool pprof, gzipped, of a trace with stacks:\n"
+         "                     what was allocated, alive at the peak, and at the end\n"
+         "  --collapsed        a line for each stack with its bytes at the peak, of a trace,\n"
+         "                     for flamegraph.pl and speedscope\n\n"
+         "For the first three a trace is replayed on the simulated driver, for its addresses\n"
+         "and for what was held.\n\n"
+         "  -o, --output FILE  the file to write, gzipped if its name ends in .gz\n"
+         "                     (default: standard output)\n"
          "  --policy P         who served the trace: vpool, vpmm, bfc, es or gmlake\n"
          "                     (default: vpool)\n"
          "  --capacity SIZE    memory of the simulated device, with K, M, G or T behind\n"
@@ -62,31 +83,40 @@ static void help(void) {
 /* What getopt cannot know to be wrong. */
 static int check(const struct options *o, int left) {
     if (!o->format)
-        return vp_tool_usage("export", "no format given: --perfetto, --snapshot or --rmm");
+        return vp_tool_usage("export", "no format given: --perfetto, --snapshot, --rmm, --pprof or --collapsed");
     if (o->policy_count != 1 || o->policies[0] == &vp_policy_native)
         return vp_tool_usage("export", o->policy_count != 1 ? "one policy at a time"
                                                             : "native is CUDA's own pool, which is not simulated");
     if (left != 1)
         return vp_tool_usage("export", left ? "one trace or dump at a time" : "no trace and no dump given");
-    if (o->format == vp_export_snapshot && !o->output && isatty(STDOUT_FILENO))
-        return vp_tool_usage("export", "a snapshot is no text: -o FILE, or a pipe");
+    if (!o->format->text && !o->output && isatty(STDOUT_FILENO))
+        return vp_tool_usage("export", "--%s is no text: -o FILE, or a pipe", o->format->name);
+    return 0;
+}
+
+static int choose(struct options *o, const char *name) {
+    const struct format *format = formats;
+    while (strcmp(format->name, name))
+        format++;
+    if (o->format && o->format != format)
+        return vp_tool_usage("export", "one format at a time: --%s or --%s", o->format->name, name);
+    o->format = format;
     return 0;
 }
 
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
-        {"perfetto", no_argument, NULL, 'f'},     {"snapshot", no_argument, NULL, 's'},
-        {"rmm", no_argument, NULL, 'r'},          {"output", required_argument, NULL, 'o'},
+        {"perfetto", no_argument, NULL, 'f'},     {"snapshot", no_argument, NULL, 'f'},
+        {"rmm", no_argument, NULL, 'f'},          {"pprof", no_argument, NULL, 'f'},
+        {"collapsed", no_argument, NULL, 'f'},    {"output", required_argument, NULL, 'o'},
         {"policy", required_argument, NULL, 'p'}, {"capacity", required_argument, NULL, 'c'},
         {"help", no_argument, NULL, 'h'},         {0},
     };
-    int c, status = 0;
+    int c, status = 0, which = 0;
     opterr = 0;
-    while (!status && (c = getopt_long(argc, argv, "ho:", long_options, NULL)) >= 0) {
+    while (!status && (c = getopt_long(argc, argv, "ho:", long_options, &which)) >= 0) {
         switch (c) {
-        case 'f': o->format = vp_export_perfetto; break;
-        case 's': o->format = vp_export_snapshot; break;
-        case 'r': o->format = vp_export_rmm; break;
+        case 'f': status = choose(o, long_options[which].name); break;
         case 'o': o->output = strcmp(optarg, "-") ? optarg : NULL; break;
         case 'p': status = vp_engine_policies("export", optarg, o->policies, &o->policy_count); break;
         case 'c':
@@ -105,9 +135,9 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
 
 static int write_out(const struct options *o, const struct vp_export *from) {
     struct vp_out out;
-    if (vp_out_open(&out, "export", o->output) < 0)
+    if (vp_out_open(&out, "export", o->output) < 0 || (o->format->gzip && vp_out_compress(&out) < 0))
         return 1;
-    int err = o->format(out.file, from);
+    int err = o->format->write(out.file, from);
     if (err)
         fprintf(stderr, "vpool export: %s\n", strerror(-err));
     return vp_out_close(&out, !err) < 0 || err ? 1 : 0;
@@ -116,6 +146,8 @@ static int write_out(const struct options *o, const struct vp_export *from) {
 static int export_dump(const struct options *o, const char *path) {
     struct vp_dump_file dump;
     char message[512];
+    if (!o->format->of_dumps)
+        return vp_tool_usage("export", "--%s is of a trace, not of a dump", o->format->name);
     if (vp_dump_read(&dump, path, message, sizeof message) < 0) {
         fprintf(stderr, "vpool export: %s\n", message);
         return 1;
@@ -125,21 +157,48 @@ static int export_dump(const struct options *o, const char *path) {
     return status;
 }
 
-static int export_trace(const struct options *o, const char *path) {
+/* Each device in a pool of its own. 0, or 1 told on stderr. */
+static int replay_devices(const struct options *o, const struct vp_trace *whole, struct vp_trace *parts,
+                          struct vp_record *records, const char *path) {
     struct vp_engine engine = {0};
-    struct vp_record record;
-    struct vp_trace trace;
+    int status = vp_engine_open(&engine, &o->replay) < 0;
+    for (unsigned d = 0; d < whole->device_count && !status; d++) {
+        status = vp_trace_of_device(whole, d, &parts[d]) < 0;
+        if (status)
+            fprintf(stderr, "vpool export: %s: %s\n", path, strerror(ENOMEM));
+        else
+            status = vp_record_make(&records[d], &engine, &o->replay, o->policies[0], &parts[d], path) < 0;
+    }
+    return status;
+}
+
+static int export_trace(const struct options *o, const char *path) {
+    struct vp_trace trace, *parts;
+    struct vp_record *records;
     char message[512];
+    int status = 0;
     if (vp_trace_read(&trace, path, message, sizeof message) < 0) {
         fprintf(stderr, "vpool export: %s\n", message);
         return 1;
     }
-    int status = 1;
-    if (vp_engine_open(&engine, &o->replay) == 0) {
-        if (vp_record_make(&record, &engine, &o->replay, o->policies[0], &trace, path) == 0)
-            status = write_out(o, &(struct vp_export){.name = path, .record = &record});
-        vp_record_finish(&record);
+    parts = calloc(VP_TRACE_DEVICES, sizeof *parts);
+    records = calloc(VP_TRACE_DEVICES, sizeof *records);
+    if (!parts || !records || vp_trace_name(&trace) < 0) {
+        fprintf(stderr, "vpool export: %s: %s\n", path, strerror(ENOMEM));
+        status = 1;
     }
+    if (trace.stacks.complaint)
+        fprintf(stderr, "vpool export: %s\n", trace.stacks.complaint);
+    if (!status && o->format->of_dumps)
+        status = replay_devices(o, &trace, parts, records, path);
+    if (!status)
+        status = write_out(o, &(struct vp_export){.name = path, .trace = &trace, .records = records});
+    for (unsigned d = 0; parts && records && d < trace.device_count; d++) {
+        vp_record_finish(&records[d]);
+        vp_trace_finish(&parts[d]);
+    }
+    free(parts);
+    free(records);
     vp_trace_finish(&trace);
     return status;
 }

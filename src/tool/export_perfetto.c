@@ -45,6 +45,7 @@ static void waste(FILE *file, unsigned pid, uint64_t us, uint64_t internal, uint
 /* What a trace is walked with. */
 struct walk {
     FILE *file;
+    unsigned pid;
     const struct vp_record *r;
     uint64_t *sizes; /* by block, as asked for; 0 once it is free */
     int64_t *held;   /* by event, the change of what is held */
@@ -53,21 +54,38 @@ struct walk {
     size_t sample, call; /* the next ones */
 };
 
+/* The line that people look for, and all frames, the innermost first. */
+static void put_stack(FILE *file, const struct vp_stacks *s, uint32_t stack) {
+    enum { ROOM = 512 };
+    char text[ROOM];
+    fputs(",\"line\":", file);
+    vp_out_string(file, vp_frame_text(s, vp_stacks_frame(s, vp_stacks_line(s, stack)), text, ROOM));
+    fputs(",\"stack\":[", file);
+    for (uint32_t at = stack; at; at = vp_stacks_at(s, at)->parent) {
+        fputs(at == stack ? "" : ",", file);
+        vp_out_string(file, vp_frame_text(s, vp_stacks_frame(s, at), text, ROOM));
+    }
+    fputs("]", file);
+}
+
 static void put_block(struct walk *w, const struct vp_trace_event *e) {
     uint64_t size = e->alloc ? e->size : w->sizes[e->block];
     if (!w->r->blocks[e->block].addr)
         return;
     w->live += e->alloc ? size : -size;
-    counter(w->file, 1, e->us, "live", w->live);
+    counter(w->file, w->pid, e->us, "live", w->live);
     if (size < LARGE)
         return;
     unsigned class = 63u - (unsigned)__builtin_clzll(size) - 20;
     fprintf(
         w->file,
-        "{\"ph\":\"%c\",\"cat\":\"block\",\"name\":\"blocks of %llu to %llu MiB\",\"id\":%u,\"pid\":1,\"tid\":%u,\"ts\":%" PRIu64
-        ",\"args\":{\"bytes\":%" PRIu64 ",\"address\":\"0x%" PRIx64 "\",\"stream\":%u}},\n",
-        e->alloc ? 'b' : 'e', 1ull << class, 2ull << class, e->block, e->stream + 1, e->us, size,
+        "{\"ph\":\"%c\",\"cat\":\"block\",\"name\":\"blocks of %llu to %llu MiB\",\"id\":\"%u.%u\",\"pid\":%u,\"tid\":%u,\"ts\":%" PRIu64
+        ",\"args\":{\"bytes\":%" PRIu64 ",\"address\":\"0x%" PRIx64 "\",\"stream\":%u",
+        e->alloc ? 'b' : 'e', 1ull << class, 2ull << class, w->pid, e->block, w->pid, e->stream + 1, e->us, size,
         w->r->blocks[e->block].addr, e->stream);
+    if (e->stack)
+        put_stack(w->file, &w->r->trace->stacks, e->stack);
+    fputs("}},\n", w->file);
 }
 
 static void put_calls(struct walk *w, size_t i, const struct vp_trace_event *e) {
@@ -77,9 +95,9 @@ static void put_calls(struct walk *w, size_t i, const struct vp_trace_event *e) 
     w->call++;
     double us = (double)c->ns / 1e3, room = (double)(w->next[i] - e->us);
     fprintf(w->file,
-            "{\"ph\":\"X\",\"cat\":\"driver\",\"name\":\"%s\",\"pid\":1,\"tid\":%u,\"ts\":%" PRIu64
+            "{\"ph\":\"X\",\"cat\":\"driver\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%" PRIu64
             ",\"dur\":%.3f,\"args\":{\"modelled_us\":%.3f",
-            e->alloc ? "allocate" : "free", e->stream + 1, e->us, us < room ? us : room, us);
+            e->alloc ? "allocate" : "free", w->pid, e->stream + 1, e->us, us < room ? us : room, us);
     for (int k = 0; k < VP_RECORD_KINDS; k++)
         if (c->count[k])
             fprintf(w->file, ",\"%s\":%u", call_names[k], c->count[k]);
@@ -98,9 +116,9 @@ static void put_events(struct walk *w) {
         put_calls(w, i, e);
         held += (uint64_t)w->held[i];
         if (w->held[i])
-            counter(w->file, 1, e->us, "held", held);
+            counter(w->file, w->pid, e->us, "held", held);
         if (w->sample < w->r->samples.count && s->event == i) {
-            waste(w->file, 1, e->us, s->internal, s->pinned, s->pending, s->idle);
+            waste(w->file, w->pid, e->us, s->internal, s->pinned, s->pending, s->idle);
             w->sample++;
         }
         if (!e->alloc)
@@ -108,11 +126,26 @@ static void put_events(struct walk *w) {
     }
 }
 
-static int put_trace(FILE *file, const struct vp_record *r) {
+/* What was held, and what found no memory, as the program ran. */
+static void put_truth(const struct walk *w) {
+    const struct vp_trace_held *h = w->r->trace->held.items;
+    const struct vp_trace_failure *x = w->r->trace->failures.items;
+    for (size_t i = 0; i < w->r->trace->held.count; i++)
+        counter(w->file, w->pid, h[i].us, "held as it ran", h[i].held);
+    for (size_t i = 0; i < w->r->trace->failures.count; i++)
+        fprintf(
+            w->file,
+            "{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"failure\",\"name\":\"out of memory\",\"pid\":%u,\"tid\":0,\"ts\":%" PRIu64
+            ",\"args\":{\"bytes\":%" PRIu64 "}},\n",
+            w->pid, x[i].us, x[i].size);
+}
+
+static int put_device(FILE *file, const struct vp_record *r, unsigned pid) {
     const struct vp_trace *t = r->trace;
     const struct vp_record_mapping *m = r->mappings.items;
     uint64_t end = t->count ? t->events[t->count - 1].us + 1 : 0, *last = malloc((t->streams + 1) * sizeof *last);
     struct walk w = {.file = file,
+                     .pid = pid,
                      .r = r,
                      .sizes = calloc(t->blocks + 1, sizeof *w.sizes),
                      .held = calloc(t->count + 1, sizeof *w.held),
@@ -131,9 +164,10 @@ static int put_trace(FILE *file, const struct vp_record *r) {
         for (uint32_t s = 0; s < t->streams; s++) {
             char name[32];
             snprintf(name, sizeof name, "stream %u", s);
-            name_of(file, "thread_name", 1, s + 1, name);
+            name_of(file, "thread_name", pid, s + 1, name);
         }
         put_events(&w);
+        put_truth(&w);
     }
     free(w.sizes);
     free(w.held);
@@ -142,12 +176,45 @@ static int put_trace(FILE *file, const struct vp_record *r) {
     return err;
 }
 
+/* The program's own threads: its marks as instants, its ranges as slices. They stand above the devices. */
+static void put_marks(FILE *file, const struct vp_trace *t) {
+    enum { PROGRAM = 1000 };
+    const struct vp_trace_mark *m = t->marks.items;
+    const struct vp_trace_range *r = t->ranges.items;
+    if (t->marks.count + t->ranges.count)
+        name_of(file, "process_name", PROGRAM, 0, "marks and ranges");
+    for (size_t i = 0; i < t->marks.count; i++) {
+        fputs("{\"ph\":\"i\",\"s\":\"g\",\"cat\":\"mark\",\"name\":", file);
+        vp_out_string(file, m[i].name);
+        fprintf(file, ",\"pid\":%d,\"tid\":%" PRIu64 ",\"ts\":%" PRIu64 "},\n", PROGRAM, m[i].thread, m[i].us);
+    }
+    for (size_t i = 0; i < t->ranges.count; i++) {
+        fputs("{\"ph\":\"X\",\"cat\":\"range\",\"name\":", file);
+        vp_out_string(file, r[i].name);
+        fprintf(file, ",\"pid\":%d,\"tid\":%" PRIu64 ",\"ts\":%" PRIu64 ",\"dur\":%" PRIu64 "},\n", PROGRAM,
+                r[i].thread, r[i].from_us, r[i].to_us - r[i].from_us);
+    }
+}
+
+static int put_trace(FILE *file, const struct vp_export *from) {
+    int err = 0;
+    for (unsigned d = 0; d < from->trace->device_count && !err; d++) {
+        char name[512];
+        snprintf(name, sizeof name, "%.400s, device %u", from->name, from->trace->devices[d]);
+        name_of(file, "process_name", d + 1, 0, from->trace->device_count > 1 ? name : from->name);
+        err = put_device(file, &from->records[d], d + 1);
+    }
+    put_marks(file, from->trace);
+    return err;
+}
+
 int vp_export_perfetto(FILE *file, const struct vp_export *from) {
     int err = 0;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
-    name_of(file, "process_name", 1, 0, from->name);
-    if (from->record)
-        err = put_trace(file, from->record);
+    if (from->trace)
+        err = put_trace(file, from);
+    else
+        name_of(file, "process_name", 1, 0, from->name);
     for (size_t i = 0; from->dump && i < from->dump->count; i++) {
         const struct vp_dump_device *d = &from->dump->devices[i];
         unsigned pid = (unsigned)i + 1;

@@ -17,10 +17,14 @@
 /* Items that go into a list at once; the viewer has them all on its stack. */
 enum { BATCH = 512, WORDS = 64 };
 
+/* Numbers in the memo: words first, then lists of frames by stack, then frames. */
+
 struct pickle {
     FILE *file;
     const char *words[WORDS]; /* those written before, by their number in the pickle's memo */
     unsigned count;
+    const struct vp_stacks *stacks;
+    bool *written; /* stacks, then frames, that are in the memo */
 };
 
 struct list {
@@ -57,6 +61,12 @@ static void put_int(struct pickle *p, uint64_t n) {
     }
 }
 
+static void put_text(struct pickle *p, const char *text) {
+    op(p, 'X');
+    bytes(p, strlen(text), 4);
+    fputs(text, p->file);
+}
+
 /* Words come again and again: each is written once. It must outlive the pickle. */
 static void put_word(struct pickle *p, const char *word) {
     unsigned n = 0;
@@ -67,9 +77,7 @@ static void put_word(struct pickle *p, const char *word) {
         bytes(p, n, 1);
         return;
     }
-    op(p, 'X');
-    bytes(p, strlen(word), 4);
-    fputs(word, p->file);
+    put_text(p, word);
     if (n < WORDS) {
         p->words[p->count++] = word;
         op(p, 'q');
@@ -119,6 +127,7 @@ static void end_list(struct list *l) {
 
 struct block {
     uint64_t addr, size, asked;
+    uint32_t stack;
 };
 
 struct stretch {
@@ -146,7 +155,50 @@ static void put_frames(struct pickle *p, const char *name, size_t line) {
     end_list(&frames);
 }
 
-static void put_block(struct list *blocks, uint64_t addr, uint64_t size, uint64_t asked, bool live) {
+/* Puts what the memo has under a number, or remembers that it will: true then. */
+static bool is_new(struct pickle *p, size_t number) {
+    if (!p->written[number])
+        return p->written[number] = true;
+    op(p, 'j');
+    bytes(p, WORDS + number, 4);
+    return false;
+}
+
+static void remember(struct pickle *p, size_t number) {
+    op(p, 'r');
+    bytes(p, WORDS + number, 4);
+}
+
+static void put_frame(struct pickle *p, uint32_t number) {
+    const struct vp_frame *f = (const struct vp_frame *)p->stacks->frames.items + number;
+    char text[256];
+    if (!is_new(p, p->stacks->stacks.count + number))
+        return;
+    begin_dict(p);
+    put_word(p, "name");
+    put_text(p, f->name ? f->name : vp_frame_text(p->stacks, f, text, sizeof text));
+    put_word(p, "filename");
+    put_text(p, vp_frame_file(p->stacks, f));
+    member(p, "line", f->line);
+    end_dict(p);
+    remember(p, p->stacks->stacks.count + number);
+}
+
+/* The innermost first. */
+static void put_stack(struct pickle *p, uint32_t stack) {
+    put_word(p, "frames");
+    if (!is_new(p, stack))
+        return;
+    struct list frames = begin_list(p);
+    remember(p, stack);
+    for (uint32_t at = stack; at; at = vp_stacks_at(p->stacks, at)->parent) {
+        item(&frames);
+        put_frame(p, vp_stacks_at(p->stacks, at)->frame);
+    }
+    end_list(&frames);
+}
+
+static void put_block(struct list *blocks, uint64_t addr, uint64_t size, uint64_t asked, bool live, uint32_t stack) {
     struct pickle *p = blocks->p;
     if (!size)
         return;
@@ -157,7 +209,10 @@ static void put_block(struct list *blocks, uint64_t addr, uint64_t size, uint64_
     member(p, "requested_size", asked);
     put_word(p, "state");
     put_word(p, live ? "active_allocated" : "inactive");
-    put_frames(p, NULL, 0);
+    if (stack)
+        put_stack(p, stack);
+    else
+        put_frames(p, NULL, 0);
     end_dict(p);
 }
 
@@ -192,11 +247,11 @@ static void put_segment(struct list *segments, uint64_t device, const struct str
     struct list blocks = begin_list(p);
     for (; *at < count && live[*at].addr < end; ++*at) {
         const struct block *b = &live[*at];
-        put_block(&blocks, next, b->addr - next, 0, false);
-        put_block(&blocks, b->addr, b->size, b->asked, true);
+        put_block(&blocks, next, b->addr - next, 0, false, 0);
+        put_block(&blocks, b->addr, b->size, b->asked, true, b->stack);
         next = b->addr + b->size;
     }
-    put_block(&blocks, next, end - next, 0, false);
+    put_block(&blocks, next, end - next, 0, false, 0);
     end_list(&blocks);
     end_dict(p);
 }
@@ -223,6 +278,8 @@ struct walk {
     struct pickle *p;
     const struct vp_record *r;
     const char *name;
+    uint64_t device;
+    uint32_t *stacks; /* by block */
     struct list events;
     size_t begun, ended; /* mappings */
     size_t *ends;
@@ -239,8 +296,11 @@ static void put_event(struct walk *w, size_t i, const char *action, uint64_t add
     member(p, "size", size);
     member(p, "stream", segment ? 0 : e->stream);
     member(p, "time_us", e->us);
-    member(p, "device", 0);
-    put_frames(p, w->name, i + 1);
+    member(p, "device", w->device);
+    if (w->stacks[e->block])
+        put_stack(p, w->stacks[e->block]);
+    else
+        put_frames(p, w->name, i + 1);
     end_dict(p);
 }
 
@@ -278,37 +338,69 @@ static void put_history(struct walk *w, uint64_t *asked) {
     end_list(&w->events);
 }
 
-static int put_trace(struct pickle *p, const struct vp_export *from) {
-    const struct vp_record *r = from->record;
+/* The history of one device into `devices`, and what is left at its end into `segments`, which follow. */
+struct end {
+    struct stretch *held;
+    struct block *live;
+    size_t stretches, blocks;
+};
+
+static int put_device_trace(struct pickle *p, const struct vp_record *r, const char *name, uint64_t device,
+                            struct end *end) {
     const struct vp_record_mapping *m = r->mappings.items;
-    const char *slash = strrchr(from->name, '/');
-    struct walk w = {.p = p, .r = r, .name = slash ? slash + 1 : from->name, .ends = vp_export_ends(r)};
-    uint64_t *asked = calloc(r->trace->blocks + 1, sizeof *asked);
-    struct stretch *held = malloc((r->mappings.count + 1) * sizeof *held);
-    struct block *live = malloc((r->trace->blocks + 1) * sizeof *live);
-    size_t stretches = 0, blocks = 0;
-    int err = w.ends && asked && held && live ? 0 : -ENOMEM;
-    if (!err) {
-        put_word(p, "device_traces");
-        struct list devices = begin_list(p), segments;
-        item(&devices);
+    const struct vp_trace *t = r->trace;
+    struct walk w = {.p = p, .r = r, .name = name, .device = device, .ends = vp_export_ends(r)};
+    uint64_t *asked = calloc(t->blocks + 1u, sizeof *asked);
+    w.stacks = calloc(t->blocks + 1u, sizeof *w.stacks);
+    end->held = malloc((r->mappings.count + 1) * sizeof *end->held);
+    end->live = malloc((t->blocks + 1u) * sizeof *end->live);
+    int err = w.ends && w.stacks && asked && end->held && end->live ? 0 : -ENOMEM;
+    for (size_t i = 0; i < t->count && !err; i++)
+        if (t->events[i].alloc)
+            w.stacks[t->events[i].block] = t->events[i].stack;
+    if (!err)
         put_history(&w, asked);
-        end_list(&devices);
-        for (size_t i = 0; i < r->mappings.count; i++)
-            if (m[i].current && m[i].to == r->trace->count)
-                held[stretches++] = (struct stretch){m[i].addr, m[i].size};
-        for (uint32_t b = 0; b < r->trace->blocks; b++)
-            if (asked[b] && r->blocks[b].addr)
-                live[blocks++] = (struct block){r->blocks[b].addr, r->blocks[b].size, asked[b]};
-        put_word(p, "segments");
-        segments = begin_list(p);
-        put_segments(&segments, 0, held, stretches, live, blocks);
-        end_list(&segments);
-    }
+    for (size_t i = 0; i < r->mappings.count && !err; i++)
+        if (m[i].current && m[i].to == t->count)
+            end->held[end->stretches++] = (struct stretch){m[i].addr, m[i].size};
+    for (uint32_t b = 0; b < t->blocks && !err; b++)
+        if (asked[b] && r->blocks[b].addr)
+            end->live[end->blocks++] = (struct block){r->blocks[b].addr, r->blocks[b].size, asked[b], w.stacks[b]};
     free(w.ends);
+    free(w.stacks);
     free(asked);
-    free(held);
-    free(live);
+    return err;
+}
+
+/* The viewer finds a device's history by the device's number: those between have an empty one. */
+static int put_trace(struct pickle *p, const struct vp_export *from) {
+    const struct vp_trace *t = from->trace;
+    const char *slash = strrchr(from->name, '/'), *name = slash ? slash + 1 : from->name;
+    struct end ends[VP_TRACE_DEVICES] = {0};
+    int err = 0;
+    p->stacks = &t->stacks;
+    p->written = calloc(t->stacks.stacks.count + t->stacks.frames.count + 1, sizeof *p->written);
+    put_word(p, "device_traces");
+    struct list devices = begin_list(p), segments;
+    unsigned d = 0, most = t->device_count ? t->devices[t->device_count - 1] : 0;
+    for (unsigned number = 0; number <= most && !err; number++) {
+        item(&devices);
+        if (d == t->device_count || t->devices[d] != number)
+            op(p, ']');
+        else
+            err = p->written ? put_device_trace(p, &from->records[d], name, number, &ends[d]) : -ENOMEM, d++;
+    }
+    end_list(&devices);
+    put_word(p, "segments");
+    segments = begin_list(p);
+    for (d = 0; d < t->device_count && !err; d++)
+        put_segments(&segments, t->devices[d], ends[d].held, ends[d].stretches, ends[d].live, ends[d].blocks);
+    end_list(&segments);
+    for (d = 0; d < t->device_count; d++) {
+        free(ends[d].held);
+        free(ends[d].live);
+    }
+    free(p->written);
     return err;
 }
 
@@ -324,7 +416,7 @@ static int put_device(struct list *segments, const struct vp_dump_device *d) {
         if (r->state == VP_DUMP_LIVE || r->state == VP_DUMP_FREE)
             held[stretches++] = (struct stretch){r->addr, r->size};
         if (r->state == VP_DUMP_LIVE)
-            live[blocks++] = (struct block){r->addr, r->size, r->asked ? r->asked : r->size};
+            live[blocks++] = (struct block){r->addr, r->size, r->asked ? r->asked : r->size, 0};
     }
     if (!err)
         put_segments(segments, d->device, held, stretches, live, blocks);
@@ -359,7 +451,7 @@ int vp_export_snapshot(FILE *file, const struct vp_export *from) {
     op(&p, '\x80');
     bytes(&p, 2, 1);
     begin_dict(&p);
-    int err = from->record ? put_trace(&p, from) : put_dump(&p, from->dump);
+    int err = from->trace ? put_trace(&p, from) : put_dump(&p, from->dump);
     put_word(&p, "allocator_settings");
     op(&p, '}');
     put_word(&p, "external_annotations");

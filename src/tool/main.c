@@ -42,7 +42,7 @@ static int version(int argc, char **argv) {
 
 const struct vp_tool_command vp_tool_commands[] = {
     {"doctor", vp_tool_doctor, "say what is right and what is wrong, of this machine or of a program"},
-    {"export", vp_tool_export, "write a trace or a dump for Perfetto, PyTorch's memory_viz or RMM"},
+    {"export", vp_tool_export, "write a trace or a dump for Perfetto, memory_viz, pprof and others"},
     {"exporter", vp_tool_exporter, "give Prometheus the figures of all processes"},
     {"help", vp_tool_help, "explain a topic: waits, frameworks, policies and more"},
     {"options", options, "list the environment variables that libvpool.so reads"},

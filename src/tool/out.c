@@ -4,13 +4,146 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef VP_HAVE_ZLIB
+#include <zlib.h>
+#endif
 
 static int fail(const struct vp_out *out) {
     fprintf(stderr, "vpool %s: %s: %s\n", out->command, out->path ? out->path : "standard output", strerror(errno));
+    return -1;
+}
+
+/* ---- what is left when a signal ends the command: nothing ---- */
+
+static char unfinished[PATH_MAX];
+static const int endings[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+
+static void end_by_signal(int number) {
+    unlink(unfinished);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* A signal that was ignored when the command began stays so. */
+static void guard(const char *path) {
+    struct sigaction now;
+    if (strlen(path) >= sizeof unfinished)
+        return;
+    strcpy(unfinished, path);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (!sigaction(endings[i], NULL, &now) && now.sa_handler == SIG_DFL)
+            signal(endings[i], end_by_signal);
+}
+
+static void unguard(void) {
+    struct sigaction now;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (!sigaction(endings[i], NULL, &now) && now.sa_handler == end_by_signal)
+            signal(endings[i], SIG_DFL);
+    *unfinished = 0;
+}
+
+/* ---- compressed ---- */
+
+#ifdef VP_HAVE_ZLIB
+
+struct archive {
+    FILE *to;
+    z_stream z;
+};
+
+static int deflate_all(struct archive *a, const char *text, size_t size, int how) {
+    unsigned char room[1 << 14];
+    a->z.next_in = (unsigned char *)text;
+    a->z.avail_in = (unsigned)size;
+    do {
+        a->z.next_out = room;
+        a->z.avail_out = sizeof room;
+        if (deflate(&a->z, how) == Z_STREAM_ERROR)
+            return -1;
+        if (fwrite(room, 1, sizeof room - a->z.avail_out, a->to) != sizeof room - a->z.avail_out)
+            return -1;
+    } while (!a->z.avail_out);
+    return 0;
+}
+
+static ssize_t write_archive(void *cookie, const char *text, size_t size) {
+    return deflate_all(cookie, text, size, Z_NO_FLUSH) < 0 ? -1 : (ssize_t)size;
+}
+
+static int close_archive(void *cookie) {
+    struct archive *a = cookie;
+    int status = deflate_all(a, "", 0, Z_FINISH);
+    deflateEnd(&a->z);
+    free(a);
+    return status;
+}
+
+int vp_out_compress(struct vp_out *out) {
+    const cookie_io_functions_t functions = {.write = write_archive, .close = close_archive};
+    struct archive *a = out->plain ? NULL : calloc(1, sizeof *a);
+    if (out->plain)
+        return 0;
+    /* 16 more than the largest window: with a head and a tail of gzip's. */
+    if (!a || deflateInit2(&a->z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+        free(a);
+        errno = ENOMEM;
+        return fail(out);
+    }
+    a->to = out->file;
+    FILE *file = fopencookie(a, "w", functions);
+    if (!file) {
+        deflateEnd(&a->z);
+        free(a);
+        return fail(out);
+    }
+    out->plain = out->file;
+    out->file = file;
+    return 0;
+}
+
+#else
+
+int vp_out_compress(struct vp_out *out) {
+    fprintf(stderr, "vpool %s: %s: this build cannot compress: it was made without zlib\n", out->command,
+            out->path ? out->path : "standard output");
+    vp_out_close(out, false);
+    return -1;
+}
+
+#endif
+
+static bool wants_gzip(const char *path) {
+    size_t n = strlen(path);
+    return n > 3 && !strcmp(path + n - 3, ".gz");
+}
+
+/* ---- files ---- */
+
+static int open_beside(struct vp_out *out, const char *path) {
+    if (asprintf(&out->other, "%s.%d.tmp", path, (int)getpid()) < 0) {
+        out->other = NULL;
+        return fail(out);
+    }
+    guard(out->other);
+    int fd = open(out->other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    out->file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (out->file)
+        return 0;
+    fail(out);
+    if (fd >= 0) {
+        close(fd);
+        unlink(out->other);
+    }
+    unguard();
+    free(out->other);
+    out->other = NULL;
     return -1;
 }
 
@@ -25,21 +158,9 @@ int vp_out_open(struct vp_out *out, const char *command, const char *path) {
         out->file = fopen(path, "we");
         return out->file ? 0 : fail(out);
     }
-    if (asprintf(&out->other, "%s.%d.tmp", path, (int)getpid()) < 0) {
-        out->other = NULL;
-        return fail(out);
-    }
-    int fd = open(out->other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    out->file = fd < 0 ? NULL : fdopen(fd, "w");
-    if (!out->file) {
-        fail(out);
-        if (fd >= 0)
-            close(fd);
-        free(out->other);
-        out->other = NULL;
+    if (open_beside(out, path) < 0)
         return -1;
-    }
-    return 0;
+    return wants_gzip(path) ? vp_out_compress(out) : 0;
 }
 
 int vp_out_close(struct vp_out *out, bool keep) {
@@ -47,7 +168,13 @@ int vp_out_close(struct vp_out *out, bool keep) {
     if (!out->file)
         return 0;
     errno = 0;
-    bool failed = ferror(out->file) | (out->path ? fclose(out->file) : fflush(out->file));
+    bool failed = ferror(out->file);
+    if (out->plain) {
+        failed |= fclose(out->file) != 0;
+        out->file = out->plain;
+        failed |= ferror(out->file);
+    }
+    failed |= (out->path ? fclose(out->file) : fflush(out->file)) != 0;
     if (keep && failed)
         status = fail(out);
     if (keep && !failed && out->other && rename(out->other, out->path) < 0) {
@@ -56,10 +183,14 @@ int vp_out_close(struct vp_out *out, bool keep) {
     }
     if (out->other && (!keep || failed))
         unlink(out->other);
+    if (out->other)
+        unguard();
     free(out->other);
     *out = (struct vp_out){0};
     return status;
 }
+
+/* ---- what formats share ---- */
 
 void vp_out_string(FILE *file, const char *text) {
     putc('"', file);

@@ -12,11 +12,14 @@ struct vp_out {
     FILE *file;
     const char *command, *path; /* for messages; path NULL: standard output */
     char *other;                /* the name under which it is written; NULL: what is there is written to */
+    FILE *plain;                /* what is compressed goes there; NULL: nothing is */
 };
 
-/* Begins a file: under another name in the same folder, unless `path` is something else than a file. 0, or -1 told on
- * stderr. */
+/* Begins a file: under another name in the same folder, unless `path` is something else than a file; gzipped, if its
+ * name ends in .gz. A signal that ends the command leaves nothing of it. 0, or -1 told on stderr. One at a time. */
 int vp_out_open(struct vp_out *out, const char *command, const char *path);
+/* What is written from now on is gzipped, whatever the name. 0, or -1 told on stderr. */
+int vp_out_compress(struct vp_out *out);
 /* Ends it: with `keep` it gets its name, else nothing is left. 0, or -1 told on stderr; 0 too if there was nothing to
  * keep. */
 int vp_out_close(struct vp_out *out, bool keep);

@@ -12,18 +12,6 @@
 /* Samples of where the bytes are: some more than a wide screen has pixels. Each is a walk over all regions. */
 enum { SAMPLES = 3000 };
 
-static void *grow(struct vp_record_array *a, size_t size) {
-    if (a->count == a->room) {
-        size_t room = a->room ? a->room * 2 : 1024;
-        void *items = realloc(a->items, room * size);
-        if (!items)
-            return NULL;
-        a->items = items;
-        a->room = room;
-    }
-    return (char *)a->items + a->count++ * size;
-}
-
 /* ---- mappings ---- */
 
 static uint64_t home_of(const struct vp_mapping *m) {
@@ -31,8 +19,8 @@ static uint64_t home_of(const struct vp_mapping *m) {
 }
 
 static int open_mapping(struct vp_record *r, const struct vp_mapping *m, bool current, uint32_t i) {
-    struct vp_record_mapping *new = grow(&r->mappings, sizeof *new);
-    uint32_t *lasting = grow(&r->lasting, sizeof *lasting);
+    struct vp_record_mapping *new = vp_array_add(&r->mappings, sizeof *new);
+    uint32_t *lasting = vp_array_add(&r->lasting, sizeof *lasting);
     if (!new || !lasting || vp_numbers_set(&r->open, m->addr, r->mappings.count) < 0)
         return -ENOMEM;
     *new = (struct vp_record_mapping){
@@ -135,7 +123,7 @@ static void count_region(struct vp_record_sample *s, struct in_chunk *c, const s
 
 static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, const struct vp_timeline *timeline,
                          uint32_t i) {
-    struct vp_record_sample *s = grow(&record->samples, sizeof *s);
+    struct vp_record_sample *s = vp_array_add(&record->samples, sizeof *s);
     struct in_chunk in = {0};
     const struct vp_space *space;
     const struct vp_region *r;
@@ -163,7 +151,7 @@ static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32
     };
     if (!memcmp(now, r->totals, sizeof now))
         return 0;
-    struct vp_record_calls *calls = grow(&r->calls, sizeof *calls);
+    struct vp_record_calls *calls = vp_array_add(&r->calls, sizeof *calls);
     if (!calls)
         return -ENOMEM;
     uint64_t ns = r->engine->cost_ns ? r->engine->cost_ns() : 0;

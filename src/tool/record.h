@@ -9,6 +9,7 @@
 #ifndef VP_TOOL_RECORD_H
 #define VP_TOOL_RECORD_H
 
+#include "tool/array.h"
 #include "tool/numbers.h"
 #include "tool/engine.h"
 
@@ -52,27 +53,21 @@ struct vp_record_calls {
     uint64_t ns; /* modelled */
 };
 
-/* An array that grows. */
-struct vp_record_array {
-    void *items;
-    size_t count, room;
-};
-
 struct vp_record {
     const struct vp_trace *trace;
     const struct vp_policy *policy;
     struct vp_replay_result result;
     size_t granularity;
-    struct vp_record_block *blocks;  /* trace->blocks of them */
-    struct vp_record_array mappings; /* of struct vp_record_mapping, by `from`, then address */
-    struct vp_record_array samples;  /* of struct vp_record_sample, in order; the last is that of the last event */
-    struct vp_record_array calls;    /* of struct vp_record_calls, in order */
+    struct vp_record_block *blocks; /* trace->blocks of them */
+    struct vp_array mappings;       /* of struct vp_record_mapping, by `from`, then address */
+    struct vp_array samples;        /* of struct vp_record_sample, in order; the last is that of the last event */
+    struct vp_array calls;          /* of struct vp_record_calls, in order */
     /* while it is made */
     const struct vp_engine *engine;
-    struct vp_numbers open;         /* by address, number + 1 of the mapping that lasts */
-    struct vp_record_array lasting; /* of uint32_t, the same */
-    uint32_t step;                  /* events from one sample to the next */
-    uint64_t changes;               /* calls and switches that change mappings, so far */
+    struct vp_numbers open;  /* by address, number + 1 of the mapping that lasts */
+    struct vp_array lasting; /* of uint32_t, the same */
+    uint32_t step;           /* events from one sample to the next */
+    uint64_t changes;        /* calls and switches that change mappings, so far */
     uint64_t totals[VP_RECORD_KINDS], ns;
 };
 

@@ -16,7 +16,7 @@ struct options {
     struct vp_replay_options replay;
     const struct vp_policy *policies[VP_ENGINE_POLICIES];
     size_t policy_count;
-    bool json;
+    bool json, several; /* several results: a list of objects */
 };
 
 /* ---- output ---- */
@@ -67,14 +67,30 @@ static void json_model(struct vp_json *j, const struct vp_replay_options *o, con
     vp_json_u64(j, "waits_fruitless", r->pool.waits_fruitless);
 }
 
-static void print_json(const struct vp_replay_options *o, struct vp_replay_result *r) {
+/* What was so in the program itself, where that was recorded. */
+static void json_truth(struct vp_json *j, const struct vp_trace *t) {
+    const struct vp_trace_truth truth = vp_trace_truth(t, t->devices[0]);
+    struct vp_trace_peak peak;
+    if (!truth.known || !vp_trace_peak(t, &peak))
+        return;
+    vp_json_begin_object(j, "as_it_ran");
+    vp_json_u64(j, "peak_live_bytes", peak.bytes);
+    vp_json_u64(j, "peak_held_bytes", truth.peak_held_bytes);
+    vp_json_u64(j, "driver_calls", truth.driver_calls);
+    vp_json_u64(j, "failures", truth.failures);
+    vp_json_end_object(j);
+}
+
+static void print_json(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
     struct vp_json j;
     char buffer[4096];
     fflush(stdout);
     vp_json_init(&j, 1, buffer, sizeof buffer);
     vp_json_begin_object(&j, NULL);
     vp_json_string(&j, "trace", r->trace);
+    vp_json_u64(&j, "device", trace->devices[0]);
     vp_json_string(&j, "policy", r->policy);
+    vp_json_string(&j, "figures", "replayed");
     vp_json_u64(&j, "peak_live_bytes", r->pool.peak_live_bytes);
     vp_json_u64(&j, "peak_held_bytes", r->pool.peak_held_bytes);
     vp_json_double(&j, "efficiency", efficiency(r));
@@ -100,6 +116,7 @@ static void print_json(const struct vp_replay_options *o, struct vp_replay_resul
     vp_json_u64(&j, "peak_live_blocks", r->live_peak_blocks);
     if (o->modelled)
         json_model(&j, o, r);
+    json_truth(&j, trace);
     vp_json_end_object(&j);
     vp_json_finish(&j);
 }
@@ -110,32 +127,59 @@ static double lost_percent(const struct vp_replay_result *r) {
     return without ? 100.0 * (double)r->model.lost_ns / (double)without : 0;
 }
 
-static void print_row(const struct vp_replay_options *o, struct vp_replay_result *r) {
+/* Bytes in MiB, or "-" for what is less than the smallest handle: the ratio of such says nothing. */
+static const char *ratio(uint64_t held, uint64_t live, char text[16]) {
+    if (live < 2 << 20)
+        return "-";
+    snprintf(text, 16, "%.4f", (double)held / (double)live);
+    return text;
+}
+
+static void print_header(const struct vp_replay_options *o) {
+    printf("%-18s %3s %-9s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s%s\n", "trace", "dev", "policy", "live MiB",
+           "held MiB", "held/live", "driver ms", "calls", "late", "waits", "alloc ns", "free ns", "ooms",
+           o->modelled ? "  lost %" : "");
+}
+
+static void print_row(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
     struct spread m = spread_of(&r->malloc_ns), f = spread_of(&r->free_ns);
-    printf("%-18s %-8s %10.1f %10.1f %9.4f %9.1f %8llu %8llu %8llu %8.0f %8.0f %5llu", r->trace, r->policy,
-           (double)r->pool.peak_live_bytes / 1048576, (double)r->pool.peak_held_bytes / 1048576,
-           r->pool.peak_live_bytes ? (double)r->pool.peak_held_bytes / (double)r->pool.peak_live_bytes : 1.0,
-           (double)r->driver_ns / 1e6, (unsigned long long)vp_engine_remap_calls(&r->pool),
-           (unsigned long long)r->late_calls, (unsigned long long)r->timelines.waits, m.mean, f.mean,
-           (unsigned long long)r->pool.ooms);
+    char text[16];
+    printf("%-18s %3u %-9s %10.1f %10.1f %9s %9.1f %8llu %8llu %8llu %8.0f %8.0f %5llu", r->trace, trace->devices[0],
+           r->policy, (double)r->pool.peak_live_bytes / 1048576, (double)r->pool.peak_held_bytes / 1048576,
+           ratio(r->pool.peak_held_bytes, r->pool.peak_live_bytes, text), (double)r->driver_ns / 1e6,
+           (unsigned long long)vp_engine_remap_calls(&r->pool), (unsigned long long)r->late_calls,
+           (unsigned long long)r->timelines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
     if (o->modelled)
         printf(" %7.3f", lost_percent(r));
     putchar('\n');
 }
 
+/* The row of what was recorded, above those of what is replayed. */
+static void print_truth(const struct vp_trace *t, const char *name) {
+    const struct vp_trace_truth truth = vp_trace_truth(t, t->devices[0]);
+    struct vp_trace_peak peak;
+    char text[16];
+    if (truth.known && vp_trace_peak(t, &peak))
+        printf("%-18s %3u %-9s %10.1f %10.1f %9s %9s %8llu %8s %8s %8s %8s %5llu\n", name, t->devices[0], "as it ran",
+               (double)peak.bytes / 1048576, (double)truth.peak_held_bytes / 1048576,
+               ratio(truth.peak_held_bytes, peak.bytes, text), "-", (unsigned long long)truth.driver_calls, "-", "-",
+               "-", "-", (unsigned long long)truth.failures);
+}
+
 /* A row without figures. */
-static void print_unknown(const struct options *o, const struct vp_replay_result *r) {
+static void print_unknown(const struct options *o, const struct vp_trace *trace, const struct vp_replay_result *r) {
     static const char why[] = "CUDA's own pool is not simulated: --gpu measures it";
     struct vp_json j;
     char buffer[4096];
     if (!o->json) {
-        printf("%-18s %-8s %s\n", r->trace, r->policy, why);
+        printf("%-18s %3u %-9s %s\n", r->trace, trace->devices[0], r->policy, why);
         return;
     }
     fflush(stdout);
     vp_json_init(&j, 1, buffer, sizeof buffer);
     vp_json_begin_object(&j, NULL);
     vp_json_string(&j, "trace", r->trace);
+    vp_json_u64(&j, "device", trace->devices[0]);
     vp_json_string(&j, "policy", r->policy);
     vp_json_string(&j, "unknown", why);
     vp_json_end_object(&j);
@@ -147,7 +191,8 @@ static void print_unknown(const struct options *o, const struct vp_replay_result
 static void help(void) {
     puts(
         "usage: vpool replay [OPTION…] TRACE…\n\n"
-        "Drives the pool with recorded allocations and prints what they took, a row for each trace and policy.\n"
+        "Drives the pool with recorded allocations and prints what they took, a row for each trace, device and\n"
+        "policy; where the trace recorded what was held as it ran, that is a row above them.\n"
         "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
         "plain or gzipped. vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace) makes one of a snapshot of PyTorch.\n\n"
         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, native (default: vpool); their parameters are the\n"
@@ -169,11 +214,19 @@ static void help(void) {
         "                    the program takes\n"
         "  --work US         with --lag: time between two events, in place of the trace's (0, as without it: the\n"
         "                    trace's, or 10 where it has none)\n"
-        "  --json            one JSON object for each trace and policy, instead of the table\n"
+        "  --json            JSON instead of the table: an object, or a list of them for several traces,\n"
+        "                    devices or policies; `as_it_ran` in it is what was recorded, all else is replayed\n"
         "  --help            this text\n\n"
         "VPOOL_WAIT says what waits for memory of other streams, as in a program; with --lag auto is the wait of\n"
         "the host, for a bounded time. Without it auto is early: nothing that nobody waits for is ever over then.\n"
-        "Sizes in the table are peaks; calls are those that create, map, set access, unmap or release.\n"
+        "The table's columns, of one device, for all repetitions together:\n"
+        "  live, held    the most that was asked for and not freed, and the most that the pool had of the device\n"
+        "  held/live     one by the other; - below 2 MiB, the smallest handle\n"
+        "  driver ms     time in the driver: modelled, with --gpu measured\n"
+        "  calls, late   those that create, map, set access, unmap or release; and how many came late\n"
+        "  waits         of streams for memory that another one has freed\n"
+        "  alloc, free   ns that an allocation and a free took this machine on the average, driver included\n"
+        "  ooms          allocations that found no memory\n"
         "Exit status: 0, 1 if a trace could not be read or replayed (the others are), 2 for wrong usage.");
 }
 
@@ -262,13 +315,71 @@ static void drop_suffix(char *name, const char *suffix) {
         name[n - m] = 0;
 }
 
+/* One device of a trace under each policy. `shown`: how many results were printed before. 0 or 1. */
+static int replay_device(const struct options *o, struct vp_engine *engine, const struct vp_trace *trace,
+                         const char *name, size_t *shown) {
+    int status = 0;
+    if (!o->json)
+        print_truth(trace, name);
+    for (size_t p = 0; p < o->policy_count; p++) {
+        struct vp_replay_result result = {.trace = name, .policy = o->policies[p]->name};
+        bool unknown = o->policies[p] == &vp_policy_native && !o->replay.gpu;
+        if (!unknown && vp_engine_replay(engine, &o->replay, o->policies[p], trace, &result) < 0) {
+            status = 1;
+        } else {
+            if (o->json && o->several)
+                fputs((*shown)++ ? ",\n" : "", stdout);
+            if (unknown)
+                print_unknown(o, trace, &result);
+            else if (o->json)
+                print_json(&o->replay, trace, &result);
+            else
+                print_row(&o->replay, trace, &result);
+        }
+        free(result.malloc_ns.ns);
+        free(result.free_ns.ns);
+    }
+    return status;
+}
+
+static int replay_trace(struct options *o, struct vp_engine *engine, const char *path, size_t *shown) {
+    struct vp_trace trace, part;
+    char message[512], *copy = strdup(path), *name = copy ? basename(copy) : (char *)path;
+    int status = 0;
+    if (vp_trace_read(&trace, path, message, sizeof message) < 0) {
+        fprintf(stderr, "vpool replay: %s\n", message);
+        free(copy);
+        return 1;
+    }
+    if (copy)
+        drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
+    /* One result is an object; more are a list of them. */
+    if (trace.device_count > 1 && !o->several && o->json) {
+        o->several = true;
+        puts("[");
+    }
+    /* A trace without events is of a device, too. */
+    for (unsigned d = 0; d < trace.device_count || (!d && !trace.count); d++) {
+        if (vp_trace_of_device(&trace, d, &part) < 0) {
+            fprintf(stderr, "vpool replay: %s: %s\n", path, strerror(ENOMEM));
+            status = 1;
+            break;
+        }
+        status |= replay_device(o, engine, &part, name, shown);
+        vp_trace_finish(&part);
+    }
+    vp_trace_finish(&trace);
+    free(copy);
+    return status;
+}
+
 int vp_tool_replay(int argc, char **argv) {
     struct options o = {.policies = {&vp_policy_vpool},
                         .policy_count = 1,
                         .replay = {.command = "replay", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle}};
     struct vp_engine engine = {0};
-    char message[512];
     bool asked_help = false;
+    size_t shown = 0;
     int status = parse(&o, argc, argv, &asked_help);
     if (status)
         return status;
@@ -278,33 +389,14 @@ int vp_tool_replay(int argc, char **argv) {
     }
     if (vp_engine_open(&engine, &o.replay) < 0)
         return 1;
+    o.several = argc - optind > 1 || o.policy_count > 1;
     if (!o.json)
-        printf("%-18s %-8s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s%s\n", "trace", "policy", "live MiB", "held MiB",
-               "held/live", "driver ms", "calls", "late", "waits", "malloc", "free ns", "ooms",
-               o.replay.modelled ? "  lost %" : "");
-    for (int i = optind; i < argc; i++) {
-        struct vp_trace trace;
-        if (vp_trace_read(&trace, argv[i], message, sizeof message) < 0) {
-            fprintf(stderr, "vpool replay: %s\n", message);
-            status = 1;
-            continue;
-        }
-        for (size_t p = 0; p < o.policy_count; p++) {
-            char *name = strdup(argv[i]);
-            struct vp_replay_result result = {.trace = name ? basename(name) : argv[i], .policy = o.policies[p]->name};
-            if (name)
-                drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
-            if (o.policies[p] == &vp_policy_native && !o.replay.gpu)
-                print_unknown(&o, &result);
-            else if (vp_engine_replay(&engine, &o.replay, o.policies[p], &trace, &result) < 0)
-                status = 1;
-            else
-                (o.json ? print_json : print_row)(&o.replay, &result);
-            free(result.malloc_ns.ns);
-            free(result.free_ns.ns);
-            free(name);
-        }
-        vp_trace_finish(&trace);
-    }
+        print_header(&o.replay);
+    else if (o.several)
+        puts("[");
+    for (int i = optind; i < argc; i++)
+        status |= replay_trace(&o, &engine, argv[i], &shown);
+    if (o.json && o.several)
+        puts("]");
     return status;
 }

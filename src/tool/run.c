@@ -2,11 +2,12 @@
  *
  * The command becomes the program: its id, its terminal, its signals and its exit status are the program's
  * own, and there is nothing left that could stand between. What is printed at the end, the library prints, in
- * the program.
+ * the program. Only where a page is wished for at the end it stays (record_run.h).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "tool/launch.h"
+#include "tool/record_run.h"
 #include "tool/settings.h"
 #include "tool/tool.h"
 
@@ -17,7 +18,10 @@
 #include <string.h>
 
 /* The options that are the library's own come first: a row of the table each. */
-enum { SIM = VP_SETTINGS, QUIET, HELP, OPTIONS };
+enum { SIM = VP_SETTINGS, REPORT, QUIET, HELP, OPTIONS };
+
+/* Who asked for each block of so many bytes or more: recorded for a page, where nothing else is said. */
+#define STACKS_OF_A_PAGE "1M"
 
 /* VPOOL_SYNC_FREE is --sync-free. */
 static const char *option_name(size_t i) {
@@ -41,6 +45,10 @@ static void help(void) {
          "are the program's own.\n\n"
          "  --sim[=SIZE]   on the simulated driver, whose device has SIZE bytes (K, M, G or\n"
          "                 T may stand behind)\n"
+         "  --report=FILE  writes the page of vpool report at the end, of what the program\n"
+         "                 and its children allocated; with stacks (VPOOL_STACKS=1M), unless\n"
+         "                 that is set. The command stays until then, and the program is\n"
+         "                 its child; signals are passed on\n"
          "  --quiet        no summary at the end\n"
          "  --help\n\n"
          "The library's options, each of which sets the variable of its name:\n");
@@ -79,11 +87,12 @@ static int set(size_t i, const char *value) {
 /* What the arguments ask for, beside the variables that they set. */
 struct wish {
     bool sim, quiet;
-    const char *capacity;
+    const char *capacity, *report;
 };
 
 static void list_options(struct option options[OPTIONS + 1]) {
     options[SIM] = (struct option){"sim", optional_argument, NULL, SIM};
+    options[REPORT] = (struct option){"report", required_argument, NULL, REPORT};
     options[QUIET] = (struct option){"quiet", no_argument, NULL, QUIET};
     options[HELP] = (struct option){"help", no_argument, NULL, HELP};
     options[OPTIONS] = (struct option){0};
@@ -108,6 +117,7 @@ static int parse(struct wish *wish, int argc, char **argv, bool *asked_help) {
             wish->sim = true;
             wish->capacity = optarg;
             break;
+        case REPORT: wish->report = optarg; break;
         case QUIET: wish->quiet = true; break;
         case 'h':
         case HELP: *asked_help = true; return 0;
@@ -144,6 +154,13 @@ static int prepare(const struct wish *wish) {
     return 0;
 }
 
+/* Where the library knows the option. */
+static void record_stacks(void) {
+    for (size_t i = 0; i < VP_SETTINGS; i++)
+        if (!strcmp(vp_settings[i].variable, "VPOOL_STACKS"))
+            setenv("VPOOL_STACKS", STACKS_OF_A_PAGE, 0);
+}
+
 int vp_tool_run(int argc, char **argv) {
     struct wish wish = {0};
     bool asked_help = false;
@@ -154,10 +171,12 @@ int vp_tool_run(int argc, char **argv) {
         return status;
     if (prepare(&wish))
         return 1;
-    if (!wish.quiet)
+    if (!wish.quiet && !wish.report)
         setenv("VPOOL_STATS", "1", 0);
+    if (wish.report)
+        record_stacks();
     const char *obstacle = vp_launch_obstacle(argv[optind]);
     if (obstacle)
         fprintf(stderr, "vpool run: %s %s: it will run without vpool\n", argv[optind], obstacle);
-    return vp_launch_exec("run", argv + optind);
+    return wish.report ? vp_record_run(wish.report, argv + optind, wish.quiet) : vp_launch_exec("run", argv + optind);
 }

@@ -142,14 +142,20 @@ const struct vp_help_topic vp_help_topics[] = {
      "What was shared is given back to the device when it is freed, and to no other\n"
      "allocation: the other process may still look at it.\n"},
     {"reports", "Pictures of a program's memory",
+     "  vpool run --report=report.html -- python train.py\n"
+     "\n"
+     "runs the program and writes a page of it at the end, one file that needs no\n"
+     "network. It says which line holds most at the peak, and shows memory over time,\n"
+     "a flame graph of what is alive at any moment, of what was allocated in a span\n"
+     "and of what is left at the end, marks and ranges with their peaks, a map of all\n"
+     "regions, where memory is lost, and driver calls. Recorded and drawn apart:\n"
+     "\n"
      "  VPOOL_TRACE=run.csv.gz vpool run -- python train.py\n"
      "  vpool report --policy vpool,bfc run.csv.gz\n"
      "\n"
-     "writes report.html, one file that needs no network: memory over time under each\n"
-     "policy, a map of all regions at any moment, sizes, where memory is lost, and\n"
-     "driver calls. The trace is replayed on the simulated driver, so no GPU is\n"
-     "needed, and driver times are modelled. Dumps in JSON (vpool help dumps) can be\n"
-     "given, too, and show their one moment.\n"
+     "What was held as it ran stands beside what is replayed on the simulated driver;\n"
+     "no GPU is needed for that, and driver times are modelled. Of two traces, or of\n"
+     "two dumps in JSON (vpool help dumps), the page has the difference.\n"
      "\n"
      "  internal  lost to rounding inside live blocks\n"
      "  pinned    free, but a live block lies in the same chunk\n"
@@ -157,8 +163,8 @@ const struct vp_help_topic vp_help_topics[] = {
      "  idle      free in whole chunks, ready for the next request\n"
      "\n"
      "In the page, arrow keys step through the events, with shift farther; + and -\n"
-     "zoom, 0 shows all, p plays. vpool export writes the same for other viewers:\n"
-     "Perfetto, PyTorch's memory_viz, and RMM's log.\n"},
+     "zoom, 0 shows all, p plays, / searches. vpool export writes the same for other\n"
+     "viewers: Perfetto, PyTorch's memory_viz, pprof, flamegraph.pl, and RMM's log.\n"},
     {"page", "What vpool top reads",
      "A process that has allocated publishes one page of figures, as\n"
      "/dev/shm/vpool-UID-PID, readable by its user alone. It is removed when the\n"

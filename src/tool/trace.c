@@ -1,35 +1,18 @@
 /* Reading traces, as VPOOL_TRACE records them or as text. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/trace.h"
+#include "tool/trace_read.h"
 
-#include "tool/numbers.h"
+#include "tool/source.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-struct reader {
-    struct vp_trace *trace;
-    const char *path;
-    size_t line, room;
-    bool rmm;
-    struct vp_numbers live;    /* id + 1 -> number of the block + 1 */
-    struct vp_numbers streams; /* stream + 1 -> number + 1 */
-    uint64_t first_us, last_us;
-    char *message;
-    size_t message_room;
-};
-
-static int __attribute__((format(printf, 2, 3))) fault(struct reader *r, const char *format, ...) {
+int vp_trace_fault(struct vp_trace_reader *r, const char *format, ...) {
     va_list args;
     int n = snprintf(r->message, r->message_room, "%s:%zu: ", r->path, r->line);
     va_start(args, format);
@@ -39,82 +22,23 @@ static int __attribute__((format(printf, 2, 3))) fault(struct reader *r, const c
     return -EINVAL;
 }
 
-/* ---- the file, through gzip if it is compressed ---- */
-
-struct source {
-    FILE *file;
-    pid_t gzip; /* 0: plain */
-};
-
-static void exec_gzip(int from, int to) {
-    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(from, 0);
-    dup2(to, 1);
-    dup2(null, 2);
-    /* Whoever started us may have ignored it; gzip must end when nobody reads any more. */
-    signal(SIGPIPE, SIG_DFL);
-    execlp("gzip", "gzip", "-dc", (char *)NULL);
-    _exit(127);
-}
-
-static int source_open(struct source *s, const char *path) {
-    unsigned char magic[2];
-    struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), ends[2], err = 0;
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &about) < 0 || S_ISDIR(about.st_mode))
-        err = -EISDIR;
-    s->gzip = 0;
-    if (!err && pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
-        if (pipe2(ends, O_CLOEXEC) < 0) {
-            err = -errno;
-        } else if ((s->gzip = fork()) < 0) {
-            err = -errno;
-            close(ends[0]);
-            close(ends[1]);
-        } else {
-            if (!s->gzip)
-                exec_gzip(fd, ends[1]);
-            close(ends[1]);
-            close(fd);
-            fd = ends[0];
-        }
-    }
-    s->file = err ? NULL : fdopen(fd, "r");
-    if (!s->file)
-        close(fd);
-    return s->file ? 0 : err ? err : -ENOMEM;
-}
-
-/* What was wrong with the file as such, or NULL. */
-static const char *source_close(struct source *s) {
-    int status = 0;
-    const char *fault = ferror(s->file) ? "cannot be read" : NULL;
-    fclose(s->file);
-    if (!s->gzip || fault)
-        return fault;
-    if (waitpid(s->gzip, &status, 0) < 0)
-        return "cannot be read";
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return "is compressed, and there is no gzip program to read it with";
-    /* By a signal it ends if the reader has seen enough. */
-    return WIFEXITED(status) && WEXITSTATUS(status) ? "the gzip archive is damaged or cut off" : NULL;
-}
-
 /* ---- fields ---- */
 
-static bool number(const char *text, int base, uint64_t *out) {
+bool vp_trace_number(const char *text, int base, uint64_t *out) {
     char *end;
     errno = 0;
     *out = strtoull(text, &end, base);
     return isxdigit((unsigned char)*text) && !*end && !errno;
 }
 
+int vp_trace_field(struct vp_trace_reader *r, const char *text, uint64_t most, const char *name, uint64_t *out) {
+    return vp_trace_number(text, 10, out) && *out <= most ? 0 : vp_trace_fault(r, "'%.40s' is no %s", text, name);
+}
+
 /* As the versions of RMM print them: 0x7f00, 7f00, and what printf makes of NULL. */
 static bool pointer(const char *text, uint64_t *out) {
     *out = 0;
-    return !strcmp(text, "(nil)") || number(text, 16, out);
+    return !strcmp(text, "(nil)") || vp_trace_number(text, 16, out);
 }
 
 /* Splits at commas in place; the number of fields, at most `most`. */
@@ -137,10 +61,11 @@ static int number_of(struct vp_numbers *numbers, uint64_t key, uint32_t *count, 
 }
 
 /* Threads write their events a little out of order, and RMM's clock begins anew at midnight. */
-static uint64_t time_of(struct reader *r, uint64_t us) {
+uint64_t vp_trace_time(struct vp_trace_reader *r, uint64_t us) {
     static const uint64_t DAY = UINT64_C(86400000000);
-    if (!r->trace->count)
+    if (!r->timed)
         r->first_us = us;
+    r->timed = true;
     us -= r->first_us;
     if (r->rmm)
         us = (us + DAY) % DAY + r->last_us / DAY * DAY;
@@ -149,57 +74,98 @@ static uint64_t time_of(struct reader *r, uint64_t us) {
     return r->last_us = us > r->last_us && us < UINT64_MAX / 2 ? us : r->last_us;
 }
 
-static int add(struct reader *r, bool alloc, uint64_t id, uint64_t size, uint64_t stream, uint64_t us) {
+/* The device, in the upper bits of an id, is among those of the trace from now on. */
+static int note_device(struct vp_trace_reader *r, uint64_t id, uint16_t *device) {
+    struct vp_trace *t = r->trace;
+    unsigned n = t->device_count;
+    *device = (uint16_t)(id >> 48);
+    if (t->count && t->events[t->count - 1].device == *device)
+        return 0;
+    while (n && t->devices[n - 1] > *device)
+        n--;
+    if (n && t->devices[n - 1] == *device)
+        return 0;
+    if (t->device_count == VP_TRACE_DEVICES)
+        return vp_trace_fault(r, "allocation %" PRIu64 " is of a %dth device", id, VP_TRACE_DEVICES + 1);
+    memmove(t->devices + n + 1, t->devices + n, (t->device_count++ - n) * sizeof *t->devices);
+    t->devices[n] = *device;
+    return 0;
+}
+
+static int make_room(struct vp_trace_reader *r) {
+    struct vp_trace *t = r->trace;
+    if (t->count < r->room)
+        return 0;
+    size_t room = r->room ? r->room * 2 : 65536;
+    void *events = realloc(t->events, room * sizeof *t->events);
+    if (!events)
+        return -ENOMEM;
+    t->events = events;
+    r->room = room;
+    return 0;
+}
+
+static int add(struct vp_trace_reader *r, const struct vp_trace_event *e, uint64_t id, uint64_t stream) {
     struct vp_trace *t = r->trace;
     uint32_t block, s;
-    if (t->count == r->room) {
-        size_t room = r->room ? r->room * 2 : 65536;
-        void *events = realloc(t->events, room * sizeof *t->events);
-        if (events)
-            t->events = events;
-        if (!events)
-            return -ENOMEM;
-        r->room = room;
-    }
-    if (alloc && vp_numbers_get(&r->live, id + 1))
-        return fault(r, "allocation %" PRIu64 " is live already", id);
-    if (!alloc && !vp_numbers_get(&r->live, id + 1))
-        return fault(r, "free of %" PRIu64 ", which is not live", id);
+    uint16_t device = 0;
+    int err = make_room(r);
+    if (err)
+        return err;
+    if (e->alloc && vp_numbers_get(&r->live, id + 1))
+        return vp_trace_fault(r, "allocation %" PRIu64 " is live already", id);
+    if (!e->alloc && !vp_numbers_get(&r->live, id + 1))
+        return vp_trace_fault(r, "free of %" PRIu64 ", which is not live", id);
+    if ((err = note_device(r, r->rmm ? 0 : id, &device)) < 0)
+        return err;
     if (number_of(&r->live, id, &t->blocks, &block) < 0 || number_of(&r->streams, stream, &t->streams, &s) < 0)
         return -ENOMEM;
-    if (!alloc)
+    if (!e->alloc)
         vp_numbers_drop(&r->live, id + 1);
-    us = time_of(r, us);
     t->events[t->count++] = (struct vp_trace_event){
-        .alloc = alloc,
+        .alloc = e->alloc,
+        .device = device,
         .block = block,
         .stream = s,
-        .size = alloc ? size : 0,
-        .us = us,
+        .stack = e->stack,
+        .size = e->alloc ? e->size : 0,
+        .us = vp_trace_time(r, e->us),
     };
     return 0;
 }
 
-static int our_line(struct reader *r, char *line) {
-    char *f[5];
-    uint64_t id, size, stream, us;
-    if (split(line, f, 5) != 5)
-        return fault(r, "expected op,id,size,stream,us");
-    /* A mark of the program's: a name in place of the id. */
-    if (!strcmp(f[0], "m"))
-        return number(f[4], 10, &us) ? 0 : fault(r, "'%.40s' is no time", f[4]);
-    bool alloc = !strcmp(f[0], "a");
-    if (!alloc && strcmp(f[0], "f"))
-        return fault(r, "unknown operation '%.20s': a, f or m", f[0]);
-    if (!number(f[1], 10, &id) || id == UINT64_MAX)
-        return fault(r, "'%.40s' is no id", f[1]);
-    if (!number(f[2], 10, &size) || (alloc && !size))
-        return fault(r, "'%.40s' is no size", f[2]);
-    if (!number(f[3], 10, &stream) || stream == UINT64_MAX)
-        return fault(r, "'%.40s' is no stream", f[3]);
-    if (!number(f[4], 10, &us))
-        return fault(r, "'%.40s' is no time", f[4]);
-    return add(r, alloc, id, size, stream, us);
+static int our_event(struct vp_trace_reader *r, char **f, size_t fields) {
+    struct vp_trace_event e = {.alloc = *f[0] == 'a'};
+    uint64_t id, stream, stack = 0;
+    if (fields != 5 && !(e.alloc && fields == 6))
+        return vp_trace_fault(r, "expected op,id,size,stream,us");
+    if (!vp_trace_number(f[1], 10, &id) || id == UINT64_MAX)
+        return vp_trace_fault(r, "'%.40s' is no id", f[1]);
+    if (!vp_trace_number(f[2], 10, &e.size) || (e.alloc && !e.size))
+        return vp_trace_fault(r, "'%.40s' is no size", f[2]);
+    if (!vp_trace_number(f[3], 10, &stream) || stream == UINT64_MAX)
+        return vp_trace_fault(r, "'%.40s' is no stream", f[3]);
+    if (!vp_trace_number(f[4], 10, &e.us))
+        return vp_trace_fault(r, "'%.40s' is no time", f[4]);
+    if (fields == 6 && vp_trace_field(r, f[5], UINT32_MAX, "stack", &stack) < 0)
+        return -EINVAL;
+    e.stack = stack ? (uint32_t)vp_numbers_get(&r->stacks, stack + 1) : 0;
+    if (stack && !e.stack)
+        return vp_trace_fault(r, "stack %" PRIu64 " is not defined", stack);
+    return add(r, &e, id, stream);
+}
+
+static int our_line(struct vp_trace_reader *r, char *line) {
+    char *f[6];
+    size_t fields = split(line, f, 6);
+    if (!*f[0] || f[0][1] || !strchr("afmbehxlns+", *f[0]))
+        return vp_trace_fault(r, "unknown operation '%.20s': one of a f m b e h x l n s +", f[0]);
+    int err = *f[0] == '+' ? 0 : vp_trace_record_end(r);
+    if (err)
+        return err;
+    if (*f[0] == 'a' || *f[0] == 'f')
+        return our_event(r, f, fields);
+    return fields == 5 ? vp_trace_record(r, f) : vp_trace_fault(r, "expected five fields");
 }
 
 /* HH:MM:SS.micros, or with a colon for the point, in microseconds; 0 of anything else: RMM has had others, and no
@@ -211,21 +177,22 @@ static uint64_t clock_time(const char *text) {
                : 0;
 }
 
-static int rmm_line(struct reader *r, char *line) {
+static int rmm_line(struct vp_trace_reader *r, char *line) {
     char *f[6];
     uint64_t address, size, stream;
     if (split(line, f, 6) != 6)
-        return fault(r, "expected Thread,Time,Action,Pointer,Size,Stream");
+        return vp_trace_fault(r, "expected Thread,Time,Action,Pointer,Size,Stream");
     bool alloc = !strcmp(f[2], "allocate"), failed = !strcmp(f[2], "allocate failure");
     if (!alloc && !failed && strcmp(f[2], "free") && strcmp(f[2], "deallocate"))
-        return fault(r, "unknown action '%.20s': allocate, free or allocate failure", f[2]);
+        return vp_trace_fault(r, "unknown action '%.20s': allocate, free or allocate failure", f[2]);
     if (!pointer(f[3], &address) || address == UINT64_MAX)
-        return fault(r, "'%.40s' is no pointer", f[3]);
-    if (!number(f[4], 10, &size))
-        return fault(r, "'%.40s' is no size", f[4]);
+        return vp_trace_fault(r, "'%.40s' is no pointer", f[3]);
+    if (!vp_trace_number(f[4], 10, &size))
+        return vp_trace_fault(r, "'%.40s' is no size", f[4]);
     if (!pointer(f[5], &stream) || stream == UINT64_MAX)
-        return fault(r, "'%.40s' is no stream", f[5]);
-    return failed || !size ? 0 : add(r, alloc, address, size, stream, clock_time(f[1]));
+        return vp_trace_fault(r, "'%.40s' is no stream", f[5]);
+    const struct vp_trace_event e = {.alloc = alloc, .size = size, .us = clock_time(f[1])};
+    return failed || !size ? 0 : add(r, &e, address, stream);
 }
 
 static bool is_zero(const char *text, size_t n) {
@@ -237,13 +204,13 @@ static bool is_zero(const char *text, size_t n) {
 
 /* The recorder of a process that was killed leaves zero bytes behind its last line, at most one line of which
  * has lost but its first byte. */
-static int read_padding(struct reader *r, FILE *file, char **line, size_t *room, ssize_t n) {
+static int read_padding(struct vp_trace_reader *r, FILE *file, char **line, size_t *room, ssize_t n) {
     if (!is_zero(*line, (size_t)n) && (n = getline(line, room, file)) >= 0 && !is_zero(*line, (size_t)n))
-        return fault(r, "more text behind zero bytes");
+        return vp_trace_fault(r, "more text behind zero bytes");
     return 0;
 }
 
-static int read_lines(struct reader *r, FILE *file) {
+static int read_lines(struct vp_trace_reader *r, FILE *file) {
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
@@ -261,34 +228,37 @@ static int read_lines(struct reader *r, FILE *file) {
         if (r->line == 1) {
             r->rmm = !strcmp(line, "Thread,Time,Action,Pointer,Size,Stream");
             if (!r->rmm && strcmp(line, "op,id,size,stream,us"))
-                err = fault(r, "no header of a trace: op,id,size,stream,us or Thread,Time,Action,Pointer,Size,Stream");
+                err = vp_trace_fault(
+                    r, "no header of a trace: op,id,size,stream,us or Thread,Time,Action,Pointer,Size,Stream");
         } else if (!ended) {
-            err = fault(r, "the last line is cut off");
+            err = vp_trace_fault(r, "the last line is cut off");
         } else if (strlen(line) != (size_t)n) {
-            err = fault(r, "a zero byte");
+            err = vp_trace_fault(r, "a zero byte");
         } else if (n) {
             err = r->rmm ? rmm_line(r, line) : our_line(r, line);
         }
     }
     free(line);
     if (!err && !r->line)
-        err = fault(r, "the file is empty");
+        err = vp_trace_fault(r, "the file is empty");
     return err;
 }
 
 int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room) {
-    struct reader r = {.trace = trace, .path = path, .message = message, .message_room = room};
-    struct source s = {0};
+    struct vp_trace_reader r = {.trace = trace, .path = path, .message = message, .message_room = room};
+    struct vp_source s;
     *trace = (struct vp_trace){0};
-    int err = source_open(&s, path);
+    int err = vp_source_open(&s, path);
     if (err) {
         snprintf(message, room, "%s: %s", path, strerror(-err));
         return -EIO;
     }
-    err = read_lines(&r, s.file);
-    /* A damaged archive, or a missing gzip, may show as a bad line first: the cause is what is to be named.
-     * */
-    const char *cause = source_close(&s);
+    err = vp_array_add(&trace->stacks.stacks, sizeof(struct vp_stack)) ? read_lines(&r, s.file) : -ENOMEM;
+    if (!err)
+        err = vp_trace_record_end(&r);
+    vp_trace_close_ranges(&r);
+    /* A damaged archive, or a missing gzip, may show as a bad line first: the cause is what is to be named. */
+    const char *cause = vp_source_close(&s);
     if (cause) {
         err = -EIO;
         snprintf(message, room, "%s:%zu: %s", path, r.line, cause);
@@ -297,12 +267,11 @@ int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_
     }
     vp_numbers_finish(&r.live);
     vp_numbers_finish(&r.streams);
+    vp_numbers_finish(&r.modules);
+    vp_numbers_finish(&r.frames);
+    vp_numbers_finish(&r.stacks);
+    vp_numbers_finish(&r.open);
     if (err)
         vp_trace_finish(trace);
     return err;
-}
-
-void vp_trace_finish(struct vp_trace *trace) {
-    free(trace->events);
-    *trace = (struct vp_trace){0};
 }

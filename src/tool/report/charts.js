@@ -67,6 +67,13 @@ class Axis {
         this.to = Math.round(from + width);
     }
 
+    /* From an event to an event, and a little around them. */
+    show(from, to) {
+        const last = Math.max(1, this.trace.events - 1), around = Math.max(2, Math.round((to - from) * 0.05));
+        this.from = Math.max(0, Math.min(from - around, last - 1));
+        this.to = Math.min(last, Math.max(to + around, this.from + 1));
+    }
+
     /* Moves the view so that an event is in it. */
     reveal(event) {
         const width = this.to - this.from;
@@ -104,7 +111,7 @@ class Chart {
         canvas.height = Math.round(box.height * ratio);
         this.offset = canvas.offsetLeft;
         this.narrow = box.width < NARROW;
-        this.left = this.narrow ? 44 : MARGIN.left;
+        this.left = this.narrow ? 56 : MARGIN.left;
         this.right = box.width - (this.narrow ? 8 : MARGIN.right);
         this.top = MARGIN.top;
         this.bottom = box.height - MARGIN.bottom;
@@ -219,20 +226,56 @@ class Chart {
     /* Names at the right edge, each beside what it names, moved apart where they would overlap. */
     names(all) {
         const { context } = this, height = 14;
-        if (this.narrow)
-            return;
         const placed = all.map(name => ({ ...name, y: this.y(name.value) })).sort((a, b) => a.y - b.y);
         for (let i = 1; i < placed.length; i++)
             placed[i].y = Math.max(placed[i].y, placed[i - 1].y + height);
         for (let i = placed.length - 1, most = this.bottom - 2; i >= 0; i--, most -= height)
             placed[i].y = Math.min(placed[i].y, most);
-        context.textAlign = "left";
+        /* Without room beside the chart, within it: the page's colour around the letters keeps them apart from what is below. */
+        context.textAlign = this.narrow ? "right" : "left";
         context.textBaseline = "middle";
+        context.lineJoin = "round";
         for (const { text, colour, y, strong } of placed) {
+            context.font = `${strong || this.narrow ? "600 " : ""}11px ${colourOf("font")}`;
+            if (this.narrow) {
+                context.strokeStyle = colourOf("page");
+                context.lineWidth = 4;
+                context.strokeText(text, this.right - 4, y);
+            }
             context.fillStyle = colour;
-            context.font = `${strong ? "600 " : ""}11px ${colourOf("font")}`;
-            context.fillText(text, this.right + 8, y);
+            context.fillText(text, this.narrow ? this.right - 4 : this.right + 8, y);
         }
+    }
+
+    /* The program's marks and failures as lines from top to bottom, and the span that was chosen. */
+    marks(trace) {
+        const { context } = this;
+        if (chosen.span) {
+            const from = Math.max(this.left, this.x(chosen.span.from)), to = Math.min(this.right, this.x(chosen.span.to));
+            context.globalAlpha = 0.13;
+            context.fillStyle = colourOf("accent");
+            context.fillRect(from, this.top, Math.max(1, to - from), this.bottom - this.top);
+            context.globalAlpha = 1;
+        }
+        context.lineWidth = 1;
+        const lines = (all, colour, dash) => {
+            context.strokeStyle = colourOf(colour);
+            context.setLineDash(dash);
+            context.beginPath();
+            for (let i = 0, before = -3; i < all.length; i++) {
+                const x = Math.round(this.x(this.trace.records.moment(all[i].at))) + 0.5;
+                if (x < this.left || x > this.right || x - before < 3)
+                    continue;
+                context.moveTo(x, this.top);
+                context.lineTo(x, this.bottom);
+                before = x;
+            }
+            context.stroke();
+            context.setLineDash([]);
+        };
+        this.trace = trace;
+        lines(trace.records.marks, "mark", [3, 3]);
+        lines(trace.records.failures, "pinned", []);
     }
 }
 
@@ -245,10 +288,11 @@ const POLICY_COLOURS = { vpool: "held", bfc: "c1", es: "c2", gmlake: "c3", vpmm:
 function drawMemory(chart, trace, run) {
     const { from, to } = chart.axis;
     let most = 0;
-    for (const other of trace.runs)
+    const ran = trace.records.held;
+    for (const values of [...trace.runs.map(other => other.held), ...ran ? [ran] : []])
         for (let event = from; event <= to; event++)
-            if (other.held[event] > most)
-                most = other.held[event];
+            if (values[event] > most)
+                most = values[event];
     chart.scale(most, true);
     const live = chart.columns(run.live, null), names = [];
     const held = trace.runs.map(other => chart.columns(other.held, null));
@@ -256,11 +300,17 @@ function drawMemory(chart, trace, run) {
     chart.area(live.high, null, colourOf("live"));
     trace.runs.forEach((other, i) => {
         const colour = colourOf(POLICY_COLOURS[other.policy] ?? "held");
-        const text = trace.runs.length > 1 ? `${other.policy}` : "held";
+        const text = trace.runs.length > 1 ? `replayed: ${other.policy}` : "held, replayed";
         chart.line(held[i], colour, other === run ? 1.75 : 1.25);
         names.push({ text, colour, value: held[i].last[held[i].last.length - 1], strong: other === run });
     });
+    if (ran) {
+        const line = chart.columns(ran, null), colour = colourOf("ran");
+        chart.line(line, colour, 1.75);
+        names.push({ text: "held, as it ran", colour, value: line.last[line.last.length - 1], strong: true });
+    }
     names.push({ text: "live", colour: colourOf("live-ink"), value: live.last[live.last.length - 1] / 2, strong: false });
+    chart.marks(trace);
     chart.names(names);
 }
 
@@ -278,6 +328,7 @@ function drawWaste(chart, run) {
         chart.area(upper, lower, colourOf(WASTE[k]));
         names.push({ text: WASTE[k], colour: colourOf(`${WASTE[k]}-ink`), value: (upper[end] + (lower ? lower[end] : 0)) / 2 });
     }
+    chart.marks(run.trace);
     chart.names(names);
 }
 
@@ -318,8 +369,78 @@ function drawCalls(chart, run) {
             chart.context.fillRect(chart.left + bin * wideNow, y, wideNow - 1, chart.y(sum) - y);
             sum += bins[g][bin];
         }
+    chart.marks(run.trace);
     chart.names(GROUPS.map((group, g) => ({ text: group.name, colour: colourOf(`${group.colour}-ink`),
         value: most * (g + 0.5) / GROUPS.length * 0.8 })));
+}
+
+/* ---- marks and ranges ---- */
+
+/* The names of marks stand in a row of their own, and below them each thread's ranges, the outer ones above. */
+const SPAN = { row: 16, lanes: 8 };
+
+const marksHeight = trace => trace.about.marks ? SPAN.row : 0;
+
+function spansHeight(trace) {
+    const { ranges, lanes } = trace.records;
+    return marksHeight(trace) + (ranges.length ? Math.min(SPAN.lanes, lanes) * SPAN.row : 0) + 2;
+}
+
+function drawSpans(chart, trace) {
+    const { context, left, right } = chart, { marks, ranges } = trace.records, top = marksHeight(trace), painted = [];
+    const colours = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"].map(colourOf), ink = colourOf("ink"), page = colourOf("page");
+    context.textBaseline = "middle";
+    context.textAlign = "left";
+    for (const range of ranges) {
+        const from = Math.max(left, chart.x(range.from)), to = Math.min(right, chart.x(range.to));
+        if (range.empty || range.lane >= SPAN.lanes || to < left || from > right || to <= (painted[range.lane] ?? -1))
+            continue;
+        const y = top + range.lane * SPAN.row, wide = Math.max(1, to - from);
+        painted[range.lane] = Math.floor(to);
+        context.globalAlpha = 0.55;
+        context.fillStyle = colours[hashOf(range.name) % colours.length];
+        context.fillRect(from, y, wide > 3 ? wide - 1 : wide, SPAN.row - 2);
+        context.globalAlpha = 1;
+        clipText(context, range.name, from + 4, y + SPAN.row / 2 - 1, wide - 8, ink);
+    }
+    context.strokeStyle = colourOf("mark");
+    for (let i = 0, free = left - 1; i < marks.length; i++) {
+        const x = chart.x(marks[i].at);
+        if (x < left || x > right || x < free)
+            continue;
+        context.beginPath();
+        context.moveTo(Math.round(x) + 0.5, 0);
+        context.lineTo(Math.round(x) + 0.5, top);
+        context.stroke();
+        context.fillStyle = page;
+        free = x + 4 + clipText(context, marks[i].name, x + 4, top / 2, Math.min(140, right - x - 4), ink) + 8;
+    }
+}
+
+function hashOf(text) {
+    let hash = 7;
+    for (let i = 0; i < text.length; i++)
+        hash = (hash * 31 + text.charCodeAt(i)) >>> 0;
+    return hash;
+}
+
+/* As much of a text as goes into so many pixels; how many it took. */
+function clipText(context, text, x, y, wide, colour) {
+    const letters = Math.floor(wide / 6);
+    if (letters < 2)
+        return 0;
+    const shown = text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
+    context.fillStyle = colour;
+    context.fillText(shown, x, y);
+    return context.measureText(shown).width;
+}
+
+/* The range, or the mark, at a point. */
+function spanAt(chart, trace, x, y) {
+    const top = marksHeight(trace), lane = Math.floor((y - top) / SPAN.row);
+    if (y < top)
+        return trace.records.marks.findLast(mark => Math.abs(chart.x(mark.at) - x) < 4 || (x > chart.x(mark.at) && x < chart.x(mark.at) + Math.min(140, mark.name.length * 6)));
+    return trace.records.ranges.find(range => range.lane === lane && chart.x(range.from) - 1 <= x && x <= chart.x(range.to) + 1);
 }
 
 function drawAxis(chart) {

@@ -102,6 +102,7 @@ class Trace {
         this.time = new Float64Array(events);
         this.readEvents();
         this.lasting = new Lasting(this.begin, this.end, events);
+        this.records = new Records(this);
         this.runs = about.runs.map(run => new Run(this, run));
     }
 
@@ -122,6 +123,33 @@ class Trace {
                 this.stream[block] = this.streamOf[event];
             }
         }
+    }
+
+    /* The stack that each block was asked for with; read when it is first wanted. */
+    stackOf(block) {
+        return (this.stackNumbers ??= this.readStacks())[block];
+    }
+
+    readStacks() {
+        const numbers = new Uint32Array(this.blocks);
+        if (this.hasStacks)
+            for (let block = 0, column = new Column(`${this.input}.stacks`); block < this.blocks; block++)
+                numbers[block] = column.next();
+        return numbers;
+    }
+
+    get hasStacks() {
+        return this.about.stacks > 1;
+    }
+
+    /* Null where none were recorded. */
+    get calls() {
+        return this.hasStacks ? stacksOf(this.about.group, this.about.stacks) : null;
+    }
+
+    /* The event at which most is asked for and not freed. */
+    get peak() {
+        return this.about.peak.event;
     }
 
     isAlloc(event) {
@@ -484,6 +512,19 @@ class DumpDevice {
         }
     }
 
+    /* Who asked for what is live, as far as the dump tells its holders; null where it does not. */
+    get calls() {
+        return this.holders?.stacks ?? null;
+    }
+
+    get self() {
+        return this.holders.self;
+    }
+
+    get holders() {
+        return this.known ??= this.about.holders?.length ? stacksOfHolders(this.about.holders) : {};
+    }
+
     stretches() {
         return unite(this.all.addr, this.all.size);
     }
@@ -526,4 +567,4 @@ function formatTime(us) {
     return us < 6e7 ? `${(us / 1e6).toFixed(us < 1e7 ? 3 : 2)} s` : `${Math.floor(us / 6e7)} min ${((us / 1e6) % 60).toFixed(0)} s`;
 }
 
-const formatShare = share => `${(share * 100).toFixed(share > 0.9995 || share < 0.1 ? 2 : 1)} %`;
+const formatShare = share => share === 1 ? "100 %" : `${(share * 100).toFixed(share > 0.9995 || share < 0.1 ? 2 : 1)} %`;

@@ -36,6 +36,13 @@ function showDevice(run) {
     showBytes({ live: about.live_bytes ?? 0, held: about.held_bytes ?? 0, ...about.waste });
     showSizes(run.all);
     showLargest(run.all);
+    $("who").hidden = $("says").hidden = !run.calls;
+    if (run.calls) {
+        const [line] = byLine(run.calls, run.self);
+        $("says").replaceChildren(el("b", {}, line.frame.text), ` holds most: ${formatBytes(line.bytes)} of ${formatBytes(about.live_bytes ?? 0)} alive, in ${formatNumber(line.blocks)} block${line.blocks === 1 ? "" : "s"}.`);
+    }
+    flame.measure();
+    showWho();
     showDetails(run);
 }
 

@@ -1,15 +1,16 @@
 /* vpool report: a page that shows what traces and dumps hold.
  *
- * The page draws; this file gives it the facts. They stand in it as columns of numbers, a few bytes each, in
- * base64: what happened in each event and where its block lay, from which the page has the state of every moment.
- * data.js reads what put_… here write.
+ * The page draws; this file gives it the facts: columns of numbers (columns.c), and in JSON what they are of. A trace
+ * of several devices is as many inputs of the page, of one group.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "tool/report/report.h"
+
 #include "base/options.h"
 #include "tool/dump_read.h"
-#include "tool/out.h"
-#include "tool/record.h"
+#include "tool/holders.h"
+#include "tool/report/columns.h"
 #include "tool/report/embedded.h"
 #include "tool/tool.h"
 
@@ -25,102 +26,6 @@ struct options {
     size_t policy_count;
     const char *output;
 };
-
-/* ---- columns ---- */
-
-/* One script element a column, so that the page reads only what it shows. */
-static struct vp_base64 begin_column(FILE *file, size_t input, const char *policy, const char *name) {
-    fprintf(file, "<script type=\"text/plain\" id=\"%zu.%s%s%s\">", input, policy ? policy : "", policy ? "." : "",
-            name);
-    return (struct vp_base64){.file = file};
-}
-
-static void end_column(struct vp_base64 *b) {
-    vp_base64_end(b);
-    fputs("</script>\n", b->file);
-}
-
-/* What all policies share. Of an allocation 0, else how many allocations ago the block was made; then sizes, streams
- * and times. */
-static void put_trace(FILE *file, size_t input, const struct vp_trace *t) {
-    struct vp_base64 b = begin_column(file, input, NULL, "blocks");
-    uint32_t made = 0;
-    for (size_t i = 0; i < t->count; i++) {
-        vp_base64_number(&b, t->events[i].alloc ? 0 : made - t->events[i].block);
-        made += t->events[i].alloc;
-    }
-    end_column(&b);
-    b = begin_column(file, input, NULL, "sizes");
-    for (size_t i = 0; i < t->count; i++)
-        if (t->events[i].alloc)
-            vp_base64_number(&b, t->events[i].size);
-    end_column(&b);
-    b = begin_column(file, input, NULL, "streams");
-    for (size_t i = 0; i < t->count && t->streams > 1; i++)
-        vp_base64_number(&b, t->events[i].stream);
-    end_column(&b);
-    b = begin_column(file, input, NULL, "times");
-    for (size_t i = 0; i < t->count; i++)
-        vp_base64_number(&b, t->events[i].us - (i ? t->events[i - 1].us : 0));
-    end_column(&b);
-}
-
-/* Of each block, the distance from the one before in quanta, and what rounding added in bytes; 0 and 0 where the pool
- * did not serve it. */
-static void put_blocks(FILE *file, size_t input, const struct vp_record *r) {
-    struct vp_base64 b = begin_column(file, input, r->policy->name, "places");
-    uint64_t last = 0;
-    for (size_t i = 0; i < r->trace->count; i++) {
-        const struct vp_trace_event *e = &r->trace->events[i];
-        const struct vp_record_block *block = &r->blocks[e->block];
-        if (!e->alloc)
-            continue;
-        vp_base64_number(&b, block->addr ? block->size - e->size + 1 : 0);
-        if (block->addr)
-            vp_base64_signed(&b, (int64_t)(block->addr - last) / VP_QUANTUM);
-        last = block->addr ? block->addr : last;
-    }
-    end_column(&b);
-}
-
-static void put_mappings(FILE *file, size_t input, const struct vp_record *r) {
-    const struct vp_record_mapping *m = r->mappings.items;
-    struct vp_base64 b = begin_column(file, input, r->policy->name, "mappings");
-    for (size_t i = 0; i < r->mappings.count; i++) {
-        vp_base64_number(&b, m[i].from - (i ? m[i - 1].from : 0));
-        vp_base64_number(&b, (uint64_t)(m[i].to - m[i].from) * 2 + m[i].current);
-        vp_base64_signed(&b, (int64_t)(m[i].addr - (i ? m[i - 1].addr : 0)) / (int64_t)r->granularity);
-        vp_base64_number(&b, m[i].size / r->granularity);
-        vp_base64_signed(&b, (int64_t)(m[i].home - m[i].addr) / (int64_t)r->granularity);
-    }
-    end_column(&b);
-}
-
-static void put_samples(FILE *file, size_t input, const struct vp_record *r) {
-    const struct vp_record_sample *s = r->samples.items;
-    struct vp_base64 b = begin_column(file, input, r->policy->name, "samples");
-    for (size_t i = 0; i < r->samples.count; i++) {
-        vp_base64_number(&b, s[i].event - (i ? s[i - 1].event : 0));
-        vp_base64_number(&b, s[i].live);
-        vp_base64_number(&b, s[i].internal);
-        vp_base64_number(&b, s[i].pinned);
-        vp_base64_number(&b, s[i].pending);
-        vp_base64_number(&b, s[i].idle);
-    }
-    end_column(&b);
-}
-
-static void put_calls(FILE *file, size_t input, const struct vp_record *r) {
-    const struct vp_record_calls *c = r->calls.items;
-    struct vp_base64 b = begin_column(file, input, r->policy->name, "calls");
-    for (size_t i = 0; i < r->calls.count; i++) {
-        vp_base64_number(&b, c[i].event - (i ? c[i - 1].event : 0));
-        for (int k = 0; k < VP_RECORD_KINDS; k++)
-            vp_base64_number(&b, c[i].count[k]);
-        vp_base64_number(&b, c[i].ns);
-    }
-    end_column(&b);
-}
 
 /* ---- what the columns are of ---- */
 
@@ -163,66 +68,143 @@ static const char *name_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static void describe_trace(FILE *file, const char *path, const struct vp_trace *t) {
-    fputs("{\"kind\":\"trace\",\"name\":", file);
-    vp_out_string(file, name_of(path));
-    fprintf(file, ",\"events\":%zu,\"blocks\":%u,\"streams\":%u,\"quantum\":%d,\"runs\":[", t->count, t->blocks,
-            t->streams, VP_QUANTUM);
+/* The first few lines that hold most at the peak. */
+static int describe_holders(FILE *file, const struct vp_trace *t) {
+    enum { SHOWN = 5, ROOM = 512 };
+    struct vp_array holders = {0};
+    struct vp_trace_peak peak;
+    char text[ROOM];
+    int err = vp_trace_peak(t, &peak) && t->stacks.stacks.count > 1 ? vp_holders_at(t, peak.event, &holders) : 0;
+    const struct vp_holder *h = holders.items;
+    fprintf(file, ",\"peak\":{\"event\":%zu,\"us\":%llu,\"bytes\":%llu,\"holders\":[", peak.event,
+            (unsigned long long)(t->count ? t->events[peak.event].us : 0), (unsigned long long)peak.bytes);
+    for (size_t i = 0; i < holders.count && i < SHOWN; i++) {
+        fprintf(file, "%s{\"bytes\":%llu,\"blocks\":%llu,\"line\":", i ? "," : "", (unsigned long long)h[i].bytes,
+                (unsigned long long)h[i].blocks);
+        vp_out_string(file, h[i].stack ? vp_frame_text(&t->stacks, vp_stacks_frame(&t->stacks, h[i].stack), text, ROOM)
+                                       : "unknown");
+        fprintf(file, ",\"known\":%s}", h[i].stack ? "true" : "false");
+    }
+    fputs("]}", file);
+    free(holders.items);
+    return err;
+}
+
+/* What is live over time, in equal parts of the time of the whole recording: for the small charts of several devices.
+ */
+static int describe_course(FILE *file, const struct vp_trace *t, uint64_t duration) {
+    enum { PARTS = 240 };
+    uint64_t *sizes = calloc(t->blocks + 1u, sizeof *sizes), most[PARTS] = {0}, live = 0;
+    size_t part = 0;
+    for (size_t i = 0; sizes && i < t->count; i++) {
+        const struct vp_trace_event *e = &t->events[i];
+        for (size_t at = (size_t)((double)e->us / (double)(duration + 1) * PARTS); part < at && part + 1 < PARTS;)
+            most[++part] = live;
+        if (e->alloc)
+            sizes[e->block] = e->size;
+        live += e->alloc ? e->size : -sizes[e->block];
+        most[part] = live > most[part] ? live : most[part];
+    }
+    while (++part < PARTS)
+        most[part] = live;
+    fputs(",\"course\":[", file);
+    for (size_t i = 0; i < PARTS; i++)
+        fprintf(file, "%s%llu", i ? "," : "", (unsigned long long)most[i]);
+    fputs("]", file);
+    free(sizes);
+    return sizes ? 0 : -ENOMEM;
+}
+
+static int describe_trace(struct vp_page *page, const struct vp_trace *t, const struct vp_trace *whole) {
+    FILE *file = page->index;
+    const struct vp_trace_truth truth = vp_trace_truth(t, t->devices[0]);
+    fprintf(file, "%s{\"kind\":\"trace\",\"name\":", page->inputs ? "," : "");
+    vp_out_string(file, page->name);
+    fprintf(file,
+            ",\"group\":%zu,\"device\":%u,\"devices\":%u,\"events\":%zu,\"blocks\":%u,\"streams\":%u,\"quantum\":%d,"
+            "\"stacks\":%zu,\"marks\":%zu,\"ranges\":%zu,\"held\":%zu,\"failures\":%zu,\"duration\":%llu",
+            page->groups, t->devices[0], whole->device_count, t->count, t->blocks, t->streams, VP_QUANTUM,
+            t->stacks.stacks.count, t->marks.count, t->ranges.count, t->held.count, t->failures.count,
+            (unsigned long long)whole->events[whole->count - 1].us);
+    if (truth.known)
+        fprintf(file, ",\"as_it_ran\":{\"peak_held_bytes\":%llu,\"driver_calls\":%llu,\"failures\":%llu}",
+                (unsigned long long)truth.peak_held_bytes, (unsigned long long)truth.driver_calls,
+                (unsigned long long)truth.failures);
+    if (whole->stacks.complaint) {
+        fputs(",\"complaint\":", file);
+        vp_out_string(file, whole->stacks.complaint);
+    }
+    int err = describe_holders(file, t);
+    if (!err && whole->device_count > 1)
+        err = describe_course(file, t, whole->events[whole->count - 1].us);
+    fputs(",\"runs\":[", file);
+    return err;
 }
 
 /* ---- inputs ---- */
 
-/* Each writes its columns to `out`, and what they are of to `index`. 0, or 1 told on stderr. */
+/* Each writes its columns to the page, and what they are of to the index. 0, or 1 told on stderr. */
 
-static int add_trace(FILE *file, FILE *index, size_t input, const char *path, struct vp_engine *engine,
-                     const struct options *o) {
+static int add_device(struct vp_page *page, const struct vp_trace *whole, unsigned device, struct vp_engine *engine,
+                      const struct options *o) {
+    struct vp_trace part;
+    if (vp_trace_of_device(whole, device, &part) < 0) {
+        fprintf(stderr, "vpool %s: %s: %s\n", o->replay.command, page->name, strerror(ENOMEM));
+        return 1;
+    }
+    int status = describe_trace(page, &part, whole) < 0;
+    vp_page_put_trace(page, &part);
+    for (size_t p = 0; p < o->policy_count && !status; p++) {
+        struct vp_record record;
+        status = vp_record_make(&record, engine, &o->replay, o->policies[p], &part, page->name) < 0;
+        if (!status) {
+            fputs(p ? "," : "", page->index);
+            describe_run(page->index, &record);
+            vp_page_put_run(page, &record);
+        }
+        vp_record_finish(&record);
+    }
+    fputs("]}", page->index);
+    page->inputs++;
+    vp_trace_finish(&part);
+    return status;
+}
+
+static int add_trace(struct vp_page *page, const char *path, struct vp_engine *engine, const struct options *o) {
     struct vp_trace trace;
     char message[512];
     int status = 0;
     if (vp_trace_read(&trace, path, message, sizeof message) < 0) {
-        fprintf(stderr, "vpool report: %s\n", message);
+        fprintf(stderr, "vpool %s: %s\n", o->replay.command, message);
         return 1;
     }
     if (!trace.count) {
-        fprintf(stderr, "vpool report: %s: the trace has no events\n", path);
+        fprintf(stderr, "vpool %s: %s: the trace has no events\n", o->replay.command, path);
         status = 1;
-    } else {
-        describe_trace(index, path, &trace);
-        put_trace(file, input, &trace);
+    } else if (vp_trace_name(&trace) < 0 || vp_page_put_group(page, &trace) < 0) {
+        fprintf(stderr, "vpool %s: %s: %s\n", o->replay.command, path, strerror(ENOMEM));
+        status = 1;
     }
-    for (size_t p = 0; p < o->policy_count && !status; p++) {
-        struct vp_record record;
-        status = vp_record_make(&record, engine, &o->replay, o->policies[p], &trace, name_of(path)) < 0;
-        if (!status) {
-            fputs(p ? "," : "", index);
-            describe_run(index, &record);
-            put_blocks(file, input, &record);
-            put_mappings(file, input, &record);
-            put_samples(file, input, &record);
-            put_calls(file, input, &record);
-        }
-        vp_record_finish(&record);
-    }
-    fputs("]}", index);
+    for (unsigned device = 0; device < trace.device_count && !status; device++)
+        status = add_device(page, &trace, device, engine, o);
+    page->groups++;
     vp_trace_finish(&trace);
     return status;
 }
 
-static int add_dump(FILE *file, FILE *index, size_t input, const char *path) {
+static int add_dump(struct vp_page *page, const char *path, const struct options *o) {
     struct vp_dump_file dump;
     char message[512];
     if (vp_dump_read(&dump, path, message, sizeof message) < 0) {
-        fprintf(stderr, "vpool report: %s\n", message);
+        fprintf(stderr, "vpool %s: %s\n", o->replay.command, message);
         return 1;
     }
-    fputs("{\"kind\":\"dump\",\"name\":", index);
-    vp_out_string(index, name_of(path));
-    fputs("}", index);
-    struct vp_base64 b = begin_column(file, input, NULL, "dump");
-    for (size_t i = 0; i < dump.length; i++)
-        vp_base64_byte(&b, (uint8_t)dump.text[i]);
-    end_column(&b);
+    fprintf(page->index, "%s{\"kind\":\"dump\",\"name\":", page->inputs ? "," : "");
+    vp_out_string(page->index, page->name);
+    fputs("}", page->index);
+    vp_page_put_bytes(page, "dump", dump.text, dump.length);
     vp_dump_finish(&dump);
+    page->inputs++;
     return 0;
 }
 
@@ -232,8 +214,10 @@ static int add_dump(FILE *file, FILE *index, size_t input, const char *path) {
 static const char style_mark[] = "<!-- style -->", script_mark[] = "<!-- script -->";
 
 static void put_scripts(FILE *file) {
-    const char *const scripts[] = {vp_embedded_data_js, vp_embedded_charts_js, vp_embedded_map_js, vp_embedded_dump_js,
-                                   vp_embedded_page_js};
+    const char *const scripts[] = {vp_embedded_data_js,   vp_embedded_records_js, vp_embedded_stacks_js,
+                                   vp_embedded_charts_js, vp_embedded_map_js,     vp_embedded_flame_js,
+                                   vp_embedded_who_js,    vp_embedded_dump_js,    vp_embedded_page_js,
+                                   vp_embedded_input_js,  vp_embedded_start_js};
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
         fprintf(file, "<script>\n\"use strict\";\n%s</script>\n", scripts[i]);
 }
@@ -242,20 +226,21 @@ static void put_scripts(FILE *file) {
 static int put_page(FILE *file, char **inputs, size_t count, struct vp_engine *engine, const struct options *o) {
     char *index = NULL;
     size_t length = 0;
-    FILE *about = open_memstream(&index, &length);
-    int status = about ? 0 : 1;
+    struct vp_page page = {.file = file, .index = open_memstream(&index, &length)};
+    int status = page.index ? 0 : 1;
     const char *style = strstr(vp_embedded_page_html, style_mark), *script = strstr(vp_embedded_page_html, script_mark);
+    vp_progress_begin(&page.progress);
     fwrite(vp_embedded_page_html, 1, (size_t)(style - vp_embedded_page_html), file);
     fprintf(file, "<style>\n%s</style>", vp_embedded_page_css);
     style += strlen(style_mark);
     fwrite(style, 1, (size_t)(script - style), file);
     for (size_t i = 0; i < count && !status; i++) {
-        fputs(i ? "," : "", about);
-        status = vp_dump_is(inputs[i]) ? add_dump(file, about, i, inputs[i])
-                                       : add_trace(file, about, i, inputs[i], engine, o);
+        page.name = name_of(inputs[i]);
+        status = vp_dump_is(inputs[i]) ? add_dump(&page, inputs[i], o) : add_trace(&page, inputs[i], engine, o);
     }
-    if (about)
-        fclose(about);
+    vp_progress_end(&page.progress);
+    if (page.index)
+        fclose(page.index);
     fprintf(file, "<script type=\"application/json\" id=\"index\">{\"vpool\":\"%s\",\"inputs\":[%s]}</script>\n",
             VP_VERSION, index ? index : "");
     put_scripts(file);
@@ -264,15 +249,45 @@ static int put_page(FILE *file, char **inputs, size_t count, struct vp_engine *e
     return status;
 }
 
+static int write_page(const struct options *o, char **inputs, size_t count) {
+    struct vp_engine engine = {0};
+    struct vp_out out;
+    bool traces = false;
+    for (size_t i = 0; i < count; i++)
+        traces |= !vp_dump_is(inputs[i]);
+    if ((traces && vp_engine_open(&engine, &o->replay) < 0) ||
+        vp_out_open(&out, o->replay.command, strcmp(o->output, "-") ? o->output : NULL) < 0)
+        return 1;
+    int status = put_page(out.file, inputs, count, &engine, o);
+    return vp_out_close(&out, !status) < 0 ? 1 : status;
+}
+
+static struct options defaults(const char *command) {
+    return (struct options){
+        .replay = {.command = command, .repeat = 1, .capacity = "1T", .handle = vp_options()->handle},
+        .policies = {&vp_policy_vpool},
+        .policy_count = 1,
+        .output = "report.html"};
+}
+
+int vp_report_write(const char *command, const char *output, char **inputs, size_t count) {
+    struct options o = defaults(command);
+    o.output = output;
+    return write_page(&o, inputs, count);
+}
+
 /* ---- arguments ---- */
 
 static void help(void) {
     puts("usage: vpool report [OPTION…] TRACE|DUMP…\n\n"
-         "Writes a page that shows them: memory over time, the map of all regions at any\n"
-         "moment, sizes, where memory is lost, and driver calls. The page is one file that\n"
+         "Writes a page that shows them: memory over time, which lines of the program hold\n"
+         "it (a flame graph, where VPOOL_STACKS recorded stacks), marks and ranges, what is\n"
+         "alive at the end, the map of all regions at any moment, sizes, where memory is\n"
+         "lost, and driver calls; of two inputs the difference. The page is one file that\n"
          "needs no network. A trace is what VPOOL_TRACE records or RMM's log, plain or\n"
-         "gzipped; it is replayed on the simulated driver. A dump is what VPOOL_DUMP makes,\n"
-         "as JSON.\n\n"
+         "gzipped. It shows what the pool held as it ran, where that was recorded, and\n"
+         "beside it what is replayed on the simulated driver. A dump is what VPOOL_DUMP\n"
+         "makes, as JSON.\n\n"
          "  -o, --output FILE  the page (default: report.html; - is standard output)\n"
          "  --policy P[,P…]    replay each trace under each of them: vpool, vpmm, bfc, es,\n"
          "                     gmlake (default: vpool)\n"
@@ -315,13 +330,8 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
 }
 
 int vp_tool_report(int argc, char **argv) {
-    struct options o = {.replay = {.command = "report", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle},
-                        .policies = {&vp_policy_vpool},
-                        .policy_count = 1,
-                        .output = "report.html"};
-    struct vp_engine engine = {0};
-    struct vp_out out;
-    bool asked_help = false, traces = false;
+    struct options o = defaults("report");
+    bool asked_help = false;
     int status = parse(&o, argc, argv, &asked_help);
     if (status)
         return status;
@@ -329,14 +339,7 @@ int vp_tool_report(int argc, char **argv) {
         help();
         return 0;
     }
-    for (int i = optind; i < argc; i++)
-        traces |= !vp_dump_is(argv[i]);
-    if ((traces && vp_engine_open(&engine, &o.replay) < 0) ||
-        vp_out_open(&out, "report", strcmp(o.output, "-") ? o.output : NULL) < 0)
-        return 1;
-    status = put_page(out.file, argv + optind, (size_t)(argc - optind), &engine, &o);
-    if (vp_out_close(&out, !status) < 0)
-        status = 1;
+    status = write_page(&o, argv + optind, (size_t)(argc - optind));
     if (!status && strcmp(o.output, "-"))
         printf("%s\n", o.output);
     return status;

@@ -25,12 +25,12 @@ def traces():
 
 
 def objects(text):
-    """JSON objects that follow each other."""
+    """JSON objects, alone or in a list."""
     decoder, at = json.JSONDecoder(), 0
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip())
         one, at = decoder.raw_decode(text, at)
-        yield one
+        yield from one if isinstance(one, list) else [one]
 
 
 def replay(folder, *arguments, of=None):

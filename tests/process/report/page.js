@@ -11,7 +11,8 @@ const page = fs.readFileSync(process.argv[2], "utf8");
 const elements = {};
 for (const [, id, text] of page.matchAll(/<script type="[^"]*" id="([^"]*)">([^<]*)<\/script>/g))
     elements[id] = { textContent: text };
-const data = [...page.matchAll(/<script>\n([^]*?)<\/script>/g)].map(match => match[1]).find(script => script.includes("class Trace"));
+const scripts = [...page.matchAll(/<script>\n([^]*?)<\/script>/g)].map(match => match[1]);
+const data = ["class Trace", "class Records", "class Stacks"].map(part => scripts.find(script => script.includes(part))).join("\n");
 const context = vm.createContext({ document: { getElementById: id => elements[id] }, atob, TextDecoder, Intl });
 vm.runInContext(data, context);
 
@@ -46,6 +47,13 @@ function tell(about, input) {
         return {
             policy: run.policy, faults: faults.slice(0, 5),
             peak_live_bytes: run.live.reduce((a, b) => Math.max(a, b), 0), peak_held_bytes: run.held.reduce((a, b) => Math.max(a, b), 0),
+            ran: trace.records.held?.reduce((a, b) => Math.max(a, b), 0), marks: trace.records.marks, failures: trace.records.failures,
+            ranges: trace.records.byRange(run.live, run.held), hasStacks: trace.hasStacks,
+            lines: Object.fromEntries(Object.keys(QUESTIONS).map(question => {
+                const span = { from: Math.floor(trace.events / 4), to: Math.floor(trace.events / 2) }, blocks = QUESTIONS[question](trace, trace.peak, span);
+                return [question, trace.hasStacks ? byLine(trace.calls, bySelf(trace, blocks)).map(line => [line.frame.text, line.bytes, line.blocks]) : []];
+            })),
+            total: trace.hasStacks ? trace.calls.total(bySelf(trace, QUESTIONS.peak(trace)).bytes)[0] : 0,
             driver_calls: run.calls.count.map(counts => counts.reduce((a, b) => a + b, 0)),
         };
     });

@@ -57,8 +57,8 @@ def page(*args):
 
 def replayed(trace, *policies):
     """What vpool replay says, by policy."""
-    text = made("replay", "--json", "--policy", ",".join(policies), trace)
-    return {said["policy"]: said for said in map(json.loads, re.split(r"(?<=\})\n(?=\{)", text.strip()))}
+    said = json.loads(made("replay", "--json", "--policy", ",".join(policies), trace))
+    return {one["policy"]: one for one in (said if isinstance(said, list) else [said])}
 
 
 # ---- the page ----

@@ -1,0 +1,27 @@
+/* Arrays that grow. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_TOOL_ARRAY_H
+#define VP_TOOL_ARRAY_H
+
+#include <stdlib.h>
+
+/* All zero at first; `items` is the owner's to free. */
+struct vp_array {
+    void *items;
+    size_t count, room;
+};
+
+/* Room for one more item of `size` bytes, which counts from now on; NULL: no memory, and nothing has changed. */
+static inline void *vp_array_add(struct vp_array *a, size_t size) {
+    if (a->count == a->room) {
+        size_t room = a->room ? a->room * 2 : 64;
+        void *items = realloc(a->items, room * size);
+        if (!items)
+            return NULL;
+        a->items = items;
+        a->room = room;
+    }
+    return (char *)a->items + a->count++ * size;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* A line on a terminal that is written over and over, and gone at the end. What is short shows none. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_TOOL_PROGRESS_H
+#define VP_TOOL_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vp_progress {
+    bool on, shown;
+    uint64_t next; /* when it is written anew, ns */
+};
+
+void vp_progress_begin(struct vp_progress *p);
+/* Is it time to show something? Looks at the clock. */
+bool vp_progress_due(struct vp_progress *p);
+void vp_progress_show(struct vp_progress *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void vp_progress_end(struct vp_progress *p);
+
+#endif
