@@ -6,6 +6,7 @@
 #include "adopt.h"
 #include "process/process.h"
 #include "base/options.h"
+#include "watch/stacks.h"
 #include "dumper.h"
 #include "early.h"
 
@@ -33,4 +34,5 @@ __attribute__((destructor)) static void end(void) {
 void vp_load_opened(void) {
     vp_adopt_report();
     vp_dumper_start();
+    vp_stacks_start();
 }

@@ -102,7 +102,7 @@ static void init(void) {
     timelines->of_thread = vp_thread_streams;
     vp_threads_init();
     vp_state.fast = !vp_options()->check;
-    vp_state.recording = *vp_options()->trace;
+    vp_state.recording = vp_watch.wants_events();
     vp_list_init(&vp_state.mempools);
     vp_list_init(&vp_state.imports);
     vp_list_init(&vp_state.peers);
