@@ -68,8 +68,8 @@ uint64_t vp_marks_thread(void) {
 
 static bool have_tables(void) {
     if (!marks.tables) {
-        void *mem =
-            mmap(NULL, sizeof *marks.tables, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *mem = mmap(NULL, sizeof *marks.tables, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         marks.tables = mem == MAP_FAILED ? NULL : mem;
     }
     return marks.tables;
@@ -158,8 +158,7 @@ void vp_marks_event(char op, size_t size) {
     }
     int64_t alive = atomic_fetch_add_explicit(&marks.alive, (int64_t)size, memory_order_relaxed) + (int64_t)size;
     int64_t most = atomic_load_explicit(&marks.most, memory_order_relaxed);
-    while (alive > most && !atomic_compare_exchange_weak(&marks.most, &most, alive)) {
-    }
+    while (alive > most && !atomic_compare_exchange_weak(&marks.most, &most, alive)) {}
 }
 
 /* From the first range on. What was alive before is counted once, under the library's lock; events that other threads
@@ -172,8 +171,7 @@ static void start_counting(void) {
         return;
     }
     int64_t alive = 0;
-    vp_pools_each(pool) alive +=
-        (int64_t)pool->mem.stats.live_bytes - (int64_t)vp_stream_caches_count(&pool->caches);
+    vp_pools_each(pool) alive += (int64_t)pool->mem.stats.live_bytes - (int64_t)vp_stream_caches_count(&pool->caches);
     if (!atomic_exchange(&marks.counting, true)) {
         atomic_store(&marks.alive, alive);
         atomic_store(&marks.most, alive);

@@ -1,12 +1,11 @@
 /* Stacks of native code: libgcc's unwinder, found at run time, and the modules that its addresses lie in. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "watch/stacks.h"
-
-#include "watch/stack_table.h"
+#include "watch/stack_native.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

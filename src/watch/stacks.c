@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stacks.h"
 
+#include "watch/stack_native.h"
+#include "watch/stack_python.h"
 #include "watch/stack_table.h"
 #include "watch/watch.h"
 #include "base/table.h"
@@ -252,17 +254,20 @@ int vp_stacks_holders(CUdevice device, struct vp_holder *out, int most) {
 void vp_stacks_fork_prepare(void) {
     for (int i = 0; i < SHARDS; i++)
         pthread_mutex_lock(&shards[i].lock);
+    vp_python_fork_prepare();
     vp_stack_table_fork_prepare();
 }
 
 void vp_stacks_fork_parent(void) {
     vp_stack_table_fork_parent();
+    vp_python_fork_parent();
     for (int i = 0; i < SHARDS; i++)
         pthread_mutex_unlock(&shards[i].lock);
 }
 
 void vp_stacks_fork_child(void) {
     vp_stack_table_fork_child();
+    vp_python_fork_child();
     for (int i = 0; i < SHARDS; i++)
         pthread_mutex_init(&shards[i].lock, NULL);
 }

@@ -33,31 +33,6 @@ void vp_stacks_fork_prepare(void);
 void vp_stacks_fork_parent(void);
 void vp_stacks_fork_child(void);
 
-/* ---- stack_native.c ---- */
-
-/* Not under a lock. */
-void vp_native_start(void);
-/* The callers of the library; with `until_python` no farther than to the interpreter, of which `python` is some
- * function. */
-void vp_native_walk(struct vp_walk *walk, const void *until_python);
-/* Of the modules that are loaded: how often some have come, and gone. */
-struct vp_modules_seen {
-    uint64_t came, went;
-};
-struct vp_modules_seen vp_modules_seen(void);
-
-/* ---- stack_python.c ---- */
-
-enum vp_python {
-    VP_PYTHON_NONE,    /* the process has no interpreter, or none that runs */
-    VP_PYTHON_FRAMES,  /* this thread's frames were added */
-    VP_PYTHON_OTHER,   /* there is one, and this thread runs no Python code */
-    VP_PYTHON_UNKNOWN, /* there is one, and its stacks are not read; said in words that were added */
-};
-enum vp_python vp_python_walk(struct vp_walk *walk);
-/* Some function of the interpreter; NULL: none. */
-const void *vp_python_code(void);
-
 /* ---- stack_tell.c ---- */
 
 /* Before an event with this stack: puts what the trace does not have of it yet. Takes the trace's lock. */

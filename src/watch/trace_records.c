@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-
 /* What the file says of each device, under the library's lock. */
 static struct {
     uint64_t held, calls;
