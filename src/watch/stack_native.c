@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_native.h"
 
+#include "watch/stack_memo.h"
+
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -15,9 +17,15 @@
 
 typedef _Unwind_Reason_Code backtrace_fn(_Unwind_Trace_Fn, void *);
 typedef uintptr_t get_ip_fn(struct _Unwind_Context *);
+typedef uintptr_t get_register_fn(struct _Unwind_Context *, int);
 
 static backtrace_fn *_Atomic backtrace;
-static get_ip_fn *get_ip;
+static get_ip_fn *get_ip, *get_cfa;
+static get_register_fn *get_register;
+
+/* In DWARF's numbers, on x86-64; elsewhere nothing is made of it. */
+enum { FRAME_POINTER = 6 };
+
 static struct {
     uintptr_t begin, end;
 } own; /* this library */
@@ -138,12 +146,18 @@ struct step {
     uintptr_t until_begin, until_end;
     uint64_t went;
     bool outside; /* the library's own frames are behind us */
+    struct vp_memo memo;
 };
 
 static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *state) {
     struct step *s = state;
-    const uintptr_t pc = get_ip(context) - 1;
-    if (pc + 1 <= 1 || (pc >= s->until_begin && pc < s->until_end))
+    const uintptr_t pc = get_ip(context) - 1, cfa = get_cfa(context);
+    if (pc + 1 <= 1)
+        return _URC_END_OF_STACK;
+    /* The first step is to whoever called the unwinder, inside the frame that the walk begins in. */
+    if (cfa > s->memo.key.frame + sizeof(void *))
+        vp_memo_step(&s->memo, pc + 1, cfa, get_register(context, FRAME_POINTER));
+    if (pc >= s->until_begin && pc < s->until_end)
         return _URC_END_OF_STACK;
     if (!s->outside && pc >= own.begin && pc < own.end)
         return _URC_NO_REASON;
@@ -156,28 +170,38 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *state) {
 }
 
 void vp_native_walk(struct vp_walk *walk, const void *until_python) {
-    struct search python;
-    struct step s = {.walk = walk, .went = vp_modules_seen().went};
+    struct search python = {.found = false};
+    struct step s;
     backtrace_fn *unwind = atomic_load_explicit(&backtrace, memory_order_acquire);
     if (!unwind) {
         vp_walk_add_words(walk, 16, "no native stack: there is no libgcc_s.so.1");
         return;
     }
-    if (until_python && find_module(&python, (uintptr_t)until_python)) {
-        s.until_begin = python.begin;
-        s.until_end = python.end;
-    }
+    if (until_python)
+        find_module(&python, (uintptr_t)until_python);
+    s.walk = walk;
+    s.until_begin = python.begin;
+    s.until_end = python.end;
+    s.went = vp_modules_seen().went;
+    s.outside = s.memo.lost = false;
+    s.memo.count = 0;
+    s.memo.key = (struct vp_memo_key){(uintptr_t)__builtin_frame_address(0), python.begin, s.went};
+    if (vp_memo_recall(&s.memo.key, walk))
+        return;
     unwind(take, &s);
+    vp_memo_keep(&s.memo, walk);
 }
 
 void vp_native_start(void) {
     struct search self;
     backtrace_fn *found = (backtrace_fn *)find("_Unwind_Backtrace");
     get_ip = (get_ip_fn *)find("_Unwind_GetIP");
+    get_cfa = (get_ip_fn *)find("_Unwind_GetCFA");
+    get_register = (get_register_fn *)find("_Unwind_GetGR");
     if (find_module(&self, (uintptr_t)vp_native_start)) {
         own.begin = self.begin;
         own.end = self.end;
     }
-    if (found && get_ip)
+    if (found && get_ip && get_cfa && get_register)
         atomic_store_explicit(&backtrace, found, memory_order_release);
 }
