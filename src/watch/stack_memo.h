@@ -1,5 +1,5 @@
-/* Walks of the native stack that were made before: an unwinder takes a quarter of a microsecond a frame, to look whether
- * a stack is the one of a moment ago takes a nanosecond.
+/* Walks of the native stack that were made before: an unwinder takes a quarter of a microsecond a frame, to look
+ * whether a stack is the one of a moment ago takes a nanosecond.
  *
  * Where a function's frame ends follows from the place in its code, the stack pointer there and, where its size varies,
  * the frame pointer. So from one frame address on, if the return address at each of the places where they lay is the

@@ -254,6 +254,10 @@ const char *vp_module_build_id(uint32_t module) {
     return table.text + table.modules[module].build_id;
 }
 
+uint64_t vp_module_bias(uint32_t module) {
+    return table.modules[module].bias;
+}
+
 bool vp_stack_table_is_full(void) {
     return atomic_load_explicit(&table.full, memory_order_relaxed);
 }

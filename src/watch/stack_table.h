@@ -60,6 +60,7 @@ enum vp_frame_kind vp_frame_kind(uint32_t frame);
 const char *vp_frame_label(uint32_t frame);
 uint32_t vp_stack_frame(uint32_t stack), vp_stack_parent(uint32_t stack);
 const char *vp_module_path(uint32_t module), *vp_module_build_id(uint32_t module);
+uint64_t vp_module_bias(uint32_t module);
 /* Has something found no room? */
 bool vp_stack_table_is_full(void);
 

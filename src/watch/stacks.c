@@ -223,7 +223,7 @@ static void add_up_shard(struct sum *sums, uint32_t stacks, CUdevice device, str
     pthread_mutex_unlock(&s->lock);
 }
 
-int vp_stacks_holders(CUdevice device, struct vp_holder *out, int most) {
+int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
     const uint32_t stacks = vp_stacks_wanted() ? vp_stack_count() : 0;
     const size_t bytes = (stacks + (size_t)1) * sizeof(struct sum);
     int count = 0;
@@ -235,11 +235,11 @@ int vp_stacks_holders(CUdevice device, struct vp_holder *out, int most) {
     for (int i = 0; i < SHARDS; i++)
         add_up_shard(sums, stacks, device, &shards[i]);
     for (uint32_t i = 1; i <= stacks; i++) {
-        struct vp_holder h = {i, sums[i].bytes, sums[i].blocks, sums[i].sampled};
+        struct vp_stack_holder h = {i, sums[i].bytes, sums[i].blocks, sums[i].sampled};
         for (int at = 0; h.bytes && at < most; at++) {
             if (at < count && out[at].bytes >= h.bytes)
                 continue;
-            struct vp_holder other = at < count ? out[at] : (struct vp_holder){0};
+            struct vp_stack_holder other = at < count ? out[at] : (struct vp_stack_holder){0};
             count += at == count;
             out[at] = h;
             h = other;

@@ -21,13 +21,13 @@ void vp_stacks_start(void);
 uint32_t vp_stacks_event(char op, CUdevice device, uint64_t serial, size_t size);
 
 /* What is alive by stack, on a device. */
-struct vp_holder {
+struct vp_stack_holder {
     uint32_t stack;
     uint64_t bytes, blocks; /* with those that sampled ones stand for */
     uint64_t sampled;       /* of them, blocks that others were counted by */
 };
 /* The `most` that hold most, the largest first. Returns how many there are; -1: stacks are not recorded. */
-int vp_stacks_holders(CUdevice device, struct vp_holder *out, int most);
+int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most);
 
 void vp_stacks_fork_prepare(void);
 void vp_stacks_fork_parent(void);
