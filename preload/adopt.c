@@ -3,14 +3,19 @@
 #include "adopt.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include "base/log.h"
 #include "base/options.h"
 #include "early.h"
+
+/* This library's own; empty where it cannot be told. */
+static char own_path[PATH_MAX];
 
 /*
  * What is set, if neither the variable nor its other name is. A value of the user's is kept; it agrees with
@@ -31,6 +36,8 @@ static struct setting {
     {"XLA_PYTHON_CLIENT_PREALLOCATE", NULL, "false", "false", "XLA_PYTHON_CLIENT_ALLOCATOR", "JAX"},
     {"TF_GPU_ALLOCATOR", NULL, "cuda_malloc_async", "cuda_malloc_async", NULL, "TensorFlow"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", NULL, "true", "true", "TF_GPU_ALLOCATOR", "TensorFlow"},
+    /* Who has another value there has another tool, and no framework minds: it agrees. */
+    {"NVTX_INJECTION64_PATH", NULL, own_path, "", NULL, "NVTX"},
 };
 
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
@@ -84,6 +91,15 @@ static void take_back(void) {
     libc.unsetenv(MARK);
 }
 
+/* Where NVTX is to find us; a mark has no room for a space. */
+static void find_own_path(void) {
+    Dl_info info;
+
+    if (!dladdr((void *)vp_adopt, &info) || !info.dli_fname || !realpath(info.dli_fname, own_path) ||
+        strpbrk(own_path, " :"))
+        *own_path = 0;
+}
+
 /* Sets one, and adds it to the mark. */
 static void set(const struct setting *setting, char *mark, size_t room) {
     size_t used = strlen(mark);
@@ -102,11 +118,12 @@ static bool agrees(const char *variable) {
 
 void vp_adopt(void) {
     const struct vp_options *options = vp_options();
-    char mark[512] = "";
+    char mark[512 + PATH_MAX] = "";
 
     /* A program with raised privileges is given no variables of ours; its user's are not read either. */
     if (getauxval(AT_SECURE) || !find_libc())
         return;
+    find_own_path();
     take_back();
     if (!options->adopt || options->policy == VP_POLICY_NATIVE)
         return;
@@ -115,7 +132,7 @@ void vp_adopt(void) {
         const char *variable = setting->variable;
         const char *value = libc.getenv(variable);
 
-        if (setting->needs && !agrees(setting->needs))
+        if (!*setting->value || (setting->needs && !agrees(setting->needs)))
             continue;
         if (!value && setting->alias) {
             value = libc.getenv(setting->alias);

@@ -160,8 +160,8 @@ void vp_ranges_say(struct vp_text *t) {
     for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
         if (!peak.times)
             continue;
-        vp_say(t, "%s  %-40s %12s  %lu time%s\n", any ? "" : "\nranges, and the most that was alive in one\n", peak.name,
-               VP_SIZE(peak.peak_bytes), peak.times, peak.times == 1 ? "" : "s");
+        vp_say(t, "%s  %-40s %12s  %lu time%s\n", any ? "" : "\nranges, and the most that was alive in one\n",
+               peak.name, VP_SIZE(peak.peak_bytes), peak.times, peak.times == 1 ? "" : "s");
         any = true;
     }
     for (unsigned i = 0; vp_marks_open(&i, &open);)

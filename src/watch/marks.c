@@ -64,6 +64,16 @@ uint64_t vp_marks_thread(void) {
     return own.id;
 }
 
+/* As much of a name as counts: whole characters of UTF-8. */
+static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
+    size_t n = strnlen(text, VP_MARKS_NAME);
+    if (n == VP_MARKS_NAME)
+        for (n--; n && ((unsigned char)text[n] & 0xc0) == 0x80;)
+            n--;
+    memcpy(cut, text, n);
+    cut[n] = 0;
+}
+
 /* ---- under the lock ---- */
 
 static bool have_tables(void) {
@@ -77,8 +87,7 @@ static bool have_tables(void) {
 
 static uint32_t name_of(const char *text) {
     char cut[VP_MARKS_NAME];
-    strncpy(cut, text, sizeof cut - 1);
-    cut[sizeof cut - 1] = 0;
+    cut_name(cut, text);
     for (uint32_t i = 0; i < marks.names; i++)
         if (!strcmp(marks.tables->names[i].peak.name, cut))
             return i;
@@ -200,10 +209,12 @@ void vp_marks_tell_early(void) {
 
 /* False: nothing is recorded. */
 static bool tell(char op, const char *name, uint32_t depth) {
+    char cut[VP_MARKS_NAME];
     if (!vp_api_ready())
         return false;
     vp_marks_tell_early();
-    return vp_trace_mark(op, name, vp_marks_thread(), depth);
+    cut_name(cut, name);
+    return vp_trace_mark(op, cut, vp_marks_thread(), depth);
 }
 
 int vp_marks_mark(const char *name) {

@@ -220,7 +220,7 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
     bool more = true;
     while (more && trace.on) {
         char text[VP_JOURNAL_LINE], *at = text;
-        more = false;
+        const char *rest = "";
         *at++ = op;
         *at++ = ',';
         for (int i = 0; i < 3; i++) {
@@ -230,16 +230,16 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
                 at = put_number(at, fields[i].number, ',');
                 continue;
             }
-            const char *rest = put_text(&at, end, fields[i].text);
+            const char *left = put_text(&at, end, fields[i].text);
             *at++ = ',';
-            if (*rest) {
-                fields[2] = (struct vp_trace_field){.text = rest};
-                more = true;
-            }
+            if (*left)
+                rest = left;
         }
         append(text, put_number(at, us, '\n'));
+        more = *rest;
         op = '+';
         fields[0].text = fields[1].text = "";
+        fields[2].text = rest;
     }
 }
 
