@@ -1,8 +1,8 @@
 /* NVTX: the program's own ranges and marks, by the interface through which tools attach to it.
  *
  * NVTX is a few headers. In each library that has them, the first call of any function loads what NVTX_INJECTION64_PATH
- * names (adopt.c sets it) and calls this there: it is given tables of pointers, and puts its functions in. Where nothing
- * is wanted that would tell of ranges, it attaches to none, and they go on costing next to nothing.
+ * names (adopt.c sets it) and calls this there: it is given tables of pointers, and puts its functions in. Where
+ * nothing is wanted that would tell of ranges, it attaches to none, and they go on costing next to nothing.
  *
  * Domains have stacks of ranges of their own; here they are one, which is the same where ranges lie in one another.
  *
@@ -218,7 +218,7 @@ PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
         {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w}, {CORE_POP, pop},
     };
     static const struct callback core2[] = {
-        {CORE2_MARK_EX, domain_mark}, {CORE2_PUSH_EX, domain_push},   {CORE2_POP, domain_pop},
+        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push},   {CORE2_POP, domain_pop},
         {CORE2_REGISTER_A, register_a}, {CORE2_REGISTER_W, register_w},
     };
     const struct nvtx_callbacks *callbacks;

@@ -32,6 +32,7 @@ struct layout {
     int through;            /* in that struct: the frame; -1: there is none between */
     int back, code, instr;  /* of a frame; `instr` -1: there is `lasti` */
     int lasti, lasti_bytes; /* how many bytes of code a unit of it is */
+    int owner;              /* of a frame, a byte: OWNED_BY_C where it is none; 0: there is no need to look */
     int ascii, wide;        /* of a string: where characters begin, if all are ASCII and if not */
 };
 
@@ -57,13 +58,23 @@ static const struct layout layouts[] = {
      .ascii = 48,
      .wide = 72},
     {.minor = 11, .state_frame = 56, .through = 8, .back = 48, .code = 32, .instr = 56, .ascii = 48, .wide = 72},
-    {.minor = 12, .state_frame = 56, .through = 0, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
-    /* From here on the interpreter tells where a thread's frame is. */
+    {.minor = 12,
+     .state_frame = 56,
+     .through = 0,
+     .back = 8,
+     .code = 0,
+     .instr = 56,
+     .owner = 70,
+     .ascii = 40,
+     .wide = 56},
+    /* From here on the interpreter tells where a thread's frame is, and what is no frame has no code. */
     {.minor = 13, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
     {.minor = 14, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
 };
 
 /* The same in all of them. */
+enum { OWNED_BY_C = 3 };
+enum { BYTES_LENGTH = 16, BYTES = 32 };
 enum { OBJECT_TYPE = 8, TYPE_NAME = 24, TYPE_SIZE = 32, TYPE_MEMBERS = 240, STRING_LENGTH = 16, STRING_STATE = 32 };
 
 struct member {
@@ -264,31 +275,52 @@ static char *put_string(const struct interpreter *py, char *at, const char *end,
 
 /* ---- frames ---- */
 
-static inline uint64_t mix(uint64_t a, uint64_t b) {
-    __uint128_t product = (__uint128_t)(a ^ UINT64_C(0xa0761d6478bd642f)) * (b ^ UINT64_C(0xe7037ed1a0b428db));
+/* Sums of products with odd constants, which the processor makes side by side; folded at the end. */
+enum { PRIMES = 8 };
+static const uint64_t primes[PRIMES] = {UINT64_C(0x9e3779b185ebca87), UINT64_C(0xc2b2ae3d27d4eb4f),
+                                        UINT64_C(0x165667b19e3779f9), UINT64_C(0x85ebca77c2b2ae63),
+                                        UINT64_C(0x27d4eb2f165667c5), UINT64_C(0xd6e8feb86659fd93),
+                                        UINT64_C(0xa0761d6478bd642f), UINT64_C(0xe7037ed1a0b428db)};
+
+static inline uint64_t fold(uint64_t sum) {
+    __uint128_t product = (__uint128_t)(sum ^ primes[6]) * primes[7];
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Of a name: where it is, its length and its last characters. Names made one after the other at the same place, such as
- * <cell 1> and <cell 2>, differ there. */
+/* Of a name: where it is, its length and its last sixteen bytes; of a shorter one with what is in its head before,
+ * which has no count of references there. Names made one after the other at the same place, such as <cell 1> and <cell
+ * 2>, differ in them. */
 static inline uint64_t look_of(const struct interpreter *py, const char *string) {
-    const uint64_t n = u64_at(string, STRING_LENGTH);
+    const uint64_t n = u64_at(string, STRING_LENGTH), where = (uintptr_t)string * primes[0] + n * primes[1];
     const struct string_state state = state_of(string);
-    const char *from = string + (state.ascii ? py->at.ascii : py->at.wide);
+    const char *end = string + (state.ascii ? py->at.ascii : py->at.wide) + n;
     if (!state.compact)
-        return mix((uintptr_t)string, n);
-    uint64_t last[2] = {0};
-    memcpy(last, n < 16 ? from : from + n - 16, n < 16 ? n : 16);
-    return mix(last[0] ^ (uintptr_t)string, last[1] ^ n);
+        return where;
+    return where + u64_at(end, -8) * primes[2] + u64_at(end, -16) * primes[3];
 }
 
-/* Two code objects of one signature have, but for a chance of one in 2^64, one name, file and first line, and their
- * table of lines at one place: only then can a line be told that is wrong, and in that function still. */
+/* Of a table of lines: where it is, its length, and what is in it, of a long one at both ends. Code that is made again
+ * and again at one place, such as a notebook's, has short ones. */
+static inline uint64_t look_of_table(const char *bytes) {
+    const uint64_t n = u64_at(bytes, BYTES_LENGTH);
+    const char *from = bytes + BYTES, *end = from + n;
+    uint64_t look = (uintptr_t)bytes * primes[4] + n * primes[5] + u64_at(end, -8) * primes[6];
+    if (n >= 64) {
+        for (int i = 0; i < 4; i++)
+            look += u64_at(from, 8 * i) * primes[i] + u64_at(end, -8 * i - 8) * primes[i + 4];
+        return look;
+    }
+    for (int i = 0; end - from >= 8; from += 8, i++)
+        look += u64_at(from, 0) * primes[i];
+    return look;
+}
+
+/* Two code objects of one signature have, but for a chance of one in 2^64, one name, file and first line, and tables of
+ * lines that hardly differ: only then can a line be told that is wrong, and in that function still. */
 static inline uint64_t signature(const struct interpreter *py, const char *code) {
-    const uint64_t names_look = mix(look_of(py, pointer_at(code, py->filename)),
-                                    look_of(py, pointer_at(code, py->name)));
-    return mix(names_look ^ (uintptr_t)code,
-               (uintptr_t)pointer_at(code, py->table) ^ (uint64_t)(unsigned)int_at(code, py->line) << 40);
+    const uint64_t file = look_of(py, pointer_at(code, py->filename)), name = look_of(py, pointer_at(code, py->name));
+    return fold(fold(file) * primes[0] + name * primes[1] + look_of_table(pointer_at(code, py->table)) * primes[2] +
+                (uintptr_t)code * primes[3] + (uint64_t)(unsigned)int_at(code, py->line) * primes[4]);
 }
 
 static uint32_t add_frame(const struct interpreter *py, struct vp_frame_key key, const char *code, int bytes) {
@@ -305,6 +337,8 @@ static uint32_t add_frame(const struct interpreter *py, struct vp_frame_key key,
 /* What lies between calls of C stands in the chain as frames without code. */
 static inline const char *code_of(const struct interpreter *py, const char *frame) {
     const char *code = (const char *)((uintptr_t)pointer_at(frame, py->at.code) & ~(uintptr_t)7);
+    if (py->at.owner && frame[py->at.owner] == OWNED_BY_C)
+        return NULL;
     return code && pointer_at(code, OBJECT_TYPE) == py->code_type ? code : NULL;
 }
 
