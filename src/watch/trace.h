@@ -1,4 +1,4 @@
-/* The trace: what trace.c writes, and what other files of this folder add to it. docs/reports.md tells of its lines. */
+/* The trace: what trace.c writes, and what other files of this folder add to it. docs/stacks.md tells of its lines. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_WATCH_TRACE_H
 #define VP_WATCH_TRACE_H
