@@ -111,7 +111,7 @@ int main(int argc, char **argv) {
         weights(2 * MIB);
         CHECK(range_pop() == 0);
     } else if (!strcmp(argv[1], "deep")) {
-        deep(100000);
+        deep(20000);
     } else if (!strcmp(argv[1], "threads")) {
         threads();
     } else if (!strcmp(argv[1], "oom")) {
@@ -119,7 +119,6 @@ int main(int argc, char **argv) {
     } else {
         planted();
     }
-    while (wait(NULL) > 0) {
-    }
+    while (wait(NULL) > 0) {}
     return 0;
 }

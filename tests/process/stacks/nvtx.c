@@ -1,5 +1,5 @@
-/* A library that has NVTX's headers, as far as tools see it: loads what NVTX_INJECTION64_PATH names, and calls what that
- * attaches. On the simulated driver.
+/* A library that has NVTX's headers, as far as tools see it: loads what NVTX_INJECTION64_PATH names, and calls what
+ * that attaches. On the simulated driver.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
