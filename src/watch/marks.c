@@ -19,6 +19,7 @@
 enum { NAMES = 256, THREADS = 128, DEEP = 32, EARLY = 512 };
 
 struct name {
+    uint64_t hash; /* so that looking for a name compares numbers */
     struct vp_marks_peak peak;
 };
 
@@ -88,13 +89,17 @@ static bool have_tables(void) {
 static uint32_t name_of(const char *text) {
     char cut[VP_MARKS_NAME];
     cut_name(cut, text);
+    uint64_t hash = 0;
+    for (const char *c = cut; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x9e3779b97f4a7c15);
     for (uint32_t i = 0; i < marks.names; i++)
-        if (!strcmp(marks.tables->names[i].peak.name, cut))
+        if (marks.tables->names[i].hash == hash && !strcmp(marks.tables->names[i].peak.name, cut))
             return i;
     if (marks.names == NAMES) {
         vp_log_once(VP_LOG_WARN, "ranges have more than %d names: the others count as one", NAMES - 1);
         return NAMES - 1;
     }
+    marks.tables->names[marks.names].hash = hash;
     strcpy(marks.tables->names[marks.names].peak.name, marks.names == NAMES - 1 ? "(others)" : cut);
     return marks.names++;
 }
@@ -273,7 +278,7 @@ int vp_marks_pop(void) {
 /* ---- told ---- */
 
 bool vp_marks_peak(unsigned i, struct vp_marks_peak *out) {
-    if (!marks.tables || !vp_lock_for_a_while(&marks.lock))
+    if (!vp_lock_for_a_while(&marks.lock))
         return false;
     const bool there = i < marks.names;
     if (there) {
@@ -292,7 +297,7 @@ bool vp_marks_peak(unsigned i, struct vp_marks_peak *out) {
 
 bool vp_marks_open(unsigned *i, struct vp_marks_open *out) {
     bool found = false;
-    if (!marks.tables || !vp_lock_for_a_while(&marks.lock))
+    if (!vp_lock_for_a_while(&marks.lock))
         return false;
     for (; !found && *i < marks.threads; ++*i) {
         const struct thread *t = &marks.tables->threads[*i];

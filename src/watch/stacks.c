@@ -149,7 +149,8 @@ static void walk_all(struct vp_walk *walk) {
         break;
     case VP_PYTHON_UNKNOWN:
         vp_native_walk(walk, NULL);
-        walk->frame[walk->count++] = python.frame[0];
+        if (python.count)
+            walk->frame[walk->count++] = python.frame[0];
         break;
     case VP_PYTHON_NONE: vp_native_walk(walk, NULL); break;
     }
