@@ -29,8 +29,8 @@ Test(stack_table, stacks_share_their_outer_parts) {
     cr_assert(!vp_stack_table_open());
     uint32_t outer = vp_frame_add((struct vp_frame_key){1, 0}, VP_FRAME_WORDS, "outer");
     uint32_t inner = vp_frame_add((struct vp_frame_key){2, 0}, VP_FRAME_WORDS, "inner");
-    uint32_t base = vp_stack_push(0, outer), stack = vp_stack_push(base, inner);
-    cr_assert(base && stack > base);
+    uint32_t alone = vp_stack_push(0, inner), base = vp_stack_push(0, outer), stack = vp_stack_push(base, inner);
+    cr_assert(alone && base && stack > base && stack != alone);
     cr_assert_eq(vp_stack_push(0, outer), base);
     cr_assert_eq(vp_stack_push(base, inner), stack);
     cr_assert_neq(vp_stack_push(stack, inner), stack);
