@@ -46,9 +46,10 @@ const char *vpool_version(void);
 int vpool_stats(int device, struct vpool_stats *stats);
 
 /*
- * Marks a moment by a name, such as "epoch 3": a line `m,NAME,0,0,MICROSECONDS` in the file that VPOOL_TRACE names,
- * between the allocations and frees before and after it. Of the name the first 128 bytes count; commas, quotes and
- * control characters become '_'. It may be the caller's own memory, and is not looked at afterwards. Returns 0;
+ * Marks a moment by a name, such as "epoch 3": a line `m,NAME,THREAD,0,MICROSECONDS` in the file that VPOOL_TRACE
+ * names, between the allocations and frees before and after it; before CUDA's start marks are kept until that file
+ * begins (the first 512). Of the name the first 128 bytes count; in the file commas, quotes, percent signs and control
+ * characters stand as %2C and so on. It may be the caller's own memory, and is not looked at afterwards. Returns 0;
  * -EINVAL: the name is NULL or empty; -ENODEV: nothing is recorded. Costs some hundred nanoseconds where something is,
  * else a few.
  */
@@ -61,6 +62,18 @@ int vpool_mark(const char *name);
  * driver; or what write(2) failed with. Takes the library's lock for some ten nanoseconds a region, no driver call.
  */
 int vpool_snapshot(int fd);
+
+/*
+ * A range of the calling thread, from the push to the pop: lines `b,NAME,THREAD,DEPTH,MICROSECONDS` and
+ * `e,,THREAD,DEPTH,MICROSECONDS` in the trace. Ranges of a thread lie in one another. Statistics and dumps tell, for
+ * each name, the most bytes that were alive while a range of that name was open, with or without a trace; dumps tell
+ * the range that each thread is in. A name counts as vpool_mark's does. Both return the depth of the range, 0 for the
+ * outermost; push -EINVAL: the name is NULL or empty, -ENOMEM: 128 threads are in ranges already; pop -ENOENT: the
+ * thread is in no range. Callable at any time. Costs some hundred nanoseconds; from the first range on each allocation
+ * and free costs some ten more.
+ */
+int vpool_range_push(const char *name);
+int vpool_range_pop(void);
 
 /*
  * Gives idle physical memory back to the device until at most `keep` bytes are held. Returns the bytes given back, or a

@@ -3,9 +3,11 @@
 #include "adopt.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include "base/log.h"
@@ -14,6 +16,9 @@
 
 /* What VPOOL_ADOPT=auto means for PyTorch, as long as nothing better was measured: VP_ADOPT_ASYNC or VP_ADOPT_BARE. */
 enum { AUTO = VP_ADOPT_ASYNC };
+
+/* This library's own; empty where it cannot be told. */
+static char own_path[PATH_MAX];
 
 /*
  * What is set, if neither the variable nor its other name is. A value of the user's is kept; it agrees with
@@ -35,6 +40,8 @@ static struct setting {
     {"XLA_PYTHON_CLIENT_PREALLOCATE", NULL, "false", "false", "XLA_PYTHON_CLIENT_ALLOCATOR", "JAX"},
     {"TF_GPU_ALLOCATOR", NULL, "cuda_malloc_async", "cuda_malloc_async", NULL, "TensorFlow"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", NULL, "true", "true", "TF_GPU_ALLOCATOR", "TensorFlow"},
+    /* Who has another value there has another tool, and no framework minds: it agrees. */
+    {"NVTX_INJECTION64_PATH", NULL, own_path, "", NULL, "NVTX"},
 };
 
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
@@ -88,6 +95,15 @@ static void take_back(void) {
     libc.unsetenv(MARK);
 }
 
+/* Where NVTX is to find us; a mark has no room for a space. */
+static void find_own_path(void) {
+    Dl_info info;
+
+    if (!dladdr((void *)vp_adopt, &info) || !info.dli_fname || !realpath(info.dli_fname, own_path) ||
+        strpbrk(own_path, " :"))
+        *own_path = 0;
+}
+
 /* Sets one, and adds it to the mark. */
 static void set(const struct setting *setting, char *mark, size_t room) {
     size_t used = strlen(mark);
@@ -110,7 +126,7 @@ bool vp_adopt_bare;
 
 /* Sets those from one to another. */
 static void adopt(size_t from, size_t to) {
-    char mark[512] = "";
+    char mark[512 + PATH_MAX] = "";
     const char *marked = libc.getenv(MARK);
 
     if (marked)
@@ -120,7 +136,7 @@ static void adopt(size_t from, size_t to) {
         const char *variable = setting->variable;
         const char *value = libc.getenv(variable);
 
-        if (setting->needs && !agrees(setting->needs))
+        if (!*setting->value || (setting->needs && !agrees(setting->needs)))
             continue;
         if (!value && setting->alias) {
             value = libc.getenv(setting->alias);
@@ -142,6 +158,7 @@ void vp_adopt(void) {
     /* A program with raised privileges is given no variables of ours; its user's are not read either. */
     if (getauxval(AT_SECURE) || !find_libc())
         return;
+    find_own_path();
     take_back();
     if (how == VP_ADOPT_NOTHING || options->policy == VP_POLICY_NATIVE)
         return;

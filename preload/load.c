@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include "process/process.h"
 #include "base/options.h"
+#include "watch/stacks.h"
 #include "dumper.h"
 #include "early.h"
 #include "first.h"
@@ -38,4 +39,5 @@ void vp_load_opened(void) {
         vp_torch_listen();
     vp_dumper_start();
     vp_first_hear_signals();
+    vp_stacks_start();
 }

@@ -68,6 +68,10 @@ static bool read_number(const char **text, bool with_suffix, uint64_t *value) {
     return true;
 }
 
+bool vp_options_size(const char **text, uint64_t *size) {
+    return read_number(text, true, size);
+}
+
 static bool parse_number(const struct option *option, const char *text, uint64_t *value) {
     bool is_size = option->kind == OPTION_SIZE;
     uint64_t low, high, number;

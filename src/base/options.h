@@ -32,6 +32,9 @@
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).")                                                                   \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
       "Records each allocation and free served, for vpool replay (%p in the name is the process id).")                                                             \
+    X(STRING, stacks, "VPOOL_STACKS", "", "SIZE, SIZE,native", \
+      "Records who asked: the stack of each block of SIZE or more, and of smaller ones one for each SIZE bytes; with " \
+      "native, the native frames below Python's too.")                                                       \
     X(STRING, dump, "VPOOL_DUMP", "", "exit, oom, signal, every:SECONDS", \
       "When a dump of the pool is written: a list of these words.")                                            \
     X(STRING, dump_file, "VPOOL_DUMP_FILE", "vpool-%p-%n.txt", "FILE, FILE.json", \
@@ -142,6 +145,9 @@ void vp_options_find_unknown(char *const *environment, vp_options_line_fn *repor
 
 /* How many letters must be inserted, removed or changed to make one name of the other; `b` has at most 64. */
 size_t vp_options_distance(const char *a, size_t length, const char *b);
+
+/* Reads a size as a SIZE option has it, of which *text is left behind the end. */
+bool vp_options_size(const char **text, uint64_t *size);
 
 /* The values in force, line by line. */
 void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);

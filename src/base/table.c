@@ -48,6 +48,10 @@ static uint64_t slot_for(uint64_t hash, uint64_t distance) {
     return hash >> TAG << TAG | distance << DISTANCE;
 }
 
+void *vp_table_slot(const struct vp_table *t, size_t i) {
+    return object_in(t->slots[i]);
+}
+
 size_t vp_table_bytes(const struct vp_table *t) {
     return t->slots ? (t->mask + 1) * sizeof *t->slots : 0;
 }

@@ -32,6 +32,8 @@ void *vp_table_seek(struct vp_table *t, uint64_t key);
 void vp_table_prefetch(const struct vp_table *t, uint64_t key);
 /* Removes the object of that key, and returns it; NULL: there is none. */
 void *vp_table_take(struct vp_table *t, uint64_t key);
+/* The object in slot `i`, of 0 to `mask`; NULL: none. */
+void *vp_table_slot(const struct vp_table *t, size_t i);
 /* Bytes of memory that it takes. */
 size_t vp_table_bytes(const struct vp_table *t);
 

@@ -225,6 +225,8 @@ void vp_pool_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
             if (r->state == VP_LIVE && r->sync && r->context == ctx) {
                 struct vp_fence none = {0};
                 CUdeviceptr end = vp_region_end(r);
+                if (pool->config.dropped)
+                    pool->config.dropped(pool->mem.device, r);
                 vp_pool_free(pool, r, &none);
                 r = vp_region_at(&pool->mem, end - 1);
             }

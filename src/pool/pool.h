@@ -29,6 +29,8 @@ struct vp_pool_config {
     bool check;           /* walk the invariants after each operation */
     void (*account)(void *owner, size_t asked,
                     bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
+    void (*dropped)(CUdevice device,
+                    const struct vp_region *block); /* before a block ends with its context; may be NULL */
     /*
      * How the host waits: lets the caller's lock go for a moment, the longer the longer the wait has lasted
      * (nanoseconds), and takes it again. NULL: it never waits. `now`: the time that such waits are measured by, in

@@ -53,8 +53,10 @@ static CUresult answer(struct vp_pool *pool, int err, const struct vp_request *r
                        CUdeviceptr *out) {
     if (err == -EOPNOTSUPP) /* the policy leaves it to CUDA */
         return VP_NOT_OURS;
-    if (err == -ENOMEM)
+    if (err == -ENOMEM) {
         pool->mem.stats.ooms++;
+        vp_record('x', pool->mem.device, 0, req->asked, req->timeline ? req->timeline->number : 0);
+    }
     if (!err) {
         *out = r->addr;
         vp_record('a', pool->mem.device, r->serial, r->asked, req->timeline ? req->timeline->number : 0);
@@ -211,7 +213,7 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         vp_fence_clear(&vp_state.timelines, &fence);
     } else {
         if (!r->bare) /* its blocks are told of */
-            vp_record('f', pool->mem.device, r->serial, 0, 0);
+            vp_record('f', pool->mem.device, r->serial, r->asked, 0);
         vp_pool_free(pool, r, &fence);
     }
     vp_leave();
@@ -232,11 +234,11 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
     vp_state.doors |= 1u << VP_PASSED_cuMemFreeAsync;
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
     if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
-        uint64_t serial = r->serial;
+        uint64_t serial = r->serial, asked = r->asked;
         bool bare = r->bare;
         int err = vp_pool_free_async(pool, r, timeline);
         if (!err && !bare)
-            vp_record('f', pool->mem.device, serial, 0, timeline->number);
+            vp_record('f', pool->mem.device, serial, asked, timeline->number);
         vp_fast_know(stream, NULL, timeline, NULL);
         res = vp_result(err, NULL, NULL);
     }

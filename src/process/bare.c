@@ -64,6 +64,7 @@ static struct vp_timeline *timeline_of(const struct vp_pool *pool, struct vp_bar
 struct traced {
     uint64_t addr; /* first: the key of traced_blocks */
     uint64_t serial;
+    size_t size;
 };
 
 static struct vp_table traced_blocks;
@@ -77,7 +78,7 @@ static void trace_used(struct vp_pool *pool, const struct vp_bare_segment *segme
                                : vp_slab_alloc(&traced_slab);
     if (!block)
         return;
-    *block = (struct traced){ptr, ++pool->mem.serial};
+    *block = (struct traced){ptr, ++pool->mem.serial, size};
     vp_table_add(&traced_blocks, block);
     vp_record('a', pool->mem.device, block->serial, size, segment->timeline ? segment->timeline->number : 0);
 }
@@ -86,7 +87,7 @@ static void trace_unused(const struct vp_pool *pool, const struct vp_bare_segmen
     struct traced *block = vp_table_take(&traced_blocks, ptr);
     if (!block)
         return;
-    vp_record('f', pool->mem.device, block->serial, 0, segment->timeline ? segment->timeline->number : 0);
+    vp_record('f', pool->mem.device, block->serial, block->size, segment->timeline ? segment->timeline->number : 0);
     vp_slab_free(&traced_slab, block);
 }
 

@@ -37,11 +37,11 @@ static struct vp_stream_cache *cache_of(const struct shortcut *s, CUstream strea
 
 static void record(const struct vp_stream_cache *cache, char op, const struct vp_stream_cache_block *block) {
     int cancel;
-    if (!vp_state.recording)
+    if (!atomic_load_explicit(&vp_state.recording, memory_order_relaxed))
         return;
     /* Under the trace's lock files may be opened and closed, which are points of cancellation. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    vp_watch.event(op, cache->all->device, block->serial, op == 'a' ? block->asked : 0,
+    vp_watch.event(op, cache->all->device, block->serial, block->asked,
                    atomic_load_explicit(&cache->number, memory_order_relaxed));
     pthread_setcancelstate(cancel, NULL);
 }

@@ -30,6 +30,10 @@ static void announce(void) {
                name ? name : "");
 }
 
+static void dropped(CUdevice device, const struct vp_region *block) {
+    vp_record('f', device, block->serial, block->asked, 0);
+}
+
 static struct vp_pool *open_pool(CUdevice dev) {
     if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
         return NULL;
@@ -43,6 +47,7 @@ static struct vp_pool *open_pool(CUdevice dev) {
         .slack = (unsigned)o->slack,
         .check = o->check,
         .account = vp_mempool_account,
+        .dropped = dropped,
         .limit = vp_pressure_limit(dev),
         .split_most = o->bfc_max_split,
         .stitch_least = o->gmlake_fragment,
@@ -102,7 +107,7 @@ static void init(void) {
     timelines->of_thread = vp_thread_streams;
     vp_threads_init();
     vp_state.fast = !vp_options()->check;
-    vp_state.recording = *vp_options()->trace;
+    vp_state.recording = vp_watch.wants_events();
     vp_list_init(&vp_state.mempools);
     vp_list_init(&vp_state.imports);
     vp_list_init(&vp_state.peers);

@@ -49,7 +49,15 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
 PUBLIC int vpool_mark(const char *name) {
     if (!name || !*name)
         return -EINVAL;
-    return vp_api_ready() && vp_watch.mark(name) ? 0 : -ENODEV;
+    return vp_watch.mark(name);
+}
+
+PUBLIC int vpool_range_push(const char *name) {
+    return name && *name ? vp_watch.range_push(name) : -EINVAL;
+}
+
+PUBLIC int vpool_range_pop(void) {
+    return vp_watch.range_pop();
 }
 
 PUBLIC int vpool_snapshot(int fd) {

@@ -56,9 +56,9 @@ struct vp_state {
     pthread_mutex_t lock;
     atomic_int phase; /* enum vp_phase */
     atomic_bool coupled;
-    bool fast;      /* the fast path may serve: no check runs after each operation */
-    bool recording; /* each event goes to the recorder */
-    bool published; /* what changes is told when the lock is let go */
+    bool fast;             /* the fast path may serve: no check runs after each operation */
+    atomic_bool recording; /* each event is told of */
+    bool published;        /* what changes is told when the lock is let go */
     struct vp_hooks on;
     struct vp_driver drv;
     struct vp_timelines timelines;
@@ -142,7 +142,7 @@ uint64_t vp_peers_of(CUdevice dev);
 extern const char *const vp_passed_names[VP_PASSED_COUNT];
 
 static inline void vp_record(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
-    if (vp_state.recording)
+    if (atomic_load_explicit(&vp_state.recording, memory_order_relaxed))
         vp_watch.event(op, device, serial, size, stream);
 }
 

@@ -13,10 +13,14 @@ struct vp_watch {
     /* With the lock held: a device's pool was made; the lock is about to be let go (while vp_state.published). */
     void (*pool_opened)(struct vp_pool *pool);
     void (*publish)(void);
-    /* While vp_state.recording, without any lock: `a` (allocated) or `f` (freed); `stream` is a timeline's number, 0
-     * for a synchronous call. And the program's own mark; false: nothing is recorded. */
+    /* While vp_state.recording, without any lock on the fast path, else with the library's: `a` (allocated), `f`
+     * (freed) or `x` (out of memory: serial 0); `stream` is a timeline's number, 0 for a synchronous call. */
+    bool (*wants_events)(void);
     void (*event)(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
-    bool (*mark)(const char *name);
+    /* The program's own marks and ranges: as the functions of include/vpool.h. */
+    int (*mark)(const char *name);
+    int (*range_push)(const char *name);
+    int (*range_pop)(void);
     /* Without the lock: an allocation failed, on the timeline of that id (0: cudaMalloc). */
     void (*out_of_memory)(CUdevice device, size_t asked, uint64_t timeline_id);
     /* Without the lock: a dump as JSON, into an open file. 0 or a negative errno. */

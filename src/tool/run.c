@@ -32,9 +32,11 @@ static const char *option_name(size_t i) {
     return names[i];
 }
 
-/* Some say something without a value, too: it is 1 then. */
-static bool stands_alone(const struct vp_setting *s) {
-    return s->kind == VP_SETTING_BOOL || !strncmp(s->allowed, "1, ", 3);
+/* What some say without a value, too; else NULL. */
+static const char *value_alone(const struct vp_setting *s) {
+    if (!strcmp(s->variable, "VPOOL_STACKS"))
+        return "1M";
+    return s->kind == VP_SETTING_BOOL || !strncmp(s->allowed, "1, ", 3) ? "1" : NULL;
 }
 
 static void help(void) {
@@ -55,7 +57,7 @@ static void help(void) {
     for (size_t i = 0; i < VP_SETTINGS; i++) {
         if (vp_settings[i].kind == VP_SETTING_FOREIGN)
             continue;
-        bool alone = stands_alone(&vp_settings[i]);
+        const char *alone = value_alone(&vp_settings[i]);
         printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", vp_settings[i].allowed, alone ? "]" : "",
                vp_settings[i].sentence);
     }
@@ -75,7 +77,7 @@ static void keep_complaint(void *context, const char *line) {
 
 static int set(size_t i, const char *value) {
     static struct vp_options parsed;
-    const char *setting[2] = {vp_settings[i].variable, value ? value : "1"};
+    const char *setting[2] = {vp_settings[i].variable, value ? value : value_alone(&vp_settings[i])};
     char complaint[512] = "";
     vp_options_parse(&parsed, look_up, setting, keep_complaint, complaint);
     if (*complaint)
@@ -101,7 +103,7 @@ static void list_options(struct option options[OPTIONS + 1]) {
             options[i] = options[HELP];
         else
             options[i] = (struct option){
-                option_name(i), stands_alone(&vp_settings[i]) ? optional_argument : required_argument, NULL, (int)i};
+                option_name(i), value_alone(&vp_settings[i]) ? optional_argument : required_argument, NULL, (int)i};
     }
 }
 

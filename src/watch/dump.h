@@ -10,6 +10,7 @@
 #define VP_DUMP_H
 
 #include "process/process.h"
+#include "watch/say.h"
 #include "watch/snapshot.h"
 
 #include <stdatomic.h>
@@ -117,21 +118,6 @@ void vp_dump_fork_child(void);
 
 int vp_dump_json(const struct vp_dump *dump, int device, int fd);
 int vp_dump_text(const struct vp_dump *dump, int device, int fd);
-
-/* "1.5 GiB": for people, in any locale. */
-struct vp_size_text {
-    char text[24];
-};
-struct vp_size_text vp_size_text(uint64_t bytes);
-#define VP_SIZE(bytes) vp_size_text(bytes).text
-
-/* Text that is written as it fills. Nothing said at once is longer than 512 bytes. */
-struct vp_text {
-    int fd, error;
-    size_t used;
-    char buffer[8192];
-};
-void vp_say(struct vp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- oom.c ---- */
 

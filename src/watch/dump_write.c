@@ -2,17 +2,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
+#include "watch/holders.h"
+#include "watch/stacks.h"
 #include "watch/watch.h"
 #include "base/output.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { FORMAT_VERSION = 1 };
+
+/* Of each holder, in text: for people. The JSON has all. */
+enum { HOLDER_FRAMES = 16 };
 
 static const char *const reasons[] = {[VP_DUMP_EXIT] = "exit",
                                       [VP_DUMP_OOM] = "oom",
@@ -40,21 +44,6 @@ static struct when now(void) {
     snprintf(out.text, sizeof out.text, "%04lu-%02lu-%02luT%02lu:%02lu:%02luZ", era * 400 + year + (month >= 10),
              month < 10 ? month + 3 : month - 9, of_year - (153 * month + 2) / 5 + 1, seconds / 3600, seconds / 60 % 60,
              seconds % 60);
-    return out;
-}
-
-struct vp_size_text vp_size_text(uint64_t bytes) {
-    static const char units[] = "KMGTPE";
-    struct vp_size_text out;
-    int unit = -1;
-    uint64_t tenths = bytes * 10, whole = bytes;
-    for (; whole >= 1024; whole /= 1024, unit++)
-        tenths = whole * 10 / 1024;
-    if (unit < 0)
-        snprintf(out.text, sizeof out.text, "%u B", (unsigned)bytes);
-    else
-        snprintf(out.text, sizeof out.text, "%u.%u %ciB", (unsigned)(tenths / 10), (unsigned)(tenths % 10),
-                 units[unit]);
     return out;
 }
 
@@ -193,6 +182,7 @@ static void json_device(struct vp_json *j, const struct vp_dump_device *d) {
     json_obstacles(j, d);
     json_counts(j, d);
     json_layout(j, &d->snap);
+    vp_holders_json(j, d->snap.device);
     vp_json_end_object(j);
 }
 
@@ -230,26 +220,17 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
         if (shown(&dump->device[i], device))
             json_device(&j, &dump->device[i]);
     vp_json_end_array(&j);
+    vp_json_begin_array(&j, "ranges");
+    vp_ranges_json(&j);
+    vp_json_end_array(&j);
+    vp_json_begin_array(&j, "threads");
+    vp_ranges_open_json(&j);
+    vp_json_end_array(&j);
     vp_json_end_object(&j);
     return vp_json_finish(&j);
 }
 
 /* ---- text ---- */
-
-static void flush(struct vp_text *t) {
-    if (!t->error)
-        t->error = vp_output_write(t->fd, t->buffer, t->used);
-    t->used = 0;
-}
-
-void vp_say(struct vp_text *t, const char *format, ...) {
-    va_list arguments;
-    if (sizeof t->buffer - t->used < 512)
-        flush(t);
-    va_start(arguments, format);
-    t->used += (size_t)vsnprintf(t->buffer + t->used, 512, format, arguments);
-    va_end(arguments);
-}
 
 static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
     const struct vp_memory_stats *s = &d->snap.stats;
@@ -334,6 +315,8 @@ static void text_device(struct vp_text *t, const struct vp_dump_device *d) {
     text_totals(t, d);
     text_obstacles(t, d);
     text_counts(t, d);
+    vp_say(t, vp_stacks_wanted() ? "\n  held by\n" : "");
+    vp_holders_say(t, d->snap.device, VP_HOLDERS_TOLD, HOLDER_FRAMES, "");
     for (size_t i = 0; i < d->snap.regions.count; i++) {
         if (s < last && r[i].addr == s->base)
             vp_say(t, "\n  %s zone\n", zones[s++->zone]);
@@ -354,6 +337,7 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
     for (int i = 0; i < dump->count; i++)
         if (shown(&dump->device[i], device))
             text_device(&t, &dump->device[i]);
-    flush(&t);
+    vp_ranges_say(&t);
+    vp_say_flush(&t);
     return t.error;
 }

@@ -7,6 +7,7 @@
  */
 #include "watch/dump.h"
 
+#include "watch/holders.h"
 #include "process/state.h"
 #include "base/clock.h"
 
@@ -81,6 +82,9 @@ static unsigned processes_of(void *nvml, const int pci[3], struct nvml_process *
     shutdown();
     return count < PROCESSES ? count : PROCESSES;
 }
+
+/* The holders told, and of each the frames: the whole block must have room in one struct vp_text. */
+enum { HOLDERS = 5, HOLDER_FRAMES = 4 };
 
 /* ---- the block ---- */
 
@@ -172,6 +176,7 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     vp_say(&b, "\n");
     say_pool(&b, d);
     say_device(&b, d);
+    vp_holders_say(&b, d->snap.device, HOLDERS, HOLDER_FRAMES, "vpool:   holder ");
     say_hints(&b, d, request);
     vp_log_block(b.buffer);
 }

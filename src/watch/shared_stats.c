@@ -266,6 +266,8 @@ static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims)
 
 void vp_shared_stats_publish(void) {
     struct vp_shared_stats *page = published;
+    if (!page)
+        return;
     uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
     uint32_t trims = atomic_load_explicit(&page->trims_asked, memory_order_relaxed);
     if (asked != answered || trims != trims_done) {

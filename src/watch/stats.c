@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/watch.h"
 
+#include "watch/holders.h"
 #include "base/json.h"
 #include "base/output.h"
 #include "pool/parking.h"
@@ -78,6 +79,7 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_u64(j, "reactivations", s.pool.reactivations);
     vp_json_u64(j, "reaps", s.pool.reaps);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
+    vp_holders_json(j, pool->mem.device);
     vp_json_end_object(j);
 }
 
@@ -107,6 +109,9 @@ static int write_json(int fd) {
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)
             json_others(&j, dev);
+    vp_json_end_array(&j);
+    vp_json_begin_array(&j, "ranges");
+    vp_ranges_json(&j);
     vp_json_end_array(&j);
     vp_json_begin_array(&j, "doors");
     for (int i = 0; i < VP_PASSED_COUNT; i++)

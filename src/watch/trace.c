@@ -1,5 +1,5 @@
-/* Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads;
- * and the program's own marks.
+/* Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads. The other kinds
+ * of lines are made by trace_records.c.
  * It has a lock of its own, the last that anybody takes: the fast path comes here without the library's.
  *
  * A program that is killed keeps what it recorded: see watch/journal.h. A forked child has the mapping of its parent's
@@ -7,8 +7,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "watch/watch.h"
+#include "watch/trace.h"
 
+#include "watch/watch.h"
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "watch/journal.h"
@@ -30,7 +31,8 @@ static struct {
     bool tried, on;
     bool parents; /* the file of this name is a parent's */
     struct vp_clock clock;
-    uint64_t begin;               /* by that clock */
+    uint64_t begin;               /* by that clock: the time of the first record; 0: none yet */
+    uint64_t now;                 /* not 0: the time of what is being recorded, which was a while ago */
     struct digits size_stream[2]; /* of allocations, of frees */
     struct digits time;
 } trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -51,7 +53,7 @@ static void begin(void) {
         err = vp_journal_open(&trace.file, name);
     if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
-        trace.begin = vp_clock_often(&trace.clock);
+        trace.begin = 0;
         return;
     }
     const char *why = err == -EBUSY    ? "another process records to it (%p in a name is the process id)"
@@ -132,10 +134,15 @@ static bool recording(void) {
     return trace.on;
 }
 
-/* Adds the time to a line of which `at` is the end, and appends it. The lock is held. */
-static void append(char *text, char *at) {
-    at = put_time(at, &trace.time, (vp_clock_often(&trace.clock) - trace.begin) / 1000);
-    int err = vp_journal_append(&trace.file, text, (size_t)(at - text));
+static uint64_t time_now(void) {
+    uint64_t now = trace.now ? trace.now : vp_clock_often(&trace.clock);
+    if (!trace.begin)
+        trace.begin = now;
+    return now > trace.begin ? (now - trace.begin) / 1000 : 0;
+}
+
+static void append(const char *text, const char *end) {
+    int err = vp_journal_append(&trace.file, text, (size_t)(end - text));
     if (err) {
         trace.on = false;
         vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, what is in it is whole",
@@ -143,49 +150,97 @@ static void append(char *text, char *at) {
     }
 }
 
-/* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
-void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
-    char text[VP_JOURNAL_LINE], *at = text;
-    if (!vp_process_is_marked())
-        return;
+bool vp_trace_lock(void) {
+    if (!vp_state.recording || !*vp_options()->trace || !vp_process_is_marked())
+        return false;
     vp_cancel_hold();
     pthread_mutex_lock(&trace.lock);
-    if (recording()) {
-        *at++ = op;
-        *at++ = ',';
-        at = put_number(at, (uint64_t)device << 48 | serial, ',');
-        at = put_size_stream(at, &trace.size_stream[op == 'f'], size, stream);
-        append(text, at);
-    }
+    if (recording())
+        return true;
+    pthread_mutex_unlock(&trace.lock);
+    return false;
+}
+
+void vp_trace_at(uint64_t ns) {
+    trace.now = ns;
+}
+
+void vp_trace_unlock(void) {
+    trace.now = 0;
     pthread_mutex_unlock(&trace.lock);
 }
 
-/* As much of a name as goes into the file; what separates fields and lines, and what a terminal might obey, becomes a
- * '_'. */
-enum { MARK_NAME = 128 };
-
-bool vp_trace_mark(const char *name) {
+/* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream, const uint32_t *stack) {
     char text[VP_JOURNAL_LINE], *at = text;
-    int cancel;
-    if (!vp_state.recording || !vp_process_is_marked())
-        return false;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    pthread_mutex_lock(&trace.lock);
-    bool on = recording();
-    if (on) {
-        *at++ = 'm';
-        *at++ = ',';
-        for (size_t i = 0; i < MARK_NAME && name[i]; i++) {
-            unsigned char c = (unsigned char)name[i];
-            *at++ = c < ' ' || c == 127 || c == ',' || c == '"' ? '_' : (char)c;
-        }
-        memcpy(at, ",0,0,", 5);
-        append(text, at + 5);
-        on = trace.on;
+    if (!vp_trace_lock())
+        return;
+    *at++ = op;
+    *at++ = ',';
+    at = put_number(at, (uint64_t)device << 48 | serial, ',');
+    at = put_size_stream(at, &trace.size_stream[op == 'f'], op == 'f' ? 0 : size, stream);
+    at = put_time(at, &trace.time, time_now());
+    if (stack) {
+        at[-1] = ',';
+        at = put_number(at, *stack, '\n');
     }
-    pthread_mutex_unlock(&trace.lock);
-    pthread_setcancelstate(cancel, NULL);
-    return on;
+    if (trace.on)
+        append(text, at);
+    vp_trace_unlock();
+}
+
+/* ---- records of other kinds ---- */
+
+/* The number of the last line's bytes that its time may take. */
+enum { TIME = 24 };
+
+static bool is_plain(unsigned char c) {
+    return c >= ' ' && c != 127 && c != ',' && c != '"' && c != '%';
+}
+
+/* As much of the text as there is room for; the rest. */
+static const char *put_text(char **at, const char *end, const char *text) {
+    static const char hex[] = "0123456789ABCDEF";
+    for (; *text && end - *at > 3; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (is_plain(c)) {
+            *(*at)++ = *text;
+            continue;
+        }
+        *(*at)++ = '%';
+        *(*at)++ = hex[c >> 4];
+        *(*at)++ = hex[c & 15];
+    }
+    return text;
+}
+
+void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, struct vp_trace_field c) {
+    struct vp_trace_field fields[] = {a, b, c};
+    const uint64_t us = time_now();
+    bool more = true;
+    while (more && trace.on) {
+        char text[VP_JOURNAL_LINE], *at = text;
+        const char *rest = "";
+        *at++ = op;
+        *at++ = ',';
+        for (int i = 0; i < 3; i++) {
+            /* A number behind the text takes at most as much as the time. */
+            const char *end = text + sizeof text - (4 - i) * TIME;
+            if (!fields[i].text) {
+                at = put_number(at, fields[i].number, ',');
+                continue;
+            }
+            const char *left = put_text(&at, end, fields[i].text);
+            *at++ = ',';
+            if (*left)
+                rest = left;
+        }
+        append(text, put_number(at, us, '\n'));
+        more = *rest;
+        op = '+';
+        fields[0].text = fields[1].text = "";
+        fields[2].text = rest;
+    }
 }
 
 /* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed
@@ -216,6 +271,6 @@ void vp_trace_fork_child(void) {
     pthread_mutex_init(&trace.lock, NULL);
     if (trace.on)
         vp_journal_leave(&trace.file);
-    trace.parents |= trace.begin != 0;
+    trace.parents |= trace.on;
     trace.tried = trace.on = false;
 }

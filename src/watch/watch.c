@@ -3,14 +3,71 @@
 #include "watch/watch.h"
 
 #include "watch/dump.h"
+#include "watch/marks.h"
+#include "watch/stacks.h"
+#include "watch/trace.h"
 
 /* Wrong words are told at the start. */
 static void opening(void) {
     vp_dump_plan();
+    vp_stacks_wanted();
+}
+
+static bool wants_events(void) {
+    return *vp_options()->trace || vp_stacks_wanted() || vp_marks_want_events();
+}
+
+/* What records wants to hear of every time that the lock was let go, too. */
+static void pool_opened(struct vp_pool *pool) {
+    vp_shared_stats_open_device(pool);
+    vp_state.published |= *vp_options()->trace != 0;
+}
+
+static void publish(void) {
+    vp_shared_stats_publish();
+    if (*vp_options()->trace)
+        vp_trace_held();
+}
+
+static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
+    const bool stacks = vp_stacks_wanted();
+    uint32_t stack = 0;
+    if (!vp_process_is_marked())
+        return;
+    vp_marks_tell_early();
+    /* On the fast path nothing of it changes. */
+    if (vp_thread.inside && *vp_options()->trace)
+        vp_trace_held();
+    if (op == 'x') {
+        vp_trace_failure(device, size, stream);
+        return;
+    }
+    if (stacks)
+        stack = vp_stacks_event(op, device, serial, size);
+    if (vp_marks_want_events())
+        vp_marks_event(op, size);
+    vp_stacks_tell(stack);
+    vp_trace_event(op, device, serial, size, stream, stacks && op == 'a' ? &stack : NULL);
+}
+
+static void fork_prepare(void) {
+    vp_stacks_fork_prepare();
+    vp_trace_fork_prepare();
+    vp_marks_fork_prepare();
+}
+
+static void fork_parent(void) {
+    vp_marks_fork_parent();
+    vp_trace_fork_parent();
+    vp_stacks_fork_parent();
 }
 
 static void fork_child(void) {
+    vp_marks_fork_child();
     vp_trace_fork_child();
+    vp_trace_held_anew();
+    vp_stacks_tell_anew();
+    vp_stacks_fork_child();
     vp_shared_stats_leave_to_parent();
     vp_dump_fork_child();
 }
@@ -31,14 +88,17 @@ void vp_dump_begin(void) {
 
 const struct vp_watch vp_watch = {
     .opening = opening,
-    .pool_opened = vp_shared_stats_open_device,
-    .publish = vp_shared_stats_publish,
-    .event = vp_trace_event,
-    .mark = vp_trace_mark,
+    .wants_events = wants_events,
+    .pool_opened = pool_opened,
+    .publish = publish,
+    .event = event,
+    .mark = vp_marks_mark,
+    .range_push = vp_marks_push,
+    .range_pop = vp_marks_pop,
     .out_of_memory = vp_oom_explain,
     .dump = vp_dump_to,
-    .fork_prepare = vp_trace_fork_prepare,
-    .fork_parent = vp_trace_fork_parent,
+    .fork_prepare = fork_prepare,
+    .fork_parent = fork_parent,
     .fork_child = fork_child,
     .end = end,
 };

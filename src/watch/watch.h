@@ -29,15 +29,4 @@ void vp_shared_stats_take_dumps(void);
 void vp_shared_stats_leave_to_parent(void);
 void vp_shared_stats_remove(void);
 
-/* ---- trace.c ---- */
-
-void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
-bool vp_trace_mark(const char *name);
-/* The file gets its true length; nothing is recorded any more. */
-void vp_trace_end(void);
-/* Around a fork: the file stays the parent's. The lock comes last. */
-void vp_trace_fork_prepare(void);
-void vp_trace_fork_parent(void);
-void vp_trace_fork_child(void);
-
 #endif

@@ -47,6 +47,20 @@ static void streams_in_turn(void *user, int count) {
         gpu_free_on(p->streams[i % STREAMS], gpu_alloc_on(p->streams[i % STREAMS], p->bytes));
 }
 
+/* So many calls deep: for what looks at the stack. The program, the loader and the batches are frames, too. */
+enum { DEEP = 12 };
+
+__attribute__((noinline)) static int deep(const struct pairs *p, int count, int depth) {
+    volatile int more = depth > 1 ? deep(p, count, depth - 1) : 0;
+    if (depth == 1)
+        same_stream((void *)p, count);
+    return more + 1;
+}
+
+static void from_deep(void *user, int count) {
+    (void)deep(user, count, DEEP);
+}
+
 static void synchronous(void *user, int count) {
     const struct pairs *p = user;
     for (int i = 0; i < count; i++)
@@ -157,6 +171,7 @@ void bench_pairs(void) {
 
     /* While one stream alone is in use no event is needed; the others are born after that. */
     measure("pair", same_stream, &p, PAIRS);
+    measure("deep", from_deep, &p, PAIRS);
     measure_crowd("live64k_magnitude", p.streams[0], true);
     measure_crowd("live64k_even", p.streams[0], false);
     measure("sync", synchronous, &p, SYNCHRONOUS_PAIRS);

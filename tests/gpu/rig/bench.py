@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from . import against, build, calls, programs, random_sizes, replays, slow, waits, workloads
+from . import against, build, calls, programs, random_sizes, replays, slow, stacks, waits, workloads
 from .probe import NEEDS_GPU, Bench, Failed
 from .device import Device
 from .runner import Runner, say
@@ -109,8 +109,8 @@ def main():
     other = os.path.join(options.build, "against")
     library = os.path.join(other, "libvpool.so") if options.against and os.path.isdir(options.against) else options.against
     known = against.probes(library) if options.against else \
-        replays.probes() + programs.probes() + slow.probes() + calls.probes() + waits.probes() + random_sizes.probes() + \
-        workloads.probes(options.turns)
+        replays.probes() + programs.probes() + slow.probes() + calls.probes() + stacks.probes() + waits.probes() + \
+        random_sizes.probes() + workloads.probes(options.turns)
     probes = select(known, options.only)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader may have seen enough

@@ -1,0 +1,234 @@
+/* NVTX: the program's own ranges and marks, by the interface through which tools attach to it.
+ *
+ * NVTX is a few headers. In each library that has them, the first call of any function loads what NVTX_INJECTION64_PATH
+ * names (adopt.c sets it) and calls this there: it is given tables of pointers, and puts its functions in. Where
+ * nothing is wanted that would tell of ranges, it attaches to none, and they go on costing next to nothing.
+ *
+ * Domains have stacks of ranges of their own; here they are one, which is the same where ranges lie in one another.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <vpool.h>
+#include <wchar.h>
+#include "base/options.h"
+#include "early.h"
+
+#define PUBLIC __attribute__((visibility("default")))
+
+/* ---- NVTX's side, by its version 3 ---- */
+
+enum { EXPORT_CALLBACKS = 1 };
+enum { MODULE_CORE = 1, MODULE_CORE2 = 5 };
+enum { CORE_MARK_EX = 1, CORE_MARK_A, CORE_MARK_W, CORE_PUSH_EX = 8, CORE_PUSH_A, CORE_PUSH_W, CORE_POP };
+enum { CORE2_MARK_EX = 1, CORE2_PUSH_EX = 4, CORE2_POP, CORE2_REGISTER_A = 10, CORE2_REGISTER_W };
+enum { MESSAGE_ASCII = 1, MESSAGE_WIDE, MESSAGE_REGISTERED };
+
+struct nvtx_callbacks {
+    size_t size;
+    int (*table)(int module, void ****table, unsigned *size);
+};
+
+struct nvtx_attributes {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t color_type;
+    uint32_t color;
+    int32_t payload_type, reserved;
+    uint64_t payload;
+    int32_t message_type;
+    const void *message;
+};
+
+/* ---- names ---- */
+
+/* As much of one as counts: see vpool_mark(). */
+enum { NAME = 129 };
+
+/* Into UTF-8, as much as there is room for. */
+static const char *narrow(const wchar_t *wide, char name[NAME]) {
+    size_t used = 0;
+
+    for (; wide && *wide && used < NAME - 4; wide++) {
+        uint32_t c = (uint32_t)*wide;
+        int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+        static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+
+        name[used++] = (char)(first[more] | c >> 6 * more);
+        while (more--)
+            name[used++] = (char)(0x80 | (c >> 6 * more & 0x3f));
+    }
+    name[used] = 0;
+    return name;
+}
+
+/* Strings that were registered: a program makes one for each place in its code. Their handles point here. */
+enum { REGISTERED = 4096 };
+
+static struct {
+    pthread_mutex_t lock;
+    char (*names)[NAME];
+    unsigned count;
+} registered = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *register_name(const char *name) {
+    char *kept = NULL;
+
+    if (!name)
+        return NULL;
+    pthread_mutex_lock(&registered.lock);
+    if (!registered.names) {
+        void *mem = mmap(NULL, sizeof(*registered.names) * REGISTERED, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        registered.names = mem == MAP_FAILED ? NULL : mem;
+    }
+    for (unsigned i = 0; i < registered.count && !kept; i++) {
+        if (strncmp(registered.names[i], name, NAME - 1) == 0)
+            kept = registered.names[i];
+    }
+    if (!kept && registered.names && registered.count < REGISTERED)
+        kept = strncpy(registered.names[registered.count++], name, NAME - 1);
+    pthread_mutex_unlock(&registered.lock);
+    return kept;
+}
+
+static const char *name_of(const struct nvtx_attributes *a, char name[NAME]) {
+    const char *text = NULL;
+
+    if (a && a->size >= sizeof(*a)) {
+        if (a->message_type == MESSAGE_WIDE)
+            text = narrow(a->message, name);
+        else if (a->message_type == MESSAGE_ASCII || a->message_type == MESSAGE_REGISTERED)
+            text = a->message;
+    }
+    return text && *text ? text : "(no name)";
+}
+
+/* ---- what NVTX calls ---- */
+
+static void mark_a(const char *message) {
+    vpool_mark(message);
+}
+
+static void mark_w(const wchar_t *message) {
+    char name[NAME];
+
+    vpool_mark(narrow(message, name));
+}
+
+static void mark_ex(const struct nvtx_attributes *a) {
+    char name[NAME];
+
+    vpool_mark(name_of(a, name));
+}
+
+static void domain_mark(void *domain, const struct nvtx_attributes *a) {
+    (void)domain;
+    mark_ex(a);
+}
+
+/* A range without a name is one all the same: its end will come. */
+static int push_a(const char *message) {
+    return vpool_range_push(message && *message ? message : "(no name)");
+}
+
+static int push_w(const wchar_t *message) {
+    char name[NAME];
+
+    return push_a(narrow(message, name));
+}
+
+static int push_ex(const struct nvtx_attributes *a) {
+    char name[NAME];
+
+    return vpool_range_push(name_of(a, name));
+}
+
+static int domain_push(void *domain, const struct nvtx_attributes *a) {
+    (void)domain;
+    return push_ex(a);
+}
+
+static int pop(void) {
+    return vpool_range_pop();
+}
+
+static int domain_pop(void *domain) {
+    (void)domain;
+    return vpool_range_pop();
+}
+
+static void *register_a(void *domain, const char *name) {
+    (void)domain;
+    return register_name(name);
+}
+
+static void *register_w(void *domain, const wchar_t *wide) {
+    char name[NAME];
+
+    (void)domain;
+    return register_name(narrow(wide, name));
+}
+
+/* ---- attaching ---- */
+
+struct callback {
+    unsigned id;
+    void *function;
+};
+
+static void fill(const struct nvtx_callbacks *callbacks, int module, const struct callback *list, size_t count) {
+    void ***table = NULL;
+    unsigned size = 0;
+
+    if (!callbacks->table(module, &table, &size) || !table)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].id < size && table[list[i].id])
+            *table[list[i].id] = list[i].function;
+    }
+}
+
+static bool wanted(void) {
+    const struct vp_options *o = vp_options();
+
+    return *o->trace || *o->stats || *o->dump || *o->stacks;
+}
+
+/* A child without the preload may have inherited the variable, and NVTX has just loaded this library for it. */
+static bool is_preloaded(void) {
+    void *program = dlopen(NULL, RTLD_LAZY);
+    bool found = program && vp_real_dlsym && vp_real_dlsym(program, "vpool_version") == (void *)vpool_version;
+
+    if (program)
+        dlclose(program);
+    return found;
+}
+
+PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
+PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
+    static const struct callback core[] = {
+        {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a}, {CORE_MARK_W, mark_w}, {CORE_PUSH_EX, push_ex},
+        {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w}, {CORE_POP, pop},
+    };
+    static const struct callback core2[] = {
+        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push},   {CORE2_POP, domain_pop},
+        {CORE2_REGISTER_A, register_a}, {CORE2_REGISTER_W, register_w},
+    };
+    const struct nvtx_callbacks *callbacks;
+
+    if (!export_table || !wanted() || !is_preloaded())
+        return 0;
+    callbacks = export_table(EXPORT_CALLBACKS);
+    if (!callbacks || callbacks->size < sizeof(*callbacks) || !callbacks->table)
+        return 0;
+    fill(callbacks, MODULE_CORE, core, sizeof(core) / sizeof(core[0]));
+    fill(callbacks, MODULE_CORE2, core2, sizeof(core2) / sizeof(core2[0]));
+    return 1;
+}

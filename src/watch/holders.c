@@ -1,0 +1,169 @@
+/* Who holds memory, told. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch/holders.h"
+
+#include "watch/marks.h"
+#include "watch/stacks.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a frame, taken apart again ---- */
+
+struct frame {
+    enum vp_frame_kind kind;
+    char function[256];
+    const char *file; /* Python's; of native code the module's; else the words */
+    uint64_t place;   /* the line; an address in the module's file */
+    uint32_t module;
+};
+
+static struct frame frame_of(uint32_t number) {
+    const char *text = vp_frame_label(number), *colon;
+    struct frame f = {.kind = vp_frame_kind(number), .file = text};
+    if (f.kind == VP_FRAME_PYTHON && (colon = strchr(text, ':'))) {
+        const char *name = colon + 1, *end = strchr(name, ':');
+        f.place = strtoul(text, NULL, 10);
+        snprintf(f.function, sizeof f.function, "%.*s", end ? (int)(end - name) : 0, name);
+        f.file = end ? end + 1 : name;
+    } else if (f.kind == VP_FRAME_NATIVE && (colon = strchr(text, ':'))) {
+        f.module = (uint32_t)strtoul(text, NULL, 10);
+        f.place = strtoul(colon + 1, NULL, 16);
+        f.file = vp_module_path(f.module);
+    }
+    return f;
+}
+
+static const char *last_part(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Of a function that its module exports. It may be another module by now that lies there. */
+static void name_function(struct frame *f) {
+    const ElfW(Sym) *symbol = NULL;
+    Dl_info info;
+    const void *address = (const void *)(uintptr_t)(vp_module_bias(f->module) + f->place);
+    if (!dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol || !info.dli_sname || !info.dli_fname ||
+        (uintptr_t)address - (uintptr_t)info.dli_saddr >= symbol->st_size ||
+        (*f->file && strcmp(last_part(f->file), last_part(info.dli_fname)) != 0))
+        return;
+    snprintf(f->function, sizeof f->function, "%s", info.dli_sname);
+}
+
+/* ---- JSON ---- */
+
+static void json_frame(struct vp_json *j, uint32_t number) {
+    const struct frame f = frame_of(number);
+    char address[24];
+    vp_json_begin_row(j, NULL);
+    if (f.kind == VP_FRAME_PYTHON) {
+        vp_json_string(j, "function", f.function);
+        vp_json_string(j, "file", f.file);
+        vp_json_u64(j, "line", f.place);
+    } else if (f.kind == VP_FRAME_NATIVE) {
+        snprintf(address, sizeof address, "0x%lx", f.place);
+        vp_json_string(j, "module", f.file);
+        vp_json_string(j, "build_id", vp_module_build_id(f.module));
+        vp_json_string(j, "address", address);
+    } else {
+        vp_json_string(j, "text", f.file);
+    }
+    vp_json_end_object(j);
+}
+
+void vp_holders_json(struct vp_json *j, CUdevice device) {
+    struct vp_stack_holder all[VP_HOLDERS_TOLD];
+    const int count = vp_stacks_holders(device, all, VP_HOLDERS_TOLD);
+    if (count < 0)
+        return;
+    vp_json_begin_array(j, "holders");
+    for (int i = 0; i < count; i++) {
+        vp_json_begin_object(j, NULL);
+        vp_json_u64(j, "bytes", all[i].bytes);
+        vp_json_u64(j, "blocks", all[i].blocks);
+        vp_json_u64(j, "sampled", all[i].sampled);
+        vp_json_begin_array(j, "stack");
+        for (uint32_t s = all[i].stack; s; s = vp_stack_parent(s))
+            json_frame(j, vp_stack_frame(s));
+        vp_json_end_array(j);
+        vp_json_end_object(j);
+    }
+    vp_json_end_array(j);
+}
+
+/* ---- text ---- */
+
+static void say_frame(struct vp_text *t, const char *indent, uint32_t number) {
+    struct frame f = frame_of(number);
+    if (f.kind == VP_FRAME_NATIVE)
+        name_function(&f);
+    vp_say(t, "%s               ", indent);
+    if (f.kind == VP_FRAME_PYTHON)
+        vp_say(t, "%.80s (%.200s:%lu)\n", f.function, f.file, f.place);
+    else if (f.kind == VP_FRAME_NATIVE && *f.function)
+        vp_say(t, "%.120s (%.80s)\n", f.function, last_part(f.file));
+    else if (f.kind == VP_FRAME_NATIVE)
+        vp_say(t, "%.80s+0x%lx\n", last_part(f.file), f.place);
+    else
+        vp_say(t, "%.200s\n", f.file);
+}
+
+void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent) {
+    struct vp_stack_holder all[VP_HOLDERS_TOLD];
+    const int count = vp_stacks_holders(device, all, most < VP_HOLDERS_TOLD ? most : VP_HOLDERS_TOLD);
+    for (int i = 0; i < count; i++) {
+        uint32_t s = all[i].stack;
+        vp_say(t, "%s%12s %s %lu block%s, asked for by\n", indent, VP_SIZE(all[i].bytes),
+               all[i].sampled ? "in about" : "in", all[i].blocks, all[i].blocks == 1 ? "" : "s");
+        for (int k = 0; s && k < frames; k++, s = vp_stack_parent(s))
+            say_frame(t, indent, vp_stack_frame(s));
+        if (s)
+            vp_say(t, "%s               ...\n", indent);
+    }
+}
+
+/* ---- ranges ---- */
+
+void vp_ranges_json(struct vp_json *j) {
+    struct vp_marks_peak peak;
+    for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
+        if (!peak.times)
+            continue;
+        vp_json_begin_row(j, NULL);
+        vp_json_string(j, "name", peak.name);
+        vp_json_u64(j, "peak_bytes", peak.peak_bytes);
+        vp_json_u64(j, "times", peak.times);
+        vp_json_end_object(j);
+    }
+}
+
+void vp_ranges_open_json(struct vp_json *j) {
+    struct vp_marks_open open;
+    for (unsigned i = 0; vp_marks_open(&i, &open);) {
+        vp_json_begin_row(j, NULL);
+        vp_json_u64(j, "thread", open.thread);
+        vp_json_string(j, "range", open.name);
+        vp_json_u64(j, "depth", open.depth);
+        vp_json_end_object(j);
+    }
+}
+
+void vp_ranges_say(struct vp_text *t) {
+    struct vp_marks_peak peak;
+    struct vp_marks_open open;
+    bool any = false;
+    for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
+        if (!peak.times)
+            continue;
+        vp_say(t, "%s  %-40s %12s  %lu time%s\n", any ? "" : "\nranges, and the most that was alive in one\n",
+               peak.name, VP_SIZE(peak.peak_bytes), peak.times, peak.times == 1 ? "" : "s");
+        any = true;
+    }
+    for (unsigned i = 0; vp_marks_open(&i, &open);)
+        vp_say(t, "  thread %lu is in %s, at depth %u\n", open.thread, open.name, open.depth);
+}

@@ -1,0 +1,28 @@
+/* Who holds memory, and in which ranges the program is, told in text and JSON. Where stacks are not recorded and no
+ * range was ever begun, nothing is told.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_HOLDERS_H
+#define VP_HOLDERS_H
+
+#include "watch/say.h"
+#include "base/json.h"
+#include "driver/driver.h"
+
+/* The largest holders of a device, in dumps and statistics at exit. */
+enum { VP_HOLDERS_TOLD = 32 };
+
+/* An array `holders`: each with bytes, blocks, sampled and its stack, the innermost frame first. */
+void vp_holders_json(struct vp_json *j, CUdevice device);
+/* The `most` largest, each with so many frames; every line begins with `indent`. Not under the library's lock: names of
+ * functions are asked of the dynamic linker. */
+void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent);
+
+/* An array `ranges`: for each name the most that was alive in one, and how many there were. */
+void vp_ranges_json(struct vp_json *j);
+/* An array `threads`: the range that each is in. */
+void vp_ranges_open_json(struct vp_json *j);
+void vp_ranges_say(struct vp_text *t);
+
+#endif

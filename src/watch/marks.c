@@ -1,0 +1,337 @@
+/* Marks and ranges: who is in which, and how much was alive meanwhile. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch/marks.h"
+
+#include "watch/trace.h"
+#include "watch/watch.h"
+#include "base/clock.h"
+#include "pool/stream_cache.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Names told apart, the last of which stands for all that have no room; threads that are in ranges at once; ranges in
+ * one another; marks and ends of ranges kept while CUDA has not been started. All of it takes some 200 KiB of
+ * addresses, and memory as it is used. */
+enum { NAMES = 256, THREADS = 128, DEEP = 32, EARLY = 512 };
+
+struct name {
+    uint64_t hash; /* so that looking for a name compares numbers */
+    struct vp_marks_peak peak;
+};
+
+struct range {
+    uint32_t name;
+    uint64_t peak; /* the most that was alive since it began, as far as that was looked at */
+};
+
+struct thread {
+    uint64_t id;    /* 0: free */
+    uint32_t depth; /* open ranges; those behind DEEP are counted alone */
+    struct range open[DEEP];
+};
+
+struct early {
+    uint64_t ns, thread;
+    uint32_t depth, name;
+    char op;
+};
+
+static struct {
+    pthread_mutex_t lock; /* guards what is not atomic; the trace's may be held, and is never taken under it */
+    struct {
+        struct name names[NAMES];
+        struct thread threads[THREADS];
+        struct early early[EARLY];
+    } *tables;
+    uint32_t names, threads;
+    atomic_uint_least32_t early;
+    atomic_bool counting;
+    atomic_int_least64_t alive; /* bytes, while counting */
+    atomic_int_least64_t most;  /* the most of that since it was last looked at */
+} marks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static __thread struct {
+    uint64_t id;
+    struct thread *ranges; /* NULL: the thread is in none */
+} own __attribute__((tls_model("initial-exec")));
+
+uint64_t vp_marks_thread(void) {
+    if (!own.id)
+        own.id = (uint64_t)syscall(SYS_gettid);
+    return own.id;
+}
+
+/* As much of a name as counts: whole characters of UTF-8. */
+static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
+    size_t n = strnlen(text, VP_MARKS_NAME);
+    if (n == VP_MARKS_NAME)
+        for (n--; n && ((unsigned char)text[n] & 0xc0) == 0x80;)
+            n--;
+    memcpy(cut, text, n);
+    cut[n] = 0;
+}
+
+/* ---- under the lock ---- */
+
+static bool have_tables(void) {
+    if (!marks.tables) {
+        void *mem = mmap(NULL, sizeof *marks.tables, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        marks.tables = mem == MAP_FAILED ? NULL : mem;
+    }
+    return marks.tables;
+}
+
+static uint32_t name_of(const char *text) {
+    char cut[VP_MARKS_NAME];
+    cut_name(cut, text);
+    uint64_t hash = 0;
+    for (const char *c = cut; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x9e3779b97f4a7c15);
+    for (uint32_t i = 0; i < marks.names; i++)
+        if (marks.tables->names[i].hash == hash && !strcmp(marks.tables->names[i].peak.name, cut))
+            return i;
+    if (marks.names == NAMES) {
+        vp_log_once(VP_LOG_WARN, "ranges have more than %d names: the others count as one", NAMES - 1);
+        return NAMES - 1;
+    }
+    marks.tables->names[marks.names].hash = hash;
+    strcpy(marks.tables->names[marks.names].peak.name, marks.names == NAMES - 1 ? "(others)" : cut);
+    return marks.names++;
+}
+
+static bool is_gone(const struct thread *t) {
+    return syscall(SYS_tgkill, getpid(), (pid_t)t->id, 0) < 0 && errno == ESRCH;
+}
+
+/* A thread that ended in the middle of a range leaves its place here to others. */
+static struct thread *ranges_of_thread(void) {
+    if (own.ranges)
+        return own.ranges;
+    struct thread *free = NULL;
+    for (uint32_t i = 0; i < marks.threads && !free; i++)
+        if (!marks.tables->threads[i].id)
+            free = &marks.tables->threads[i];
+    if (!free && marks.threads < THREADS)
+        free = &marks.tables->threads[marks.threads++];
+    for (uint32_t i = 0; i < marks.threads && !free; i++)
+        if (is_gone(&marks.tables->threads[i]))
+            free = &marks.tables->threads[i];
+    if (free) {
+        free->id = vp_marks_thread();
+        free->depth = 0;
+        own.ranges = free;
+    }
+    return free;
+}
+
+/* What was alive since the last look belongs to all that were open. */
+static void look_at_peaks(void) {
+    const int64_t alive = atomic_load(&marks.alive), most = atomic_exchange(&marks.most, alive);
+    for (uint32_t i = 0; i < marks.threads; i++) {
+        struct thread *t = &marks.tables->threads[i];
+        for (uint32_t k = 0; t->id && k < t->depth && k < DEEP; k++)
+            if (most > 0 && (uint64_t)most > t->open[k].peak)
+                t->open[k].peak = (uint64_t)most;
+    }
+}
+
+static void note_peak(const struct range *r) {
+    struct vp_marks_peak *peak = &marks.tables->names[r->name].peak;
+    if (r->peak > peak->peak_bytes)
+        peak->peak_bytes = r->peak;
+}
+
+/* False: CUDA is there, or there will be no trace. */
+static bool keep_early(char op, const char *name, uint32_t depth) {
+    if (!*vp_options()->trace || vp_api_ready() || !have_tables())
+        return false;
+    if (marks.early == EARLY) {
+        vp_log_once(VP_LOG_WARN, "VPOOL_TRACE: of the marks before CUDA's start the first %d are kept", EARLY);
+        return true;
+    }
+    marks.tables->early[marks.early++] = (struct early){
+        .ns = vp_clock_ns(), .thread = vp_marks_thread(), .depth = depth, .name = *name ? name_of(name) : 0, .op = op};
+    return true;
+}
+
+/* ---- counting what is alive ---- */
+
+bool vp_marks_want_events(void) {
+    return atomic_load_explicit(&marks.counting, memory_order_relaxed);
+}
+
+void vp_marks_event(char op, size_t size) {
+    if (op != 'a') {
+        atomic_fetch_sub_explicit(&marks.alive, (int64_t)size, memory_order_relaxed);
+        return;
+    }
+    int64_t alive = atomic_fetch_add_explicit(&marks.alive, (int64_t)size, memory_order_relaxed) + (int64_t)size;
+    int64_t most = atomic_load_explicit(&marks.most, memory_order_relaxed);
+    while (alive > most && !atomic_compare_exchange_weak(&marks.most, &most, alive)) {}
+}
+
+/* From the first range on. What was alive before is counted once, under the library's lock; events that other threads
+ * serve at that very moment on the fast path may be missed. */
+static void start_counting(void) {
+    if (vp_marks_want_events())
+        return;
+    if (!vp_enter()) {
+        atomic_store(&marks.counting, true);
+        return;
+    }
+    int64_t alive = 0;
+    vp_pools_each(pool) alive += (int64_t)pool->mem.stats.live_bytes - (int64_t)vp_stream_caches_count(&pool->caches);
+    if (!atomic_exchange(&marks.counting, true)) {
+        atomic_store(&marks.alive, alive);
+        atomic_store(&marks.most, alive);
+        atomic_store_explicit(&vp_state.recording, true, memory_order_relaxed);
+    }
+    vp_leave();
+}
+
+/* ---- the calls ---- */
+
+/* What came before the trace is its beginning. */
+void vp_marks_tell_early(void) {
+    if (!atomic_load_explicit(&marks.early, memory_order_relaxed) || !vp_api_ready() || !vp_trace_lock())
+        return;
+    pthread_mutex_lock(&marks.lock);
+    for (uint32_t i = 0; i < marks.early; i++) {
+        const struct early *e = &marks.tables->early[i];
+        vp_trace_at(e->ns);
+        vp_trace_put(e->op, VP_TRACE_TEXT(e->op == 'e' ? "" : marks.tables->names[e->name].peak.name),
+                     VP_TRACE_NUMBER(e->thread), VP_TRACE_NUMBER(e->depth));
+    }
+    marks.early = 0;
+    pthread_mutex_unlock(&marks.lock);
+    vp_trace_unlock();
+}
+
+/* False: nothing is recorded. */
+static bool tell(char op, const char *name, uint32_t depth) {
+    char cut[VP_MARKS_NAME];
+    if (!vp_api_ready())
+        return false;
+    vp_marks_tell_early();
+    cut_name(cut, name);
+    return vp_trace_mark(op, cut, vp_marks_thread(), depth);
+}
+
+int vp_marks_mark(const char *name) {
+    if (!vp_process_is_marked() && vp_api_ready())
+        return -ENODEV;
+    pthread_mutex_lock(&marks.lock);
+    bool kept = keep_early('m', name, 0);
+    pthread_mutex_unlock(&marks.lock);
+    return kept || tell('m', name, 0) ? 0 : -ENODEV;
+}
+
+int vp_marks_push(const char *name) {
+    start_counting();
+    pthread_mutex_lock(&marks.lock);
+    struct thread *t = have_tables() ? ranges_of_thread() : NULL;
+    if (!t) {
+        pthread_mutex_unlock(&marks.lock);
+        return -ENOMEM;
+    }
+    const uint32_t depth = t->depth++;
+    if (depth < DEEP) {
+        struct range *r = &t->open[depth];
+        *r = (struct range){.name = name_of(name)};
+        marks.tables->names[r->name].peak.times++;
+    }
+    look_at_peaks();
+    if (depth < DEEP && atomic_load(&marks.alive) > 0)
+        t->open[depth].peak = (uint64_t)atomic_load(&marks.alive);
+    const bool kept = keep_early('b', name, depth);
+    pthread_mutex_unlock(&marks.lock);
+    if (!kept)
+        tell('b', name, depth);
+    return (int)depth;
+}
+
+int vp_marks_pop(void) {
+    struct thread *t = own.ranges;
+    if (!t)
+        return -ENOENT;
+    pthread_mutex_lock(&marks.lock);
+    look_at_peaks();
+    const uint32_t depth = --t->depth;
+    if (depth < DEEP)
+        note_peak(&t->open[depth]);
+    if (!depth) {
+        t->id = 0;
+        own.ranges = NULL;
+    }
+    const bool kept = keep_early('e', "", depth);
+    pthread_mutex_unlock(&marks.lock);
+    if (!kept)
+        tell('e', "", depth);
+    return (int)depth;
+}
+
+/* ---- told ---- */
+
+bool vp_marks_peak(unsigned i, struct vp_marks_peak *out) {
+    if (!vp_lock_for_a_while(&marks.lock))
+        return false;
+    const bool there = i < marks.names;
+    if (there) {
+        look_at_peaks();
+        *out = marks.tables->names[i].peak;
+        for (uint32_t k = 0; k < marks.threads; k++) {
+            const struct thread *t = &marks.tables->threads[k];
+            for (uint32_t d = 0; t->id && d < t->depth && d < DEEP; d++)
+                if (t->open[d].name == i && t->open[d].peak > out->peak_bytes)
+                    out->peak_bytes = t->open[d].peak;
+        }
+    }
+    pthread_mutex_unlock(&marks.lock);
+    return there;
+}
+
+bool vp_marks_open(unsigned *i, struct vp_marks_open *out) {
+    bool found = false;
+    if (!vp_lock_for_a_while(&marks.lock))
+        return false;
+    for (; !found && *i < marks.threads; ++*i) {
+        const struct thread *t = &marks.tables->threads[*i];
+        found = t->id && t->depth && !is_gone(t);
+        if (!found)
+            continue;
+        const uint32_t depth = t->depth < DEEP ? t->depth : DEEP;
+        out->thread = t->id;
+        out->depth = t->depth - 1;
+        strcpy(out->name, marks.tables->names[t->open[depth - 1].name].peak.name);
+    }
+    pthread_mutex_unlock(&marks.lock);
+    return found;
+}
+
+/* ---- forks: the child is one thread, in the ranges that it was in; what is early was the parent's ---- */
+
+void vp_marks_fork_prepare(void) {
+    pthread_mutex_lock(&marks.lock);
+}
+
+void vp_marks_fork_parent(void) {
+    pthread_mutex_unlock(&marks.lock);
+}
+
+void vp_marks_fork_child(void) {
+    pthread_mutex_init(&marks.lock, NULL);
+    own.id = 0;
+    marks.early = 0;
+    atomic_store(&marks.alive, 0);
+    atomic_store(&marks.most, 0);
+    for (uint32_t i = 0; marks.tables && i < marks.threads; i++)
+        if (&marks.tables->threads[i] != own.ranges)
+            marks.tables->threads[i].id = 0;
+    if (own.ranges)
+        own.ranges->id = vp_marks_thread();
+}

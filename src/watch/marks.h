@@ -1,0 +1,53 @@
+/* The program's own marks and ranges: those that vpool_mark() and vpool_range_push() name, and NVTX's.
+ *
+ * Each thread has a stack of ranges. For every name there is known how much was alive at most while a range of that
+ * name was open, in whatever thread: blocks of all devices count. All is bounded: see the constants of marks.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_MARKS_H
+#define VP_MARKS_H
+
+#include "process/state.h"
+
+/* As much of a name as is looked at, its final zero included. */
+enum { VP_MARKS_NAME = 129 };
+
+/* The calling thread, as the kernel numbers it. */
+uint64_t vp_marks_thread(void);
+
+/* As the functions of include/vpool.h. */
+int vp_marks_mark(const char *name);
+int vp_marks_push(const char *name);
+int vp_marks_pop(void);
+
+/* Does somebody want to hear of each event? */
+bool vp_marks_want_events(void);
+/* Of a block, without any lock. */
+void vp_marks_event(char op, size_t size);
+
+/* Before the first event: puts into the trace what came before CUDA, each at its own time. Takes the trace's lock. */
+void vp_marks_tell_early(void);
+
+void vp_marks_fork_prepare(void);
+void vp_marks_fork_parent(void);
+void vp_marks_fork_child(void);
+
+/* ---- what dumps and statistics tell. By number from 0 on; false: there are no more ---- */
+
+struct vp_marks_peak {
+    char name[VP_MARKS_NAME];
+    uint64_t peak_bytes; /* the most that was alive while one was open */
+    uint64_t times;      /* that one began */
+};
+bool vp_marks_peak(unsigned i, struct vp_marks_peak *out);
+
+/* A thread and the innermost range that is open in it. */
+struct vp_marks_open {
+    char name[VP_MARKS_NAME];
+    uint64_t thread;
+    unsigned depth; /* from 0 */
+};
+bool vp_marks_open(unsigned *i, struct vp_marks_open *out);
+
+#endif

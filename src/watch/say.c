@@ -1,0 +1,38 @@
+/* Text for people. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch/say.h"
+
+#include "base/output.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+struct vp_size_text vp_size_text(uint64_t bytes) {
+    static const char units[] = "KMGTPE";
+    struct vp_size_text out;
+    int unit = -1;
+    uint64_t tenths = bytes * 10, whole = bytes;
+    for (; whole >= 1024; whole /= 1024, unit++)
+        tenths = whole * 10 / 1024;
+    if (unit < 0)
+        snprintf(out.text, sizeof out.text, "%u B", (unsigned)bytes);
+    else
+        snprintf(out.text, sizeof out.text, "%u.%u %ciB", (unsigned)(tenths / 10), (unsigned)(tenths % 10),
+                 units[unit]);
+    return out;
+}
+
+void vp_say_flush(struct vp_text *t) {
+    if (!t->error)
+        t->error = vp_output_write(t->fd, t->buffer, t->used);
+    t->used = 0;
+}
+
+void vp_say(struct vp_text *t, const char *format, ...) {
+    va_list arguments;
+    if (sizeof t->buffer - t->used < 512)
+        vp_say_flush(t);
+    va_start(arguments, format);
+    t->used += (size_t)vsnprintf(t->buffer + t->used, 512, format, arguments);
+    va_end(arguments);
+}

@@ -1,0 +1,22 @@
+/* Stacks of Python. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_STACK_PYTHON_H
+#define VP_STACK_PYTHON_H
+
+#include "watch/stack_table.h"
+
+enum vp_python {
+    VP_PYTHON_NONE,    /* the process has no interpreter, or none that runs */
+    VP_PYTHON_FRAMES,  /* this thread's frames were added */
+    VP_PYTHON_OTHER,   /* there is one, and this thread runs no Python code */
+    VP_PYTHON_UNKNOWN, /* there is one, and its stacks are not read; said in words that were added */
+};
+enum vp_python vp_python_walk(struct vp_walk *walk);
+/* Some function of the interpreter; NULL: none. */
+const void *vp_python_code(void);
+
+void vp_python_fork_prepare(void);
+void vp_python_fork_parent(void);
+void vp_python_fork_child(void);
+
+#endif

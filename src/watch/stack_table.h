@@ -1,0 +1,71 @@
+/* Stacks by number: a trie of frames in memory of its own, which only ever grows, and only so far.
+ *
+ * A stack is a frame and the stack that called it, so stacks share their outer parts. Finding what is known takes no
+ * lock; what is new is added under one. A number, once given out, means the same until the process ends, in its forked
+ * children too. Frames, stacks and modules are numbered from 1; 0 is none.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_STACK_TABLE_H
+#define VP_STACK_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* As in a trace: a line of Python, an address in a module, or words. */
+enum vp_frame_kind { VP_FRAME_PYTHON = 'p', VP_FRAME_NATIVE = 'c', VP_FRAME_WORDS = 't' };
+
+/* What a frame was found by, without its text: of Python a signature of the code object and a place in it, of native
+ * code an address and how often modules have come and gone. */
+struct vp_frame_key {
+    uint64_t a, b;
+};
+
+/* 0 or -ENOMEM; called before all others. */
+int vp_stack_table_open(void);
+
+/* The frame last found by this key; 0: none. */
+uint32_t vp_frame_find(struct vp_frame_key key);
+/* The frame of this text, new or old, to be found by the key from now on. 0: there is no room. */
+uint32_t vp_frame_add(struct vp_frame_key key, enum vp_frame_kind kind, const char *text);
+/* The stack in which `frame` was called by the stack `parent`. 0: there is no room. */
+uint32_t vp_stack_push(uint32_t parent, uint32_t frame);
+
+/* A module of native code, new or old; `bias` is what the addresses of its file are moved by. */
+uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias);
+
+/* ---- a stack that is being walked ---- */
+
+/* Frames of a stack that are recorded, the innermost ones, and one that says that there are more. */
+enum { VP_STACK_DEPTH = 192 };
+
+struct vp_walk {
+    uint32_t frame[VP_STACK_DEPTH + 4]; /* the innermost first */
+    unsigned count;
+};
+
+/* Adds a frame of words, found again by the number of what they say. */
+void vp_walk_add_words(struct vp_walk *walk, uint64_t number, const char *words);
+static inline bool vp_walk_add(struct vp_walk *walk, uint32_t frame) {
+    if (frame)
+        walk->frame[walk->count++] = frame;
+    return walk->count < VP_STACK_DEPTH;
+}
+
+/* ---- what is in it: numbers below the counts ---- */
+
+uint32_t vp_stack_count(void), vp_frame_count(void), vp_module_count(void);
+enum vp_frame_kind vp_frame_kind(uint32_t frame);
+const char *vp_frame_label(uint32_t frame);
+uint32_t vp_stack_frame(uint32_t stack), vp_stack_parent(uint32_t stack);
+const char *vp_module_path(uint32_t module), *vp_module_build_id(uint32_t module);
+uint64_t vp_module_bias(uint32_t module);
+/* Has something found no room? */
+bool vp_stack_table_is_full(void);
+
+void vp_stack_table_fork_prepare(void);
+void vp_stack_table_fork_parent(void);
+void vp_stack_table_fork_child(void);
+
+#endif

@@ -1,0 +1,274 @@
+/* Which allocations have their stack recorded, and the blocks that are alive with one. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch/stacks.h"
+
+#include "watch/stack_native.h"
+#include "watch/stack_python.h"
+#include "watch/stack_table.h"
+#include "watch/watch.h"
+#include "base/table.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+
+/* ---- VPOOL_STACKS ---- */
+
+static struct {
+    atomic_int wanted; /* 0: not read yet; -1: no */
+    size_t every;      /* SIZE */
+    bool native;
+} plan;
+
+static bool read_plan(const char *text) {
+    uint64_t size = 0;
+    if (!*text)
+        return false;
+    const bool good = vp_options_size(&text, &size) && (!*text || !strcmp(text, ",native")) && size <= SIZE_MAX / 4;
+    if (!good) {
+        vp_log(VP_LOG_WARN, "VPOOL_STACKS: not valid (SIZE or SIZE,native, as 1M); no stacks are recorded");
+        return false;
+    }
+    plan.every = size;
+    plan.native = *text;
+    if (size && vp_stack_table_open()) {
+        vp_log(VP_LOG_WARN, "VPOOL_STACKS: no memory; no stacks are recorded");
+        return false;
+    }
+    return size;
+}
+
+/* First under the library's lock, when it opens. */
+bool vp_stacks_wanted(void) {
+    int wanted = atomic_load_explicit(&plan.wanted, memory_order_acquire);
+    if (!wanted) {
+        wanted = read_plan(vp_options()->stacks) ? 1 : -1;
+        atomic_store_explicit(&plan.wanted, wanted, memory_order_release);
+    }
+    return wanted > 0;
+}
+
+void vp_stacks_start(void) {
+    if (vp_stacks_wanted())
+        vp_native_start();
+}
+
+/* ---- the blocks ---- */
+
+enum { SHARDS = 16 };
+
+struct block {
+    uint64_t key; /* device, serial; plus 1 */
+    uint64_t bytes;
+    uint32_t stack, blocks; /* blocks 0: it stands for itself alone */
+};
+
+/* Each by blocks of its own, so that threads seldom meet. A lock here comes before nobody's. */
+static struct shard {
+    _Alignas(64) pthread_mutex_t lock;
+    bool open;
+    struct vp_table blocks; /* of struct block */
+    struct vp_slab slab;
+} shards[SHARDS] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+static atomic_uint_least64_t small_blocks; /* there, of less than SIZE */
+
+static uint64_t key_of(CUdevice device, uint64_t serial) {
+    return ((uint64_t)device << 48 | serial) + 1;
+}
+
+static struct shard *shard_of(uint64_t key) {
+    return &shards[key * UINT64_C(0x9e3779b97f4a7c15) >> 60];
+}
+
+static void keep(const struct block *block) {
+    struct shard *s = shard_of(block->key);
+    pthread_mutex_lock(&s->lock);
+    if (!s->open) {
+        vp_slab_init(&s->slab, sizeof(struct block));
+        s->open = true;
+    }
+    struct block *kept = vp_table_reserve(&s->blocks) ? NULL : vp_slab_alloc(&s->slab);
+    if (kept) {
+        *kept = *block;
+        vp_table_add(&s->blocks, kept);
+        if (block->blocks)
+            atomic_fetch_add_explicit(&small_blocks, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void forget(uint64_t key, size_t size) {
+    struct shard *s = shard_of(key);
+    if (size < plan.every && !atomic_load_explicit(&small_blocks, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&s->lock);
+    struct block *block = s->open ? vp_table_take(&s->blocks, key) : NULL;
+    if (block) {
+        if (block->blocks)
+            atomic_fetch_sub_explicit(&small_blocks, 1, memory_order_relaxed);
+        vp_slab_free(&s->slab, block);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- stacks ---- */
+
+enum words { WORDS_DEEPER = 1, WORDS_FULL };
+
+/* Where a thread of a Python program has no Python frame, its name is what there is to know it by. */
+static void add_thread(struct vp_walk *walk) {
+    char name[16] = "", text[80];
+    struct vp_frame_key key;
+    prctl(PR_GET_NAME, name);
+    memcpy(&key.a, name, 8);
+    memcpy(&key.b, name + 8, 8);
+    key.b = (key.b & ~(UINT64_C(255) << 56)) | (uint64_t)'t' << 56;
+    uint32_t frame = vp_frame_find(key);
+    if (!frame) {
+        snprintf(text, sizeof text, "thread %s: no Python frame", name);
+        frame = vp_frame_add(key, VP_FRAME_WORDS, text);
+    }
+    if (frame)
+        walk->frame[walk->count++] = frame;
+}
+
+static void walk_all(struct vp_walk *walk) {
+    struct vp_walk python = {.count = 0};
+    switch (vp_python_walk(&python)) {
+    case VP_PYTHON_FRAMES:
+        if (plan.native)
+            vp_native_walk(walk, vp_python_code());
+        for (unsigned i = 0; i < python.count && walk->count < VP_STACK_DEPTH; i++)
+            walk->frame[walk->count++] = python.frame[i];
+        break;
+    case VP_PYTHON_OTHER:
+        vp_native_walk(walk, NULL);
+        add_thread(walk);
+        break;
+    case VP_PYTHON_UNKNOWN:
+        vp_native_walk(walk, NULL);
+        if (python.count)
+            walk->frame[walk->count++] = python.frame[0];
+        break;
+    case VP_PYTHON_NONE: vp_native_walk(walk, NULL); break;
+    }
+    if (walk->count >= VP_STACK_DEPTH)
+        vp_walk_add_words(walk, WORDS_DEEPER, "deeper: only the innermost frames are recorded");
+}
+
+static uint32_t stack_now(void) {
+    struct vp_walk walk;
+    uint32_t stack = 0;
+    walk.count = 0;
+    walk_all(&walk);
+    if (vp_stack_table_is_full())
+        vp_log_once(VP_LOG_WARN, "VPOOL_STACKS: the table of stacks is full: new ones are not recorded");
+    for (unsigned i = walk.count; i-- > 0;)
+        if (!(stack = vp_stack_push(stack, walk.frame[i])))
+            return 0;
+    return stack;
+}
+
+/* Of small blocks: what was allocated since one was sampled. */
+static __thread struct {
+    uint64_t bytes;
+    uint32_t blocks;
+} since __attribute__((tls_model("initial-exec")));
+
+uint32_t vp_stacks_event(char op, CUdevice device, uint64_t serial, size_t size) {
+    struct block block = {.key = key_of(device, serial), .bytes = size};
+    if (op == 'f') {
+        forget(block.key, size);
+        return 0;
+    }
+    if (size < plan.every) {
+        since.bytes += size;
+        since.blocks++;
+        if (since.bytes < plan.every)
+            return 0;
+        block.bytes = since.bytes;
+        block.blocks = since.blocks;
+        since.bytes = since.blocks = 0;
+    }
+    block.stack = stack_now();
+    if (block.stack)
+        keep(&block);
+    return block.stack;
+}
+
+/* ---- who holds most ---- */
+
+struct sum {
+    uint64_t bytes, blocks, sampled;
+};
+
+static void add_up(struct sum *sums, uint32_t stacks, const struct block *block) {
+    struct sum *s = &sums[block->stack];
+    if (block->stack > stacks)
+        return;
+    s->bytes += block->bytes;
+    s->blocks += block->blocks ? block->blocks : 1;
+    s->sampled += block->blocks > 0;
+}
+
+static void add_up_shard(struct sum *sums, uint32_t stacks, CUdevice device, struct shard *s) {
+    if (!vp_lock_for_a_while(&s->lock))
+        return;
+    for (size_t i = 0; s->blocks.slots && i <= s->blocks.mask; i++) {
+        const struct block *block = vp_table_slot(&s->blocks, i);
+        if (block && (block->key - 1) >> 48 == (uint64_t)device)
+            add_up(sums, stacks, block);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
+    const uint32_t stacks = vp_stacks_wanted() ? vp_stack_count() : 0;
+    const size_t bytes = (stacks + (size_t)1) * sizeof(struct sum);
+    int count = 0;
+    if (!vp_stacks_wanted())
+        return -1;
+    struct sum *sums = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (sums == MAP_FAILED)
+        return 0;
+    for (int i = 0; i < SHARDS; i++)
+        add_up_shard(sums, stacks, device, &shards[i]);
+    for (uint32_t i = 1; i <= stacks; i++) {
+        struct vp_stack_holder h = {i, sums[i].bytes, sums[i].blocks, sums[i].sampled};
+        for (int at = 0; h.bytes && at < most; at++) {
+            if (at < count && out[at].bytes >= h.bytes)
+                continue;
+            struct vp_stack_holder other = at < count ? out[at] : (struct vp_stack_holder){0};
+            count += at == count;
+            out[at] = h;
+            h = other;
+        }
+    }
+    munmap(sums, bytes);
+    return count;
+}
+
+/* ---- forks: the child has the parent's memory, and none of its blocks ---- */
+
+void vp_stacks_fork_prepare(void) {
+    for (int i = 0; i < SHARDS; i++)
+        pthread_mutex_lock(&shards[i].lock);
+    vp_python_fork_prepare();
+    vp_stack_table_fork_prepare();
+}
+
+void vp_stacks_fork_parent(void) {
+    vp_stack_table_fork_parent();
+    vp_python_fork_parent();
+    for (int i = 0; i < SHARDS; i++)
+        pthread_mutex_unlock(&shards[i].lock);
+}
+
+void vp_stacks_fork_child(void) {
+    vp_stack_table_fork_child();
+    vp_python_fork_child();
+    for (int i = 0; i < SHARDS; i++)
+        pthread_mutex_init(&shards[i].lock, NULL);
+}

@@ -1,0 +1,43 @@
+/* Who asked for each block: VPOOL_STACKS=SIZE. Blocks of SIZE bytes or more have their stack recorded, and of smaller
+ * ones one for each SIZE bytes that a thread allocates, which then stands for all of these.
+ *
+ * The table of stacks is stack_table.h; how a stack is walked is in stack_native.c and stack_python.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_WATCH_STACKS_H
+#define VP_WATCH_STACKS_H
+
+#include "process/state.h"
+#include "watch/stack_table.h"
+
+/* ---- stacks.c ---- */
+
+/* Reads VPOOL_STACKS, once: are stacks recorded? */
+bool vp_stacks_wanted(void);
+/* Finds what walks stacks. Not under a lock: it may load a library. */
+void vp_stacks_start(void);
+/* Of an event: the stack of an allocation, 0 for none. */
+uint32_t vp_stacks_event(char op, CUdevice device, uint64_t serial, size_t size);
+
+/* What is alive by stack, on a device. */
+struct vp_stack_holder {
+    uint32_t stack;
+    uint64_t bytes, blocks; /* with those that sampled ones stand for */
+    uint64_t sampled;       /* of them, blocks that others were counted by */
+};
+/* The `most` that hold most, the largest first. Returns how many there are; -1: stacks are not recorded. */
+int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most);
+
+void vp_stacks_fork_prepare(void);
+void vp_stacks_fork_parent(void);
+void vp_stacks_fork_child(void);
+
+/* ---- stack_tell.c ---- */
+
+/* Before an event with this stack: puts what the trace does not have of it yet. Takes the trace's lock. */
+void vp_stacks_tell(uint32_t stack);
+/* The next trace is another one. */
+void vp_stacks_tell_anew(void);
+
+#endif

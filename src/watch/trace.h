@@ -1,0 +1,50 @@
+/* The trace: what trace.c writes, and what other files of this folder add to it. docs/stacks.md tells of its lines. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_WATCH_TRACE_H
+#define VP_WATCH_TRACE_H
+
+#include "process/state.h"
+
+/* ---- trace.c ---- */
+
+/* `stack` NULL: stacks are not recorded. */
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream, const uint32_t *stack);
+
+/* Takes the trace's lock, which is the last that anybody takes; false, without it: nothing is recorded. The caller
+ * holds cancellation off. */
+bool vp_trace_lock(void);
+void vp_trace_unlock(void);
+
+/* With the lock, until it is let go: what is put has come at that time of vp_clock_ns(). */
+void vp_trace_at(uint64_t ns);
+
+/* A field of a record: text, or where that is NULL a number. */
+struct vp_trace_field {
+    const char *text;
+    uint64_t number;
+};
+#define VP_TRACE_NUMBER(n) ((struct vp_trace_field){.number = (n)})
+#define VP_TRACE_TEXT(t) ((struct vp_trace_field){.text = (t)})
+
+/* With the lock. A text that the line has no room for goes on in lines of its own; only the last one of a record may.
+ */
+void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, struct vp_trace_field c);
+
+/* The file gets its true length; nothing is recorded any more. */
+void vp_trace_end(void);
+/* Around a fork: the file stays the parent's. The lock comes last. */
+void vp_trace_fork_prepare(void);
+void vp_trace_fork_parent(void);
+void vp_trace_fork_child(void);
+
+/* ---- trace_records.c ---- */
+
+/* With the library's lock: what the pools hold, where that has changed. */
+void vp_trace_held(void);
+void vp_trace_failure(CUdevice device, size_t size, uint32_t stream);
+/* A mark (m), a range that begins (b), or one that ends (e), of that thread. False: nothing is recorded. */
+bool vp_trace_mark(char op, const char *name, uint64_t thread, uint32_t depth);
+/* The next trace is another one. */
+void vp_trace_held_anew(void);
+
+#endif

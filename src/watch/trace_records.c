@@ -1,0 +1,55 @@
+/* The lines of a trace that are no events: what the pools hold, failures, marks and ranges. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch/trace.h"
+
+#include <string.h>
+
+/* What the file says of each device, under the library's lock. */
+static struct {
+    uint64_t held, calls;
+} told[VP_DEVICES];
+
+static uint64_t calls_of(const struct vp_pool *pool) {
+    const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
+    uint64_t calls = timelines.records + timelines.barriers + timelines.queries + timelines.waits;
+#define ADD(field, name) calls += pool->mem.stats.calls.field;
+    VP_MEMORY_CALLS(ADD)
+#undef ADD
+    return calls;
+}
+
+void vp_trace_held(void) {
+    vp_pools_each(pool) {
+        CUdevice device = pool->mem.device;
+        const uint64_t held = pool->mem.stats.held_bytes, calls = calls_of(pool);
+        if ((held == told[device].held && calls == told[device].calls) || !vp_trace_lock())
+            continue;
+        vp_trace_put('h', VP_TRACE_NUMBER((uint64_t)device), VP_TRACE_NUMBER(held), VP_TRACE_NUMBER(calls));
+        told[device].held = held;
+        told[device].calls = calls;
+        vp_trace_unlock();
+    }
+}
+
+void vp_trace_held_anew(void) {
+    memset(told, 0, sizeof told);
+}
+
+void vp_trace_failure(CUdevice device, size_t size, uint32_t stream) {
+    if (!vp_trace_lock())
+        return;
+    vp_trace_put('x', VP_TRACE_NUMBER((uint64_t)device), VP_TRACE_NUMBER(size), VP_TRACE_NUMBER(stream));
+    vp_trace_unlock();
+}
+
+bool vp_trace_mark(char op, const char *name, uint64_t thread, uint32_t depth) {
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    bool on = vp_trace_lock();
+    if (on) {
+        vp_trace_put(op, VP_TRACE_TEXT(name), VP_TRACE_NUMBER(thread), VP_TRACE_NUMBER(depth));
+        vp_trace_unlock();
+    }
+    pthread_setcancelstate(cancel, NULL);
+    return on;
+}

@@ -1,0 +1,100 @@
+/* A library that has NVTX's headers, as far as tools see it: loads what NVTX_INJECTION64_PATH names, and calls what
+ * that attaches. On the simulated driver.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+typedef void function(void);
+
+struct attributes {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t color_type;
+    uint32_t color;
+    int32_t payload_type, reserved;
+    uint64_t payload;
+    int32_t message_type;
+    const void *message;
+};
+
+static function *core[16], *core2[16];
+static function **core_table[16], **core2_table[16];
+
+static int get_table(int module, function ****table, unsigned *size) {
+    *size = 16;
+    *table = module == 1 ? core_table : module == 5 ? core2_table : NULL;
+    return *table != NULL;
+}
+
+static struct {
+    size_t size;
+    int (*get_table)(int, function ****, unsigned *);
+} callbacks = {sizeof callbacks, get_table};
+
+static const void *export_table(uint32_t id) {
+    return id == 1 ? &callbacks : NULL;
+}
+
+static int attach(void) {
+    const char *path = getenv("NVTX_INJECTION64_PATH");
+    void *library = path ? dlopen(path, RTLD_LAZY) : NULL;
+    int (*init)(const void *(*)(uint32_t)) =
+        library ? (int (*)(const void *(*)(uint32_t)))dlsym(library, "InitializeInjectionNvtx2") : NULL;
+    for (int i = 1; i < 16; i++) {
+        core_table[i] = &core[i];
+        core2_table[i] = &core2[i];
+    }
+    return init ? init(export_table) : -1;
+}
+
+static int push(const char *name) {
+    return ((int (*)(const char *))core[9])(name);
+}
+
+static int pop(void) {
+    return ((int (*)(void))core[11])();
+}
+
+static void in_domains(void) {
+    void *name = ((void *(*)(void *, const char *))core2[10])(NULL, "registered");
+    struct attributes a = {.version = 3, .size = sizeof a, .message_type = 3, .message = name};
+    CHECK(name && ((void *(*)(void *, const char *))core2[10])(NULL, "registered") == name);
+    CHECK(((int (*)(void *, const struct attributes *))core2[4])(NULL, &a) == 1);
+    CHECK(((int (*)(void *))core2[5])(NULL) == 1);
+    a = (struct attributes){.version = 3, .size = sizeof a, .message_type = 2, .message = L"größe"};
+    CHECK(((int (*)(const struct attributes *))core[8])(&a) == 1 && pop() == 1);
+    a.size = 8; /* older than any name */
+    ((void (*)(const struct attributes *))core[1])(&a);
+}
+
+int main(void) {
+    CUdevice device;
+    CUcontext context;
+    CUdeviceptr p;
+    int attached = attach();
+    printf("attached: %d\n", attached);
+    if (attached != 1)
+        return 0;
+    ((void (*)(const char *))core[2])("early");
+    CHECK(push("outer") == 0);
+    CHECK(!cuInit(0) && !cuDeviceGet(&device, 0) && !cuDevicePrimaryCtxRetain(&context, device));
+    CHECK(!cuCtxSetCurrent(context) && !cuMemAlloc(&p, 5 << 20));
+    in_domains();
+    CHECK(pop() == 0 && pop() < 0);
+    return 0;
+}

@@ -1,0 +1,146 @@
+/* The table of stacks, and walks that were made before. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+
+#include "watch/stack_memo.h"
+#include "watch/stack_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(stack_table);
+
+/* ---- the table ---- */
+
+Test(stack_table, frames_of_one_text_are_one) {
+    cr_assert(!vp_stack_table_open());
+    uint32_t a = vp_frame_add((struct vp_frame_key){1, 2}, VP_FRAME_PYTHON, "7:f:file.py");
+    cr_assert(a && a == vp_frame_find((struct vp_frame_key){1, 2}));
+    cr_assert_eq(vp_frame_find((struct vp_frame_key){2, 1}), 0);
+    cr_assert_eq(vp_frame_add((struct vp_frame_key){3, 4}, VP_FRAME_PYTHON, "7:f:file.py"), a);
+    cr_assert_eq(vp_frame_find((struct vp_frame_key){3, 4}), a);
+    cr_assert_neq(vp_frame_add((struct vp_frame_key){5, 6}, VP_FRAME_WORDS, "7:f:file.py"), a);
+    cr_assert_neq(vp_frame_add((struct vp_frame_key){7, 8}, VP_FRAME_PYTHON, "8:f:file.py"), a);
+    cr_assert_eq(vp_frame_kind(a), VP_FRAME_PYTHON);
+    cr_assert_str_eq(vp_frame_label(a), "7:f:file.py");
+}
+
+Test(stack_table, stacks_share_their_outer_parts) {
+    cr_assert(!vp_stack_table_open());
+    uint32_t outer = vp_frame_add((struct vp_frame_key){1, 0}, VP_FRAME_WORDS, "outer");
+    uint32_t inner = vp_frame_add((struct vp_frame_key){2, 0}, VP_FRAME_WORDS, "inner");
+    uint32_t alone = vp_stack_push(0, inner), base = vp_stack_push(0, outer), stack = vp_stack_push(base, inner);
+    cr_assert(alone && base && stack > base && stack != alone);
+    cr_assert_eq(vp_stack_push(0, outer), base);
+    cr_assert_eq(vp_stack_push(base, inner), stack);
+    cr_assert_neq(vp_stack_push(stack, inner), stack);
+    cr_assert_eq(vp_stack_parent(stack), base);
+    cr_assert_eq(vp_stack_frame(stack), inner);
+    cr_assert_eq(vp_stack_parent(base), 0);
+}
+
+Test(stack_table, a_full_table_says_so_and_keeps_what_it_has) {
+    char text[32];
+    uint32_t first = 0, last = 1;
+    cr_assert(!vp_stack_table_open());
+    for (unsigned i = 1; last; i++) {
+        snprintf(text, sizeof text, "frame %u", i);
+        last = vp_frame_add((struct vp_frame_key){i, 0}, VP_FRAME_WORDS, text);
+        first = first ? first : last;
+        cr_assert_lt(i, 1u << 20);
+    }
+    cr_assert(vp_stack_table_is_full());
+    cr_assert_eq(vp_frame_find((struct vp_frame_key){1, 0}), first);
+    cr_assert_str_eq(vp_frame_label(first), "frame 1");
+    cr_assert_neq(vp_stack_push(0, first), 0);
+}
+
+/* ---- walks made before. A stack of words stands in for a thread's ---- */
+
+enum { FRAMES = 8, SIZE = 4 };
+
+static uintptr_t stack[FRAMES * SIZE + 1];
+
+static uintptr_t end_of(int frame) {
+    return (uintptr_t)&stack[(frame + 1) * SIZE];
+}
+
+/* Each frame ends in the caller's frame pointer and the return address. */
+static void fill(void) {
+    for (int i = 0; i < FRAMES; i++) {
+        stack[(i + 1) * SIZE - 1] = 0x1000u + (unsigned)i;
+        stack[(i + 1) * SIZE - 2] = end_of(i + 1) - 16;
+    }
+}
+
+static struct vp_memo_key key_now(void) {
+    return (struct vp_memo_key){.frame = (uintptr_t)stack, .went = 1};
+}
+
+static void keep(void) {
+    struct vp_memo memo = {.key = key_now()};
+    struct vp_walk walk = {.count = 0};
+    for (int i = 0; i < FRAMES; i++) {
+        vp_memo_step(&memo, 0x1000u + (unsigned)i, end_of(i), end_of(i + 1) - 16);
+        walk.frame[walk.count++] = 100u + (unsigned)i;
+    }
+    vp_memo_keep(&memo, &walk);
+}
+
+static bool recalls(struct vp_memo_key key) {
+    struct vp_walk walk = {.count = 0};
+    bool found = vp_memo_recall(&key, &walk);
+    cr_assert_eq(walk.count, found ? FRAMES : 0);
+    for (unsigned i = 0; i < walk.count; i++)
+        cr_assert_eq(walk.frame[i], 100 + i);
+    return found;
+}
+
+#ifdef __x86_64__
+Test(stack_table, a_walk_is_known_again) {
+    fill();
+    cr_assert(!recalls(key_now()));
+    keep();
+    cr_assert(recalls(key_now()));
+}
+
+Test(stack_table, a_walk_is_another_where_a_return_address_is) {
+    fill();
+    keep();
+    for (int i = 0; i < FRAMES; i++) {
+        stack[(i + 1) * SIZE - 1]++;
+        cr_assert(!recalls(key_now()), "frame %d", i);
+        stack[(i + 1) * SIZE - 1]--;
+    }
+    cr_assert(recalls(key_now()));
+}
+
+Test(stack_table, a_walk_is_another_where_a_frame_pointer_is) {
+    fill();
+    keep();
+    for (int i = 0; i < FRAMES; i++) {
+        stack[(i + 1) * SIZE - 2] += 16;
+        cr_assert(!recalls(key_now()), "frame %d", i);
+        stack[(i + 1) * SIZE - 2] -= 16;
+    }
+    cr_assert(recalls(key_now()));
+}
+
+Test(stack_table, a_walk_is_forgotten_with_a_module) {
+    struct vp_memo_key later = key_now();
+    fill();
+    keep();
+    later.went++;
+    cr_assert(!recalls(later));
+}
+#endif
+
+Test(stack_table, a_walk_with_return_addresses_elsewhere_is_not_kept) {
+    struct vp_memo memo = {.key = key_now()};
+    struct vp_walk walk = {.count = 0};
+    fill();
+    vp_memo_step(&memo, 0x1000, end_of(0), 0);
+    vp_memo_step(&memo, 0x2000, end_of(1), 0);
+    vp_memo_keep(&memo, &walk);
+    cr_assert(memo.lost && !recalls(key_now()));
+}
