@@ -19,6 +19,11 @@
  */
 enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20 };
 
+/* In small programs a handle of that size which a block covers in part is much of what is alive. There it is at most
+ * such a share of that. Measured on programs that never repeat: 1.27 to 1.29 times what is alive instead of 1.31 to
+ * 1.38, 1.14 to 1.16 instead of 1.20 to 1.25. */
+enum { SMALL_SHARE = 64 };
+
 /* Fresh bytes, in largest handles, from which on a range ends in small handles even where large ones come out even.
  * Lower, and a program that grows step by step ends up with small handles only. */
 enum { ENDS_FROM = 3 };
@@ -219,14 +224,21 @@ static int create_chunks(struct vp_pool *pool, size_t bytes, size_t largest, str
     return err;
 }
 
+/* The least of the largest handles. Every program is small at first: whether it stays so is known a little later. */
+static size_t least_handle(const struct vp_pool *pool, const struct vp_request *req) {
+    const size_t share = (pool->mem.stats.live_bytes + req->size) / SMALL_SHARE;
+    return vp_slack_small(pool) && share < HANDLE_LEAST ? share : HANDLE_LEAST;
+}
+
 /* The largest handle that is created for a request, `fresh` bytes of which are new: a power of two of granules. */
 static size_t handle_for(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     size_t size = pool->mem.granularity, most = req->size / HANDLE_SHARE;
     if (req->zone == VP_ZONE_SMALL)
         return size;
     const size_t coarse = vp_slack_handle(pool, req, fresh);
-    if (most < HANDLE_LEAST)
-        most = HANDLE_LEAST;
+    const size_t least = least_handle(pool, req);
+    if (most < least)
+        most = least;
     if (most < coarse)
         most = coarse;
     if (most > pool->config.handle)

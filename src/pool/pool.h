@@ -109,6 +109,7 @@ struct vp_pool {
     size_t place_count;
     uint64_t place_serial;
     struct vp_slab place_slab;
+    bool waits_early;      /* some request let its stream wait before more memory is made */
     uint64_t first_stream; /* id of the first stream that freed a block worth an event; 0: none yet */
     bool stricts;          /* there may be strict requests: who freed what is kept */
     struct {
@@ -161,6 +162,16 @@ enum { VP_EVENT_WORTH = 1 << 20 };
 static inline bool vp_pool_large(size_t size) {
     return size >= VP_EVENT_WORTH;
 }
+
+/* A program that never had so many bytes alive is small: what rounding and waiting cost others little is much there. */
+enum { VP_SMALL_PROGRAM = 256 << 20 };
+
+static inline bool vp_pool_is_small(const struct vp_pool *pool) {
+    return pool->mem.stats.peak_live_bytes < VP_SMALL_PROGRAM;
+}
+
+/* Is the free of a block of that size worth an event of its own, if several streams are in use? */
+bool vp_pool_worth_event(const struct vp_pool *pool, size_t size);
 
 /*
  * Another process is about to map a live synchronous block, and can only map whole handles. What is free beside it

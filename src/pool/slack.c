@@ -55,6 +55,10 @@ enum { GRADES = sizeof GRADE / sizeof *GRADE };
  */
 enum { FIRST = 32 };
 
+/* A program that is small (pool.h) after so many requests, or new in most sizes, is taken to stay so for now. Recorded
+ * programs that grow larger make not one call more then. */
+enum { STAYS_SMALL = 96 };
+
 /* After pressure nothing is spent for so many windows. */
 enum { REST_WINDOWS = 64 };
 
@@ -143,7 +147,7 @@ bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, siz
 }
 
 size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    if (!on(pool) || !pool->slack.grade || req->pressed || req->asked < WORTH ||
+    if (!on(pool) || !pool->slack.grade || req->pressed || req->asked < WORTH || vp_pool_is_small(pool) ||
         !within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[STEPS - 1]))
         return 0;
     const uint64_t most = (pool->mem.stats.live_bytes + req->size) / ROOM_SHARE;
@@ -151,6 +155,11 @@ size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req,
     if (size < GRADE[pool->slack.grade].least)
         size = GRADE[pool->slack.grade].least;
     return size < most ? size : most;
+}
+
+bool vp_slack_small(const struct vp_pool *pool) {
+    const struct vp_slack *s = &pool->slack;
+    return vp_pool_is_small(pool) && (s->grade || s->windows || s->count >= STAYS_SMALL);
 }
 
 double vp_slack_percent(const struct vp_pool *pool) {
