@@ -76,6 +76,14 @@ struct vp_slack {
     unsigned grade;         /* of the size of handles */
 };
 
+/* How long a call may take: bound.h. */
+struct vp_bound {
+    size_t excess;  /* made anew so that a call need not take long, and yet to be given back */
+    size_t tries;   /* chunks looked at for that in vain, one after the other */
+    unsigned rest;  /* so many calls are not helped so: the device had no more */
+    bool under_way; /* a thread builds a range in parts, and may have let the lock go */
+};
+
 struct vp_policy;
 
 /* How a pool works, as its policy wants it. */
@@ -118,6 +126,7 @@ struct vp_pool {
     } scratch;
     struct vp_throttle throttle;
     struct vp_slack slack;
+    struct vp_bound bound;
     uint64_t barrier_rest; /* cudaMalloc waits for no earlier cudaFree until then, in nanoseconds; 0: it may */
 };
 
@@ -217,6 +226,12 @@ struct vp_memory_stats vp_pool_stats(struct vp_pool *pool);
 /* After a synchronise of the program's, events that only we had left out complete at once; a busy device is not waited
  * for. */
 enum { VP_SETTLE_NS = 50000 };
+
+/* A new range takes so many addresses more than it has bytes, at most: the last of its chunks may be larger than what
+ * is short. */
+static inline size_t vp_pool_room(const struct vp_pool *pool) {
+    return pool->mem.largest > pool->config.handle ? pool->mem.largest : pool->config.handle;
+}
 
 /* As vp_stitch_hole(); where there `must` be one and no addresses are to be had, idle memory is given up for it. */
 int vp_pool_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole);

@@ -129,15 +129,18 @@ void vp_slack_press(struct vp_pool *pool) {
     pool->slack.step = 0;
 }
 
-/* May so much be held, with `thousandths` of what the user allows? */
-static bool within(const struct vp_pool *pool, const struct vp_request *req, size_t held, unsigned thousandths) {
+/* How much may be held, with `thousandths` of what the user allows. */
+static size_t allowed(const struct vp_pool *pool, const struct vp_request *req, unsigned thousandths) {
     uint64_t alive = pool->mem.stats.live_bytes + req->size, room = alive / ROOM_SHARE;
     if (room > ROOM)
         room = ROOM;
     if (alive < pool->mem.stats.peak_live_bytes)
         alive = pool->mem.stats.peak_live_bytes;
-    return (!pool->mem.limit || held <= pool->mem.limit) &&
-           held <= alive + alive / 1000 * thousandths * pool->config.slack / 100 + room;
+    return alive + alive / 1000 * thousandths * pool->config.slack / 100 + room;
+}
+
+static bool within(const struct vp_pool *pool, const struct vp_request *req, size_t held, unsigned thousandths) {
+    return (!pool->mem.limit || held <= pool->mem.limit) && held <= allowed(pool, req, thousandths);
 }
 
 bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
@@ -157,9 +160,21 @@ size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req,
     return size < most ? size : most;
 }
 
+bool vp_slack_novel(const struct vp_pool *pool) {
+    const struct vp_slack *s = &pool->slack;
+    return on(pool) && (s->grade || (!s->windows && s->count < FIRST));
+}
+
 bool vp_slack_small(const struct vp_pool *pool) {
     const struct vp_slack *s = &pool->slack;
     return vp_pool_is_small(pool) && (s->grade || s->windows || s->count >= STAYS_SMALL);
+}
+
+size_t vp_slack_excess(const struct vp_pool *pool) {
+    const struct vp_request none = {0};
+    const size_t held = pool->mem.stats.held_bytes;
+    const size_t most = allowed(pool, &none, on(pool) ? STEP[pool->slack.step] : 0);
+    return held > most ? held - most : 0;
 }
 
 double vp_slack_percent(const struct vp_pool *pool) {

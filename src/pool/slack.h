@@ -29,6 +29,10 @@ void vp_slack_press(struct vp_pool *pool);
 bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /* The largest handle for a request, which is made of `fresh` new bytes; 0: as ever. */
 size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+/* Bytes held beyond what is allowed now. */
+size_t vp_slack_excess(const struct vp_pool *pool);
+/* Are most sizes new, or is it too early to tell? */
+bool vp_slack_novel(const struct vp_pool *pool);
 /* Is it a small program, as far as can be told by now? Its handles are smaller. */
 bool vp_slack_small(const struct vp_pool *pool);
 

@@ -86,7 +86,7 @@ enum { VP_SNAP_WORST = 8 };
  * Every byte held is live, or lost in one of four ways:
  *   internal  the rest of a live block, by rounding
  *   pinned    free, in a chunk that a live block lies in too
- *   pending   in a wholly free chunk of which some part waits for a stream
+ *   pending   in a wholly free chunk of which some part waits for a stream, or that a range is being built of
  *   idle      in a wholly free chunk that waits for nothing
  */
 struct vp_digest {
