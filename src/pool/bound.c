@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bound.h"
 
-#include "pool/build.h"
+#include "pool/fresh.h"
+#include "pool/place.h"
 #include "pool/slack.h"
 
 #include <errno.h>
@@ -15,14 +16,11 @@ enum { MAP_NS = 24000, CREATE_NS = 31000, CREATE_MIB_NS = 47, UNMAP_NS = 15000, 
 enum { BOUND_NS = 4200000, RETURN_NS = 4000000 };
 
 /*
- * So many handles are moved at once, then. Memory is made anew only from four times as many on, at 20 ms: a program that
- * repeats itself moves them once, and others that did so at 5 ms held up to 1.23 times what was alive. Between, a range
- * is built in parts.
+ * So many handles are moved at once, then. Memory is made anew only from four times as many on, at 20 ms: a program
+ * that repeats itself moves them once, and others that did so at 5 ms held up to 1.23 times what was alive. Between, a
+ * range is built in parts.
  */
 enum { PART = BOUND_NS / MAP_NS, MOVED_MOST = 4 * PART };
-
-/* Fresh memory in so many handles at most; and where there would be more, in so many. */
-enum { FRESH_MOST = PART, FRESH_FEW = 32 };
 
 /* When the device had no more, it is not asked again for so many such calls. */
 enum { REST = 64 };
@@ -33,17 +31,10 @@ enum { TRIES = 1024 };
 /* How long others get between two parts, in the terms of vp_pool_config.pause: it sleeps for a moment then. */
 static const uint64_t GAP_NS = 2000000;
 
-size_t vp_bound_handle(size_t size, size_t fresh) {
-    if (fresh / size > FRESH_MOST)
-        while (fresh / size > FRESH_FEW)
-            size *= 2;
-    return size;
-}
-
 /* ---- made anew ---- */
 
 static uint64_t create_ns(size_t bytes) {
-    return (uint64_t)(bytes >> 20) * CREATE_MIB_NS + (uint64_t)FRESH_FEW * CREATE_NS;
+    return (uint64_t)(bytes >> 20) * CREATE_MIB_NS + (uint64_t)VP_FRESH_FEW * CREATE_NS;
 }
 
 size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
@@ -138,7 +129,7 @@ static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usab
         chunks[i] = chunk;
     }
     if (n == h.chosen && h.bytes < want)
-        err = vp_build_create(pool, want - h.bytes, vp_build_handle(pool, req, want - h.bytes), chunks + n, &fresh);
+        err = vp_fresh_create(pool, want - h.bytes, vp_fresh_handle(pool, req, want - h.bytes), chunks + n, &fresh);
     if (!err)
         err = vp_stitch_more(&pool->mem, chunks, n + fresh, p->at);
     if (err) {
@@ -162,8 +153,6 @@ static void let_others(struct vp_pool *pool) {
 int vp_bound_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
     struct vp_region *hole;
     const size_t size = vp_round_up(req->size, pool->mem.granularity), room = vp_pool_room(pool);
-    if (vp_bound_wait(pool))
-        return vp_bound_ended(req) ? -ENODEV : vp_build(pool, req, use, out);
     int err = vp_pool_hole(pool, req->zone, size + room, true, &hole);
     if (err)
         return err;

@@ -17,9 +17,6 @@
 
 #include "pool/harvest.h"
 
-/* A handle of `size`, or one so large that few make up `fresh` bytes. */
-size_t vp_bound_handle(size_t size, size_t fresh);
-
 /* Drops chosen chunks that the request is rather made anew instead of; returns the bytes that makes. To be told of
  * the outcome, 0 or an error. */
 size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want);

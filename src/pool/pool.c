@@ -150,15 +150,6 @@ struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr ad
     return r && r->state == VP_LIVE && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
-/*
- * Where streams wait before more memory is made, they wait for events alone. Small blocks have none: together they are
- * little. Not so in a small program, where most of what each stream has freed would then stay its own for good: mixed
- * sizes on 16 streams held 5.5 times what was alive, and hold 1.3 times so.
- */
-bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
-    return vp_pool_large(size) || (pool->waits_early && vp_pool_is_small(pool));
-}
-
 /* Notes that `timeline` frees here. Should a free of so many bytes record its own event: may others want them, and are
  * they worth it? */
 static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, size_t size) {

@@ -179,8 +179,15 @@ static inline bool vp_pool_is_small(const struct vp_pool *pool) {
     return pool->mem.stats.peak_live_bytes < VP_SMALL_PROGRAM;
 }
 
-/* Is the free of a block of that size worth an event of its own, if several streams are in use? */
-bool vp_pool_worth_event(const struct vp_pool *pool, size_t size);
+/*
+ * Is the free of a block of that size worth an event of its own, if several streams are in use? Where streams wait
+ * before more memory is made, they wait for events alone. Small blocks have none: together they are little. Not so in a
+ * small program, where most of what each stream has freed would then stay its own for good: mixed sizes on 16 streams
+ * held 5.5 times what was alive, and hold 1.3 times so.
+ */
+static inline bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
+    return vp_pool_large(size) || (pool->waits_early && vp_pool_is_small(pool));
+}
 
 /*
  * Another process is about to map a live synchronous block, and can only map whole handles. What is free beside it

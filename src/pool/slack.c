@@ -185,6 +185,10 @@ double vp_slack_novelty(const struct vp_pool *pool) {
     return pool->slack.last_novel / (double)WINDOW;
 }
 
+struct vp_slack_state vp_slack_state(const struct vp_pool *pool) {
+    return (struct vp_slack_state){vp_slack_percent(pool), vp_slack_novelty(pool), pool->slack.steps};
+}
+
 void vp_slack_finish(struct vp_pool *pool) {
     if (pool->slack.sizes)
         munmap(pool->slack.sizes, SIZES * sizeof *pool->slack.sizes);

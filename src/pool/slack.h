@@ -41,7 +41,14 @@ void vp_slack_finish(struct vp_pool *pool);
 /* Bytes of it. */
 size_t vp_slack_metadata(const struct vp_pool *pool);
 
-/* What is shown of it: the percentage in force, and the last window's novelty, from 0 to 1. */
+/* What is shown of it. */
+struct vp_slack_state {
+    double percent; /* in force */
+    double novelty; /* of the last window, from 0 to 1 */
+    uint64_t steps; /* up and down, so far */
+};
+
+struct vp_slack_state vp_slack_state(const struct vp_pool *pool);
 double vp_slack_percent(const struct vp_pool *pool);
 double vp_slack_novelty(const struct vp_pool *pool);
 

@@ -128,6 +128,7 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     *out = (struct vp_snapshot){.device = pool->mem.device, .granularity = pool->mem.granularity};
     out->stats = vp_pool_stats(pool);
     out->timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
+    out->slack = vp_slack_state(pool);
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         add_space(out, pool, s);
     if (!out->spaces.failed && !out->regions.failed && !out->chunks.failed && !out->waits.failed)

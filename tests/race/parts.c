@@ -19,7 +19,8 @@ static bool is_served(CUresult res) {
     return !res;
 }
 
-/* Each time a little larger, so that no range of before will do. In the end there is room for one of the two at a time. */
+/* Each time a little larger, so that no range of before will do. In the end there is room for one of the two at a time.
+ */
 static void build(int index) {
     for (int i = 0, had = 0; i < ROUNDS || !had; i++) {
         const size_t size = (size_t)(LARGE + index * 16 + i % ROUNDS * (LARGE / 10)) * CHUNK;

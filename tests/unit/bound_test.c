@@ -79,7 +79,8 @@ Test(bound, what_would_take_too_long_is_made_anew_and_given_back_later) {
     }
     cr_assert(calls > 1 && calls < 100, "%u", calls);
     cr_assert_gt(stats()->returned_bytes, 0);
-    cr_assert_leq(stats()->held_bytes, held + CHUNK + 32 * MiB, "%zu for %zu", (size_t)stats()->held_bytes, (size_t)held);
+    cr_assert_leq(stats()->held_bytes, held + CHUNK + 32 * MiB, "%zu for %zu", (size_t)stats()->held_bytes,
+                  (size_t)held);
     fx_free(a, 0);
     fx_free(b, 0);
     end();
@@ -141,7 +142,10 @@ Test(bound, others_may_take_what_is_left) {
 static bool any_building(void) {
     const struct vp_space *s;
     const struct vp_region *r;
-    vp_list_each(s, &fx.pool.mem.spaces, link) vp_list_each(r, &s->regions, va) if (r->state == VP_BUILDING) return true;
+    vp_list_each(s, &fx.pool.mem.spaces, link)
+        vp_list_each(r, &s->regions, va)
+            if (r->state == VP_BUILDING)
+                return true;
     return false;
 }
 
