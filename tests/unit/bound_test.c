@@ -181,7 +181,7 @@ static void end_of_build(void) {
 /* As another thread would, while this one has let the lock go. */
 static void ask_for_too_much(void) {
     CUdeviceptr never;
-    if (gaps < 6) /* what is left would be built in parts, too */
+    if (gaps < 7) /* what is left would be built in parts, too */
         return;
     meanwhile = end_of_build;
     cr_assert_eq(fx_try(4 * CHUNKS * CHUNK, 0, &never), -ENOMEM);
