@@ -88,10 +88,10 @@ static const struct {
     const char *head;
     int width;
 } columns[COLUMNS] = {
-    [PID] = {"PID", 7},  [USER] = {"USER", -8},     [RANK] = {"RANK", 4},     [CONTAINER] = {"CONTAINER", -12},
-    [DEV] = {"DEV", 3},  [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},     [FREE] = {"FREE", 6},
-    [EFF] = {"EFF%", 5}, [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7}, [WAITS] = {"WAITS", 5},
-    [OOM] = {"OOM", 3},  [SLACK] = {"SLACK", 5}, [POLICY] = {"POLICY", -6},
+    [PID] = {"PID", 7},  [USER] = {"USER", -8},     [RANK] = {"RANK", 4},      [CONTAINER] = {"CONTAINER", -12},
+    [DEV] = {"DEV", 3},  [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},      [FREE] = {"FREE", 6},
+    [EFF] = {"EFF%", 5}, [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7},  [WAITS] = {"WAITS", 5},
+    [OOM] = {"OOM", 3},  [SLACK] = {"SLACK", 5},    [POLICY] = {"POLICY", -6},
 };
 /* What makes room first. The others stay, and what does not fit then is cut. */
 static const int spare[] = {SLACK, CALLS, WAITS, ALLOCS, CONTAINER, FREE, USER, OOM, EFF, POLICY};
