@@ -7,7 +7,7 @@
 
 /* Fresh memory is made in so many handles at most; and where there would be more, in so many: each costs the driver
  * some 31 microseconds. */
-enum { VP_FRESH_MOST = 160, VP_FRESH_FEW = 32 };
+enum { VP_FRESH_MOST = 200, VP_FRESH_FEW = 32 };
 
 /* The largest handle that is created for a request, `fresh` bytes of which are new: a power of two of granules. */
 size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
