@@ -41,7 +41,7 @@ static void check_pieces(struct walk *w, const struct vp_region *r) {
 
 static void check_mapped(struct walk *w, const struct vp_region *r) {
     const size_t g = w->mem->granularity;
-    bool zombie = r->state == VP_ZOMBIE, hole = r->state == VP_HOLE;
+    bool zombie = r->state == VP_ZOMBIE, hole = r->state == VP_HOLE || (r->state == VP_BUILDING && !r->pieces);
     const struct vp_mapping *first = vp_space_granule(w->mem, r->space, r->addr)->mapping;
     for (CUdeviceptr at = r->addr / g * g; at < vp_region_end(r); at += g) {
         if (hole && at == r->addr + HOLE_EDGE * g && r->size > 2 * HOLE_EDGE * g)
@@ -105,6 +105,10 @@ static void check_region(struct walk *w, const struct vp_region *r) {
         break;
     }
     case VP_ZOMBIE: check_pieces(w, r); break;
+    case VP_BUILDING:
+        if (r->pieces)
+            check_pieces(w, r);
+        break;
     case VP_HOLE: w->holes++; break;
     }
 }

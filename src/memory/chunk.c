@@ -74,6 +74,8 @@ int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
     chunk->size = size;
     vp_list_append(&mem->chunks, &chunk->link);
     mem->chunk_count++;
+    if (size > mem->largest)
+        mem->largest = size;
     mem->stats.held_bytes += size;
     if (mem->stats.held_bytes > mem->stats.peak_held_bytes)
         mem->stats.peak_held_bytes = mem->stats.held_bytes;

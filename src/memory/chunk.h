@@ -37,13 +37,21 @@ int vp_mapping_prepare(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
 /* Has all work on the mapping ended, as far as the host has seen? It may be unmapped then. */
 bool vp_mapping_over(const struct vp_memory *mem, const struct vp_mapping *m);
 /* Makes `to` the current mapping of its chunk: the range of the old one becomes zombie, that of the new one (zombie
- * until now) free, and the condition moves along. */
+ * until now) free, and the condition moves along. One that is building goes on doing so. */
 void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to);
 /*
  * Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free
  * memory. All or nothing. 0, -ENOMEM, -EIO.
  */
 int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
+/*
+ * The same in parts, between which the lock may be let go. begin takes the hole's [addr, end) for it; 0 or -ENOMEM.
+ * Each more maps chunks at `addr`, where the last one ended: all of them or none. end makes free memory of what there
+ * is by then, up to `built`, and a hole of the rest.
+ */
+int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
+int vp_stitch_more(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
+void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, CUdeviceptr end);
 /*
  * The smallest hole of a zone with room; if there is none, after reserving more addresses. Where none are to be had and
  * there `must` be one, all old mappings are reaped. 0, -ENOMEM.

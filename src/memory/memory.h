@@ -9,7 +9,9 @@
  *   retired  free, but for nobody any more: another process may have it mapped, or the bytes beside it. It goes back to
  *            the device;
  *   backed   of a bare segment (pool/bare.h), and in use there: one mapping each;
- *   hole     not mapped.
+ *   hole     not mapped;
+ *   building in the hands of one thread, which makes a range of it and lets the lock go at times: nobody else's.
+ *            What is mapped so far has pieces, the rest has none.
  * A *chunk* is one physical handle. It may be mapped at many addresses, but in one of them only, its current mapping,
  * may bytes be live or free.
  *
@@ -41,7 +43,7 @@ enum { VP_QUANTUM = 512 };
 /* The addresses of bare segments are a zone, too: nothing is allocated in it, but its chunks are like all others. */
 enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONE_BARE, VP_ZONES };
 
-enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE, VP_BACKED };
+enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE, VP_BACKED, VP_BUILDING };
 
 /* A stretch of a free, zombie or retired region under one condition, up to `end`. */
 struct vp_piece {
@@ -64,7 +66,7 @@ struct vp_region {
     struct vp_space *space;
     struct vp_list va; /* vp_space.regions, in address order */
     union {
-        struct { /* free, zombie and retired */
+        struct { /* free, zombie, retired and building */
             struct vp_piece *pieces;
             struct vp_index *index;
             union {
@@ -168,7 +170,9 @@ struct vp_memory_stats {
     uint64_t waits_host, waits_fruitless; /* the host waited for memory; and got none of it in time */
     uint64_t host_wait_ns;                /* for so long in all */
     uint64_t stitches, reactivations, reaps;
-    uint64_t driver_ns; /* in the calls below */
+    uint64_t spared_bytes;   /* made anew, so that a call need not move as much */
+    uint64_t returned_bytes; /* given back for that later */
+    uint64_t driver_ns;      /* in the calls below */
     struct {
 #define VP_MEMORY_CALL_FIELD(field, name) uint64_t field;
         VP_MEMORY_CALLS(VP_MEMORY_CALL_FIELD)
@@ -214,6 +218,7 @@ struct vp_memory {
     uint64_t bare_live;   /* of live_bytes: used in bare segments */
     size_t away;          /* chunks whose current mapping is not their home */
     size_t mappings;      /* all of them, current or not */
+    size_t largest;       /* the largest chunk that was ever made */
     size_t exported;      /* chunks with `exported` */
     bool exports_changed; /* something was freed in an exported chunk, which may now go back to the device */
     uint64_t age, serial; /* of frees, and of allocations */

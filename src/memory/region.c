@@ -335,7 +335,7 @@ static struct vp_region *cut(struct vp_memory *mem, struct vp_region *r, CUdevic
         return r;
     if (at == vp_region_end(r))
         return vp_region_next(r);
-    assert(at > r->addr && at < vp_region_end(r) && r->state < VP_LIVE);
+    assert(at > r->addr && at < vp_region_end(r) && (r->state < VP_LIVE || r->state == VP_BUILDING));
     vp_region_unfile(r);
     struct vp_region *right = split(mem, r, at);
     if (vp_region_has_pieces(r)) {

@@ -33,13 +33,13 @@ void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to) {
     CUdeviceptr old = chunk->current->addr;
     struct vp_region *from = vp_region_carve(mem, old, old + chunk->size);
     struct vp_region *here = vp_region_carve(mem, to->addr, to->addr + chunk->size);
-    assert(from->state == VP_FREE && here->state == VP_ZOMBIE);
+    assert(from->state == VP_FREE && (here->state == VP_ZOMBIE || here->state == VP_BUILDING));
     /* What waits for the old mapping to end is exactly what waits for the bytes. */
     struct vp_piece *pieces = pieces_copy(mem, from, to->addr - old);
     vp_region_unfile(from);
     from->state = VP_ZOMBIE;
     vp_region_clear_pieces(mem, here);
-    here->state = VP_FREE;
+    here->state = here->state == VP_BUILDING ? VP_BUILDING : VP_FREE;
     here->pieces = pieces;
     here->index = NULL;
     mem->away -= chunk->current != chunk->home;
@@ -68,10 +68,31 @@ int vp_mapping_prepare(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
     return vp_space_reserve(mem, 8 * n + 2 * pieces + 8);
 }
 
-int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
-    size_t size = 0;
-    for (size_t i = 0; i < n; i++)
-        size += chunks[i]->size;
+/* What was just mapped becomes the current mapping of each chunk. Zombie until now, it becomes free; what is building
+ * goes on doing so. */
+static void make_current(struct vp_memory *mem, struct vp_mapping **maps, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct vp_chunk *chunk = maps[i]->chunk;
+        if (chunk->current) {
+            vp_mapping_switch(mem, maps[i]);
+            continue;
+        }
+        chunk->current = chunk->home = maps[i];
+        vp_list_remove(&maps[i]->zombie);
+        struct vp_region *r = vp_region_carve(mem, maps[i]->addr, maps[i]->addr + chunk->size);
+        if (r->state == VP_BUILDING) {
+            vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
+            continue;
+        }
+        r->state = VP_FREE;
+        vp_region_join(mem, r);
+    }
+    mem->stats.stitches++;
+}
+
+/* Maps chunks at `addr`. Their nodes come back in memory of their own, which the caller gives back. */
+static int map_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr,
+                      struct vp_mapping ***out) {
     int err = vp_mapping_prepare(mem, chunks, n);
     if (err)
         return err;
@@ -79,29 +100,66 @@ int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUd
     if (maps == MAP_FAILED)
         return -ENOMEM;
     err = vp_chunk_map(mem, chunks, n, addr, maps);
-    if (!err) {
-        struct vp_region *r = vp_region_carve(mem, addr, addr + size);
-        assert(r->state == VP_HOLE);
-        vp_region_unfile(r);
-        r->state = VP_ZOMBIE;
-        r->index = NULL;
-        vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
-        vp_region_join(mem, r);
-        for (size_t i = 0; i < n; i++) {
-            if (chunks[i]->current) {
-                vp_mapping_switch(mem, maps[i]);
-                continue;
-            }
-            chunks[i]->current = chunks[i]->home = maps[i];
-            vp_list_remove(&maps[i]->zombie);
-            r = vp_region_carve(mem, maps[i]->addr, maps[i]->addr + chunks[i]->size);
-            r->state = VP_FREE;
-            vp_region_join(mem, r);
-        }
-        mem->stats.stitches++;
-    }
-    munmap(maps, n * sizeof *maps);
+    if (err)
+        munmap(maps, n * sizeof *maps);
+    else
+        *out = maps;
     return err;
+}
+
+int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
+    struct vp_mapping **maps;
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++)
+        size += chunks[i]->size;
+    int err = map_chunks(mem, chunks, n, addr, &maps);
+    if (err)
+        return err;
+    struct vp_region *r = vp_region_carve(mem, addr, addr + size);
+    assert(r->state == VP_HOLE);
+    vp_region_unfile(r);
+    r->state = VP_ZOMBIE;
+    r->index = NULL;
+    vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
+    vp_region_join(mem, r);
+    make_current(mem, maps, n);
+    munmap(maps, n * sizeof *maps);
+    return 0;
+}
+
+int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
+    int err = vp_space_reserve(mem, 4);
+    if (err)
+        return err;
+    struct vp_region *r = vp_region_carve(mem, addr, end);
+    assert(r->state == VP_HOLE);
+    vp_region_unfile(r);
+    r->state = VP_BUILDING;
+    r->pieces = NULL;
+    r->index = NULL;
+    return 0;
+}
+
+int vp_stitch_more(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
+    struct vp_mapping **maps;
+    int err = map_chunks(mem, chunks, n, addr, &maps);
+    if (err)
+        return err;
+    make_current(mem, maps, n);
+    munmap(maps, n * sizeof *maps);
+    return 0;
+}
+
+void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, CUdeviceptr end) {
+    for (CUdeviceptr next; addr < end; addr = next) {
+        struct vp_region *r = vp_region_at(mem, addr);
+        assert(r->state == VP_BUILDING);
+        next = vp_region_end(r);
+        r->state = addr < built ? VP_FREE : VP_HOLE;
+        if (r->state == VP_HOLE)
+            vp_list_init(&r->holes);
+        vp_region_join(mem, r);
+    }
 }
 
 struct vp_region *vp_stitch_smallest_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size) {

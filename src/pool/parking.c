@@ -26,13 +26,13 @@ static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp
     vp_region_release(&pool->mem, evicted->region, &evicted->fence);
 }
 
-static struct vp_stream_cache_block describe(struct vp_region *r) {
+static struct vp_stream_cache_block describe(const struct vp_pool *pool, struct vp_region *r) {
     return (struct vp_stream_cache_block){.addr = r->addr,
                                           .region = r,
                                           .asked = r->asked,
                                           .owner = r->owner,
                                           .serial = r->serial,
-                                          .event = vp_pool_large(r->size)};
+                                          .event = vp_pool_worth_event(pool, r->size)};
 }
 
 bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,
@@ -41,7 +41,7 @@ bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_ti
     struct vp_evicted oldest;
     if (!cache || vp_stream_cache_is_vain(cache))
         return false;
-    const struct vp_stream_cache_block fresh = describe(block);
+    const struct vp_stream_cache_block fresh = describe(pool, block);
     block->cache = cache;
     block->stream = timeline->id;
     vp_stream_cache_put(cache, &fresh, fence, &oldest);
@@ -106,7 +106,7 @@ int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct 
     vp_fit_go_live(&pool->mem, r, req);
     if (cache) {
         r->cache = cache;
-        const struct vp_stream_cache_block block = describe(r);
+        const struct vp_stream_cache_block block = describe(pool, r);
         vp_stream_cache_remember(cache, &block);
     }
     return 0;

@@ -247,8 +247,7 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
     for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
         CUdeviceptr stop = mapped_end(pool, k, req->size);
         bool whole = stop - k->addr >= req->size;
-        if (!stop ||
-            (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + pool->config.handle)) ||
+        if (!stop || (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + vp_pool_room(pool))) ||
             (place = place_find(pool, k, whole ? req->size : stop - k->addr, req, use)) < PLACE_FREE)
             continue;
         largest = k;

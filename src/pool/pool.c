@@ -98,6 +98,7 @@ static void verify(const struct vp_pool *pool) {
 
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     req->await = NULL;
+    pool->waits_early |= req->waits == VP_WAITS_EARLY;
     int err = pool->policy->layout(pool, req);
     if (err)
         return err;
@@ -154,7 +155,7 @@ struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr ad
 static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, size_t size) {
     if (pool->traits.events != VP_EVENTS_WORTH)
         return pool->traits.events == VP_EVENTS_ALWAYS;
-    if (!vp_pool_large(size))
+    if (!vp_pool_worth_event(pool, size))
         return false;
     if (!pool->first_stream)
         pool->first_stream = timeline->id;

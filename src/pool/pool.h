@@ -76,6 +76,14 @@ struct vp_slack {
     unsigned grade;         /* of the size of handles */
 };
 
+/* How long a call may take: bound.h. */
+struct vp_bound {
+    size_t excess;  /* made anew so that a call need not take long, and yet to be given back */
+    size_t tries;   /* chunks looked at for that in vain, one after the other */
+    unsigned rest;  /* so many calls are not helped so: the device had no more */
+    bool under_way; /* a thread builds a range in parts, and may have let the lock go */
+};
+
 struct vp_policy;
 
 /* How a pool works, as its policy wants it. */
@@ -109,6 +117,7 @@ struct vp_pool {
     size_t place_count;
     uint64_t place_serial;
     struct vp_slab place_slab;
+    bool waits_early;      /* some request let its stream wait before more memory is made */
     uint64_t first_stream; /* id of the first stream that freed a block worth an event; 0: none yet */
     bool stricts;          /* there may be strict requests: who freed what is kept */
     struct {
@@ -117,6 +126,7 @@ struct vp_pool {
     } scratch;
     struct vp_throttle throttle;
     struct vp_slack slack;
+    struct vp_bound bound;
     uint64_t barrier_rest; /* cudaMalloc waits for no earlier cudaFree until then, in nanoseconds; 0: it may */
 };
 
@@ -160,6 +170,23 @@ enum { VP_EVENT_WORTH = 1 << 20 };
 
 static inline bool vp_pool_large(size_t size) {
     return size >= VP_EVENT_WORTH;
+}
+
+/* A program that never had so many bytes alive is small: what rounding and waiting cost others little is much there. */
+enum { VP_SMALL_PROGRAM = 256 << 20 };
+
+static inline bool vp_pool_is_small(const struct vp_pool *pool) {
+    return pool->mem.stats.peak_live_bytes < VP_SMALL_PROGRAM;
+}
+
+/*
+ * Is the free of a block of that size worth an event of its own, if several streams are in use? Where streams wait
+ * before more memory is made, they wait for events alone. Small blocks have none: together they are little. Not so in a
+ * small program, where most of what each stream has freed would then stay its own for good: mixed sizes on 16 streams
+ * held 5.5 times what was alive, and hold 1.3 times so.
+ */
+static inline bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
+    return vp_pool_large(size) || (pool->waits_early && vp_pool_is_small(pool));
 }
 
 /*
@@ -206,6 +233,12 @@ struct vp_memory_stats vp_pool_stats(struct vp_pool *pool);
 /* After a synchronise of the program's, events that only we had left out complete at once; a busy device is not waited
  * for. */
 enum { VP_SETTLE_NS = 50000 };
+
+/* A new range takes so many addresses more than it has bytes, at most: the last of its chunks may be larger than what
+ * is short. */
+static inline size_t vp_pool_room(const struct vp_pool *pool) {
+    return pool->mem.largest > pool->config.handle ? pool->mem.largest : pool->config.handle;
+}
 
 /* As vp_stitch_hole(); where there `must` be one and no addresses are to be had, idle memory is given up for it. */
 int vp_pool_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole);

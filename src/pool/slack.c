@@ -55,6 +55,10 @@ enum { GRADES = sizeof GRADE / sizeof *GRADE };
  */
 enum { FIRST = 32 };
 
+/* A program that is small (pool.h) after so many requests, or new in most sizes, is taken to stay so for now. Recorded
+ * programs that grow larger make not one call more then. */
+enum { STAYS_SMALL = 96 };
+
 /* After pressure nothing is spent for so many windows. */
 enum { REST_WINDOWS = 64 };
 
@@ -125,15 +129,18 @@ void vp_slack_press(struct vp_pool *pool) {
     pool->slack.step = 0;
 }
 
-/* May so much be held, with `thousandths` of what the user allows? */
-static bool within(const struct vp_pool *pool, const struct vp_request *req, size_t held, unsigned thousandths) {
+/* How much may be held, with `thousandths` of what the user allows. */
+static size_t allowed(const struct vp_pool *pool, const struct vp_request *req, unsigned thousandths) {
     uint64_t alive = pool->mem.stats.live_bytes + req->size, room = alive / ROOM_SHARE;
     if (room > ROOM)
         room = ROOM;
     if (alive < pool->mem.stats.peak_live_bytes)
         alive = pool->mem.stats.peak_live_bytes;
-    return (!pool->mem.limit || held <= pool->mem.limit) &&
-           held <= alive + alive / 1000 * thousandths * pool->config.slack / 100 + room;
+    return alive + alive / 1000 * thousandths * pool->config.slack / 100 + room;
+}
+
+static bool within(const struct vp_pool *pool, const struct vp_request *req, size_t held, unsigned thousandths) {
+    return (!pool->mem.limit || held <= pool->mem.limit) && held <= allowed(pool, req, thousandths);
 }
 
 bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
@@ -143,7 +150,7 @@ bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, siz
 }
 
 size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    if (!on(pool) || !pool->slack.grade || req->pressed || req->asked < WORTH ||
+    if (!on(pool) || !pool->slack.grade || req->pressed || req->asked < WORTH || vp_pool_is_small(pool) ||
         !within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[STEPS - 1]))
         return 0;
     const uint64_t most = (pool->mem.stats.live_bytes + req->size) / ROOM_SHARE;
@@ -153,12 +160,33 @@ size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req,
     return size < most ? size : most;
 }
 
+bool vp_slack_novel(const struct vp_pool *pool) {
+    const struct vp_slack *s = &pool->slack;
+    return on(pool) && (s->grade || (!s->windows && s->count < FIRST));
+}
+
+bool vp_slack_small(const struct vp_pool *pool) {
+    const struct vp_slack *s = &pool->slack;
+    return vp_pool_is_small(pool) && (s->grade || s->windows || s->count >= STAYS_SMALL);
+}
+
+size_t vp_slack_excess(const struct vp_pool *pool) {
+    const struct vp_request none = {0};
+    const size_t held = pool->mem.stats.held_bytes;
+    const size_t most = allowed(pool, &none, on(pool) ? STEP[pool->slack.step] : 0);
+    return held > most ? held - most : 0;
+}
+
 double vp_slack_percent(const struct vp_pool *pool) {
     return on(pool) ? pool->config.slack * STEP[pool->slack.step] / 1000.0 : 0;
 }
 
 double vp_slack_novelty(const struct vp_pool *pool) {
     return pool->slack.last_novel / (double)WINDOW;
+}
+
+struct vp_slack_state vp_slack_state(const struct vp_pool *pool) {
+    return (struct vp_slack_state){vp_slack_percent(pool), vp_slack_novelty(pool), pool->slack.steps};
 }
 
 void vp_slack_finish(struct vp_pool *pool) {

@@ -29,13 +29,26 @@ void vp_slack_press(struct vp_pool *pool);
 bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /* The largest handle for a request, which is made of `fresh` new bytes; 0: as ever. */
 size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+/* Bytes held beyond what is allowed now. */
+size_t vp_slack_excess(const struct vp_pool *pool);
+/* Are most sizes new, or is it too early to tell? */
+bool vp_slack_novel(const struct vp_pool *pool);
+/* Is it a small program, as far as can be told by now? Its handles are smaller. */
+bool vp_slack_small(const struct vp_pool *pool);
 
 /* Frees our memory. */
 void vp_slack_finish(struct vp_pool *pool);
 /* Bytes of it. */
 size_t vp_slack_metadata(const struct vp_pool *pool);
 
-/* What is shown of it: the percentage in force, and the last window's novelty, from 0 to 1. */
+/* What is shown of it. */
+struct vp_slack_state {
+    double percent; /* in force */
+    double novelty; /* of the last window, from 0 to 1 */
+    uint64_t steps; /* up and down, so far */
+};
+
+struct vp_slack_state vp_slack_state(const struct vp_pool *pool);
 double vp_slack_percent(const struct vp_pool *pool);
 double vp_slack_novelty(const struct vp_pool *pool);
 

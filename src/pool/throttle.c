@@ -4,16 +4,24 @@
 
 #include <errno.h>
 
-/* Smaller requests are not worth a wait; nor do their frees record the events that are waited for. */
+/* Smaller requests are not worth a wait, but in a small program; nor do their frees record the events that are waited
+ * for. */
 enum { WORTH = 1 << 20 };
 
 /* Memory above the most that was alive at once which needs no wait: half a percent, as promised, and some chunks'
  * rounding. */
 enum { SHARE = 200, ROOM = 32 << 20 };
 
+/* In a small program those would be much: there it is so much of what is alive. */
+enum { ROOM_SHARE = 16 };
+
+static size_t room(size_t alive) {
+    return alive / ROOM_SHARE < ROOM ? alive / ROOM_SHARE : ROOM;
+}
+
 /* Memory above that peak which may be made, for a GPU that lags, before idle memory is moved. Measured on a training
  * that gathers its layers on a second stream: with nothing it moves memory all the time, and takes 1.3 to 1.5 times as
- * long; with an eighth 1.02 times. */
+ * long; with an eighth 1.02 times. A small program has nothing but `room` for it. */
 enum { LAG_SHARE = 8 };
 
 /* The bound of a wait: 50 ms is long for a layer of a network, and short for whoever watches. Waits that took longer
@@ -52,15 +60,17 @@ static const uint64_t LOST_FIRST_NS = 50000000;
 enum { PLACE_SHARE = 2 * LOST_SHARE };
 static const uint64_t PLACE_FIRST_NS = LOST_FIRST_NS / 4;
 
-/* Have other streams freed memory, a granule of it or more in one piece, that the request may not use yet? */
+/* Have other streams freed memory, a granule of it or more in one piece, that the request may not use yet? Of a small
+ * program's small requests: as much as they need. */
 static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
+    const size_t least = vp_pool_is_small(pool) && req->size < pool->mem.granularity ? req->size
+                                                                                     : pool->mem.granularity;
     vp_list_each(index, &pool->mem.timeline_indexes, link)
-        if (index->timeline != req->timeline && index->zone == VP_ZONE_LARGE &&
-            vp_index_first(index, pool->mem.granularity))
+        if (index->timeline != req->timeline && index->zone == req->zone && vp_index_first(index, least))
             return true;
-    for (struct vp_region *r = vp_index_first(&pool->mem.mixed[VP_ZONE_LARGE], pool->mem.granularity); r;
-         r = vp_index_next(&pool->mem.mixed[VP_ZONE_LARGE], r))
+    for (struct vp_region *r = vp_index_first(&pool->mem.mixed[req->zone], least); r;
+         r = vp_index_next(&pool->mem.mixed[req->zone], r))
         for (const struct vp_piece *p = r->pieces; p; p = p->next)
             if (!vp_fence_ready(&p->fence, req->timeline))
                 return true;
@@ -70,12 +80,12 @@ static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
 /* May the host wait for this request at all, which would make the pool hold so much? */
 static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, size_t held) {
     if (!pool->config.pause || req->waits != VP_WAITS_HOST || req->impatient || req->pressed || req->strict ||
-        req->asked < WORTH)
+        (req->asked < WORTH && !vp_pool_is_small(pool)))
         return false;
     uint64_t alive = pool->mem.stats.live_bytes + req->size;
     if (alive < pool->mem.stats.peak_live_bytes)
         alive = pool->mem.stats.peak_live_bytes;
-    return held > alive + alive / SHARE + ROOM && held > pool->throttle.granted &&
+    return held > alive + alive / SHARE + room(alive) && held > pool->throttle.granted &&
            !atomic_load(&pool->mem.timelines->captures) && pending(pool, req) &&
            pool->config.now() >= pool->throttle.not_before;
 }
@@ -83,7 +93,7 @@ static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, s
 bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     const size_t peak = pool->mem.stats.peak_live_bytes;
     return pool->config.pause && req->timeline && req->waits == VP_WAITS_HOST && !req->pressed && req->asked >= WORTH &&
-           pool->mem.stats.held_bytes + fresh <= peak + peak / LAG_SHARE + ROOM;
+           pool->mem.stats.held_bytes + fresh <= peak + (vp_pool_is_small(pool) ? 0 : peak / LAG_SHARE) + room(peak);
 }
 
 /* Have waits cost less than 1/part of the program's time, and `first` nanoseconds? */

@@ -20,6 +20,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/bare.h"
+#include "pool/bound.h"
 #include "pool/build.h"
 #include "pool/parking.h"
 #include "pool/slack.h"
@@ -212,14 +213,24 @@ static ALWAYS_INLINE int alloc_in(enum vp_zone_name zone, struct vp_pool *pool, 
     return err;
 }
 
+static int alloc_once(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    return req->zone == VP_ZONE_SMALL ? alloc_in(VP_ZONE_SMALL, pool, req, out)
+                                      : alloc_in(VP_ZONE_LARGE, pool, req, out);
+}
+
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    const uint64_t maps = pool->mem.stats.calls.map;
     if (req->pressed)
         vp_slack_press(pool);
-    int err = req->zone == VP_ZONE_SMALL ? alloc_in(VP_ZONE_SMALL, pool, req, out)
-                                         : alloc_in(VP_ZONE_LARGE, pool, req, out);
-    if (!err)
-        vp_slack_note(pool, req);
-    return err;
+    int err = alloc_once(pool, req, out);
+    if (err == -ENOMEM && req->pressed && vp_bound_wait(pool))
+        err = vp_bound_ended(req) ? -ENODEV : alloc_once(pool, req, out);
+    if (err)
+        return err;
+    vp_slack_note(pool, req);
+    if (__builtin_expect(pool->bound.excess, 0) && maps == pool->mem.stats.calls.map)
+        vp_bound_settle(pool);
+    return 0;
 }
 
 const struct vp_policy vp_policy_vpool = {

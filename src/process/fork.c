@@ -27,6 +27,7 @@ void vp_api_fork_parent(void) {
 void vp_api_fork_child(void) {
     vp_process_mark();
     pthread_mutex_init(&vp_state.lock, NULL);
+    atomic_store(&vp_state.had, atomic_load(&vp_state.came));
     vp_imports_fork_child();
     vp_ipc_leave_to_parent();
     vp_watch.fork_child();

@@ -62,7 +62,7 @@ void vp_step_out(void) {
 }
 
 void vp_step_in(void) {
-    pthread_mutex_lock(&vp_state.lock);
+    vp_lock_in_turn();
     vp_thread.inside = true;
 }
 

@@ -54,7 +54,8 @@ struct vp_state {
     /* Guards everything below that is not atomic. Never held while a host wait runs. Driver calls are made under it;
      * the driver calls us back under none of its locks, but a tool's callback may: see vp_enter(). */
     pthread_mutex_t lock;
-    atomic_int phase; /* enum vp_phase */
+    atomic_uint came, had; /* threads that found it taken, and those of them that have had it since */
+    atomic_int phase;      /* enum vp_phase */
     atomic_bool coupled;
     bool fast;             /* the fast path may serve: no check runs after each operation */
     atomic_bool recording; /* each event is told of */
@@ -95,6 +96,15 @@ extern __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exe
 
 void vp_forked(void) __attribute__((cold));
 
+/* Takes the lock. Those who have to wait for it are counted: see vp_wait_pause(). */
+static inline void vp_lock_in_turn(void) {
+    if (__builtin_expect(!pthread_mutex_trylock(&vp_state.lock), true))
+        return;
+    atomic_fetch_add_explicit(&vp_state.came, 1, memory_order_relaxed);
+    pthread_mutex_lock(&vp_state.lock);
+    atomic_fetch_add_explicit(&vp_state.had, 1, memory_order_relaxed);
+}
+
 /* As vp_enter(), for calls that mostly come to no point of cancellation. */
 static inline bool vp_enter_briefly(void) {
     if (__builtin_expect(!vp_process_is_marked(), false))
@@ -102,7 +112,7 @@ static inline bool vp_enter_briefly(void) {
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_thread.inside)
         return false;
     vp_cancel_arm();
-    pthread_mutex_lock(&vp_state.lock);
+    vp_lock_in_turn();
     vp_thread.inside = true;
     if (__builtin_expect(vp_state.timelines.lost, false))
         vp_state.on.drop_lost();

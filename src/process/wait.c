@@ -29,19 +29,28 @@ static void spin_for(uint64_t ns) {
         relax_cpu();
 }
 
+static const uint64_t NAP_FROM_NS = 1000000;
+
 static void pause_for(uint64_t waited_ns) {
     /* A barrier on an idle device is done within half a microsecond; a long kernel must not keep a core busy. */
     if (waited_ns < 5000)
         relax_cpu();
-    else if (waited_ns < 1000000)
+    else if (waited_ns < NAP_FROM_NS)
         spin_for(LOOK_EVERY_NS);
     else
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
+/* The lock is not handed on in turn: whoever lets it go for a moment could have it again before those that it has kept
+ * waiting wake up. These get so many naps more, together. */
+enum { NAPS = 400 };
+
 void vp_wait_pause(uint64_t waited_ns) {
+    const unsigned came = atomic_load(&vp_state.came);
     vp_step_out();
     pause_for(waited_ns);
+    for (int i = 0; i < NAPS && waited_ns >= NAP_FROM_NS && (int)(came - atomic_load(&vp_state.had)) > 0; i++)
+        pause_for(waited_ns);
     vp_step_in();
 }
 

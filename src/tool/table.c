@@ -81,20 +81,20 @@ static const char *count(char text[16], uint64_t value) {
     return text;
 }
 
-enum { PID, USER, RANK, CONTAINER, DEV, LIVE, HELD, FREE, EFF, ALLOCS, CALLS, WAITS, OOM, POLICY, COLUMNS };
+enum { PID, USER, RANK, CONTAINER, DEV, LIVE, HELD, FREE, EFF, ALLOCS, CALLS, WAITS, OOM, SLACK, POLICY, COLUMNS };
 
 /* Text stands left, numbers right. */
 static const struct {
     const char *head;
     int width;
 } columns[COLUMNS] = {
-    [PID] = {"PID", 7},  [USER] = {"USER", -8},     [RANK] = {"RANK", 4},     [CONTAINER] = {"CONTAINER", -12},
-    [DEV] = {"DEV", 3},  [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},     [FREE] = {"FREE", 6},
-    [EFF] = {"EFF%", 5}, [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7}, [WAITS] = {"WAITS", 5},
-    [OOM] = {"OOM", 3},  [POLICY] = {"POLICY", -6},
+    [PID] = {"PID", 7},  [USER] = {"USER", -8},     [RANK] = {"RANK", 4},      [CONTAINER] = {"CONTAINER", -12},
+    [DEV] = {"DEV", 3},  [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},      [FREE] = {"FREE", 6},
+    [EFF] = {"EFF%", 5}, [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7},  [WAITS] = {"WAITS", 5},
+    [OOM] = {"OOM", 3},  [SLACK] = {"SLACK", 5},    [POLICY] = {"POLICY", -6},
 };
 /* What makes room first. The others stay, and what does not fit then is cut. */
-static const int spare[] = {CALLS, WAITS, ALLOCS, CONTAINER, FREE, USER, OOM, EFF, POLICY};
+static const int spare[] = {SLACK, CALLS, WAITS, ALLOCS, CONTAINER, FREE, USER, OOM, EFF, POLICY};
 /* Room that a command is to have, before columns go. */
 enum { COMMAND_LEAST = 18, WIDE = 100 };
 
@@ -114,6 +114,7 @@ static const char *cell(char text[16], const struct vp_sample *s, const struct v
     case CALLS: return rate(text, row->driver_calls_per_s);
     case WAITS: return count(text, row->now.waits_gpu + row->now.waits_host);
     case OOM: return count(text, row->now.ooms);
+    case SLACK: snprintf(text, 16, "%.1f", (double)row->now.slack_permille / 10); return text;
     default: return w->policy;
     }
 }

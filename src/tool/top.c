@@ -112,10 +112,12 @@ static void help(void) {
          "ends. The table is sorted by l live, h held, f free, e efficiency,\n"
          "a allocations, c calls, w waits, p process id, u user.\n\n"
          "FREE is held and not live; EFF% is the peak of what was live by the peak of what\n"
-         "was held. What a stream's fast path did since the process last left it is not\n"
-         "yet counted: at most some thousand allocations. Not seen are processes under\n"
-         "VPOOL_PAGE=0 or VPOOL_POLICY=native; those of other users and in containers, but\n"
-         "by root. Where room is dear, columns make way for the command.");
+         "was held. SLACK: so many percent may be held above that, for fewer calls\n"
+         "(VPOOL_SLACK); --json has more of it. What a stream's fast path did since the\n"
+         "process last left it is not yet counted: at most some thousand allocations. Not\n"
+         "seen are processes under VPOOL_PAGE=0 or VPOOL_POLICY=native; those of other users\n"
+         "and in containers, but by root. Where room is dear, columns make way for the\n"
+         "command.");
 }
 
 static int pause_for(double seconds) {

@@ -23,8 +23,13 @@ static const char *const reasons[] = {[VP_DUMP_EXIT] = "exit",
                                       [VP_DUMP_SIGNAL] = "signal",
                                       [VP_DUMP_EVERY] = "every",
                                       [VP_DUMP_REQUEST] = "request"};
-static const char *const states[] = {
-    [VP_HOLE] = "hole", [VP_FREE] = "free", [VP_ZOMBIE] = "zombie", [VP_RETIRED] = "retired", [VP_LIVE] = "live"};
+static const char *const states[] = {[VP_HOLE] = "hole",       [VP_FREE] = "free", [VP_ZOMBIE] = "zombie",
+                                     [VP_RETIRED] = "retired", [VP_LIVE] = "live", [VP_BUILDING] = "building"};
+
+/* Nobody has had it: neither a stream nor an age tell anything. */
+static bool is_bare(const struct vp_snap_region *r) {
+    return r->state == VP_HOLE || r->state == VP_BUILDING;
+}
 static const char *const zones[] = {[VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large"};
 
 struct when {
@@ -68,6 +73,7 @@ static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
     vp_json_u64(j, "granularity", d->snap.granularity);
     vp_stats_json_blocks(j, &d->snap.stats);
     vp_stats_json_waits(j, &d->snap.stats, &d->snap.timelines);
+    vp_stats_json_slack(j, &d->snap.slack, &d->snap.stats);
     vp_json_u64(j, "free_bytes", d->digest.free_bytes);
     vp_json_u64(j, "largest_free", d->digest.largest_free);
     vp_json_u64(j, "largest_request", vp_dump_largest(d));
@@ -116,9 +122,9 @@ static void json_region(struct vp_json *j, const struct vp_snapshot *snap, const
     vp_json_string(j, "state", states[r->state]);
     if (r->state == VP_LIVE)
         vp_json_u64(j, "asked", r->asked);
-    if (r->state != VP_HOLE && !r->fresh)
+    if (!is_bare(r) && !r->fresh)
         vp_json_u64(j, "stream", r->stream);
-    if (r->state != VP_LIVE && r->state != VP_HOLE)
+    if (r->state != VP_LIVE && !is_bare(r))
         vp_json_u64(j, "age", r->age);
     if (r->waits) {
         vp_json_begin_array(j, "waits_for");
@@ -252,6 +258,11 @@ static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
     vp_say(t, "  waits      %lu on the GPU; %lu on the host, %lu us in all, %lu in vain; %lu us in the driver\n",
            s->waits_gpu, s->waits_host, (s->host_wait_ns / 1000), s->waits_fruitless,
            ((s->driver_ns + d->snap.timelines.ns) / 1000));
+    vp_say(t, "  slack      %.1f %% more may be held for fewer calls, changed %lu times; %.0f %% of sizes were new\n",
+           d->snap.slack.percent, d->snap.slack.steps, 100 * d->snap.slack.novelty);
+    if (s->spared_bytes)
+        vp_say(t, "  anew       %12s made anew to be quick; %s given back since\n", VP_SIZE(s->spared_bytes),
+               VP_SIZE(s->returned_bytes));
 }
 
 static void text_obstacles(struct vp_text *t, const struct vp_dump_device *d) {
@@ -289,16 +300,16 @@ static void text_counts(struct vp_text *t, const struct vp_dump_device *d) {
 
 static void text_region(struct vp_text *t, const struct vp_snapshot *snap, const struct vp_snap_region *r) {
     const uint64_t *waits = snap->waits.items;
-    vp_say(t, "  0x%-16llx %12s  %-*s", r->addr, VP_SIZE(r->size), r->state == VP_HOLE ? 0 : 6, states[r->state]);
+    vp_say(t, "  0x%-16llx %12s  %-*s", r->addr, VP_SIZE(r->size), is_bare(r) ? 0 : 6, states[r->state]);
     if (r->state == VP_LIVE)
         vp_say(t, "  %zu bytes", r->asked);
-    if (r->state != VP_HOLE && r->fresh)
+    if (!is_bare(r) && r->fresh)
         vp_say(t, "  fresh");
-    else if (r->state != VP_HOLE && r->stream)
+    else if (!is_bare(r) && r->stream)
         vp_say(t, "  stream %lu", r->stream);
-    else if (r->state != VP_HOLE)
+    else if (!is_bare(r))
         vp_say(t, "  no stream");
-    if (r->state != VP_LIVE && r->state != VP_HOLE)
+    if (r->state != VP_LIVE && !is_bare(r))
         vp_say(t, ", %lu free%s ago", r->age, r->age == 1 ? "" : "s");
     for (uint32_t i = 0; i < r->waits; i++)
         if (waits[r->wait + i])

@@ -10,6 +10,7 @@
 
 #include "watch/dump.h"
 #include "watch/watch.h"
+#include "pool/slack.h"
 #include "pool/stream_cache.h"
 
 #include <dirent.h>
@@ -222,6 +223,11 @@ static void store_rest(struct vp_shared_stats_device *out, const struct vp_pool 
     store(&out->waits_host, s->waits_host);
     store(&out->ooms, s->ooms);
     store(&out->stitches, s->stitches);
+    store(&out->slack_permille, (uint64_t)(vp_slack_percent(pool) * 10 + 0.5));
+    store(&out->novelty_permille, (uint64_t)(vp_slack_novelty(pool) * 1000 + 0.5));
+    store(&out->slack_steps, pool->slack.steps);
+    store(&out->spared_bytes, s->spared_bytes);
+    store(&out->returned_bytes, s->returned_bytes);
 }
 
 /* Is there more to tell of a device than goes without saying? */

@@ -22,7 +22,7 @@
 #define VP_SHARED_STATS_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
 
 enum {
-    VP_SHARED_STATS_VERSION = 3,
+    VP_SHARED_STATS_VERSION = 4,
     VP_SHARED_STATS_SIZE = 4096,
     VP_SHARED_STATS_DEVICES = 16,
     VP_SHARED_STATS_TEXT = 32,
@@ -42,7 +42,12 @@ enum {
     X(waits_gpu, counter, "Times that a stream was made to wait for memory.")                                                                                                                  \
     X(waits_host, counter, "Times that the host waited for memory.")                                                                                                                  \
     X(ooms, counter, "Calls that ended with out of memory.")                                                                                                                  \
-    X(stitches, counter, "Ranges built of chunks that lay apart.")
+    X(stitches, counter, "Ranges built of chunks that lay apart.")                                                                                                                  \
+    X(slack_permille, gauge, "What more may be held than was alive at most, for fewer calls, in thousandths.")                                                                                                                  \
+    X(novelty_permille, gauge, "Of the last requests that count for it, those of a size never seen, in thousandths.")                                                                                                                  \
+    X(slack_steps, counter, "How often the slack has changed.")                                                                                                                  \
+    X(spared_bytes, counter, "Bytes made anew so that no call takes long.")                                                                                                                  \
+    X(returned_bytes, counter, "Bytes given back for them.")
 
 #define VP_SHARED_STATS_FIELD(field, ...) uint64_t field;
 struct vp_shared_stats_figures {

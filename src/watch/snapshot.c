@@ -90,7 +90,8 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
     }
 }
 
-/* Live, free and retired bytes lie in the current mapping of their chunk: those that begin in this region. */
+/* Live, free and retired bytes, and what is built so far, lie in the current mapping of their chunk: those that begin
+ * in this region. */
 static void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
         const struct vp_mapping *m = vp_space_granule(&pool->mem, r->space, at)->mapping;
@@ -108,7 +109,8 @@ static void add_space(struct vp_snapshot *snap, const struct vp_pool *pool, cons
     *out = (struct vp_snap_space){space->base, space->size, space->zone};
     vp_list_each(r, &space->regions, va) {
         add_region(snap, pool, r);
-        if (r->state == VP_LIVE || r->state == VP_FREE || r->state == VP_RETIRED)
+        if (r->state == VP_LIVE || r->state == VP_FREE || r->state == VP_RETIRED ||
+            (r->state == VP_BUILDING && r->pieces))
             add_chunks(snap, pool, r);
     }
 }
@@ -126,6 +128,7 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     *out = (struct vp_snapshot){.device = pool->mem.device, .granularity = pool->mem.granularity};
     out->stats = vp_pool_stats(pool);
     out->timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
+    out->slack = vp_slack_state(pool);
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         add_space(out, pool, s);
     if (!out->spaces.failed && !out->regions.failed && !out->chunks.failed && !out->waits.failed)
@@ -218,7 +221,7 @@ static void count_chunks(const struct vp_snapshot *snap, uint64_t stream, struct
                 live += to - from;
                 c->blocks++;
             } else {
-                pending |= waits(snap, in, stream);
+                pending |= in->state == VP_BUILDING || waits(snap, in, stream);
             }
         }
         c->free = c->size - live;

@@ -9,7 +9,7 @@
 #ifndef VP_SNAPSHOT_H
 #define VP_SNAPSHOT_H
 
-#include "pool/pool.h"
+#include "pool/slack.h"
 
 struct vp_snap_space {
     CUdeviceptr base;
@@ -50,6 +50,7 @@ struct vp_snapshot {
     size_t granularity;
     struct vp_memory_stats stats; /* with what caches have done */
     struct vp_timeline_stats timelines;
+    struct vp_slack_state slack;
     struct vp_snap_array spaces;  /* of struct vp_snap_space, in address order */
     struct vp_snap_array regions; /* of struct vp_snap_region, in address order */
     struct vp_snap_array chunks;  /* of struct vp_snap_chunk, in address order until the digest */
@@ -86,7 +87,7 @@ enum { VP_SNAP_WORST = 8 };
  * Every byte held is live, or lost in one of four ways:
  *   internal  the rest of a live block, by rounding
  *   pinned    free, in a chunk that a live block lies in too
- *   pending   in a wholly free chunk of which some part waits for a stream
+ *   pending   in a wholly free chunk of which some part waits for a stream, or that a range is being built of
  *   idle      in a wholly free chunk that waits for nothing
  */
 struct vp_digest {

@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/output.h"
 #include "pool/parking.h"
-#include "pool/slack.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,6 +49,16 @@ void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s,
     vp_json_u64(j, "ooms", s->ooms);
 }
 
+void vp_stats_json_slack(struct vp_json *j, const struct vp_slack_state *slack, const struct vp_memory_stats *s) {
+    vp_json_begin_object(j, "slack");
+    vp_json_double(j, "percent", slack->percent);
+    vp_json_double(j, "novelty", slack->novelty);
+    vp_json_u64(j, "steps", slack->steps);
+    vp_json_u64(j, "spared_bytes", s->spared_bytes);
+    vp_json_u64(j, "returned_bytes", s->returned_bytes);
+    vp_json_end_object(j);
+}
+
 static void json_calls(struct vp_json *j, const struct device_stats *s) {
     vp_json_begin_object(j, "driver_calls");
 #define JSON_CALL(field, name) vp_json_u64(j, #name, s->pool.calls.field);
@@ -70,11 +79,8 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_double(j, "efficiency", efficiency(&s.pool));
     json_calls(j, &s);
     vp_stats_json_waits(j, &s.pool, &s.timelines);
-    vp_json_begin_object(j, "slack");
-    vp_json_double(j, "percent", vp_slack_percent(pool));
-    vp_json_double(j, "novelty", vp_slack_novelty(pool));
-    vp_json_u64(j, "steps", pool->slack.steps);
-    vp_json_end_object(j);
+    const struct vp_slack_state slack = vp_slack_state(pool);
+    vp_stats_json_slack(j, &slack, &s.pool);
     vp_json_u64(j, "stitches", s.pool.stitches);
     vp_json_u64(j, "reactivations", s.pool.reactivations);
     vp_json_u64(j, "reaps", s.pool.reaps);

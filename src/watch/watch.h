@@ -5,6 +5,7 @@
 
 #include "process/state.h"
 #include "base/json.h"
+#include "pool/slack.h"
 
 /* Takes a lock that a thread of a dying process may hold, or one that hangs in the driver: waits for a second at most.
  */
@@ -18,6 +19,7 @@ void vp_stats_write(void);
 void vp_stats_serves(bool is_first);
 /* What statistics and dumps both tell of a device. */
 void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s);
+void vp_stats_json_slack(struct vp_json *j, const struct vp_slack_state *slack, const struct vp_memory_stats *s);
 void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines);
 
 /* ---- shared_stats.c ---- */

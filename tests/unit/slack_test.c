@@ -163,3 +163,65 @@ Test(slack, pressure_packs) {
     cr_assert_eq(vp_slack_percent(&fx.pool), PERCENT);
     end();
 }
+
+/* ---- small programs ---- */
+
+/* Some 100 MiB alive on four streams, of blocks from 4 KiB to 3 MiB; no work is ever over unless it is waited for. */
+static double small_program(int waits) {
+    const struct vp_pool_config config = {.handle = 256 * MiB, .va = 1024 * GiB, .slack = PERCENT};
+    enum { SMALL_BLOCKS = 128, ROUNDS = 20000 };
+    static CUdeviceptr small[SMALL_BLOCKS];
+    static int stream[SMALL_BLOCKS];
+    fx_open_pool("backing=ledger,capacity=64G,lazy=100", &vp_policy_vpool, &config);
+    fx.waits = waits;
+    seed = 1;
+    for (unsigned n = 0; n < ROUNDS; n++) {
+        const unsigned i = rnd(SMALL_BLOCKS);
+        if (small[i])
+            fx_free(small[i], rnd(4) ? stream[i] : 1 + (int)rnd(4));
+        stream[i] = 1 + (int)rnd(4);
+        const size_t size = i % 2 ? 4 * KiB + rnd(1500) * 512 : MiB + rnd(4096) * 512;
+        small[i] = fx_alloc(size, stream[i]);
+    }
+    const struct vp_memory_stats stats = fx.pool.mem.stats;
+    for (unsigned i = 0; i < SMALL_BLOCKS; i++)
+        if (small[i])
+            fx_free(small[i], stream[i]);
+    fx_close();
+    return (double)stats.peak_held_bytes / (double)stats.peak_live_bytes;
+}
+
+Test(slack, a_small_program_on_several_streams_holds_little_more_than_is_alive) {
+    const double held = small_program(VP_WAITS_EARLY);
+    cr_assert_lt(held, 1.5, "%.3f times", held);
+}
+
+static size_t largest_chunk(void) {
+    const struct vp_chunk *chunk;
+    size_t largest = 0;
+    vp_list_each(chunk, &fx.pool.mem.chunks, link)
+        largest = chunk->size > largest ? chunk->size : largest;
+    return largest;
+}
+
+/* Every program is small at first, and its handles large; one that stays so gets small ones. */
+Test(slack, a_small_program_has_small_handles) {
+    const struct vp_pool_config config = {.handle = 256 * MiB, .va = 1024 * GiB, .slack = PERCENT};
+    fx_open_pool("backing=ledger,capacity=64G,lazy=0", &vp_policy_vpool, &config);
+    take(0, 16 * MiB + 512, 1);
+    cr_assert_eq(largest_chunk(), 8 * MiB);
+    put(0);
+    for (unsigned i = 0; i < 100; i++)
+        take(0, (i % 8 + 1) * MiB, 0);
+    put(0);
+    cu_ok(cuStreamSynchronize(fx.stream[1]));
+    vp_pool_trim(&fx.pool, 0);
+    for (unsigned i = 0; i < 5; i++)
+        take(i, 16 * MiB + 512, 1);
+    cr_assert_eq(largest_chunk(), 2 * MiB);
+    /* Until it is large. */
+    take(5, 256 * MiB, 1);
+    take(6, 16 * MiB + 512, 1);
+    cr_assert_eq(largest_chunk(), 8 * MiB);
+    end();
+}

@@ -248,6 +248,7 @@ Test(throttle, long_waits_that_succeed_make_the_bound_longer) {
 
 Test(throttle, small_requests_and_small_excess_need_no_wait) {
     open_pool();
+    CUdeviceptr base = alloc(2 * BIG, 2);
     pending_block(16 * MiB);
     CUdeviceptr a = alloc(16 * MiB, 2);
     cr_assert_eq(pauses, 0, "within 32 MiB of what is alive");
@@ -257,6 +258,32 @@ Test(throttle, small_requests_and_small_excess_need_no_wait) {
     CUdeviceptr b = alloc(512 * KiB, 2);
     cr_assert_eq(pauses, 0, "small");
     fx_free(b, 2);
+    fx_free(base, 2);
+    fx_close();
+}
+
+enum { MANY = 32 };
+
+/* What stream 1 has freed is pending. To make all of it once more for stream 2 would be a fifth of what is alive. */
+Test(throttle, in_a_small_program_small_requests_wait_too) {
+    open_pool();
+    const size_t small = 512 * KiB;
+    CUdeviceptr base = alloc(64 * MiB, 2), block[MANY];
+    for (int i = 0; i < MANY; i++)
+        block[i] = alloc(small, 1);
+    fx_busy(1);
+    for (int i = 0; i < MANY; i++)
+        fx_free(block[i], 1);
+    const size_t before = fx.pool.mem.stats.held_bytes;
+    idle_after = 3;
+    for (int i = 0; i < MANY; i++)
+        block[i] = alloc(small, 2);
+    const struct vp_memory_stats *s = &fx.pool.mem.stats;
+    cr_assert(s->waits_host == 1 && s->waits_fruitless == 0, "%llu waits", (unsigned long long)s->waits_host);
+    cr_assert(s->held_bytes - before <= 6 * MiB, "%zu more", (size_t)s->held_bytes - before);
+    for (int i = 0; i < MANY; i++)
+        fx_free(block[i], 2);
+    fx_free(base, 2);
     fx_close();
 }
 

@@ -1,0 +1,185 @@
+/* How long one call may take, and hold up others: see bound.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/bound.h"
+
+#include "pool/fresh.h"
+#include "pool/place.h"
+#include "pool/slack.h"
+
+#include <errno.h>
+
+/* What a handle costs in a remap, a fresh one, and each MiB of fresh memory; and giving a handle back, by its mappings.
+ * Measured on an H200 with driver 580. */
+enum { MAP_NS = 24000, CREATE_NS = 31000, CREATE_MIB_NS = 47, UNMAP_NS = 15000, RELEASE_NS = 12000 };
+
+/* What a call may take, for the most part; a part of one that takes longer; and a batch of what is given back. */
+enum { BOUND_NS = 4200000, PART_NS = 3600000, RETURN_NS = 4000000 };
+
+/*
+ * So many handles are moved at once, then. Memory is made anew only from some more on, at 17 ms: a program that repeats
+ * itself moves them once, and others that did so at 5 ms held up to 1.23 times what was alive. Between, a range is
+ * built in parts.
+ */
+enum { PART = PART_NS / MAP_NS, MOVED_MOST = 700 };
+
+/* When the device had no more, it is not asked again for so many such calls. */
+enum { REST = 64 };
+
+/* Chunks looked at in a call for one to give back. */
+enum { TRIES = 1024 };
+
+/* How long others get between two parts, in the terms of vp_pool_config.pause: it sleeps for a moment then. */
+static const uint64_t GAP_NS = 2000000;
+
+/* ---- made anew ---- */
+
+static uint64_t create_ns(size_t bytes) {
+    return (uint64_t)(bytes >> 20) * CREATE_MIB_NS + (uint64_t)VP_FRESH_FEW * CREATE_NS;
+}
+
+size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
+    if (h->chosen <= MOVED_MOST || h->req->pressed)
+        return 0;
+    if (pool->bound.rest) {
+        pool->bound.rest--;
+        return 0;
+    }
+    const uint64_t fresh_ns = create_ns(want);
+    const size_t moved = fresh_ns < BOUND_NS ? (BOUND_NS - fresh_ns) / MAP_NS : 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < moved; i++)
+        bytes += h->list[i].chunk->size;
+    const size_t fresh = want - bytes, held = pool->mem.stats.held_bytes;
+    if (pool->mem.limit && (fresh > pool->mem.limit || held > pool->mem.limit - fresh))
+        return 0;
+    h->chosen = moved;
+    h->bytes = bytes;
+    return fresh;
+}
+
+void vp_bound_spared(struct vp_pool *pool, size_t bytes, int err) {
+    if (err) {
+        pool->bound.rest = REST;
+        return;
+    }
+    pool->bound.excess += bytes;
+    pool->bound.tries = 0;
+    pool->mem.stats.spared_bytes += bytes;
+}
+
+static uint64_t return_ns(const struct vp_memory *mem) {
+    return mem->stats.calls.unmap * UNMAP_NS + mem->stats.calls.release * RELEASE_NS;
+}
+
+void vp_bound_settle(struct vp_pool *pool) {
+    const struct vp_request anyone = {0};
+    struct vp_memory *mem = &pool->mem;
+    const size_t over = vp_slack_excess(pool);
+    if (pool->bound.excess > over)
+        pool->bound.excess = over;
+    const uint64_t until = return_ns(mem) + RETURN_NS;
+    for (unsigned i = 0; i < TRIES && pool->bound.excess && return_ns(mem) < until; i++) {
+        struct vp_chunk *chunk = vp_container_of(mem->chunks.next, struct vp_chunk, link);
+        const size_t size = chunk->size;
+        vp_list_remove(&chunk->link);
+        vp_list_append(&mem->chunks, &chunk->link);
+        if (size <= pool->bound.excess && vp_chunk_usable(mem, chunk, &anyone, VP_USE_READY) &&
+            vp_chunk_give_back(mem, chunk)) {
+            pool->bound.excess -= size;
+            pool->bound.tries = 0;
+            mem->stats.returned_bytes += size;
+        } else if (++pool->bound.tries > mem->chunk_count) {
+            pool->bound.excess = 0; /* what was idle is in use by now */
+        }
+    }
+}
+
+/* ---- built in parts ---- */
+
+bool vp_bound_parts(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
+    if (!pool->config.pause || h->chosen <= PART)
+        return false;
+    struct vp_harvest less = *h;
+    const unsigned rest = pool->bound.rest;
+    const bool spared = vp_bound_spare(pool, &less, want);
+    pool->bound.rest = rest;
+    return !spared;
+}
+
+/* A range that is being built. */
+struct parts {
+    CUdeviceptr addr, at, end; /* of the block: where it begins, how far it is built, and its end in whole granules */
+    CUdeviceptr stop;          /* the end of the addresses that are taken for it */
+};
+
+/* Maps some more chunks. The last part makes up for what is short. */
+static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct parts *p) {
+    struct vp_harvest h = {.req = req, .use = use};
+    size_t want = p->end - p->at, fresh = 0;
+    int err = 0;
+    if (!vp_harvest_room(pool, &h, want))
+        return -ENOMEM;
+    vp_harvest(pool, &h, want);
+    struct vp_chunk **chunks = (struct vp_chunk **)h.list;
+    const size_t n = h.chosen < PART ? h.chosen : PART;
+    if (n == h.chosen && req->alone && h.bytes < want)
+        vp_harvest_break_one(pool, &h);
+    for (size_t i = 0; i < n; i++) {
+        struct vp_chunk *chunk = h.list[i].chunk;
+        chunks[i] = chunk;
+    }
+    if (n == h.chosen && h.bytes < want)
+        err = vp_fresh_create(pool, want - h.bytes, vp_fresh_handle(pool, req, want - h.bytes), chunks + n, &fresh);
+    if (!err)
+        err = vp_stitch_more(&pool->mem, chunks, n + fresh, p->at);
+    if (err) {
+        while (fresh)
+            vp_chunk_destroy(&pool->mem, chunks[n + --fresh]);
+        return err;
+    }
+    for (size_t i = 0; i < n + fresh; i++)
+        p->at += chunks[i]->size;
+    return 0;
+}
+
+bool vp_bound_ended(const struct vp_request *req) {
+    return req->context->gone || (req->timeline && req->timeline->gone);
+}
+
+static void let_others(struct vp_pool *pool) {
+    pool->config.pause(GAP_NS);
+}
+
+int vp_bound_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
+    struct vp_region *hole;
+    const size_t size = vp_round_up(req->size, pool->mem.granularity), room = vp_pool_room(pool);
+    int err = vp_pool_hole(pool, req->zone, size + room, true, &hole);
+    if (err)
+        return err;
+    struct parts p = {hole->addr, hole->addr, hole->addr + size, hole->addr + size + room};
+    if ((err = vp_stitch_begin(&pool->mem, p.addr, p.stop)))
+        return err;
+    pool->bound.under_way = true;
+    while (!(err = part(pool, req, use, &p)) && p.at < p.end) {
+        let_others(pool);
+        if (vp_bound_ended(req)) {
+            err = -ENODEV;
+            break;
+        }
+    }
+    pool->bound.under_way = false;
+    vp_stitch_end(&pool->mem, p.addr, p.at, p.stop);
+    if (err)
+        return err;
+    vp_place_add(pool, p.addr, req->size);
+    vp_place_limit(pool, PART);
+    return vp_fit_take(&pool->mem, (struct vp_fit){vp_region_at(&pool->mem, p.addr), p.addr}, req, out);
+}
+
+bool vp_bound_wait(struct vp_pool *pool) {
+    if (!pool->bound.under_way)
+        return false;
+    while (pool->bound.under_way)
+        let_others(pool);
+    return true;
+}

@@ -1,0 +1,21 @@
+/* Fresh chunks for a new range. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_FRESH_H
+#define VP_FRESH_H
+
+#include "pool/pool.h"
+
+/* Fresh memory is made in so many handles at most; and where there would be more, in so many: each costs the driver
+ * some 31 microseconds. */
+enum { VP_FRESH_MOST = 200, VP_FRESH_FEW = 32 };
+
+/* The largest handle that is created for a request, `fresh` bytes of which are new: a power of two of granules. */
+size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+/*
+ * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block
+ * then lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small
+ * handles to end in. `*count` of them are made, also where it fails. 0, -ENOMEM or -EIO.
+ */
+int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count);
+
+#endif

@@ -1,0 +1,137 @@
+/* Which wholly free chunks a new range is made of: see harvest.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/harvest.h"
+
+static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const struct vp_region *r) {
+    size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed ? pool->mem.granularity : SIZE_MAX;
+    CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->mem.granularity);
+    while (at < vp_region_end(r)) {
+        struct vp_chunk *chunk = vp_mapping_at(&pool->mem, at)->chunk;
+        CUdeviceptr begin = chunk->current->addr, end = begin + chunk->size;
+        bool skipped = begin < h->skip_end && end > h->skip;
+        if (begin == at && end <= vp_region_end(r) && chunk->size <= largest && !skipped &&
+            vp_range_usable(r, at, end, h->req, h->use))
+            h->list[h->count++] = (struct vp_candidate){
+                .chunk = chunk, .region = r->size, .ready = vp_range_usable(r, at, end, h->req, VP_USE_READY)};
+        at = end;
+    }
+}
+
+static void harvest_index(struct vp_pool *pool, struct vp_harvest *h, struct vp_index *index) {
+    for (struct vp_region *r = vp_index_first(index, pool->mem.granularity); r; r = vp_index_next(index, r))
+        harvest_region(pool, h, r);
+}
+
+static void harvest_all(struct vp_pool *pool, struct vp_harvest *h) {
+    struct vp_index *index;
+    for (int z = 0; z < VP_ZONES; z++) {
+        harvest_index(pool, h, &pool->mem.met[z]);
+        harvest_index(pool, h, &pool->mem.mixed[z]);
+    }
+    vp_list_each(index, &pool->mem.timeline_indexes, link)
+        harvest_index(pool, h, index);
+}
+
+/* Those that need no wait first. Large chunks first: a handle costs the same whatever its size. Then those whose region
+ * is of least use otherwise; then the lowest, so that a repeating program repeats its addresses. */
+static bool before(const struct vp_candidate *a, const struct vp_candidate *b) {
+    if (a->ready != b->ready)
+        return a->ready;
+    if (a->chunk->size != b->chunk->size)
+        return a->chunk->size > b->chunk->size;
+    if (a->region != b->region)
+        return a->region < b->region;
+    return a->chunk->current->addr < b->chunk->current->addr;
+}
+
+static void swap(struct vp_candidate *a, struct vp_candidate *b) {
+    struct vp_candidate t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* In a heap with its first on top, of `n`: moves the one at `i` down to where it belongs. */
+static void sink(struct vp_candidate *c, size_t n, size_t i) {
+    for (size_t j; (j = 2 * i + 1) < n; i = j) {
+        if (j + 1 < n && before(&c[j + 1], &c[j]))
+            j++;
+        if (!before(&c[j], &c[i]))
+            return;
+        swap(&c[i], &c[j]);
+    }
+}
+
+/* Puts those of at most `most` bytes to the front; returns how many they are. */
+static size_t part(struct vp_candidate *c, size_t n, size_t most) {
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++)
+        if (c[i].chunk->size <= most)
+            swap(&c[i], &c[m++]);
+    return m;
+}
+
+/* Puts those of [from, to) that are taken to the front of the list, in the order in which they are found from the back
+ * on. Returns how many they are. */
+static size_t gather(struct vp_candidate *c, size_t from, size_t to) {
+    size_t taken = to;
+    for (size_t i = to; i-- > from;)
+        if (c[i].taken)
+            swap(&c[i], &c[--taken]);
+    for (size_t i = taken, j = to; i + 1 < j; i++)
+        swap(&c[i], &c[--j]);
+    for (size_t i = taken; i < to; i++)
+        swap(&c[i], &c[i - taken]);
+    return to - taken;
+}
+
+/* The smallest of those that are left, and of these the first. */
+static size_t smallest(const struct vp_candidate *c, size_t n, size_t taken) {
+    size_t least = taken;
+    for (size_t i = taken; i < n; i++)
+        if (c[i].chunk->size < c[least].chunk->size ||
+            (c[i].chunk->size == c[least].chunk->size && before(&c[i], &c[least])))
+            least = i;
+    return least;
+}
+
+/* Puts the chosen ones to the front of the list. Of many chunks few are wanted: a heap sorts no more than these. */
+static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool alone, size_t *bytes) {
+    size_t end = part(c, n, want), heap = end, sum = 0;
+    for (size_t i = heap / 2; i-- > 0;)
+        sink(c, heap, i);
+    while (heap && sum < want) {
+        c[0].taken = c[0].chunk->size <= want - sum;
+        sum += c[0].taken ? c[0].chunk->size : 0;
+        swap(&c[0], &c[--heap]);
+        sink(c, heap, 0);
+    }
+    size_t taken = gather(c, heap, end);
+    if (sum < want && taken < n && !alone) {
+        swap(&c[taken], &c[smallest(c, n, taken)]);
+        sum += c[taken++].chunk->size;
+    }
+    *bytes = sum;
+    return taken;
+}
+
+void vp_harvest_break_one(struct vp_pool *pool, const struct vp_harvest *h) {
+    const struct vp_candidate *c = h->list, *least = NULL;
+    for (size_t i = h->chosen; i < h->count; i++)
+        if (c[i].ready && (!least || c[i].chunk->size < least->chunk->size ||
+                           (c[i].chunk->size == least->chunk->size && before(&c[i], least))))
+            least = &c[i];
+    if (least)
+        vp_chunk_give_back(&pool->mem, least->chunk);
+}
+
+void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
+    h->count = 0;
+    harvest_all(pool, h);
+    h->chosen = choose(h->list, h->count, want, h->req->alone, &h->bytes);
+}
+
+bool vp_harvest_room(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
+    size_t list = pool->mem.chunk_count * sizeof *h->list,
+           chunks = (pool->mem.chunk_count + want / pool->mem.granularity + 1) * sizeof(struct vp_chunk *);
+    return (h->list = vp_pool_scratch(pool, list > chunks ? list : chunks));
+}

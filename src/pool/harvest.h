@@ -1,0 +1,39 @@
+/* Harvest: which wholly free chunks a new range is made of. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_HARVEST_H
+#define VP_HARVEST_H
+
+#include "pool/pool.h"
+
+struct vp_candidate {
+    struct vp_chunk *chunk;
+    size_t region : 62; /* size of the free region around it */
+    size_t ready : 1;   /* no wait needed */
+    size_t taken : 1;
+};
+
+struct vp_harvest {
+    struct vp_candidate *list; /* of vp_harvest_room(); the chosen ones come first */
+    size_t count, chosen;
+    size_t bytes; /* of the chosen ones */
+    const struct vp_request *req;
+    enum vp_usable use;
+    CUdeviceptr skip, skip_end; /* the part of a region that stays where it is */
+};
+
+/* Memory for the list, and in its stead for the chunks of a range of `want` bytes; false: there is none. It is the
+ * pool's scratch memory. */
+bool vp_harvest_room(struct vp_pool *pool, struct vp_harvest *h, size_t want);
+/*
+ * Chooses among the chunks that are wholly free, and usable as `use` says: `want` bytes, or all there are. Greedy by
+ * size; what is then short is made up by the smallest chunk that covers it, whose rest stays free right behind the new
+ * range; not if the request is to be alone.
+ */
+void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want);
+/*
+ * For what is to be alone in its chunks all those left over are too large. Nothing is created while enough free memory
+ * lies about: the smallest goes back to the device, and what is lacking is created in its stead.
+ */
+void vp_harvest_break_one(struct vp_pool *pool, const struct vp_harvest *h);
+
+#endif

@@ -1,0 +1,286 @@
+/* How long one call takes, and holds up others: what is made anew instead, and what is built in parts. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include "pool/bound.h"
+#include "pool/throttle.h"
+#include "watch/snapshot.h"
+
+#include <errno.h>
+
+/* Free chunks, each with a live one behind it, so that no two lie side by side; and what asks for most of them. */
+enum { CHUNKS = 1200, MOVED = 1000, MS = 1000000 };
+static const size_t CHUNK = 8 * MiB;
+
+static CUdeviceptr block[2 * CHUNKS];
+static unsigned gaps;
+static uint64_t part_began, longest_part;
+static void (*meanwhile)(void);
+
+static void gap(uint64_t waited_ns) {
+    (void)waited_ns;
+    const uint64_t took = vp_sim_cost_ns() - part_began;
+    longest_part = took > longest_part ? took : longest_part;
+    gaps++;
+    cr_assert(vp_pool_check(&fx.pool, stderr));
+    if (meanwhile)
+        meanwhile();
+    part_began = vp_sim_cost_ns();
+}
+
+static uint64_t now(void) {
+    static uint64_t ns;
+    return ns += MS;
+}
+
+static void open_pool(const char *sim, bool parts) {
+    const struct vp_pool_config config = {.handle = CHUNK, .va = 1024 * GiB, .pause = parts ? gap : NULL, .now = now};
+    fx_open_pool(sim, &vp_policy_vpool, &config);
+    for (int i = 0; i < 2 * CHUNKS; i++)
+        block[i] = fx_alloc(CHUNK, 0);
+    for (int i = 0; i < 2 * CHUNKS; i += 2)
+        fx_free(block[i], 0), block[i] = 0;
+    vp_fit_refresh(&fx.pool.mem);
+    gaps = 0;
+    longest_part = 0;
+    part_began = vp_sim_cost_ns();
+}
+
+static const char FULL[] = "backing=ledger,lazy=0,capacity=19240M", ROOM[] = "backing=ledger,lazy=0,capacity=64G";
+
+static void end(void) {
+    meanwhile = NULL;
+    for (int i = 0; i < 2 * CHUNKS; i++)
+        if (block[i])
+            fx_free(block[i], 0);
+    fx_close();
+}
+
+static const struct vp_memory_stats *stats(void) {
+    return &fx.pool.mem.stats;
+}
+
+Test(bound, what_would_take_too_long_is_made_anew_and_given_back_later) {
+    open_pool(ROOM, false);
+    const uint64_t before = vp_sim_cost_ns(), held = stats()->held_bytes;
+    CUdeviceptr a = fx_alloc(MOVED * CHUNK, 0);
+    cr_assert_leq(vp_sim_cost_ns() - before, 5 * MS);
+    cr_assert_eq(stats()->held_bytes - held, stats()->spared_bytes);
+    cr_assert_gt(stats()->spared_bytes, MOVED / 2 * CHUNK);
+    /* Calls that build nothing. */
+    unsigned calls = 0;
+    CUdeviceptr b = fx_alloc(CHUNK, 0);
+    for (; fx.pool.bound.excess && calls < 100; calls++) {
+        fx_free(b, 0);
+        vp_fit_refresh(&fx.pool.mem);
+        const uint64_t begin = vp_sim_cost_ns();
+        b = fx_alloc(CHUNK, 0);
+        cr_assert_leq(vp_sim_cost_ns() - begin, 5 * MS);
+    }
+    cr_assert(calls > 1 && calls < 100, "%u", calls);
+    cr_assert_gt(stats()->returned_bytes, 0);
+    cr_assert_leq(stats()->held_bytes, held + CHUNK + 32 * MiB, "%zu for %zu", (size_t)stats()->held_bytes,
+                  (size_t)held);
+    fx_free(a, 0);
+    fx_free(b, 0);
+    end();
+}
+
+Test(bound, a_few_hundred_are_moved) {
+    open_pool(ROOM, false);
+    CUdeviceptr a = fx_alloc(500 * CHUNK, 0);
+    cr_assert_eq(stats()->spared_bytes, 0);
+    fx_free(a, 0);
+    end();
+}
+
+Test(bound, a_full_device_is_not_asked_in_vain_each_time) {
+    open_pool(FULL, false);
+    CUdeviceptr a = fx_alloc(MOVED * CHUNK, 0);
+    cr_assert(stats()->spared_bytes == 0 && fx.pool.bound.rest > 0);
+    fx_free(a, 0);
+    end();
+}
+
+Test(bound, is_built_in_parts_where_the_device_is_full) {
+    open_pool(FULL, true);
+    const size_t held = stats()->held_bytes;
+    CUdeviceptr a = fx_alloc(MOVED * CHUNK, 0);
+    cr_assert_geq(gaps, 4);
+    cr_assert_leq(longest_part, 5 * MS, "%llu", (unsigned long long)longest_part);
+    cr_assert(stats()->held_bytes == held && !fx.pool.bound.under_way);
+    fx_free(a, 0);
+    end();
+}
+
+/* ---- what others do meanwhile ---- */
+
+static CUdeviceptr stolen[CHUNKS];
+static unsigned thefts;
+
+static void steal(void) {
+    for (int i = 0; i < 30; i++)
+        stolen[thefts++] = fx_alloc(CHUNK, 0);
+}
+
+static void give_up_stolen(void) {
+    while (thefts)
+        fx_free(stolen[--thefts], 0);
+}
+
+Test(bound, others_may_take_what_is_left) {
+    open_pool(FULL, true);
+    meanwhile = steal;
+    CUdeviceptr a = fx_alloc(MOVED * CHUNK, 0);
+    meanwhile = NULL;
+    cr_assert_eq(thefts, gaps * 30);
+    give_up_stolen();
+    fx_free(a, 0);
+    end();
+}
+
+static bool any_building(void) {
+    const struct vp_space *s;
+    const struct vp_region *r;
+    vp_list_each(s, &fx.pool.mem.spaces, link)
+        vp_list_each(r, &s->regions, va)
+            if (r->state == VP_BUILDING)
+                return true;
+    return false;
+}
+
+/* So much that the rest does not do; but no more than there is, as the last one would wait for the build. */
+static void steal_much(void) {
+    for (int i = 0; i < 100 && thefts < 400; i++)
+        stolen[thefts++] = fx_alloc(CHUNK, 0);
+}
+
+/* What is half built becomes free memory, whoever wants it. */
+Test(bound, fails_when_they_take_too_much_and_leaves_all_of_it) {
+    open_pool(FULL, true);
+    CUdeviceptr a;
+    meanwhile = steal_much;
+    cr_assert_eq(fx_try(MOVED * CHUNK, 0, &a), -ENOMEM);
+    meanwhile = NULL;
+    cr_assert(!fx.pool.bound.under_way && vp_pool_check(&fx.pool, stderr));
+    cr_assert(!any_building());
+    give_up_stolen();
+    vp_fit_refresh(&fx.pool.mem);
+    a = fx_alloc(MOVED * CHUNK, 0);
+    fx_free(a, 0);
+    end();
+}
+
+static unsigned waited;
+
+static void end_of_build(void) {
+    waited++;
+    fx.pool.bound.under_way = false;
+}
+
+/* As another thread would, while this one has let the lock go. */
+static void ask_for_too_much(void) {
+    CUdeviceptr never;
+    if (gaps < 7) /* what is left would be built in parts, too */
+        return;
+    meanwhile = end_of_build;
+    cr_assert_eq(fx_try(4 * CHUNKS * CHUNK, 0, &never), -ENOMEM);
+    meanwhile = NULL;
+    fx.pool.bound.under_way = true;
+}
+
+/* Were it to fail, what is half built would be free: that is not out of memory yet. */
+Test(bound, who_finds_no_memory_waits_for_a_build_to_end) {
+    open_pool(FULL, true);
+    meanwhile = ask_for_too_much;
+    CUdeviceptr a = fx_alloc(1100 * CHUNK, 0);
+    cr_assert_eq(waited, 1);
+    fx_free(a, 0);
+    end();
+}
+
+static void look(void) {
+    struct vp_snapshot snap;
+    struct vp_digest digest;
+    size_t bytes = 0;
+    cr_assert_eq(vp_snapshot_take(&fx.pool, &snap), 0);
+    vp_snapshot_digest(&snap, UINT64_MAX, &digest);
+    const struct vp_snap_chunk *c = snap.chunks.items;
+    for (size_t i = 0; i < snap.chunks.count; i++)
+        bytes += c[i].size;
+    cr_assert_eq(bytes, stats()->held_bytes);
+    cr_assert_eq(stats()->live_bytes + digest.internal + digest.pinned + digest.pending + digest.idle, bytes);
+    vp_snapshot_finish(&snap);
+}
+
+static void trim_all(void) {
+    vp_pool_trim(&fx.pool, 0);
+}
+
+static void reap_all(void) {
+    vp_stitch_reap_all(&fx.pool.mem);
+    vp_place_shrink(&fx.pool, 0);
+}
+
+static void settle(void) {
+    vp_exports_settle(&fx.pool);
+    vp_pool_drop_context(&fx.pool, (struct vp_context *)8);
+    vp_pool_synchronized(&fx.pool, NULL);
+    cr_assert(vp_pool_find_inside(&fx.pool, block[1]));
+    cr_assert_eq(vp_memory_set_peers(&fx.pool.mem, 0), 0);
+}
+
+Test(bound, others_may_look_reap_and_settle) {
+    void (*const all[])(void) = {look, reap_all, settle};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+        open_pool(FULL, true);
+        meanwhile = all[i];
+        CUdeviceptr a = fx_alloc(MOVED * CHUNK, 0);
+        fx_free(a, 0);
+        end();
+    }
+}
+
+/* What is idle goes back to the device, and is made anew. What is half built is not idle. */
+Test(bound, others_may_trim) {
+    open_pool(FULL, true);
+    meanwhile = trim_all;
+    CUdeviceptr a = fx_alloc(MOVED * CHUNK, 0);
+    cr_assert_gt(stats()->calls.release, CHUNKS / 2);
+    fx_free(a, 0);
+    end();
+}
+
+static void end_context(void) {
+    fx.context->gone = gaps == 3;
+}
+
+Test(bound, a_context_that_ends_meanwhile_ends_the_build) {
+    CUdeviceptr a;
+    open_pool(FULL, true);
+    meanwhile = end_context;
+    cr_assert_eq(fx_try(MOVED * CHUNK, 0, &a), -ENODEV);
+    cr_assert(gaps == 3 && !fx.pool.bound.under_way && vp_pool_check(&fx.pool, stderr));
+    fx.context->gone = false;
+    end();
+}
+
+/* Each of its calls fails once: all is as it was but for idle memory that may have moved. */
+Test(bound, survives_each_call_that_fails) {
+    static const char *const call[] = {"cuMemMap", "cuMemSetAccess", "cuMemCreate"};
+    for (unsigned c = 0; c < sizeof call / sizeof *call; c++)
+        for (unsigned nth = 1; nth < MOVED; nth += 173) {
+            open_pool(FULL, true);
+            vp_sim_fail(call[c], nth, CUDA_ERROR_UNKNOWN);
+            CUdeviceptr a = 0;
+            int err = fx_try(MOVED * CHUNK, 0, &a);
+            vp_sim_fail(call[c], 0, CUDA_SUCCESS);
+            cr_assert(!err || (err == -EIO && !fx.pool.bound.under_way), "%s %u: %d", call[c], nth, err);
+            cr_assert(vp_pool_check(&fx.pool, stderr));
+            vp_pool_error_forget(&fx.pool, fx.context);
+            if (err)
+                a = fx_alloc(MOVED * CHUNK, 0);
+            fx_free(a, 0);
+            end();
+        }
+}
