@@ -210,6 +210,13 @@ def ranges_have_a_peak():
             assert abs(sum(h["bytes"] for h in holders) - alive) < MIB, (holders, alive)
 
 
+def what_is_alive_at_the_end_is_told():
+    with_stacks, without = (subprocess.run([VPOOL, "run", "--sim=1G", *option, GUEST, "planted"], env=ENV, check=True,
+                                           capture_output=True, text=True).stderr for option in (["--stacks"], []))
+    assert re.search(r"vpool:   alive +64.0 MiB in 16 blocks", with_stacks), with_stacks
+    assert "alive " not in without, without
+
+
 def nvtx_is_taken_up():
     trace, done = run(NVTX, stacks="")
     assert done.stdout == "attached: 1\n", done.stdout
@@ -356,7 +363,8 @@ def python_embedded():
 if __name__ == "__main__":
     tap.run([holders_are_known, small_blocks_are_sampled, nothing_without_the_option, a_wrong_value_is_told, deep_recursion,
              threads_come_and_go, a_child_of_fork_has_a_trace_of_its_own, what_is_held_is_told,
-             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, nvtx_is_taken_up,
+             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told,
+             nvtx_is_taken_up,
              nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes, python_recursion, python_threads,
              python_is_undisturbed, python_forks, python_ends, python_in_several_interpreters, python_greenlets,
              python_with_native_frames, python_embedded])
