@@ -149,6 +149,8 @@ def a_wrong_value_is_told():
     for value in ("much", "1M,all", "1M "):
         trace, done = run(GUEST, "planted", stacks=value)
         assert done.stderr.count("VPOOL_STACKS") == 1 and len(trace.stacks) == 1, done.stderr
+        done = subprocess.run([VPOOL, "run", "--sim", f"--stacks={value}", GUEST, "planted"], env=ENV, capture_output=True)
+        assert done.returncode == 2 and b"VPOOL_STACKS" in done.stderr, done.stderr
 
 
 def deep_recursion():
@@ -298,15 +300,15 @@ def python_lines():
 
 
 def python_code_that_comes_and_goes():
-    each_python("cells")
+    each_python("cells", ways=("free",))
 
 
 def python_recursion():
-    each_python("deep")
+    each_python("deep", ways=("free",))
 
 
 def python_threads():
-    each_python("threads")
+    each_python("threads", ways=("free",))
 
 
 def python_is_undisturbed():
@@ -321,7 +323,7 @@ def python_forks():
 def python_ends():
     for path, _, _ in PYTHONS:
         for way in ("held", "free"):
-            for _ in range(3):
+            for _ in range(2 if way == "free" else 1):
                 trace, _, _ = python(path, way, "ends")
                 assert trace.allocations(MIB)
 
