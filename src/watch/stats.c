@@ -277,6 +277,6 @@ void vp_stats_write(void) {
         write_file(where);
     if (locked)
         pthread_mutex_unlock(&vp_state.lock);
-    if (!strcmp(where, "1"))
+    if (summary)
         print_alive();
 }
