@@ -10,6 +10,7 @@
 #include "tool/record_run.h"
 #include "tool/settings.h"
 #include "tool/tool.h"
+#include "watch/stacks.h"
 
 #include <ctype.h>
 #include <getopt.h>
@@ -82,6 +83,10 @@ static int set(size_t i, const char *value) {
     vp_options_parse(&parsed, look_up, setting, keep_complaint, complaint);
     if (*complaint)
         return vp_tool_usage("run", "%s", complaint);
+    size_t every;
+    bool native;
+    if (!strcmp(setting[0], "VPOOL_STACKS") && *setting[1] && !vp_stacks_read(setting[1], &every, &native))
+        return vp_tool_usage("run", "VPOOL_STACKS=%s is not valid (allowed: SIZE, SIZE,native)", setting[1]);
     setenv(setting[0], setting[1], 1);
     return 0;
 }

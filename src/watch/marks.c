@@ -186,9 +186,10 @@ static void start_counting(void) {
     }
     int64_t alive = 0;
     vp_pools_each(pool) alive += (int64_t)pool->mem.stats.live_bytes - (int64_t)vp_stream_caches_count(&pool->caches);
-    if (!atomic_exchange(&marks.counting, true)) {
+    if (!vp_marks_want_events()) {
         atomic_store(&marks.alive, alive);
         atomic_store(&marks.most, alive);
+        atomic_store(&marks.counting, true);
         atomic_store_explicit(&vp_state.recording, true, memory_order_relaxed);
     }
     vp_leave();

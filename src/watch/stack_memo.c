@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A few hundred places times the ways that lead to one; 6 MiB of addresses, and memory as it is used. */
-enum { SETS = 256, WAYS = 8 };
+/* A few hundred places times the ways that lead to one; 12 MiB of addresses, and memory as it is used. */
+enum { SETS = 256, WAYS = 16 };
 
 struct kept {
     atomic_bool taken; /* by whoever reads or writes it; nobody waits for it */

@@ -22,22 +22,28 @@ static struct {
     bool native;
 } plan;
 
-static bool read_plan(const char *text) {
+bool vp_stacks_read(const char *text, size_t *every, bool *native) {
     uint64_t size = 0;
+    if (!vp_options_size(&text, &size) || (*text && strcmp(text, ",native") != 0) || size > SIZE_MAX / 4)
+        return false;
+    *every = size;
+    *native = *text;
+    return true;
+}
+
+static bool read_plan(const char *text) {
     if (!*text)
         return false;
-    const bool good = vp_options_size(&text, &size) && (!*text || !strcmp(text, ",native")) && size <= SIZE_MAX / 4;
-    if (!good) {
-        vp_log(VP_LOG_WARN, "VPOOL_STACKS: not valid (SIZE or SIZE,native, as 1M); no stacks are recorded");
+    if (!vp_stacks_read(text, &plan.every, &plan.native)) {
+        vp_log(VP_LOG_WARN, "VPOOL_STACKS=%.40s is not valid (allowed: SIZE, SIZE,native); no stacks are recorded",
+               text);
         return false;
     }
-    plan.every = size;
-    plan.native = *text;
-    if (size && vp_stack_table_open()) {
+    if (plan.every && vp_stack_table_open()) {
         vp_log(VP_LOG_WARN, "VPOOL_STACKS: no memory; no stacks are recorded");
         return false;
     }
-    return size;
+    return plan.every;
 }
 
 /* First under the library's lock, when it opens. */

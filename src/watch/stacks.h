@@ -13,6 +13,8 @@
 
 /* ---- stacks.c ---- */
 
+/* What such a text asks for; 0 for none. False, with nothing read: it is not valid. */
+bool vp_stacks_read(const char *text, size_t *every, bool *native);
 /* Reads VPOOL_STACKS, once: are stacks recorded? */
 bool vp_stacks_wanted(void);
 /* Finds what walks stacks. Not under a lock: it may load a library. */

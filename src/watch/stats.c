@@ -231,6 +231,14 @@ static bool add_process_id(char *out, size_t room, const char *name) {
     return n > 0 && (size_t)n < room;
 }
 
+/* What is alive at the end, by stack, where stacks are recorded. */
+static void print_alive(void) {
+    enum { HOLDERS = 5, FRAMES = 4 };
+    struct vp_text t = {.fd = STDERR_FILENO};
+    vp_pools_each(pool) vp_holders_say(&t, pool->mem.device, HOLDERS, FRAMES, "vpool:   alive  ");
+    vp_say_flush(&t);
+}
+
 static void write_file(const char *pattern) {
     char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32];
     const char *path = name;
@@ -275,4 +283,6 @@ void vp_stats_write(void) {
         write_file(where);
     if (locked)
         pthread_mutex_unlock(&vp_state.lock);
+    if (summary)
+        print_alive();
 }

@@ -149,6 +149,8 @@ def a_wrong_value_is_told():
     for value in ("much", "1M,all", "1M "):
         trace, done = run(GUEST, "planted", stacks=value)
         assert done.stderr.count("VPOOL_STACKS") == 1 and len(trace.stacks) == 1, done.stderr
+        done = subprocess.run([VPOOL, "run", "--sim", f"--stacks={value}", GUEST, "planted"], env=ENV, capture_output=True)
+        assert done.returncode == 2 and b"VPOOL_STACKS" in done.stderr, done.stderr
 
 
 def deep_recursion():
@@ -208,6 +210,13 @@ def ranges_have_a_peak():
             assert [(h["bytes"], h["blocks"]) for h in holders[:1]] == [(64 * MIB, 16)], holders
             alive = told["devices"][0]["live_bytes"]
             assert abs(sum(h["bytes"] for h in holders) - alive) < MIB, (holders, alive)
+
+
+def what_is_alive_at_the_end_is_told():
+    with_stacks, without = (subprocess.run([VPOOL, "run", "--sim=1G", *option, GUEST, "planted"], env=ENV, check=True,
+                                           capture_output=True, text=True).stderr for option in (["--stacks"], []))
+    assert re.search(r"vpool:   alive +64.0 MiB in 16 blocks", with_stacks), with_stacks
+    assert "alive " not in without, without
 
 
 def nvtx_is_taken_up():
@@ -291,15 +300,15 @@ def python_lines():
 
 
 def python_code_that_comes_and_goes():
-    each_python("cells")
+    each_python("cells", ways=("free",))
 
 
 def python_recursion():
-    each_python("deep")
+    each_python("deep", ways=("free",))
 
 
 def python_threads():
-    each_python("threads")
+    each_python("threads", ways=("free",))
 
 
 def python_is_undisturbed():
@@ -314,7 +323,7 @@ def python_forks():
 def python_ends():
     for path, _, _ in PYTHONS:
         for way in ("held", "free"):
-            for _ in range(3):
+            for _ in range(2 if way == "free" else 1):
                 trace, _, _ = python(path, way, "ends")
                 assert trace.allocations(MIB)
 
@@ -356,7 +365,8 @@ def python_embedded():
 if __name__ == "__main__":
     tap.run([holders_are_known, small_blocks_are_sampled, nothing_without_the_option, a_wrong_value_is_told, deep_recursion,
              threads_come_and_go, a_child_of_fork_has_a_trace_of_its_own, what_is_held_is_told,
-             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, nvtx_is_taken_up,
+             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told,
+             nvtx_is_taken_up,
              nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes, python_recursion, python_threads,
              python_is_undisturbed, python_forks, python_ends, python_in_several_interpreters, python_greenlets,
              python_with_native_frames, python_embedded])
