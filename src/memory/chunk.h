@@ -65,6 +65,8 @@ struct vp_region *vp_stitch_smallest_hole(struct vp_memory *mem, enum vp_zone_na
  * layout again, makes the same choices, and finds every range that it needs built already.
  */
 void vp_mapping_go_home(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
+/* Where the chunk is current now becomes its home; what was it may be reaped. */
+void vp_mapping_settle(struct vp_memory *mem, struct vp_chunk *chunk);
 /* Unmaps a chunk, of which no byte is live, everywhere, and gives it back to the device. False: work on some mapping of
  * it is not over, or the driver refuses. */
 bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk);

@@ -221,6 +221,14 @@ void vp_mapping_go_home(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end
     }
 }
 
+void vp_mapping_settle(struct vp_memory *mem, struct vp_chunk *chunk) {
+    if (chunk->home == chunk->current)
+        return;
+    vp_list_append(&mem->zombies, &chunk->home->zombie);
+    chunk->home = chunk->current;
+    mem->away--;
+}
+
 bool vp_mapping_over(const struct vp_memory *mem, const struct vp_mapping *m) {
     const struct vp_request anyone = {0};
     return vp_range_usable(vp_region_at(mem, m->addr), m->addr, m->addr + m->chunk->size, &anyone, VP_USE_READY);

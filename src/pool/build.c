@@ -31,13 +31,15 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
             continue;
         vp_list_each(hole, &s->holes, holes) {
             before_hole = vp_region_prev(hole);
-            if (!before_hole || before_hole->state != VP_FREE || hole->size < req->size + vp_pool_room(pool))
+            if (!before_hole || before_hole->state != VP_FREE ||
+                hole->size < (vp_slack_roams(pool) ? 0 : req->size) + vp_pool_room(pool))
                 continue;
             CUdeviceptr run = 0, begin = before_hole->addr;
             for (const struct vp_piece *p = before_hole->pieces; p; begin = p->end, p = p->next)
                 run = !vp_piece_usable(p, req, use) ? 0 : run ? run : begin;
             run = run ? vp_round_up(run, req->align) : 0;
-            if (run && run < hole->addr && hole->addr - run > longest && hole->addr - run < req->size) {
+            if (run && run < hole->addr && hole->addr - run > longest && hole->addr - run < req->size &&
+                hole->size - pool->config.handle >= req->size - (hole->addr - run)) {
                 longest = hole->addr - run;
                 *site = (struct site){run, hole->addr};
             }
@@ -57,16 +59,24 @@ static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t 
     return err;
 }
 
+/* One that is some part of the request at least (1/LONG_END). */
+enum { LONG_END = 8 };
+
+static bool find_long_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
+    return find_end(pool, req, use, site) && site->hole - site->begin >= req->size / LONG_END;
+}
+
 /*
  * A place that is too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it
- * may need: they cost nothing. Else the end of a free region; else a hole.
+ * may need: they cost nothing. Else the end of a free region; else a hole. In a program that roams nearly every size
+ * grows from another, and a long end is as good as addresses of its own.
  */
 static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
     if (req->alone)
         return find_hole(pool, req, 0, site);
-    if (req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
+    if (!vp_slack_packs(pool, req) && req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
         site->begin = vp_place_find_smaller(pool, req, use, &site->hole).addr;
-        if (site->begin ||
+        if (site->begin || (vp_slack_roams(pool) && find_long_end(pool, req, use, site)) ||
             find_hole(pool, req, vp_round_up(req->size / GROWS_BY + vp_pool_room(pool), pool->mem.granularity), site) ==
                 0)
             return 0;
@@ -79,6 +89,11 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 /* Is there something free that fits, but is not ready yet? */
 static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
     return vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
+}
+
+/* What has moved in a program that roams stays: its old place is not wanted again, and here it lies beside the rest. */
+static bool stays(const struct vp_pool *pool, const struct vp_request *req) {
+    return req->zone == VP_ZONE_LARGE && vp_slack_roams(pool);
 }
 
 /* A new range at `hole` of the chosen chunks, and fresh ones for the rest of `want` bytes. `*built`: of how many. */
@@ -95,6 +110,8 @@ static int assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUd
         err = vp_fresh_create(pool, lacking, vp_fresh_handle(pool, h->req, lacking), chunks + old, &fresh);
     if (!err)
         err = vp_stitch_map(&pool->mem, chunks, old + fresh, hole);
+    for (size_t i = 0; i < old && !err && stays(pool, h->req); i++)
+        vp_mapping_settle(&pool->mem, chunks[i]);
     *built = old + fresh;
     while (err && fresh)
         vp_chunk_destroy(&pool->mem, chunks[old + --fresh]);

@@ -74,6 +74,11 @@ struct vp_slack {
     uint64_t steps;         /* up and down, so far */
     unsigned rest;          /* no slack for so many windows */
     unsigned grade;         /* of the size of handles */
+    bool roams;             /* its sizes hardly ever come again */
+    bool alike_sizes;       /* and are all about as large */
+    size_t last_new;        /* the last size that was new */
+    unsigned alike;         /* of this window's new ones, those about as large as the one before */
+    unsigned still_windows; /* so many in a row had next to no new sizes */
 };
 
 /* How long a call may take: bound.h. */

@@ -33,18 +33,18 @@ enum { STEPS = sizeof STEP / sizeof *STEP };
 enum { ROOM = 32 << 20, ROOM_SHARE = 16 };
 
 /*
- * Handles grow with novelty, in two grades: a share of the request, and at least so much. The second is for programs of
- * which most is new, and which have little use for small pieces; on one of middling novelty and many streams it held
- * 1.09 times what was alive, the first 1.054.
+ * Handles grow with novelty, in grades: a share of the request, and at least so much. The last is for programs of which
+ * most is new, and which have little use for small pieces; twice as large, and random sizes of 1 MiB to 1 GiB hold up
+ * to 1.06 times what is alive. The first is for any that roams.
  */
 static const struct {
     unsigned novel; /* of a window */
     unsigned first; /* of its first requests, at the very beginning */
     size_t share, least;
 } GRADE[] = {
-    {0, 0, 0, 0},
-    {WINDOW / 4, 24, 8, 8 << 20},
-    {WINDOW * 5 / 8, 30, 6, 64 << 20},
+    {0, 0, 32, 8 << 20},
+    {WINDOW / 4, 24, 16, 8 << 20},
+    {WINDOW * 5 / 8, 30, 12, 32 << 20},
 };
 enum { GRADES = sizeof GRADE / sizeof *GRADE };
 
@@ -58,6 +58,30 @@ enum { FIRST = 32 };
 /* A program that is small (pool.h) after so many requests, or new in most sizes, is taken to stay so for now. Recorded
  * programs that grow larger make not one call more then. */
 enum { STAYS_SMALL = 96 };
+
+/*
+ * A program roams from more than a twelfth of new sizes in a window on (recorded ones have up to a fifteenth, and that
+ * in their first), or if its first requests say so; until for so many windows next to none was new.
+ */
+enum { ROAMS = WINDOW / 12, STILL_WINDOWS = 32 };
+
+/* New sizes are alike if most differ by no more than an eighth from the one before. */
+enum { ALIKE = 8 };
+
+/*
+ * A block of this part of the peak and more goes to its old place first even so: it is dear to make room for it again.
+ * A smaller one's old place lies in the midst of what is free now, and splits it: a training step whose sizes drift
+ * held 1.04 times what was alive for it, and 1.0005 without.
+ */
+enum { OLD_SHARE = 256 };
+
+/* With several streams, blocks of so many granules and more get addresses of their own: side by side, parts of one
+ * chunk wait for different streams. */
+enum { APART_GRANULES = 8 };
+
+/* Larger handles only while the device, or what the user allows of it, has more than this part of it left: at the edge
+ * what lies beside a live block in its chunk is lacking. */
+enum { EDGE_SHARE = 8 };
 
 /* After pressure nothing is spent for so many windows. */
 enum { REST_WINDOWS = 64 };
@@ -78,6 +102,19 @@ static bool seen(struct vp_slack *s, size_t size) {
     return false;
 }
 
+static bool about(size_t a, size_t b) {
+    return (a < b ? b - a : a - b) <= a / ALIKE;
+}
+
+static void look_at_size(struct vp_slack *s, size_t size) {
+    if (!seen(s, size)) {
+        s->novel++;
+        s->alike += about(s->last_new, size);
+        s->last_new = size;
+    }
+    s->count++;
+}
+
 static bool on(const struct vp_pool *pool) {
     return pool->config.slack && !pool->slack.rest;
 }
@@ -87,6 +124,16 @@ static unsigned grade(unsigned novel, bool first) {
     while (g && novel <= (first ? GRADE[g].first : GRADE[g].novel))
         g--;
     return g;
+}
+
+/* At the end of a window, or once the first requests were seen. */
+static void settle(struct vp_slack *s, bool first) {
+    s->grade = grade(s->novel, first);
+    s->roams |= first ? s->grade > 0 : s->novel > ROAMS;
+    s->alike_sizes = 2 * s->alike > s->novel;
+    s->still_windows = s->novel > NOVEL ? 0 : s->still_windows + 1;
+    if (s->still_windows >= STILL_WINDOWS)
+        s->roams = false;
 }
 
 static void step(struct vp_slack *s, uint64_t maps) {
@@ -108,20 +155,19 @@ void vp_slack_note(struct vp_pool *pool, const struct vp_request *req) {
         return;
     if (!s->sizes && !(s->sizes = vp_os_take(SIZES * sizeof *s->sizes)))
         return;
-    s->novel += !seen(s, req->size);
-    s->count++;
+    look_at_size(s, req->size);
     if (!s->windows && s->count == FIRST)
-        s->grade = grade(s->novel, true);
+        settle(s, true);
     if (s->count < WINDOW)
         return;
     const uint64_t maps = pool->mem.stats.calls.map;
     step(s, maps - s->maps);
-    s->grade = grade(s->novel, false);
+    settle(s, false);
     s->maps = maps;
     s->last_novel = s->novel;
     s->windows++;
     s->rest -= s->rest > 0;
-    s->count = s->novel = 0;
+    s->count = s->novel = s->alike = 0;
 }
 
 void vp_slack_press(struct vp_pool *pool) {
@@ -143,21 +189,60 @@ static bool within(const struct vp_pool *pool, const struct vp_request *req, siz
     return (!pool->mem.limit || held <= pool->mem.limit) && held <= allowed(pool, req, thousandths);
 }
 
+bool vp_slack_roams(const struct vp_pool *pool) {
+    return on(pool) && pool->slack.roams;
+}
+
 bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     const struct vp_slack *s = &pool->slack;
-    return on(pool) && s->step && !req->pressed && req->asked >= WORTH &&
-           within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[s->step]);
+    /* Blocks that are alike are better made longer than made anew: what they are longer by is all that one needs. */
+    const bool all = vp_slack_roams(pool) && (!s->alike_sizes || fresh <= req->size / ALIKE);
+    const unsigned step = all ? STEPS - 1 : s->step;
+    return on(pool) && step && !req->pressed && (req->asked >= WORTH || s->roams) &&
+           within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[step]);
+}
+
+static bool several_streams(const struct vp_pool *pool) {
+    return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
+}
+
+bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req) {
+    return !vp_slack_roams(pool) || several_streams(pool) ||
+           (pool->slack.grade + 1 < GRADES && req->size >= pool->mem.stats.peak_live_bytes / OLD_SHARE);
+}
+
+bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req) {
+    const struct vp_slack *s = &pool->slack;
+    if (vp_slack_roams(pool))
+        return !s->alike_sizes && !(several_streams(pool) && req->size >= APART_GRANULES * pool->mem.granularity);
+    /* So may the very first ones, as long as hardly one size came again. */
+    return on(pool) && !s->windows && s->count >= FIRST / 8 && s->count < FIRST && 4 * s->novel >= 3 * s->count &&
+           2 * s->alike <= s->novel;
+}
+
+/* Is the end of what there is so near that each byte beside a live block will count? */
+static bool at_edge(const struct vp_pool *pool, size_t fresh) {
+    const struct vp_memory *mem = &pool->mem;
+    size_t left = 0, total = mem->limit;
+    if (total)
+        left = total > mem->stats.held_bytes ? total - mem->stats.held_bytes : 0;
+    if (total && left < fresh + total / EDGE_SHARE)
+        return true;
+    return mem->drv->cuMemGetInfo_v2 && !mem->drv->cuMemGetInfo_v2(&left, &total) && left < fresh + total / EDGE_SHARE;
 }
 
 size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    if (!on(pool) || !pool->slack.grade || req->pressed || req->asked < WORTH || vp_pool_is_small(pool) ||
+    const struct vp_slack *s = &pool->slack;
+    if (!on(pool) || !(s->grade || s->roams) || req->pressed || req->asked < WORTH || vp_pool_is_small(pool) ||
         !within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[STEPS - 1]))
         return 0;
     const uint64_t most = (pool->mem.stats.live_bytes + req->size) / ROOM_SHARE;
-    size_t size = req->size / GRADE[pool->slack.grade].share;
-    if (size < GRADE[pool->slack.grade].least)
-        size = GRADE[pool->slack.grade].least;
-    return size < most ? size : most;
+    size_t size = req->size / GRADE[s->grade].share;
+    if (size < GRADE[s->grade].least)
+        size = GRADE[s->grade].least;
+    if (size > most)
+        size = most;
+    return size > GRADE[0].least && at_edge(pool, fresh) ? 0 : size;
 }
 
 bool vp_slack_novel(const struct vp_pool *pool) {
@@ -173,12 +258,13 @@ bool vp_slack_small(const struct vp_pool *pool) {
 size_t vp_slack_excess(const struct vp_pool *pool) {
     const struct vp_request none = {0};
     const size_t held = pool->mem.stats.held_bytes;
-    const size_t most = allowed(pool, &none, on(pool) ? STEP[pool->slack.step] : 0);
+    const size_t most = allowed(pool, &none, on(pool) ? STEP[vp_slack_roams(pool) ? STEPS - 1 : pool->slack.step] : 0);
     return held > most ? held - most : 0;
 }
 
 double vp_slack_percent(const struct vp_pool *pool) {
-    return on(pool) ? pool->config.slack * STEP[pool->slack.step] / 1000.0 : 0;
+    const bool all = vp_slack_roams(pool) && !pool->slack.alike_sizes;
+    return on(pool) ? pool->config.slack * STEP[all ? STEPS - 1 : pool->slack.step] / 1000.0 : 0;
 }
 
 double vp_slack_novelty(const struct vp_pool *pool) {

@@ -10,6 +10,9 @@
  * And there are two knobs: slack, a share of the peak (VPOOL_SLACK at most) that is made anew instead of moved; and
  * larger handles, of which fewer are moved.
  *
+ * A program of which much is new *roams*: it is served from one piece of free memory that is as long as can be, where a
+ * program that repeats itself gets its old places.
+ *
  * A neighbour of throttle.h, which makes room for a GPU that lags. Only vpool's own policy asks here. Under pressure
  * packing comes first, and for a while after it. The caller holds the library's lock.
  *
@@ -35,6 +38,13 @@ size_t vp_slack_excess(const struct vp_pool *pool);
 bool vp_slack_novel(const struct vp_pool *pool);
 /* Is it a small program, as far as can be told by now? Its handles are smaller. */
 bool vp_slack_small(const struct vp_pool *pool);
+
+/* Does the program roam? */
+bool vp_slack_roams(const struct vp_pool *pool);
+/* Does the size's old place come before all that is free? Always, but in programs that roam. */
+bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req);
+/* Is the request to lie right behind what is there, and not to get addresses of its own to grow in? */
+bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req);
 
 /* Frees our memory. */
 void vp_slack_finish(struct vp_pool *pool);

@@ -71,6 +71,14 @@ static enum vp_usable waits_of(const struct vp_request *req) {
     return req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
 }
 
+static struct vp_fit first_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    return vp_slack_keeps_place(pool, req) ? vp_place_find(pool, req, use) : (struct vp_fit){0};
+}
+
+static struct vp_fit late_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    return vp_slack_keeps_place(pool, req) ? (struct vp_fit){0} : vp_place_find(pool, req, use);
+}
+
 static struct vp_fit best_fit(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     return vp_fit_find(&pool->mem, req, use);
 }
@@ -92,7 +100,7 @@ static struct vp_fit old_larger_place(struct vp_pool *pool, const struct vp_requ
 enum { LOOKS = 4 };
 static struct vp_fit (*const LOOK[VP_ZONES][LOOKS])(struct vp_pool *, const struct vp_request *, enum vp_usable) = {
     [VP_ZONE_SMALL] = {best_fit, best_fit_of_parked, old_place, old_larger_place},
-    [VP_ZONE_LARGE] = {vp_place_find, best_fit, vp_place_find_larger},
+    [VP_ZONE_LARGE] = {first_place, best_fit, late_place, vp_place_find_larger},
 };
 
 /* Takes what is there. What served a large request is a place from then on, if it was none. */
@@ -154,6 +162,8 @@ static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
 
 /* The place that served the size before, behind a wait of the stream or of the host. */
 static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    if (!vp_slack_keeps_place(pool, req))
+        return NEXT;
     const enum vp_usable waits = waits_of(req);
     struct vp_fit fit = waits != VP_USE_READY ? vp_place_find(pool, req, waits) : (struct vp_fit){0};
     if (fit.region)

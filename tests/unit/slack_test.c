@@ -127,7 +127,8 @@ Test(slack, what_costs_nothing_gets_nothing) {
     for (unsigned i = 0; i < 5 * WINDOW; i++)
         fx_free(fx_alloc(MiB + (i + 1) * 512, 1), 1);
     cr_assert_gt(vp_slack_novelty(&fx.pool), 0.9);
-    cr_assert(vp_slack_percent(&fx.pool) == 0 && fx.pool.slack.steps == 0);
+    cr_assert_eq(fx.pool.slack.steps, 0);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 64 * MiB);
     end();
 }
 
@@ -223,5 +224,62 @@ Test(slack, a_small_program_has_small_handles) {
     take(5, 256 * MiB, 1);
     take(6, 16 * MiB + 512, 1);
     cr_assert_eq(largest_chunk(), 8 * MiB);
+    end();
+}
+
+/* Steps of a training whose sizes all drift. What is saved is freed in reverse, between temporaries. */
+static void drifts(unsigned steps) {
+    for (unsigned n = 0; n < steps; n++) {
+        const size_t more = 10000 + n;
+        for (unsigned i = 0; i < BLOCKS; i++) {
+            const size_t size = (2 + i * 17 % 29) * (MiB / 10000) * more;
+            take(i, size, 1);
+            fx_free(fx_alloc(size / 10 * 7, 1), 1);
+        }
+        for (unsigned i = BLOCKS; i--; put(i))
+            fx_free(fx_alloc((2 + i * 17 % 29) * (MiB / 10000) * more / 10 * 11, 1), 1);
+    }
+}
+
+Test(slack, what_drifts_lies_side_by_side_and_is_not_moved) {
+    open_pool(PERCENT, 0);
+    drifts(200);
+    cr_assert(vp_slack_roams(&fx.pool));
+    cr_assert_eq(maps(), fx.pool.mem.stats.calls.create);
+    cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, fx.pool.mem.stats.peak_live_bytes / 100 * 102, "%llu of %llu",
+                  (unsigned long long)fx.pool.mem.stats.peak_held_bytes,
+                  (unsigned long long)fx.pool.mem.stats.peak_live_bytes);
+    end();
+}
+
+/* Each is made longer until it serves all of them. */
+Test(slack, blocks_that_are_alike_are_made_longer_where_they_lie) {
+    open_pool(PERCENT, 0);
+    for (unsigned n = 0; n < BLOCKS * 100; n++)
+        take(n < BLOCKS ? n : rnd(BLOCKS), 48 * MiB + rnd(8192) * 512, 1);
+    const uint64_t before = maps();
+    for (unsigned n = 0; n < 1000; n++)
+        take(rnd(BLOCKS), 48 * MiB + rnd(8192) * 512, 1);
+    cr_assert(fx.pool.slack.alike_sizes);
+    cr_assert_leq(maps() - before, 10);
+    cr_assert(held_within(PERCENT));
+    end();
+}
+
+/* What lies beside a live block in its chunk will be lacking. */
+Test(slack, handles_stay_small_at_the_edge) {
+    open_pool(PERCENT, 0);
+    never_repeats(2 * WINDOW);
+    struct vp_request req = {.asked = 640 * MiB, .size = 640 * MiB};
+    struct vp_memory *mem = &fx.pool.mem;
+    mem->stats.held_bytes -= 200 * MiB;
+    cr_assert_gt(vp_slack_handle(&fx.pool, &req, 0), 8 * MiB);
+    mem->limit = mem->stats.held_bytes / 10 * 11;
+    cr_assert_eq(vp_slack_handle(&fx.pool, &req, 0), 0, "of what the user allows");
+    mem->limit = 0;
+    mem->stats.held_bytes += 200 * MiB;
+    CUdeviceptr most = fx_alloc(56 * GiB, 2);
+    cr_assert_eq(vp_slack_handle(&fx.pool, &req, 0), 0, "of the device");
+    fx_free(most, 2);
     end();
 }
