@@ -6,6 +6,7 @@ object; "mismatches" must be 0, and "checksum" says so.
 """
 # SPDX-License-Identifier: Apache-2.0
 import argparse
+import collections
 import json
 import random
 import threading
@@ -64,6 +65,17 @@ def read_late(numbers, side, tensor, number, wrong):
     tensor.record_stream(side)
 
 
+def take(parcels, wrong):
+    """Takes what another thread has handed over, if anything."""
+    try:
+        number, tensor, event = parcels.popleft()
+    except IndexError:
+        return
+    event.wait()
+    wrong.check(tensor, number)
+    tensor.record_stream(torch.cuda.current_stream())
+
+
 def work(index, until, parcels, graphs, results, problems):
     try:
         numbers, held, count = random.Random(index), [], 0
@@ -83,15 +95,11 @@ def work(index, until, parcels, graphs, results, problems):
                 elif chance < 0.4:  # to whoever takes it, with its event
                     event = torch.cuda.Event()
                     event.record()
-                    parcels.append((number, tensor, event, torch.cuda.current_stream()))
+                    parcels.append((number, tensor, event))
                 else:
                     here.check(tensor, number)
-                if chance > 0.9 and parcels:
-                    number, given, event, owner = parcels.pop(0)
-                    event.wait()
-                    here.check(given, number)
-                    given.record_stream(torch.cuda.current_stream())
-                    del given
+                if chance > 0.9:
+                    take(parcels, here)
                 if index == 0 and count % 16 == 0:
                     numbers.choice(graphs).launch(here)
                 if count % 500 == 0:
@@ -114,7 +122,7 @@ def main():
     seconds = parser.parse_args().seconds
     torch.zeros(1, device="cuda")
     graphs = [Graph(seed) for seed in range(1, 5)]
-    parcels, results, problems = [], [], []
+    parcels, results, problems = collections.deque(), [], []
     until = time.monotonic() + seconds
     threads = [threading.Thread(target=work, args=(index, until, parcels, graphs, results, problems))
                for index in range(THREADS)]
