@@ -129,19 +129,23 @@ static bool tells(const struct found *found) {
 }
 
 int vp_torch_learn(void) {
-    static _Atomic int outcome = -EAGAIN;
+    static atomic_int outcome = -EAGAIN;
     struct found found = {.file = "libc10_cuda.so"};
+    int so_far = atomic_load(&outcome);
     void *handle;
 
-    if (outcome != -EAGAIN || !dl_iterate_phdr(match, &found))
-        return outcome;
+    if (so_far != -EAGAIN || !dl_iterate_phdr(match, &found))
+        return so_far;
     handle = dlopen(found.path, RTLD_NOLOAD | RTLD_LAZY);
-    if (!handle || !tells(&found) || !vp_torch_can_refuse(handle))
-        return outcome = -ENOTSUP;
+    if (!handle || !tells(&found) || !vp_torch_can_refuse(handle)) {
+        atomic_store(&outcome, -ENOTSUP);
+        return -ENOTSUP;
+    }
     /* Several threads may come here at once, and find the same. */
     atomic_store(&vp_torch_code.begin, found.begin);
     atomic_store_explicit(&vp_torch_code.size, found.end - found.begin, memory_order_release);
-    return outcome = 0;
+    atomic_store(&outcome, 0);
+    return 0;
 }
 
 void vp_torch_listen(void) {

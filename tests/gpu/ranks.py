@@ -1,6 +1,7 @@
 """Two or more GPUs, a process for each, by torchrun: what NCCL and data-parallel training make of our memory.
 
     ranks.py collectives  all-reduces of 1 GiB, and messages from each rank to the next; every element checked
+    ranks.py captured     all-reduces in a CUDA graph, launched among tensors that come and go; every element checked
     ranks.py training     the model of examples/train.py, trained by all ranks together under DistributedDataParallel
     ranks.py sharded      the same with its parameters in shards (FSDP: fully_shard)
 
@@ -81,6 +82,32 @@ def collectives():
             "send_recv_gb_s": timed(exchange, ELEMENTS)}
 
 
+def captured():
+    """What NCCL registers of a graph's memory must stay where it is."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    static = torch.empty(ELEMENTS // 64, device="cuda")
+    dist.all_reduce(static.fill_(1))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        middle = static * 2
+        dist.all_reduce(middle)
+        out = middle + 1
+        del middle
+    held = []
+    for turn in range(24):
+        held.append((turn, torch.full((ELEMENTS // 64 + turn * 4096,), float(turn), device="cuda")))
+        static.fill_(float(rank + turn))
+        graph.replay()
+        wanted = 2.0 * (sum(range(ranks)) + ranks * turn) + 1
+        demand(bool((out == wanted).all()), f"launch {turn}")
+        if len(held) > 5:
+            number, tensor = held.pop(turn % 5)
+            demand(bool((tensor == number).all()), "a tensor")
+    demand(all(bool((tensor == number).all()) for number, tensor in held), "a tensor")
+    return {"checksum": float(out[0])}
+
+
 def replicated(model):
     from torch.nn.parallel import DistributedDataParallel
 
@@ -120,13 +147,14 @@ def training(spread):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("collectives", "training", "sharded"))
+    parser.add_argument("what", choices=("collectives", "captured", "training", "sharded"))
     what = parser.parse_args().what
     if "LOCAL_RANK" not in os.environ:
         launch()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
-    figures = collectives() if what == "collectives" else training(sharded if what == "sharded" else replicated)
+    figures = {"collectives": collectives, "captured": captured, "training": lambda: training(replicated),
+               "sharded": lambda: training(sharded)}[what]()
     dist.barrier()
     if dist.get_rank() == 0:
         print(json.dumps({"ok": True} | figures), flush=True)

@@ -20,6 +20,8 @@ PROGRAMS = [
     ('compile(mode="reduce-overhead")', ["graphs.py", "compiled"], False),
     ("a captured training step", ["graphs.py", "step"], False),
     ("NCCL", ["ranks.py", "collectives"], True),
+    ("NCCL in a graph", ["ranks.py", "captured"], True),
+    ("NCCL in a graph, registered", ["ranks.py", "captured"], True),
     ("DistributedDataParallel", ["ranks.py", "training"], True),
     ("FSDP", ["ranks.py", "sharded"], True),
 ]
@@ -36,10 +38,12 @@ def torch_rows(row, script, quick):
                             like=None if mode == "bare" or name == "features" else f"{name}: bare", tolerance=1e-2))
 
     in_each_mode("features", script("torch_features.py"), {}, 240)
+    in_each_mode("bytes under stress", script("torch_stress.py", "--seconds", "10" if quick else "60"), {}, 180)
     two = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0,1")}
+    registered = {"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "1", "NCCL_GRAPH_REGISTER": "1"}
     for name, argv, peers in PROGRAMS:
         if not (quick and (peers or "compile" in name)):
-            in_each_mode(name, script(*argv), two if peers else {}, 240)
+            in_each_mode(name, script(*argv), (two if peers else {}) | (registered if "registered" in name else {}), 240)
     return rows
 
 
