@@ -12,6 +12,8 @@
 #include <unistd.h>
 #ifdef VP_HAVE_ZLIB
 #include <zlib.h>
+#else
+#include <sys/wait.h>
 #endif
 
 static int fail(const struct vp_out *out) {
@@ -108,12 +110,38 @@ int vp_out_compress(struct vp_out *out) {
     return 0;
 }
 
+static int wait_for_gzip(struct vp_out *out) {
+    (void)out;
+    return 0;
+}
+
 #else
 
+/* The program gzip, where the build has no zlib. */
 int vp_out_compress(struct vp_out *out) {
-    fprintf(stderr, "vpool %s: %s: this build cannot compress: it was made without zlib\n", out->command,
-            out->path ? out->path : "standard output");
-    vp_out_close(out, false);
+    int ends[2];
+    if (out->plain)
+        return 0;
+    fflush(out->file);
+    if (pipe2(ends, O_CLOEXEC) < 0 || (out->gzip = fork()) < 0)
+        return fail(out);
+    if (!out->gzip) {
+        dup2(ends[0], 0);
+        dup2(fileno(out->file), 1);
+        execlp("gzip", "gzip", "-c", (char *)NULL);
+        _exit(127);
+    }
+    close(ends[0]);
+    out->plain = out->file;
+    out->file = fdopen(ends[1], "w");
+    return out->file ? 0 : fail(out);
+}
+
+static int wait_for_gzip(struct vp_out *out) {
+    int status = 0;
+    if (!out->gzip || (waitpid(out->gzip, &status, 0) > 0 && WIFEXITED(status) && !WEXITSTATUS(status)))
+        return 0;
+    errno = WIFEXITED(status) && WEXITSTATUS(status) == 127 ? ENOENT : EIO;
     return -1;
 }
 
@@ -171,6 +199,7 @@ int vp_out_close(struct vp_out *out, bool keep) {
     bool failed = ferror(out->file);
     if (out->plain) {
         failed |= fclose(out->file) != 0;
+        failed |= wait_for_gzip(out) < 0;
         out->file = out->plain;
         failed |= ferror(out->file);
     }

@@ -7,12 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 struct vp_out {
     FILE *file;
     const char *command, *path; /* for messages; path NULL: standard output */
     char *other;                /* the name under which it is written; NULL: what is there is written to */
     FILE *plain;                /* what is compressed goes there; NULL: nothing is */
+    pid_t gzip;                 /* that compresses, in a build without zlib */
 };
 
 /* Begins a file: under another name in the same folder, unless `path` is something else than a file; gzipped, if its

@@ -4,21 +4,27 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 
-const FLAME = { row: 19, most: 48, least: 0.6, letter: 6.1 };
+const FLAME = { row: 19, most: 48, least: 0.7, letter: 6.1 };
 
 class FlameGraph {
     constructor(canvas) {
         this.canvas = canvas;
         this.context = canvas.getContext("2d");
+        this.pixels = document.createElement("canvas");
         this.rects = [];
         this.zoomed = null;         // { root, stack }: what fills the width
         this.selected = -1;
         this.found = null;          // frames that are searched for
     }
 
+    /* Each as the four bytes of a pixel; and paler, for what is not meant. */
     readColours() {
-        this.colours = { p: ["f0", "f1", "f2"].map(colourOf), c: ["f3", "f4"].map(colourOf), t: [colourOf("f5")], installed: ["f6", "f7"].map(colourOf),
-            root: colourOf("f8"), found: colourOf("found"), ink: colourOf("flame-ink"), page: colourOf("page"), mark: colourOf("ink"), font: colourOf("font") };
+        const page = rgbOf("page"), pair = name => {
+            const rgb = rgbOf(name), word = share => (255 << 24 | [2, 1, 0].reduce((all, c) => all << 8 | Math.round(page[c] + (rgb[c] - page[c]) * share), 0)) >>> 0;
+            return [word(1), word(0.45)];
+        };
+        this.colours = { p: ["f0", "f1", "f2"].map(pair), c: ["f3", "f4"].map(pair), t: [pair("f5")], installed: ["f6", "f7"].map(pair),
+            root: pair("f8"), found: pair("found"), ink: colourOf("flame-ink"), mark: colourOf("ink"), font: colourOf("font") };
     }
 
     /* `roots`: { name, stacks, self }; what each has by stack. `unit` formats a sum. */
@@ -103,11 +109,33 @@ class FlameGraph {
             canvas.style.height = `${this.rows * FLAME.row}px`;
         }
         this.colours ?? this.readColours();
+        this.paint(wide, ratio);
         this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-        this.context.clearRect(0, 0, this.width, this.rows * FLAME.row);
         this.context.font = `11px ${this.colours.font}`;
         this.context.textBaseline = "middle";
-        this.rects.forEach((rect, i) => this.drawRect(rect, i === this.selected));
+        this.context.fillStyle = this.colours.ink;
+        this.rects.forEach((rect, i) => this.write(rect, i === this.selected));
+    }
+
+    /* All rectangles, without words. */
+    paint(wide, ratio) {
+        const { pixels, context, rows } = this;
+        if (pixels.width !== wide || pixels.height !== rows || !this.image) {
+            pixels.width = wide;
+            pixels.height = rows;
+            this.image = new ImageData(wide, rows);
+        }
+        const words = new Uint32Array(this.image.data.buffer).fill(0);
+        for (const rect of this.rects) {
+            const from = Math.round(rect.x * ratio), to = Math.round((rect.x + rect.wide - (rect.wide > 3 ? 1 : 0)) * ratio), at = rect.row * wide;
+            words.fill(this.colourFor(rect), at + Math.min(from, wide - 1), at + Math.min(Math.max(to, from + 1), wide));
+        }
+        pixels.getContext("2d").putImageData(this.image, 0, 0);
+        context.setTransform(1, 0, 0, 1, 0, 0);
+        context.imageSmoothingEnabled = false;
+        context.clearRect(0, 0, wide, this.canvas.height);
+        for (let row = 0; row < rows; row++)
+            context.drawImage(pixels, 0, row, wide, 1, 0, Math.round(row * FLAME.row * ratio), wide, Math.round((FLAME.row - 1) * ratio));
     }
 
     frameOf(rect) {
@@ -120,34 +148,26 @@ class FlameGraph {
         return frame ? frame.text : rect.root < 0 ? `all: ${formatBytes(rect.bytes)}` : `${this.roots[rect.root].name}: ${formatBytes(rect.bytes)}`;
     }
 
-    colourFor(rect, frame) {
-        const { colours } = this;
+    colourFor(rect) {
+        const { colours, found } = this, frame = this.frameOf(rect);
         if (!frame)
-            return colours.root;
-        if (this.found?.has(frame))
-            return colours.found;
-        const some = frame.kind === "p" && isInstalled(frame.file) ? colours.installed : colours[frame.kind];
-        return some[(rect.stack * 7) % some.length];
+            return colours.root[rect.faint || found ? 1 : 0];
+        if (found?.has(frame))
+            return colours.found[0];
+        const some = frame.kind === "p" && frame.installed ? colours.installed : colours[frame.kind];
+        return some[(rect.stack * 7) % some.length][rect.faint || found ? 1 : 0];
     }
 
-    drawRect(rect, selected) {
-        const { context, colours } = this, y = rect.row * FLAME.row, wide = Math.max(FLAME.least, rect.wide - (rect.wide > 3 ? 1 : 0));
-        const frame = this.frameOf(rect);
-        context.globalAlpha = rect.faint || (this.found && !this.found.has(frame)) ? 0.45 : 1;
-        context.fillStyle = this.colourFor(rect, frame);
-        context.fillRect(rect.x, y, wide, FLAME.row - 1);
-        const letters = Math.floor((Math.min(wide, this.width) - 8) / FLAME.letter);
+    write(rect, selected) {
+        const { context } = this, y = rect.row * FLAME.row, letters = Math.floor((Math.min(rect.wide, this.width) - 8) / FLAME.letter);
         if (letters >= 3) {
             const text = this.textOf(rect);
-            context.globalAlpha = rect.faint ? 0.7 : 1;
-            context.fillStyle = colours.ink;
             context.fillText(text.length > letters ? `${text.slice(0, letters - 1)}…` : text, rect.x + 4, y + FLAME.row / 2);
         }
-        context.globalAlpha = 1;
         if (selected) {
-            context.strokeStyle = colours.mark;
+            context.strokeStyle = this.colours.mark;
             context.lineWidth = 1.5;
-            context.strokeRect(rect.x + 0.75, y + 0.75, Math.max(2, wide - 1.5), FLAME.row - 2.5);
+            context.strokeRect(rect.x + 0.75, y + 0.75, Math.max(2, rect.wide - 1.5), FLAME.row - 2.5);
         }
     }
 

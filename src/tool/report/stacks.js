@@ -14,7 +14,7 @@ class Stacks {
 
     /* A recording's. */
     static read(group, count) {
-        const frames = jsonOf(`g${group}.frames`).map(([text, file, kind]) => ({ text, file, kind })), column = new Column(`g${group}.stacks`);
+        const frames = jsonOf(`g${group}.frames`).map(([text, file, kind]) => ({ text, file, kind, installed: isInstalled(file) })), column = new Column(`g${group}.stacks`);
         const [parent, frame, line] = [0, 1, 2].map(() => new Uint32Array(count));
         for (let i = 1; i < count; i++) {
             parent[i] = i - column.next();
@@ -81,7 +81,7 @@ function stacksOfHolders(holders) {
             const file = one.file ?? one.module ?? "", text = one.text ?? (one.function ? `${file ? `${base(file)}${one.line ? `:${one.line}` : ""} ` : ""}${one.function}`
                 : `${base(file) || "?"}+${one.address ?? "?"}`), name = `${file}|${text}`;
             if (!numbers.has(name))
-                numbers.set(name, frames.push({ text, file, kind: one.text !== undefined ? "t" : one.module !== undefined ? "c" : "p" }) - 1);
+                numbers.set(name, frames.push({ text, file, kind: one.text !== undefined ? "t" : one.module !== undefined ? "c" : "p", installed: isInstalled(file) }) - 1);
             const key = `${at} ${numbers.get(name)}`;
             if (!known.has(key)) {
                 known.set(key, parent.push(at) - 1);
