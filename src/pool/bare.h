@@ -96,6 +96,8 @@ struct vp_bare {
     uint32_t idle_at;       /* past.now, when they were listed */
     uint64_t idle_releases; /* and how many chunks had been released before */
     size_t idle_bytes;
+    struct vp_chunk **chunks; /* scratch: room for so many */
+    size_t chunk_room;
     uint64_t not_before; /* no wait for such until then */
     unsigned fruitless;  /* waits in a row */
     uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
@@ -166,14 +168,21 @@ bool vp_bare_check(const struct vp_pool *pool, FILE *out);
  * vp_bare_back(). */
 int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
                  bool patient);
-/* What is mapped in the pages [first, end), all current and free, is backed. */
-int vp_bare_backed(struct vp_pool *pool, size_t first, size_t end);
 /* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
 bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
 /* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
 bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead);
 
-/* ---- what both files need ---- */
+/* ---- bare_page.c, for the others ---- */
+
+/* A mapping that is current and free is backed from now on, for a segment. 0 or -ENOMEM. */
+int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m);
+/* So many pages more, or fewer, lie in chunks with blocks. */
+void vp_bare_count_used(struct vp_bare *bare, size_t pages);
+/* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */
+size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
+
+/* ---- where ---- */
 
 static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) {
     return (addr - bare->base) >> bare->pool->mem.granularity_shift;
@@ -182,5 +191,31 @@ static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) 
 static inline CUdeviceptr vp_bare_addr(const struct vp_bare *bare, size_t page) {
     return bare->base + ((CUdeviceptr)page << bare->pool->mem.granularity_shift);
 }
+
+static inline size_t vp_bare_pages(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    return chunk->size >> pool->mem.granularity_shift;
+}
+
+/* Does another segment's memory still lie there, whose fence counts? */
+static inline bool vp_bare_stale(const struct vp_bare *bare, const struct vp_mapping *m) {
+    size_t p = vp_bare_page(bare, m->addr);
+    return atomic_load(&bare->pages[p].word) & VP_PAGE_STALE;
+}
+
+/* Each mapping of a segment's slots, current or not. `at` and `end` are pages; ends at once where there are none. */
+static inline struct vp_mapping *vp_bare_mapping_from(const struct vp_bare *bare, size_t *at, size_t end) {
+    while (*at < end) {
+        struct vp_mapping *m = vp_mapping_at(&bare->pool->mem, vp_bare_addr(bare, *at));
+        if (m) {
+            *at = vp_bare_page(bare, m->addr) + vp_bare_pages(bare->pool, m->chunk);
+            return m;
+        }
+        ++*at;
+    }
+    return NULL;
+}
+
+#define vp_bare_mappings_each(m, bare, first, end)                                                                     \
+    for (size_t at_ = (first), end_ = (end); (m = vp_bare_mapping_from(bare, &at_, end_));)
 
 #endif
