@@ -132,7 +132,7 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     if (timeline)
         timeline->refs++;
     for (size_t slot = first / VP_SLOT_PAGES; slot < (first + pages) / VP_SLOT_PAGES; slot++)
-        bare->slots[slot].segment = segment;
+        bare->slots[slot] = (struct vp_bare_slot){.segment = segment, .last = bare->slots[slot].last};
     bare->addressed += size;
     if (bare->addressed > bare->peak_addressed)
         bare->peak_addressed = bare->addressed;
@@ -272,10 +272,10 @@ static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segme
     for (size_t p = vp_bare_page(bare, segment->whole.addr); p < slots_end(bare, segment); p++) {
         const struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));
         const struct vp_region *r = vp_region_at(mem, vp_bare_addr(bare, p));
-        uint32_t word = atomic_load(&bare->pages[p].word);
+        uint32_t word = vp_bare_word(bare, p);
         if (!(word & VP_PAGE_BACKED) != (r->state != VP_BACKED))
             sound = breach(out, "a page is backed where its region is", r);
-        if (word & VP_PAGE_BLOCKS && !(word & VP_PAGE_BACKED))
+        if (word & VP_PAGE_USED && !(word & VP_PAGE_BACKED))
             sound = breach(out, "a block's pages are backed", r);
         if (word & VP_PAGE_BACKED && (word & VP_PAGE_STALE || !m || m != m->chunk->current))
             sound = breach(out, "what is backed is the segment's own and current", r);

@@ -30,15 +30,16 @@ enum { VP_BARE_LARGE = 1 << 20 };
 /* Chunks that blocks pin for a part are let be while no more of the most that was alive is: percent. */
 enum { VP_BARE_TIGHT_PERCENT = 50 };
 
-/* vp_bare_page.word: how many blocks lie in the page, and */
+/* vp_bare_page.word: how many blocks lie in the page, and what else there is to it. A block that fills a slot is noted
+ * in the slot's first page alone. */
 #define VP_PAGE_BLOCKS UINT32_C(0x00ffffff)
+#define VP_PAGE_FILLED UINT32_C(0x01000000) /* first page: one block fills the slot */
+#define VP_PAGE_USED (VP_PAGE_BLOCKS | VP_PAGE_FILLED)
 #define VP_PAGE_BACKED UINT32_C(0x80000000) /* its mapping may not be taken away but by whoever clears this */
 #define VP_PAGE_PINNED UINT32_C(0x40000000) /* nor may this be cleared */
 #define VP_PAGE_SHARED UINT32_C(0x20000000) /* other streams than the segment's may still use it */
-#define VP_PAGE_STALE                                                                                                  \
-    UINT32_C(0x10000000) /* what lies there is another segment's, which was freed: its fence counts                    \
-                          */
-
+/* What lies there is another segment's, which was freed: its fence counts. */
+#define VP_PAGE_STALE UINT32_C(0x10000000)
 #define VP_PAGE_BODY UINT32_C(0x08000000) /* its chunk has more pages */
 
 struct vp_bare_page {
@@ -57,7 +58,9 @@ struct vp_bare_segment {
 
 struct vp_bare_slot {
     struct vp_bare_segment *segment;
-    uint32_t last; /* use of it, in the past */
+    uint32_t last;        /* use of it, in the past */
+    uint32_t rested, seq; /* as of a page: of what filled the slot */
+    bool late;            /* that left it with no event noted */
 };
 
 /* A chunk that may be had. */
@@ -77,8 +80,9 @@ struct vp_bare {
     size_t addressed, peak_addressed;
     struct vp_bare_page *pages; /* anonymous memory, with the slots behind */
     struct vp_bare_slot *slots;
-    size_t bytes;            /* of both */
-    struct vp_list segments; /* of vp_bare_segment.link, by address; owned */
+    size_t bytes;              /* of both */
+    _Atomic size_t waste_most; /* bytes lost in chunks before it is too much */
+    struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
     struct vp_slab segment_slab;
     struct vp_bare_past past;
     /* Written by who holds the cache's lock, read by all. */
@@ -194,6 +198,12 @@ static inline CUdeviceptr vp_bare_addr(const struct vp_bare *bare, size_t page) 
 
 static inline size_t vp_bare_pages(const struct vp_pool *pool, const struct vp_chunk *chunk) {
     return chunk->size >> pool->mem.granularity_shift;
+}
+
+/* A page's word, with what is noted of its slot. */
+static inline uint32_t vp_bare_word(const struct vp_bare *bare, size_t page) {
+    const size_t head = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
+    return atomic_load(&bare->pages[page].word) | (atomic_load(&bare->pages[head].word) & VP_PAGE_FILLED);
 }
 
 /* Does another segment's memory still lie there, whose fence counts? */

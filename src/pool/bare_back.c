@@ -57,8 +57,8 @@ static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segme
 static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, size_t first, size_t end) {
     const size_t begins = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
     for (size_t p = begins; p < begins + pages; p++) {
-        uint32_t word = atomic_load(&bare->pages[p].word);
-        if (!(word & VP_PAGE_BACKED) || (word & VP_PAGE_BLOCKS) != (p >= first && p < end))
+        uint32_t word = vp_bare_word(bare, p);
+        if (!(word & VP_PAGE_BACKED) || (word & VP_PAGE_USED) != (p >= first && p < end))
             return false;
     }
     return begins < first || begins + pages > end;
@@ -172,4 +172,3 @@ int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     atomic_store(&bare->used, used);
     return err;
 }
-

@@ -53,14 +53,14 @@ static bool is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bo
     }
     uint32_t all = 0;
     for (size_t p = vp_bare_page(bare, addr), end = p + vp_bare_pages(pool, chunk); p < end; p++)
-        all |= atomic_load_explicit(&bare->pages[p].word, memory_order_relaxed);
-    *used = all & VP_PAGE_BLOCKS;
+        all |= vp_bare_word(bare, p);
+    *used = all & VP_PAGE_USED;
     const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
-    return !(all & (VP_PAGE_BLOCKS | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
+    return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
 }
 
 static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
-    uint32_t last = 0;
+    uint32_t last = bare->slots[first / VP_SLOT_PAGES].rested;
     for (size_t p = first; p < first + pages; p++)
         last = bare->pages[p].rested > last ? bare->pages[p].rested : last;
     return last;
@@ -160,6 +160,8 @@ static bool list_idle(struct vp_pool *pool) {
     }
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
         sort(bare->idle[k].list, bare->idle[k].count);
+    const size_t most = share(pool, WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
+    atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
     bare->idle_at = bare->past.now;
     bare->idle_releases = pool->mem.stats.calls.release;
     return bare->idle_listed = true;

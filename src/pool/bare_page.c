@@ -19,11 +19,11 @@ static void count_live(struct vp_bare *bare, uint64_t size, bool used) {
         atomic_store_explicit(&bare->peak, live, memory_order_relaxed);
 }
 
-/* Is so much in use that chunks may be too large for what pins them? The percentage is bare_fill.c's. */
-static bool much_used(const struct vp_bare *bare) {
-    uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed) +
-                    atomic_load_explicit(&bare->other, memory_order_relaxed);
-    return live > atomic_load_explicit(&bare->peak, memory_order_relaxed) / 100 * VP_BARE_TIGHT_PERCENT;
+/* Is so much lost in chunks that are pinned for a part that some may be worth replacing? */
+static bool much_lost(const struct vp_bare *bare) {
+    size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) << bare->pool->mem.granularity_shift;
+    size_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
+    return used > live + atomic_load_explicit(&bare->waste_most, memory_order_relaxed);
 }
 
 void vp_bare_count_used(struct vp_bare *bare, size_t pages) {
@@ -42,7 +42,7 @@ size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
     if (!is_wider(bare, page))
         return 0;
     for (size_t p = begin; p < begin + VP_SLOT_PAGES; p++)
-        idle += !(atomic_load_explicit(&bare->pages[p].word, memory_order_relaxed) & VP_PAGE_BLOCKS);
+        idle += !(vp_bare_word(bare, p) & VP_PAGE_USED);
     return idle < VP_SLOT_PAGES ? idle : 0;
 }
 
@@ -52,28 +52,52 @@ static size_t used_around(const struct vp_bare *bare, size_t first, size_t end) 
     return pages + ((end - 1) / VP_SLOT_PAGES != first / VP_SLOT_PAGES ? vp_bare_pinned_in(bare, end - 1) : 0);
 }
 
+static inline size_t slot_end(size_t page, size_t end) {
+    const size_t stop = (page / VP_SLOT_PAGES + 1) * VP_SLOT_PAGES;
+    return stop < end ? stop : end;
+}
+
+/*
+ * A block fills the slot that begins at a page: what the words of all its pages have in common. Whoever lets go of one
+ * of them clears its word first and looks at the first page's then, while this notes it there first and looks at all
+ * then: one of the two sees the other.
+ */
+static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
+    uint32_t all = atomic_fetch_add(&bare->pages[head].word, VP_PAGE_FILLED);
+    for (size_t p = head + 1; p < head + VP_SLOT_PAGES; p++)
+        all &= atomic_load(&bare->pages[p].word);
+    return all;
+}
+
 bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     uint32_t all = VP_PAGE_BACKED;
-    size_t used = 0;
+    size_t used = 0, around = 0;
     const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
     if (wider)
         used -= used_around(bare, first, end);
-    for (size_t p = first; p < end; p++) {
-        uint32_t word = atomic_fetch_add_explicit(&bare->pages[p].word, 1, memory_order_acq_rel);
-        all &= word;
-        used += !(word & VP_PAGE_BLOCKS);
+    for (size_t p = first, stop; p < end; p = stop) {
+        stop = slot_end(p, end);
+        if (stop - p == VP_SLOT_PAGES) {
+            all &= fill_slot(bare, p);
+            used += VP_SLOT_PAGES;
+            continue;
+        }
+        for (; p < stop; p++) {
+            uint32_t word = atomic_fetch_add(&bare->pages[p].word, 1);
+            all &= word;
+            used += !(word & VP_PAGE_BLOCKS);
+        }
     }
     if (wider)
-        used += used_around(bare, first, end);
+        used += around = used_around(bare, first, end);
     vp_bare_count_used(bare, used);
     count_live(bare, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
         for (size_t slot = first / VP_SLOT_PAGES; slot <= (end - 1) / VP_SLOT_PAGES; slot++)
             vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
-        const bool partial = first % VP_SLOT_PAGES || end % VP_SLOT_PAGES;
-        return all && !(partial && much_used(bare));
+        return all && !(around && much_lost(bare));
     }
     return all;
 }
@@ -89,11 +113,30 @@ static inline bool leave_page(struct vp_bare *bare, struct vp_bare_page *page, u
     return true;
 }
 
+/* The block that fills a slot leaves it. */
+static inline size_t leave_slot(struct vp_bare *bare, size_t head, uint32_t seq) {
+    struct vp_bare_slot *slot = &bare->slots[head / VP_SLOT_PAGES];
+    if (!(atomic_load_explicit(&bare->pages[head].word, memory_order_relaxed) & VP_PAGE_FILLED))
+        return 0;
+    slot->seq = seq;
+    slot->late = !seq;
+    slot->rested = bare->past.now;
+    atomic_fetch_sub(&bare->pages[head].word, VP_PAGE_FILLED);
+    return VP_SLOT_PAGES;
+}
+
 static inline void leave_pages(struct vp_bare *bare, size_t first, size_t end, uint32_t seq) {
     const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
     size_t empty = wider ? used_around(bare, first, end) : 0;
-    for (size_t p = first; p < end; p++)
-        empty += leave_page(bare, &bare->pages[p], seq);
+    for (size_t p = first, stop; p < end; p = stop) {
+        stop = slot_end(p, end);
+        if (stop - p == VP_SLOT_PAGES) {
+            empty += leave_slot(bare, p, seq);
+            continue;
+        }
+        for (; p < stop; p++)
+            empty += leave_page(bare, &bare->pages[p], seq);
+    }
     vp_bare_count_used(bare, (wider ? used_around(bare, first, end) : 0) - empty);
 }
 
@@ -151,26 +194,35 @@ int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
     return err;
 }
 
+/* How many events of the stream ago a block left a page last. */
+static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next) {
+    const struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
+    const uint32_t seq = bare->pages[page].seq, ago = seq ? next - seq : 0;
+    const uint32_t slot_ago = slot->seq ? next - slot->seq : slot->late ? 0 : ago;
+    return slot_ago < ago ? slot_ago : ago;
+}
+
 /* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
  * events of the stream ago the last block left them. False: one is in use, or pinned. */
 static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next, uint32_t *flags, uint32_t *ago) {
+    bool ours = true;
     size_t p = first;
     *flags = 0;
     *ago = UINT32_MAX;
-    for (; p < end; p++) {
-        uint32_t word = atomic_load_explicit(&bare->pages[p].word, memory_order_acquire);
-        if (!(word & VP_PAGE_BACKED) || word & (VP_PAGE_BLOCKS | VP_PAGE_PINNED) ||
-            !atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED))
+    while (ours && p < end) {
+        uint32_t word = atomic_load(&bare->pages[p].word);
+        ours = word & VP_PAGE_BACKED && !(word & (VP_PAGE_USED | VP_PAGE_PINNED)) &&
+               atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED);
+        if (!ours)
             break;
-        const uint32_t seq = bare->pages[p].seq, since = seq ? next - seq : 0;
+        ours = !(vp_bare_word(bare, p) & VP_PAGE_FILLED);
+        const uint32_t since = left_ago(bare, p++, next);
         *flags |= word;
         *ago = since < *ago ? since : *ago;
     }
-    if (p == end)
-        return true;
-    while (p > first)
+    while (!ours && p > first)
         atomic_fetch_or(&bare->pages[--p].word, VP_PAGE_BACKED);
-    return false;
+    return ours;
 }
 
 bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
@@ -215,10 +267,11 @@ int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, co
     const size_t pages = m->chunk->size >> pool->mem.granularity_shift, first = vp_bare_page(bare, m->addr);
     uint32_t flags = VP_PAGE_BACKED | (ready ? 0 : VP_PAGE_SHARED) | (pages > 1 ? VP_PAGE_BODY : 0);
     for (size_t p = first; p < first + pages; p++) {
+        /* All that its own stream did here before came before its next event. */
+        bare->pages[p].seq = segment->timeline ? (uint32_t)segment->timeline->next : 0;
         atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED));
         atomic_fetch_or(&bare->pages[p].word, flags);
     }
     vp_bare_count_used(bare, vp_bare_pinned_in(bare, first));
     return 0;
 }
-

@@ -23,8 +23,8 @@ static const char *const reasons[] = {[VP_DUMP_EXIT] = "exit",
                                       [VP_DUMP_SIGNAL] = "signal",
                                       [VP_DUMP_EVERY] = "every",
                                       [VP_DUMP_REQUEST] = "request"};
-static const char *const states[] = {
-    [VP_HOLE] = "hole", [VP_FREE] = "free", [VP_ZOMBIE] = "zombie", [VP_RETIRED] = "retired", [VP_LIVE] = "live", [VP_BACKED] = "backed"};
+static const char *const states[] = {[VP_HOLE] = "hole",       [VP_FREE] = "free", [VP_ZOMBIE] = "zombie",
+                                     [VP_RETIRED] = "retired", [VP_LIVE] = "live", [VP_BACKED] = "backed"};
 static const char *const zones[] = {[VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large", [VP_ZONE_BARE] = "bare"};
 
 struct when {
