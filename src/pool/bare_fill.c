@@ -23,10 +23,10 @@
 #include <sys/mman.h>
 
 /* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
-enum { SPARE_SHARE = 96, SPARE_PAGES = 8 };
+enum { SPARE_SHARE = 98, SPARE_PAGES = 8 };
 
 /* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
-enum { WASTE_SHARE = 120 };
+enum { WASTE_SHARE = 130 };
 
 /* Large blocks after which idle chunks are listed anew. */
 enum { LISTED_FOR = 64 };
