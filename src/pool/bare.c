@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare.h"
 
-#include "base/clock.h"
-
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -39,6 +37,8 @@ static int add_space(struct vp_pool *pool, struct vp_bare *bare) {
 }
 
 static void unmap_tables(struct vp_bare *bare) {
+    if (bare->chunks)
+        munmap(bare->chunks, bare->chunk_room * sizeof *bare->chunks);
     if (bare->pages)
         munmap(bare->pages, bare->bytes);
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
@@ -132,7 +132,7 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     if (timeline)
         timeline->refs++;
     for (size_t slot = first / VP_SLOT_PAGES; slot < (first + pages) / VP_SLOT_PAGES; slot++)
-        bare->slots[slot].segment = segment;
+        bare->slots[slot] = (struct vp_bare_slot){.segment = segment, .last = bare->slots[slot].last};
     bare->addressed += size;
     if (bare->addressed > bare->peak_addressed)
         bare->peak_addressed = bare->addressed;
@@ -142,33 +142,13 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     return 0;
 }
 
-struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr) {
-    if (!bare || addr - bare->base >= bare->size)
-        return NULL;
-    struct vp_bare_segment *segment = bare->slots[vp_bare_page(bare, addr) / VP_SLOT_PAGES].segment;
-    return segment && addr < vp_region_end(&segment->whole) ? segment : NULL;
-}
-
-/* Each mapping of a segment's slots, current or not. `at` and `end` are pages; ends at once where there are none. */
-static struct vp_mapping *mapping_from(const struct vp_bare *bare, size_t *at, size_t end) {
-    while (*at < end) {
-        struct vp_mapping *m = vp_mapping_at(&bare->pool->mem, vp_bare_addr(bare, *at));
-        *at += m ? m->chunk->size >> bare->pool->mem.granularity_shift : 1;
-        if (m)
-            return m;
-    }
-    return NULL;
-}
-
-#define mappings_each(m, bare, first, end)                                                                             \
-    for (size_t at_ = (first), end_ = (end); (m = mapping_from(bare, &at_, end_));)
-
 void vp_bare_forget_stream(struct vp_pool *pool, struct vp_bare_segment *segment) {
     struct vp_bare *bare = pool->bare;
     struct vp_mapping *m;
     if (!segment->timeline)
         return;
-    mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) vp_bare_let_go(pool, m);
+    vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment))
+        vp_bare_let_go(pool, m);
     segment->timeline->refs--;
     segment->timeline = NULL;
 }
@@ -207,7 +187,7 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     struct vp_bare *bare = pool->bare;
     const size_t first = vp_bare_page(bare, segment->whole.addr), end = slots_end(bare, segment);
     struct vp_mapping *m;
-    mappings_each(m, bare, first, end) leave(pool, m, fence);
+    vp_bare_mappings_each(m, bare, first, end) leave(pool, m, fence);
     for (size_t p = first; p < end; p++)
         if (!vp_mapping_at(&pool->mem, vp_bare_addr(bare, p)))
             atomic_store(&bare->pages[p].word, 0);
@@ -231,340 +211,7 @@ void vp_bare_drop_context(struct vp_pool *pool, const struct vp_context *ctx) {
                 vp_bare_remove(pool, segment, &(struct vp_fence){0});
 }
 
-/* ---- blocks ---- */
-
-static void count_live(struct vp_bare *bare, uint64_t size, bool used) {
-    uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed) + (used ? size : -size);
-    atomic_store_explicit(&bare->live, live, memory_order_relaxed);
-    live += atomic_load_explicit(&bare->other, memory_order_relaxed);
-    if (used && live > atomic_load_explicit(&bare->peak, memory_order_relaxed))
-        atomic_store_explicit(&bare->peak, live, memory_order_relaxed);
-}
-
-/* Is so much in use that chunks may be too large for what pins them? The percentage is bare_fill.c's. */
-static bool much_used(const struct vp_bare *bare) {
-    uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed) +
-                    atomic_load_explicit(&bare->other, memory_order_relaxed);
-    return live > atomic_load_explicit(&bare->peak, memory_order_relaxed) / 100 * VP_BARE_TIGHT_PERCENT;
-}
-
-static void count_used(struct vp_bare *bare, size_t pages) {
-    atomic_store_explicit(&bare->used, atomic_load_explicit(&bare->used, memory_order_relaxed) + pages,
-                          memory_order_relaxed);
-}
-
-static bool is_wider(const struct vp_bare *bare, size_t page) {
-    return atomic_load_explicit(&bare->pages[page].word, memory_order_relaxed) & VP_PAGE_BODY;
-}
-
-/* Pages without a block, in the slot of a page, whose chunk is of one slot and has blocks. */
-static size_t pinned_in(const struct vp_bare *bare, size_t page) {
-    const size_t begin = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
-    size_t idle = 0;
-    if (!is_wider(bare, page))
-        return 0;
-    for (size_t p = begin; p < begin + VP_SLOT_PAGES; p++)
-        idle += !(atomic_load_explicit(&bare->pages[p].word, memory_order_relaxed) & VP_PAGE_BLOCKS);
-    return idle < VP_SLOT_PAGES ? idle : 0;
-}
-
-/* The same for the slots at the ends of [first, end): those in which others may lie, too. */
-static size_t used_around(const struct vp_bare *bare, size_t first, size_t end) {
-    size_t pages = pinned_in(bare, first);
-    return pages + ((end - 1) / VP_SLOT_PAGES != first / VP_SLOT_PAGES ? pinned_in(bare, end - 1) : 0);
-}
-
-bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
-    uint32_t all = VP_PAGE_BACKED;
-    size_t used = 0;
-    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
-    if (wider)
-        used -= used_around(bare, first, end);
-    for (size_t p = first; p < end; p++) {
-        uint32_t word = atomic_fetch_add_explicit(&bare->pages[p].word, 1, memory_order_acq_rel);
-        all &= word;
-        used += !(word & VP_PAGE_BLOCKS);
-    }
-    if (wider)
-        used += used_around(bare, first, end);
-    count_used(bare, used);
-    count_live(bare, size, true);
-    if (size >= VP_BARE_LARGE) {
-        vp_bare_past_block(&bare->past, addr, size);
-        for (size_t slot = first / VP_SLOT_PAGES; slot <= (end - 1) / VP_SLOT_PAGES; slot++)
-            vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
-        const bool partial = first % VP_SLOT_PAGES || end % VP_SLOT_PAGES;
-        return all && !(partial && much_used(bare));
-    }
-    return all;
-}
-
-/* A block leaves a page, which is then empty, if true; `seq`: the stream's next event. */
-static inline bool leave_page(struct vp_bare *bare, struct vp_bare_page *page, uint32_t seq) {
-    if (!(atomic_load_explicit(&page->word, memory_order_relaxed) & VP_PAGE_BLOCKS))
-        return false;
-    page->seq = seq;
-    if ((atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel) & VP_PAGE_BLOCKS) != 1)
-        return false;
-    page->rested = bare->past.now;
-    return true;
-}
-
-static inline void leave_pages(struct vp_bare *bare, size_t first, size_t end, uint32_t seq) {
-    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
-    size_t empty = wider ? used_around(bare, first, end) : 0;
-    for (size_t p = first; p < end; p++)
-        empty += leave_page(bare, &bare->pages[p], seq);
-    count_used(bare, (wider ? used_around(bare, first, end) : 0) - empty);
-}
-
-void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    leave_pages(bare, vp_bare_page(bare, addr), vp_bare_page(bare, addr + size - 1) + 1, 0);
-    count_live(bare, size, false);
-}
-
-/* Events for what large blocks leave, while chunks move: so that it is known of each within a while whether work on it
- * is over. */
-enum { EVENT_BYTES = 64 << 20, EVENT_SHARE = 64, MOVES_WITHIN = 4096 };
-
-static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_t size) {
-    struct vp_bare *bare = pool->bare;
-    uint64_t worth = pool->mem.stats.peak_live_bytes / EVENT_SHARE;
-    bare->let_go += size;
-    if (!bare->filled || bare->past.now - bare->filled > MOVES_WITHIN ||
-        bare->let_go < (worth > EVENT_BYTES ? worth : EVENT_BYTES))
-        return;
-    struct vp_fence fence = {0};
-    bare->let_go = 0;
-    vp_fence_add_free(pool->mem.timelines, &fence, timeline, true);
-    vp_fence_clear(pool->mem.timelines, &fence);
-}
-
-void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
-    struct vp_bare *bare = pool->bare;
-    struct vp_bare_segment *segment = vp_bare_at(bare, addr);
-    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
-    struct vp_timeline *timeline = segment->timeline;
-    const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
-    uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
-    if (barrier || !timeline)
-        flags |= VP_PAGE_SHARED;
-    for (size_t p = first; p < end && flags; p++)
-        atomic_fetch_or(&bare->pages[p].word, flags);
-    leave_pages(bare, first, end, seq);
-    count_live(bare, size, false);
-    struct vp_mapping *m;
-    if (timeline && size >= VP_BARE_LARGE)
-        note_event(pool, timeline, size);
-    if (flags & VP_PAGE_SHARED && size >= VP_BARE_LARGE)
-        mappings_each(m, bare, first, end) vp_bare_let_go(pool, m);
-}
-
-/* ---- backing ---- */
-
-static bool stale(const struct vp_bare *bare, const struct vp_mapping *m) {
-    size_t p = vp_bare_page(bare, m->addr);
-    return atomic_load(&bare->pages[p].word) & VP_PAGE_STALE;
-}
-
-/* A mapping that is current and free is backed from now on. */
-static int back(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m) {
-    struct vp_bare *bare = pool->bare;
-    const struct vp_request req = {.timeline = segment->timeline};
-    const CUdeviceptr end = m->addr + m->chunk->size;
-    bool ready = vp_range_usable(vp_region_at(&pool->mem, m->addr), m->addr, end, &req, VP_USE_READY);
-    int err = vp_backing_take(&pool->mem, m);
-    if (err)
-        return err;
-    const size_t pages = m->chunk->size >> pool->mem.granularity_shift, first = vp_bare_page(bare, m->addr);
-    uint32_t flags = VP_PAGE_BACKED | (ready ? 0 : VP_PAGE_SHARED) | (pages > 1 ? VP_PAGE_BODY : 0);
-    for (size_t p = first; p < first + pages; p++) {
-        atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED));
-        atomic_fetch_or(&bare->pages[p].word, flags);
-    }
-    count_used(bare, pinned_in(bare, first));
-    return 0;
-}
-
-/* What is mapped at a page that is not backed becomes so without a driver call (0), or goes (1). `beyond`: so many of
- * its pages the block does not need; `ahead`: pages of the block from there on. */
-static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m, size_t beyond,
-                     size_t ahead) {
-    const struct vp_request req = {.timeline = segment->timeline};
-    struct vp_chunk *chunk = m->chunk;
-    struct vp_bare *bare = pool->bare;
-    const bool here = chunk->current == m;
-    if (!here && vp_space_of(&pool->mem, chunk->current->addr) == vp_space_of(&pool->mem, bare->base))
-        vp_bare_let_go(pool, chunk->current);
-    const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
-    const struct vp_region *r = vp_region_at(&pool->mem, addr);
-    bool free = r->state == VP_FREE && vp_region_end(r) >= end;
-    if (free && (!beyond || !vp_bare_tight(pool, beyond, ahead))) {
-        bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
-        if (!ready && (!here || stale(bare, m)))
-            return -EAGAIN;
-        if (!here) {
-            int err = vp_mapping_prepare(&pool->mem, &chunk, 1);
-            if (err)
-                return err;
-            vp_mapping_switch(&pool->mem, m);
-            pool->mem.stats.reactivations++;
-        }
-        return back(pool, segment, m);
-    }
-    int err = vp_backing_clear(&pool->mem, m);
-    return err ? err : 1;
-}
-
-/* Backs the pages that have something mapped. */
-static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
-    struct vp_bare *bare = pool->bare;
-    int err = 0;
-    for (size_t p = first; p < end && err >= 0;) {
-        struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, p));
-        if (!m || atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED) {
-            p++;
-            continue;
-        }
-        size_t begins = vp_bare_page(bare, m->addr), ends = begins + (m->chunk->size >> pool->mem.granularity_shift);
-        err = take_back(pool, segment, m, (begins < first ? first - begins : 0) + (ends > end ? ends - end : 0),
-                        end - p);
-        if (!err)
-            p = ends;
-    }
-    return err < 0 ? err : 0;
-}
-
-/* Is the block of the pages [first, end) the only one in the mapping, and does not fill it? */
-static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, size_t first, size_t end) {
-    const size_t begins = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
-    for (size_t p = begins; p < begins + pages; p++) {
-        uint32_t word = atomic_load(&bare->pages[p].word);
-        if (!(word & VP_PAGE_BACKED) || (word & VP_PAGE_BLOCKS) != (p >= first && p < end))
-            return false;
-    }
-    return begins < first || begins + pages > end;
-}
-
-/* A block has come to lie in a part of a chunk that nothing else is in: that is replaced, where it is worth it. Until
- * it is free memory the block counts for nothing there. */
-static void shed(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t page, size_t first, size_t end) {
-    struct vp_bare *bare = pool->bare;
-    struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
-    if (!m || !only_partly(bare, m, first, end) || !vp_bare_tight(pool, 0, end - page))
-        return;
-    size_t from = vp_bare_page(bare, m->addr), to = from + (m->chunk->size >> pool->mem.granularity_shift);
-    from = from > first ? from : first;
-    to = to < end ? to : end;
-    count_used(bare, -pinned_in(bare, page));
-    for (size_t p = from; p < to; p++)
-        atomic_fetch_sub(&bare->pages[p].word, 1);
-    if (vp_bare_let_go(pool, m) && vp_backing_clear(&pool->mem, m))
-        back(pool, segment, m);
-    for (size_t p = from; p < to; p++)
-        atomic_fetch_add(&bare->pages[p].word, 1);
-    count_used(bare, pinned_in(bare, page));
-}
-
-int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient) {
-    struct vp_bare *bare = pool->bare;
-    struct vp_bare_segment *segment = vp_bare_at(bare, addr);
-    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
-    vp_bare_count(pool);
-    if (size >= VP_BARE_LARGE) {
-        shed(pool, segment, first, first, end);
-        shed(pool, segment, end - 1, first, end);
-    }
-    int err = back_mapped(pool, segment, first, end);
-    for (size_t p = first, gap; p < end && !err; p = gap) {
-        gap = p;
-        while (gap < end && !vp_mapping_at(&pool->mem, vp_bare_addr(bare, gap)))
-            gap++;
-        if (gap == p)
-            gap++;
-        else
-            err = vp_bare_fill(pool, segment, p, gap, size, patient);
-    }
-    return err;
-}
-
-int vp_bare_backed(struct vp_pool *pool, size_t first, size_t end) {
-    struct vp_bare *bare = pool->bare;
-    struct vp_mapping *m;
-    int err = 0;
-    mappings_each(m, bare, first, end) if (!err) err = back(pool, vp_bare_at(bare, vp_bare_addr(bare, first)), m);
-    return err;
-}
-
-/* How long memory that is pending is waited for before more is made; for how long not again where that was in vain, and
- * where it was twice in a row. How long for what cannot be done without. */
-static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000;
-
-/* So often is tried again what the driver refused. */
-enum { FAILURES = 8 };
-
-/* The host pauses for what is pending. False: it has waited for too long. */
-static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
-    struct vp_bare *bare = pool->bare;
-    const uint64_t now = pool->config.now(), passed = now - begin;
-    if (*patient && passed > PATIENCE_NS) {
-        *patient = false;
-        bare->not_before = now + (bare->fruitless++ ? LONG_REST_NS : REST_NS);
-        return true;
-    }
-    if (passed > WAIT_NS)
-        return false;
-    pool->config.pause(passed);
-    return true;
-}
-
-int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
-    struct vp_bare *bare = pool->bare;
-    const uint64_t begin = pool->config.now ? pool->config.now() : 0;
-    bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
-    int err;
-    for (int failed = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
-        bare->idle_listed = false;
-        /* Nobody is there to be told of a failure: a block in use must have memory. */
-        if (err != -EAGAIN && ++failed > FAILURES)
-            break;
-        /* What has completed is asked for before anything is waited for, or created. */
-        if (vp_fit_refresh(&pool->mem) || err != -EAGAIN)
-            continue;
-        if (!asked && !patient) {
-            asked = true;
-            continue;
-        }
-        asked = waited = true;
-        if (!pool->config.pause || !pause_for(pool, begin, &patient))
-            break;
-    }
-    if (patient && waited)
-        bare->fruitless = 0;
-    if (waited)
-        vp_pool_waited(pool, pool->config.now ? pool->config.now() - begin : 0, !patient || err);
-    return err;
-}
-
 /* ---- pins ---- */
-
-int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
-    struct vp_bare *bare = pool->bare;
-    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
-    const size_t used = atomic_load(&bare->used);
-    /* As long as it is not pinned a block that is none holds it. */
-    for (size_t p = first; p < end; p++)
-        atomic_fetch_add(&bare->pages[p].word, 1);
-    int err = vp_bare_back_waiting(pool, addr, size);
-    for (size_t p = first; p < end; p++) {
-        if (!err)
-            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);
-        atomic_fetch_sub(&bare->pages[p].word, 1);
-    }
-    atomic_store(&bare->used, used);
-    return err;
-}
 
 void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment) {
     struct vp_bare *bare = pool->bare;
@@ -572,10 +219,11 @@ void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment) 
     if (segment->pinned)
         return;
     /* What is free memory by now, and still lies here, is kept, too. */
-    mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) {
+    vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) {
         bool backed = atomic_load(&bare->pages[vp_bare_page(bare, m->addr)].word) & VP_PAGE_BACKED;
-        if (m == m->chunk->current && !backed && !stale(bare, m) && vp_region_at(&pool->mem, m->addr)->state == VP_FREE)
-            back(pool, segment, m);
+        if (m == m->chunk->current && !backed && !vp_bare_stale(bare, m) &&
+            vp_region_at(&pool->mem, m->addr)->state == VP_FREE)
+            vp_bare_keep(pool, segment, m);
     }
     segment->pinned = true;
 }
@@ -590,7 +238,7 @@ void vp_bare_flush(struct vp_pool *pool) {
         return;
     vp_list_each(segment, &bare->segments, link)
         if (!segment->pinned)
-            mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment))
+            vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment))
                 vp_bare_let_go(pool, m);
 }
 
@@ -624,10 +272,10 @@ static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segme
     for (size_t p = vp_bare_page(bare, segment->whole.addr); p < slots_end(bare, segment); p++) {
         const struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));
         const struct vp_region *r = vp_region_at(mem, vp_bare_addr(bare, p));
-        uint32_t word = atomic_load(&bare->pages[p].word);
+        uint32_t word = vp_bare_word(bare, p);
         if (!(word & VP_PAGE_BACKED) != (r->state != VP_BACKED))
             sound = breach(out, "a page is backed where its region is", r);
-        if (word & VP_PAGE_BLOCKS && !(word & VP_PAGE_BACKED))
+        if (word & VP_PAGE_USED && !(word & VP_PAGE_BACKED))
             sound = breach(out, "a block's pages are backed", r);
         if (word & VP_PAGE_BACKED && (word & VP_PAGE_STALE || !m || m != m->chunk->current))
             sound = breach(out, "what is backed is the segment's own and current", r);

@@ -30,15 +30,16 @@ enum { VP_BARE_LARGE = 1 << 20 };
 /* Chunks that blocks pin for a part are let be while no more of the most that was alive is: percent. */
 enum { VP_BARE_TIGHT_PERCENT = 50 };
 
-/* vp_bare_page.word: how many blocks lie in the page, and */
+/* vp_bare_page.word: how many blocks lie in the page, and what else there is to it. A block that fills a slot is noted
+ * in the slot's first page alone. */
 #define VP_PAGE_BLOCKS UINT32_C(0x00ffffff)
+#define VP_PAGE_FILLED UINT32_C(0x01000000) /* first page: one block fills the slot */
+#define VP_PAGE_USED (VP_PAGE_BLOCKS | VP_PAGE_FILLED)
 #define VP_PAGE_BACKED UINT32_C(0x80000000) /* its mapping may not be taken away but by whoever clears this */
 #define VP_PAGE_PINNED UINT32_C(0x40000000) /* nor may this be cleared */
 #define VP_PAGE_SHARED UINT32_C(0x20000000) /* other streams than the segment's may still use it */
-#define VP_PAGE_STALE                                                                                                  \
-    UINT32_C(0x10000000) /* what lies there is another segment's, which was freed: its fence counts                    \
-                          */
-
+/* What lies there is another segment's, which was freed: its fence counts. */
+#define VP_PAGE_STALE UINT32_C(0x10000000)
 #define VP_PAGE_BODY UINT32_C(0x08000000) /* its chunk has more pages */
 
 struct vp_bare_page {
@@ -57,7 +58,9 @@ struct vp_bare_segment {
 
 struct vp_bare_slot {
     struct vp_bare_segment *segment;
-    uint32_t last; /* use of it, in the past */
+    uint32_t last;        /* use of it, in the past */
+    uint32_t rested, seq; /* as of a page: of what filled the slot */
+    bool late;            /* that left it with no event noted */
 };
 
 /* A chunk that may be had. */
@@ -77,8 +80,9 @@ struct vp_bare {
     size_t addressed, peak_addressed;
     struct vp_bare_page *pages; /* anonymous memory, with the slots behind */
     struct vp_bare_slot *slots;
-    size_t bytes;            /* of both */
-    struct vp_list segments; /* of vp_bare_segment.link, by address; owned */
+    size_t bytes;              /* of both */
+    _Atomic size_t waste_most; /* bytes lost in chunks before it is too much */
+    struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
     struct vp_slab segment_slab;
     struct vp_bare_past past;
     /* Written by who holds the cache's lock, read by all. */
@@ -96,6 +100,8 @@ struct vp_bare {
     uint32_t idle_at;       /* past.now, when they were listed */
     uint64_t idle_releases; /* and how many chunks had been released before */
     size_t idle_bytes;
+    struct vp_chunk **chunks; /* scratch: room for so many */
+    size_t chunk_room;
     uint64_t not_before; /* no wait for such until then */
     unsigned fruitless;  /* waits in a row */
     uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
@@ -166,14 +172,21 @@ bool vp_bare_check(const struct vp_pool *pool, FILE *out);
  * vp_bare_back(). */
 int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
                  bool patient);
-/* What is mapped in the pages [first, end), all current and free, is backed. */
-int vp_bare_backed(struct vp_pool *pool, size_t first, size_t end);
 /* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
 bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
 /* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
 bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead);
 
-/* ---- what both files need ---- */
+/* ---- bare_page.c, for the others ---- */
+
+/* A mapping that is current and free is backed from now on, for a segment. 0 or -ENOMEM. */
+int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m);
+/* So many pages more, or fewer, lie in chunks with blocks. */
+void vp_bare_count_used(struct vp_bare *bare, size_t pages);
+/* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */
+size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
+
+/* ---- where ---- */
 
 static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) {
     return (addr - bare->base) >> bare->pool->mem.granularity_shift;
@@ -182,5 +195,37 @@ static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) 
 static inline CUdeviceptr vp_bare_addr(const struct vp_bare *bare, size_t page) {
     return bare->base + ((CUdeviceptr)page << bare->pool->mem.granularity_shift);
 }
+
+static inline size_t vp_bare_pages(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    return chunk->size >> pool->mem.granularity_shift;
+}
+
+/* A page's word, with what is noted of its slot. */
+static inline uint32_t vp_bare_word(const struct vp_bare *bare, size_t page) {
+    const size_t head = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
+    return atomic_load(&bare->pages[page].word) | (atomic_load(&bare->pages[head].word) & VP_PAGE_FILLED);
+}
+
+/* Does another segment's memory still lie there, whose fence counts? */
+static inline bool vp_bare_stale(const struct vp_bare *bare, const struct vp_mapping *m) {
+    size_t p = vp_bare_page(bare, m->addr);
+    return atomic_load(&bare->pages[p].word) & VP_PAGE_STALE;
+}
+
+/* Each mapping of a segment's slots, current or not. `at` and `end` are pages; ends at once where there are none. */
+static inline struct vp_mapping *vp_bare_mapping_from(const struct vp_bare *bare, size_t *at, size_t end) {
+    while (*at < end) {
+        struct vp_mapping *m = vp_mapping_at(&bare->pool->mem, vp_bare_addr(bare, *at));
+        if (m) {
+            *at = vp_bare_page(bare, m->addr) + vp_bare_pages(bare->pool, m->chunk);
+            return m;
+        }
+        ++*at;
+    }
+    return NULL;
+}
+
+#define vp_bare_mappings_each(m, bare, first, end)                                                                     \
+    for (size_t at_ = (first), end_ = (end); (m = vp_bare_mapping_from(bare, &at_, end_));)
 
 #endif

@@ -23,10 +23,10 @@
 #include <sys/mman.h>
 
 /* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
-enum { SPARE_SHARE = 96, SPARE_PAGES = 8 };
+enum { SPARE_SHARE = 98, SPARE_PAGES = 8 };
 
 /* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
-enum { WASTE_SHARE = 120 };
+enum { WASTE_SHARE = 130 };
 
 /* Large blocks after which idle chunks are listed anew. */
 enum { LISTED_FOR = 64 };
@@ -38,74 +38,6 @@ static size_t share(const struct vp_pool *pool, unsigned share_of) {
 
 static size_t cap_of(const struct vp_pool *pool) {
     return pool->mem.stats.peak_live_bytes + share(pool, SPARE_SHARE);
-}
-
-static size_t pages_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
-    return chunk->size >> pool->mem.granularity_shift;
-}
-
-/* ---- letting go ---- */
-
-/* One of another device that fails for good has no work left that could touch the bytes. */
-int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
-    struct vp_context *ctx;
-    int err = 0;
-    vp_list_each(ctx, &pool->mem.timelines->contexts, link)
-        if (!err && !ctx->gone && (ctx->device == pool->mem.device || !ctx->sick))
-            err = vp_fence_add_barrier(pool->mem.timelines, fence, ctx, true);
-    return err;
-}
-
-/* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
- * events of the stream ago the last block left them. False: one is in use, or pinned. */
-static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next, uint32_t *flags, uint32_t *ago) {
-    size_t p = first;
-    *flags = 0;
-    *ago = UINT32_MAX;
-    for (; p < end; p++) {
-        uint32_t word = atomic_load_explicit(&bare->pages[p].word, memory_order_acquire);
-        if (!(word & VP_PAGE_BACKED) || word & (VP_PAGE_BLOCKS | VP_PAGE_PINNED) ||
-            !atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED))
-            break;
-        const uint32_t seq = bare->pages[p].seq, since = seq ? next - seq : 0;
-        *flags |= word;
-        *ago = since < *ago ? since : *ago;
-    }
-    if (p == end)
-        return true;
-    while (p > first)
-        atomic_fetch_or(&bare->pages[--p].word, VP_PAGE_BACKED);
-    return false;
-}
-
-bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
-    struct vp_bare *bare = pool->bare;
-    struct vp_timelines *timelines = pool->mem.timelines;
-    const struct vp_bare_segment *segment = vp_bare_at(bare, m->addr);
-    const size_t first = vp_bare_page(bare, m->addr), end = first + pages_of(pool, m->chunk);
-    struct vp_timeline *timeline = segment ? segment->timeline : NULL;
-    uint32_t flags, ago;
-    if (!(atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED))
-        return true;
-    if (!segment || segment->pinned || !claim(bare, first, end, timeline ? (uint32_t)timeline->next : 0, &flags, &ago))
-        return false;
-    struct vp_fence fence = {0};
-    int err = 0;
-    if (timeline && !(flags & VP_PAGE_SHARED))
-        vp_fence_add_earlier(timelines, &fence, timeline, timeline->next - ago);
-    else
-        err = vp_bare_barrier(pool, &fence);
-    if (!err)
-        err = vp_backing_drop(&pool->mem, m, &fence);
-    if (err)
-        vp_fence_clear(timelines, &fence);
-    for (size_t p = first; p < end; p++) {
-        if (err)
-            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_BACKED);
-        else
-            atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_SHARED | VP_PAGE_BODY));
-    }
-    return !err;
 }
 
 /* ---- what is idle ---- */
@@ -120,15 +52,15 @@ static bool is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bo
         return r->state == VP_FREE && vp_region_end(r) >= addr + chunk->size;
     }
     uint32_t all = 0;
-    for (size_t p = vp_bare_page(bare, addr), end = p + pages_of(pool, chunk); p < end; p++)
-        all |= atomic_load_explicit(&bare->pages[p].word, memory_order_relaxed);
-    *used = all & VP_PAGE_BLOCKS;
+    for (size_t p = vp_bare_page(bare, addr), end = p + vp_bare_pages(pool, chunk); p < end; p++)
+        all |= vp_bare_word(bare, p);
+    *used = all & VP_PAGE_USED;
     const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
-    return !(all & (VP_PAGE_BLOCKS | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
+    return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
 }
 
 static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
-    uint32_t last = 0;
+    uint32_t last = bare->slots[first / VP_SLOT_PAGES].rested;
     for (size_t p = first; p < first + pages; p++)
         last = bare->pages[p].rested > last ? bare->pages[p].rested : last;
     return last;
@@ -139,7 +71,7 @@ static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
 static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
     const struct vp_bare *bare = pool->bare;
     const struct vp_bare_past *past = &bare->past;
-    const size_t pages = pages_of(pool, chunk);
+    const size_t pages = vp_bare_pages(pool, chunk);
     struct vp_bare_idle one = {.chunk = chunk, .next = past->match ? VP_BARE_NEVER : VP_BARE_SOON};
     if (chunk->current->addr - bare->base < bare->size)
         one.rested = rested(bare, vp_bare_page(bare, chunk->current->addr), pages);
@@ -188,7 +120,7 @@ static void sort(struct vp_bare_idle *list, size_t n) {
 }
 
 static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
-    size_t pages = pages_of(pool, chunk);
+    size_t pages = vp_bare_pages(pool, chunk);
     return pages == VP_SLOT_PAGES ? VP_BARE_BODIES : pages == 1 ? VP_BARE_PAGES : VP_BARE_OTHERS;
 }
 
@@ -228,6 +160,8 @@ static bool list_idle(struct vp_pool *pool) {
     }
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
         sort(bare->idle[k].list, bare->idle[k].count);
+    const size_t most = share(pool, WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
+    atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
     bare->idle_at = bare->past.now;
     bare->idle_releases = pool->mem.stats.calls.release;
     return bare->idle_listed = true;
@@ -366,6 +300,28 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
 
 /* ---- a gap ---- */
 
+/* What is mapped in the pages [first, end), all current and free, is backed. */
+static int keep_all(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
+    struct vp_mapping *m;
+    int err = 0;
+    vp_bare_mappings_each(m, pool->bare, first, end) if (!err) err = vp_bare_keep(pool, segment, m);
+    return err;
+}
+
+/* Room for so many chunks; NULL: there is no memory. */
+static struct vp_chunk **chunk_list(struct vp_bare *bare, size_t n) {
+    if (n <= bare->chunk_room)
+        return bare->chunks;
+    size_t room = n + n / 2 + 512;
+    void *list = mmap(NULL, room * sizeof *bare->chunks, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (list == MAP_FAILED)
+        return NULL;
+    if (bare->chunks)
+        munmap(bare->chunks, bare->chunk_room * sizeof *bare->chunks);
+    bare->chunk_room = room;
+    return bare->chunks = list;
+}
+
 /* What was not used stays for the next try. */
 static void give_up(struct filling *f, struct vp_chunk **chunks, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -397,7 +353,7 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
     struct vp_bare *bare = pool->bare;
     struct vp_memory *mem = &pool->mem;
     struct filling f = {.pool = pool, .req = {.timeline = segment->timeline}, .mark = ++mem->marks};
-    struct vp_chunk **chunks = vp_pool_scratch(pool, (end - first) * sizeof *chunks);
+    struct vp_chunk **chunks = chunk_list(bare, end - first);
     size_t count = 0;
     if (!chunks)
         return -ENOMEM;
@@ -417,7 +373,7 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
         return err;
     }
     bare->filled = bare->past.now ? bare->past.now : 1;
-    return vp_bare_backed(pool, first, end);
+    return keep_all(pool, segment, first, end);
 }
 
 /* ---- room ---- */

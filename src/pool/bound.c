@@ -137,6 +137,8 @@ static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usab
             vp_chunk_destroy(&pool->mem, chunks[n + --fresh]);
         return err;
     }
+    for (size_t i = 0; i < n && vp_slack_stays(pool, req); i++)
+        vp_mapping_settle(&pool->mem, chunks[i]);
     for (size_t i = 0; i < n + fresh; i++)
         p->at += chunks[i]->size;
     return 0;

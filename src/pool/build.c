@@ -91,11 +91,6 @@ static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
     return vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
 }
 
-/* What has moved in a program that roams stays: its old place is not wanted again, and here it lies beside the rest. */
-static bool stays(const struct vp_pool *pool, const struct vp_request *req) {
-    return req->zone == VP_ZONE_LARGE && vp_slack_roams(pool);
-}
-
 /* A new range at `hole` of the chosen chunks, and fresh ones for the rest of `want` bytes. `*built`: of how many. */
 static int assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUdeviceptr hole, size_t *built) {
     /* The chosen chunks move up to the front of the same memory, each over what was read before. */
@@ -110,7 +105,7 @@ static int assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUd
         err = vp_fresh_create(pool, lacking, vp_fresh_handle(pool, h->req, lacking), chunks + old, &fresh);
     if (!err)
         err = vp_stitch_map(&pool->mem, chunks, old + fresh, hole);
-    for (size_t i = 0; i < old && !err && stays(pool, h->req); i++)
+    for (size_t i = 0; i < old && !err && vp_slack_stays(pool, h->req); i++)
         vp_mapping_settle(&pool->mem, chunks[i]);
     *built = old + fresh;
     while (err && fresh)

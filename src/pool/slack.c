@@ -211,6 +211,10 @@ bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *r
            (pool->slack.grade + 1 < GRADES && req->size >= pool->mem.stats.peak_live_bytes / OLD_SHARE);
 }
 
+bool vp_slack_stays(const struct vp_pool *pool, const struct vp_request *req) {
+    return req->zone == VP_ZONE_LARGE && vp_slack_roams(pool);
+}
+
 bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_slack *s = &pool->slack;
     if (vp_slack_roams(pool))

@@ -86,6 +86,7 @@ static void set_region(struct vp_dump_region *region, const char *field, const c
         region->waits = true;
     else if (!strcmp(field, "state"))
         region->state = !strcmp(value, "live")     ? VP_DUMP_LIVE
+                        : !strcmp(value, "backed") ? VP_DUMP_LIVE
                         : !strcmp(value, "free")   ? VP_DUMP_FREE
                         : !strcmp(value, "zombie") ? VP_DUMP_ZOMBIE
                                                    : VP_DUMP_HOLE;

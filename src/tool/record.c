@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/record.h"
 
+#include "pool/bare.h"
+
 #include "pool/stream_cache.h"
 #include "pool/place.h"
 
@@ -115,6 +117,9 @@ static void count_region(struct vp_record_sample *s, struct in_chunk *c, const s
             s->internal += r->size - r->asked;
         }
         count_range(s, c, pool, r->space, at, vp_region_end(r), !parked, parked && parked != timeline);
+    } else if (r->state == VP_BACKED) {
+        /* Its blocks are the cache's. */
+        count_range(s, c, pool, r->space, at, vp_region_end(r), true, false);
     } else if (r->state == VP_FREE) {
         for (const struct vp_piece *p = r->pieces; p; at = p->end, p = p->next)
             count_range(s, c, pool, r->space, at, p->end, false, !vp_fence_ready(&p->fence, timeline));
@@ -130,6 +135,7 @@ static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, c
     if (!s)
         return -ENOMEM;
     *s = (struct vp_record_sample){.event = i};
+    s->live = pool->bare ? atomic_load(&pool->bare->live) : 0;
     vp_list_each(space, &pool->mem.spaces, link)
         vp_list_each(r, &space->regions, va)
             count_region(s, &in, pool, timeline, r);

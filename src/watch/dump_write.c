@@ -23,14 +23,15 @@ static const char *const reasons[] = {[VP_DUMP_EXIT] = "exit",
                                       [VP_DUMP_SIGNAL] = "signal",
                                       [VP_DUMP_EVERY] = "every",
                                       [VP_DUMP_REQUEST] = "request"};
-static const char *const states[] = {[VP_HOLE] = "hole",       [VP_FREE] = "free", [VP_ZOMBIE] = "zombie",
-                                     [VP_RETIRED] = "retired", [VP_LIVE] = "live", [VP_BUILDING] = "building"};
+static const char *const states[] = {
+    [VP_HOLE] = "hole", [VP_FREE] = "free",     [VP_ZOMBIE] = "zombie",    [VP_RETIRED] = "retired",
+    [VP_LIVE] = "live", [VP_BACKED] = "backed", [VP_BUILDING] = "building"};
 
 /* Nobody has had it: neither a stream nor an age tell anything. */
-static bool is_bare(const struct vp_snap_region *r) {
+static bool is_blank(const struct vp_snap_region *r) {
     return r->state == VP_HOLE || r->state == VP_BUILDING;
 }
-static const char *const zones[] = {[VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large"};
+static const char *const zones[] = {[VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large", [VP_ZONE_BARE] = "bare"};
 
 struct when {
     char text[128];
@@ -122,9 +123,9 @@ static void json_region(struct vp_json *j, const struct vp_snapshot *snap, const
     vp_json_string(j, "state", states[r->state]);
     if (r->state == VP_LIVE)
         vp_json_u64(j, "asked", r->asked);
-    if (!is_bare(r) && !r->fresh)
+    if (!is_blank(r) && r->state != VP_BACKED && !r->fresh)
         vp_json_u64(j, "stream", r->stream);
-    if (r->state != VP_LIVE && !is_bare(r))
+    if (r->state < VP_LIVE && r->state != VP_HOLE)
         vp_json_u64(j, "age", r->age);
     if (r->waits) {
         vp_json_begin_array(j, "waits_for");
@@ -300,16 +301,18 @@ static void text_counts(struct vp_text *t, const struct vp_dump_device *d) {
 
 static void text_region(struct vp_text *t, const struct vp_snapshot *snap, const struct vp_snap_region *r) {
     const uint64_t *waits = snap->waits.items;
-    vp_say(t, "  0x%-16llx %12s  %-*s", r->addr, VP_SIZE(r->size), is_bare(r) ? 0 : 6, states[r->state]);
+    vp_say(t, "  0x%-16llx %12s  %-*s", r->addr, VP_SIZE(r->size), is_blank(r) ? 0 : 6, states[r->state]);
     if (r->state == VP_LIVE)
         vp_say(t, "  %zu bytes", r->asked);
-    if (!is_bare(r) && r->fresh)
+    if (r->state == VP_BACKED)
+        vp_say(t, "  for a cache");
+    else if (!is_blank(r) && r->fresh)
         vp_say(t, "  fresh");
-    else if (!is_bare(r) && r->stream)
+    else if (!is_blank(r) && r->stream)
         vp_say(t, "  stream %lu", r->stream);
-    else if (!is_bare(r))
+    else if (!is_blank(r))
         vp_say(t, "  no stream");
-    if (r->state != VP_LIVE && !is_bare(r))
+    if (r->state < VP_LIVE && r->state != VP_HOLE)
         vp_say(t, ", %lu free%s ago", r->age, r->age == 1 ? "" : "s");
     for (uint32_t i = 0; i < r->waits; i++)
         if (waits[r->wait + i])

@@ -109,7 +109,7 @@ static void add_space(struct vp_snapshot *snap, const struct vp_pool *pool, cons
     *out = (struct vp_snap_space){space->base, space->size, space->zone};
     vp_list_each(r, &space->regions, va) {
         add_region(snap, pool, r);
-        if (r->state == VP_LIVE || r->state == VP_FREE || r->state == VP_RETIRED ||
+        if (r->state == VP_LIVE || r->state == VP_BACKED || r->state == VP_FREE || r->state == VP_RETIRED ||
             (r->state == VP_BUILDING && r->pieces))
             add_chunks(snap, pool, r);
     }
@@ -217,7 +217,7 @@ static void count_chunks(const struct vp_snapshot *snap, uint64_t stream, struct
         for (const struct vp_snap_region *in = r; in < end && in->addr < stop; in++) {
             CUdeviceptr from = in->addr > c->addr ? in->addr : c->addr;
             CUdeviceptr to = in->addr + in->size < stop ? in->addr + in->size : stop;
-            if (in->state == VP_LIVE) {
+            if (in->state == VP_LIVE || in->state == VP_BACKED) {
                 live += to - from;
                 c->blocks++;
             } else {

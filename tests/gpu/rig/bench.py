@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from . import against, build, calls, programs, random_sizes, replays, slow, stacks, waits, workloads
+from . import against, bare, build, calls, programs, random_sizes, replays, slow, stacks, waits, workloads
 from .probe import NEEDS_GPU, Bench, Failed
 from .device import Device
 from .runner import Runner, say
@@ -109,7 +109,7 @@ def main():
     other = os.path.join(options.build, "against")
     library = os.path.join(other, "libvpool.so") if options.against and os.path.isdir(options.against) else options.against
     known = against.probes(library) if options.against else \
-        replays.probes() + programs.probes() + slow.probes() + calls.probes() + stacks.probes() + waits.probes() + \
+        replays.probes() + bare.probes() + programs.probes() + slow.probes() + calls.probes() + stacks.probes() + waits.probes() + \
         random_sizes.probes() + workloads.probes(options.turns)
     probes = select(known, options.only)
     if options.list:

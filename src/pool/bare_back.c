@@ -1,0 +1,174 @@
+/* Bare segments: a block's pages get their memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/bare.h"
+
+#include <errno.h>
+
+/* What is mapped at a page that is not backed becomes so without a driver call (0), or goes (1). `beyond`: so many of
+ * its pages the block does not need; `ahead`: pages of the block from there on. */
+static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m, size_t beyond,
+                     size_t ahead) {
+    const struct vp_request req = {.timeline = segment->timeline};
+    struct vp_chunk *chunk = m->chunk;
+    struct vp_bare *bare = pool->bare;
+    const bool here = chunk->current == m;
+    if (!here && vp_space_of(&pool->mem, chunk->current->addr) == vp_space_of(&pool->mem, bare->base))
+        vp_bare_let_go(pool, chunk->current);
+    const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
+    const struct vp_region *r = vp_region_at(&pool->mem, addr);
+    bool free = r->state == VP_FREE && vp_region_end(r) >= end;
+    if (free && (!beyond || !vp_bare_tight(pool, beyond, ahead))) {
+        bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
+        if (!ready && (!here || vp_bare_stale(bare, m)))
+            return -EAGAIN;
+        if (!here) {
+            int err = vp_mapping_prepare(&pool->mem, &chunk, 1);
+            if (err)
+                return err;
+            vp_mapping_switch(&pool->mem, m);
+            pool->mem.stats.reactivations++;
+        }
+        return vp_bare_keep(pool, segment, m);
+    }
+    int err = vp_backing_clear(&pool->mem, m);
+    return err ? err : 1;
+}
+
+/* Backs the pages that have something mapped. */
+static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
+    struct vp_bare *bare = pool->bare;
+    int err = 0;
+    for (size_t p = first; p < end && err >= 0;) {
+        struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, p));
+        if (!m || atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED) {
+            p++;
+            continue;
+        }
+        size_t begins = vp_bare_page(bare, m->addr), ends = begins + (m->chunk->size >> pool->mem.granularity_shift);
+        err = take_back(pool, segment, m, (begins < first ? first - begins : 0) + (ends > end ? ends - end : 0),
+                        end - p);
+        if (!err)
+            p = ends;
+    }
+    return err < 0 ? err : 0;
+}
+
+/* Is the block of the pages [first, end) the only one in the mapping, and does not fill it? */
+static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, size_t first, size_t end) {
+    const size_t begins = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
+    for (size_t p = begins; p < begins + pages; p++) {
+        uint32_t word = vp_bare_word(bare, p);
+        if (!(word & VP_PAGE_BACKED) || (word & VP_PAGE_USED) != (p >= first && p < end))
+            return false;
+    }
+    return begins < first || begins + pages > end;
+}
+
+/* A block has come to lie in a part of a chunk that nothing else is in: that is replaced, where it is worth it. Until
+ * it is free memory the block counts for nothing there. */
+static void shed(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t page, size_t first, size_t end) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
+    if (!m || !only_partly(bare, m, first, end) || !vp_bare_tight(pool, 0, end - page))
+        return;
+    size_t from = vp_bare_page(bare, m->addr), to = from + (m->chunk->size >> pool->mem.granularity_shift);
+    from = from > first ? from : first;
+    to = to < end ? to : end;
+    vp_bare_count_used(bare, -vp_bare_pinned_in(bare, page));
+    for (size_t p = from; p < to; p++)
+        atomic_fetch_sub(&bare->pages[p].word, 1);
+    if (vp_bare_let_go(pool, m) && vp_backing_clear(&pool->mem, m))
+        vp_bare_keep(pool, segment, m);
+    for (size_t p = from; p < to; p++)
+        atomic_fetch_add(&bare->pages[p].word, 1);
+    vp_bare_count_used(bare, vp_bare_pinned_in(bare, page));
+}
+
+int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    vp_bare_count(pool);
+    if (size >= VP_BARE_LARGE) {
+        shed(pool, segment, first, first, end);
+        shed(pool, segment, end - 1, first, end);
+    }
+    int err = back_mapped(pool, segment, first, end);
+    for (size_t p = first, gap; p < end && !err; p = gap) {
+        gap = p;
+        while (gap < end && !vp_mapping_at(&pool->mem, vp_bare_addr(bare, gap)))
+            gap++;
+        if (gap == p)
+            gap++;
+        else
+            err = vp_bare_fill(pool, segment, p, gap, size, patient);
+    }
+    return err;
+}
+
+/* How long memory that is pending is waited for before more is made; for how long not again where that was in vain, and
+ * where it was twice in a row. How long for what cannot be done without. */
+static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000;
+
+/* So often is tried again what the driver refused. */
+enum { FAILURES = 8 };
+
+/* The host pauses for what is pending. False: it has waited for too long. */
+static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
+    struct vp_bare *bare = pool->bare;
+    const uint64_t now = pool->config.now(), passed = now - begin;
+    if (*patient && passed > PATIENCE_NS) {
+        *patient = false;
+        bare->not_before = now + (bare->fruitless++ ? LONG_REST_NS : REST_NS);
+        return true;
+    }
+    if (passed > WAIT_NS)
+        return false;
+    pool->config.pause(passed);
+    return true;
+}
+
+int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    struct vp_bare *bare = pool->bare;
+    const uint64_t begin = pool->config.now ? pool->config.now() : 0;
+    bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
+    int err;
+    for (int failed = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
+        bare->idle_listed = false;
+        /* Nobody is there to be told of a failure: a block in use must have memory. */
+        if (err != -EAGAIN && ++failed > FAILURES)
+            break;
+        /* What has completed is asked for before anything is waited for, or created. */
+        if (vp_fit_refresh(&pool->mem) || err != -EAGAIN)
+            continue;
+        if (!asked && !patient) {
+            asked = true;
+            continue;
+        }
+        asked = waited = true;
+        if (!pool->config.pause || !pause_for(pool, begin, &patient))
+            break;
+    }
+    if (patient && waited)
+        bare->fruitless = 0;
+    if (waited)
+        vp_pool_waited(pool, pool->config.now ? pool->config.now() - begin : 0, !patient || err);
+    return err;
+}
+
+int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    struct vp_bare *bare = pool->bare;
+    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    const size_t used = atomic_load(&bare->used);
+    /* As long as it is not pinned a block that is none holds it. */
+    for (size_t p = first; p < end; p++)
+        atomic_fetch_add(&bare->pages[p].word, 1);
+    int err = vp_bare_back_waiting(pool, addr, size);
+    for (size_t p = first; p < end; p++) {
+        if (!err)
+            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);
+        atomic_fetch_sub(&bare->pages[p].word, 1);
+    }
+    atomic_store(&bare->used, used);
+    return err;
+}

@@ -1,0 +1,277 @@
+/* Bare segments, page by page: blocks come and go, and their memory is kept or let go of. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/bare.h"
+
+struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr) {
+    if (!bare || addr - bare->base >= bare->size)
+        return NULL;
+    struct vp_bare_segment *segment = bare->slots[vp_bare_page(bare, addr) / VP_SLOT_PAGES].segment;
+    return segment && addr < vp_region_end(&segment->whole) ? segment : NULL;
+}
+
+/* ---- blocks ---- */
+
+static void count_live(struct vp_bare *bare, uint64_t size, bool used) {
+    uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed) + (used ? size : -size);
+    atomic_store_explicit(&bare->live, live, memory_order_relaxed);
+    live += atomic_load_explicit(&bare->other, memory_order_relaxed);
+    if (used && live > atomic_load_explicit(&bare->peak, memory_order_relaxed))
+        atomic_store_explicit(&bare->peak, live, memory_order_relaxed);
+}
+
+/* Is so much lost in chunks that are pinned for a part that some may be worth replacing? */
+static bool much_lost(const struct vp_bare *bare) {
+    size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) << bare->pool->mem.granularity_shift;
+    size_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
+    return used > live + atomic_load_explicit(&bare->waste_most, memory_order_relaxed);
+}
+
+void vp_bare_count_used(struct vp_bare *bare, size_t pages) {
+    atomic_store_explicit(&bare->used, atomic_load_explicit(&bare->used, memory_order_relaxed) + pages,
+                          memory_order_relaxed);
+}
+
+static bool is_wider(const struct vp_bare *bare, size_t page) {
+    return atomic_load_explicit(&bare->pages[page].word, memory_order_relaxed) & VP_PAGE_BODY;
+}
+
+/* Pages without a block, in the slot of a page, whose chunk is of one slot and has blocks. */
+size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
+    const size_t begin = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
+    size_t idle = 0;
+    if (!is_wider(bare, page))
+        return 0;
+    for (size_t p = begin; p < begin + VP_SLOT_PAGES; p++)
+        idle += !(vp_bare_word(bare, p) & VP_PAGE_USED);
+    return idle < VP_SLOT_PAGES ? idle : 0;
+}
+
+/* The same for the slots at the ends of [first, end): those in which others may lie, too. */
+static size_t used_around(const struct vp_bare *bare, size_t first, size_t end) {
+    size_t pages = vp_bare_pinned_in(bare, first);
+    return pages + ((end - 1) / VP_SLOT_PAGES != first / VP_SLOT_PAGES ? vp_bare_pinned_in(bare, end - 1) : 0);
+}
+
+static inline size_t slot_end(size_t page, size_t end) {
+    const size_t stop = (page / VP_SLOT_PAGES + 1) * VP_SLOT_PAGES;
+    return stop < end ? stop : end;
+}
+
+/*
+ * A block fills the slot that begins at a page: what the words of all its pages have in common. Whoever lets go of one
+ * of them clears its word first and looks at the first page's then, while this notes it there first and looks at all
+ * then: one of the two sees the other.
+ */
+static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
+    uint32_t all = atomic_fetch_add(&bare->pages[head].word, VP_PAGE_FILLED);
+    for (size_t p = head + 1; p < head + VP_SLOT_PAGES; p++)
+        all &= atomic_load(&bare->pages[p].word);
+    return all;
+}
+
+bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    uint32_t all = VP_PAGE_BACKED;
+    size_t used = 0, around = 0;
+    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
+    if (wider)
+        used -= used_around(bare, first, end);
+    for (size_t p = first, stop; p < end; p = stop) {
+        stop = slot_end(p, end);
+        if (stop - p == VP_SLOT_PAGES) {
+            all &= fill_slot(bare, p);
+            used += VP_SLOT_PAGES;
+            continue;
+        }
+        for (; p < stop; p++) {
+            uint32_t word = atomic_fetch_add(&bare->pages[p].word, 1);
+            all &= word;
+            used += !(word & VP_PAGE_BLOCKS);
+        }
+    }
+    if (wider)
+        used += around = used_around(bare, first, end);
+    vp_bare_count_used(bare, used);
+    count_live(bare, size, true);
+    if (size >= VP_BARE_LARGE) {
+        vp_bare_past_block(&bare->past, addr, size);
+        for (size_t slot = first / VP_SLOT_PAGES; slot <= (end - 1) / VP_SLOT_PAGES; slot++)
+            vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
+        return all && !(around && much_lost(bare));
+    }
+    return all;
+}
+
+/* A block leaves a page, which is then empty, if true; `seq`: the stream's next event. */
+static inline bool leave_page(struct vp_bare *bare, struct vp_bare_page *page, uint32_t seq) {
+    if (!(atomic_load_explicit(&page->word, memory_order_relaxed) & VP_PAGE_BLOCKS))
+        return false;
+    page->seq = seq;
+    if ((atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel) & VP_PAGE_BLOCKS) != 1)
+        return false;
+    page->rested = bare->past.now;
+    return true;
+}
+
+/* The block that fills a slot leaves it. */
+static inline size_t leave_slot(struct vp_bare *bare, size_t head, uint32_t seq) {
+    struct vp_bare_slot *slot = &bare->slots[head / VP_SLOT_PAGES];
+    if (!(atomic_load_explicit(&bare->pages[head].word, memory_order_relaxed) & VP_PAGE_FILLED))
+        return 0;
+    slot->seq = seq;
+    slot->late = !seq;
+    slot->rested = bare->past.now;
+    atomic_fetch_sub(&bare->pages[head].word, VP_PAGE_FILLED);
+    return VP_SLOT_PAGES;
+}
+
+static inline void leave_pages(struct vp_bare *bare, size_t first, size_t end, uint32_t seq) {
+    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
+    size_t empty = wider ? used_around(bare, first, end) : 0;
+    for (size_t p = first, stop; p < end; p = stop) {
+        stop = slot_end(p, end);
+        if (stop - p == VP_SLOT_PAGES) {
+            empty += leave_slot(bare, p, seq);
+            continue;
+        }
+        for (; p < stop; p++)
+            empty += leave_page(bare, &bare->pages[p], seq);
+    }
+    vp_bare_count_used(bare, (wider ? used_around(bare, first, end) : 0) - empty);
+}
+
+void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    leave_pages(bare, vp_bare_page(bare, addr), vp_bare_page(bare, addr + size - 1) + 1, 0);
+    count_live(bare, size, false);
+}
+
+/* Events for what large blocks leave, while chunks move: so that it is known of each within a while whether work on it
+ * is over. */
+enum { EVENT_BYTES = 64 << 20, EVENT_SHARE = 64, MOVES_WITHIN = 4096 };
+
+static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_t size) {
+    struct vp_bare *bare = pool->bare;
+    uint64_t worth = pool->mem.stats.peak_live_bytes / EVENT_SHARE;
+    bare->let_go += size;
+    if (!bare->filled || bare->past.now - bare->filled > MOVES_WITHIN ||
+        bare->let_go < (worth > EVENT_BYTES ? worth : EVENT_BYTES))
+        return;
+    struct vp_fence fence = {0};
+    bare->let_go = 0;
+    vp_fence_add_free(pool->mem.timelines, &fence, timeline, true);
+    vp_fence_clear(pool->mem.timelines, &fence);
+}
+
+void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    struct vp_timeline *timeline = segment->timeline;
+    const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
+    uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
+    if (barrier || !timeline)
+        flags |= VP_PAGE_SHARED;
+    for (size_t p = first; p < end && flags; p++)
+        atomic_fetch_or(&bare->pages[p].word, flags);
+    leave_pages(bare, first, end, seq);
+    count_live(bare, size, false);
+    struct vp_mapping *m;
+    if (timeline && size >= VP_BARE_LARGE)
+        note_event(pool, timeline, size);
+    if (flags & VP_PAGE_SHARED && size >= VP_BARE_LARGE)
+        vp_bare_mappings_each(m, bare, first, end) vp_bare_let_go(pool, m);
+}
+
+/* ---- letting go ---- */
+
+/* One of another device that fails for good has no work left that could touch the bytes. */
+int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
+    struct vp_context *ctx;
+    int err = 0;
+    vp_list_each(ctx, &pool->mem.timelines->contexts, link)
+        if (!err && !ctx->gone && (ctx->device == pool->mem.device || !ctx->sick))
+            err = vp_fence_add_barrier(pool->mem.timelines, fence, ctx, true);
+    return err;
+}
+
+/* How many events of the stream ago a block left a page last. */
+static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next) {
+    const struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
+    const uint32_t seq = bare->pages[page].seq, ago = seq ? next - seq : 0;
+    const uint32_t slot_ago = slot->seq ? next - slot->seq : slot->late ? 0 : ago;
+    return slot_ago < ago ? slot_ago : ago;
+}
+
+/* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
+ * events of the stream ago the last block left them. False: one is in use, or pinned. */
+static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next, uint32_t *flags, uint32_t *ago) {
+    bool ours = true;
+    size_t p = first;
+    *flags = 0;
+    *ago = UINT32_MAX;
+    while (ours && p < end) {
+        uint32_t word = atomic_load(&bare->pages[p].word);
+        ours = word & VP_PAGE_BACKED && !(word & (VP_PAGE_USED | VP_PAGE_PINNED)) &&
+               atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED);
+        if (!ours)
+            break;
+        ours = !(vp_bare_word(bare, p) & VP_PAGE_FILLED);
+        const uint32_t since = left_ago(bare, p++, next);
+        *flags |= word;
+        *ago = since < *ago ? since : *ago;
+    }
+    while (!ours && p > first)
+        atomic_fetch_or(&bare->pages[--p].word, VP_PAGE_BACKED);
+    return ours;
+}
+
+bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_timelines *timelines = pool->mem.timelines;
+    const struct vp_bare_segment *segment = vp_bare_at(bare, m->addr);
+    const size_t first = vp_bare_page(bare, m->addr), end = first + vp_bare_pages(pool, m->chunk);
+    struct vp_timeline *timeline = segment ? segment->timeline : NULL;
+    uint32_t flags, ago;
+    if (!(atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED))
+        return true;
+    if (!segment || segment->pinned || !claim(bare, first, end, timeline ? (uint32_t)timeline->next : 0, &flags, &ago))
+        return false;
+    struct vp_fence fence = {0};
+    int err = 0;
+    if (timeline && !(flags & VP_PAGE_SHARED))
+        vp_fence_add_earlier(timelines, &fence, timeline, timeline->next - ago);
+    else
+        err = vp_bare_barrier(pool, &fence);
+    if (!err)
+        err = vp_backing_drop(&pool->mem, m, &fence);
+    if (err)
+        vp_fence_clear(timelines, &fence);
+    for (size_t p = first; p < end; p++) {
+        if (err)
+            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_BACKED);
+        else
+            atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_SHARED | VP_PAGE_BODY));
+    }
+    return !err;
+}
+
+/* A mapping that is current and free is backed from now on. */
+int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m) {
+    struct vp_bare *bare = pool->bare;
+    const struct vp_request req = {.timeline = segment->timeline};
+    const CUdeviceptr end = m->addr + m->chunk->size;
+    bool ready = vp_range_usable(vp_region_at(&pool->mem, m->addr), m->addr, end, &req, VP_USE_READY);
+    int err = vp_backing_take(&pool->mem, m);
+    if (err)
+        return err;
+    const size_t pages = m->chunk->size >> pool->mem.granularity_shift, first = vp_bare_page(bare, m->addr);
+    uint32_t flags = VP_PAGE_BACKED | (ready ? 0 : VP_PAGE_SHARED) | (pages > 1 ? VP_PAGE_BODY : 0);
+    for (size_t p = first; p < first + pages; p++) {
+        /* All that its own stream did here before came before its next event. */
+        bare->pages[p].seq = segment->timeline ? (uint32_t)segment->timeline->next : 0;
+        atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED));
+        atomic_fetch_or(&bare->pages[p].word, flags);
+    }
+    vp_bare_count_used(bare, vp_bare_pinned_in(bare, first));
+    return 0;
+}

@@ -1,0 +1,53 @@
+/* What a cache's block costs in vpool, told to bare segments as it is used and freed, while nothing moves.
+ *
+ * Prints one JSON object: nanoseconds of an allocation and a free (room, used, unused) by size.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "bench.h"
+#include "check.h"
+
+#include "../common/doors.h"
+#include "base/clock.h"
+#include "process/bare.h"
+
+enum { BATCH = 20000, BATCHES = 9 };
+
+static const size_t MIB = 1 << 20;
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} sizes[] = {{"4k", 4 << 10}, {"256k", 256 << 10}, {"2m", 2 << 20}, {"20m", 20 << 20}, {"100m", 100 << 20}};
+
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static double measure(CUdeviceptr ptr, size_t bytes, struct vp_bare_stream stream) {
+    double best = 1e18;
+    for (int batch = 0; batch < BATCHES; batch++) {
+        uint64_t begin = vp_clock_ns();
+        for (int i = 0; i < BATCH; i++)
+            if (vp_bare_room(0, bytes, stream) || !vp_bare_used(ptr, bytes, stream) ||
+                !vp_bare_unused(ptr, bytes, false))
+                abort();
+        double ns = (double)(vp_clock_ns() - begin) / BATCH;
+        best = ns < best ? ns : best;
+    }
+    return best;
+}
+
+int main(void) {
+    CUdeviceptr small, large;
+    gpu_open();
+    struct vp_bare_stream stream = {.known = true};
+    CU(cuStreamCreate(&stream.handle, CU_STREAM_NON_BLOCKING));
+    CU(vp_bare_segment(&small, 2 * MIB, stream));
+    CU(vp_bare_segment(&large, 1024 * MIB, stream));
+    CU(vp_bare_room(0, 4 * MIB, stream));
+    vp_bare_used(small + MIB, 4096, stream);
+    printf("{\"ok\": true");
+    for (int i = 0; i < SIZES; i++)
+        printf(", \"%s\": %.1f", sizes[i].name, measure(sizes[i].bytes < MIB ? small : large, sizes[i].bytes, stream));
+    printf("}\n");
+    return 0;
+}
