@@ -55,6 +55,7 @@ static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
 
 /* The one that came; the thread sleeps on it. */
 static atomic_int caught;
+static pid_t owner;
 
 /* How long the end may wait for what is to be written; locks are waited for a second each at most. */
 enum { PATIENCE_S = 10 };
@@ -70,8 +71,8 @@ static void let_end(int number) {
 
 static void on_signal(int number) {
     int kept = errno, none = 0;
-    /* A forked child has no such thread. */
-    if (vp_process_is_marked() && atomic_compare_exchange_strong(&caught, &none, number)) {
+    /* A forked child has no such thread, and one of vfork() would wake its parent's. */
+    if (getpid() == owner && atomic_compare_exchange_strong(&caught, &none, number)) {
         syscall(SYS_futex, &caught, FUTEX_WAKE, 1, NULL, NULL, 0);
         nanosleep(&(struct timespec){.tv_sec = PATIENCE_S}, NULL);
     }
@@ -96,13 +97,15 @@ void vp_first_hear_signals(void) {
     const struct vp_options *options = vp_options();
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
     bool started = false;
-    /* A trace needs no such care: it is whole whenever the process ends. */
-    if (!*options->stats || !strcmp(options->stats, "0"))
+    /* A trace needs no such care: it is whole whenever the process ends. The first process of a container is ended by
+     * no signal that it has no handler for. */
+    if (!*options->stats || !strcmp(options->stats, "0") || getpid() == 1)
         return;
     sigfillset(&action.sa_mask);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         if (sigaction(signals[i], NULL, &theirs) || (theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL)
             continue;
+        owner = getpid();
         if (!started && vp_thread_start(wait_for_signal))
             return;
         started = true;

@@ -14,6 +14,8 @@ from pathlib import Path
 
 # What belongs to glibc. Each Linux of the last ten years with glibc has them.
 GLIBC = re.compile(r"(libc|libpthread|libdl|librt|libm)\.so\.\d+|ld-linux-[\w-]+\.so\.\d+")
+# And zlib, which the command may use: auditwheel takes it for given, too. By library, Debian's package of it.
+COMMON = {"libz.so.1": "zlib1g"}
 DT_NEEDED, DT_STRTAB, DT_VERNEED, DT_VERNEEDNUM = 1, 5, 0x6ffffffe, 0x6fffffff
 PT_LOAD, PT_DYNAMIC = 1, 2
 
@@ -72,10 +74,15 @@ def glibc_of(path):
 
 
 def others_of(path):
-    """Libraries that are not glibc's, and versions of symbols that are none of glibc's (GLIBC_PRIVATE among them)."""
+    """Libraries that are neither glibc's nor common, and versions of symbols that are of neither (GLIBC_PRIVATE among them)."""
     elf = Elf(path)
-    wrong = [name for library, name in elf.versions() if not re.fullmatch(r"GLIBC_[\d.]+", name)]
-    return [name for name in elf.libraries() if not GLIBC.fullmatch(name)] + wrong
+    wrong = [name for library, name in elf.versions() if library not in COMMON and not re.fullmatch(r"GLIBC_[\d.]+", name)]
+    return [name for name in elf.libraries() if not GLIBC.fullmatch(name) and name not in COMMON] + wrong
+
+
+def packages_of(path):
+    """Debian's packages of the common libraries that a file needs."""
+    return [COMMON[name] for name in Elf(path).libraries() if name in COMMON]
 
 
 def main():

@@ -136,10 +136,11 @@ def wheel(prefix, out):
 
 def debian_control(prefix, architecture):
     major, minor = newest_glibc(prefix)[:2]
+    more = sorted({name for path in elf_files(prefix) for name in elf_needs.packages_of(path)})
     size = sum(path.stat().st_size for path in prefix.rglob("*") if path.is_file()) // 1024 + 1
     return (f"Package: vpool\nVersion: {release()}\nArchitecture: {architecture}\nSection: utils\nPriority: optional\n"
             f"Maintainer: vpool's maintainers <vpool@localhost>\nInstalled-Size: {size}\n"
-            f"Depends: libc6 (>= {major}.{minor})\nRecommends: python3\nDescription: {SUMMARY}\n"
+            f"Depends: {', '.join([f'libc6 (>= {major}.{minor})'] + more)}\nRecommends: python3\nDescription: {SUMMARY}\n"
             " libvpool.so is preloaded into a CUDA program and serves its GPU memory from one pool of\n"
             " virtual memory on each device; the command vpool starts programs under it, and shows what\n"
             " their memory does. The Python package vpool is in here, too.\n")

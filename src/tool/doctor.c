@@ -245,7 +245,7 @@ static bool check_preloads(const char *list) {
 }
 
 /* What the library would keep, and say so, once the program has a driver. */
-static void check_frameworks(void) {
+static void check_frameworks(bool bare) {
     static const struct {
         const char *variables[2], *wanted, *framework;
     } all[] = {
@@ -253,7 +253,8 @@ static void check_frameworks(void) {
         {{"XLA_PYTHON_CLIENT_ALLOCATOR", NULL}, "cuda_async", "JAX"},
         {{"TF_GPU_ALLOCATOR", NULL}, "cuda_malloc_async", "TensorFlow"},
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    /* PyTorch's comes first, and does not matter where its own allocator is taken over. */
+    for (size_t i = bare; i < sizeof all / sizeof *all; i++)
         for (int n = 0; n < 2; n++) {
             const char *value = all[i].variables[n] ? getenv(all[i].variables[n]) : NULL;
             char line[256];
@@ -292,8 +293,8 @@ static void check_environment(void) {
             wanted);
     else if (all_there)
         say(OK, "LD_PRELOAD names %s: %s", there, list);
-    if (options.adopt && options.policy != VP_POLICY_NATIVE)
-        check_frameworks();
+    if (options.adopt != VP_ADOPT_NOTHING && options.policy != VP_POLICY_NATIVE)
+        check_frameworks(options.adopt == VP_ADOPT_BARE);
 }
 
 /* ---- the library ---- */
