@@ -84,9 +84,9 @@ const struct vp_help_topic vp_help_topics[] = {
      "With cudaMallocAsync PyTorch refuses to share CUDA tensors by\n"
      "torch.multiprocessing, memory history and snapshots, torch.cuda.MemPool and the\n"
      "graph trees of torch.compile. VPOOL_ADOPT=0 keeps its own cache, which refuses\n"
-     "none of them, and holds what it holds without us. VPOOL_ADOPT=bare keeps it, too,\n"
-     "but gives its segments memory only where blocks are in use. docs/frameworks.md\n"
-     "and docs/pytorch.md have more.\n"},
+     "none of them, and holds what it holds without us. VPOOL_ADOPT=bare keeps it,\n"
+     "too, but gives its segments memory only where blocks are in use.\n"
+     "docs/frameworks.md and docs/pytorch.md have more.\n"},
     {"policies", "Who decides which bytes an allocation gets",
      "VPOOL_POLICY chooses among them, to compare (see vpool replay --help, too):\n"
      "\n"
