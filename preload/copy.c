@@ -8,6 +8,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "copy.h"
+#include "process/bare.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -164,13 +165,25 @@ static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUs
     return translated(&copy, res);
 }
 
+/* CUDA refused a copy, perhaps since bytes of a bare segment are among it that are no block's: they get memory. True if
+ * there were any: the copy is worth another try. */
+static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+    bool any = vp_bare_pin(dst, bytes) == CUDA_SUCCESS;
+
+    return vp_bare_pin(src, bytes) == CUDA_SUCCESS || any;
+}
+
 #define VP_MAKE_RANGE(symbol, like, stream, sync, ...)                                                                 \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
         if (vp_api_copies_matter() &&                                                                                  \
             translated_range((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c, stream, sync, &res))             \
             return res;                                                                                                \
-        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        if (__builtin_expect(res == CUDA_ERROR_INVALID_VALUE, false) &&                                                \
+            backed((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c))                                           \
+            res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
+        return res;                                                                                                    \
     }
 
 /* ---- rows and slices ---- */

@@ -93,7 +93,7 @@ ORDER = ["the_first_segment_has_memory", "each_device_is_armed_by_itself", "tiny
          "a_stream_asked_for_by_the_way_is_not_taken", "threads_do_not_meet", "a_use_on_another_stream_makes_a_barrier",
          "once_pools_are_in_use_every_free_has_a_barrier", "a_mempool_counts", "a_capture_counts",
          "a_refusal_changes_nothing", "restored_pools_are_told", "an_address_is_asked_for",
-         "shared_memory_is_pinned"]
+         "shared_memory_is_pinned", "a_whole_segment_is_copied"]
 DATA = ["blocks_keep_their_bytes", "blocks_of_threads_keep_their_bytes", "graphs_keep_their_bytes",
         "restored_pools_keep_their_bytes"]
 ORDERS = ["late", "silent", "moved"]

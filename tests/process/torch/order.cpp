@@ -326,6 +326,20 @@ static void shared_memory_is_pinned() {
     cache::raw_delete(a);
 }
 
+/* More than a live block is copied: what is no block's has no memory before, and some after. */
+static void a_whole_segment_is_copied() {
+    arm();
+    char *a = (char *)cache::allocate(3 * MIB);
+    std::vector<unsigned char> host(20 * MIB);
+    CHECK_OK(cudaMemset(a, 7, 3 * MIB));
+    size_t since = told_count();
+    CHECK_OK(cudaMemcpy(host.data(), cache::getBaseAllocation(a), host.size(), cudaMemcpyDeviceToHost));
+    CHECK(told_last(since, 'p').size == host.size());
+    for (size_t i = 0; i < 3 * MIB; i++)
+        CHECK(host[i] == 7);
+    cache::raw_delete(a);
+}
+
 #define CASE(name) {#name, name}
 const Case order_cases[] = {
     CASE(the_first_segment_has_memory),
@@ -348,5 +362,6 @@ const Case order_cases[] = {
     CASE(restored_pools_are_told),
     CASE(an_address_is_asked_for),
     CASE(shared_memory_is_pinned),
+    CASE(a_whole_segment_is_copied),
     {nullptr, nullptr},
 };
