@@ -4,49 +4,62 @@
 
 #include <errno.h>
 
-/* What is mapped at a page that is not backed becomes so without a driver call (0), or goes (1). `beyond`: so many of
- * its pages the block does not need; `ahead`: pages of the block from there on. */
-static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m, size_t beyond,
-                     size_t ahead) {
+/* The pages of a block. */
+struct pages {
+    size_t first, end;
+    bool patient; /* what is pending may be waited for */
+};
+
+/*
+ * What is mapped from page `p` on, which is not backed, becomes so without a driver call (0), or goes (1): what others
+ * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short.
+ */
+static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m,
+                     const struct pages *block, size_t p) {
     const struct vp_request req = {.timeline = segment->timeline};
     struct vp_chunk *chunk = m->chunk;
     struct vp_bare *bare = pool->bare;
+    const size_t begins = vp_bare_page(bare, m->addr), ends = begins + vp_bare_pages(pool, chunk);
+    const size_t beyond = (begins < block->first ? block->first - begins : 0) +
+                          (ends > block->end ? ends - block->end : 0);
     const bool here = chunk->current == m;
-    if (!here && vp_space_of(&pool->mem, chunk->current->addr) == vp_space_of(&pool->mem, bare->base))
+    if (!here && chunk->current->addr - bare->base < bare->size)
         vp_bare_let_go(pool, chunk->current);
     const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
-    if (free && (!beyond || !vp_bare_tight(pool, beyond, ahead))) {
+    if (free && (!beyond || !vp_bare_tight(pool, beyond, block->end - p))) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
-        if (!ready && (!here || vp_bare_stale(bare, m)))
+        if (!ready && here && vp_bare_stale(bare, m))
             return -EAGAIN;
-        if (!here) {
-            int err = vp_mapping_prepare(&pool->mem, &chunk, 1);
-            if (err)
-                return err;
+        if (!ready && !here && block->patient)
+            return -EAGAIN;
+        int err = !here && ready ? vp_mapping_prepare(&pool->mem, &chunk, 1) : 0;
+        if (err)
+            return err;
+        if (!here && ready) {
             vp_mapping_switch(&pool->mem, m);
             pool->mem.stats.reactivations++;
         }
-        return vp_bare_keep(pool, segment, m);
+        if (here || ready)
+            return vp_bare_keep(pool, segment, m);
     }
     int err = vp_backing_clear(&pool->mem, m);
     return err ? err : 1;
 }
 
 /* Backs the pages that have something mapped. */
-static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
+static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct pages *block) {
     struct vp_bare *bare = pool->bare;
     int err = 0;
-    for (size_t p = first; p < end && err >= 0;) {
+    for (size_t p = block->first; p < block->end && err >= 0;) {
         struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, p));
         if (!m || atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED) {
             p++;
             continue;
         }
-        size_t begins = vp_bare_page(bare, m->addr), ends = begins + (m->chunk->size >> pool->mem.granularity_shift);
-        err = take_back(pool, segment, m, (begins < first ? first - begins : 0) + (ends > end ? ends - end : 0),
-                        end - p);
+        size_t ends = vp_bare_page(bare, m->addr) + vp_bare_pages(pool, m->chunk);
+        err = take_back(pool, segment, m, block, p);
         if (!err)
             p = ends;
     }
@@ -93,7 +106,7 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
         shed(pool, segment, first, first, end);
         shed(pool, segment, end - 1, first, end);
     }
-    int err = back_mapped(pool, segment, first, end);
+    int err = back_mapped(pool, segment, &(struct pages){first, end, patient});
     for (size_t p = first, gap; p < end && !err; p = gap) {
         gap = p;
         while (gap < end && !vp_mapping_at(&pool->mem, vp_bare_addr(bare, gap)))
