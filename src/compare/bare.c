@@ -157,7 +157,6 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
         put_back(books, block);
         return err;
     }
-    pool->mem.stats.allocs++;
     vp_bare_count(pool);
     *out = &block->region;
     return 0;
@@ -168,7 +167,6 @@ static int release(struct vp_pool *pool, struct vp_region *region, struct vp_tim
     const size_t size = vp_round_up(region->asked, VP_QUANTUM);
     (void)timeline; /* as with bfc, a block that others used comes back when that is over */
     vp_bare_unuse_locked(pool, region->addr, size, false);
-    pool->mem.stats.frees++;
     put_back(pool->books, block);
     return 0;
 }

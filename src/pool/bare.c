@@ -248,6 +248,12 @@ void vp_bare_count(struct vp_pool *pool) {
     if (!bare)
         return;
     uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
+    const uint64_t uses = atomic_load_explicit(&bare->uses, memory_order_relaxed);
+    const uint64_t ends = atomic_load_explicit(&bare->ends, memory_order_relaxed);
+    stats->allocs += uses - bare->uses_told;
+    stats->frees += ends - bare->ends_told;
+    bare->uses_told = uses;
+    bare->ends_told = ends;
     stats->live_bytes += live - pool->mem.bare_live;
     pool->mem.bare_live = live;
     atomic_store_explicit(&bare->other, stats->live_bytes - live, memory_order_relaxed);

@@ -86,11 +86,13 @@ struct vp_bare {
     struct vp_slab segment_slab;
     struct vp_bare_past past;
     /* Written by who holds the cache's lock, read by all. */
-    _Atomic uint64_t live;   /* bytes of blocks */
-    _Atomic uint64_t peak;   /* most of that and of what else was live */
-    _Atomic uint64_t other;  /* what else was live when last looked at */
-    _Atomic size_t used;     /* pages of chunks with blocks in them */
-    _Atomic uint64_t bounds; /* so many bytes may be live with memory for them certain */
+    _Atomic uint64_t uses, ends;   /* blocks used, and freed, so far */
+    uint64_t uses_told, ends_told; /* of them, in the pool's statistics */
+    _Atomic uint64_t live;         /* bytes of blocks */
+    _Atomic uint64_t peak;         /* most of that and of what else was live */
+    _Atomic uint64_t other;        /* what else was live when last looked at */
+    _Atomic size_t used;           /* pages of chunks with blocks in them */
+    _Atomic uint64_t bounds;       /* so many bytes may be live with memory for them certain */
     /* Chunks that may be had, the best first. Some may be in use again. */
     struct {
         struct vp_bare_idle *list; /* anonymous memory */

@@ -13,7 +13,9 @@ struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr)
 
 static void count_live(struct vp_bare *bare, uint64_t size, bool used) {
     uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed) + (used ? size : -size);
+    _Atomic uint64_t *count = used ? &bare->uses : &bare->ends;
     atomic_store_explicit(&bare->live, live, memory_order_relaxed);
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1, memory_order_relaxed);
     live += atomic_load_explicit(&bare->other, memory_order_relaxed);
     if (used && live > atomic_load_explicit(&bare->peak, memory_order_relaxed))
         atomic_store_explicit(&bare->peak, live, memory_order_relaxed);

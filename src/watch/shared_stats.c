@@ -10,6 +10,7 @@
 
 #include "watch/dump.h"
 #include "watch/watch.h"
+#include "pool/bare.h"
 #include "pool/slack.h"
 #include "pool/stream_cache.h"
 
@@ -241,6 +242,7 @@ static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
     struct vp_shared_stats_device *out = &page->device[i];
     struct vp_pool *pool = told[i].pool;
     const struct vp_memory_stats *s = &pool->mem.stats;
+    vp_bare_count(pool);
     if (exactly)
         told[i].parked = vp_stream_caches_count(&pool->caches);
     uint64_t calls = s->allocs + s->frees, rare = s->driver_ns + s->ooms;

@@ -5,7 +5,7 @@
 #include "watch/holders.h"
 #include "base/json.h"
 #include "base/output.h"
-#include "pool/parking.h"
+#include "pool/bare.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -76,6 +76,10 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_begin_object(j, NULL);
     vp_json_u64(j, "device", (uint64_t)pool->mem.device);
     vp_stats_json_blocks(j, &s.pool);
+    if (pool->bare) {
+        vp_json_u64(j, "addressed_bytes", pool->bare->addressed);
+        vp_json_u64(j, "peak_addressed_bytes", pool->bare->peak_addressed);
+    }
     vp_json_double(j, "efficiency", efficiency(&s.pool));
     json_calls(j, &s);
     vp_stats_json_waits(j, &s.pool, &s.timelines);
@@ -276,7 +280,7 @@ void vp_stats_write(void) {
         return;
     bool locked = vp_lock_for_a_while(&vp_state.lock);
     if (locked)
-        vp_pools_each(pool) vp_parking_flush(pool, VP_FLUSH_ALL);
+        vp_pools_each(pool) vp_pool_stats(pool);
     if (summary)
         print_summary();
     else

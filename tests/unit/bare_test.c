@@ -25,6 +25,7 @@ Test(bare, a_block_has_its_pages_and_no_more) {
     use(seg + 10 * KiB, 100 * KiB, s);
     cr_assert_eq(held(), 2 * PAGE);
     cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 100 * KiB);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).allocs, 1);
     use(seg + 110 * KiB, 10 * KiB, s);
     cr_assert_eq(held(), 2 * PAGE);
     door_close();
