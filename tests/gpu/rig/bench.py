@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from . import against, bare, build, calls, programs, random_sizes, replays, slow, stacks, waits, workloads
+from . import against, bare, build, calls, own_cache, programs, random_sizes, replays, slow, stacks, waits, workloads
 from .probe import NEEDS_GPU, Bench, Failed
 from .device import Device
 from .runner import Runner, say

@@ -1,0 +1,61 @@
+"""PyTorch programs that keep PyTorch's own cache, over bare segments: speed beside the cache's, memory, and when the driver
+is left alone."""
+# SPDX-License-Identifier: Apache-2.0
+from .probe import Probe, worked
+from .rows import Row, workloads
+from .runner import run_rows
+from .side_by_side import run_side_by_side
+from .table import MIB, Goal
+
+SPEED, LATER, HELD, PEAK, DRIVER = 0.98, 0.99, 1.015, 1.03, 0.5
+SETTLED = 10  # steps after which the driver is to be left alone
+BARE = dict(preload=True, env={"VPOOL_ADOPT": "bare"}, context="torch")
+
+
+def wanted(name):
+    name = f"PyTorch {name} over bare segments"
+    return [(f"{name}: speed / its cache's", f">= {SPEED}"), (f"{name}: the later half", f">= {LATER}"),
+            (f"{name}: held / live", f"<= {HELD}"), (f"{name}: peak / (live + context)", f"<= {PEAK}"),
+            (f"{name}: driver time after {SETTLED} steps", f"<= {DRIVER} % of a step"), (f"{name}: same result", "yes")]
+
+
+def ratio(cache, bare, begin=0):
+    ours, theirs = bare.step_ms(), cache.step_ms()
+    return sum(theirs[begin * len(theirs) // 2:]) / sum(ours[begin * len(ours) // 2:])
+
+
+def measure(name, argv, turns):
+    def run(bench):
+        context = bench.empty_contexts()["torch"]
+        cache = Row(f"{name}, its cache", argv, context="torch")
+        bare = Row(f"{name}, bare segments", argv, **BARE)
+        short = Row(f"{name}, bare segments, {SETTLED} steps", [*argv, "--steps", str(SETTLED)], **BARE)
+        for _ in range(turns):
+            run_side_by_side(bench.device, [cache, bare], bench.started)
+        run_rows(bench.device, [short], {}, bench.started)
+        for row in cache, bare, short:
+            for result in row.runs:
+                worked(result)
+        what = [text for text, _ in wanted(name)]
+        live, held = bare.figure("peak_live_bytes"), bare.stat("peak_held_bytes")
+        all_steps, later = ratio(cache, bare), ratio(cache, bare, 1)
+        peak = short.peak / (short.figure("peak_live_bytes") + context)
+        steps = bare.step_ms()[SETTLED:]
+        spent = max(0, bare.stat("driver_us") - short.stat("driver_us")) / 1e3
+        share = 100 * spent / sum(steps) if steps else 0
+        same = abs(bare.figure("checksum") - cache.figure("checksum")) <= 1e-2 * abs(cache.figure("checksum"))
+        return [Goal(what[0], f"{all_steps:.4f} ({sum(bare.step_ms()) / 1e3:.2f} s for {sum(cache.step_ms()) / 1e3:.2f})", f">= {SPEED}",
+                     all_steps >= SPEED),
+                Goal(what[1], f"{later:.4f}", f">= {LATER}", later >= LATER),
+                Goal(what[2], f"{held / live:.4f} ({held / MIB:.0f} / {live / MIB:.0f} MiB; alive by our count "
+                     f"{bare.stat('peak_live_bytes') / MIB:.0f}; its cache reserves {cache.figure('peak_reserved_bytes') / MIB:.0f})",
+                     f"<= {HELD}", held / live <= HELD),
+                Goal(what[3], f"{peak:.4f}", f"<= {PEAK}", peak <= PEAK),
+                Goal(what[4], f"{share:.2f} % ({spent:.0f} ms in {len(steps)} steps)", f"<= {DRIVER} % of a step", share <= DRIVER),
+                Goal(what[5], "yes" if same else f"{bare.figure('checksum')}, not {cache.figure('checksum')}", "yes", same)]
+    return run
+
+
+def probes(turns):
+    return [Probe(f"PyTorch {name} over bare segments", True, wanted(name), measure(name, argv, turns))
+            for name, argv in workloads().items()]
