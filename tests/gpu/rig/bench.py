@@ -110,7 +110,7 @@ def main():
     library = os.path.join(other, "libvpool.so") if options.against and os.path.isdir(options.against) else options.against
     known = against.probes(library) if options.against else \
         replays.probes() + bare.probes() + programs.probes() + slow.probes() + calls.probes() + stacks.probes() + waits.probes() + \
-        random_sizes.probes() + workloads.probes(options.turns)
+        random_sizes.probes() + own_cache.probes(options.turns) + workloads.probes(options.turns)
     probes = select(known, options.only)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader may have seen enough
