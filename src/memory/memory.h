@@ -172,7 +172,9 @@ struct vp_memory_stats {
     uint64_t stitches, reactivations, reaps;
     uint64_t spared_bytes;   /* made anew, so that a call need not move as much */
     uint64_t returned_bytes; /* given back for that later */
-    uint64_t driver_ns;      /* in the calls below */
+    uint64_t given_back, regrets; /* bytes that went back to the device by themselves or because somebody asked; and how
+                                     often most of them was made again at once */
+    uint64_t driver_ns;           /* in the calls below */
     struct {
 #define VP_MEMORY_CALL_FIELD(field, name) uint64_t field;
         VP_MEMORY_CALLS(VP_MEMORY_CALL_FIELD)

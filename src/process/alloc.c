@@ -212,9 +212,12 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     if (err) {
         vp_fence_clear(&vp_state.timelines, &fence);
     } else {
+        const size_t asked = r->asked;
         if (!r->bare) /* its blocks are told of */
-            vp_record('f', pool->mem.device, r->serial, r->asked, 0);
+            vp_record('f', pool->mem.device, r->serial, asked, 0);
         vp_pool_free(pool, r, &fence);
+        if (asked >= BARRIER_WORTH)
+            vp_pressure_freed(pool, asked);
     }
     vp_leave();
     return vp_result(err, NULL, NULL);

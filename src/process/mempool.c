@@ -188,7 +188,7 @@ static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const
         mp->reuse_opportunistic = *(const int *)value != 0;
         if (!mp->reuse_opportunistic) {
             vp_state.pools[mp->device]->stricts = vp_state.pools[mp->device]->mem.by_stream = true;
-            atomic_store(&vp_state.sync_matters, true);
+            atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_POOLS);
         }
         break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: mp->reuse_internal = *(const int *)value != 0; break;
@@ -197,7 +197,7 @@ static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const
         mp->threshold_set = true;
         /* The highest one, which frameworks set, gives nothing back. */
         if (mp->threshold < UINT64_MAX)
-            atomic_store(&vp_state.sync_matters, true);
+            atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_POOLS);
         break;
     /* The marks can only be reset. */
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: mp->reserved_high = reserved(mp); break;
@@ -222,7 +222,7 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
     struct vp_mempool *mp = enter_with(pool);
     if (!mp)
         return VP_NOT_OURS;
-    vp_pool_trim(vp_state.pools[mp->device], keep);
+    vp_pressure_trim(vp_state.pools[mp->device], keep);
     vp_leave();
     return CUDA_SUCCESS;
 }
@@ -259,7 +259,7 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
 /* ---- where the program waits on the host ---- */
 
 bool vp_api_sync_matters(void) {
-    return atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed);
+    return atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed) != 0;
 }
 
 /*
@@ -295,6 +295,7 @@ static void release_idle(void) {
 static void synchronized(const struct vp_context *ctx, struct vp_timeline *timeline) {
     struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
     release_idle();
+    vp_pressure_synchronized();
     if (pool && pool->stricts)
         vp_pool_synchronized(pool, timeline);
 }

@@ -15,6 +15,9 @@
 
 enum { VP_DEVICES = 64 };
 
+/* Memory pools with a threshold, or that do not reuse what they happen to see free; idle memory that is to go back. */
+enum { VP_SYNC_POOLS = 1, VP_SYNC_GIVING = 2 };
+
 /* A stream-ordered memory pool that we serve. The handle is the driver's own, and owns no memory there. */
 struct vp_mempool {
     CUmemoryPool handle;
@@ -71,7 +74,7 @@ struct vp_state {
     atomic_uint_least64_t
         mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools;
-    atomic_bool sync_matters; /* some memory pool wants to know when the program synchronises */
+    atomic_uint sync_matters; /* VP_SYNC_: who wants to know when the program synchronises */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
     struct vp_foreign_sum others[VP_DEVICES];
     struct vp_table other_handles; /* struct vp_foreign by handle: foreign.c */
@@ -227,6 +230,11 @@ void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *
 size_t vp_pressure_limit(CUdevice dev);
 void vp_pressure_start(void);
 void vp_pressure_tick(void);
+/* A cudaFree of so many bytes was served: idle memory may go back by itself. `synchronized`: the program has. `trim`
+ * does as it is asked, now and, for what work still uses, then. */
+void vp_pressure_freed(struct vp_pool *pool, size_t size);
+void vp_pressure_synchronized(void);
+size_t vp_pressure_trim(struct vp_pool *pool, size_t keep);
 /* The process ends: from here on nothing is given back by time. */
 void vp_pressure_stop(void);
 

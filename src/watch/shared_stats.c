@@ -261,7 +261,7 @@ static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
 /* A reader wants to know exactly, or wants idle memory to go back. */
 static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
     for (uint32_t i = 0; i < devices && trims != trims_done; i++)
-        vp_pool_trim(told[i].pool, 0);
+        vp_pressure_trim(told[i].pool, 0);
     for (uint32_t i = 0; i < devices; i++)
         publish(page, i, true);
     uint64_t passed = 0;

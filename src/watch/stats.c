@@ -88,6 +88,8 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_u64(j, "stitches", s.pool.stitches);
     vp_json_u64(j, "reactivations", s.pool.reactivations);
     vp_json_u64(j, "reaps", s.pool.reaps);
+    vp_json_u64(j, "given_back_bytes", s.pool.given_back);
+    vp_json_u64(j, "regrets", s.pool.regrets);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     vp_holders_json(j, pool->mem.device);
     vp_json_end_object(j);
