@@ -131,8 +131,12 @@ struct vp_chunk {
         *home; /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
     struct vp_mapping *mappings; /* by vp_mapping.next; owned */
     struct vp_list link;         /* vp_memory.chunks */
-    uint64_t mark : 63;          /* scratch of the harvest */
+    uint64_t mark : 60;          /* scratch of the harvest */
     uint64_t exported : 1;       /* a block in it is or was exported: it will go back to the device */
+    uint64_t asleep : 1;         /* its contents are elsewhere, and what is free in it is retired: sleep.c */
+    uint64_t unmapped : 1;       /* asleep: nothing is mapped at its current mapping */
+    uint64_t released : 1;       /* unmapped: and it has no handle */
+    uint64_t birth;              /* number of its physical memory, among all that was ever made */
     uint64_t stream;             /* id of the timeline whose requests it serves, where these are kept apart; 0:
                                     cudaMalloc's */
 };
@@ -222,6 +226,9 @@ struct vp_memory {
     size_t mappings;      /* all of them, current or not */
     size_t largest;       /* the largest chunk that was ever made */
     size_t exported;      /* chunks with `exported` */
+    size_t asleep;        /* chunks with `asleep` */
+    size_t asleep_bytes;  /* of chunks with `released`: not held, and to be had again */
+    uint64_t births;      /* chunks created so far */
     bool exports_changed; /* something was freed in an exported chunk, which may now go back to the device */
     uint64_t age, serial; /* of frees, and of allocations */
     uint64_t marks;       /* the last that chunks were marked with */
@@ -230,6 +237,12 @@ struct vp_memory {
     struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, store_slab, bins_slab;
     struct vp_memory_stats stats;
 };
+
+/* Bytes that it has of the device and that are not live; what sleeps counts as if it were awake. */
+static inline uint64_t vp_memory_idle(const struct vp_memory *mem) {
+    const uint64_t held = mem->stats.held_bytes + mem->asleep_bytes;
+    return held > mem->stats.live_bytes ? held - mem->stats.live_bytes : 0;
+}
 
 static inline size_t vp_round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;

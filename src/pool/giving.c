@@ -24,8 +24,7 @@ static bool captures(const struct vp_pool *pool) {
 }
 
 static size_t idle_bytes(const struct vp_pool *pool) {
-    const struct vp_memory_stats *s = &pool->mem.stats;
-    return s->held_bytes > s->live_bytes ? s->held_bytes - s->live_bytes : 0;
+    return vp_memory_idle(&pool->mem);
 }
 
 static size_t worth(const struct vp_pool *pool) {

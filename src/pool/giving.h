@@ -1,10 +1,10 @@
 /* Idle memory that goes back to the device by itself.
  *
- * Never by a timer of its own: that would punish a program that repeats itself in its slow moments. But plain CUDA gives
- * memory back in cudaFree, and whoever frees much there, or trims, means it: a model is unloaded, a cache emptied, and
- * another process, or nvidia-smi, is to see it. So after a large cudaFree idle memory goes back at once if it is most of
- * what is held, or if frees alone, with no allocation between them, have made it so much. What work still uses then goes
- * at the next synchronise; so does what a trim had to leave.
+ * Never by a timer of its own: that would punish a program that repeats itself in its slow moments. But plain CUDA
+ * gives memory back in cudaFree, and whoever frees much there, or trims, means it: a model is unloaded, a cache
+ * emptied, and another process, or nvidia-smi, is to see it. So after a large cudaFree idle memory goes back at once if
+ * it is most of what is held, or if frees alone, with no allocation between them, have made it so much. What work still
+ * uses then goes at the next synchronise; so does what a trim had to leave.
  *
  * The rule of regret: if half of what was given back is made again within ten periods, that was a mistake. The period,
  * for which nothing more goes back, doubles, up to ten minutes; and is halved again when it was none. A program that

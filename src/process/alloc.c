@@ -169,7 +169,7 @@ enum { BARRIER_WORTH = 1 << 20 };
  * work left that could; on its own device it is asked all the same, and what it has freed stays behind it until it is
  * destroyed.
  */
-static int barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
+int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
     bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
     uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers;
     struct vp_context *ctx;
@@ -208,7 +208,7 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         }
     }
     struct vp_fence fence = {0};
-    int err = barrier_of_all(pool, r->asked >= BARRIER_WORTH, &fence);
+    int err = vp_barrier_of_all(pool, r->asked >= BARRIER_WORTH, &fence);
     if (err) {
         vp_fence_clear(&vp_state.timelines, &fence);
     } else {

@@ -50,8 +50,7 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
 
 /* What nobody uses counts for the default pool. */
 static uint64_t reserved(const struct vp_mempool *mp) {
-    const struct vp_memory_stats *s = &vp_state.pools[mp->device]->mem.stats;
-    return mp->is_default ? s->held_bytes - (s->live_bytes - mp->used) : mp->used;
+    return mp->is_default ? vp_memory_idle(&vp_state.pools[mp->device]->mem) + mp->used : mp->used;
 }
 
 static uint64_t note_reserved(struct vp_mempool *mp) {
@@ -284,9 +283,10 @@ static uint64_t idle_allowed(CUdevice dev) {
 
 static void release_idle(void) {
     vp_pools_each(pool) {
-        uint64_t idle = idle_allowed(pool->mem.device),
+        uint64_t idle = idle_allowed(pool->mem.device), held = pool->mem.stats.held_bytes,
                  live = pool->mem.stats.live_bytes - vp_stream_caches_parked(&pool->caches, NULL);
-        if (pool->mem.stats.held_bytes - live > idle)
+        live -= pool->mem.asleep_bytes < live ? pool->mem.asleep_bytes : live;
+        if (held > live && held - live > idle)
             vp_pool_trim(pool, live + idle);
     }
 }

@@ -17,7 +17,7 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
             pool = vp_state.pools[dev];
         if (pool) {
             const struct vp_memory_stats s = vp_pool_stats(pool);
-            unused += s.held_bytes - s.live_bytes;
+            unused += vp_memory_idle(&pool->mem);
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
             if (pool->mem.limit && all > pool->mem.limit)
                 all = pool->mem.limit;

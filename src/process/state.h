@@ -80,6 +80,9 @@ struct vp_state {
     struct vp_table other_handles; /* struct vp_foreign by handle: foreign.c */
     struct vp_slab other_slab;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
+    atomic_bool ranks;      /* an NCCL communicator of several ranks was made */
+    uint64_t registered;    /* devices memory of which was registered with others, one bit each */
+    uint64_t multicast;     /* or bound to a multicast object */
     struct vp_list imports; /* of vp_import.link: memory of other processes (ipc.h) */
     unsigned doors;         /* one bit for each enum vp_passed: calls of that kind have come here */
 };
@@ -189,6 +192,11 @@ bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) __at
  * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report.
  */
 CUresult vp_wait_for_devices(uint64_t devices, CUdevice own);
+
+/* ---- alloc.c ---- */
+
+/* Adds to the fence all that any context has queued so far which could touch the pool's memory. 0 or -ENOMEM. */
+int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence);
 
 /* ---- capture.c, context.c, stream.c ---- */
 

@@ -101,7 +101,7 @@ bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) {
     size_t limit = pool->mem.limit, held = pool->mem.stats.held_bytes;
     if (limit && free_bytes > (limit > held ? limit - held : 0))
         free_bytes = limit > held ? limit - held : 0;
-    return size > free_bytes + pool->mem.stats.held_bytes - pool->mem.stats.live_bytes;
+    return size > free_bytes + vp_memory_idle(&pool->mem);
 }
 
 bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
