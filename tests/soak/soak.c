@@ -73,10 +73,11 @@ static void expect(const char *names, const struct seen *s) {
         const char *name;
         uint64_t count;
     } all[] = {
-        {"stitches", s->stitches},   {"reactivations", s->reactivations}, {"reaps", s->reaps},
-        {"slept", atomic_load(&soak.slept)},
-        {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},       {"ooms", s->ooms},
-        {"captures", s->captures},   {"contexts", s->contexts},
+        {"stitches", s->stitches},   {"reactivations", s->reactivations},
+        {"reaps", s->reaps},         {"slept", atomic_load(&soak.slept)},
+        {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},
+        {"ooms", s->ooms},           {"captures", s->captures},
+        {"contexts", s->contexts},
     };
     char *copy = strdup(names), *rest = copy, *name;
     while ((name = strsep(&rest, ",")) != NULL) {

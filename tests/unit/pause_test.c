@@ -12,7 +12,8 @@
 #include <unistd.h>
 #include <vpool.h>
 
-static const char COARSE[] = "capacity=64M,granularity=1M,lazy=30,timeout=300", DEVICE[] = "capacity=64M,granularity=64K,lazy=30,timeout=300,devices=2";
+static const char COARSE[] = "capacity=64M,granularity=1M,lazy=30,timeout=300",
+                  DEVICE[] = "capacity=64M,granularity=64K,lazy=30,timeout=300,devices=2";
 
 enum { BLOCKS = 12 };
 
@@ -320,24 +321,11 @@ Test(pause, peers_that_come_while_it_sleeps_have_access) {
 
 /* ---- faults ---- */
 
-static const char *const calls[] = {"cuMemUnmap",
-                                    "cuMemRelease",
-                                    "cuMemCreate",
-                                    "cuMemMap",
-                                    "cuMemSetAccess",
-                                    "cuStreamCreate",
-                                    "cuEventCreate",
-                                    "cuMemHostAlloc",
-                                    "cuMemcpyDtoHAsync",
-                                    "cuMemcpyHtoDAsync",
-                                    "cuEventRecord",
-                                    "cuEventQuery",
-                                    "cuCtxRecordEvent",
-                                    "cuCtxPushCurrent",
-                                    "cuCtxPopCurrent",
-                                    "cuMemFreeHost",
-                                    "cuStreamDestroy",
-                                    "cuEventDestroy"};
+static const char *const calls[] = {"cuMemUnmap",        "cuMemRelease",      "cuMemCreate",     "cuMemMap",
+                                    "cuMemSetAccess",    "cuStreamCreate",    "cuEventCreate",   "cuMemHostAlloc",
+                                    "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuEventRecord",   "cuEventQuery",
+                                    "cuCtxRecordEvent",  "cuCtxPushCurrent",  "cuCtxPopCurrent", "cuMemFreeHost",
+                                    "cuStreamDestroy",   "cuEventDestroy"};
 
 /* Sleeps and wakes, with one call failing, or that and all later ones for a while. */
 static void with_fault(const char *call, long nth) {
