@@ -1,12 +1,12 @@
-/* Training and generation take turns on one GPU, in two processes, each asleep while the other works: what reinforcement
- * learning does between its phases.
+/* Training and generation take turns on one GPU, in two processes, each asleep while the other works: what
+ * reinforcement learning does between its phases.
  *
  *     trainer      weights, moments, and activations that come and go      pauses, and hands over
  *     generator    weights, and caches that grow step by step              pauses, and hands over
  *
- * Each takes more than half of the device, so that both together do not fit. Before it hands over it calls vpool_pause(),
- * when its turn comes vpool_resume(): addresses and contents are as they were, which each checks, and so is a captured
- * graph, which each replays. Nothing is computed: blocks are filled and compared.
+ * Each takes more than half of the device, so that both together do not fit. Before it hands over it calls
+ * vpool_pause(), when its turn comes vpool_resume(): addresses and contents are as they were, which each checks, and so
+ * is a captured graph, which each replays. Nothing is computed: blocks are filled and compared.
  *
  * Under libvpool.so alone: the two functions are found by dlsym, and without them the program says so and ends.
  *

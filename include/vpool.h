@@ -27,12 +27,13 @@ struct vpool_stats {
     uint64_t peak_live_bytes;
     uint64_t held_bytes; /* physical memory taken from the device now */
     uint64_t peak_held_bytes;
-    uint64_t ooms;            /* calls that ended with out of memory */
-    uint64_t waits_gpu;       /* stream waits queued for reuse across streams */
-    uint64_t waits_host;      /* times that a call waited on the host */
-    uint64_t driver_ns;       /* spent in the driver by the pool */
-    uint64_t waits_fruitless; /* of waits_host: those that ended with nothing gained */
-    uint64_t host_wait_ns;    /* spent in waits_host */
+    uint64_t ooms;               /* calls that ended with out of memory */
+    uint64_t waits_gpu;          /* stream waits queued for reuse across streams */
+    uint64_t waits_host;         /* times that a call waited on the host */
+    uint64_t driver_ns;          /* spent in the driver by the pool */
+    uint64_t waits_fruitless;    /* of waits_host: those that ended with nothing gained */
+    uint64_t host_wait_ns;       /* spent in waits_host */
+    uint64_t written_after_free; /* with VPOOL_POISON: blocks of any device that were written to after their free */
 };
 
 /* The library's version, "MAJOR.MINOR.PATCH"; a constant. */

@@ -67,6 +67,10 @@
       "Seconds after which memory that was not needed meanwhile goes back to the device; 0: never by time.")                                                            \
     X(BOOL, check, "VPOOL_CHECK", "0", "0, 1", \
       "Verify the pool's invariants after each operation: very slow, for finding faults.")                                                                       \
+    X(BOOL, zero, "VPOOL_ZERO", "0", "0, 1", \
+      "Fill memory with zeros when it is handed out, for programs that lean on that.")                                                                         \
+    X(BOOL, poison, "VPOOL_POISON", "0", "0, 1", \
+      "Fill memory with a pattern when it is freed, and report what was written to afterwards; slow, for finding faults of the program.")                                                                     \
     X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
       "Pages that the vpmm policy maps in advance.")                                                        \
     X(SIZE, bfc_max_split, "VPOOL_BFC_MAX_SPLIT", "0", "0..64T", \

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
+#include "process/poison.h"
 
 #include <errno.h>
 
@@ -82,6 +83,8 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         struct vp_region *r = NULL;
         ctx->pins++;
         int err = allocate(pool, &req, &r);
+        if (!err && vp_state.fills)
+            vp_poison_handed_out(pool, r, NULL, ctx);
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
@@ -144,6 +147,8 @@ CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, 
             mp->blocks++;
             timeline->refs++;
             int err = allocate(pool, &req, &r);
+            if (!err && vp_state.fills)
+                vp_poison_handed_out(pool, r, timeline, NULL);
             timeline->refs--;
             res = answer(pool, err, &req, r, out);
             vp_fast_know(stream, handle, timeline, mp->dead ? NULL : mp);
@@ -197,9 +202,11 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         vp_leave();
         return VP_NOT_OURS;
     }
-    if (vp_options()->sync_free && !atomic_load(&vp_state.timelines.captures)) {
+    if ((vp_options()->sync_free || vp_options()->poison) && !atomic_load(&vp_state.timelines.captures)) {
         /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
         res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device);
+        if (!res && (r = vp_state_find(ptr, &pool)) && vp_options()->poison)
+            vp_poison_freed(pool, r, NULL);
         if (!res && !(r = vp_state_find(ptr, &pool)))
             res = VP_NOT_OURS;
         if (res) {
@@ -239,6 +246,8 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
     if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
         uint64_t serial = r->serial, asked = r->asked;
         bool bare = r->bare;
+        if (vp_options()->poison)
+            vp_poison_freed(pool, r, timeline);
         int err = vp_pool_free_async(pool, r, timeline);
         if (!err && !bare)
             vp_record('f', pool->mem.device, serial, asked, timeline->number);

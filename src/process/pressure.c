@@ -34,7 +34,9 @@ static void remember(bool due) {
 }
 
 void vp_pressure_freed(struct vp_pool *pool, size_t size) {
-    remember(vp_giving_freed(pool, size));
+    /* A write to what is gone would be a fault of the device, and not be found. */
+    if (!vp_options()->poison)
+        remember(vp_giving_freed(pool, size));
 }
 
 size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) {

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/output.h"
 #include "pool/bare.h"
+#include "process/poison.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -125,6 +126,13 @@ static int write_json(int fd) {
     vp_json_begin_array(&j, "ranges");
     vp_ranges_json(&j);
     vp_json_end_array(&j);
+    if (vp_state.fills) {
+        vp_json_begin_object(&j, "poison");
+        vp_json_u64(&j, "checked_bytes", vp_poison_counts.checked_bytes);
+        vp_json_u64(&j, "unchecked_bytes", vp_poison_counts.unchecked_bytes);
+        vp_json_u64(&j, "written_blocks", vp_poison_counts.written_blocks);
+        vp_json_end_object(&j);
+    }
     vp_json_begin_array(&j, "doors");
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (vp_state.doors >> i & 1)
@@ -192,6 +200,10 @@ static void print_summary(void) {
             vp_log_print("device %d: others made up to %.1f MiB themselves, and have %.1f MiB in %lu handles", dev,
                          (double)vp_state.others[dev].peak_bytes / 1048576,
                          (double)vp_state.others[dev].bytes / 1048576, vp_state.others[dev].handles);
+    if (vp_options()->poison)
+        vp_log_print("poison: %.1f MiB checked, %.1f MiB not; %lu blocks were written to after they were freed",
+                     (double)vp_poison_counts.checked_bytes / 1048576,
+                     (double)vp_poison_counts.unchecked_bytes / 1048576, vp_poison_counts.written_blocks);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
             vp_log_print("passed on to CUDA: %s, %lu times", vp_passed_names[i], atomic_load(&vp_state.passed[i]));

@@ -1,6 +1,6 @@
-/* How long a device's memory takes to go to sleep and to wake: vpool_pause() and vpool_resume(), the first time and later
- * ones, with contents and without; beside it the driver's own checkpoint of a process, where the driver has that. Each
- * time every block is compared with what it held, and a captured graph is replayed. Prints one JSON object.
+/* How long a device's memory takes to go to sleep and to wake: vpool_pause() and vpool_resume(), the first time and
+ * later ones, with contents and without; beside it the driver's own checkpoint of a process, where the driver has that.
+ * Each time every block is compared with what it held, and a captured graph is replayed. Prints one JSON object.
  *
  * Fills and copies only: it also runs on the simulated driver, whose times say nothing.
  *
@@ -20,10 +20,10 @@
 #include <vpool.h>
 
 #define FUNCTIONS(X)                                                                                                   \
-    X(cuInit)                                                                                                          \
-    X(cuDevicePrimaryCtxRetain)                                                                                        \
-    X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemGetInfo_v2) X(cuStreamCreate)       \
-        X(cuStreamSynchronize) X(cuMemsetD32Async) X(cuMemHostAlloc) X(cuMemcpyDtoH_v2) X(cuStreamBeginCapture_v2)     \
+    X(cuInit)                                                                                                                  \
+    X(cuDevicePrimaryCtxRetain)                                                                                                                  \
+    X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemGetInfo_v2) X(cuStreamCreate)                       \
+        X(cuStreamSynchronize) X(cuMemsetD32Async) X(cuMemHostAlloc) X(cuMemcpyDtoH_v2) X(cuStreamBeginCapture_v2)                              \
             X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)
 
 #define POINTER(name) static __typeof__(&name) p_##name;
@@ -211,8 +211,9 @@ int main(int argc, char **argv) {
         NEED(cuCtxSynchronize);
         compare();
     }
-    printf("{\"first_pause_s\": %.4f, \"pause_s\": %.4f, \"resume_s\": %.4f, \"drop_out_s\": %.4f, \"drop_in_s\": %.4f, ",
-           first, later, resume, drop_out, drop_in);
+    printf(
+        "{\"first_pause_s\": %.4f, \"pause_s\": %.4f, \"resume_s\": %.4f, \"drop_out_s\": %.4f, \"drop_in_s\": %.4f, ",
+        first, later, resume, drop_out, drop_in);
     fflush(stdout);
     if (helper > 0 && write(go, "", 1) == 1)
         waitpid(helper, &status, 0);
