@@ -43,6 +43,8 @@
       "The signal that asks for a dump, if the program has no handler for it.")                        \
     X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \
       "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.")                                                                         \
+    X(BOOL, lend, "VPOOL_LEND", "1", "0, 1", \
+      "Give idle memory back when another process of the same user lacks it on the same device; 0 refuses.")                                                                         \
     X(ENUM, adopt, "VPOOL_ADOPT", "auto", "auto, bare, async, 0, 1", \
       "Set the variables by which JAX and TensorFlow hand their allocations over to CUDA, and what PyTorch does: it keeps " \
       "its cache, in addresses that have memory where they are in use (bare), or hands over, too (async); 1 is auto.")                                                 \

@@ -178,7 +178,9 @@ struct vp_memory_stats {
     uint64_t returned_bytes; /* given back for that later */
     uint64_t given_back, regrets; /* bytes that went back to the device by themselves or because somebody asked; and how
                                      often most of them was made again at once */
-    uint64_t driver_ns;           /* in the calls below */
+    uint64_t lent_bytes, loans_asked, loans_refused; /* given back because another process asked; how often this one has
+                                                        asked others; and refused to give */
+    uint64_t driver_ns;                              /* in the calls below */
     struct {
 #define VP_MEMORY_CALL_FIELD(field, name) uint64_t field;
         VP_MEMORY_CALLS(VP_MEMORY_CALL_FIELD)
@@ -238,10 +240,15 @@ struct vp_memory {
     struct vp_memory_stats stats;
 };
 
-/* Bytes that it has of the device and that are not live; what sleeps counts as if it were awake. */
+/* Live bytes that the device has: not those that sleep. */
+static inline uint64_t vp_memory_awake(const struct vp_memory *mem) {
+    return mem->stats.live_bytes > mem->asleep_bytes ? mem->stats.live_bytes - mem->asleep_bytes : 0;
+}
+
+/* Bytes that it has of the device and that are not live. */
 static inline uint64_t vp_memory_idle(const struct vp_memory *mem) {
-    const uint64_t held = mem->stats.held_bytes + mem->asleep_bytes;
-    return held > mem->stats.live_bytes ? held - mem->stats.live_bytes : 0;
+    const uint64_t live = vp_memory_awake(mem);
+    return mem->stats.held_bytes > live ? mem->stats.held_bytes - live : 0;
 }
 
 static inline size_t vp_round_up(size_t n, size_t to) {

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/giving.h"
 
+#include "pool/parking.h"
+
 /*
  * Less than this is not worth the driver's calls: 32 MiB, and a fiftieth of what is alive. What is idle beside that is
  * what other processes miss.
@@ -21,10 +23,6 @@ static uint64_t now_ns(const struct vp_pool *pool) {
 
 static bool captures(const struct vp_pool *pool) {
     return atomic_load(&pool->mem.timelines->captures) > 0;
-}
-
-static size_t idle_bytes(const struct vp_pool *pool) {
-    return vp_memory_idle(&pool->mem);
 }
 
 static size_t worth(const struct vp_pool *pool) {
@@ -62,7 +60,7 @@ void vp_giving_regret(struct vp_pool *pool) {
 
 /* Is so much idle that it had better go back: most of what is held, or what frees alone have left? */
 static bool is_much(const struct vp_pool *pool) {
-    size_t idle = idle_bytes(pool), least = worth(pool);
+    size_t idle = vp_memory_idle(&pool->mem), least = worth(pool);
     return idle >= least && (idle > pool->mem.stats.live_bytes || pool->giving.freed >= least);
 }
 
@@ -71,14 +69,14 @@ bool vp_giving_freed(struct vp_pool *pool, size_t bytes) {
     if (!pool->traits.gives || bytes < VP_EVENT_WORTH)
         return false;
     g->freed += bytes;
-    if (!is_much(pool) || idle_bytes(pool) < g->tried)
+    if (!is_much(pool) || vp_memory_idle(&pool->mem) < g->tried)
         return false;
     g->due = true;
     if (captures(pool) || now_ns(pool) < g->not_before)
         return true;
     give(pool, 0, PERIOD_FIRST_NS);
     /* Work may still use the rest: it is not asked again for every free. */
-    g->tried = idle_bytes(pool) + worth(pool);
+    g->tried = vp_memory_idle(&pool->mem) + worth(pool);
     g->due = is_much(pool) && vp_pool_shrinkable(pool);
     return g->due;
 }
@@ -121,4 +119,70 @@ void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns) {
         return;
     give(pool, needed(pool, pool->recent_peak), period_ns);
     pool->recent_peak = vp_pool_stats(pool).live_bytes;
+}
+
+/* ---- for others ---- */
+
+struct idle {
+    struct vp_chunk *chunk;
+    uint64_t age; /* of the last free in it */
+};
+
+static uint64_t last_freed(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    const CUdeviceptr begin = chunk->current->addr, end = begin + chunk->size;
+    uint64_t last = 0;
+    for (const struct vp_piece *p = vp_piece_at(vp_region_at(&pool->mem, begin), begin); p; p = p->next) {
+        last = p->age > last ? p->age : last;
+        if (p->end >= end)
+            break;
+    }
+    return last;
+}
+
+/* The youngest comes to the top. libc's qsort may call malloc. */
+static void sift(struct idle *list, size_t i, size_t n) {
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && list[child + 1].age > list[child].age)
+            child++;
+        if (list[i].age >= list[child].age)
+            return;
+        const struct idle swapped = list[i];
+        list[i] = list[child];
+        list[child] = swapped;
+    }
+}
+
+static void sort_by_age(struct idle *list, size_t n) {
+    for (size_t i = n / 2; i-- > 0;)
+        sift(list, i, n);
+    for (size_t end = n; end-- > 1;) {
+        const struct idle youngest = list[0];
+        list[0] = list[end];
+        list[end] = youngest;
+        sift(list, 0, end);
+    }
+}
+
+size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
+    const struct vp_request anyone = {0};
+    struct vp_chunk *chunk;
+    size_t n = 0, given = 0;
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);
+    vp_fit_refresh(&pool->mem);
+    struct idle *list = vp_pool_scratch(pool, (pool->mem.chunk_count + 1) * sizeof *list);
+    if (!list)
+        return 0;
+    vp_list_each(chunk, &pool->mem.chunks, link)
+        if (vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY))
+            list[n++] = (struct idle){chunk, last_freed(pool, chunk)};
+    sort_by_age(list, n);
+    for (size_t i = 0; i < n && given < bytes; i++) {
+        const size_t size = list[i].chunk->size;
+        if (vp_chunk_give_back(&pool->mem, list[i].chunk))
+            given += size;
+    }
+    pool->mem.stats.given_back += given;
+    pool->mem.stats.lent_bytes += given;
+    return given;
 }

@@ -27,6 +27,9 @@ static inline bool vp_giving_is_due(const struct vp_pool *pool) {
 }
 /* The program has synchronised. */
 void vp_giving_settle(struct vp_pool *pool);
+/* Gives idle chunks of so many bytes back, or what there is, those first that have been idle for longest. Returns the
+ * bytes given back. */
+size_t vp_giving_lend(struct vp_pool *pool, size_t bytes);
 /* By time: a period of at least so many nanoseconds is over. What it did not need goes back. */
 void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns);
 /* What was given back was made again. */

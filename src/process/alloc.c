@@ -15,7 +15,7 @@ static const uint64_t BARRIER_REST_NS = 60000000000;
 
 /* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
 static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    uint64_t begin = 0, serial = 0;
+    uint64_t begin = 0, serial = 0, borrows = 0;
     for (;;) {
         vp_pool_error_forget(pool, req->context);
         int err = vp_throttle_alloc(pool, req, out);
@@ -26,6 +26,8 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
                 pool->barrier_rest = vp_clock_ns() + BARRIER_REST_NS;
             vp_pool_waited(pool, vp_clock_ns() - from, req->impatient);
         } else if (err == -ENOMEM) {
+            if (vp_borrow(pool, vp_borrow_lack(pool, req->asked), &borrows))
+                continue;
             if (!begin) {
                 if (vp_wait_is_hopeless(pool, req->asked))
                     return err;

@@ -233,6 +233,8 @@ static int wake(struct vp_pool *pool, struct paused *p) {
     int err = vp_sleep_wake(&pool->mem);
     if (err == -ENOMEM && vp_pool_trim(pool, 0) > 0)
         err = vp_sleep_wake(&pool->mem);
+    for (uint64_t begin = 0; err == -ENOMEM && vp_borrow(pool, vp_borrow_lack(pool, pool->mem.asleep_bytes), &begin);)
+        err = vp_sleep_wake(&pool->mem);
     if (err)
         return err;
     pass_over_freed(pool, p);

@@ -202,8 +202,8 @@ static void report(const struct record *rec, size_t first, size_t bytes, uint32_
         vp_log(VP_LOG_WARN,
                "VPOOL_POISON: a block of %zu bytes at %#llx (device %d, allocation %llu), freed %s, was written to "
                "afterwards: at least %zu bytes, from its byte %zu on; the first word there is %#x",
-               rec->asked, (unsigned long long)rec->block, (int)rec->device, (unsigned long long)rec->serial, freed, bytes,
-               rec->at + first, word);
+               rec->asked, (unsigned long long)rec->block, (int)rec->device, (unsigned long long)rec->serial, freed,
+               bytes, rec->at + first, word);
     else if (vp_poison_counts.written_blocks == REPORTS + 1)
         vp_log(VP_LOG_WARN, "VPOOL_POISON: more are only counted");
 }

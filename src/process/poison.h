@@ -1,9 +1,10 @@
 /* VPOOL_ZERO and VPOOL_POISON: memory is filled when it is handed out, and what was freed is looked at.
  *
- * What is freed is filled with a pattern, in the order of the stream that frees it; cudaFree waits for the device first,
- * as with VPOOL_SYNC_FREE. When the bytes are handed out again, what is not the pattern any more was written after the
- * free: by a use after it, or on a stream that the free knew nothing of. Memory handed out holds the pattern, too (or
- * zeros), so that what is read before it is written is seen: as a floating-point number of any width it is none.
+ * What is freed is filled with a pattern, in the order of the stream that frees it; cudaFree waits for the device
+ * first, as with VPOOL_SYNC_FREE. When the bytes are handed out again, what is not the pattern any more was written
+ * after the free: by a use after it, or on a stream that the free knew nothing of. Memory handed out holds the pattern,
+ * too (or zeros), so that what is read before it is written is seen: as a floating-point number of any width it is
+ * none.
  *
  * All with the library's lock held; it is let go while the host waits.
  *

@@ -180,6 +180,8 @@ static const uint64_t VP_QUARANTINE_WAIT_NS = 100000000;
 void vp_wait_pause(uint64_t waited_ns);
 /* True if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
 bool vp_wait_event(struct vp_event *ev) __attribute__((cold));
+/* What cuMemGetInfo calls free on the pool's device, as far as a limit lets the pool have it. */
+size_t vp_wait_device_free(const struct vp_pool *pool);
 /* Could the request not be met even if everything pending came free? */
 bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) __attribute__((cold));
 /*
@@ -198,6 +200,16 @@ CUresult vp_wait_for_devices(uint64_t devices, CUdevice own);
 
 /* Adds to the fence all that any context has queued so far which could touch the pool's memory. 0 or -ENOMEM. */
 int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence);
+
+/* ---- borrow.c ---- */
+
+/* How much of the device's memory a request of so many bytes lacks; 0: it is no lack of memory. */
+size_t vp_borrow_lack(const struct vp_pool *pool, size_t size);
+/*
+ * Asks the user's other processes for so much, and waits for a bounded time while one of them has some. `*begin` is 0
+ * at first. True: some came free, and another try is worth it. The lock is let go in between.
+ */
+bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) __attribute__((cold));
 
 /* ---- capture.c, context.c, stream.c ---- */
 

@@ -6,6 +6,7 @@
 #include "watch/marks.h"
 #include "watch/stacks.h"
 #include "watch/trace.h"
+#include "watch/lend.h"
 
 /* Wrong words are told at the start. */
 static void opening(void) {
@@ -73,6 +74,7 @@ static void fork_child(void) {
 }
 
 static void end(void) {
+    vp_lend_end();
     vp_shared_stats_remove();
     vp_dump_end();
     vp_oom_end();
@@ -99,6 +101,9 @@ const struct vp_watch vp_watch = {
     .dump = vp_dump_to,
     .fork_prepare = fork_prepare,
     .fork_parent = fork_parent,
+    .borrow = vp_lend_borrow,
+    .fork_prepare = vp_trace_fork_prepare,
+    .fork_parent = vp_trace_fork_parent,
     .fork_child = fork_child,
     .end = end,
 };

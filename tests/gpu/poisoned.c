@@ -1,6 +1,6 @@
-/* Faults of four kinds, planted, under VPOOL_POISON=1: a write after a stream's free, one on a stream that the free knew
- * nothing of, one after cudaFree, and reads of what was not written. Prints what was found as one JSON object; and how long
- * a right program takes, which must not be accused.
+/* Faults of four kinds, planted, under VPOOL_POISON=1: a write after a stream's free, one on a stream that the free
+ * knew nothing of, one after cudaFree, and reads of what was not written. Prints what was found as one JSON object; and
+ * how long a right program takes, which must not be accused.
  *
  * Fills and copies only: it also runs on the simulated driver.
  *
@@ -15,9 +15,9 @@
 #include <vpool.h>
 
 #define FUNCTIONS(X)                                                                                                   \
-    X(cuInit)                                                                                                          \
-    X(cuDevicePrimaryCtxRetain)                                                                                        \
-    X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemAllocAsync) X(cuMemFreeAsync)       \
+    X(cuInit)                                                                                                                  \
+    X(cuDevicePrimaryCtxRetain)                                                                                                                  \
+    X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemAllocAsync) X(cuMemFreeAsync)                       \
         X(cuStreamCreate) X(cuStreamSynchronize) X(cuMemsetD8Async) X(cuMemcpyDtoH_v2)
 
 #define POINTER(name) static __typeof__(&name) p_##name;

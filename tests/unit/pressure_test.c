@@ -3,6 +3,7 @@
 #include "fixture.h"
 
 #include "process/state.h"
+#include "pool/giving.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -167,6 +168,46 @@ Test(pressure, giving_back_is_regretted) {
         cu_ok(door_synchronize());
     }
     cr_assert_eq(vp_sim_used_vmm(0), 0);
+    door_close();
+}
+
+/* ---- lent ---- */
+
+Test(pressure, idle_memory_is_lent_longest_idle_first) {
+    door_open("capacity=256M,granularity=64K,lazy=0");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), busy = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr kept = door_take(10 * MiB, s), old = door_take(20 * MiB, s), young = door_take(20 * MiB, s),
+                used = door_take(20 * MiB, busy);
+    cu_ok(door_free_async(old, s));
+    cu_ok(door_stream_synchronize(s));
+    cu_ok(door_free_async(young, s));
+    cu_ok(door_stream_synchronize(s));
+    vp_sim_hold(busy);
+    cu_ok(cuMemsetD8Async(used, 1, 100, busy));
+    cu_ok(door_free_async(used, busy));
+    cr_assert(vp_enter());
+    size_t given = vp_giving_lend(pool_of(0), 15 * MiB);
+    cr_assert(given >= 15 * MiB && given <= 24 * MiB, "%zu", given);
+    cr_assert_eq(vp_mapping_at(&pool_of(0)->mem, old + 8 * MiB), NULL, "it goes first");
+    cr_assert(vp_mapping_at(&pool_of(0)->mem, young + 19 * MiB));
+    given = vp_giving_lend(pool_of(0), SIZE_MAX);
+    cr_assert(given >= 15 * MiB && given <= 26 * MiB, "what is live or in use stays: %zu", given);
+    cr_assert_eq(vp_giving_lend(pool_of(0), SIZE_MAX), 0);
+    cr_assert_geq(pool_of(0)->mem.stats.lent_bytes, 35 * MiB);
+    vp_leave();
+    vp_sim_release(busy);
+    *(char *)kept = 1;
+    door_close();
+}
+
+/* What others take and give up again is seen at once. */
+Test(pressure, others_may_have_the_device) {
+    CUdeviceptr a = 0;
+    door_open(LARGE);
+    vp_sim_others(0, 200 * MiB);
+    cr_assert_eq(door_alloc(&a, 100 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    vp_sim_others(0, 100 * MiB);
+    cu_ok(door_free(door_malloc(100 * MiB)));
     door_close();
 }
 
