@@ -27,7 +27,8 @@ bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
     const CUuuid uuid = vp_ipc_uuid(pool->mem.device), none = {{0}};
     if (!*begin)
         *begin = vp_clock_ns();
-    if (!lack || !memcmp(&uuid, &none, sizeof uuid) || (pool->mem.limit && pool->mem.stats.held_bytes + lack > pool->mem.limit + ROUNDING))
+    if (!lack || !memcmp(&uuid, &none, sizeof uuid) ||
+        (pool->mem.limit && pool->mem.stats.held_bytes + lack > pool->mem.limit + ROUNDING))
         return false;
     /* What another process gives up by its end, say, is no loan, and will do. */
     for (const size_t before = vp_wait_device_free(pool);;) {

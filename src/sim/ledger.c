@@ -1,8 +1,8 @@
 /* Processes side by side on the same devices: a file that all of them write down in what they take.
  *
- * VPOOL_SIM="shared=FILE" makes the devices of every process that names the file the same: what one has taken the others
- * lack. Each process has a line of the file; that of one that is gone is struck out by the next that takes something, as
- * a driver gives back what a dead process had. Only amounts are shared, no bytes.
+ * VPOOL_SIM="shared=FILE" makes the devices of every process that names the file the same: what one has taken the
+ * others lack. Each process has a line of the file; that of one that is gone is struck out by the next that takes
+ * something, as a driver gives back what a dead process had. Only amounts are shared, no bytes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,12 +1,13 @@
 /* Idle memory goes to the process that lacks it: one user's processes on one device, by the pages that they publish.
  *
  * Whoever would fail for want of memory looks at the pages of the others, and asks them, the one whose memory has lain
- * idle for longest first, for what it lacks. Each has a thread that sleeps until it is asked, and gives idle chunks back
- * to the device: those first that have been idle for longest. Chunks are released there and made anew here, and never
- * passed on: no byte of one process is ever another's to read.
+ * idle for longest first, for what it lacks. Each has a thread that sleeps until it is asked, and gives idle chunks
+ * back to the device: those first that have been idle for longest. Chunks are released there and made anew here, and
+ * never passed on: no byte of one process is ever another's to read.
  *
- * Against thrashing: who has just given is spared for some seconds, and nobody asks more than once a second. Who does not
- * answer is not asked again for a minute. It can cost a process time that another of its user asks; it never costs data.
+ * Against thrashing: who has just given is spared for some seconds, and nobody asks more than once a second. Who does
+ * not answer is not asked again for a minute. It can cost a process time that another of its user asks; it never costs
+ * data.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -148,8 +149,8 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
     int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     bool good = fd >= 0 && !fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_uid == geteuid() &&
                 about.st_size >= VP_SHARED_STATS_SIZE;
-    struct vp_shared_stats *page =
-        good ? mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    struct vp_shared_stats *page = good ? mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                                        : MAP_FAILED;
     if (fd >= 0)
         close(fd);
     if (page == MAP_FAILED)
@@ -160,7 +161,8 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
         vp_process_same(&now, &page->process))
         for (uint32_t i = 0; i < atomic_load(&page->devices) && i < VP_SHARED_STATS_DEVICES; i++) {
             struct vp_shared_stats_device *d = &page->device[i];
-            uint64_t live = atomic_load(&d->live_bytes), held = atomic_load(&d->held_bytes) + atomic_load(&d->asleep_bytes);
+            uint64_t live = atomic_load(&d->live_bytes),
+                     held = atomic_load(&d->held_bytes) + atomic_load(&d->asleep_bytes);
             if (memcmp(&d->uuid, uuid, sizeof d->uuid) != 0 || held < live + WORTH)
                 continue;
             out->device = d->device;

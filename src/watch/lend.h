@@ -14,8 +14,8 @@ void vp_lend_end(void);
 void vp_lend_leave_to_parent(void);
 /*
  * Asks others for so many bytes of the device with that UUID; without the library's lock. Returns the bytes that they
- * gave back to the device. With `bytes` 0 nobody is asked. `*some`: somebody has idle memory there, and may give it some
- * other time.
+ * gave back to the device. With `bytes` 0 nobody is asked. `*some`: somebody has idle memory there, and may give it
+ * some other time.
  */
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, bool *some);
 

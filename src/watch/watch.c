@@ -102,8 +102,6 @@ const struct vp_watch vp_watch = {
     .fork_prepare = fork_prepare,
     .fork_parent = fork_parent,
     .borrow = vp_lend_borrow,
-    .fork_prepare = vp_trace_fork_prepare,
-    .fork_parent = vp_trace_fork_parent,
     .fork_child = fork_child,
     .end = end,
 };

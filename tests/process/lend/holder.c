@@ -1,5 +1,5 @@
-/* A program that allocates and frees as it is told, line by line, and answers each line: ALLOC NAME MIB and FREE NAME by
- * stream, TAKE NAME MIB and DROP NAME by cudaMalloc, SYNC, CHECK NAME, FREEMEM, STATS, SLEEP, WAKE, END.
+/* A program that allocates and frees as it is told, line by line, and answers each line: ALLOC NAME MIB and FREE NAME
+ * by stream, TAKE NAME MIB and DROP NAME by cudaMalloc, SYNC, CHECK NAME, FREEMEM, STATS, SLEEP, WAKE, END.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -70,8 +70,8 @@ static int obey(const char *word, char name, size_t mib, unsigned long long *val
         return res;
     }
     if (!strcmp(word, "STATS")) {
-        int (*stats_of)(int, struct vpool_stats *) =
-            (int (*)(int, struct vpool_stats *))dlsym(RTLD_DEFAULT, "vpool_stats");
+        int (*stats_of)(int, struct vpool_stats *) = (int (*)(int, struct vpool_stats *))dlsym(RTLD_DEFAULT,
+                                                                                               "vpool_stats");
         res = stats_of ? stats_of(0, &stats) : -1;
         *value = stats.held_bytes >> 20;
     }

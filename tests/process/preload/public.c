@@ -173,5 +173,4 @@ static void marks(void) {
 }
 
 GUEST_MAIN(GUEST(is_not_there_without_the_library), GUEST(tells_errors), GUEST(tells_figures), GUEST(takes_snapshots),
-           GUEST(sleeps_and_wakes),
-           GUEST(marks))
+           GUEST(sleeps_and_wakes), GUEST(marks))
