@@ -89,8 +89,8 @@ int64_t vpool_trim(int device, uint64_t keep);
  * captured graphs stay right.
  *
  * Until then the program must queue no work on the device that touches the pool's memory: it is not there. It may free
- * blocks, and it may allocate: such requests get new memory. Memory that CUDA made itself (contexts, libraries' own
- * handles) stays.
+ * blocks, and it may allocate: such requests get new memory (a cache of its own may hand out what sleeps). Memory that
+ * CUDA made itself (contexts, libraries' own handles) stays.
  *
  * The call first waits until the device is done with what is queued. Returns 0, or with everything as it was:
  *   -EBUSY        a stream captures
