@@ -174,8 +174,8 @@ struct vp_memory_stats {
     uint64_t waits_host, waits_fruitless; /* the host waited for memory; and got none of it in time */
     uint64_t host_wait_ns;                /* for so long in all */
     uint64_t stitches, reactivations, reaps;
-    uint64_t spared_bytes;   /* made anew, so that a call need not move as much */
-    uint64_t returned_bytes; /* given back for that later */
+    uint64_t spared_bytes;        /* made anew, so that a call need not move as much */
+    uint64_t returned_bytes;      /* given back for that later */
     uint64_t given_back, regrets; /* bytes that went back to the device by themselves or because somebody asked; and how
                                      often most of them was made again at once */
     uint64_t lent_bytes, loans_asked, loans_refused; /* given back because another process asked; how often this one has

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/os_memory.h"
+#include "pool/bound.h"
 #include "pool/parking.h"
 #include "process/carrier.h"
 
@@ -177,7 +178,11 @@ static int pause_locked(struct vp_pool *pool, const struct vpool_pause *how, con
         return -EALREADY;
     if (why)
         return refuse(pool->mem.device, why, reason);
+    /* Another thread may be half way through a build, with the lock let go. */
+    vp_bound_wait(pool);
     int err = drain(pool, (how->wait_ms ? how->wait_ms : WAIT_MS) * UINT64_C(1000000));
+    if (!err && vp_bound_wait(pool))
+        err = drain(pool, WAIT_MS * UINT64_C(1000000));
     if (!err && p->paused)
         err = -EALREADY;
     if (err == -EBUSY || (!err && (why = refusal(pool))))

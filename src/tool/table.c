@@ -81,17 +81,38 @@ static const char *count(char text[16], uint64_t value) {
     return text;
 }
 
-enum { PID, USER, RANK, CONTAINER, DEV, LIVE, HELD, FREE, EFF, ALLOCS, CALLS, WAITS, OOM, SLACK, LENT, ASKED, REFUSED, POLICY, COLUMNS };
+enum {
+    PID,
+    USER,
+    RANK,
+    CONTAINER,
+    DEV,
+    LIVE,
+    HELD,
+    FREE,
+    EFF,
+    ALLOCS,
+    CALLS,
+    WAITS,
+    OOM,
+    SLACK,
+    LENT,
+    ASKED,
+    REFUSED,
+    POLICY,
+    COLUMNS
+};
 
 /* Text stands left, numbers right. */
 static const struct {
     const char *head;
     int width;
 } columns[COLUMNS] = {
-    [PID] = {"PID", 7},  [USER] = {"USER", -8},     [RANK] = {"RANK", 4},      [CONTAINER] = {"CONTAINER", -12},
-    [DEV] = {"DEV", 3},  [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},      [FREE] = {"FREE", 6},
-    [EFF] = {"EFF%", 5}, [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7},  [WAITS] = {"WAITS", 5},
-    [OOM] = {"OOM", 3},  [SLACK] = {"SLACK", 5}, [LENT] = {"LENT", 6}, [ASKED] = {"ASKED", 5}, [REFUSED] = {"REFUSED", 7},    [POLICY] = {"POLICY", -6},
+    [PID] = {"PID", 7},         [USER] = {"USER", -8},     [RANK] = {"RANK", 4},     [CONTAINER] = {"CONTAINER", -12},
+    [DEV] = {"DEV", 3},         [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},     [FREE] = {"FREE", 6},
+    [EFF] = {"EFF%", 5},        [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7}, [WAITS] = {"WAITS", 5},
+    [OOM] = {"OOM", 3},         [SLACK] = {"SLACK", 5},    [LENT] = {"LENT", 6},     [ASKED] = {"ASKED", 5},
+    [REFUSED] = {"REFUSED", 7}, [POLICY] = {"POLICY", -6},
 };
 /* What makes room first. The others stay, and what does not fit then is cut. */
 static const int spare[] = {REFUSED, ASKED, LENT, SLACK, CALLS, WAITS, ALLOCS, CONTAINER, FREE, USER, OOM, EFF, POLICY};
