@@ -11,9 +11,8 @@
  */
 enum { LEAST = 32 << 20, LEAST_SHARE = 50 };
 
-/* The first period after a regret; and the longest. */
-static const uint64_t PERIOD_FIRST_NS = 100000000, PERIOD_MOST_NS = 600000000000;
-enum { REGRET_PERIODS = 10 };
+/* The first period after a regret. */
+static const uint64_t PERIOD_FIRST_NS = 100000000;
 
 /* Of what was given back, 1/REGRET_SHARE made again is a mistake. */
 enum { REGRET_SHARE = 2 };
@@ -36,7 +35,7 @@ static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
     const uint64_t now = now_ns(pool);
     if (g->period_ns < period_least)
         g->period_ns = period_least;
-    if (g->regret_from != SIZE_MAX && now - g->given_at > REGRET_PERIODS * g->period_ns &&
+    if (g->regret_from != SIZE_MAX && now - g->given_at > VP_REGRET_PERIODS * g->period_ns &&
         g->period_ns / 2 >= period_least)
         g->period_ns /= 2;
     size_t given = vp_pool_trim(pool, keep);
@@ -46,17 +45,6 @@ static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
         pool->mem.stats.given_back += given;
     }
     return given;
-}
-
-void vp_giving_regret(struct vp_pool *pool) {
-    struct vp_giving *g = &pool->giving;
-    const uint64_t now = now_ns(pool);
-    g->regret_from = SIZE_MAX;
-    if (now - g->given_at > REGRET_PERIODS * g->period_ns)
-        return;
-    g->period_ns = g->period_ns * 2 < PERIOD_MOST_NS ? g->period_ns * 2 : PERIOD_MOST_NS;
-    g->not_before = now + g->period_ns;
-    pool->mem.stats.regrets++;
 }
 
 /* Is so much idle that it had better go back: most of what is held, or what frees alone have left? */

@@ -17,6 +17,9 @@
 
 #include "pool/pool.h"
 
+/* Within so many periods what is made again is regretted. */
+enum { VP_REGRET_PERIODS = 10 };
+
 /* A cudaFree of so many bytes was served. True: memory is to go back at the next synchronise. */
 bool vp_giving_freed(struct vp_pool *pool, size_t bytes);
 /* As vp_pool_trim(), because somebody asked for it: what it has to leave to work that is not over is remembered. */
@@ -32,7 +35,7 @@ void vp_giving_settle(struct vp_pool *pool);
 size_t vp_giving_lend(struct vp_pool *pool, size_t bytes);
 /* By time: a period of at least so many nanoseconds is over. What it did not need goes back. */
 void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns);
-/* What was given back was made again. */
+/* What was given back was made again: regret.c. */
 void vp_giving_regret(struct vp_pool *pool) __attribute__((cold));
 
 /* An allocation that no cache served has succeeded: for the fast side of regret, and for what a peak needs. */

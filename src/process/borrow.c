@@ -40,7 +40,7 @@ bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
         if (asks)
             last = now;
         vp_step_out();
-        const uint64_t got = vp_watch.borrow(&uuid, asks ? lack : 0, &some);
+        const uint64_t got = vp_watch.borrow(&uuid, asks ? lack : 0, lack > ROUNDING ? lack - ROUNDING : lack, &some);
         if (!got && some && !asks)
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         vp_step_in();

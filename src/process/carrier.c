@@ -18,7 +18,7 @@
 enum { SLOT_MOST = 64 << 20, SLOT_LEAST = 64 << 10 };
 
 /* One thread copies some 8 to 12 GB/s. */
-enum { THREADS = 8 };
+enum { THREADS = 12 };
 
 /* All work of the device was over: a slot takes milliseconds. */
 static const uint64_t SLOT_NS = 30000000000;

@@ -26,7 +26,7 @@ struct vp_watch {
     /* Without the lock: a dump as JSON, into an open file. 0 or a negative errno. */
     int (*dump)(int fd);
     /* Without the lock: as vp_lend_borrow(). */
-    uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, bool *some);
+    uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some);
     /* Around a fork, with the lock held; and in the child, which has one thread. */
     void (*fork_prepare)(void);
     void (*fork_parent)(void);

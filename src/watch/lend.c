@@ -94,6 +94,8 @@ static void *listen_for_ever(void *unused) {
 }
 
 void vp_lend_start(struct vp_shared_stats *page) {
+    if (own || !page)
+        return;
     own = page;
     if (vp_options()->lend && !vp_thread_start(listen_for_ever))
         atomic_store(&page->loans.takes, 1);
@@ -230,7 +232,7 @@ static uint64_t ask(const struct giver *g, uint64_t bytes) {
     return given;
 }
 
-uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, bool *some) {
+uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some) {
     struct giver givers[PAGES];
     uint64_t got = 0;
     *some = false;
@@ -240,9 +242,13 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, bool *some) {
         return 0;
     }
     const unsigned count = look_at_all(uuid, givers);
-    *some = count > 0;
+    uint64_t all = 0;
+    for (unsigned i = 0; i < count; i++)
+        all += givers[i].idle;
+    /* What would not be enough in the end is not asked for: it would be missed there, and help nobody here. */
+    *some = count && all >= least;
     for (unsigned i = 0; i < count; i++) {
-        if (got < bytes) /* none are asked for 0 */
+        if (*some && got < bytes)
             got += ask(&givers[i], bytes - got);
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }

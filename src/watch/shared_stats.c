@@ -9,7 +9,6 @@
 #include "watch/shared_stats.h"
 
 #include "watch/dump.h"
-#include "watch/lend.h"
 #include "watch/watch.h"
 #include "pool/bare.h"
 #include "pool/slack.h"
@@ -169,7 +168,6 @@ static void create_page(void) {
         atomic_store_explicit(&page->magic, VP_SHARED_STATS_MAGIC, memory_order_release);
         published = page;
         vp_state.published = true;
-        vp_lend_start(page);
     }
     errno = place_errno;
 }
@@ -303,6 +301,10 @@ void vp_shared_stats_publish(void) {
             publish(page, i, false);
 }
 
+struct vp_shared_stats *vp_shared_stats_page(void) {
+    return published;
+}
+
 void vp_shared_stats_take_dumps(void) {
     struct vp_shared_stats *page = published;
     takes_dumps = true;
@@ -313,7 +315,6 @@ void vp_shared_stats_take_dumps(void) {
 void vp_shared_stats_leave_to_parent(void) {
     struct vp_shared_stats *page = published;
     vp_dump_hear(NULL);
-    vp_lend_leave_to_parent();
     if (page)
         munmap(page, VP_SHARED_STATS_SIZE);
     published = NULL;

@@ -104,6 +104,8 @@ struct vp_shared_stats {
 
 /* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */
 int vp_shared_stats_owner(const char *name);
+/* Our own; NULL: there is none. */
+struct vp_shared_stats *vp_shared_stats_page(void);
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.
  * Looks at no more than so many of the folder's files, and of this user's pages, which others can make many of by their
  * names alone. Allocates nothing. */

@@ -91,6 +91,7 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_u64(j, "reaps", s.pool.reaps);
     vp_json_u64(j, "given_back_bytes", s.pool.given_back);
     vp_json_u64(j, "regrets", s.pool.regrets);
+    vp_json_u64(j, "asleep_bytes", pool->mem.asleep_bytes);
     vp_json_u64(j, "lent_bytes", s.pool.lent_bytes);
     vp_json_u64(j, "loans_asked", s.pool.loans_asked);
     vp_json_u64(j, "loans_refused", s.pool.loans_refused);

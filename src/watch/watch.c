@@ -21,6 +21,7 @@ static bool wants_events(void) {
 /* What records wants to hear of every time that the lock was let go, too. */
 static void pool_opened(struct vp_pool *pool) {
     vp_shared_stats_open_device(pool);
+    vp_lend_start(vp_shared_stats_page());
     vp_state.published |= *vp_options()->trace != 0;
 }
 
@@ -69,6 +70,7 @@ static void fork_child(void) {
     vp_trace_held_anew();
     vp_stacks_tell_anew();
     vp_stacks_fork_child();
+    vp_lend_leave_to_parent();
     vp_shared_stats_leave_to_parent();
     vp_dump_fork_child();
 }

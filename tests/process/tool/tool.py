@@ -303,7 +303,7 @@ def top_keeps_a_terminal_tidy():
 
 
 def top_trims():
-    with Guest("open", "alloc=48", "async=1", "free", "free", "line", "alloc=1", "sleep=60", last="async=1") as guest:
+    with Guest("open", "async=48", "async=1", "free", "free", "line", "alloc=1", "sleep=60", last="async=1") as guest:
         # What it has freed it holds.
         assert until(lambda: top(guest.pid)["devices"][0]["live_bytes"] == 0), top(guest.pid)
         assert top(guest.pid)["devices"][0]["held_bytes"] >= 48 * MIB
