@@ -137,6 +137,22 @@ Test(pause, it_may_allocate_and_free_while_it_sleeps) {
     door_close();
 }
 
+/* The cache would park it, as it has served the size again and again. */
+Test(pause, a_streams_cache_hands_out_nothing_that_sleeps) {
+    door_open(DEVICE);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 50; i++)
+        cu_ok(door_free_async(door_take(2 * MiB, s), s));
+    take(0, 2 * MiB, s);
+    cr_assert_eq(vpool_pause(0), 0);
+    give(0);
+    take(1, 2 * MiB, s);
+    check_all("asleep");
+    cr_assert_eq(vpool_resume(0), 0);
+    check_all("awake");
+    door_close();
+}
+
 /* A chunk of which all was freed meanwhile is not made again, and its addresses are others'. */
 Test(pause, what_was_freed_does_not_come_back) {
     door_open(DEVICE);
