@@ -27,12 +27,13 @@ struct vpool_stats {
     uint64_t peak_live_bytes;
     uint64_t held_bytes; /* physical memory taken from the device now */
     uint64_t peak_held_bytes;
-    uint64_t ooms;            /* calls that ended with out of memory */
-    uint64_t waits_gpu;       /* stream waits queued for reuse across streams */
-    uint64_t waits_host;      /* times that a call waited on the host */
-    uint64_t driver_ns;       /* spent in the driver by the pool */
-    uint64_t waits_fruitless; /* of waits_host: those that ended with nothing gained */
-    uint64_t host_wait_ns;    /* spent in waits_host */
+    uint64_t ooms;               /* calls that ended with out of memory */
+    uint64_t waits_gpu;          /* stream waits queued for reuse across streams */
+    uint64_t waits_host;         /* times that a call waited on the host */
+    uint64_t driver_ns;          /* spent in the driver by the pool */
+    uint64_t waits_fruitless;    /* of waits_host: those that ended with nothing gained */
+    uint64_t host_wait_ns;       /* spent in waits_host */
+    uint64_t written_after_free; /* with VPOOL_POISON: blocks of any device that were written to after their free */
 };
 
 /* The library's version, "MAJOR.MINOR.PATCH"; a constant. */
@@ -81,6 +82,56 @@ int vpool_range_pop(void);
  * 50 microseconds for each megabyte-sized handle.
  */
 int64_t vpool_trim(int device, uint64_t keep);
+
+/*
+ * Puts the pool of a device to sleep: what is live is copied to the host, and all memory of the pool goes back to the
+ * device, for whoever works there meanwhile. vpool_resume() brings it back, to the same addresses: pointers and
+ * captured graphs stay right.
+ *
+ * Until then the program must queue no work on the device that touches the pool's memory: it is not there. It may free
+ * blocks, and it may allocate: such requests get new memory (a cache of its own may hand out what sleeps). Memory that
+ * CUDA made itself (contexts, libraries' own handles) stays.
+ *
+ * The call first waits until the device is done with what is queued. Returns 0, or with everything as it was:
+ *   -EBUSY        a stream captures
+ *   -ENOTSUP      others can reach the memory: it was exported to another process or opened from one, registered with a
+ *                 network, bound to a multicast object; or there was an NCCL communicator of several ranks. The log
+ * says which. Also: the driver lacks a call -ETIMEDOUT    the device is not done in time (10 seconds) -ENOMEM       the
+ * host has not so much memory -EALREADY     it sleeps -EIO          a call of the driver failed -EINVAL, -ENODEV   as
+ * above One error leaves it asleep, with nothing lost: -ENOTRECOVERABLE, when the driver refuses to unmap memory, and
+ * then to map again what it had unmapped. vpool_resume() is to be called then, too.
+ *
+ * The copy takes as much host memory as is live, some tenths of a second for 32 GiB at the second time, and several
+ * times as long at the first, when the system has to find that memory. It is kept for the next pause, for the system to
+ * take where it is short.
+ */
+int vpool_pause(int device);
+
+/* What becomes of the contents. */
+enum {
+    VPOOL_KEEP, /* kept in host memory */
+    VPOOL_DROP, /* not wanted: what is read afterwards, before it is written, is undefined */
+    VPOOL_FILE  /* kept in a file, which takes as much of the disk, and no name: it is gone when the process is */
+};
+
+/* Grows at its end only. What is not used is 0. */
+struct vpool_pause {
+    size_t size;        /* in: sizeof(struct vpool_pause) as the caller knows it */
+    int contents;       /* in: VPOOL_KEEP and so on */
+    unsigned wait_ms;   /* in: how long the device may take to be done; 0: 10 seconds */
+    const char *file;   /* in: for VPOOL_FILE alone: the file to make, which must not exist */
+    const char *reason; /* out: why it was refused, a constant; NULL: it was not */
+};
+
+/* The same, in another way. A file that cannot be made: its errno. */
+int vpool_pause_with(int device, struct vpool_pause *how);
+
+/*
+ * Wakes it. 0; -ENOMEM: the device has not so much memory free: it sleeps on, and may be woken once there is;
+ * -EALREADY: it does not sleep; -EIO, -ETIMEDOUT: the driver failed; it sleeps on, with its contents. -EINVAL, -ENODEV
+ * as above.
+ */
+int vpool_resume(int device);
 
 #ifdef __cplusplus
 }

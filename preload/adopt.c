@@ -155,6 +155,9 @@ void vp_adopt(void) {
     const struct vp_options *options = vp_options();
     int how = options->adopt == VP_ADOPT_AUTO || options->adopt == VP_ADOPT_YES ? (int)AUTO : options->adopt;
 
+    /* What PyTorch's cache hands out of its own is not filled: it is to hand over. */
+    if (how == (int)AUTO && (options->poison || options->zero))
+        how = VP_ADOPT_ASYNC;
     /* A program with raised privileges is given no variables of ours; its user's are not read either. */
     if (getauxval(AT_SECURE) || !find_libc())
         return;

@@ -81,8 +81,8 @@
     X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
     X(cuPointerSetAttribute, cuPointerSetAttribute, FIRST, vp_bare_pin(c, 0), const void *, CUpointer_attribute, \
       CUdeviceptr) \
-    X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, FIRST, vp_bare_pin(b, c), void *, CUdeviceptr, \
-      size_t, CUmemRangeHandleType, unsigned long long)
+    X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, AROUND, vp_bare_pin(b, c), vp_api_registered(b), \
+      void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long)
 
 /* What other processes share, by legacy IPC and otherwise: ipc.c. A handle that the pool made is opened by us, any
  * other by CUDA. */
@@ -91,6 +91,8 @@
     X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, BY_HAND) \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v2, BY_HAND) \
     X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, SERVED, vp_api_ipc_close(a), CUdeviceptr) \
+    X(cuMulticastBindAddr, cuMulticastBindAddr, THEN, vp_api_multicast(c), CUmemGenericAllocationHandle, size_t, \
+      CUdeviceptr, size_t, unsigned long long) \
     X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, THEN, vp_api_coupled("event of another process opened"), CUevent *, \
       CUipcEventHandle) \
     X(cuImportExternalMemory, cuImportExternalMemory, TRIED_THEN, vp_api_coupled("external memory imported"), \

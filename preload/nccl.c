@@ -19,7 +19,7 @@ static int registered(const void *ptr, size_t size) {
 /* The real function behind a door, for a caller at `address`; tells of a communicator of several ranks. */
 static void *communicator(const void *address, const char *symbol, enum vp_nccl_door door, int ranks) {
     if (ranks > 1)
-        vp_api_coupled("an NCCL communicator of several ranks");
+        vp_api_ranks();
     return vp_caller_find(address, symbol, vp_door_table.nccl[door], vp_lookup_handed_out(door), "libnccl.so");
 }
 

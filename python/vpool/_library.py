@@ -14,7 +14,7 @@ class CStats(ctypes.Structure):
     """struct vpool_stats of include/vpool.h. What an older library does not know is 0."""
     _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in (
         "allocs", "frees", "live_bytes", "peak_live_bytes", "held_bytes", "peak_held_bytes", "ooms", "waits_gpu",
-        "waits_host", "driver_ns", "waits_fruitless", "host_wait_ns")]
+        "waits_host", "driver_ns", "waits_fruitless", "host_wait_ns", "written_after_free")]
 
 
 # By name: what it returns, what it takes, and whether other threads of Python go on meanwhile. To let them is right
@@ -27,6 +27,8 @@ _SIGNATURES = {
     "vpool_range_pop": (ctypes.c_int, [], False),
     "vpool_trim": (ctypes.c_int64, [ctypes.c_int, ctypes.c_uint64], True),
     "vpool_snapshot": (ctypes.c_int, [ctypes.c_int], True),
+    "vpool_pause_with": (ctypes.c_int, [ctypes.c_int, ctypes.c_void_p], True),
+    "vpool_resume": (ctypes.c_int, [ctypes.c_int], True),
 }
 _found = {}
 _warned = False

@@ -17,7 +17,8 @@ class Stats(dict):
     allocs, frees: calls served. live_bytes, peak_live_bytes: handed out, as asked for. held_bytes, peak_held_bytes:
     physical memory that the pool has of the device. efficiency: one peak divided by the other. ooms: calls that ended out
     of memory. waits_gpu, waits_host, waits_fruitless: waits for what another stream had freed. driver_ns, host_wait_ns:
-    time in the driver, and in the waits of the host.
+    time in the driver, and in the waits of the host. written_after_free: with VPOOL_POISON=1, blocks of any device that
+    were written to after their free.
     """
 
     def __getattr__(self, name):

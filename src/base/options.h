@@ -43,6 +43,8 @@
       "The signal that asks for a dump, if the program has no handler for it.")                        \
     X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \
       "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.")                                                                         \
+    X(BOOL, lend, "VPOOL_LEND", "1", "0, 1", \
+      "Give idle memory back when another process of the same user lacks it on the same device; 0 refuses.")                                                                         \
     X(ENUM, adopt, "VPOOL_ADOPT", "auto", "auto, bare, async, 0, 1", \
       "Set the variables by which JAX and TensorFlow hand their allocations over to CUDA, and what PyTorch does: it keeps " \
       "its cache, in addresses that have memory where they are in use (bare), or hands over, too (async); 1 is auto.")                                                 \
@@ -67,6 +69,10 @@
       "Seconds after which memory that was not needed meanwhile goes back to the device; 0: never by time.")                                                            \
     X(BOOL, check, "VPOOL_CHECK", "0", "0, 1", \
       "Verify the pool's invariants after each operation: very slow, for finding faults.")                                                                       \
+    X(BOOL, zero, "VPOOL_ZERO", "0", "0, 1", \
+      "Fill memory with zeros when it is handed out, for programs that lean on that.")                                                                         \
+    X(BOOL, poison, "VPOOL_POISON", "0", "0, 1", \
+      "Fill memory with a pattern when it is freed, and report what was written to afterwards; slow, for finding faults of the program.")                                                                     \
     X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
       "Pages that the vpmm policy maps in advance.")                                                        \
     X(SIZE, bfc_max_split, "VPOOL_BFC_MAX_SPLIT", "0", "0..64T", \

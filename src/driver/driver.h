@@ -56,6 +56,13 @@
     X(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                                                                                  \
     X(cuMemExportToShareableHandle, (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))                                                                                                                  \
     X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                                                                                                                  \
+    X(cuStreamCreate, (CUstream *, unsigned int))                                                                                                                  \
+    X(cuStreamDestroy_v2, (CUstream))                                                                                                                  \
+    X(cuMemHostAlloc, (void **, size_t, unsigned int))                                                                                                                  \
+    X(cuMemFreeHost, (void *))                                                                                                                  \
+    X(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                                                                                                                  \
+    X(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream))                                                                                                                  \
+    X(cuMemsetD32Async, (CUdeviceptr, unsigned int, size_t, CUstream))                                                                                                                  \
     X(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                                                                                                                  \
     X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))
 

@@ -25,7 +25,8 @@ int vp_backing_drop(struct vp_memory *mem, const struct vp_mapping *m, struct vp
     if (err)
         return err;
     assert(r->state == VP_BACKED && r->addr == m->addr && r->size == m->chunk->size);
-    r->state = VP_FREE;
+    /* One that sleeps is nobody's until it wakes. */
+    r->state = m->chunk->asleep ? VP_RETIRED : VP_FREE;
     r->index = NULL;
     vp_region_one_piece(mem, r, fence, ++mem->age);
     vp_region_join(mem, r);

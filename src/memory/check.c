@@ -94,8 +94,9 @@ static void check_region(struct walk *w, const struct vp_region *r) {
                     breach(w, "a region of one timeline's index waits for that timeline alone", r);
         break;
     case VP_RETIRED:
-        if (!vp_mapping_at(w->mem, r->addr) || !vp_mapping_at(w->mem, r->addr)->chunk->exported)
-            breach(w, "what is retired lies in an exported chunk", r);
+        if (!vp_mapping_at(w->mem, r->addr) ||
+            !(vp_mapping_at(w->mem, r->addr)->chunk->exported || vp_mapping_at(w->mem, r->addr)->chunk->asleep))
+            breach(w, "what is retired lies in a chunk that is exported or asleep", r);
         check_pieces(w, r);
         break;
     case VP_BACKED: {
@@ -172,10 +173,14 @@ static void check_zombies(struct walk *w, size_t count) {
 static void check_chunks(struct walk *w) {
     const struct vp_chunk *c;
     const struct vp_mapping *m;
-    size_t held = 0, mappings = 0, away = 0, exported = 0, zombies = 0;
+    size_t held = 0, mappings = 0, away = 0, exported = 0, zombies = 0, asleep = 0, released = 0;
     vp_list_each(c, &w->mem->chunks, link) {
         bool found = false, home = false;
-        held += c->size;
+        held += c->released ? 0 : c->size;
+        released += c->released ? c->size : 0;
+        asleep += c->asleep;
+        if ((c->released && !c->unmapped) || (c->unmapped && (!c->asleep || c->mappings->next)))
+            breach(w, "a chunk without memory is unmapped, and one that is unmapped sleeps with one mapping", NULL);
         away += c->current != c->home;
         exported += c->exported;
         for (m = c->mappings; m; m = m->next) {
@@ -198,6 +203,8 @@ static void check_chunks(struct walk *w) {
             breach(w, "a spare chunk is mapped nowhere", NULL);
     }
     check_zombies(w, zombies);
+    if (asleep != w->mem->asleep || released != w->mem->asleep_bytes)
+        breach(w, "chunks that sleep are counted", NULL);
     if (exported != w->mem->exported)
         breach(w, "exported chunks are counted", NULL);
     if (held != w->mem->stats.held_bytes || mappings != w->mem->mappings || away != w->mem->away)

@@ -50,12 +50,10 @@ int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) {
 
 /* ---- chunks ---- */
 
-int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
+/* Physical memory for a chunk of that size, which is then held. */
+static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
     if (limit && (size > limit || mem->stats.held_bytes > limit - size))
-        return -ENOMEM;
-    struct vp_chunk *chunk = vp_slab_alloc(&mem->chunk_slab);
-    if (!chunk)
         return -ENOMEM;
     CUresult res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->prop, 0));
     if (refused(res) && (mem->prop.requestedHandleTypes || mem->prop.allocFlags.gpuDirectRDMACapable)) {
@@ -67,18 +65,27 @@ int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
         if (!res)
             mem->prop = plain;
     }
-    if (res) {
-        vp_slab_free(&mem->chunk_slab, chunk);
+    if (res)
         return failure(mem, res);
+    chunk->birth = ++mem->births;
+    mem->stats.held_bytes += size;
+    if (mem->stats.held_bytes > mem->stats.peak_held_bytes)
+        mem->stats.peak_held_bytes = mem->stats.held_bytes;
+    return 0;
+}
+
+int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
+    struct vp_chunk *chunk = vp_slab_alloc(&mem->chunk_slab);
+    int err = chunk ? create(mem, chunk, size) : -ENOMEM;
+    if (err) {
+        vp_slab_free(&mem->chunk_slab, chunk);
+        return err;
     }
     chunk->size = size;
     vp_list_append(&mem->chunks, &chunk->link);
     mem->chunk_count++;
     if (size > mem->largest)
         mem->largest = size;
-    mem->stats.held_bytes += size;
-    if (mem->stats.held_bytes > mem->stats.peak_held_bytes)
-        mem->stats.peak_held_bytes = mem->stats.held_bytes;
     *out = chunk;
     return 0;
 }
@@ -91,8 +98,13 @@ void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare) {
 
 void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk) {
     assert(!chunk->mappings);
-    CALL(mem, release, mem->drv->cuMemRelease(chunk->handle));
-    mem->stats.held_bytes -= chunk->size;
+    if (chunk->released) {
+        mem->asleep_bytes -= chunk->size;
+    } else {
+        CALL(mem, release, mem->drv->cuMemRelease(chunk->handle));
+        mem->stats.held_bytes -= chunk->size;
+    }
+    mem->asleep -= chunk->asleep;
     mem->exported -= chunk->exported;
     vp_list_remove(&chunk->link);
     mem->chunk_count--;
@@ -175,8 +187,47 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
     return 0;
 }
 
+int vp_chunk_suspend(struct vp_memory *mem, struct vp_chunk *chunk) {
+    CUresult res = CALL(mem, unmap, mem->drv->cuMemUnmap(chunk->current->addr, chunk->size));
+    if (res)
+        return failure(mem, res);
+    chunk->unmapped = true;
+    return 0;
+}
+
+int vp_chunk_let_go(struct vp_memory *mem, struct vp_chunk *chunk) {
+    CUresult res = CALL(mem, release, mem->drv->cuMemRelease(chunk->handle));
+    if (res)
+        return failure(mem, res);
+    chunk->released = true;
+    mem->stats.held_bytes -= chunk->size;
+    mem->asleep_bytes += chunk->size;
+    return 0;
+}
+
+int vp_chunk_make_again(struct vp_memory *mem, struct vp_chunk *chunk) {
+    int err = create(mem, chunk, chunk->size);
+    if (err)
+        return err;
+    chunk->released = false;
+    mem->asleep_bytes -= chunk->size;
+    return 0;
+}
+
+int vp_chunk_map_again(struct vp_memory *mem, struct vp_chunk *chunk) {
+    const CUdeviceptr addr = chunk->current->addr;
+    CUresult res = CALL(mem, map, mem->drv->cuMemMap(addr, chunk->size, 0, chunk->handle, 0));
+    int err = res ? failure(mem, res) : 0;
+    if (!err && (err = open_range(mem, addr, chunk->size)))
+        CALL(mem, unmap, mem->drv->cuMemUnmap(addr, chunk->size));
+    if (!err)
+        chunk->unmapped = false;
+    return err;
+}
+
 int vp_chunk_unmap(struct vp_memory *mem, struct vp_mapping *m) {
-    if (CALL(mem, unmap, mem->drv->cuMemUnmap(m->addr, m->chunk->size)))
+    const bool there = !m->chunk->unmapped || m != m->chunk->current;
+    if (there && CALL(mem, unmap, mem->drv->cuMemUnmap(m->addr, m->chunk->size)))
         return -EIO;
     set_granules(mem, m->addr, m->chunk->size, NULL);
     mem->away -= m->chunk->current != m->chunk->home;
@@ -203,7 +254,7 @@ static int access_everywhere(struct vp_memory *mem, uint64_t devices, CUmemAcces
     struct vp_mapping *m;
     int err = 0;
     vp_list_each(chunk, &mem->chunks, link)
-        for (m = chunk->mappings; m && !err; m = m->next)
+        for (m = chunk->unmapped ? NULL : chunk->mappings; m && !err; m = m->next)
             err = set_access(mem, m->addr, chunk->size, devices, flags);
     return err;
 }

@@ -22,6 +22,14 @@ void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk);
 int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out);
 /* Unmaps one mapping and forgets it. 0 or -EIO (it stays). */
 int vp_chunk_unmap(struct vp_memory *mem, struct vp_mapping *m);
+/*
+ * Of a chunk with one mapping, which is kept: unmaps it at the driver; releases its physical memory; makes new memory;
+ * maps that where it was. 0, -ENOMEM or -EIO, with nothing changed.
+ */
+int vp_chunk_suspend(struct vp_memory *mem, struct vp_chunk *chunk);
+int vp_chunk_let_go(struct vp_memory *mem, struct vp_chunk *chunk);
+int vp_chunk_make_again(struct vp_memory *mem, struct vp_chunk *chunk);
+int vp_chunk_map_again(struct vp_memory *mem, struct vp_chunk *chunk);
 /* The mapping at `addr`, or NULL. */
 struct vp_mapping *vp_mapping_at(const struct vp_memory *mem, CUdeviceptr addr);
 /* Does [addr, end), all of it mapped, begin and end where chunks do? */
@@ -70,6 +78,16 @@ void vp_mapping_settle(struct vp_memory *mem, struct vp_chunk *chunk);
 /* Unmaps a chunk, of which no byte is live, everywhere, and gives it back to the device. False: work on some mapping of
  * it is not over, or the driver refuses. */
 bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk);
+/* Unmaps a mapping, and its bytes turn into a hole. 0, -ENOMEM or -EIO: it stays. */
+int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m);
+/* The free bytes of a chunk are taken out of use; and what is retired of it is free again. Metadata for one of both is
+ * to be reserved before: 0 or -ENOMEM. */
+int vp_chunk_reserve_cuts(struct vp_memory *mem, const struct vp_chunk *chunk);
+void vp_chunk_retire_free(struct vp_memory *mem, const struct vp_chunk *chunk);
+void vp_chunk_reinstate(struct vp_memory *mem, const struct vp_chunk *chunk);
+static inline CUdeviceptr vp_chunk_end(const struct vp_chunk *chunk) {
+    return chunk->current->addr + chunk->size;
+}
 /* Unmaps zombie [addr, end), as far as the host has seen its conditions met; the homes of chunks only with `homes`.
  * True if all of it is a hole now. */
 bool vp_stitch_reap(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bool homes);

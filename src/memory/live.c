@@ -1,6 +1,6 @@
 /* Free bytes go live, and live ones become free memory again. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "memory/chunk.h"
+#include "memory/sleep.h"
 
 void vp_region_account(struct vp_memory *mem, const struct vp_region *r, bool taken) {
     mem->stats.live_bytes += taken ? r->asked : -r->asked;
@@ -58,7 +58,7 @@ void vp_region_release(struct vp_memory *mem, struct vp_region *block, struct vp
     if (mem->exported)
         mem->exports_changed |= vp_mapping_at(mem, addr)->chunk->exported ||
                                 vp_mapping_at(mem, end - 1)->chunk->exported;
-    bool retired = block->exported;
+    bool retired = block->exported || vp_memory_sleeps(mem, addr);
     block->state = retired ? VP_RETIRED : VP_FREE;
     block->index = NULL;
     vp_region_one_piece(mem, block, fence, ++mem->age);

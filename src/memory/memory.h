@@ -131,8 +131,12 @@ struct vp_chunk {
         *home; /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
     struct vp_mapping *mappings; /* by vp_mapping.next; owned */
     struct vp_list link;         /* vp_memory.chunks */
-    uint64_t mark : 63;          /* scratch of the harvest */
+    uint64_t mark : 60;          /* scratch of the harvest */
     uint64_t exported : 1;       /* a block in it is or was exported: it will go back to the device */
+    uint64_t asleep : 1;         /* its contents are elsewhere, and what is free in it is retired: sleep.c */
+    uint64_t unmapped : 1;       /* asleep: nothing is mapped at its current mapping */
+    uint64_t released : 1;       /* unmapped: and it has no handle */
+    uint64_t birth;              /* number of its physical memory, among all that was ever made */
     uint64_t stream;             /* id of the timeline whose requests it serves, where these are kept apart; 0:
                                     cudaMalloc's */
 };
@@ -170,9 +174,13 @@ struct vp_memory_stats {
     uint64_t waits_host, waits_fruitless; /* the host waited for memory; and got none of it in time */
     uint64_t host_wait_ns;                /* for so long in all */
     uint64_t stitches, reactivations, reaps;
-    uint64_t spared_bytes;   /* made anew, so that a call need not move as much */
-    uint64_t returned_bytes; /* given back for that later */
-    uint64_t driver_ns;      /* in the calls below */
+    uint64_t spared_bytes;        /* made anew, so that a call need not move as much */
+    uint64_t returned_bytes;      /* given back for that later */
+    uint64_t given_back, regrets; /* bytes that went back to the device by themselves or because somebody asked; and how
+                                     often most of them was made again at once */
+    uint64_t lent_bytes, loans_asked, loans_refused; /* given back because another process asked; how often this one has
+                                                        asked others; and refused to give */
+    uint64_t driver_ns;                              /* in the calls below */
     struct {
 #define VP_MEMORY_CALL_FIELD(field, name) uint64_t field;
         VP_MEMORY_CALLS(VP_MEMORY_CALL_FIELD)
@@ -220,6 +228,9 @@ struct vp_memory {
     size_t mappings;      /* all of them, current or not */
     size_t largest;       /* the largest chunk that was ever made */
     size_t exported;      /* chunks with `exported` */
+    size_t asleep;        /* chunks with `asleep` */
+    size_t asleep_bytes;  /* of chunks with `released`: not held, and to be had again */
+    uint64_t births;      /* chunks created so far */
     bool exports_changed; /* something was freed in an exported chunk, which may now go back to the device */
     uint64_t age, serial; /* of frees, and of allocations */
     uint64_t marks;       /* the last that chunks were marked with */
@@ -228,6 +239,17 @@ struct vp_memory {
     struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, store_slab, bins_slab;
     struct vp_memory_stats stats;
 };
+
+/* Live bytes that the device has: not those that sleep. */
+static inline uint64_t vp_memory_awake(const struct vp_memory *mem) {
+    return mem->stats.live_bytes > mem->asleep_bytes ? mem->stats.live_bytes - mem->asleep_bytes : 0;
+}
+
+/* Bytes that it has of the device and that are not live. */
+static inline uint64_t vp_memory_idle(const struct vp_memory *mem) {
+    const uint64_t live = vp_memory_awake(mem);
+    return mem->stats.held_bytes > live ? mem->stats.held_bytes - live : 0;
+}
 
 static inline size_t vp_round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;

@@ -189,8 +189,7 @@ int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, b
     return (*hole = vp_stitch_smallest_hole(mem, zone, size)) ? 0 : -ENOMEM;
 }
 
-/* The bytes of a mapping turn into a hole. */
-static int unmap(struct vp_memory *mem, struct vp_mapping *m) {
+int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m) {
     CUdeviceptr addr = m->addr;
     size_t size = m->chunk->size;
     int err = vp_space_reserve(mem, 4);
@@ -241,7 +240,8 @@ bool vp_stitch_reap(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bo
         addr = m ? m->addr + m->chunk->size : addr + mem->granularity;
         if (!m)
             continue;
-        if (m->chunk->current == m || (m->chunk->home == m && !homes) || !vp_mapping_over(mem, m) || unmap(mem, m) < 0)
+        if (m->chunk->current == m || (m->chunk->home == m && !homes) || !vp_mapping_over(mem, m) ||
+            vp_mapping_unmap(mem, m) < 0)
             all = false;
         else
             mem->stats.reaps++;
@@ -252,7 +252,7 @@ bool vp_stitch_reap(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bo
 void vp_stitch_reap_some(struct vp_memory *mem, size_t n, size_t tries) {
     for (; n > 0 && tries > 0 && !vp_list_empty(&mem->zombies); tries--) {
         struct vp_mapping *m = vp_container_of(mem->zombies.next, struct vp_mapping, zombie);
-        if (vp_mapping_over(mem, m) && unmap(mem, m) == 0) {
+        if (vp_mapping_over(mem, m) && vp_mapping_unmap(mem, m) == 0) {
             mem->stats.reaps++;
             n--;
         } else {
@@ -283,10 +283,10 @@ bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk) {
             return false;
     for (m = chunk->mappings; m; m = next) {
         next = m->next;
-        if (m != chunk->current && unmap(mem, m) < 0)
+        if (m != chunk->current && vp_mapping_unmap(mem, m) < 0)
             return false;
     }
-    if (unmap(mem, chunk->current) < 0)
+    if (vp_mapping_unmap(mem, chunk->current) < 0)
         return false;
     vp_chunk_destroy(mem, chunk);
     return true;

@@ -11,11 +11,9 @@
  */
 #include "pool/pool.h"
 
-#include <errno.h>
+#include "memory/sleep.h"
 
-static CUdeviceptr chunk_end(const struct vp_chunk *chunk) {
-    return chunk->current->addr + chunk->size;
-}
+#include <errno.h>
 
 const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr addr, size_t *offset) {
     const struct vp_mapping *m = vp_mapping_at(&pool->mem, addr);
@@ -26,13 +24,15 @@ const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr 
 /* The bytes of all chunks in which a block lies. */
 static void chunks_of(const struct vp_pool *pool, const struct vp_region *block, CUdeviceptr *begin, CUdeviceptr *end) {
     *begin = vp_mapping_at(&pool->mem, block->addr)->addr;
-    *end = chunk_end(vp_mapping_at(&pool->mem, vp_region_end(block) - 1)->chunk);
+    *end = vp_chunk_end(vp_mapping_at(&pool->mem, vp_region_end(block) - 1)->chunk);
 }
 
 int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bool share) {
     CUdeviceptr begin, end;
     if (!block->sync || !(pool->mem.prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return -EOPNOTSUPP;
+    if (vp_memory_sleeps(&pool->mem, block->addr))
+        return -EBUSY;
     /* A bare segment has its chunks to itself, once it is pinned. */
     if (block->bare)
         return 0;
@@ -43,32 +43,6 @@ int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bo
     return 0;
 }
 
-/* The free bytes of a chunk are taken out of use. Metadata is reserved. */
-static void retire_free(struct vp_pool *pool, const struct vp_chunk *chunk) {
-    CUdeviceptr at = chunk->current->addr, end = chunk_end(chunk);
-    while (at < end) {
-        struct vp_region *r = vp_region_at(&pool->mem, at);
-        CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
-        if (r->state == VP_FREE) {
-            r = vp_region_carve(&pool->mem, at, stop);
-            vp_region_unfile(r);
-            r->state = VP_RETIRED;
-            r->index = NULL;
-            vp_region_join(&pool->mem, r);
-        }
-        at = stop;
-    }
-}
-
-/* Metadata for retire_free() of one chunk: a cut at each end of each of its free regions. */
-static int reserve_cuts(struct vp_pool *pool, const struct vp_chunk *chunk) {
-    size_t regions = 0;
-    for (const struct vp_region *r = vp_region_at(&pool->mem, chunk->current->addr); r && r->addr < chunk_end(chunk);
-         r = vp_region_next(r))
-        regions++;
-    return vp_space_reserve(&pool->mem, 4 * regions + 4);
-}
-
 int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share) {
     CUdeviceptr begin, end;
     int err = vp_pool_export_check(pool, block, share);
@@ -76,12 +50,12 @@ int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share) {
         return err;
     chunks_of(pool, block, &begin, &end);
     struct vp_chunk *first = vp_mapping_at(&pool->mem, begin)->chunk, *last = vp_mapping_at(&pool->mem, end - 1)->chunk;
-    if ((err = reserve_cuts(pool, first)) < 0)
+    if ((err = vp_chunk_reserve_cuts(&pool->mem, first)) < 0)
         return err;
-    retire_free(pool, first);
-    if ((err = reserve_cuts(pool, last)) < 0)
+    vp_chunk_retire_free(&pool->mem, first);
+    if ((err = vp_chunk_reserve_cuts(&pool->mem, last)) < 0)
         goto mark;
-    retire_free(pool, last);
+    vp_chunk_retire_free(&pool->mem, last);
     block->exported = true;
 mark:
     /* What was retired must come back some day even if the export failed. */
@@ -89,7 +63,7 @@ mark:
         struct vp_chunk *chunk = vp_mapping_at(&pool->mem, at)->chunk;
         pool->mem.exported += !chunk->exported;
         chunk->exported = true;
-        at = chunk_end(chunk);
+        at = vp_chunk_end(chunk);
     }
     return err;
 }
@@ -98,7 +72,7 @@ mark:
 static bool over(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *waits) {
     const struct vp_request anyone = {0};
     bool ready = true;
-    CUdeviceptr at = chunk->current->addr, end = chunk_end(chunk);
+    CUdeviceptr at = chunk->current->addr, end = vp_chunk_end(chunk);
     while (at < end) {
         const struct vp_region *r = vp_region_at(&pool->mem, at);
         CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
@@ -119,9 +93,9 @@ void vp_exports_settle(struct vp_pool *pool) {
     pool->mem.exports_changed = false;
     vp_list_each_safe(chunk, next, &pool->mem.chunks, link)
         if (chunk->exported && over(pool, chunk, &pool->mem.exports_changed)) {
-            bool given = reserve_cuts(pool, chunk) == 0;
+            bool given = vp_chunk_reserve_cuts(&pool->mem, chunk) == 0;
             if (given) {
-                retire_free(pool, chunk);
+                vp_chunk_retire_free(&pool->mem, chunk);
                 given = vp_chunk_give_back(&pool->mem, chunk);
             }
             pool->mem.exports_changed |= !given;

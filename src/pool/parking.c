@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/parking.h"
 
+#include "memory/sleep.h"
 #include "pool/bare.h"
 
 /* The cache of a timeline, if it has one: NULL otherwise, or if the timeline is of another device. */
@@ -39,7 +40,7 @@ bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_ti
                      struct vp_fence *fence) {
     struct vp_stream_cache *cache = block->sync ? NULL : cache_of(pool, timeline);
     struct vp_evicted oldest;
-    if (!cache || vp_stream_cache_is_vain(cache))
+    if (!cache || vp_stream_cache_is_vain(cache) || vp_memory_sleeps(&pool->mem, block->addr))
         return false;
     const struct vp_stream_cache_block fresh = describe(pool, block);
     block->cache = cache;

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare.h"
 #include "pool/policy.h"
+#include "pool/giving.h"
 #include "pool/parking.h"
 #include "pool/slack.h"
 
@@ -60,6 +61,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
     int err = vp_memory_init(&pool->mem);
     if (err)
         return err;
+    pool->giving.regret_from = SIZE_MAX;
     pool->throttle.opened = config->now ? config->now() : 0;
     if (pool->config.handle < pool->mem.granularity)
         pool->config.handle = pool->mem.granularity;
@@ -122,6 +124,7 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
         if (live > pool->recent_peak)
             pool->recent_peak = live;
         vp_pool_note_peak(live, &pool->mem.stats.peak_live_bytes, pool, NULL);
+        vp_giving_note(pool, req->asked);
     }
     verify(pool);
     return err;

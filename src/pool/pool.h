@@ -89,6 +89,19 @@ struct vp_bound {
     bool under_way; /* a thread builds a range in parts, and may have let the lock go */
 };
 
+/* When idle memory goes back by itself: giving.h. Times in nanoseconds. */
+struct vp_giving {
+    uint64_t not_before;         /* none does until then */
+    uint64_t period_ns;          /* that a regret doubles */
+    uint64_t given_at;           /* when some did last */
+    size_t regret_from;          /* held bytes from which on that is regretted; SIZE_MAX: it cannot be */
+    size_t freed;                /* bytes that cudaFree took since the last large allocation */
+    size_t tried;                /* idle bytes below which another try in the same frees is in vain */
+    size_t keep;                 /* what the last trim that was asked for was to leave */
+    bool due, asked;             /* at the next synchronise, by itself, and for that trim */
+    uint64_t top_live, top_held; /* the most that was live, and what was held for it */
+};
+
 struct vp_policy;
 
 /* How a pool works, as its policy wants it. */
@@ -101,6 +114,7 @@ struct vp_traits {
     bool by_stream, per_stream, homes; /* as in struct vp_memory */
     bool host_waits; /* in time, the host waits for what other streams have freed, instead of the stream: throttle.h */
     bool parks;      /* blocks are parked: parking.h */
+    bool gives;      /* idle memory goes back by itself: giving.h */
     bool one_zone;   /* there is no small zone */
     bool own_spaces; /* it reserves its addresses itself */
     bool never_stitches; /* it never builds one range of chunks that lie apart */
@@ -132,6 +146,7 @@ struct vp_pool {
     struct vp_throttle throttle;
     struct vp_slack slack;
     struct vp_bound bound;
+    struct vp_giving giving;
     uint64_t barrier_rest; /* cudaMalloc waits for no earlier cudaFree until then, in nanoseconds; 0: it may */
 };
 

@@ -245,7 +245,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 
 const struct vp_policy vp_policy_vpool = {
     .name = "vpool",
-    .traits = {.host_waits = true, .homes = true, .parks = true},
+    .traits = {.host_waits = true, .homes = true, .parks = true, .gives = true},
     .layout = layout,
     .alloc = alloc,
 };

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
+#include "process/poison.h"
 
 #include <errno.h>
 
@@ -14,7 +15,7 @@ static const uint64_t BARRIER_REST_NS = 60000000000;
 
 /* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
 static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    uint64_t begin = 0, serial = 0;
+    uint64_t begin = 0, serial = 0, borrows = 0;
     for (;;) {
         vp_pool_error_forget(pool, req->context);
         int err = vp_throttle_alloc(pool, req, out);
@@ -25,6 +26,8 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
                 pool->barrier_rest = vp_clock_ns() + BARRIER_REST_NS;
             vp_pool_waited(pool, vp_clock_ns() - from, req->impatient);
         } else if (err == -ENOMEM) {
+            if (vp_borrow(pool, vp_borrow_lack(pool, req->asked), &borrows))
+                continue;
             if (!begin) {
                 if (vp_wait_is_hopeless(pool, req->asked))
                     return err;
@@ -82,6 +85,8 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         struct vp_region *r = NULL;
         ctx->pins++;
         int err = allocate(pool, &req, &r);
+        if (!err && vp_state.fills)
+            vp_poison_handed_out(pool, r, NULL, ctx);
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
@@ -144,6 +149,8 @@ CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, 
             mp->blocks++;
             timeline->refs++;
             int err = allocate(pool, &req, &r);
+            if (!err && vp_state.fills)
+                vp_poison_handed_out(pool, r, timeline, NULL);
             timeline->refs--;
             res = answer(pool, err, &req, r, out);
             vp_fast_know(stream, handle, timeline, mp->dead ? NULL : mp);
@@ -169,7 +176,7 @@ enum { BARRIER_WORTH = 1 << 20 };
  * work left that could; on its own device it is asked all the same, and what it has freed stays behind it until it is
  * destroyed.
  */
-static int barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
+int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
     bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
     uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers;
     struct vp_context *ctx;
@@ -197,9 +204,11 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         vp_leave();
         return VP_NOT_OURS;
     }
-    if (vp_options()->sync_free && !atomic_load(&vp_state.timelines.captures)) {
+    if ((vp_options()->sync_free || vp_options()->poison) && !atomic_load(&vp_state.timelines.captures)) {
         /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
         res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device);
+        if (!res && (r = vp_state_find(ptr, &pool)) && vp_options()->poison)
+            vp_poison_freed(pool, r, NULL);
         if (!res && !(r = vp_state_find(ptr, &pool)))
             res = VP_NOT_OURS;
         if (res) {
@@ -208,13 +217,16 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         }
     }
     struct vp_fence fence = {0};
-    int err = barrier_of_all(pool, r->asked >= BARRIER_WORTH, &fence);
+    int err = vp_barrier_of_all(pool, r->asked >= BARRIER_WORTH, &fence);
     if (err) {
         vp_fence_clear(&vp_state.timelines, &fence);
     } else {
+        const size_t asked = r->asked;
         if (!r->bare) /* its blocks are told of */
-            vp_record('f', pool->mem.device, r->serial, r->asked, 0);
+            vp_record('f', pool->mem.device, r->serial, asked, 0);
         vp_pool_free(pool, r, &fence);
+        if (asked >= BARRIER_WORTH)
+            vp_pressure_freed(pool, asked);
     }
     vp_leave();
     return vp_result(err, NULL, NULL);
@@ -236,6 +248,8 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
     if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
         uint64_t serial = r->serial, asked = r->asked;
         bool bare = r->bare;
+        if (vp_options()->poison)
+            vp_poison_freed(pool, r, timeline);
         int err = vp_pool_free_async(pool, r, timeline);
         if (!err && !bare)
             vp_record('f', pool->mem.device, serial, asked, timeline->number);

@@ -50,8 +50,7 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
 
 /* What nobody uses counts for the default pool. */
 static uint64_t reserved(const struct vp_mempool *mp) {
-    const struct vp_memory_stats *s = &vp_state.pools[mp->device]->mem.stats;
-    return mp->is_default ? s->held_bytes - (s->live_bytes - mp->used) : mp->used;
+    return mp->is_default ? vp_memory_idle(&vp_state.pools[mp->device]->mem) + mp->used : mp->used;
 }
 
 static uint64_t note_reserved(struct vp_mempool *mp) {
@@ -188,7 +187,7 @@ static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const
         mp->reuse_opportunistic = *(const int *)value != 0;
         if (!mp->reuse_opportunistic) {
             vp_state.pools[mp->device]->stricts = vp_state.pools[mp->device]->mem.by_stream = true;
-            atomic_store(&vp_state.sync_matters, true);
+            atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_POOLS);
         }
         break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: mp->reuse_internal = *(const int *)value != 0; break;
@@ -197,7 +196,7 @@ static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const
         mp->threshold_set = true;
         /* The highest one, which frameworks set, gives nothing back. */
         if (mp->threshold < UINT64_MAX)
-            atomic_store(&vp_state.sync_matters, true);
+            atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_POOLS);
         break;
     /* The marks can only be reset. */
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: mp->reserved_high = reserved(mp); break;
@@ -222,7 +221,7 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
     struct vp_mempool *mp = enter_with(pool);
     if (!mp)
         return VP_NOT_OURS;
-    vp_pool_trim(vp_state.pools[mp->device], keep);
+    vp_pressure_trim(vp_state.pools[mp->device], keep);
     vp_leave();
     return CUDA_SUCCESS;
 }
@@ -259,7 +258,7 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
 /* ---- where the program waits on the host ---- */
 
 bool vp_api_sync_matters(void) {
-    return atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed);
+    return atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed) != 0;
 }
 
 /*
@@ -284,9 +283,10 @@ static uint64_t idle_allowed(CUdevice dev) {
 
 static void release_idle(void) {
     vp_pools_each(pool) {
-        uint64_t idle = idle_allowed(pool->mem.device),
+        uint64_t idle = idle_allowed(pool->mem.device), held = pool->mem.stats.held_bytes,
                  live = pool->mem.stats.live_bytes - vp_stream_caches_parked(&pool->caches, NULL);
-        if (pool->mem.stats.held_bytes - live > idle)
+        live -= pool->mem.asleep_bytes < live ? pool->mem.asleep_bytes : live;
+        if (held > live && held - live > idle)
             vp_pool_trim(pool, live + idle);
     }
 }
@@ -295,6 +295,7 @@ static void release_idle(void) {
 static void synchronized(const struct vp_context *ctx, struct vp_timeline *timeline) {
     struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
     release_idle();
+    vp_pressure_synchronized();
     if (pool && pool->stricts)
         vp_pool_synchronized(pool, timeline);
 }

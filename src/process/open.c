@@ -106,7 +106,8 @@ static void init(void) {
     timelines->forget = forget_timeline;
     timelines->of_thread = vp_thread_streams;
     vp_threads_init();
-    vp_state.fast = !vp_options()->check;
+    vp_state.fills = vp_options()->zero || vp_options()->poison;
+    vp_state.fast = !vp_options()->check && !vp_state.fills;
     vp_state.recording = vp_watch.wants_events();
     vp_list_init(&vp_state.mempools);
     vp_list_init(&vp_state.imports);

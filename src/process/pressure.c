@@ -1,4 +1,4 @@
-/* What the pools leave to others: a limit to what they hold, idle memory given back by time, and on demand.
+/* What the pools leave to others: a limit to what they hold; idle memory given back by itself, by time, and on demand.
  *
  * When a call that was passed on has failed for want of memory, what the pools keep idle may be what is missing, and so
  * may what waits in them for work to end. Without us cudaFree would have waited for that work, and the memory would be
@@ -8,7 +8,9 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
+
 #include "base/clock.h"
+#include "pool/giving.h"
 
 #include <time.h>
 
@@ -24,17 +26,41 @@ size_t vp_pressure_limit(CUdevice dev) {
     return total / 100 * limit;
 }
 
-/*
- * Of what is held, as much was needed in a period as was live at once in it. The rest lay idle from its beginning to
- * its end.
- */
-void vp_pressure_tick(void) {
-    if (atomic_load(&vp_state.timelines.captures))
+/* ---- by itself ---- */
+
+static void remember(bool due) {
+    if (due)
+        atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_GIVING);
+}
+
+void vp_pressure_freed(struct vp_pool *pool, size_t size) {
+    /* A write to what is gone would be a fault of the device, and not be found. */
+    if (!vp_options()->poison)
+        remember(vp_giving_freed(pool, size));
+}
+
+size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) {
+    size_t given = vp_giving_trim(pool, keep);
+    remember(vp_giving_is_due(pool));
+    return given;
+}
+
+void vp_pressure_synchronized(void) {
+    bool due = false;
+    if (!(atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed) & VP_SYNC_GIVING))
         return;
     vp_pools_each(pool) {
-        vp_pool_trim(pool, pool->recent_peak);
-        pool->recent_peak = vp_pool_stats(pool).live_bytes;
+        vp_giving_settle(pool);
+        due |= vp_giving_is_due(pool);
     }
+    if (!due)
+        atomic_fetch_and(&vp_state.sync_matters, ~(unsigned)VP_SYNC_GIVING);
+}
+
+/* ---- by time ---- */
+
+void vp_pressure_tick(void) {
+    vp_pools_each(pool) vp_giving_tick(pool, vp_options()->idle_trim * UINT64_C(1000000000));
 }
 
 static atomic_bool stopped;

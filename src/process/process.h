@@ -165,6 +165,12 @@ void vp_api_event_synchronized(void);
 /* The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore,
  * stream-memory wait): policies that let streams wait early do so no more. `why` is a string constant for the log. */
 void vp_api_coupled(const char *why);
+/* The same for a communicator of several ranks. */
+void vp_api_ranks(void);
+/* Memory at an address can from now on be reached by others in ways that no call tells of: it was shown to them as a
+ * file, for a network or otherwise; it was bound to a multicast object. */
+void vp_api_registered(CUdeviceptr ptr);
+void vp_api_multicast(CUdeviceptr ptr);
 /* A host function was queued on the stream. */
 void vp_api_host_function(CUstream stream);
 

@@ -1,6 +1,6 @@
 /* The functions of include/vpool.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "process/state.h"
+#include "process/poison.h"
 
 #include <errno.h>
 #include <string.h>
@@ -37,6 +37,7 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
             .driver_ns = s.driver_ns + vp_timelines_stats(&vp_state.timelines, device).ns,
             .waits_fruitless = s.waits_fruitless,
             .host_wait_ns = s.host_wait_ns,
+            .written_after_free = vp_poison_counts.written_blocks,
         };
         size_t known = stats->size < sizeof now ? stats->size : sizeof now;
         memset(stats, 0, stats->size);
@@ -73,7 +74,7 @@ PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
     if (!vp_enter())
         return given;
     if (vp_state.pools[device])
-        given = (int64_t)vp_pool_trim(vp_state.pools[device], keep);
+        given = (int64_t)vp_pressure_trim(vp_state.pools[device], keep);
     vp_leave();
     return given;
 }

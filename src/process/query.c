@@ -16,13 +16,14 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
         if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
             pool = vp_state.pools[dev];
         if (pool) {
-            const struct vp_memory_stats s = vp_pool_stats(pool);
-            unused += s.held_bytes - s.live_bytes;
+            vp_pool_stats(pool);
+            const uint64_t live = vp_memory_awake(&pool->mem);
+            unused += vp_memory_idle(&pool->mem);
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
             if (pool->mem.limit && all > pool->mem.limit)
                 all = pool->mem.limit;
-            if (unused > all - (s.live_bytes < all ? s.live_bytes : all))
-                unused = all - (s.live_bytes < all ? s.live_bytes : all);
+            if (unused > all - (live < all ? live : all))
+                unused = all - (live < all ? live : all);
         }
         if (free_bytes)
             *free_bytes = unused < all ? unused : all;

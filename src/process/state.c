@@ -29,6 +29,11 @@ void vp_api_coupled(const char *why) {
                why);
 }
 
+void vp_api_ranks(void) {
+    atomic_store(&vp_state.ranks, true);
+    vp_api_coupled("an NCCL communicator of several ranks");
+}
+
 /* ---- in and out ---- */
 
 void vp_forked(void) {

@@ -15,6 +15,9 @@
 
 enum { VP_DEVICES = 64 };
 
+/* Memory pools with a threshold, or that do not reuse what they happen to see free; idle memory that is to go back. */
+enum { VP_SYNC_POOLS = 1, VP_SYNC_GIVING = 2 };
+
 /* A stream-ordered memory pool that we serve. The handle is the driver's own, and owns no memory there. */
 struct vp_mempool {
     CUmemoryPool handle;
@@ -57,6 +60,7 @@ struct vp_state {
     atomic_uint came, had; /* threads that found it taken, and those of them that have had it since */
     atomic_int phase;      /* enum vp_phase */
     atomic_bool coupled;
+    bool fills;            /* memory handed out is filled: poison.h */
     bool fast;             /* the fast path may serve: no check runs after each operation */
     atomic_bool recording; /* each event is told of */
     bool published;        /* what changes is told when the lock is let go */
@@ -71,12 +75,15 @@ struct vp_state {
     atomic_uint_least64_t
         mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools;
-    atomic_bool sync_matters; /* some memory pool wants to know when the program synchronises */
+    atomic_uint sync_matters; /* VP_SYNC_: who wants to know when the program synchronises */
     struct vp_slab mempool_slab, pool_slab, peer_slab;
     struct vp_foreign_sum others[VP_DEVICES];
     struct vp_table other_handles; /* struct vp_foreign by handle: foreign.c */
     struct vp_slab other_slab;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
+    atomic_bool ranks;      /* an NCCL communicator of several ranks was made */
+    uint64_t registered;    /* devices memory of which was registered with others, one bit each */
+    uint64_t multicast;     /* or bound to a multicast object */
     struct vp_list imports; /* of vp_import.link: memory of other processes (ipc.h) */
     unsigned doors;         /* one bit for each enum vp_passed: calls of that kind have come here */
 };
@@ -173,6 +180,8 @@ static const uint64_t VP_QUARANTINE_WAIT_NS = 100000000;
 void vp_wait_pause(uint64_t waited_ns);
 /* True if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
 bool vp_wait_event(struct vp_event *ev) __attribute__((cold));
+/* What cuMemGetInfo calls free on the pool's device, as far as a limit lets the pool have it. */
+size_t vp_wait_device_free(const struct vp_pool *pool);
 /* Could the request not be met even if everything pending came free? */
 bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) __attribute__((cold));
 /*
@@ -186,6 +195,21 @@ bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) __at
  * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report.
  */
 CUresult vp_wait_for_devices(uint64_t devices, CUdevice own);
+
+/* ---- alloc.c ---- */
+
+/* Adds to the fence all that any context has queued so far which could touch the pool's memory. 0 or -ENOMEM. */
+int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence);
+
+/* ---- borrow.c ---- */
+
+/* How much of the device's memory a request of so many bytes lacks; 0: it is no lack of memory. */
+size_t vp_borrow_lack(const struct vp_pool *pool, size_t size);
+/*
+ * Asks the user's other processes for so much, and waits for a bounded time while one of them has some. `*begin` is 0
+ * at first. True: some came free, and another try is worth it. The lock is let go in between.
+ */
+bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) __attribute__((cold));
 
 /* ---- capture.c, context.c, stream.c ---- */
 
@@ -227,6 +251,11 @@ void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *
 size_t vp_pressure_limit(CUdevice dev);
 void vp_pressure_start(void);
 void vp_pressure_tick(void);
+/* A cudaFree of so many bytes was served: idle memory may go back by itself. `synchronized`: the program has. `trim`
+ * does as it is asked, now and, for what work still uses, then. */
+void vp_pressure_freed(struct vp_pool *pool, size_t size);
+void vp_pressure_synchronized(void);
+size_t vp_pressure_trim(struct vp_pool *pool, size_t keep);
 /* The process ends: from here on nothing is given back by time. */
 void vp_pressure_stop(void);
 

@@ -93,15 +93,20 @@ static CUresult mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
     return res;
 }
 
-bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) {
+size_t vp_wait_device_free(const struct vp_pool *pool) {
     size_t free_bytes = 0, total = 0;
-    if (vp_list_empty(&vp_state.timelines.pending))
-        return true;
     mem_info(pool->mem.device, &free_bytes, &total);
     size_t limit = pool->mem.limit, held = pool->mem.stats.held_bytes;
     if (limit && free_bytes > (limit > held ? limit - held : 0))
         free_bytes = limit > held ? limit - held : 0;
-    return size > free_bytes + pool->mem.stats.held_bytes - pool->mem.stats.live_bytes;
+    return free_bytes;
+}
+
+bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) {
+    if (vp_list_empty(&vp_state.timelines.pending))
+        return true;
+    size_t free_bytes = vp_wait_device_free(pool);
+    return size > free_bytes + vp_memory_idle(&pool->mem);
 }
 
 bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {

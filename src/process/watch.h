@@ -25,6 +25,8 @@ struct vp_watch {
     void (*out_of_memory)(CUdevice device, size_t asked, uint64_t timeline_id);
     /* Without the lock: a dump as JSON, into an open file. 0 or a negative errno. */
     int (*dump)(int fd);
+    /* Without the lock: as vp_lend_borrow(). */
+    uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some);
     /* Around a fork, with the lock held; and in the child, which has one thread. */
     void (*fork_prepare)(void);
     void (*fork_parent)(void);

@@ -80,7 +80,7 @@ bool sim_device_reaches(int device, int owner) {
 
 bool sim_phys_take(int device, size_t bytes) {
     struct sim_device *dev = &sim.devices[device];
-    if (bytes > sim.options.capacity - dev->used)
+    if (!sim_ledger_take(device, bytes))
         return false;
     dev->used += bytes;
     return true;
@@ -88,6 +88,7 @@ bool sim_phys_take(int device, size_t bytes) {
 
 void sim_phys_give(int device, size_t bytes) {
     sim.devices[device].used -= bytes;
+    sim_ledger_give(device, bytes);
 }
 
 /* The child of a fork has no driver, as with the real one; the lock may be held by a thread that it does not
@@ -194,6 +195,7 @@ SIM_EXPORT void vp_sim_reset(void) {
     sim_vmm_reset();
     sim_handle_reset();
     sim_fail_reset();
+    sim_ledger_reset();
     for (int i = 0; i < SIM_MAX_DEVICES; i++) {
         if (sim.initialised && i < sim.options.devices && sim.devices[i].memfd >= 0)
             close(sim.devices[i].memfd);

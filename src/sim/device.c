@@ -4,6 +4,7 @@
 #include "sim.h"
 
 #include <string.h>
+#include <unistd.h>
 
 SIM_API(SIM_EARLY | SIM_SURE, 2020, cuDriverGetVersion, (int *version), (version)) {
     if (!version)
@@ -42,7 +43,15 @@ static CUresult uuid_of(CUuuid *uuid, CUdevice device) {
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    memcpy(uuid->bytes, "vpool sim gpu  ", 15);
+    /* That of processes which share their devices; else of those that were started together: what others have under
+     * the same numbers is not the same. */
+    uint64_t whose = 14695981039346656037u;
+    for (const char *at = sim.options.shared; *at; at++)
+        whose = (whose ^ (unsigned char)*at) * 1099511628211u;
+    if (!sim.options.shared[0])
+        whose = (uint64_t)getsid(0);
+    memcpy(uuid->bytes, "sim gpu", 7);
+    memcpy(uuid->bytes + 7, &whose, sizeof(whose));
     uuid->bytes[15] = (char)('0' + device);
     return CUDA_SUCCESS;
 }

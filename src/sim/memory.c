@@ -266,8 +266,9 @@ SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unuse
     sim_cost(3900);
     if (total)
         *total = sim.options.capacity;
+    size_t taken = sim.devices[context->device].used + sim_ledger_others(context->device);
     if (unused)
-        *unused = sim.options.capacity - sim.devices[context->device].used;
+        *unused = taken < sim.options.capacity ? sim.options.capacity - taken : 0;
     return CUDA_SUCCESS;
 }
 

@@ -75,7 +75,7 @@ SIM_EXPORT void vp_sim_fail(const char *name, long nth, CUresult result) {
 
 /* ---- the string ---- */
 
-enum option_type { NUMBER, BYTES, CHOICE, FAILURE };
+enum option_type { NUMBER, BYTES, CHOICE, FAILURE, TEXT };
 
 static const struct option {
     const char *key;
@@ -97,6 +97,7 @@ static const struct option {
     {"timeout", NUMBER, FIELD(timeout_ms), 1, 3600000, 5000, {NULL, NULL}},
     {"seed", NUMBER, FIELD(seed), 0, UINT64_MAX, 1, {NULL, NULL}},
     {"trace", NUMBER, FIELD(trace), 0, 1, 0, {NULL, NULL}},
+    {"shared", TEXT, FIELD(shared), 0, 0, 0, {NULL, NULL}},
     {"fail", FAILURE, 0, 0, 0, 0, 0, {NULL, NULL}},
 #undef FIELD
 };
@@ -159,6 +160,7 @@ static const char *parse_part(char *part) {
                 }
             snprintf(allowed, sizeof(allowed), "%s or %s", option->choices[0], option->choices[1]);
             return allowed;
+        case TEXT: snprintf((char *)&sim.options + option->offset, option->width, "%s", value); return NULL;
         case FAILURE: return parse_failure(value) ? NULL : "NAME:N or NAME:N+";
         case BYTES:
         case NUMBER:
@@ -173,14 +175,16 @@ static const char *parse_part(char *part) {
         }
     }
     return "one of backing, capacity, granularity, devices, peers, driver, vmm, lazy, memset, timeout, seed, "
-           "trace, fail";
+           "trace, shared, fail";
 }
 
 /* Without a text: the defaults. */
 int sim_options_parse(const char *text, const char *source) {
     if (!text) {
         for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-            if (table[i].type != FAILURE)
+            if (table[i].type == TEXT)
+                *((char *)&sim.options + table[i].offset) = '\0';
+            else if (table[i].type != FAILURE)
                 store(&table[i], table[i].preset);
         return 0;
     }

@@ -19,6 +19,8 @@
  *                         return early as the real ones do
  *   timeout=5000          milliseconds after which a wait that nothing can satisfy gives up (LAUNCH_TIMEOUT)
  *   seed=1                of the order in which streams progress
+ *   shared=FILE           processes that name the same file have their devices in common: what one has taken the
+ *                         others lack. Amounts only; what a dead process had comes back
  *   fail=NAME:N           the Nth call of NAME fails with OUT_OF_MEMORY; NAME:N+ from the Nth on; *:N the Nth
  *                         of all calls that may fail (queries and what gives back are not among them).
  *                         Can be given several times. cuMemAlloc names cuMemAlloc_v2 too
@@ -55,6 +57,9 @@ unsigned long vp_sim_calls(const char *name);
 /* Lets the nth call from now (1 is the next) of a function fail with the given result; NULL means any call
  * that may fail. A negative nth means that call and all later ones; 0 forgets every rule of that name. */
 void vp_sim_fail(const char *name, long nth, CUresult result);
+
+/* Other processes have so much of a device now. */
+void vp_sim_others(int device, size_t bytes);
 
 /* Work queued on a held stream does not run. The handles 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean
  * those of the calling thread and its current context. */

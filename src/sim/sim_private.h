@@ -85,6 +85,7 @@ struct sim_options {
     size_t capacity, granularity;
     int devices, driver, lazy, timeout_ms;
     uint64_t seed;
+    char shared[256]; /* the file that processes side by side name; "": none */
 };
 
 int sim_options_parse(const char *text, const char *source);
@@ -211,6 +212,11 @@ bool sim_device_reaches(int device, int owner);
 /* Physical memory, counted only. False: there is not that much left. */
 bool sim_phys_take(int device, size_t bytes);
 void sim_phys_give(int device, size_t bytes);
+/* The same of what all processes have that name one file (ledger.c); what others have. */
+bool sim_ledger_take(int device, size_t bytes);
+void sim_ledger_give(int device, size_t bytes);
+size_t sim_ledger_others(int device);
+void sim_ledger_reset(void);
 
 /* ---- contexts (context.c) ---- */
 

@@ -81,20 +81,41 @@ static const char *count(char text[16], uint64_t value) {
     return text;
 }
 
-enum { PID, USER, RANK, CONTAINER, DEV, LIVE, HELD, FREE, EFF, ALLOCS, CALLS, WAITS, OOM, SLACK, POLICY, COLUMNS };
+enum {
+    PID,
+    USER,
+    RANK,
+    CONTAINER,
+    DEV,
+    LIVE,
+    HELD,
+    FREE,
+    EFF,
+    ALLOCS,
+    CALLS,
+    WAITS,
+    OOM,
+    SLACK,
+    LENT,
+    ASKED,
+    REFUSED,
+    POLICY,
+    COLUMNS
+};
 
 /* Text stands left, numbers right. */
 static const struct {
     const char *head;
     int width;
 } columns[COLUMNS] = {
-    [PID] = {"PID", 7},  [USER] = {"USER", -8},     [RANK] = {"RANK", 4},      [CONTAINER] = {"CONTAINER", -12},
-    [DEV] = {"DEV", 3},  [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},      [FREE] = {"FREE", 6},
-    [EFF] = {"EFF%", 5}, [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7},  [WAITS] = {"WAITS", 5},
-    [OOM] = {"OOM", 3},  [SLACK] = {"SLACK", 5},    [POLICY] = {"POLICY", -6},
+    [PID] = {"PID", 7},         [USER] = {"USER", -8},     [RANK] = {"RANK", 4},     [CONTAINER] = {"CONTAINER", -12},
+    [DEV] = {"DEV", 3},         [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},     [FREE] = {"FREE", 6},
+    [EFF] = {"EFF%", 5},        [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7}, [WAITS] = {"WAITS", 5},
+    [OOM] = {"OOM", 3},         [SLACK] = {"SLACK", 5},    [LENT] = {"LENT", 6},     [ASKED] = {"ASKED", 5},
+    [REFUSED] = {"REFUSED", 7}, [POLICY] = {"POLICY", -6},
 };
 /* What makes room first. The others stay, and what does not fit then is cut. */
-static const int spare[] = {SLACK, CALLS, WAITS, ALLOCS, CONTAINER, FREE, USER, OOM, EFF, POLICY};
+static const int spare[] = {REFUSED, ASKED, LENT, SLACK, CALLS, WAITS, ALLOCS, CONTAINER, FREE, USER, OOM, EFF, POLICY};
 /* Room that a command is to have, before columns go. */
 enum { COMMAND_LEAST = 18, WIDE = 100 };
 
@@ -115,6 +136,9 @@ static const char *cell(char text[16], const struct vp_sample *s, const struct v
     case WAITS: return count(text, row->now.waits_gpu + row->now.waits_host);
     case OOM: return count(text, row->now.ooms);
     case SLACK: snprintf(text, 16, "%.1f", (double)row->now.slack_permille / 10); return text;
+    case LENT: return vp_top_human(text, (double)row->now.lent_bytes);
+    case ASKED: return count(text, row->now.loans_asked);
+    case REFUSED: return count(text, row->now.loans_refused);
     default: return w->policy;
     }
 }
@@ -162,7 +186,7 @@ void vp_top_row(FILE *out, const struct vp_sample *s, const struct vp_row *row, 
     for (int i = 0; i < COLUMNS; i++)
         if (shown >> i & 1)
             put_cell(out, columns[i].width, width != 0, cell(text, s, row, i));
-    fputs(process_of(s, row)->command, out);
+    fprintf(out, "%s%s", row->now.asleep_bytes ? "(asleep) " : "", process_of(s, row)->command);
 }
 
 void vp_top_totals(FILE *out, const struct vp_sample *s) {

@@ -171,7 +171,10 @@ const struct vp_help_topic vp_help_topics[] = {
      "program exits; what a killed one leaves, the next vpool top removes. The fast\n"
      "path writes nothing there: what a stream's cache serves is counted when the\n"
      "process next takes the library's lock, at the latest after some thousand\n"
-     "allocations. VPOOL_PAGE=0 publishes nothing.\n"},
+     "allocations. VPOOL_PAGE=0 publishes nothing.\n"
+     "\n"
+     "By the pages processes of one user also find out who has idle memory on a device\n"
+     "when one of them lacks some (VPOOL_LEND).\n"},
     {"simulator", "Without a GPU",
      "vpool run --sim runs a program on a simulated driver (libcuda.so.1 and\n"
      "libcudart.so.13), which does copies and memsets and refuses what a real driver\n"
@@ -181,6 +184,7 @@ const struct vp_help_topic vp_help_topics[] = {
      "  capacity=256M   bytes of a device       devices=1   how many\n"
      "  lazy=50         per cent of the queued work that waits to be waited for\n"
      "  fail=CALL:N     the Nth call of that name fails\n"
+     "  shared=FILE     processes that name one file have their devices in common\n"
      "\n"
      "Its times say nothing about a GPU.\n"},
     {"why-not", "Why is my program not using it?",

@@ -12,7 +12,9 @@
 #include "watch/watch.h"
 #include "pool/bare.h"
 #include "pool/slack.h"
+#include "base/clock.h"
 #include "pool/stream_cache.h"
+#include "process/ipc.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -191,8 +193,10 @@ void vp_shared_stats_open_device(struct vp_pool *pool) {
     if (!page || devices == VP_SHARED_STATS_DEVICES)
         return;
     told[devices].pool = pool;
+    const CUuuid uuid = vp_ipc_uuid(pool->mem.device);
     page->device[devices].device = (uint64_t)pool->mem.device;
     describe_device(page, devices, pool->mem.device);
+    memcpy(page->device[devices].uuid, &uuid, sizeof page->device[devices].uuid);
     atomic_store(&page->devices, ++devices);
 }
 
@@ -229,12 +233,21 @@ static void store_rest(struct vp_shared_stats_device *out, const struct vp_pool 
     store(&out->slack_steps, pool->slack.steps);
     store(&out->spared_bytes, s->spared_bytes);
     store(&out->returned_bytes, s->returned_bytes);
+    store(&out->asleep_bytes, pool->mem.asleep_bytes);
+    store(&out->lent_bytes, s->lent_bytes);
+    store(&out->loans_asked, s->loans_asked);
+    store(&out->loans_refused, s->loans_refused);
+}
+
+/* Grows with whatever is rare, and to be told at once. */
+static inline uint64_t rare_of(const struct vp_memory_stats *s) {
+    return s->driver_ns + s->ooms + s->loans_asked + s->loans_refused;
 }
 
 /* Is there more to tell of a device than goes without saying? */
 static inline bool is_due(uint32_t i) {
     const struct vp_memory_stats *s = &told[i].pool->mem.stats;
-    return s->allocs + s->frees - told[i].calls >= FEW_CALLS || s->driver_ns + s->ooms != told[i].rare ||
+    return s->allocs + s->frees - told[i].calls >= FEW_CALLS || rare_of(s) != told[i].rare ||
            s->live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
 }
 
@@ -245,10 +258,11 @@ static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
     vp_bare_count(pool);
     if (exactly)
         told[i].parked = vp_stream_caches_count(&pool->caches);
-    uint64_t calls = s->allocs + s->frees, rare = s->driver_ns + s->ooms;
+    uint64_t calls = s->allocs + s->frees, rare = rare_of(s);
     uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
     store_blocks(out, s, told[i].parked);
+    store(&out->changed_ns, vp_clock_ns());
     told[i].live = s->live_bytes;
     if (exactly || calls - told[i].calls >= FEW_CALLS || rare != told[i].rare) {
         store_rest(out, pool);
@@ -261,7 +275,7 @@ static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
 /* A reader wants to know exactly, or wants idle memory to go back. */
 static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
     for (uint32_t i = 0; i < devices && trims != trims_done; i++)
-        vp_pool_trim(told[i].pool, 0);
+        vp_pressure_trim(told[i].pool, 0);
     for (uint32_t i = 0; i < devices; i++)
         publish(page, i, true);
     uint64_t passed = 0;
@@ -285,6 +299,10 @@ void vp_shared_stats_publish(void) {
     for (uint32_t i = 0; i < devices; i++)
         if (is_due(i))
             publish(page, i, false);
+}
+
+struct vp_shared_stats *vp_shared_stats_page(void) {
+    return published;
 }
 
 void vp_shared_stats_take_dumps(void) {

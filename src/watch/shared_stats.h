@@ -22,7 +22,7 @@
 #define VP_SHARED_STATS_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
 
 enum {
-    VP_SHARED_STATS_VERSION = 4,
+    VP_SHARED_STATS_VERSION = 5,
     VP_SHARED_STATS_SIZE = 4096,
     VP_SHARED_STATS_DEVICES = 16,
     VP_SHARED_STATS_TEXT = 32,
@@ -47,7 +47,11 @@ enum {
     X(novelty_permille, gauge, "Of the last requests that count for it, those of a size never seen, in thousandths.")                                                                                                                  \
     X(slack_steps, counter, "How often the slack has changed.")                                                                                                                  \
     X(spared_bytes, counter, "Bytes made anew so that no call takes long.")                                                                                                                  \
-    X(returned_bytes, counter, "Bytes given back for them.")
+    X(returned_bytes, counter, "Bytes given back for them.")                                                                                                                  \
+    X(asleep_bytes, gauge, "Bytes of the pool that sleep: the program has paused the device.")                                                                                                                  \
+    X(lent_bytes, counter, "Idle bytes given back because another process lacked them.")                                                                                                                  \
+    X(loans_asked, counter, "Times that this process lacked memory and asked others.")                                                                                                                  \
+    X(loans_refused, counter, "Times that it was asked and gave nothing.")
 
 #define VP_SHARED_STATS_FIELD(field, ...) uint64_t field;
 struct vp_shared_stats_figures {
@@ -60,10 +64,21 @@ struct vp_shared_stats_figures {
 #define VP_SHARED_STATS_FIELD(field, ...) atomic_uint_least64_t field;
 struct vp_shared_stats_device {
     atomic_uint_least64_t changes;
-    uint64_t device; /* CUDA's ordinal */
+    uint64_t device;                  /* CUDA's ordinal */
+    unsigned char uuid[16];           /* the device's; zero: the driver does not tell */
+    atomic_uint_least64_t changed_ns; /* by the monotonic clock: when something was last told */
     VP_SHARED_STATS_FIGURES(VP_SHARED_STATS_FIELD)
 };
 #undef VP_SHARED_STATS_FIELD
+
+/* What others want of the process's idle memory: lend.c. */
+struct vp_loans {
+    atomic_uint_least32_t takes; /* 1: somebody listens */
+    atomic_uint_least32_t asker; /* the process that asks; 0: none */
+    atomic_uint_least32_t asked; /* its: raised with each request, and woken */
+    atomic_uint_least32_t done;  /* the number of the last that was answered */
+    atomic_uint_least64_t device, bytes, given;
+};
 
 struct vp_shared_stats {
     atomic_uint_least64_t magic; /* set last */
@@ -79,6 +94,7 @@ struct vp_shared_stats {
     atomic_uint_least32_t answered, trims_done;
     atomic_uint_least64_t passed_on; /* calls that went on to CUDA */
     atomic_uint_least32_t devices;   /* used ones of those below */
+    struct vp_loans loans;
     struct vp_shared_stats_device device[VP_SHARED_STATS_DEVICES];
     char rank[VP_SHARED_STATS_RANK]; /* among the processes that were started together; "": it is alone */
     /* Of each device: its memory in bytes, and where it is (domain, bus and number, 16 bits each, and 1 << 48), which
@@ -88,6 +104,8 @@ struct vp_shared_stats {
 
 /* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */
 int vp_shared_stats_owner(const char *name);
+/* Our own; NULL: there is none. */
+struct vp_shared_stats *vp_shared_stats_page(void);
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.
  * Looks at no more than so many of the folder's files, and of this user's pages, which others can make many of by their
  * names alone. Allocates nothing. */

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/output.h"
 #include "pool/bare.h"
+#include "process/poison.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -88,6 +89,12 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_u64(j, "stitches", s.pool.stitches);
     vp_json_u64(j, "reactivations", s.pool.reactivations);
     vp_json_u64(j, "reaps", s.pool.reaps);
+    vp_json_u64(j, "given_back_bytes", s.pool.given_back);
+    vp_json_u64(j, "regrets", s.pool.regrets);
+    vp_json_u64(j, "asleep_bytes", pool->mem.asleep_bytes);
+    vp_json_u64(j, "lent_bytes", s.pool.lent_bytes);
+    vp_json_u64(j, "loans_asked", s.pool.loans_asked);
+    vp_json_u64(j, "loans_refused", s.pool.loans_refused);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     vp_holders_json(j, pool->mem.device);
     vp_json_end_object(j);
@@ -123,6 +130,13 @@ static int write_json(int fd) {
     vp_json_begin_array(&j, "ranges");
     vp_ranges_json(&j);
     vp_json_end_array(&j);
+    if (vp_state.fills) {
+        vp_json_begin_object(&j, "poison");
+        vp_json_u64(&j, "checked_bytes", vp_poison_counts.checked_bytes);
+        vp_json_u64(&j, "unchecked_bytes", vp_poison_counts.unchecked_bytes);
+        vp_json_u64(&j, "written_blocks", vp_poison_counts.written_blocks);
+        vp_json_end_object(&j);
+    }
     vp_json_begin_array(&j, "doors");
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (vp_state.doors >> i & 1)
@@ -190,6 +204,10 @@ static void print_summary(void) {
             vp_log_print("device %d: others made up to %.1f MiB themselves, and have %.1f MiB in %lu handles", dev,
                          (double)vp_state.others[dev].peak_bytes / 1048576,
                          (double)vp_state.others[dev].bytes / 1048576, vp_state.others[dev].handles);
+    if (vp_options()->poison)
+        vp_log_print("poison: %.1f MiB checked, %.1f MiB not; %lu blocks were written to after they were freed",
+                     (double)vp_poison_counts.checked_bytes / 1048576,
+                     (double)vp_poison_counts.unchecked_bytes / 1048576, vp_poison_counts.written_blocks);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
             vp_log_print("passed on to CUDA: %s, %lu times", vp_passed_names[i], atomic_load(&vp_state.passed[i]));

@@ -6,6 +6,7 @@
 #include "watch/marks.h"
 #include "watch/stacks.h"
 #include "watch/trace.h"
+#include "watch/lend.h"
 
 /* Wrong words are told at the start. */
 static void opening(void) {
@@ -20,6 +21,7 @@ static bool wants_events(void) {
 /* What records wants to hear of every time that the lock was let go, too. */
 static void pool_opened(struct vp_pool *pool) {
     vp_shared_stats_open_device(pool);
+    vp_lend_start(vp_shared_stats_page());
     vp_state.published |= *vp_options()->trace != 0;
 }
 
@@ -68,11 +70,13 @@ static void fork_child(void) {
     vp_trace_held_anew();
     vp_stacks_tell_anew();
     vp_stacks_fork_child();
+    vp_lend_leave_to_parent();
     vp_shared_stats_leave_to_parent();
     vp_dump_fork_child();
 }
 
 static void end(void) {
+    vp_lend_end();
     vp_shared_stats_remove();
     vp_dump_end();
     vp_oom_end();
@@ -99,6 +103,7 @@ const struct vp_watch vp_watch = {
     .dump = vp_dump_to,
     .fork_prepare = fork_prepare,
     .fork_parent = fork_parent,
+    .borrow = vp_lend_borrow,
     .fork_child = fork_child,
     .end = end,
 };

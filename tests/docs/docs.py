@@ -163,7 +163,7 @@ def told(page):
 
 
 def variables_exist():
-    known = set(re.findall(r"VPOOL_\w+", output_of(VPOOL, "options")))
+    known = set(re.findall(r"VPOOL_\w+", output_of(VPOOL, "options") + (SOURCE / "include/vpool.h").read_text()))
     fail_on([f"{name_of(page)}: {name} is no option" for page in PAGES
              for name in sorted(set(re.findall(r"VPOOL_[A-Z_]*[A-Z]", page.read_text())) - known)])
 

@@ -5,6 +5,9 @@
  */
 #include "soak.h"
 
+#include <string.h>
+#include <vpool.h>
+
 enum { FILLS = 3 };
 
 /* A capture of fills on blocks of the worker, with other work going on beside it in this thread too. */
@@ -173,10 +176,25 @@ void episode_context(struct worker *w) {
     atomic_fetch_add(&soak.contexts, 1);
 }
 
+/* A device's memory goes to the host and back. A call of it may be the one that is to fail, and to the others that is
+ * no loss: the next try does it. */
+static void sleep_and_wake(struct worker *w) {
+    int device = (int)soak_random(w, (uint32_t)soak.devices), err = vpool_pause(device);
+    if (err)
+        return;
+    for (int tries = 0; tries < 8 && (err = vpool_resume(device)) != 0; tries++)
+        continue;
+    if (err)
+        soak_fail(w, NULL, "device %d sleeps on: %s", device, strerror(-err));
+    atomic_fetch_add(&soak.slept, 1);
+}
+
 /* What would disturb other threads: they stand still meanwhile. */
 void episode_alone(struct worker *w) {
     pthread_rwlock_wrlock(&soak.world);
-    if (soak_random(w, 2)) {
+    if (soak_random(w, 4) == 0) {
+        sleep_and_wake(w);
+    } else if (soak_random(w, 2)) {
         capture(w, CU_STREAM_CAPTURE_MODE_GLOBAL, soak_random(w, 2));
     } else {
         soak_device(w, (int)soak_random(w, (uint32_t)soak.devices));

@@ -73,9 +73,11 @@ static void expect(const char *names, const struct seen *s) {
         const char *name;
         uint64_t count;
     } all[] = {
-        {"stitches", s->stitches},   {"reactivations", s->reactivations}, {"reaps", s->reaps},
-        {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},       {"ooms", s->ooms},
-        {"captures", s->captures},   {"contexts", s->contexts},
+        {"stitches", s->stitches},   {"reactivations", s->reactivations},
+        {"reaps", s->reaps},         {"slept", atomic_load(&soak.slept)},
+        {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},
+        {"ooms", s->ooms},           {"captures", s->captures},
+        {"contexts", s->contexts},
     };
     char *copy = strdup(names), *rest = copy, *name;
     while ((name = strsep(&rest, ",")) != NULL) {
@@ -111,7 +113,7 @@ static const char usage[] =
     "  --pressure PERCENT   how full the devices get (100 is more than full now and then)\n"
     "  --sync PERCENT       of the allocations and frees that name no stream (40)\n"
     "  --largest BYTES      block (8 MiB)\n"
-    "  --expect THING,...   fail unless the run has seen: stitches, reactivations, reaps, waits_gpu, "
+    "  --expect THING,...   fail unless the run has seen: stitches, reactivations, reaps, slept, waits_gpu, "
     "waits_host,\n"
     "                       ooms, captures, contexts\n"
     "  --without OPERATION  leave one out, to find out what a failure needs; may be given several times\n"

@@ -104,7 +104,7 @@ struct soak {
     atomic_size_t live[DEVICES_MOST];
     struct stream *legacy_stream[DEVICES_MOST];
     struct worker *workers;
-    atomic_uint_least64_t done, allocs, ooms, captures, contexts, streams_made, clock;
+    atomic_uint_least64_t done, allocs, ooms, captures, contexts, streams_made, clock, slept;
     atomic_uint next_word;
     atomic_bool stop;
 

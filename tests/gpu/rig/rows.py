@@ -135,6 +135,12 @@ def memory_rows(work):
         rows.append(Row(name + ", vpool", argv, section="memory", preload=True, env=env or {}, like=name + ", bare",
                         **more))
 
+    rows.append(Row("pause and resume", [os.path.join(build, "tests", "gpu", "pausing"), "4096", "2"], section="memory",
+                    preload=True))
+    rows.append(Row("planted faults are found", [os.path.join(build, "tests", "gpu", "poisoned")], section="memory",
+                    preload=True, env={"VPOOL_POISON": "1"}))
+    rows.append(Row("two processes asleep in turns", [os.path.join(build, "examples", "alternate")], section="memory",
+                    preload=True))
     both("memory pools to the letter", [os.path.join(build, "tests", "gpu", "pool_answers")])
     torch = dict(context="torch", tolerance=1e-4)
     both("PyTorch's graphs", script("graphs.py", "step"), **torch)

@@ -411,15 +411,17 @@ static void others_failures_wait_for_work_that_ends(void) {
         CUresult (*call)(void);
     } cases[] = {{"cuMemCreate", create_40}, {"cuMemAllocManaged", managed_40}, {"cuArrayCreate_v2", array_40}};
     void (*hold)(CUstream);
-    CUdeviceptr busy, idle;
+    CUdeviceptr kept, busy, idle;
     pthread_t thread;
 
     start();
     hold = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_hold");
     CHECK_OK(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
+    /* So little is idle that it does not go back by itself. */
+    CHECK_OK(cuMemAlloc(&kept, 20 * MIB));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CHECK_OK(cuMemAlloc(&idle, 8 * MIB));
-        CHECK_OK(cuMemAlloc(&busy, 48 * MIB));
+        CHECK_OK(cuMemAlloc(&idle, 6 * MIB));
+        CHECK_OK(cuMemAlloc(&busy, 25 * MIB));
         CHECK_OK(cuMemFree(idle));
         CHECK_OK(cuCtxSynchronize());
         hold(held);

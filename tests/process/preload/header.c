@@ -8,6 +8,9 @@ struct vpool_found {
     __typeof__(&vpool_stats) stats;
     __typeof__(&vpool_trim) trim;
     __typeof__(&vpool_mark) mark;
+    __typeof__(&vpool_pause) pause;
+    __typeof__(&vpool_pause_with) pause_with;
+    __typeof__(&vpool_resume) resume;
 };
 
 int vpool_header_test(const struct vpool_found *found);
@@ -18,5 +21,8 @@ int vpool_header_test(const struct vpool_found *found) {
     int64_t given = found->trim(0, 0);
 
     stats.size = sizeof(stats);
-    return found->stats(0, &stats) + found->mark(version) + (given < 0);
+    struct vpool_pause how = {sizeof(how), VPOOL_DROP, 0, NULL, NULL};
+    int err = found->pause(0) + found->resume(0) + found->pause_with(0, &how);
+
+    return found->stats(0, &stats) + found->mark(version) + (given < 0) + err;
 }

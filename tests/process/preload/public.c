@@ -114,6 +114,37 @@ static void takes_snapshots(void) {
     CHECK(snapshot(file) == 0);
 }
 
+/* Through the real doors: what sleeps comes back, and its blocks are freed as ever. */
+static void sleeps_and_wakes(void) {
+    __typeof__(&vpool_pause) pause_device = (__typeof__(pause_device))dlsym(RTLD_DEFAULT, "vpool_pause");
+    __typeof__(&vpool_resume) resume_device = (__typeof__(resume_device))dlsym(RTLD_DEFAULT, "vpool_resume");
+    struct vpool_stats stats = {.size = sizeof(stats)};
+    unsigned char bytes[64];
+    CUstream stream;
+    CUdeviceptr a, b;
+
+    find();
+    CHECK(pause_device(0) == -ENODEV);
+    start();
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuMemAlloc(&a, 3 * MIB));
+    CHECK_OK(cuMemAllocAsync(&b, 5 * MIB, stream));
+    CHECK_OK(cuMemsetD8Async(a, 11, 3 * MIB, stream));
+    CHECK_OK(cuMemsetD8Async(b, 22, 5 * MIB, stream));
+    CHECK(pause_device(0) == 0);
+    CHECK(stats_of(0, &stats) == 0 && stats.held_bytes == 0 && stats.live_bytes == 8 * MIB);
+    CHECK(resume_device(0) == 0);
+    CHECK_OK(cuMemcpyDtoH(bytes, a + 3 * MIB - sizeof(bytes), sizeof(bytes)));
+    CHECK(bytes[0] == 11 && bytes[63] == 11);
+    CHECK_OK(cuMemcpyDtoH(bytes, b, sizeof(bytes)));
+    CHECK(bytes[0] == 22);
+    CHECK(pause_device(0) == 0);
+    CHECK_OK(cuMemFreeAsync(b, stream));
+    CHECK_OK(cuMemFree(a));
+    CHECK(resume_device(0) == 0);
+    CHECK(stats_of(0, &stats) == 0 && stats.held_bytes == 0 && stats.live_bytes == 0);
+}
+
 static void *mark_often(void *name) {
     for (int i = 0; i < 500; i++)
         CHECK(mark(name) == 0);
@@ -142,4 +173,4 @@ static void marks(void) {
 }
 
 GUEST_MAIN(GUEST(is_not_there_without_the_library), GUEST(tells_errors), GUEST(tells_figures), GUEST(takes_snapshots),
-           GUEST(marks))
+           GUEST(sleeps_and_wakes), GUEST(marks))

@@ -75,6 +75,37 @@ for _ in range(2):
     assert python("vpool.mark('a')", env={"VPOOL_LOG": "quiet"}) == (0, "", "")
 
 
+def a_device_sleeps_and_wakes():
+    assert served("""
+start()
+assert vpool.pause() is False and vpool.resume() is False, "there is no pool yet"
+a = allocate(5)
+assert not cuda.cuMemsetD8_v2(a, ctypes.c_ubyte(7), ctypes.c_size_t(5 << 20))
+seen = (ctypes.c_ubyte * 16)()
+for how in ({}, {"contents": "drop"}, {"file": "/tmp/vpool-python-%d" % __import__("os").getpid()}):
+    assert vpool.pause(**how) and vpool.stats().held_bytes == 0
+    try:
+        vpool.pause()
+        print("no error")
+    except OSError as problem:
+        assert problem.errno == __import__("errno").EALREADY
+    assert vpool.resume() and vpool.stats().held_bytes >= 5 << 20
+    if "contents" in how:
+        assert not cuda.cuMemsetD8_v2(a, ctypes.c_ubyte(7), ctypes.c_size_t(5 << 20))
+    assert not cuda.cuMemcpyDtoH_v2(seen, a, ctypes.c_size_t(16)) and set(seen) == {7}
+with vpool.asleep() as sleeps:
+    assert sleeps and vpool.stats().held_bytes == 0
+assert vpool.stats().held_bytes
+for wrong in (lambda: vpool.pause(64), lambda: vpool.pause(contents="burn"), lambda: vpool.pause(contents="drop", file="x")):
+    try:
+        wrong()
+    except ValueError:
+        continue
+    print("no error")
+""") == ""
+    assert python("assert vpool.pause() is False", env={"VPOOL_LOG": "quiet"}) == (0, "", "")
+
+
 def an_import_starts_nothing():
     assert served("""
 import sys
@@ -262,6 +293,6 @@ def old_pythons_can_read_it():
         ast.parse(path.read_text(), feature_version=(3, 8))
 
 
-tap.run([nothing_fails_without_the_library, an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump,
+tap.run([nothing_fails_without_the_library, a_device_sleeps_and_wakes, an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump,
          marks_are_in_the_trace, ranges_open_and_close, what_is_suspended_is_not_open, many_threads_may_ask,
          a_forked_child_has_no_pool, the_module_is_the_command, old_pythons_can_read_it])

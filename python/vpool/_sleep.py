@@ -1,0 +1,65 @@
+"""A device's memory asleep in host memory while other programs work, and back at the same addresses."""
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import ctypes
+import errno
+import os
+
+from vpool._library import needed
+from vpool._pools import _check
+
+CONTENTS = ("keep", "drop")
+
+
+class CPause(ctypes.Structure):
+    """struct vpool_pause of include/vpool.h."""
+    _fields_ = [("size", ctypes.c_size_t), ("contents", ctypes.c_int), ("wait_ms", ctypes.c_uint), ("file", ctypes.c_char_p),
+                ("reason", ctypes.c_char_p)]
+
+
+FILE = 2
+
+
+def pause(device=0, contents="keep", file=None, wait=10.0):
+    """Puts the memory of a device's pool to sleep: what is live goes to host memory, or to a new file of that name; with
+    contents="drop" nowhere. Until resume() nothing of it may be used. True if it sleeps now; False without the library.
+    Where it cannot be, it raises OSError: TimeoutError when the device is not done in `wait` seconds, and for what others
+    can reach the reason is told."""
+    _check(device)
+    if contents not in CONTENTS or (file is not None and contents != "keep"):
+        raise ValueError(f"contents is one of {', '.join(CONTENTS)}, and what is dropped goes to no file")
+    call = needed("vpool_pause_with")
+    if not call:
+        return False
+    how = CPause(size=ctypes.sizeof(CPause), contents=FILE if file is not None else CONTENTS.index(contents),
+                 wait_ms=max(1, int(wait * 1000)), file=os.fsencode(file) if file is not None else None)
+    failed = -call(device, ctypes.byref(how))
+    if failed == errno.ENODEV:
+        return False
+    if failed:
+        raise OSError(failed, how.reason.decode() if how.reason else os.strerror(failed), file)
+    return True
+
+
+def resume(device=0):
+    """Wakes it, at the same addresses. True if it is awake now; False without the library. OSError: it sleeps on, and may
+    be woken later; ENOMEM if the device has not so much memory free."""
+    _check(device)
+    call = needed("vpool_resume")
+    failed = -call(device) if call else errno.ENODEV
+    if failed == errno.ENODEV:
+        return False
+    if failed:
+        raise OSError(failed, os.strerror(failed))
+    return True
+
+
+@contextlib.contextmanager
+def asleep(device=0, contents="keep", file=None, wait=10.0):
+    """Around what others do meanwhile: pauses, and resumes at its end."""
+    sleeps = pause(device, contents, file, wait)
+    try:
+        yield sleeps
+    finally:
+        if sleeps:
+            resume(device)

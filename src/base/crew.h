@@ -1,0 +1,34 @@
+/* A few threads that do one thing together, again and again: for as long as one call of the library lasts.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_CREW_H
+#define VP_CREW_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { VP_CREW_MOST = 16 };
+
+struct vp_crew {
+    unsigned count; /* of threads, the caller's included */
+    pthread_t thread[VP_CREW_MOST];
+    sem_t begin[VP_CREW_MOST], done;
+    char *to;
+    const char *from; /* NULL: the threads are to end */
+    size_t bytes;
+    struct vp_crew_place {
+        struct vp_crew *crew;
+        unsigned number;
+    } place[VP_CREW_MOST];
+};
+
+/* As many as the machine has processors for, at most `most`: with none but the caller it works as well. */
+void vp_crew_start(struct vp_crew *crew, unsigned most);
+/* Copies, together. */
+void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes);
+void vp_crew_stop(struct vp_crew *crew);
+
+#endif

@@ -1,0 +1,189 @@
+/* How chunks go to sleep and wake. Each step is undone when one of its calls fails, so that no byte is ever lost: until
+ * the first release everything is still there, and from then on it is the caller's copy that counts.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "memory/sleep.h"
+
+#include <errno.h>
+
+/* Free bytes between live ones that are copied rather than passed over: a copy of their own costs more. */
+enum { GAP = 256 << 10 };
+
+/* ---- what is free in a chunk ---- */
+
+int vp_chunk_reserve_cuts(struct vp_memory *mem, const struct vp_chunk *chunk) {
+    size_t regions = 0;
+    for (const struct vp_region *r = vp_region_at(mem, chunk->current->addr); r && r->addr < vp_chunk_end(chunk);
+         r = vp_region_next(r))
+        regions++;
+    /* A cut at each end of each of its free regions. */
+    return vp_space_reserve(mem, 4 * regions + 4);
+}
+
+static void turn(struct vp_memory *mem, const struct vp_chunk *chunk, enum vp_region_state from,
+                 enum vp_region_state to) {
+    CUdeviceptr at = chunk->current->addr, end = vp_chunk_end(chunk);
+    while (at < end) {
+        struct vp_region *r = vp_region_at(mem, at);
+        CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
+        if (r->state == from) {
+            r = vp_region_carve(mem, at, stop);
+            vp_region_unfile(r);
+            r->state = to;
+            r->index = NULL;
+            vp_region_join(mem, r);
+        }
+        at = stop;
+    }
+}
+
+void vp_chunk_retire_free(struct vp_memory *mem, const struct vp_chunk *chunk) {
+    turn(mem, chunk, VP_FREE, VP_RETIRED);
+}
+
+void vp_chunk_reinstate(struct vp_memory *mem, const struct vp_chunk *chunk) {
+    turn(mem, chunk, VP_RETIRED, VP_FREE);
+}
+
+/* ---- to sleep ---- */
+
+static bool has_live(const struct vp_memory *mem, const struct vp_chunk *chunk) {
+    const struct vp_region *r = vp_region_at(mem, chunk->current->addr);
+    for (; r && r->addr < vp_chunk_end(chunk); r = vp_region_next(r))
+        if (r->state == VP_LIVE || r->state == VP_BACKED)
+            return true;
+    return false;
+}
+
+struct spans {
+    struct vp_span *list;
+    size_t room, count, bytes;
+    struct vp_span last; /* not yet in the list */
+};
+
+static void spans_flush(struct spans *s) {
+    if (!s->last.size)
+        return;
+    if (s->count < s->room)
+        s->list[s->count] = s->last;
+    s->count++;
+    s->bytes += s->last.size;
+    s->last.size = 0;
+}
+
+static void spans_add(struct spans *s, CUdeviceptr addr, CUdeviceptr end) {
+    if (s->last.size && addr - (s->last.addr + s->last.size) > GAP)
+        spans_flush(s);
+    if (!s->last.size)
+        s->last.addr = addr;
+    s->last.size = end - s->last.addr;
+}
+
+static void chunk_spans(const struct vp_memory *mem, const struct vp_chunk *chunk, struct spans *s) {
+    CUdeviceptr begin = chunk->current->addr, end = vp_chunk_end(chunk);
+    for (const struct vp_region *r = vp_region_at(mem, begin); r && r->addr < end; r = vp_region_next(r))
+        if (r->state == VP_LIVE || r->state == VP_BACKED)
+            spans_add(s, r->addr < begin ? begin : r->addr, vp_region_end(r) < end ? vp_region_end(r) : end);
+    spans_flush(s);
+}
+
+static int still(struct vp_memory *mem, struct vp_chunk *chunk) {
+    struct vp_mapping *m, *next;
+    int err = 0;
+    for (m = chunk->mappings; m && !err; m = next) {
+        next = m->next;
+        if (m != chunk->current)
+            err = vp_mapping_unmap(mem, m);
+    }
+    if (!err)
+        err = vp_chunk_reserve_cuts(mem, chunk);
+    if (err)
+        return err;
+    vp_chunk_retire_free(mem, chunk);
+    chunk->asleep = true;
+    mem->asleep++;
+    return 0;
+}
+
+int vp_sleep_begin(struct vp_memory *mem, struct vp_span *spans, size_t room, size_t *count, size_t *bytes) {
+    struct spans s = {.list = spans, .room = spans ? room : 0};
+    struct vp_chunk *chunk;
+    int err = 0;
+    vp_list_each(chunk, &mem->chunks, link) {
+        if (spans && !err)
+            err = still(mem, chunk);
+        chunk_spans(mem, chunk, &s);
+    }
+    if (err)
+        vp_sleep_end(mem);
+    *count = s.count;
+    *bytes = s.bytes;
+    return err;
+}
+
+int vp_sleep_unmap(struct vp_memory *mem) {
+    struct vp_chunk *chunk;
+    int err = 0, undone = 0;
+    vp_list_each(chunk, &mem->chunks, link)
+        if (chunk->asleep && !chunk->unmapped && !err)
+            err = vp_chunk_suspend(mem, chunk);
+    if (!err)
+        return 0;
+    vp_list_each(chunk, &mem->chunks, link)
+        if (chunk->asleep && chunk->unmapped && vp_chunk_map_again(mem, chunk))
+            undone = -ENOTRECOVERABLE;
+    return undone ? undone : -EIO;
+}
+
+void vp_sleep_release(struct vp_memory *mem) {
+    struct vp_chunk *chunk;
+    vp_list_each(chunk, &mem->chunks, link)
+        if (chunk->unmapped && !chunk->released)
+            vp_chunk_let_go(mem, chunk);
+}
+
+/* ---- and back ---- */
+
+/* All in it was freed meanwhile. Its addresses are a hole then. */
+static void forget(struct vp_memory *mem, struct vp_chunk *chunk) {
+    if (vp_mapping_unmap(mem, chunk->current) == 0)
+        vp_chunk_destroy(mem, chunk);
+}
+
+int vp_sleep_wake(struct vp_memory *mem) {
+    struct vp_chunk *chunk, *next;
+    int err = 0;
+    vp_list_each_safe(chunk, next, &mem->chunks, link)
+        if (chunk->unmapped && !has_live(mem, chunk))
+            forget(mem, chunk);
+    vp_list_each(chunk, &mem->chunks, link)
+        if (chunk->released && !err)
+            err = vp_chunk_make_again(mem, chunk);
+    vp_list_each(chunk, &mem->chunks, link)
+        if (chunk->unmapped && !chunk->released && !err)
+            err = vp_chunk_map_again(mem, chunk);
+    if (!err)
+        return 0;
+    vp_list_each(chunk, &mem->chunks, link)
+        if (chunk->asleep && !chunk->unmapped)
+            vp_chunk_suspend(mem, chunk);
+    vp_sleep_release(mem);
+    return err;
+}
+
+int vp_sleep_end(struct vp_memory *mem) {
+    struct vp_chunk *chunk;
+    vp_list_each(chunk, &mem->chunks, link) {
+        if (!chunk->asleep)
+            continue;
+        assert(!chunk->unmapped);
+        int err = vp_chunk_reserve_cuts(mem, chunk);
+        if (err)
+            return err;
+        vp_chunk_reinstate(mem, chunk);
+        chunk->asleep = false;
+        mem->asleep--;
+    }
+    return 0;
+}

@@ -1,0 +1,182 @@
+/* When idle memory goes back to the device by itself: see giving.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/giving.h"
+
+#include "pool/bare.h"
+#include "pool/parking.h"
+
+/*
+ * Less than this is not worth the driver's calls: 32 MiB, and a fiftieth of what is alive. What is idle beside that is
+ * what other processes miss.
+ */
+enum { LEAST = 32 << 20, LEAST_SHARE = 50 };
+
+/* The first period after a regret. */
+static const uint64_t PERIOD_FIRST_NS = 100000000;
+
+/* Of what was given back, 1/REGRET_SHARE made again is a mistake. */
+enum { REGRET_SHARE = 2 };
+
+static uint64_t now_ns(const struct vp_pool *pool) {
+    return pool->config.now ? pool->config.now() : 0;
+}
+
+static bool captures(const struct vp_pool *pool) {
+    return atomic_load(&pool->mem.timelines->captures) > 0;
+}
+
+static size_t worth(const struct vp_pool *pool) {
+    return LEAST + pool->mem.stats.live_bytes / LEAST_SHARE;
+}
+
+/* Gives back, and watches whether that will be regretted. */
+static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
+    struct vp_giving *g = &pool->giving;
+    const uint64_t now = now_ns(pool);
+    if (g->period_ns < period_least)
+        g->period_ns = period_least;
+    if (g->regret_from != SIZE_MAX && now - g->given_at > VP_REGRET_PERIODS * g->period_ns &&
+        g->period_ns / 2 >= period_least)
+        g->period_ns /= 2;
+    size_t given = vp_pool_trim(pool, keep);
+    if (given) {
+        g->given_at = now;
+        g->regret_from = pool->mem.stats.held_bytes + given / REGRET_SHARE;
+        pool->mem.stats.given_back += given;
+    }
+    return given;
+}
+
+/* Is so much idle that it had better go back: most of what is held, or what frees alone have left? */
+static bool is_much(const struct vp_pool *pool) {
+    size_t idle = vp_memory_idle(&pool->mem), least = worth(pool);
+    return idle >= least && (idle > pool->mem.stats.live_bytes || pool->giving.freed >= least);
+}
+
+bool vp_giving_freed(struct vp_pool *pool, size_t bytes) {
+    struct vp_giving *g = &pool->giving;
+    if (!pool->traits.gives || bytes < VP_EVENT_WORTH)
+        return false;
+    g->freed += bytes;
+    if (!is_much(pool) || vp_memory_idle(&pool->mem) < g->tried)
+        return false;
+    g->due = true;
+    if (captures(pool) || now_ns(pool) < g->not_before)
+        return true;
+    give(pool, 0, PERIOD_FIRST_NS);
+    /* Work may still use the rest: it is not asked again for every free. */
+    g->tried = vp_memory_idle(&pool->mem) + worth(pool);
+    g->due = is_much(pool) && vp_pool_shrinkable(pool);
+    return g->due;
+}
+
+size_t vp_giving_trim(struct vp_pool *pool, size_t keep) {
+    struct vp_giving *g = &pool->giving;
+    size_t given = vp_pool_trim(pool, keep);
+    pool->mem.stats.given_back += given;
+    g->asked = pool->mem.stats.held_bytes > keep && vp_pool_shrinkable(pool);
+    g->keep = keep;
+    return given;
+}
+
+void vp_giving_settle(struct vp_pool *pool) {
+    struct vp_giving *g = &pool->giving;
+    if (captures(pool))
+        return;
+    if (g->asked)
+        vp_giving_trim(pool, g->keep);
+    if (!g->due || now_ns(pool) < g->not_before)
+        return;
+    if (is_much(pool))
+        give(pool, 0, PERIOD_FIRST_NS);
+    g->due = is_much(pool) && vp_pool_shrinkable(pool);
+}
+
+/*
+ * Of what is held, as much was needed in a period as was live at once in it, and as much more as a peak takes: the
+ * edges of chunks that blocks cover in part would have to be made again each time.
+ */
+static size_t needed(const struct vp_pool *pool, uint64_t peak) {
+    const struct vp_giving *g = &pool->giving;
+    double more = g->top_live && g->top_held > g->top_live ? (double)g->top_held / (double)g->top_live : 1;
+    return (size_t)((double)peak * more);
+}
+
+void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns) {
+    struct vp_giving *g = &pool->giving;
+    if (captures(pool) || now_ns(pool) < g->not_before)
+        return;
+    give(pool, needed(pool, pool->recent_peak), period_ns);
+    pool->recent_peak = vp_pool_stats(pool).live_bytes;
+}
+
+/* ---- for others ---- */
+
+struct idle {
+    struct vp_chunk *chunk;
+    uint64_t age; /* of the last free in it */
+};
+
+static uint64_t last_freed(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    const CUdeviceptr begin = chunk->current->addr, end = begin + chunk->size;
+    uint64_t last = 0;
+    for (const struct vp_piece *p = vp_piece_at(vp_region_at(&pool->mem, begin), begin); p; p = p->next) {
+        last = p->age > last ? p->age : last;
+        if (p->end >= end)
+            break;
+    }
+    return last;
+}
+
+/* The youngest comes to the top. libc's qsort may call malloc. */
+static void sift(struct idle *list, size_t i, size_t n) {
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && list[child + 1].age > list[child].age)
+            child++;
+        if (list[i].age >= list[child].age)
+            return;
+        const struct idle swapped = list[i];
+        list[i] = list[child];
+        list[child] = swapped;
+    }
+}
+
+static void sort_by_age(struct idle *list, size_t n) {
+    for (size_t i = n / 2; i-- > 0;)
+        sift(list, i, n);
+    for (size_t end = n; end-- > 1;) {
+        const struct idle youngest = list[0];
+        list[0] = list[end];
+        list[end] = youngest;
+        sift(list, 0, end);
+    }
+}
+
+size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
+    const struct vp_request anyone = {0};
+    struct vp_chunk *chunk, *next;
+    size_t n = 0, given = 0;
+    vp_list_each_safe(chunk, next, &pool->mem.spares, link) {
+        given += chunk->size;
+        vp_chunk_destroy(&pool->mem, chunk);
+    }
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_bare_flush(pool);
+    vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);
+    vp_fit_refresh(&pool->mem);
+    struct idle *list = vp_pool_scratch(pool, (pool->mem.chunk_count + 1) * sizeof *list);
+    if (!list)
+        return 0;
+    vp_list_each(chunk, &pool->mem.chunks, link)
+        if (vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY))
+            list[n++] = (struct idle){chunk, last_freed(pool, chunk)};
+    sort_by_age(list, n);
+    for (size_t i = 0; i < n && given < bytes; i++) {
+        const size_t size = list[i].chunk->size;
+        if (vp_chunk_give_back(&pool->mem, list[i].chunk))
+            given += size;
+    }
+    pool->mem.stats.given_back += given;
+    pool->mem.stats.lent_bytes += given;
+    return given;
+}

@@ -1,0 +1,53 @@
+/* An allocation that would fail for want of memory asks the user's other processes for what they have idle. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/ipc.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+#include <time.h>
+
+/* A process asks once in so long at most. An allocation waits for as long as one that has just given is spared. */
+static const uint64_t ASK_EVERY_NS = 1000000000, BORROW_NS = 6000000000;
+
+/* Room for the rounding of handles. */
+enum { ROUNDING = 32 << 20 };
+
+size_t vp_borrow_lack(const struct vp_pool *pool, size_t size) {
+    const size_t free_bytes = vp_wait_device_free(pool), idle = vp_memory_idle(&pool->mem);
+    size = vp_round_up(size, pool->mem.granularity);
+    if (size <= free_bytes)
+        return 0;
+    /* What is idle here did not help: it waits for work, or lies in pieces. */
+    return ROUNDING + (size > free_bytes + idle ? size - free_bytes - idle : size - free_bytes);
+}
+
+bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
+    static uint64_t last;
+    const CUuuid uuid = vp_ipc_uuid(pool->mem.device), none = {{0}};
+    if (!*begin)
+        *begin = vp_clock_ns();
+    if (!lack || !memcmp(&uuid, &none, sizeof uuid) ||
+        (pool->mem.limit && pool->mem.stats.held_bytes + lack > pool->mem.limit + ROUNDING))
+        return false;
+    /* What another process gives up by its end, say, is no loan, and will do. */
+    for (const size_t before = vp_wait_device_free(pool);;) {
+        const uint64_t now = vp_clock_ns();
+        const bool asks = !last || now - last >= ASK_EVERY_NS;
+        bool some;
+        if (now - *begin > BORROW_NS)
+            return vp_wait_device_free(pool) > before;
+        if (asks)
+            last = now;
+        vp_step_out();
+        const uint64_t got = vp_watch.borrow(&uuid, asks ? lack : 0, lack > ROUNDING ? lack - ROUNDING : lack, &some);
+        if (!got && some && !asks)
+            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        vp_step_in();
+        if (!some && asks)
+            last = 0; /* nobody was asked */
+        pool->mem.stats.loans_asked += some && asks;
+        if (got || !some || atomic_load(&vp_state.timelines.captures))
+            return got > 0 || vp_wait_device_free(pool) > before;
+    }
+}

@@ -1,0 +1,240 @@
+/* How the contents of a device come to the host and back: see carrier.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/carrier.h"
+
+#include "base/clock.h"
+#include "base/os_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Four slots of 64 MiB: the copy engine, at some 55 GB/s, has work for three milliseconds while one is emptied. */
+enum { SLOT_MOST = 64 << 20, SLOT_LEAST = 64 << 10 };
+
+/* One thread copies some 8 to 12 GB/s. */
+enum { THREADS = 12 };
+
+/* All work of the device was over: a slot takes milliseconds. */
+static const uint64_t SLOT_NS = 30000000000;
+
+/* ---- the ring ---- */
+
+int vp_carrier_open(struct vp_carrier *c, const struct vp_driver *drv, const struct vp_context *ctx, size_t bytes) {
+    *c = (struct vp_carrier){.drv = drv, .slot = vp_round_up(bytes / VP_CARRIER_SLOTS + 1, SLOT_LEAST)};
+    if (c->slot > SLOT_MOST)
+        c->slot = SLOT_MOST;
+    if (!drv->cuStreamCreate || !drv->cuStreamDestroy_v2 || !drv->cuMemHostAlloc || !drv->cuMemFreeHost ||
+        !drv->cuMemcpyDtoHAsync_v2 || !drv->cuMemcpyHtoDAsync_v2)
+        return -ENOTSUP;
+    if (drv->cuCtxPushCurrent_v2(ctx->handle))
+        return -EIO;
+    c->entered = true;
+    int err = drv->cuStreamCreate(&c->stream, CU_STREAM_NON_BLOCKING) ? -EIO : 0;
+    for (int i = 0; i < VP_CARRIER_SLOTS && !err; i++)
+        err = drv->cuEventCreate(&c->event[i], CU_EVENT_DISABLE_TIMING) ? -EIO : 0;
+    if (!err && drv->cuMemHostAlloc((void **)&c->ring, VP_CARRIER_SLOTS * c->slot, 0))
+        err = -ENOMEM;
+    if (err) {
+        vp_carrier_close(c);
+        return err;
+    }
+    vp_crew_start(&c->crew, bytes > SLOT_MOST ? THREADS : 1);
+    return 0;
+}
+
+void vp_carrier_close(struct vp_carrier *c) {
+    CUcontext popped;
+    if (c->crew.count)
+        vp_crew_stop(&c->crew);
+    if (c->ring)
+        c->drv->cuMemFreeHost(c->ring);
+    for (int i = 0; i < VP_CARRIER_SLOTS; i++)
+        if (c->event[i])
+            c->drv->cuEventDestroy_v2(c->event[i]);
+    if (c->stream)
+        c->drv->cuStreamDestroy_v2(c->stream);
+    if (c->entered)
+        c->drv->cuCtxPopCurrent_v2(&popped);
+    *c = (struct vp_carrier){0};
+}
+
+/* The next bytes of the spans. */
+struct cursor {
+    const struct vp_span *span;
+    size_t done; /* of it */
+};
+
+/* Queues the copies of one slot. */
+static int queue(struct vp_carrier *c, struct cursor *at, unsigned slot, size_t bytes, bool out) {
+    char *host = c->ring + slot * c->slot;
+    while (bytes) {
+        size_t n = at->span->size - at->done;
+        if (n > bytes)
+            n = bytes;
+        CUdeviceptr device = at->span->addr ? at->span->addr + at->done : 0;
+        CUresult res = CUDA_SUCCESS;
+        if (device)
+            res = out ? c->drv->cuMemcpyDtoHAsync_v2(host, device, n, c->stream)
+                      : c->drv->cuMemcpyHtoDAsync_v2(device, host, n, c->stream);
+        if (res)
+            return -EIO;
+        host += n;
+        bytes -= n;
+        at->done += n;
+        if (at->done == at->span->size)
+            *at = (struct cursor){at->span + 1, 0};
+    }
+    return c->drv->cuEventRecord(c->event[slot], c->stream) ? -EIO : 0;
+}
+
+/* Asked, never synchronised with: that has no end. */
+static int wait_for(const struct vp_carrier *c, unsigned slot) {
+    const uint64_t begin = vp_clock_ns();
+    for (;;) {
+        CUresult res = c->drv->cuEventQuery(c->event[slot]);
+        if (res != CUDA_ERROR_NOT_READY)
+            return res ? -EIO : 0;
+        if (vp_clock_ns() - begin > SLOT_NS)
+            return -ETIMEDOUT;
+        sched_yield();
+    }
+}
+
+int vp_carrier_run(struct vp_carrier *c, const struct vp_span *spans, size_t count, char *host, bool out) {
+    struct cursor at = {spans, 0};
+    size_t total = 0;
+    int err = 0;
+    for (size_t i = 0; i < count; i++)
+        total += spans[i].size;
+    const size_t slots = (total + c->slot - 1) / c->slot;
+    for (size_t k = 0; k < slots + VP_CARRIER_SLOTS && !err; k++) {
+        const unsigned slot = k % VP_CARRIER_SLOTS;
+        char *ring = c->ring + slot * c->slot;
+        size_t before = k >= VP_CARRIER_SLOTS ? (k - VP_CARRIER_SLOTS) * c->slot : total, here = k * c->slot;
+        if (before < total) {
+            size_t n = total - before < c->slot ? total - before : c->slot;
+            err = wait_for(c, slot);
+            if (!err && out)
+                vp_crew_copy(&c->crew, host + before, ring, n);
+        }
+        if (!err && here < total) {
+            size_t n = total - here < c->slot ? total - here : c->slot;
+            if (!out)
+                vp_crew_copy(&c->crew, ring, host + here, n);
+            err = queue(c, &at, slot, n, out);
+        }
+    }
+    return err;
+}
+
+/* ---- the arena ---- */
+
+/* The number behind `name` in a file of the system's; SIZE_MAX: there is none. In units of `unit` bytes. */
+static size_t number_in(const char *path, const char *name, size_t unit) {
+    char text[4096];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return SIZE_MAX;
+    text[n] = '\0';
+    const char *at = strstr(text, name);
+    unsigned long long value = 0;
+    return at && sscanf(at + strlen(name), " %llu", &value) == 1 ? (size_t)value * unit : SIZE_MAX;
+}
+
+/* What the machine can give, and the group of processes that this one is in; where nothing is told, anything. */
+static size_t room(void) {
+    char path[512], group[384] = "";
+    size_t most = number_in("/proc/meminfo", "MemAvailable:", 1024);
+    int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, group, sizeof group - 1);
+    if (fd >= 0)
+        close(fd);
+    char *own = n > 0 ? strstr(group, "0::") : NULL;
+    if (!own)
+        return most;
+    own[strcspn(own, "\n")] = '\0';
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", own + 3);
+    size_t limit = number_in(path, "", 1);
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", own + 3);
+    size_t used = number_in(path, "anon ", 1);
+    if (limit != SIZE_MAX && used != SIZE_MAX && (limit > used ? limit - used : 0) < most)
+        most = limit > used ? limit - used : 0;
+    return most;
+}
+
+/* Huge pages make the first touch several times faster on some machines, and slower on others, which have none left and
+ * look for some. */
+enum { PROBE = 32 << 20, PROBE_FROM = 1 << 30 };
+
+static uint64_t touch_ns(char *at, int advice) {
+    uint64_t begin = vp_clock_ns();
+    madvise(at, PROBE, advice);
+    for (size_t i = 0; i < PROBE; i += 4096)
+        ((volatile char *)at)[i] = 0;
+    return vp_clock_ns() - begin;
+}
+
+static void choose_pages(char *at, size_t bytes) {
+    if (bytes < PROBE_FROM)
+        return;
+    uint64_t huge = touch_ns(at, MADV_HUGEPAGE), small = touch_ns(at + PROBE, MADV_NOHUGEPAGE);
+    madvise(at, bytes, huge < small ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
+static void drop(struct vp_arena *arena) {
+    if (arena->bytes)
+        munmap(arena->at, arena->bytes);
+    if (arena->bytes && arena->fd >= 0)
+        close(arena->fd);
+    *arena = (struct vp_arena){.fd = -1};
+}
+
+/* All its bytes are there at once: a store must not find out that the disk is full. */
+static int make_file(const char *file, size_t bytes) {
+    int fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    unlink(file);
+    int err = -posix_fallocate(fd, 0, (off_t)bytes);
+    if (err)
+        close(fd);
+    return err ? err : fd;
+}
+
+int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file) {
+    bytes = vp_round_up(bytes + 1, VP_HUGE);
+    if (arena->bytes >= bytes && !file && arena->fd < 0)
+        return 0;
+    drop(arena);
+    if (!file && bytes > room())
+        return -ENOMEM;
+    int fd = file ? make_file(file, bytes) : -1;
+    if (file && fd < 0)
+        return fd;
+    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, fd, 0);
+    if (at == MAP_FAILED) {
+        if (fd >= 0)
+            close(fd);
+        return -ENOMEM;
+    }
+    if (!file)
+        choose_pages(at, bytes);
+    *arena = (struct vp_arena){.at = at, .bytes = bytes, .fd = fd};
+    return 0;
+}
+
+void vp_arena_ease(struct vp_arena *arena) {
+    if (arena->bytes && arena->fd < 0 && madvise(arena->at, arena->bytes, MADV_FREE) == 0)
+        return;
+    drop(arena);
+}

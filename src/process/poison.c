@@ -1,0 +1,329 @@
+/* Memory is filled when it is handed out and when it is freed: see poison.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/poison.h"
+
+#include "base/clock.h"
+#include "memory/sleep.h"
+
+#include <stdio.h>
+
+/* Not a number as a float, and none with its upper half as a bfloat16 or a half; large and odd as an integer. */
+enum { PATTERN = 0x7fbadbad };
+
+/* What is compared on the host at a time. */
+enum { WINDOW = 4 << 20 };
+
+/* How long a stream may take until what it was given can be looked at. It may wait for the host, which is here. */
+static const uint64_t LOOK_NS = 1000000000;
+
+/* Reports that are printed; more are counted. */
+enum { REPORTS = 20 };
+
+struct vp_poison_counts vp_poison_counts;
+
+/* Bytes of a chunk that hold the pattern since the block was freed that they were of. A chunk is known by the number of
+ * its memory: records of one that is gone are found by nobody, and swept. */
+struct record {
+    uint64_t birth;
+    size_t begin, end; /* in the chunk */
+    CUdeviceptr block; /* the block's address then, how long it was, and what it was */
+    size_t asked;
+    uint64_t serial;
+    size_t at;       /* of `begin`, in the block */
+    uint32_t stream; /* the number of the stream that freed it; 0: cudaFree */
+    CUdevice device;
+    struct record *next;
+};
+
+enum { HEADS = 4096 };
+static struct record *heads[HEADS];
+static struct vp_slab slab;
+static size_t records, sweep_at = 1 << 16;
+
+static struct record **head_of(uint64_t birth) {
+    return &heads[birth % HEADS];
+}
+
+static struct record *record_new(const struct record *like) {
+    static bool ready;
+    if (!ready)
+        vp_slab_init(&slab, sizeof(struct record));
+    ready = true;
+    struct record *rec = vp_slab_alloc(&slab);
+    if (!rec)
+        return NULL;
+    *rec = *like;
+    rec->next = *head_of(rec->birth);
+    *head_of(rec->birth) = rec;
+    records++;
+    return rec;
+}
+
+static void record_free(struct record **link) {
+    struct record *rec = *link;
+    *link = rec->next;
+    vp_slab_free(&slab, rec);
+    records--;
+}
+
+static bool is_there(uint64_t birth, CUdevice dev) {
+    const struct vp_chunk *chunk;
+    vp_list_each(chunk, &vp_state.pools[dev]->mem.chunks, link)
+        if (chunk->birth == birth)
+            return true;
+    return false;
+}
+
+/* Of chunks that are gone. Rare: each time there are twice as many records as were left the last time. */
+static void sweep(void) {
+    for (int i = 0; i < HEADS; i++) {
+        uint64_t known = 0;
+        bool there = false;
+        for (struct record **link = &heads[i]; *link;) {
+            if ((*link)->birth != known)
+                there = is_there(known = (*link)->birth, (*link)->device);
+            if (there)
+                link = &(*link)->next;
+            else
+                record_free(link);
+        }
+    }
+    sweep_at = 2 * records + (1 << 16);
+}
+
+/* ---- the driver ---- */
+
+/* On the stream, or on one of its own, with the context current. */
+struct place {
+    const struct vp_context *ctx;
+    CUstream stream;
+    bool own;
+    CUstreamCaptureMode mode;
+};
+
+static bool enter(struct place *p, const struct vp_timeline *timeline, const struct vp_context *ctx) {
+    CUcontext popped;
+    *p = (struct place){.ctx = timeline ? timeline->context : ctx, .own = !timeline};
+    if (!p->ctx || vp_state.drv.cuCtxPushCurrent_v2(p->ctx->handle))
+        return false;
+    p->mode = vp_capture_relax(&vp_state.timelines);
+    p->stream = timeline ? timeline->stream : NULL;
+    if (!p->own || !vp_state.drv.cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING))
+        return true;
+    vp_capture_restore(&vp_state.timelines, p->mode);
+    vp_state.drv.cuCtxPopCurrent_v2(&popped);
+    return false;
+}
+
+static void leave(struct place *p) {
+    CUcontext popped;
+    if (p->own)
+        vp_state.drv.cuStreamDestroy_v2(p->stream);
+    vp_capture_restore(&vp_state.timelines, p->mode);
+    vp_state.drv.cuCtxPopCurrent_v2(&popped);
+}
+
+/* Waits until the stream has done what it was given: false after the bound (0: there is none), or an error. */
+static bool wait_for(const struct place *p, uint64_t most_ns) {
+    const uint64_t begin = vp_clock_ns();
+    CUevent event;
+    bool over = false;
+    if (vp_state.drv.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING))
+        return false;
+    if (!vp_state.drv.cuEventRecord(event, p->stream))
+        for (;;) {
+            CUresult res = vp_state.drv.cuEventQuery(event);
+            uint64_t waited = vp_clock_ns() - begin;
+            over = res == CUDA_SUCCESS;
+            if (res != CUDA_ERROR_NOT_READY || (most_ns && waited > most_ns))
+                break;
+            vp_wait_pause(waited);
+        }
+    vp_state.drv.cuEventDestroy_v2(event);
+    return over;
+}
+
+static bool fill(const struct place *p, const struct vp_region *r, unsigned word) {
+    return vp_state.drv.cuMemsetD32Async && !vp_state.drv.cuMemsetD32Async(r->addr, word, r->size / 4, p->stream);
+}
+
+/* ---- looking ---- */
+
+/* One that nobody uses; those of copies that are not over in time are lost. */
+static struct window {
+    uint32_t *words;
+    struct window *next;
+} *idle_windows;
+
+static struct window *window_take(void) {
+    struct window *w = idle_windows;
+    if (w) {
+        idle_windows = w->next;
+        return w;
+    }
+    void *words = NULL;
+    if (!vp_state.drv.cuMemHostAlloc || !vp_state.drv.cuMemcpyDtoHAsync_v2 ||
+        vp_state.drv.cuMemHostAlloc(&words, WINDOW + sizeof *w, CU_MEMHOSTALLOC_PORTABLE))
+        return NULL;
+    w = (struct window *)(void *)((char *)words + WINDOW);
+    w->words = words;
+    return w;
+}
+
+static void window_put(struct window *w) {
+    w->next = idle_windows;
+    idle_windows = w;
+}
+
+/* A block lies in several chunks, and others get its bytes part by part: it is told of once. */
+static bool told_before(const struct record *rec) {
+    enum { TOLD = 64 };
+    static struct {
+        uint64_t serial;
+        CUdevice device;
+    } told[TOLD];
+    static unsigned next;
+    for (unsigned i = 0; i < TOLD; i++)
+        if (told[i].serial == rec->serial && told[i].device == rec->device)
+            return true;
+    told[next].serial = rec->serial;
+    told[next].device = rec->device;
+    next = (next + 1) % TOLD;
+    return false;
+}
+
+static void report(const struct record *rec, size_t first, size_t bytes, uint32_t word) {
+    char freed[32] = "by cudaFree";
+    if (rec->stream)
+        snprintf(freed, sizeof freed, "on stream %u", rec->stream);
+    if (told_before(rec))
+        return;
+    if (++vp_poison_counts.written_blocks <= REPORTS)
+        vp_log(VP_LOG_WARN,
+               "VPOOL_POISON: a block of %zu bytes at %#llx (device %d, allocation %llu), freed %s, was written to "
+               "afterwards: at least %zu bytes, from its byte %zu on; the first word there is %#x",
+               rec->asked, (unsigned long long)rec->block, (int)rec->device, (unsigned long long)rec->serial, freed,
+               bytes, rec->at + first, word);
+    else if (vp_poison_counts.written_blocks == REPORTS + 1)
+        vp_log(VP_LOG_WARN, "VPOOL_POISON: more are only counted");
+}
+
+/* Compares what lies at `addr`, part of a record that was taken out. False: it could not be seen in time. */
+static bool look(struct place *p, const struct record *rec, CUdeviceptr addr, size_t bytes) {
+    struct window *w = window_take();
+    for (size_t at = 0; w && at < bytes;) {
+        size_t n = bytes - at < WINDOW ? bytes - at : WINDOW, bad = 0, first = 0;
+        if (vp_state.drv.cuMemcpyDtoHAsync_v2(w->words, addr + at, n, p->stream) || !wait_for(p, LOOK_NS)) {
+            vp_poison_counts.unchecked_bytes += bytes - at;
+            return false;
+        }
+        for (size_t i = n / 4; i-- > 0;)
+            if (w->words[i] != PATTERN) {
+                bad += 4;
+                first = i;
+            }
+        if (bad)
+            report(rec, at + 4 * first, bad, w->words[first]);
+        vp_poison_counts.checked_bytes += n;
+        at += n;
+    }
+    if (w)
+        window_put(w);
+    return w != NULL;
+}
+
+/*
+ * The next record that lies in [begin, end) of a chunk, cut to it, comes out in `out`; what of it lies outside stays.
+ */
+static bool take(uint64_t birth, size_t begin, size_t end, struct record *out) {
+    for (struct record **link = head_of(birth); *link; link = &(*link)->next) {
+        struct record *rec = *link;
+        if (rec->birth != birth || rec->end <= begin || rec->begin >= end)
+            continue;
+        *out = *rec;
+        struct record left = *rec, right = *rec;
+        record_free(link);
+        if (left.begin < begin) {
+            left.end = begin;
+            record_new(&left);
+            out->at += begin - out->begin;
+            out->begin = begin;
+        }
+        if (right.end > end) {
+            right.at += end - right.begin;
+            right.begin = end;
+            record_new(&right);
+            out->end = end;
+        }
+        return true;
+    }
+    return false;
+}
+
+/* A part of a block that lies in one chunk. */
+struct part {
+    const struct vp_chunk *chunk;
+    size_t begin, end; /* in it */
+};
+
+/* That at `*at`, which moves behind it; false: there is none. */
+static bool part_next(const struct vp_memory *mem, const struct vp_region *r, CUdeviceptr *at, struct part *out) {
+    if (*at >= vp_region_end(r))
+        return false;
+    const struct vp_mapping *m = vp_mapping_at(mem, *at);
+    *out = (struct part){m->chunk, *at - m->addr, m->chunk->size};
+    if (vp_region_end(r) < m->addr + out->end)
+        out->end = vp_region_end(r) - m->addr;
+    *at = m->addr + out->end;
+    return true;
+}
+
+void vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline,
+                          const struct vp_context *ctx) {
+    struct place place;
+    struct record rec;
+    struct part part;
+    bool in_time = true;
+    if (!enter(&place, timeline, ctx))
+        return;
+    for (CUdeviceptr at = r->addr; part_next(&pool->mem, r, &at, &part);) {
+        const CUdeviceptr base = part.chunk->current->addr;
+        while (take(part.chunk->birth, part.begin, part.end, &rec)) {
+            if (in_time)
+                in_time = look(&place, &rec, base + rec.begin, rec.end - rec.begin);
+            else
+                vp_poison_counts.unchecked_bytes += rec.end - rec.begin;
+        }
+    }
+    fill(&place, r, vp_options()->zero ? 0 : PATTERN);
+    /* Anybody may use it at once. */
+    if (place.own)
+        wait_for(&place, 0);
+    leave(&place);
+}
+
+void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline) {
+    const CUdeviceptr addr = r->addr;
+    struct place place;
+    struct part part;
+    if (r->bare || r->exported || vp_memory_sleeps(&pool->mem, addr) ||
+        !enter(&place, timeline, vp_context_on(&vp_state.timelines, pool->mem.device)))
+        return;
+    bool filled = fill(&place, r, PATTERN) && (timeline || wait_for(&place, 0));
+    leave(&place);
+    /* Another thread may have freed it, too, which is an error of the program's. */
+    if (!filled || vp_pool_find(pool, addr) != r)
+        return;
+    if (records > sweep_at)
+        sweep();
+    for (CUdeviceptr at = addr; part_next(&pool->mem, r, &at, &part);)
+        record_new(&(struct record){.birth = part.chunk->birth,
+                                    .begin = part.begin,
+                                    .end = part.end,
+                                    .block = addr,
+                                    .asked = r->asked,
+                                    .serial = r->serial,
+                                    .at = part.chunk->current->addr + part.begin - addr,
+                                    .stream = timeline ? timeline->number : 0,
+                                    .device = pool->mem.device});
+}

@@ -1,0 +1,150 @@
+/* Processes side by side on the same devices: a file that all of them write down in what they take.
+ *
+ * VPOOL_SIM="shared=FILE" makes the devices of every process that names the file the same: what one has taken the
+ * others lack. Each process has a line of the file; that of one that is gone is struck out by the next that takes
+ * something, as a driver gives back what a dead process had. Only amounts are shared, no bytes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "sim_private.h"
+#include "sim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINES = 64 };
+
+struct line {
+    pid_t pid; /* 0: free */
+    uint64_t used[SIM_MAX_DEVICES];
+};
+
+static struct {
+    int fd;
+    struct line *lines; /* NULL: there is no file */
+    pid_t pid;
+    struct line *own;
+    size_t others[SIM_MAX_DEVICES]; /* what a test says that others have */
+} ledger = {.fd = -1};
+
+static bool open_file(void) {
+    if (ledger.lines)
+        return true;
+    int fd = open(sim.options.shared, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, LINES * (off_t)sizeof(struct line)) < 0) {
+        fprintf(stderr, "[sim] shared=%s: %s\n", sim.options.shared, strerror(errno));
+        sim.options.shared[0] = '\0';
+        return false;
+    }
+    void *at = mmap(NULL, LINES * sizeof(struct line), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        close(fd);
+        return false;
+    }
+    ledger.fd = fd;
+    ledger.lines = at;
+    return true;
+}
+
+/* Nor has one a device that its parent has not asked after yet. */
+static bool is_dead(pid_t pid) {
+    char name[32], text[512];
+    snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return kill(pid, 0) < 0 && errno == ESRCH;
+    text[n] = '\0';
+    const char *state = strrchr(text, ')');
+    return state && (state[2] == 'Z' || state[2] == 'X');
+}
+
+static void strike_out_the_dead(void) {
+    for (int i = 0; i < LINES; i++)
+        if (ledger.lines[i].pid && is_dead(ledger.lines[i].pid))
+            memset(&ledger.lines[i], 0, sizeof(struct line));
+}
+
+/* Opens the file, finds our line in it and locks it. False: there is none. */
+static bool lock(void) {
+    if (!sim.options.shared[0] || !open_file() || flock(ledger.fd, LOCK_EX) < 0)
+        return false;
+    if (ledger.pid == getpid())
+        return true;
+    strike_out_the_dead();
+    ledger.own = NULL;
+    for (int i = 0; i < LINES && !ledger.own; i++)
+        if (!ledger.lines[i].pid)
+            ledger.own = &ledger.lines[i];
+    if (!ledger.own) {
+        flock(ledger.fd, LOCK_UN);
+        return false;
+    }
+    memset(ledger.own, 0, sizeof(struct line));
+    ledger.own->pid = ledger.pid = getpid();
+    return true;
+}
+
+static uint64_t sum(int device) {
+    uint64_t all = 0;
+    for (int i = 0; i < LINES; i++)
+        all += ledger.lines[i].pid ? ledger.lines[i].used[device] : 0;
+    return all;
+}
+
+bool sim_ledger_take(int device, size_t bytes) {
+    const uint64_t capacity = sim.options.capacity - ledger.others[device];
+    if (bytes > capacity || sim.devices[device].used > capacity - bytes)
+        return false;
+    if (!lock())
+        return true;
+    if (sum(device) + bytes > capacity)
+        strike_out_the_dead();
+    bool room = sum(device) + bytes <= capacity;
+    if (room)
+        ledger.own->used[device] += bytes;
+    flock(ledger.fd, LOCK_UN);
+    return room;
+}
+
+void sim_ledger_give(int device, size_t bytes) {
+    if (!lock())
+        return;
+    ledger.own->used[device] -= bytes;
+    flock(ledger.fd, LOCK_UN);
+}
+
+size_t sim_ledger_others(int device) {
+    uint64_t others = ledger.others[device];
+    if (!lock())
+        return others;
+    strike_out_the_dead();
+    others += sum(device) - ledger.own->used[device];
+    flock(ledger.fd, LOCK_UN);
+    return others;
+}
+
+/* What is in use is forgotten with the rest. */
+void sim_ledger_reset(void) {
+    if (ledger.lines && ledger.pid == getpid()) {
+        memset(ledger.own, 0, sizeof(struct line));
+        munmap(ledger.lines, LINES * sizeof(struct line));
+        close(ledger.fd);
+    }
+    memset(&ledger, 0, sizeof(ledger));
+    ledger.fd = -1;
+}
+
+SIM_EXPORT void vp_sim_others(int device, size_t bytes) {
+    pthread_mutex_lock(&sim.lock);
+    ledger.others[device] = bytes;
+    pthread_mutex_unlock(&sim.lock);
+}

@@ -1,0 +1,257 @@
+/* Idle memory goes to the process that lacks it: one user's processes on one device, by the pages that they publish.
+ *
+ * Whoever would fail for want of memory looks at the pages of the others, and asks them, the one whose memory has lain
+ * idle for longest first, for what it lacks. Each has a thread that sleeps until it is asked, and gives idle chunks
+ * back to the device: those first that have been idle for longest. Chunks are released there and made anew here, and
+ * never passed on: no byte of one process is ever another's to read.
+ *
+ * Against thrashing: who has just given is spared for some seconds, and nobody asks more than once a second. Who does
+ * not answer is not asked again for a minute. It can cost a process time that another of its user asks; it never costs
+ * data.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "watch/lend.h"
+
+#include "base/clock.h"
+#include "pool/giving.h"
+#include "watch/watch.h"
+
+#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Who has given is spared for so long. */
+static const uint64_t SPARED_NS = 5000000000;
+
+/* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
+static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000;
+
+/* Pages looked at, and files: others can make many by their names alone. */
+enum { PAGES = 16, FILES = 512 };
+
+/* Idle memory that is worth asking for. */
+enum { WORTH = 2 << 20 };
+
+/* Until the word is no longer `value`, or until then. Wakes that mean nothing are possible. */
+static void wait_while(atomic_uint_least32_t *word, uint32_t value, const struct timespec *most) {
+    syscall(SYS_futex, word, FUTEX_WAIT, value, most, NULL, 0);
+}
+
+static void wake(atomic_uint_least32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* ---- to give ---- */
+
+static struct vp_shared_stats *own;
+static atomic_bool ended;
+
+/* With the lock held. */
+static uint64_t give(struct vp_pool *pool, uint64_t bytes) {
+    static uint64_t last;
+    const uint64_t now = vp_clock_ns();
+    uint64_t given = 0;
+    if (!last || now - last > SPARED_NS)
+        given = vp_giving_lend(pool, bytes);
+    if (given)
+        last = now;
+    else
+        pool->mem.stats.loans_refused++;
+    return given;
+}
+
+static void answer(struct vp_loans *loans) {
+    const uint64_t device = atomic_load(&loans->device);
+    struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
+    atomic_store(&loans->given, pool ? give(pool, atomic_load(&loans->bytes)) : 0);
+}
+
+static void *listen_for_ever(void *unused) {
+    struct vp_loans *loans = &own->loans;
+    (void)unused;
+    for (;;) {
+        uint32_t asked = atomic_load(&loans->asked);
+        if (asked == atomic_load(&loans->done)) {
+            wait_while(&loans->asked, asked, NULL);
+            continue;
+        }
+        if (!vp_enter())
+            return NULL;
+        /* CUDA may be gone by the time that this is set. */
+        if (!atomic_load(&ended))
+            answer(loans);
+        vp_leave();
+        atomic_store(&loans->done, asked);
+        wake(&loans->done);
+    }
+}
+
+void vp_lend_start(struct vp_shared_stats *page) {
+    if (own || !page)
+        return;
+    own = page;
+    if (vp_options()->lend && !vp_thread_start(listen_for_ever))
+        atomic_store(&page->loans.takes, 1);
+}
+
+void vp_lend_end(void) {
+    atomic_store(&ended, true);
+    if (own)
+        atomic_store(&own->loans.takes, 0);
+}
+
+/* ---- to ask ---- */
+
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+
+void vp_lend_leave_to_parent(void) {
+    own = NULL;
+    pthread_mutex_init(&one, NULL);
+}
+
+struct giver {
+    struct vp_shared_stats *page;
+    uint64_t device, idle, changed; /* CUDA's ordinal there; bytes; when it last did something */
+    int pid;
+};
+
+/* Who did not answer, and until when it is left alone. */
+static struct {
+    int pid;
+    uint64_t until;
+} sulking[PAGES];
+
+static bool sulks(int pid, uint64_t now) {
+    for (int i = 0; i < PAGES; i++)
+        if (sulking[i].pid == pid && now < sulking[i].until)
+            return true;
+    return false;
+}
+
+static void sulk(int pid, uint64_t now) {
+    int oldest = 0;
+    for (int i = 0; i < PAGES; i++)
+        if (sulking[i].until < sulking[oldest].until)
+            oldest = i;
+    sulking[oldest].pid = pid;
+    sulking[oldest].until = now + SULK_NS;
+}
+
+/* The page of a process that lives in our namespace, gives, and has idle memory on that device. */
+static bool look(int folder, const char *name, int pid, const CUuuid *uuid, struct giver *out) {
+    struct stat about;
+    struct vp_process now;
+    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool good = fd >= 0 && !fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_uid == geteuid() &&
+                about.st_size >= VP_SHARED_STATS_SIZE;
+    struct vp_shared_stats *page = good ? mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                                        : MAP_FAILED;
+    if (fd >= 0)
+        close(fd);
+    if (page == MAP_FAILED)
+        return false;
+    *out = (struct giver){.page = page, .pid = pid};
+    if (atomic_load(&page->magic) == VP_SHARED_STATS_MAGIC && page->version == VP_SHARED_STATS_VERSION &&
+        page->namespace == vp_process_namespace() && atomic_load(&page->loans.takes) && vp_process_read(pid, &now) &&
+        vp_process_same(&now, &page->process))
+        for (uint32_t i = 0; i < atomic_load(&page->devices) && i < VP_SHARED_STATS_DEVICES; i++) {
+            struct vp_shared_stats_device *d = &page->device[i];
+            uint64_t live = atomic_load(&d->live_bytes),
+                     held = atomic_load(&d->held_bytes) + atomic_load(&d->asleep_bytes);
+            if (memcmp(&d->uuid, uuid, sizeof d->uuid) != 0 || held < live + WORTH)
+                continue;
+            out->device = d->device;
+            out->idle = held - live;
+            out->changed = atomic_load(&d->changed_ns);
+            return true;
+        }
+    munmap(page, VP_SHARED_STATS_SIZE);
+    return false;
+}
+
+/* Those that have something, the one that did something longest ago first. */
+static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
+    _Alignas(struct dirent64) char entries[2048];
+    const int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC), self = getpid();
+    const uint64_t now = vp_clock_ns();
+    unsigned files = FILES, count = 0;
+    ssize_t n;
+    while (folder >= 0 && files && count < PAGES && (n = getdents64(folder, entries, sizeof entries)) > 0)
+        for (ssize_t at = 0; at < n && files && count < PAGES; files--) {
+            const struct dirent64 *entry = (const void *)(entries + at);
+            int pid = vp_shared_stats_owner(entry->d_name);
+            at += entry->d_reclen;
+            struct giver found;
+            if (!pid || pid == self || sulks(pid, now) || !look(folder, entry->d_name, pid, uuid, &found))
+                continue;
+            unsigned i = count++;
+            for (; i && out[i - 1].changed > found.changed; i--)
+                out[i] = out[i - 1];
+            out[i] = found;
+        }
+    if (folder >= 0)
+        close(folder);
+    return count;
+}
+
+/* One asks at a time: its id stands there. That of one that is gone counts no more. */
+static bool begin(struct vp_loans *loans) {
+    const uint32_t self = (uint32_t)getpid();
+    uint32_t other = 0;
+    struct vp_process there;
+    return atomic_compare_exchange_strong(&loans->asker, &other, self) || other == self ||
+           (!vp_process_read((int)other, &there) && atomic_compare_exchange_strong(&loans->asker, &other, self));
+}
+
+static uint64_t ask(const struct giver *g, uint64_t bytes) {
+    struct vp_loans *loans = &g->page->loans;
+    const uint64_t from = vp_clock_ns();
+    if (!begin(loans))
+        return 0;
+    atomic_store(&loans->device, g->device);
+    atomic_store(&loans->bytes, bytes);
+    atomic_store(&loans->given, 0);
+    const uint32_t number = atomic_fetch_add(&loans->asked, 1) + 1;
+    wake(&loans->asked);
+    struct vp_process there;
+    uint32_t done;
+    while ((done = atomic_load(&loans->done)) != number && vp_clock_ns() - from < ANSWER_NS &&
+           vp_process_read(g->pid, &there))
+        wait_while(&loans->done, done, &(struct timespec){.tv_nsec = 50000000});
+    if (done != number)
+        sulk(g->pid, vp_clock_ns());
+    const uint64_t given = done == number ? atomic_load(&loans->given) : 0;
+    atomic_store(&loans->asker, 0);
+    return given;
+}
+
+uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some) {
+    struct giver givers[PAGES];
+    uint64_t got = 0;
+    *some = false;
+    /* While another thread asks, there may be some for this one, too. */
+    if (pthread_mutex_trylock(&one)) {
+        *some = true;
+        return 0;
+    }
+    const unsigned count = look_at_all(uuid, givers);
+    uint64_t all = 0;
+    for (unsigned i = 0; i < count; i++)
+        all += givers[i].idle;
+    /* What would not be enough in the end is not asked for: it would be missed there, and help nobody here. */
+    *some = count && all >= least;
+    for (unsigned i = 0; i < count; i++) {
+        if (*some && got < bytes)
+            got += ask(&givers[i], bytes - got);
+        munmap(givers[i].page, VP_SHARED_STATS_SIZE);
+    }
+    pthread_mutex_unlock(&one);
+    return got;
+}

@@ -1,0 +1,22 @@
+/* Idle memory that one process gives to another of the same user: see lend.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_LEND_H
+#define VP_LEND_H
+
+#include "watch/shared_stats.h"
+
+#include <cuda.h>
+
+/* This process gives, if VPOOL_LEND lets it, once its page is published (NULL: it is not), until it ends. */
+void vp_lend_start(struct vp_shared_stats *page);
+void vp_lend_end(void);
+/* A forked child: the page is not its own. */
+void vp_lend_leave_to_parent(void);
+/*
+ * Asks others for so many bytes of the device with that UUID; without the library's lock. Returns the bytes that they
+ * gave back to the device. With `bytes` 0 nobody is asked. `*some`: they have at least `least` idle there,
+ * and may give it some other time.
+ */
+uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some);
+
+#endif

@@ -1,0 +1,225 @@
+/* How long a device's memory takes to go to sleep and to wake: vpool_pause() and vpool_resume(), the first time and
+ * later ones, with contents and without; beside it the driver's own checkpoint of a process, where the driver has that.
+ * Each time every block is compared with what it held, and a captured graph is replayed. Prints one JSON object.
+ *
+ * Fills and copies only: it also runs on the simulated driver, whose times say nothing.
+ *
+ * usage: pausing [MIB [ROUNDS]]     32,768 MiB alive, 3 rounds
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <vpool.h>
+
+#define FUNCTIONS(X)                                                                                                   \
+    X(cuInit)                                                                                                                  \
+    X(cuDevicePrimaryCtxRetain)                                                                                                                  \
+    X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemGetInfo_v2) X(cuStreamCreate)                       \
+        X(cuStreamSynchronize) X(cuMemsetD32Async) X(cuMemHostAlloc) X(cuMemcpyDtoH_v2) X(cuStreamBeginCapture_v2)                              \
+            X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)
+
+#define POINTER(name) static __typeof__(&name) p_##name;
+FUNCTIONS(POINTER)
+#undef POINTER
+
+enum { MIB = 1 << 20, BLOCKS_MOST = 512, WINDOW = 4 * MIB };
+
+static struct {
+    CUdeviceptr at;
+    size_t bytes;
+    unsigned word;
+} block[BLOCKS_MOST];
+static int blocks;
+static unsigned *window; /* pinned */
+static CUstream stream;
+static CUgraphExec graph;
+static size_t wrong;
+
+static void need(CUresult result, const char *what) {
+    if (result != CUDA_SUCCESS) {
+        fprintf(stderr, "%s: %d\n", what, (int)result);
+        exit(1);
+    }
+}
+#define NEED(name, ...) need(p_##name(__VA_ARGS__), #name)
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void fill(int i, unsigned word) {
+    block[i].word = word;
+    NEED(cuMemsetD32Async, block[i].at, word, block[i].bytes / 4, stream);
+}
+
+/* All of every 16th block; of the others the beginning and the end. */
+static void compare(void) {
+    for (int i = 0; i < blocks; i++)
+        for (size_t at = 0; at < block[i].bytes;) {
+            size_t n = block[i].bytes - at < WINDOW ? block[i].bytes - at : WINDOW;
+            NEED(cuMemcpyDtoH_v2, window, block[i].at + at, n);
+            for (size_t k = 0; k < n / 4; k++)
+                wrong += window[k] != block[i].word;
+            bool jump = i % 16 && !at && block[i].bytes > 2 * WINDOW;
+            at = jump ? block[i].bytes - WINDOW : at + n;
+        }
+}
+
+static void replay(void) {
+    NEED(cuGraphLaunch, graph, stream);
+    block[0].word = 99;
+    NEED(cuStreamSynchronize, stream);
+}
+
+/* Sizes from 2 MiB to 256 MiB, as weights, moments and caches have. */
+static void furnish(size_t all) {
+    CUgraph captured;
+    size_t done = 0, least = all / BLOCKS_MOST;
+    for (unsigned r = 12345; done < all && blocks < BLOCKS_MOST; r = r * 1103515245 + 12345) {
+        size_t bytes = least + (r >> 8) % (least * 2 + 1);
+        bytes = (bytes < 2 * MIB && all > 64 * (size_t)MIB ? 2 * MIB : bytes) / 4096 * 4096 + 4096;
+        bytes = bytes < all - done ? bytes : all - done + 4096;
+        NEED(cuMemAlloc_v2, &block[blocks].at, bytes);
+        block[blocks].bytes = bytes;
+        done += bytes;
+        fill(blocks, r);
+        blocks++;
+    }
+    NEED(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    NEED(cuMemsetD32Async, block[0].at, 99, block[0].bytes / 4, stream);
+    NEED(cuStreamEndCapture, stream, &captured);
+    NEED(cuGraphInstantiateWithFlags, &graph, captured, 0);
+    NEED(cuStreamSynchronize, stream);
+}
+
+static void call(int err, const char *what) {
+    if (err) {
+        fprintf(stderr, "%s: %s\n", what, strerror(-err));
+        exit(1);
+    }
+}
+
+/* ---- the driver's checkpoint, which another process asks for ---- */
+
+typedef CUresult checkpoint_fn(int pid, void *args);
+
+static int checkpoint(int pid) {
+    static const char *const steps[] = {"Lock", "Checkpoint", "Restore", "Unlock"};
+    double took[4];
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    __typeof__(&cuInit) init = cuda ? (__typeof__(init))dlsym(cuda, "cuInit") : NULL;
+    if (!init || init(0))
+        return 1;
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "cuCheckpointProcess%s", steps[i]);
+        checkpoint_fn *step = (checkpoint_fn *)dlsym(cuda, name);
+        double begin = now();
+        if (!step || step(pid, NULL))
+            return 1;
+        took[i] = now() - begin;
+    }
+    printf("\"checkpoint_out_s\": %.4f, \"checkpoint_in_s\": %.4f, ", took[0] + took[1], took[2] + took[3]);
+    fflush(stdout);
+    return 0;
+}
+
+static __typeof__(&vpool_pause_with) sleep_as;
+static __typeof__(&vpool_resume) wake;
+
+/* Before CUDA begins: a fork has none. It waits for a byte. */
+static pid_t start_helper(int *go) {
+    int ends[2];
+    pid_t helper = pipe(ends) ? -1 : fork();
+    if (helper == 0) {
+        char byte;
+        close(ends[1]);
+        _exit(read(ends[0], &byte, 1) == 1 ? checkpoint(getppid()) : 1);
+    }
+    *go = ends[1];
+    return helper;
+}
+
+static void start(void) {
+    CUcontext context;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    sleep_as = (__typeof__(sleep_as))dlsym(RTLD_DEFAULT, "vpool_pause_with");
+    wake = (__typeof__(wake))dlsym(RTLD_DEFAULT, "vpool_resume");
+#define FIND(name)                                                                                                     \
+    if (!cuda || !(p_##name = (__typeof__(p_##name))dlsym(cuda, #name)))                                               \
+        exit(1);
+    FUNCTIONS(FIND)
+    if (!sleep_as || !wake) {
+        fprintf(stderr, "pausing: run this under libvpool.so\n");
+        exit(1);
+    }
+    NEED(cuInit, 0);
+    NEED(cuDevicePrimaryCtxRetain, &context, 0);
+    NEED(cuCtxSetCurrent, context);
+    NEED(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    NEED(cuMemHostAlloc, (void **)&window, WINDOW, 0);
+}
+
+/* The times of a pause and of the resume after it; in `used` what the device then has free between. */
+static void nap(int contents, double *out, double *in, size_t *unused) {
+    struct vpool_pause how = {.size = sizeof(how), .contents = contents};
+    size_t total;
+    double begin = now();
+    call(sleep_as(0, &how), "vpool_pause_with");
+    *out = now() - begin;
+    NEED(cuMemGetInfo_v2, unused, &total);
+    begin = now();
+    call(wake(0), "vpool_resume");
+    *in = now() - begin;
+}
+
+static void least(double *of, double value) {
+    *of = !*of || value < *of ? value : *of;
+}
+
+int main(int argc, char **argv) {
+    size_t all = (argc > 1 ? strtoul(argv[1], NULL, 10) : 32768) * MIB, before, asleep, total;
+    int rounds = argc > 2 ? atoi(argv[2]) : 3, go, status = 1;
+    double out, in, first = 0, later = 0, resume = 0, drop_out = 0, drop_in = 0;
+    pid_t helper = start_helper(&go);
+    start();
+    NEED(cuMemGetInfo_v2, &before, &total);
+    furnish(all);
+    for (int i = 0; i < rounds; i++) {
+        nap(VPOOL_KEEP, &out, &in, &asleep);
+        compare();
+        replay();
+        least(i ? &later : &first, out);
+        least(&resume, in);
+    }
+    for (int i = 0; i < rounds; i++) {
+        nap(VPOOL_DROP, &out, &in, &asleep);
+        least(&drop_out, out);
+        least(&drop_in, in);
+        for (int k = 0; k < blocks; k++)
+            fill(k, (unsigned)(i * 1000 + k));
+        NEED(cuCtxSynchronize);
+        compare();
+    }
+    printf(
+        "{\"first_pause_s\": %.4f, \"pause_s\": %.4f, \"resume_s\": %.4f, \"drop_out_s\": %.4f, \"drop_in_s\": %.4f, ",
+        first, later, resume, drop_out, drop_in);
+    fflush(stdout);
+    if (helper > 0 && write(go, "", 1) == 1)
+        waitpid(helper, &status, 0);
+    compare();
+    replay();
+    printf("\"checkpoint\": %s, \"left_mib\": %.1f, \"ok\": %s}\n", status ? "false" : "true",
+           (double)(before > asleep ? before - asleep : 0) / MIB, wrong ? "false" : "true");
+    return wrong != 0;
+}

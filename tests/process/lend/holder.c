@@ -1,0 +1,99 @@
+/* A program that allocates and frees as it is told, line by line, and answers each line: ALLOC NAME MIB and FREE NAME
+ * by stream, TAKE NAME MIB and DROP NAME by cudaMalloc, SYNC, CHECK NAME, FREEMEM, STATS, SLEEP, WAKE, END.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <vpool.h>
+
+static CUdeviceptr block[256];
+static size_t bytes[256];
+static CUstream stream;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int allocate(char name, size_t mib, int by_stream) {
+    unsigned char *i = (unsigned char *)&name;
+    bytes[*i] = mib << 20;
+    int res = (int)(by_stream ? cuMemAllocAsync(&block[*i], bytes[*i], stream) : cuMemAlloc(&block[*i], bytes[*i]));
+    if (!res)
+        res = (int)cuMemsetD8Async(block[*i], *i, bytes[*i], stream);
+    return res ? res : (int)cuStreamSynchronize(stream);
+}
+
+static int compare(char name) {
+    unsigned char *i = (unsigned char *)&name, seen[4096];
+    for (size_t at = 0; at < bytes[*i]; at += 1 << 20) {
+        int res = (int)cuMemcpyDtoH(seen, block[*i] + at, sizeof(seen));
+        if (res)
+            return res;
+        for (size_t k = 0; k < sizeof(seen); k++)
+            if (seen[k] != *i)
+                return -1;
+    }
+    return 0;
+}
+
+static int call(const char *name) {
+    int (*function)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, name);
+    return function ? function(0) : -1;
+}
+
+static int obey(const char *word, char name, size_t mib, unsigned long long *value) {
+    struct vpool_stats stats = {.size = sizeof(stats)};
+    size_t total, unused = 0;
+    int res = 0;
+    if (!strcmp(word, "ALLOC") || !strcmp(word, "TAKE"))
+        return allocate(name, mib, *word == 'A');
+    if (!strcmp(word, "FREE"))
+        return (int)cuMemFreeAsync(block[(unsigned char)name], stream);
+    if (!strcmp(word, "DROP"))
+        return (int)cuMemFree(block[(unsigned char)name]);
+    if (!strcmp(word, "SYNC"))
+        return (int)cuStreamSynchronize(stream);
+    if (!strcmp(word, "CHECK"))
+        return compare(name);
+    if (!strcmp(word, "SLEEP") || !strcmp(word, "WAKE"))
+        return call(*word == 'S' ? "vpool_pause" : "vpool_resume");
+    if (!strcmp(word, "FREEMEM")) {
+        res = (int)cuMemGetInfo(&unused, &total);
+        *value = unused >> 20;
+        return res;
+    }
+    if (!strcmp(word, "STATS")) {
+        int (*stats_of)(int, struct vpool_stats *) = (int (*)(int, struct vpool_stats *))dlsym(RTLD_DEFAULT,
+                                                                                               "vpool_stats");
+        res = stats_of ? stats_of(0, &stats) : -1;
+        *value = stats.held_bytes >> 20;
+    }
+    return res;
+}
+
+int main(void) {
+    char line[128], word[16], name;
+    CUcontext context;
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
+        cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
+        return 1;
+    while (fgets(line, sizeof(line), stdin)) {
+        size_t mib = 0;
+        unsigned long long value = 0;
+        name = 0;
+        if (sscanf(line, "%15s %c %zu", word, &name, &mib) < 1 || !strcmp(word, "END"))
+            break;
+        double begin = now();
+        int res = obey(word, name, mib, &value);
+        printf("%d %llu %.3f\n", res, value, now() - begin);
+        fflush(stdout);
+    }
+    return 0;
+}

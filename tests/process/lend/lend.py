@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Processes of one user on one device: who lacks memory gets what others have idle. Reports in TAP.
+
+usage: lend.py HOLDER VPOOL        TEST_PRELOAD is the library
+"""
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
+import tap
+
+HOLDER, VPOOL = sys.argv[1:3]
+CAPACITY = 256
+OUT_OF_MEMORY = 2
+
+
+class Holder:
+    """One program, which obeys; under the library unless told otherwise."""
+
+    def __init__(self, ledger, **env):
+        sim = f"capacity={CAPACITY}M,granularity=64K,lazy=0,shared={ledger}"
+        self.process = subprocess.Popen([HOLDER], env=os.environ | {"LD_PRELOAD": os.environ["TEST_PRELOAD"], "VPOOL_SIM": sim} |
+                                        env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.seconds = 0
+
+    def __call__(self, *words):
+        """The result of a command, and its value if it has one."""
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, f"{words}: the program is gone"
+        result, value, seconds = line.split()
+        self.seconds = float(seconds)
+        return (int(result), int(value)) if words[0] in ("STATS", "FREEMEM") else int(result)
+
+    def well(self, *words):
+        result = self(*words)
+        assert (result[0] if isinstance(result, tuple) else result) == 0, (words, result)
+        return result[1] if isinstance(result, tuple) else 0
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.stdin.close()
+            assert self.process.wait(30) == 0
+
+
+@contextmanager
+def holders(*environments):
+    with tempfile.TemporaryDirectory(prefix="vpool-lend-") as folder:
+        made = [Holder(f"{folder}/ledger", **env) for env in environments]
+        try:
+            yield made
+            for one in made:
+                one.end()
+        finally:
+            for one in made:
+                one.process.kill()
+                one.process.wait()
+
+
+def peak(one, other, mib=150):
+    """`one` peaks: what it takes is more than is free, as the other holds as much idle."""
+    one.well("ALLOC", "a", mib)
+    one.well("CHECK", "a")
+    one.well("FREE", "a")
+    one.well("SYNC")
+    assert one.well("STATS") >= mib, "it keeps what it has freed"
+
+
+def top(one):
+    figures = json.loads(subprocess.run([VPOOL, "top", "--json", "-d", "0.05", str(one.process.pid)], check=True,
+                                        stdout=subprocess.PIPE, text=True).stdout)
+    return figures["processes"][0]["devices"][0]
+
+
+def two_processes_peak_in_turns():
+    with holders({}, {}) as (a, b):
+        a.well("ALLOC", "k", 10)
+        b.well("ALLOC", "k", 10)
+        peak(a, b)
+        peak(b, a)
+        assert b.seconds < 5
+        assert a.well("STATS") < 110, "what it had idle was lent"
+        # Who has given is spared for five seconds; who lacks memory waits for that.
+        peak(a, b)
+        peak(b, a)
+        for one in (a, b):
+            one.well("CHECK", "k")
+        lent = [top(one) for one in (a, b)]
+        assert all(figures["lent_bytes"] > 40 << 20 and figures["loans_asked"] > 0 for figures in lent), lent
+
+
+def without_lending_they_fail():
+    with holders({"VPOOL_LEND": "0"}, {"VPOOL_LEND": "0"}) as (a, b):
+        peak(a, b)
+        assert b("ALLOC", "a", 150) == OUT_OF_MEMORY
+        assert b.seconds < 1
+
+
+def who_does_not_lend_may_ask():
+    with holders({}, {"VPOOL_LEND": "0"}) as (a, b):
+        peak(a, b)
+        peak(b, a)
+        assert a("ALLOC", "a", 150) == OUT_OF_MEMORY, "the other refuses"
+
+
+def live_memory_is_never_lent():
+    with holders({}, {}) as (a, b):
+        a.well("TAKE", "x", 120)
+        a.well("ALLOC", "y", 40)
+        assert b("ALLOC", "a", 150) == OUT_OF_MEMORY
+        a.well("CHECK", "x")
+        a.well("CHECK", "y")
+        b.well("TAKE", "a", 80)
+
+
+def only_what_is_lacking_is_given():
+    with holders({}, {}) as (a, b):
+        peak(a, b, 200)
+        b.well("ALLOC", "a", 80)
+        assert a.well("STATS") > 100, "80 were wanted, and 56 were free"
+
+
+def the_longest_idle_is_asked_first():
+    with holders({}, {}, {}) as (a, b, c):
+        peak(a, c, 70)
+        time.sleep(0.2)
+        peak(b, c, 70)
+        c.well("ALLOC", "a", 130)
+        assert a.well("STATS") < 70 <= b.well("STATS")
+
+
+def a_stopped_process_holds_nobody_up_for_long():
+    with holders({}, {}) as (a, b):
+        peak(a, b)
+        a.process.send_signal(signal.SIGSTOP)
+        assert b("ALLOC", "a", 150) == OUT_OF_MEMORY
+        assert b.seconds < 8, b.seconds
+        assert b("ALLOC", "a", 150) == OUT_OF_MEMORY
+        assert b.seconds < 1, "it is not asked again so soon"
+        a.process.send_signal(signal.SIGCONT)
+
+
+def a_killed_process_is_not_waited_for():
+    for moment in (0, 0.001, 0.01):
+        with holders({}, {}) as (a, b):
+            peak(a, b)
+            b.process.stdin.write("ALLOC a 150\n")
+            b.process.stdin.flush()
+            time.sleep(moment)
+            a.process.kill()
+            a.process.wait()
+            assert b.process.stdout.readline().split()[0] == "0"
+            b.well("CHECK", "a")
+            a.process.stdin.close()
+            a.end = lambda: None
+
+
+def one_that_asked_and_was_killed_leaves_the_way_free():
+    with holders({}, {}, {}) as (a, b, c):
+        peak(a, b, 200)
+        a.process.send_signal(signal.SIGSTOP)
+        b.process.stdin.write("ALLOC a 150\n")
+        b.process.stdin.flush()
+        time.sleep(0.3)
+        b.process.kill()
+        b.process.wait()
+        a.process.send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+        c.well("ALLOC", "a", 150)
+        b.end = lambda: None
+
+
+def who_wakes_borrows():
+    with holders({}, {}) as (a, b):
+        a.well("TAKE", "x", 150)
+        a.well("SLEEP")
+        assert a.well("FREEMEM") >= 250
+        assert top(a)["asleep_bytes"] >= 150 << 20
+        peak(b, a)
+        a.well("WAKE")
+        a.well("CHECK", "x")
+
+
+tap.run([two_processes_peak_in_turns, without_lending_they_fail, who_does_not_lend_may_ask, live_memory_is_never_lent,
+         only_what_is_lacking_is_given, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long,
+         a_killed_process_is_not_waited_for, one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows])
