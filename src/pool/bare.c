@@ -218,6 +218,7 @@ void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment) 
     struct vp_mapping *m;
     if (segment->pinned)
         return;
+    vp_bare_unsure(pool);
     /* What is free memory by now, and still lies here, is kept, too. */
     vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) {
         bool backed = atomic_load(&bare->pages[vp_bare_page(bare, m->addr)].word) & VP_PAGE_BACKED;

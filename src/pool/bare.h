@@ -90,7 +90,7 @@ struct vp_bare {
     _Atomic uint64_t peak;   /* most of that and of what else was live */
     _Atomic uint64_t other;  /* what else was live when last looked at */
     _Atomic size_t used;     /* pages of chunks with blocks in them */
-    _Atomic uint64_t bounds; /* so many bytes may be live with memory for them certain */
+    _Atomic size_t bounds;   /* so many pages may be used with memory for them certain */
     /* Chunks that may be had, the best first. Some may be in use again. */
     struct {
         struct vp_bare_idle *list; /* anonymous memory */
@@ -131,10 +131,20 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
 /*
  * Will a block of that size find memory? True at once while there is plenty. False: ask vp_bare_make_room(), with the
  * lock: 0; -EAGAIN: pending work may free some, ask again; -ENOMEM.
+ *
+ * What counts is pages, not bytes of blocks: a few bytes pin a page.
  */
+enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
+
 static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
-    return atomic_load_explicit(&bare->live, memory_order_relaxed) + size <=
-           atomic_load_explicit(&bare->bounds, memory_order_relaxed);
+    size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) + VP_BARE_ROOM_PAGES;
+    size_t bounds = atomic_load_explicit(&bare->bounds, memory_order_relaxed);
+    return used <= bounds && size >> bare->pool->mem.granularity_shift < bounds - used;
+}
+/* Others have taken memory, or given it back: it is asked for anew. */
+static inline void vp_bare_unsure(struct vp_pool *pool) {
+    if (pool->bare)
+        atomic_store(&pool->bare->bounds, 0);
 }
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed);
 

@@ -160,6 +160,7 @@ int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     const size_t used = atomic_load(&bare->used);
+    vp_bare_unsure(pool);
     /* As long as it is not pinned a block that is none holds it. */
     for (size_t p = first; p < end; p++)
         atomic_fetch_add(&bare->pages[p].word, 1);

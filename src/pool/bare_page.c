@@ -169,6 +169,8 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     struct vp_timeline *timeline = segment->timeline;
     const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
     uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
+    if (flags || segment->pinned) /* it is used no more, and yet it is not idle */
+        vp_bare_unsure(pool);
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
     for (size_t p = first; p < end && flags; p++)

@@ -230,6 +230,7 @@ static int alloc_once(struct vp_pool *pool, struct vp_request *req, struct vp_re
 
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const uint64_t maps = pool->mem.stats.calls.map;
+    vp_bare_unsure(pool);
     if (req->pressed)
         vp_slack_press(pool);
     int err = alloc_once(pool, req, out);
