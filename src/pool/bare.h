@@ -54,6 +54,7 @@ struct vp_bare_segment {
     struct vp_timeline *timeline; /* whose work touches it; NULL: not known, or not any more */
     CUstream handle;              /* that the cache names that one by */
     bool pinned;                  /* all that is backed stays so */
+    _Atomic uint64_t live;        /* bytes of its blocks; as vp_bare.live */
 };
 
 struct vp_bare_slot {
@@ -155,7 +156,7 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size);
  * what has completed that this has made already; -ENOMEM, -EIO. `patient` as long as it may ask for waits that spare
  * memory, too. */
 int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient);
-/* The same, with the waits: pauses as the pool does. */
+/* The same, with the waits: pauses as the pool does. -ENODEV: the segment has ended meanwhile. */
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
 /* A block is used no more. The lock need be held for a large one, and for a `barrier`: others than the segment's stream
  * may still use it. */

@@ -128,8 +128,15 @@ static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
     return true;
 }
 
+/* Is there still that segment? Whoever was waited for may have freed it, or ended its context. */
+static bool is_there(const struct vp_bare *bare, CUdeviceptr addr, uint64_t serial) {
+    const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    return segment && segment->whole.serial == serial;
+}
+
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
+    const uint64_t serial = vp_bare_at(bare, addr)->whole.serial;
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
@@ -148,6 +155,10 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
         asked = waited = true;
         if (!pool->config.pause || !pause_for(pool, begin, &patient))
             break;
+        if (!is_there(bare, addr, serial)) {
+            err = -ENODEV;
+            break;
+        }
     }
     if (patient && waited)
         bare->fruitless = 0;
@@ -165,6 +176,8 @@ int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     for (size_t p = first; p < end; p++)
         atomic_fetch_add(&bare->pages[p].word, 1);
     int err = vp_bare_back_waiting(pool, addr, size);
+    if (err == -ENODEV) /* its pages count nothing any more */
+        return err;
     for (size_t p = first; p < end; p++) {
         if (!err)
             atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);

@@ -211,17 +211,19 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     if (!vp_enter_briefly())
         return true;
     struct vp_pool *pool = bare->pool;
-    if (other)
+    int err = segment_of(bare, ptr, size) == segment ? 0 : -ENODEV;
+    if (other && !err)
         know_stream(pool, segment, stream);
-    int err = backed ? 0 : vp_bare_back_waiting(pool, ptr, size);
-    if (pins)
+    if (!backed && !err)
+        err = vp_bare_back_waiting(pool, ptr, size);
+    if (pins && err != -ENODEV)
         vp_bare_pin_segment(pool, segment);
-    if (vp_state.recording)
+    if (vp_state.recording && err != -ENODEV)
         trace_used(pool, segment, ptr, size);
     if (!err)
         verify(pool);
     vp_leave();
-    if (err)
+    if (err && err != -ENODEV) /* that went with its context: nobody may use it */
         vp_log(VP_LOG_WARN, "%zu bytes at %#llx have no memory behind them: %s", size, (unsigned long long)ptr,
                err == -ENOMEM ? "the device has no more, though it had just before" : "the driver failed to map it");
     return true;
@@ -238,7 +240,7 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
         return true;
     }
     vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
-    if (vp_state.recording)
+    if (vp_state.recording && segment_of(bare, ptr, size) == segment)
         trace_unused(bare->pool, segment, ptr);
     verify(bare->pool);
     vp_leave();
