@@ -87,11 +87,12 @@ struct vp_bare {
     struct vp_slab segment_slab;
     struct vp_bare_past past;
     /* Written by who holds the cache's lock, read by all. */
-    _Atomic uint64_t live;   /* bytes of blocks */
-    _Atomic uint64_t peak;   /* most of that and of what else was live */
-    _Atomic uint64_t other;  /* what else was live when last looked at */
-    _Atomic size_t used;     /* pages of chunks with blocks in them */
-    _Atomic size_t bounds;   /* so many pages may be used with memory for them certain */
+    _Atomic uint64_t live;     /* bytes of blocks */
+    _Atomic uint64_t peak;     /* most of that and of what else was live */
+    _Atomic uint64_t other;    /* what else was live when last looked at */
+    _Atomic size_t used;       /* pages of chunks with blocks in them */
+    _Atomic unsigned promises; /* odd: room was made sure of for a block that has yet to come */
+    _Atomic size_t bounds;     /* so many pages may be used with memory for them certain */
     /* Chunks that may be had, the best first. Some may be in use again. */
     struct {
         struct vp_bare_idle *list; /* anonymous memory */
@@ -139,9 +140,22 @@ enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
 
 static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
     size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) + VP_BARE_ROOM_PAGES;
-    size_t bounds = atomic_load_explicit(&bare->bounds, memory_order_relaxed);
+    size_t bounds = atomic_load(&bare->bounds);
     return used <= bounds && size >> bare->pool->mem.granularity_shift < bounds - used;
 }
+/*
+ * Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then
+ * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the
+ * two sees the other.
+ */
+static inline void vp_bare_promise(struct vp_bare *bare, bool open) {
+    unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
+    if (open)
+        atomic_store(&bare->promises, promises | 1);
+    else if (promises & 1)
+        atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
+}
+
 /* Others have taken memory, or given it back: it is asked for anew. */
 static inline void vp_bare_unsure(struct vp_pool *pool) {
     if (pool->bare)

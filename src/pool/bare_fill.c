@@ -392,8 +392,8 @@ static size_t creatable(const struct vp_pool *pool) {
 /* Pages beyond a block's own that it may take: those at its edges, and where it pins chunks for a part. */
 enum { ROOM_PAGES = VP_BARE_ROOM_PAGES };
 
-/* Of what the device would give, the part that is left to others before it is made sure of; and the part that is counted
- * on until the device is asked again. Other processes may take the rest meanwhile. */
+/* Of what the device would give, the part that is left to others before it is made sure of; and the part that is
+ * counted on until the device is asked again. Other processes may take the rest meanwhile. */
 enum { DEVICE_SHARE = 64 };
 
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {

@@ -7,6 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "process/bare.h"
 #include "process/state.h"
 #include "base/clock.h"
 
@@ -32,6 +33,7 @@ void vp_pressure_tick(void) {
     if (atomic_load(&vp_state.timelines.captures))
         return;
     vp_pools_each(pool) {
+        vp_bare_await(pool);
         vp_pool_trim(pool, pool->recent_peak);
         pool->recent_peak = vp_pool_stats(pool).live_bytes;
     }
@@ -69,7 +71,10 @@ void vp_pressure_start(void) {
 
 static size_t trim_all(void) {
     size_t given = 0;
-    vp_pools_each(pool) given += vp_pool_trim(pool, 0);
+    vp_pools_each(pool) {
+        vp_bare_await(pool);
+        given += vp_pool_trim(pool, 0);
+    }
     return given;
 }
 

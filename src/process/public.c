@@ -1,5 +1,6 @@
 /* The functions of include/vpool.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "process/bare.h"
 #include "process/state.h"
 
 #include <errno.h>
@@ -72,8 +73,10 @@ PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
         return -EINVAL;
     if (!vp_enter())
         return given;
-    if (vp_state.pools[device])
+    if (vp_state.pools[device]) {
+        vp_bare_await(vp_state.pools[device]);
         given = (int64_t)vp_pool_trim(vp_state.pools[device], keep);
+    }
     vp_leave();
     return given;
 }

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <unistd.h>
 
@@ -30,33 +32,92 @@ Test(bare, room_that_another_library_took_is_room_no_more) {
     door_close();
 }
 
-/* Between the two no other call of the cache comes, but any of other threads'. */
+/* ---- between room and the block ---- */
+
+static CUcontext made_current;
+
+static void *take(void *got) {
+    cu_ok(cuCtxSetCurrent(made_current));
+    cr_assert_eq(door_alloc(got, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    return NULL;
+}
+
+/* No other call of the cache comes between, but any of other threads. */
 Test(bare, what_was_made_room_for_is_not_given_to_others) {
-    door_open(SIM);
+    pthread_t thread;
+    made_current = door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr seg = segment(128 * MiB, s), other;
     use(seg, 40 * MiB, s);
-    cu_ok(vp_bare_room(0, 50 * MiB, on(s)));
-    CUresult res = door_alloc(&other, 40 * MiB);
-    printf("# malloc between: %d\n", res);
-    cr_assert(vp_bare_used(seg + 40 * MiB, 50 * MiB, on(s)));
-    cu_ok(cuMemsetD8Async(seg + 40 * MiB, 1, 50 * MiB, s));
+    cu_ok(vp_bare_room(0, 45 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, take, &other));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 40 * MiB, 45 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 40 * MiB, 1, 45 * MiB, s));
+    pthread_join(thread, NULL);
     door_close();
 }
 
+static void *trim(void *unused) {
+    CUdeviceptr other;
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    vp_api_relieve();
+    cr_assert_eq(cuMemAlloc(&other, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    return NULL;
+}
+
 Test(bare, what_was_made_room_for_is_not_trimmed) {
-    door_open(SIM);
+    pthread_t thread;
+    made_current = door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    CUdeviceptr seg = segment(128 * MiB, s), other;
+    CUdeviceptr seg = segment(128 * MiB, s);
     use(seg, 90 * MiB, s);
-    unuse(seg, 50 * MiB);
-    unuse(seg + 50 * MiB, 40 * MiB);
-    cu_ok(vp_bare_room(0, 50 * MiB, on(s)));
-    vp_pool_trim(pool_of(0), 0);
-    CUresult res = cuMemAlloc(&other, 80 * MiB);
-    printf("# native between: %d\n", res);
-    cr_assert(vp_bare_used(seg + 40 * MiB, 50 * MiB, on(s)));
-    cu_ok(cuMemsetD8Async(seg + 40 * MiB, 1, 50 * MiB, s));
+    unuse(seg, 90 * MiB);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, trim, NULL));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 20 * MiB, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 20 * MiB, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+static void *take_late(void *round) {
+    CUdeviceptr other;
+    cu_ok(cuCtxSetCurrent(made_current));
+    const uint64_t begin = vp_clock_ns();
+    cu_ok(door_alloc(&other, MiB));
+    const uint64_t took = vp_clock_ns() - begin;
+    cr_assert(*(int *)round ? took < VP_BARE_PATIENCE_NS : took >= VP_BARE_PATIENCE_NS && took < 1000000000);
+    return NULL;
+}
+
+/* The cache may refuse it after all, or its thread be held up by the one that waits. */
+Test(bare, a_block_that_does_not_come_is_waited_for_once) {
+    pthread_t thread;
+    CUdeviceptr other;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cu_ok(door_alloc(&other, MiB)); /* its own thread does not wait */
+    for (int i = 0; i < 2; i++) {
+        cr_assert(!pthread_create(&thread, NULL, take_late, &i));
+        pthread_join(thread, NULL);
+    }
+    door_close();
+}
+
+/* A few bytes pin a page. */
+Test(bare, room_counts_pages_that_few_bytes_pin) {
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, MiB, on(s)));
+    for (size_t at = 0; at < 64 * MiB; at += PAGE)
+        use(seg + at, 512, s);
+    cr_assert_eq(vp_bare_room(0, 40 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
     door_close();
 }
 
