@@ -143,18 +143,18 @@ static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
     size_t bounds = atomic_load(&bare->bounds);
     return used <= bounds && size >> bare->pool->mem.granularity_shift < bounds - used;
 }
-/*
- * Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then
+/* Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then
  * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the
- * two sees the other.
+ * two sees the other. */
+void vp_bare_promise(struct vp_bare *bare, bool open);
+
+/*
+ * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
+ * another thread was promised room for. That is a moment; for one that does not come, VP_BARE_PATIENCE_NS. True: it has
+ * waited.
  */
-static inline void vp_bare_promise(struct vp_bare *bare, bool open) {
-    unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
-    if (open)
-        atomic_store(&bare->promises, promises | 1);
-    else if (promises & 1)
-        atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
-}
+enum { VP_BARE_PATIENCE_NS = 50000000 };
+bool vp_bare_await(struct vp_pool *pool);
 
 /* Others have taken memory, or given it back: it is asked for anew. */
 static inline void vp_bare_unsure(struct vp_pool *pool) {

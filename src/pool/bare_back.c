@@ -167,6 +167,43 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     return err;
 }
 
+/* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. */
+static __thread const struct vp_bare *own_promise __attribute__((tls_model("initial-exec")));
+
+void vp_bare_promise(struct vp_bare *bare, bool open) {
+    const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
+    own_promise = open ? bare : NULL;
+    if (open)
+        atomic_store(&bare->promises, promises | 1);
+    else if (promises & 1)
+        atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
+}
+
+bool vp_bare_await(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    uint64_t begin = 0, now = 0;
+    unsigned seen = 0;
+    bool waited = false;
+    while (bare) {
+        vp_bare_unsure(pool);
+        unsigned promises = atomic_load(&bare->promises);
+        if (!(promises & 1) || own_promise == bare || !pool->config.pause || !pool->config.now)
+            break;
+        now = pool->config.now();
+        if (!waited || seen != promises)
+            begin = now;
+        seen = promises;
+        if (now - begin > VP_BARE_PATIENCE_NS) {
+            /* It was refused after all, or its thread is held up. The next one need not wait for it. */
+            atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
+            break;
+        }
+        pool->config.pause(now - begin);
+        waited = true;
+    }
+    return waited;
+}
+
 int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;

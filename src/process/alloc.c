@@ -1,11 +1,9 @@
 /* Allocation and free: the calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "process/bare.h"
 #include "process/ipc.h"
 
 #include "base/cancel.h"
 #include "base/clock.h"
-#include "pool/bound.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
 
@@ -19,8 +17,6 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
     uint64_t begin = 0, serial = 0;
     for (;;) {
         vp_pool_error_forget(pool, req->context);
-        if (vp_bare_await(pool) && vp_bound_ended(req))
-            return -ENODEV;
         int err = vp_throttle_alloc(pool, req, out);
         if (err == -EAGAIN) {
             uint64_t from = vp_clock_ns();

@@ -166,48 +166,15 @@ static int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream st
     }
 }
 
-/* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. */
-static __thread const struct vp_bare *own_promise __attribute__((tls_model("initial-exec")));
-
-static void promise(struct vp_bare *bare, bool open) {
-    vp_bare_promise(bare, open);
-    own_promise = open ? bare : NULL;
-}
-
-bool vp_bare_await(struct vp_pool *pool) {
-    struct vp_bare *bare = pool->bare;
-    if (!bare)
-        return false;
-    uint64_t begin = 0;
-    unsigned seen = 0;
-    bool waited = false;
-    for (;;) {
-        vp_bare_unsure(pool);
-        unsigned promises = atomic_load(&bare->promises);
-        if (!(promises & 1) || own_promise == bare)
-            return waited;
-        if (!begin || seen != promises)
-            begin = vp_clock_ns();
-        seen = promises;
-        if (vp_clock_ns() - begin > VP_BARE_PATIENCE_NS) {
-            /* It was refused after all, or its thread is held up. The next one need not wait for it. */
-            atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
-            return waited;
-        }
-        pool->config.pause(vp_clock_ns() - begin);
-        waited = true;
-    }
-}
-
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
     CUresult res = VP_NOT_OURS;
     struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
                                                         : NULL;
     if (bare) {
-        promise(bare, true);
+        vp_bare_promise(bare, true);
         if (vp_bare_roomy(bare, size))
             return CUDA_SUCCESS;
-        promise(bare, false);
+        vp_bare_promise(bare, false);
     }
     if (!vp_enter_briefly())
         return res;
@@ -217,7 +184,7 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
         if (err == -ENOMEM)
             pool->mem.stats.ooms++;
         else if (!err)
-            promise(pool->bare, true);
+            vp_bare_promise(pool->bare, true);
         res = vp_result(err, pool, NULL);
     }
     vp_leave();
@@ -246,7 +213,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     const bool backed = vp_bare_use(bare, ptr, size), pins = captures() && !segment->pinned;
     const bool other = stream.known && stream.handle != segment->handle && segment->timeline;
     if (__builtin_expect(backed && !pins && !other && !vp_state.recording, true)) {
-        promise(bare, false);
+        vp_bare_promise(bare, false);
         return true;
     }
     if (!vp_enter_briefly())
@@ -261,7 +228,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
         vp_bare_pin_segment(pool, segment);
     if (vp_state.recording && err != -ENODEV)
         trace_used(pool, segment, ptr, size);
-    promise(bare, false);
+    vp_bare_promise(bare, false);
     if (!err)
         verify(pool);
     vp_leave();

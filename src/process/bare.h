@@ -35,15 +35,6 @@ CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream st
  */
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream);
 
-/*
- * With the lock, before others take memory of the pool, or give it back: waits, without the lock, until the block has
- * come that another thread was promised room for. That is a moment; for one that does not come, VP_BARE_PATIENCE_NS.
- * True: it has waited.
- */
-enum { VP_BARE_PATIENCE_NS = 50000000 };
-struct vp_pool;
-bool vp_bare_await(struct vp_pool *pool);
-
 /* A block is used from now on, or no more; must be told exactly of every block, by its address and the same size both
  * times. False: no bare segment lies there. `barrier`: streams other than the segment's may still have work on it that
  * the cache does not tell of. `stream` of the use: where it is known, and is another than the segment's, the segment's

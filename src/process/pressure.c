@@ -7,8 +7,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "process/bare.h"
 #include "process/state.h"
+#include "pool/bare.h"
 #include "base/clock.h"
 
 #include <time.h>

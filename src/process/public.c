@@ -1,7 +1,8 @@
 /* The functions of include/vpool.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "process/bare.h"
 #include "process/state.h"
+
+#include "pool/bare.h"
 
 #include <errno.h>
 #include <string.h>
