@@ -133,6 +133,9 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
         timeline->refs++;
     for (size_t slot = first / VP_SLOT_PAGES; slot < (first + pages) / VP_SLOT_PAGES; slot++)
         bare->slots[slot] = (struct vp_bare_slot){.segment = segment, .last = bare->slots[slot].last};
+    /* A block that was told of too late, when the last segment here had ended, is none of this one. */
+    for (size_t p = first; p < first + pages; p++)
+        atomic_fetch_and(&bare->pages[p].word, VP_PAGE_STALE);
     bare->addressed += size;
     if (bare->addressed > bare->peak_addressed)
         bare->peak_addressed = bare->addressed;
@@ -161,6 +164,16 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
                 vp_bare_forget_stream(pool, segment);
 }
 
+/* Blocks that are left in a mapping go with their segment. */
+static void forget_blocks(struct vp_pool *pool, const struct vp_mapping *m) {
+    const size_t first = vp_bare_page(pool->bare, m->addr), pages = vp_bare_pages(pool, m->chunk);
+    uint32_t all = 0;
+    for (size_t p = first; p < first + pages; p++)
+        all |= vp_bare_word(pool->bare, p);
+    if (all & VP_PAGE_USED)
+        vp_bare_count_used(pool->bare, -pages);
+}
+
 /* What is backed becomes free memory behind the fence, too. It may be mapped at the same place for another segment:
  * then the fence counts. */
 static void leave(struct vp_pool *pool, struct vp_mapping *m, const struct vp_fence *fence) {
@@ -187,6 +200,7 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     struct vp_bare *bare = pool->bare;
     const size_t first = vp_bare_page(bare, segment->whole.addr), end = slots_end(bare, segment);
     struct vp_mapping *m;
+    vp_bare_mappings_each(m, bare, first, end) forget_blocks(pool, m);
     vp_bare_mappings_each(m, bare, first, end) leave(pool, m, fence);
     for (size_t p = first; p < end; p++)
         if (!vp_mapping_at(&pool->mem, vp_bare_addr(bare, p)))
@@ -197,6 +211,7 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     if (segment->timeline)
         segment->timeline->refs--;
     bare->addressed -= segment->whole.size;
+    atomic_fetch_sub(&bare->live, atomic_load(&segment->live));
     vp_table_take(&pool->mem.live, segment->whole.addr);
     pool->mem.bare_segments--;
     vp_list_remove(&segment->link);
@@ -218,6 +233,7 @@ void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment) 
     struct vp_mapping *m;
     if (segment->pinned)
         return;
+    vp_bare_unsure(pool);
     /* What is free memory by now, and still lies here, is kept, too. */
     vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) {
         bool backed = atomic_load(&bare->pages[vp_bare_page(bare, m->addr)].word) & VP_PAGE_BACKED;

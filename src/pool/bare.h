@@ -54,6 +54,7 @@ struct vp_bare_segment {
     struct vp_timeline *timeline; /* whose work touches it; NULL: not known, or not any more */
     CUstream handle;              /* that the cache names that one by */
     bool pinned;                  /* all that is backed stays so */
+    _Atomic uint64_t live;        /* bytes of its blocks; as vp_bare.live */
 };
 
 struct vp_bare_slot {
@@ -88,11 +89,12 @@ struct vp_bare {
     /* Written by who holds the cache's lock, read by all. */
     _Atomic uint64_t uses, ends;   /* blocks used, and freed, so far */
     uint64_t uses_told, ends_told; /* of them, in the pool's statistics */
-    _Atomic uint64_t live;         /* bytes of blocks */
-    _Atomic uint64_t peak;         /* most of that and of what else was live */
-    _Atomic uint64_t other;        /* what else was live when last looked at */
-    _Atomic size_t used;           /* pages of chunks with blocks in them */
-    _Atomic uint64_t bounds;       /* so many bytes may be live with memory for them certain */
+    _Atomic uint64_t live;     /* bytes of blocks */
+    _Atomic uint64_t peak;     /* most of that and of what else was live */
+    _Atomic uint64_t other;    /* what else was live when last looked at */
+    _Atomic size_t used;       /* pages of chunks with blocks in them */
+    _Atomic unsigned promises; /* odd: room was made sure of for a block that has yet to come */
+    _Atomic size_t bounds;     /* so many pages may be used with memory for them certain */
     /* Chunks that may be had, the best first. Some may be in use again. */
     struct {
         struct vp_bare_idle *list; /* anonymous memory */
@@ -133,10 +135,33 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
 /*
  * Will a block of that size find memory? True at once while there is plenty. False: ask vp_bare_make_room(), with the
  * lock: 0; -EAGAIN: pending work may free some, ask again; -ENOMEM.
+ *
+ * What counts is pages, not bytes of blocks: a few bytes pin a page.
  */
+enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
+
 static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
-    return atomic_load_explicit(&bare->live, memory_order_relaxed) + size <=
-           atomic_load_explicit(&bare->bounds, memory_order_relaxed);
+    size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) + VP_BARE_ROOM_PAGES;
+    size_t bounds = atomic_load(&bare->bounds);
+    return used <= bounds && size >> bare->pool->mem.granularity_shift < bounds - used;
+}
+/* Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then
+ * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the
+ * two sees the other. */
+void vp_bare_promise(struct vp_bare *bare, bool open);
+
+/*
+ * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
+ * another thread was promised room for. That is a moment; for one that does not come, VP_BARE_PATIENCE_NS. True: it has
+ * waited.
+ */
+enum { VP_BARE_PATIENCE_NS = 50000000 };
+bool vp_bare_await(struct vp_pool *pool);
+
+/* Others have taken memory, or given it back: it is asked for anew. */
+static inline void vp_bare_unsure(struct vp_pool *pool) {
+    if (pool->bare)
+        atomic_store(&pool->bare->bounds, 0);
 }
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed);
 
@@ -147,7 +172,7 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size);
  * what has completed that this has made already; -ENOMEM, -EIO. `patient` as long as it may ask for waits that spare
  * memory, too. */
 int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient);
-/* The same, with the waits: pauses as the pool does. */
+/* The same, with the waits: pauses as the pool does. -ENODEV: the segment has ended meanwhile. */
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
 /* A block is used no more. The lock need be held for a large one, and for a `barrier`: others than the segment's stream
  * may still use it. */

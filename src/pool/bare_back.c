@@ -141,8 +141,15 @@ static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
     return true;
 }
 
+/* Is there still that segment? Whoever was waited for may have freed it, or ended its context. */
+static bool is_there(const struct vp_bare *bare, CUdeviceptr addr, uint64_t serial) {
+    const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    return segment && segment->whole.serial == serial;
+}
+
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
+    const uint64_t serial = vp_bare_at(bare, addr)->whole.serial;
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
@@ -161,6 +168,10 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
         asked = waited = true;
         if (!pool->config.pause || !pause_for(pool, begin, &patient))
             break;
+        if (!is_there(bare, addr, serial)) {
+            err = -ENODEV;
+            break;
+        }
     }
     if (patient && waited)
         bare->fruitless = 0;
@@ -169,14 +180,54 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     return err;
 }
 
+/* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. */
+static __thread const struct vp_bare *own_promise __attribute__((tls_model("initial-exec")));
+
+void vp_bare_promise(struct vp_bare *bare, bool open) {
+    const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
+    own_promise = open ? bare : NULL;
+    if (open)
+        atomic_store(&bare->promises, promises | 1);
+    else if (promises & 1)
+        atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
+}
+
+bool vp_bare_await(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    uint64_t begin = 0, now = 0;
+    unsigned seen = 0;
+    bool waited = false;
+    while (bare) {
+        vp_bare_unsure(pool);
+        unsigned promises = atomic_load(&bare->promises);
+        if (!(promises & 1) || own_promise == bare || !pool->config.pause || !pool->config.now)
+            break;
+        now = pool->config.now();
+        if (!waited || seen != promises)
+            begin = now;
+        seen = promises;
+        if (now - begin > VP_BARE_PATIENCE_NS) {
+            /* It was refused after all, or its thread is held up. The next one need not wait for it. */
+            atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
+            break;
+        }
+        pool->config.pause(now - begin);
+        waited = true;
+    }
+    return waited;
+}
+
 int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     const size_t used = atomic_load(&bare->used);
+    vp_bare_unsure(pool);
     /* As long as it is not pinned a block that is none holds it. */
     for (size_t p = first; p < end; p++)
         atomic_fetch_add(&bare->pages[p].word, 1);
     int err = vp_bare_back_waiting(pool, addr, size);
+    if (err == -ENODEV) /* its pages count nothing any more */
+        return err;
     for (size_t p = first; p < end; p++) {
         if (!err)
             atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);

@@ -390,9 +390,10 @@ static size_t creatable(const struct vp_pool *pool) {
 }
 
 /* Pages beyond a block's own that it may take: those at its edges, and where it pins chunks for a part. */
-enum { ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
+enum { ROOM_PAGES = VP_BARE_ROOM_PAGES };
 
-/* Of what the device would give, the part that is left to others before it is made sure of. */
+/* Of what the device would give, the part that is left to others before it is made sure of; and the part that is
+ * counted on until the device is asked again. Other processes may take the rest meanwhile. */
 enum { DEVICE_SHARE = 64 };
 
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {
@@ -413,13 +414,13 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
         there += chunk->size;
         single += chunk->size == page;
     }
-    const uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
     if (there + sure >= need) {
-        atomic_store_explicit(&bare->bounds, live + there + sure - edges, memory_order_relaxed);
+        const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
+        atomic_store(&bare->bounds, used + ((there + fresh / DEVICE_SHARE) >> pool->mem.granularity_shift));
         return 0;
     }
     /* Memory is short: only what is held is certain. */
-    atomic_store_explicit(&bare->bounds, 0, memory_order_relaxed);
+    vp_bare_unsure(pool);
     int err = 0;
     need -= pressed ? edges - 2 * page : 0;
     while (there < need && !err) {

@@ -11,10 +11,22 @@ struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr)
 
 /* ---- blocks ---- */
 
-static void count_live(struct vp_bare *bare, uint64_t size, bool used) {
-    uint64_t live = atomic_load_explicit(&bare->live, memory_order_relaxed) + (used ? size : -size);
+/* What is said of blocks that are none may be wrong, but never less than nothing. */
+static uint64_t step(_Atomic uint64_t *sum, uint64_t size, bool used) {
+    uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
+    bytes = used ? bytes + size : bytes - (size < bytes ? size : bytes);
+    atomic_store_explicit(sum, bytes, memory_order_relaxed);
+    return bytes;
+}
+
+static void count_live(struct vp_bare *bare, size_t page, uint64_t size, bool used) {
+    struct vp_bare_segment *segment = bare->slots[page / VP_SLOT_PAGES].segment;
+    if (!segment)
+        return;
+    const uint64_t before = atomic_load_explicit(&segment->live, memory_order_relaxed);
+    const uint64_t after = step(&segment->live, size, used);
+    uint64_t live = step(&bare->live, used ? size : before - after, used);
     _Atomic uint64_t *count = used ? &bare->uses : &bare->ends;
-    atomic_store_explicit(&bare->live, live, memory_order_relaxed);
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1, memory_order_relaxed);
     live += atomic_load_explicit(&bare->other, memory_order_relaxed);
     if (used && live > atomic_load_explicit(&bare->peak, memory_order_relaxed))
@@ -94,7 +106,7 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     if (wider)
         used += around = used_around(bare, first, end);
     vp_bare_count_used(bare, used);
-    count_live(bare, size, true);
+    count_live(bare, first, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
         for (size_t slot = first / VP_SLOT_PAGES; slot <= (end - 1) / VP_SLOT_PAGES; slot++)
@@ -143,8 +155,9 @@ static inline void leave_pages(struct vp_bare *bare, size_t first, size_t end, u
 }
 
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    leave_pages(bare, vp_bare_page(bare, addr), vp_bare_page(bare, addr + size - 1) + 1, 0);
-    count_live(bare, size, false);
+    const size_t first = vp_bare_page(bare, addr);
+    leave_pages(bare, first, vp_bare_page(bare, addr + size - 1) + 1, 0);
+    count_live(bare, first, size, false);
 }
 
 /* Events for what large blocks leave, while chunks move: so that it is known of each within a while whether work on it
@@ -167,16 +180,20 @@ static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    if (!segment) /* it ended while this thread waited for the lock */
+        return;
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     struct vp_timeline *timeline = segment->timeline;
     const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
     uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
+    if (flags || segment->pinned) /* it is used no more, and yet it is not idle */
+        vp_bare_unsure(pool);
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
     for (size_t p = first; p < end && flags; p++)
         atomic_fetch_or(&bare->pages[p].word, flags);
     leave_pages(bare, first, end, seq);
-    count_live(bare, size, false);
+    count_live(bare, first, size, false);
     struct vp_mapping *m;
     if (timeline && size >= VP_BARE_LARGE)
         note_event(pool, timeline, size);

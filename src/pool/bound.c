@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bound.h"
 
+#include "pool/bare.h"
 #include "pool/fresh.h"
 #include "pool/place.h"
 #include "pool/slack.h"
@@ -150,6 +151,7 @@ bool vp_bound_ended(const struct vp_request *req) {
 
 static void let_others(struct vp_pool *pool) {
     pool->config.pause(GAP_NS);
+    vp_bare_await(pool);
 }
 
 int vp_bound_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {

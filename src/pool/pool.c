@@ -288,6 +288,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     if (before <= keep)
         return 0;
     vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_bare_unsure(pool);
     vp_bare_flush(pool);
     vp_list_each_safe(chunk, tmp, &pool->mem.spares, link)
         vp_chunk_destroy(&pool->mem, chunk);

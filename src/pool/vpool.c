@@ -230,6 +230,8 @@ static int alloc_once(struct vp_pool *pool, struct vp_request *req, struct vp_re
 
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const uint64_t maps = pool->mem.stats.calls.map;
+    if (vp_bare_await(pool) && vp_bound_ended(req))
+        return -ENODEV;
     if (req->pressed)
         vp_slack_press(pool);
     int err = alloc_once(pool, req, out);

@@ -168,10 +168,14 @@ static int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream st
 
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
     CUresult res = VP_NOT_OURS;
-    const struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
-                                                              : NULL;
-    if (bare && vp_bare_roomy(bare, size))
-        return CUDA_SUCCESS;
+    struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
+                                                        : NULL;
+    if (bare) {
+        vp_bare_promise(bare, true);
+        if (vp_bare_roomy(bare, size))
+            return CUDA_SUCCESS;
+        vp_bare_promise(bare, false);
+    }
     if (!vp_enter_briefly())
         return res;
     struct vp_pool *pool = pool_of(dev);
@@ -179,6 +183,8 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
         int err = make_room(pool, size, stream);
         if (err == -ENOMEM)
             pool->mem.stats.ooms++;
+        else if (!err)
+            vp_bare_promise(pool->bare, true);
         res = vp_result(err, pool, NULL);
     }
     vp_leave();
@@ -206,22 +212,27 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
         return false;
     const bool backed = vp_bare_use(bare, ptr, size), pins = captures() && !segment->pinned;
     const bool other = stream.known && stream.handle != segment->handle && segment->timeline;
-    if (__builtin_expect(backed && !pins && !other && !vp_state.recording, true))
+    if (__builtin_expect(backed && !pins && !other && !vp_state.recording, true)) {
+        vp_bare_promise(bare, false);
         return true;
+    }
     if (!vp_enter_briefly())
         return true;
     struct vp_pool *pool = bare->pool;
-    if (other)
+    int err = segment_of(bare, ptr, size) == segment ? 0 : -ENODEV;
+    if (other && !err)
         know_stream(pool, segment, stream);
-    int err = backed ? 0 : vp_bare_back_waiting(pool, ptr, size);
-    if (pins)
+    if (!backed && !err)
+        err = vp_bare_back_waiting(pool, ptr, size);
+    if (pins && err != -ENODEV)
         vp_bare_pin_segment(pool, segment);
-    if (vp_state.recording)
+    if (vp_state.recording && err != -ENODEV)
         trace_used(pool, segment, ptr, size);
+    vp_bare_promise(bare, false);
     if (!err)
         verify(pool);
     vp_leave();
-    if (err)
+    if (err && err != -ENODEV) /* that went with its context: nobody may use it */
         vp_log(VP_LOG_WARN, "%zu bytes at %#llx have no memory behind them: %s", size, (unsigned long long)ptr,
                err == -ENOMEM ? "the device has no more, though it had just before" : "the driver failed to map it");
     return true;
@@ -232,13 +243,13 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
     struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
     if (!segment)
         return false;
-    const bool brief = size < VP_BARE_LARGE && !barrier && !captures() && !vp_state.recording;
+    const bool brief = size < VP_BARE_LARGE && !barrier && !captures() && !segment->pinned && !vp_state.recording;
     if (__builtin_expect(brief, true) || !vp_enter_briefly()) {
         vp_bare_unuse(bare, ptr, size);
         return true;
     }
     vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
-    if (vp_state.recording)
+    if (vp_state.recording && segment_of(bare, ptr, size) == segment)
         trace_unused(bare->pool, segment, ptr);
     verify(bare->pool);
     vp_leave();

@@ -234,7 +234,9 @@ CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
     struct vp_region *block = vp_state_find_inside(ptr, &pool);
     if (block) {
         int err = give_out(pool, block);
-        if (err) {
+        if (err == -ENODEV) {
+            res = CUDA_ERROR_INVALID_VALUE; /* freed while its memory was waited for */
+        } else if (err) {
             res = vp_ipc_refused(err, block);
         } else {
             struct vp_ipc_handle handle = {

@@ -8,7 +8,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
-
+#include "pool/bare.h"
 #include "base/clock.h"
 #include "pool/giving.h"
 
@@ -50,6 +50,7 @@ void vp_pressure_synchronized(void) {
     if (!(atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed) & VP_SYNC_GIVING))
         return;
     vp_pools_each(pool) {
+        vp_bare_await(pool);
         vp_giving_settle(pool);
         due |= vp_giving_is_due(pool);
     }
@@ -60,7 +61,10 @@ void vp_pressure_synchronized(void) {
 /* ---- by time ---- */
 
 void vp_pressure_tick(void) {
-    vp_pools_each(pool) vp_giving_tick(pool, vp_options()->idle_trim * UINT64_C(1000000000));
+    vp_pools_each(pool) {
+        vp_bare_await(pool);
+        vp_giving_tick(pool, vp_options()->idle_trim * UINT64_C(1000000000));
+    }
 }
 
 static atomic_bool stopped;
@@ -95,7 +99,10 @@ void vp_pressure_start(void) {
 
 static size_t trim_all(void) {
     size_t given = 0;
-    vp_pools_each(pool) given += vp_pool_trim(pool, 0);
+    vp_pools_each(pool) {
+        vp_bare_await(pool);
+        given += vp_pool_trim(pool, 0);
+    }
     return given;
 }
 

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/poison.h"
 
+#include "pool/bare.h"
+
 #include <errno.h>
 #include <string.h>
 #include <vpool.h>
@@ -73,6 +75,8 @@ PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
         return -EINVAL;
     if (!vp_enter())
         return given;
+    if (vp_state.pools[device])
+        vp_bare_await(vp_state.pools[device]);
     if (vp_state.pools[device])
         given = (int64_t)vp_pressure_trim(vp_state.pools[device], keep);
     vp_leave();

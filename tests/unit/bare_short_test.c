@@ -1,0 +1,225 @@
+/* Bare segments where others take memory, end contexts and say what is not so, between what the cache says. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+/* Room is known of a while before: what others took since counts. */
+Test(bare, room_that_another_allocation_took_is_room_no_more) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, MiB, on(s)));
+    door_malloc(80 * MiB);
+    cr_assert_eq(vp_bare_room(0, 40 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    use(seg, 10 * MiB, s);
+    cu_ok(cuMemsetD8Async(seg, 1, 10 * MiB, s));
+    door_close();
+}
+
+/* And what another library took. */
+Test(bare, room_that_another_library_took_is_room_no_more) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, MiB, on(s)));
+    CUdeviceptr other;
+    cu_ok(cuMemAlloc(&other, 80 * MiB));
+    cr_assert_eq(vp_bare_room(0, 40 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
+/* ---- between room and the block ---- */
+
+static CUcontext made_current;
+
+static void *take(void *got) {
+    cu_ok(cuCtxSetCurrent(made_current));
+    cr_assert_eq(door_alloc(got, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    return NULL;
+}
+
+/* No other call of the cache comes between, but any of other threads. */
+Test(bare, what_was_made_room_for_is_not_given_to_others) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s), other;
+    use(seg, 40 * MiB, s);
+    cu_ok(vp_bare_room(0, 45 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, take, &other));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 40 * MiB, 45 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 40 * MiB, 1, 45 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+static void *trim(void *unused) {
+    CUdeviceptr other;
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    vp_api_relieve();
+    cr_assert_eq(cuMemAlloc(&other, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    return NULL;
+}
+
+Test(bare, what_was_made_room_for_is_not_trimmed) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 90 * MiB, s);
+    unuse(seg, 90 * MiB);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, trim, NULL));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 20 * MiB, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 20 * MiB, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+static void *take_late(void *round) {
+    CUdeviceptr other;
+    cu_ok(cuCtxSetCurrent(made_current));
+    const uint64_t begin = vp_clock_ns();
+    cu_ok(door_alloc(&other, MiB));
+    const uint64_t took = vp_clock_ns() - begin;
+    cr_assert(*(int *)round ? took < VP_BARE_PATIENCE_NS : took >= VP_BARE_PATIENCE_NS && took < 1000000000);
+    return NULL;
+}
+
+/* The cache may refuse it after all, or its thread be held up by the one that waits. */
+Test(bare, a_block_that_does_not_come_is_waited_for_once) {
+    pthread_t thread;
+    CUdeviceptr other;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cu_ok(door_alloc(&other, MiB)); /* its own thread does not wait */
+    for (int i = 0; i < 2; i++) {
+        cr_assert(!pthread_create(&thread, NULL, take_late, &i));
+        pthread_join(thread, NULL);
+    }
+    door_close();
+}
+
+/* A few bytes pin a page. */
+Test(bare, room_counts_pages_that_few_bytes_pin) {
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, MiB, on(s)));
+    for (size_t at = 0; at < 64 * MiB; at += PAGE)
+        use(seg + at, 512, s);
+    cr_assert_eq(vp_bare_room(0, 40 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
+/* ---- what is not so ---- */
+
+Test(bare, blocks_that_are_none_do_not_count) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    for (int i = 0; i < 3; i++) {
+        vp_bare_unused(seg, 3 * MiB, false);
+        vp_bare_unused(seg + 12 * MiB, 12 * KiB, i & 1);
+    }
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0);
+    cr_assert_leq(vp_pool_stats(pool_of(0)).peak_live_bytes, 0);
+    use(seg, MiB, s);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, MiB);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).peak_live_bytes, MiB);
+    cr_assert_eq(vp_bare_room(0, 200 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
+Test(bare, a_segment_takes_its_blocks_along) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 30 * MiB, s);
+    use(seg + 31 * MiB, 5 * KiB, s);
+    cu_ok(door_free(seg));
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    door_close();
+}
+
+/* ---- ends ---- */
+
+static CUcontext ctx;
+
+static void *end_context(void *stream) {
+    usleep(20000);
+    door_context_destroy(ctx);
+    vp_sim_release(stream);
+    return NULL;
+}
+
+/* The cache's thread waits for memory then, with the lock let go. */
+Test(bare, a_segment_that_ends_with_its_context_while_memory_is_waited_for) {
+    pthread_t thread;
+    door_open(SIM);
+    CUcontext first;
+    cu_ok(cuCtxGetCurrent(&first));
+    CUstream side = door_stream(CU_STREAM_NON_BLOCKING);
+    ctx = door_context(0);
+    cu_ok(cuCtxSetCurrent(ctx));
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 10 * MiB, s);
+    unuse(seg, 10 * MiB);
+    cu_ok(cuCtxSetCurrent(first));
+    vp_sim_hold(side);
+    cu_ok(cuMemsetD8Async(seg, 1, MiB, side));
+    cu_ok(cuCtxSetCurrent(ctx));
+    cu_ok(door_free(seg));
+    CUdeviceptr again = segment(64 * MiB, s);
+    cr_assert_eq(again, seg);
+    cr_assert(!pthread_create(&thread, NULL, end_context, side));
+    cr_assert(vp_bare_used(again, 10 * MiB, on(s)));
+    pthread_join(thread, NULL);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    cu_ok(cuCtxSetCurrent(first));
+    door_close();
+}
+
+static CUdeviceptr going;
+
+static void *end_segment(void *stream) {
+    usleep(20000);
+    door_free(going);
+    usleep(20000);
+    vp_sim_release(stream);
+    return NULL;
+}
+
+Test(bare, a_segment_that_is_freed_while_it_is_pinned) {
+    pthread_t thread;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 10 * MiB, s);
+    unuse(seg, 10 * MiB);
+    vp_sim_hold(side);
+    cu_ok(cuMemsetD8Async(seg, 1, MiB, side));
+    cu_ok(door_free(seg));
+    going = segment(64 * MiB, s);
+    cr_assert_eq(going, seg);
+    cr_assert(!pthread_create(&thread, NULL, end_segment, side));
+    vp_bare_pin(going, 10 * MiB);
+    pthread_join(thread, NULL);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    CUdeviceptr again = segment(64 * MiB, s);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    use(again, 10 * MiB, s);
+    cu_ok(cuMemsetD8Async(again, 1, 10 * MiB, s));
+    door_close();
+}
