@@ -139,6 +139,18 @@ def small_blocks_are_sampled():
     assert all(s for _, s in trace.allocations())
 
 
+def samples_keep_no_time_with_the_program():
+    """What is told of adds up to what is alive, whatever the program's period is."""
+    for stacks in ("1M", "2M", "1000K"):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", f"--stats={folder}/s.json", f"--stacks={stacks}", GUEST, "turns"],
+                           env=ENV, check=True, timeout=120)
+            with open(f"{folder}/s.json") as file:
+                device = json.load(file)["devices"][0]
+        told = sum(h["bytes"] for h in device["holders"])
+        assert device["live_bytes"] == 200 * MIB and abs(told - 200 * MIB) <= 16 * MIB, (stacks, told / MIB)
+
+
 def nothing_without_the_option():
     for value in ("", "0"):
         trace, _ = run(GUEST, "planted", stacks=value)
