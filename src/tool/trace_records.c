@@ -14,6 +14,8 @@
  */
 #include "tool/trace_read.h"
 
+#include "tool/out.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -199,6 +201,7 @@ int vp_trace_record_end(struct vp_trace_reader *r) {
         return 0;
     char *text = t->text;
     decode(text);
+    vp_out_repair(text);
     t->text = NULL;
     if (t->kind == 'n') {
         err = add_frame(r, text);

@@ -173,6 +173,23 @@ def text_goes_on_and_is_decoded():
     assert frames == [["\"a%.py:7 f,", "\"a%.py", "p"], [f"b.py:8 {long}", "b.py", "p"]], frames
 
 
+def what_is_no_text_stays_out_of_what_is_written():
+    """Bytes that are no UTF-8, as Linux allows in paths and names of threads, and long names that are cut."""
+    long = "日" * 2000
+    with open(path("bytes.csv"), "wb") as file:
+        file.write(HEADER.encode() + b"m,\xffmark\x80,1,0,0\nb,\xed\xb2\x80,1,0,0\nn,1,t,thread \xff%FE,0\ns,1,0,1,0\n" +
+                   f"n,2,p,7:{long[:50]},0\n".encode() + "".join(f"+,,,{long[i:i + 50]},0\n" for i in range(50, 2000, 50)).encode() +
+                   b"+,,,:a.py,0\ns,2,1,2,0\na,1,4194304,0,0,2\n")
+    json.loads(made("export", "--perfetto", path("bytes.csv"), text=False).decode())
+    made("export", "--collapsed", path("bytes.csv"), text=False).decode()
+    made("export", "--pprof", "-o", path("bytes.pb.gz"), path("bytes.csv"))
+    with gzip.open(path("bytes.pb.gz")) as file:
+        for text in fields(file.read(), 6):
+            text.decode()
+    pickle.loads(made("export", "--snapshot", path("bytes.csv"), text=False))
+    assert names_of(page(path("bytes.csv")))[:1] == ["?mark?"], names_of(page(path("bytes.csv")))
+
+
 # ---- names ----
 
 CODE = """
@@ -460,7 +477,8 @@ def a_run_without_allocations_says_so():
     assert status == 127
 
 
-TESTS = [what_is_no_trace_is_refused_by_line, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded, native_frames_have_names, replay_has_each_device_beside_what_ran,
+TESTS = [what_is_no_trace_is_refused_by_line, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded,
+         what_is_no_text_stays_out_of_what_is_written, native_frames_have_names, replay_has_each_device_beside_what_ran,
          several_results_are_a_list_and_one_is_an_object, tiny_traces_have_no_ratio, the_page_says_which_line_holds_most,
          the_pages_own_code_counts_the_same, nothing_of_a_page_is_left_by_a_signal, pprof_reads_the_profile, collapsed_stacks_have_the_peak,
          snapshots_have_frames, perfetto_has_marks_ranges_and_stacks, two_formats_at_once_are_an_error, a_run_ends_in_a_page,
