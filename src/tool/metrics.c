@@ -77,7 +77,12 @@ static void put_device(FILE *out, const char *name, const struct vp_sample *s, c
     X(waits_gpu, "waits_gpu_total", "counter", COUNT, "Times that a stream was made to wait for memory.")                                                                                                                  \
     X(waits_host, "waits_host_total", "counter", COUNT, "Times that the host waited for memory.")                                                                                                                  \
     X(ooms, "ooms_total", "counter", COUNT, "Calls that ended with out of memory.")                                                                                                                  \
-    X(stitches, "stitches_total", "counter", COUNT, "Ranges built of chunks that lay apart.")
+    X(stitches, "stitches_total", "counter", COUNT, "Ranges built of chunks that lay apart.")                                                                                                                  \
+    X(slack_permille, "slack_permille", "gauge", COUNT, "What more may be held than was alive at most, for fewer calls, in thousandths.")                                                                                                                  \
+    X(novelty_permille, "novelty_permille", "gauge", COUNT, "Of the last requests that count for it, those of a size never seen, in thousandths.")                                                                                                                  \
+    X(slack_steps, "slack_steps_total", "counter", COUNT, "How often the slack has changed.")                                                                                                                  \
+    X(spared_bytes, "spared_bytes_total", "counter", BYTES, "Bytes made anew so that no call takes long.")                                                                                                                  \
+    X(returned_bytes, "returned_bytes_total", "counter", BYTES, "Bytes given back for them.")
 
 static void put_processes(FILE *out, const struct vp_sample *s) {
     put_head(out, "passed_on_total", "counter", "Calls that went on to CUDA.");
@@ -110,7 +115,7 @@ void vp_metrics_print(FILE *out, const struct vp_sample *s) {
     put_processes(out, s);
 }
 
-int vp_metrics_write(const char *file, const struct vp_sample *s) {
+int vp_metrics_write(const char *command, const char *file, const struct vp_sample *s) {
     char *name = NULL;
     int fd = asprintf(&name, "%s.XXXXXX", file) < 0 ? -1 : mkstemp(name);
     FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
@@ -120,7 +125,7 @@ int vp_metrics_write(const char *file, const struct vp_sample *s) {
     }
     bool good = out && !ferror(out) && !fclose(out) && !rename(name, file);
     if (!good) {
-        fprintf(stderr, "vpool top: %s: %s\n", file, strerror(errno));
+        fprintf(stderr, "vpool %s: %s: %s\n", command, file, strerror(errno));
         if (fd >= 0)
             unlink(name);
     }
