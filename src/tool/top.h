@@ -60,8 +60,8 @@ void vp_metrics_print(FILE *out, const struct vp_sample *sample);
 /* Into a file, in one step: whoever reads it meanwhile gets the old one or the new one, whole. `command` is named where
  * that fails. The exit status. */
 int vp_metrics_write(const char *command, const char *file, const struct vp_sample *sample);
-/* Answers over HTTP on ADDRESS:PORT, PORT or [ADDRESS]:PORT (127.0.0.1 unless told), with a new sample each time, until
- * a signal ends it. The exit status. */
+/* serve.c. Answers over HTTP on ADDRESS:PORT, PORT or [ADDRESS]:PORT (127.0.0.1 unless told), with a new sample each
+ * time, until a signal ends it. The exit status. */
 int vp_metrics_serve(const char *address);
 
 #endif

@@ -258,8 +258,8 @@ static char *put_utf8(char *at, uint32_t c) {
 
 enum { REPLACEMENT = 0xfffd, COLON_LIKE = 0xa789 };
 
-/* What the text of a frame can hold: no zero byte, no half of a character; and in a name no colon, behind which the file
- * begins, but one that looks the same. IPython calls code "<cell line: 1>". */
+/* What the text of a frame can hold: no zero byte, no half of a character; and in a name no colon, behind which the
+ * file begins, but one that looks the same. IPython calls code "<cell line: 1>". */
 static inline uint32_t fit_for_text(uint32_t c, bool is_name) {
     if (c == ':' && is_name)
         return COLON_LIKE;

@@ -177,10 +177,10 @@ static uint32_t stack_now(void) {
     return stack;
 }
 
-/* Small blocks: the bytes that a thread allocates are cut into lengths of SIZE, and the block that has a certain byte of
- * a length stands for all of it. Which byte that is changes from length to length, in steps of the golden ratio: those
- * lie evenly, and keep no time with the program. Were it always the last byte, of two blocks of SIZE / 2 by turns the
- * second would always be the one, and the first never be told of. */
+/* Small blocks: the bytes that a thread allocates are cut into lengths of SIZE, and the block that has a certain byte
+ * of a length stands for all of it. Which byte that is changes from length to length, in steps of the golden ratio:
+ * those lie evenly, and keep no time with the program. Were it always the last byte, of two blocks of SIZE / 2 by turns
+ * the second would always be the one, and the first never be told of. */
 static __thread struct {
     uint64_t left;    /* bytes up to the next such byte; 0: none is chosen yet */
     uint64_t behind;  /* from there on, bytes up to the end of its length */
@@ -189,7 +189,8 @@ static __thread struct {
 
 static void choose_byte(void) {
     enum { FIRST = 0xfd70a3d7, STEP = 0x9e3779b9 }; /* in 2^32ths of a length: 0.99, and the golden ratio */
-    const uint64_t place = (uint64_t)((__uint128_t)plan.every * (uint32_t)(FIRST + small.lengths++ * (uint32_t)STEP) >> 32);
+    const uint64_t place = (uint64_t)((__uint128_t)plan.every * (uint32_t)(FIRST + small.lengths++ * (uint32_t)STEP) >>
+                                      32);
     small.left = small.behind + place + 1;
     small.behind = plan.every - place - 1;
 }

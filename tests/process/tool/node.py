@@ -141,6 +141,23 @@ def the_exporter_answers():
         assert vpool("exporter", f"--listen=127.0.0.1:{exporter.port}")[0] == 1
 
 
+def nobody_keeps_the_exporter_from_others():
+    with Exporter() as exporter:
+        idle = [socket.create_connection(("127.0.0.1", exporter.port), timeout=10) for _ in range(100)]
+        try:
+            for client in idle[::2]:
+                try:
+                    client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")     # and never takes the answer
+                except OSError:     # it had to make room
+                    pass
+            begin = time.monotonic()
+            assert urllib.request.urlopen(exporter.url, timeout=10).status == 200 and time.monotonic() - begin < 1.5
+            assert len(os.listdir(f"/proc/{exporter.process.pid}/fd")) < 80
+        finally:
+            for client in idle:
+                client.close()
+
+
 def the_exporter_refuses_wrong_arguments():
     one_line("exporter", "--listen=localhost:80")
     one_line("exporter", "--listen=127.0.0.1:70000")
@@ -250,5 +267,6 @@ def a_large_screen_shows_the_devices():
         terminal.end()
 
 
-TESTS = [metrics_can_be_read, nobody_is_told_of_twice, the_exporter_answers, the_exporter_refuses_wrong_arguments, root_sees_other_users,
+TESTS = [metrics_can_be_read, nobody_is_told_of_twice, the_exporter_answers, nobody_keeps_the_exporter_from_others,
+         the_exporter_refuses_wrong_arguments, root_sees_other_users,
          root_sees_into_containers, a_small_screen_shows_the_command, a_large_screen_shows_the_devices]
