@@ -100,7 +100,7 @@ static int unite(struct vp_stacks *s, const uint32_t *first, uint32_t *map) {
     int err = 0;
     map[0] = 0;
     for (size_t i = 1; i < s->stacks.count && !err; i++) {
-        const struct vp_stack stack = {map[stacks[i].parent], first[stacks[i].frame]};
+        const struct vp_stack stack = {map[stacks[i].parent], first[stacks[i].frame], stacks[i].depth};
         uint64_t key = vp_numbers_pair(stack.parent, stack.frame), n = vp_numbers_get(&seen, key);
         map[i] = n ? (uint32_t)n : (uint32_t)kept;
         if (n)

@@ -157,6 +157,14 @@ def what_is_no_trace_is_refused_by_line():
     refused("h,0,many,1,0\n", 2, "'many' is no size")
     refused("m,x,0,0\n", 2, "expected five fields")
     refused("e,,1,0,0,9\n", 2, "expected five fields")
+    refused("n,1,t,x,0\n" + "".join(f"s,{i},{i - 1},1,0\n" for i in range(1, 9000)), 4099, "of more than 4096 frames")
+
+
+def modules_that_are_no_files_are_left_alone():
+    """A pipe that nobody writes to would be waited for, a device may do something."""
+    os.mkfifo(path("pipe"))
+    name = written("pipe.csv", f"l,1,ab,{path('pipe')},0\nn,1,c,1:10,0\ns,1,0,1,0\na,1,4096,0,0,1\n")
+    assert made("export", "--collapsed", name) == "pipe+0x10 4096\n"
 
 
 def old_traces_and_old_marks_are_read():
@@ -477,7 +485,7 @@ def a_run_without_allocations_says_so():
     assert status == 127
 
 
-TESTS = [what_is_no_trace_is_refused_by_line, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded,
+TESTS = [what_is_no_trace_is_refused_by_line, modules_that_are_no_files_are_left_alone, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded,
          what_is_no_text_stays_out_of_what_is_written, native_frames_have_names, replay_has_each_device_beside_what_ran,
          several_results_are_a_list_and_one_is_an_object, tiny_traces_have_no_ratio, the_page_says_which_line_holds_most,
          the_pages_own_code_counts_the_same, nothing_of_a_page_is_left_by_a_signal, pprof_reads_the_profile, collapsed_stacks_have_the_peak,
