@@ -478,6 +478,32 @@ def a_run_ends_in_a_page():
     assert status == -signal.SIGTERM and not err and len(index_of(open(path("killed.html")).read())["inputs"]) == 2, (status, err)
 
 
+def a_run_finds_its_traces():
+    """Wherever the program goes, and whatever the folders are called; without, a page cannot be made, and the run was for nothing."""
+    program = os.path.join(os.path.dirname(VPOOL), "examples/train_runtime")
+    os.makedirs(path("go/sub"))
+    os.makedirs(path("go/%p"))
+    go = ["--", "sh", "-c", f"cd {path('go/sub')} && exec {program} --steps 3 >/dev/null"]
+
+    def run(**more):
+        done = subprocess.run([VPOOL, "run", "--sim", "--report=page.html", *go], env=ENV | UNDER | more, capture_output=True, text=True,
+                              timeout=120, cwd=path("go"), preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        assert done.returncode == 0 and "peak was" in done.stderr, (more, done)
+        assert index_of(open(path("go/page.html")).read())["inputs"][0]["events"] > 100
+        os.unlink(path("go/page.html"))
+    for more in {"TMPDIR": "."}, {"TMPDIR": path("go/%p")}, {"VPOOL_TRACE": "a-%p.csv"}, {"VPOOL_TRACE": path("go/%p-%p.csv.gz")}:
+        run(**more)
+    assert len(os.listdir(path("go"))) == 4 and not os.listdir(path("go/sub")), os.listdir(path("go"))
+
+
+def a_page_that_cannot_be_is_told_of_before_the_run():
+    for page in path("no/page.html"), FOLDER.name, "":
+        status, out, err = vpool("run", "--sim", f"--report={page}", "--", "sh", "-c", "echo ran")
+        assert status == 1 and not out and err.count("\n") == 1, (page, out, err)
+    status, out, err = vpool("run", "--sim", f"--report={path('p.html')}", "--trace=%p/t.csv", "--", "sh", "-c", "echo ran")
+    assert status == 1 and not out and err.count("\n") == 1 and "%p" in err, err
+
+
 def a_run_without_allocations_says_so():
     status, _, err = vpool("run", "--sim", f"--report={path('none.html')}", "--", "sh", "-c", "exit 7")
     assert status == 7 and err.count("\n") == 1 and "vpool doctor -- sh" in err and not os.path.exists(path("none.html")), err
@@ -490,6 +516,6 @@ TESTS = [what_is_no_trace_is_refused_by_line, modules_that_are_no_files_are_left
          several_results_are_a_list_and_one_is_an_object, tiny_traces_have_no_ratio, the_page_says_which_line_holds_most,
          the_pages_own_code_counts_the_same, nothing_of_a_page_is_left_by_a_signal, pprof_reads_the_profile, collapsed_stacks_have_the_peak,
          snapshots_have_frames, perfetto_has_marks_ranges_and_stacks, two_formats_at_once_are_an_error, a_run_ends_in_a_page,
-         a_run_without_allocations_says_so]
+         a_run_finds_its_traces, a_page_that_cannot_be_is_told_of_before_the_run, a_run_without_allocations_says_so]
 
 tap.run(TESTS)
