@@ -41,9 +41,7 @@ static void put_newline(struct vp_json *json) {
         put_text(json, "  ");
 }
 
-/* How many bytes the UTF-8 character at `at` has, or 0 where none begins there. Overlong forms, surrogates
- * and what lies beyond U+10FFFF count as none, as JSON readers see it. */
-static size_t utf8_length(const unsigned char *at) {
+size_t vp_utf8_length(const unsigned char *at) {
     static const struct {
         unsigned char first_low, first_high, second_low, second_high;
         size_t length;
@@ -69,7 +67,7 @@ static size_t utf8_length(const unsigned char *at) {
 static void put_string(struct vp_json *json, const char *text) {
     put_text(json, "\"");
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        size_t length = utf8_length(at);
+        size_t length = vp_utf8_length(at);
         if (*at == '"' || *at == '\\') {
             put(json, (char[]){'\\', (char)*at++}, 2);
         } else if (*at < 0x20) {

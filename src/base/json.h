@@ -52,4 +52,8 @@ void vp_json_u64(struct vp_json *json, const char *key, uint64_t value);
 void vp_json_double(struct vp_json *json, const char *key, double value);
 void vp_json_bool(struct vp_json *json, const char *key, bool value);
 
+/* How many bytes the UTF-8 character at `at` has, or 0 where none begins there. Overlong forms, surrogates, controls
+ * and what lies beyond U+10FFFF count as none, as JSON readers see it. */
+size_t vp_utf8_length(const unsigned char *at);
+
 #endif

@@ -37,7 +37,7 @@ static int write_file(const char *file, double seconds, bool once) {
             fprintf(stderr, "vpool exporter: " VP_SHARED_STATS_FOLDER ": %s\n", strerror(-err));
             return 1;
         }
-        int status = vp_metrics_write(file, &s);
+        int status = vp_metrics_write("exporter", file, &s);
         vp_sample_drop(&s);
         if (status || once)
             return status;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef VP_HAVE_LIBIBERTY
 #include <libiberty/demangle.h>
@@ -131,15 +132,36 @@ static bool is_same(Dwfl_Module *module, const char *build_id) {
     return !*build_id || length <= 0 || !strcasecmp(text, build_id);
 }
 
+/* A trace of a stranger's may name a pipe, which nobody writes to, or a device, which does something when it is opened.
+ * The file; or -1, and why not, for people. */
+static int open_file(const char *path, const char **why) {
+    struct stat st;
+    *why = "is not here";
+    if (stat(path, &st) || access(path, R_OK))
+        return -1;
+    *why = "cannot be read";
+    int fd = S_ISREG(st.st_mode) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+    if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode))) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 /* 0; or why not, for people. */
 static const char *open_module(struct module *m, const struct vp_module *about) {
+    const char *why;
     m->tried = true;
-    if (access(about->path, R_OK))
-        return "is not here";
-    if (!(m->dwfl = dw.begin(&dw.callbacks)))
-        return "cannot be read";
-    Dwfl_Module *module = dw.report(m->dwfl, about->path, about->path, -1);
-    dw.report_end(m->dwfl, NULL, NULL);
+    int fd = open_file(about->path, &why);
+    if (fd < 0)
+        return why;
+    /* The file is the module's from then on. */
+    m->dwfl = dw.begin(&dw.callbacks);
+    Dwfl_Module *module = m->dwfl ? dw.report(m->dwfl, about->path, about->path, fd) : NULL;
+    if (m->dwfl)
+        dw.report_end(m->dwfl, NULL, NULL);
+    if (!module)
+        close(fd);
     if (!module || !dw.elf(module, &m->bias))
         return "cannot be read";
     if (!is_same(module, about->build_id))

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/out.h"
 
+#include "base/json.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -223,14 +225,28 @@ int vp_out_close(struct vp_out *out, bool keep) {
 
 void vp_out_string(FILE *file, const char *text) {
     putc('"', file);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c < 32 || c == 127 || strchr("\"\\<>&", c))
-            fprintf(file, "\\u%04x", c);
-        else
-            putc(c, file);
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        size_t length = vp_utf8_length(at);
+        if (*at < 32 || *at == 127 || strchr("\"\\<>&", *at)) {
+            fprintf(file, "\\u%04x", *at++);
+        } else if (length) {
+            fwrite(at, 1, length, file);
+            at += length;
+        } else {
+            fputs("\\ufffd", file);
+            at++;
+        }
     }
     putc('"', file);
+}
+
+void vp_out_repair(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at;) {
+        size_t length = vp_utf8_length(at);
+        if (!length && *at >= 32)
+            *at = '?';
+        at += length ? length : 1;
+    }
 }
 
 /* ---- base64 ---- */

@@ -209,7 +209,8 @@ static int take_page(struct search *s, int folder, int via, const char *name) {
     if (sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) != 2 || name[end] || (size_t)end >= sizeof page.name)
         return 0;
     int fd = open_page(folder, name, &st);
-    if (fd >= 0 && copy_page(fd, &s->copy) && (page.pid = process_of(s, &s->copy)) && runs_as(page.pid, st.st_uid)) {
+    if (fd >= 0 && copy_page(fd, &s->copy) && s->copy.pid == (uint32_t)pid && (page.pid = process_of(s, &s->copy)) &&
+        runs_as(page.pid, st.st_uid)) {
         memcpy(page.name, name, (size_t)end + 1);
         page.uid = st.st_uid;
         name_container(s, &page);

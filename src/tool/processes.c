@@ -112,12 +112,28 @@ static bool wanted(const struct taking *t, int pid) {
     return t->pid_count == 0;
 }
 
+/* Who owns a page may copy it, and may write into it that it is of one device twice. Two series of the same labels are
+ * none to Prometheus, and cost it all the others. */
+static bool is_known(const struct vp_sample *s, int pid) {
+    for (unsigned i = 0; i < s->process_count; i++)
+        if (s->processes[i].page.pid == pid)
+            return true;
+    return false;
+}
+
+static bool is_repeated(const struct vp_shared_stats *stats, uint32_t device) {
+    for (uint32_t i = 0; i < device; i++)
+        if (stats->device[i].device == stats->device[device].device)
+            return true;
+    return false;
+}
+
 static int add_process(void *context, const struct vp_page *page) {
     const struct taking *t = context;
     struct vp_sample *s = t->sample;
     uint32_t devices = atomic_load(&page->stats->devices);
     devices = devices < VP_SHARED_STATS_DEVICES ? devices : VP_SHARED_STATS_DEVICES;
-    if (!wanted(t, page->pid))
+    if (!wanted(t, page->pid) || is_known(s, page->pid))
         return 0;
     struct vp_watched *processes = reallocarray(s->processes, s->process_count + 1, sizeof *processes);
     if (processes)
@@ -139,7 +155,8 @@ static int add_process(void *context, const struct vp_page *page) {
     snprintf(w->user, sizeof w->user, "%s", user_name(page->uid));
     read_command(w, page->pid);
     for (uint32_t i = 0; i < devices; i++)
-        fill_row(&rows[s->row_count++], t, w, i);
+        if (!is_repeated(stats, i))
+            fill_row(&rows[s->row_count++], t, w, i);
     s->process_count++;
     return 0;
 }

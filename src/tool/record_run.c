@@ -56,44 +56,78 @@ static void name_program(char **argv, char *name, size_t room) {
         *name = '_';
 }
 
-/* Of the trace that was asked for, or of one beside others for a time. */
+/* The folder of a file, and its name there. */
+static void split(const char *path, char folder[PATH_MAX], char name[PATH_MAX]) {
+    const char *slash = strrchr(path, '/');
+    snprintf(name, PATH_MAX, "%s", slash ? slash + 1 : path);
+    if (slash)
+        snprintf(folder, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    else
+        strcpy(folder, ".");
+}
+
+static int complain(const char *path, const char *why) {
+    fprintf(stderr, "vpool run: %s: %s\n", path, why);
+    return -1;
+}
+
+/* Of the trace that was asked for, or of one beside others for a time. The program may be in another folder when it
+ * begins to record: the names are whole ones. */
 static int choose_names(struct traces *t, char **argv) {
     const char *asked = getenv("VPOOL_TRACE"), *room = getenv("TMPDIR");
-    char *slash;
+    char name[PATH_MAX + 8], folder[PATH_MAX], what[64];
     if (asked && *asked) {
-        snprintf(t->folder, sizeof t->folder, "%s", asked);
-        slash = strrchr(t->folder, '/');
-        snprintf(t->pattern, sizeof t->pattern, "%s", slash ? strrchr(asked, '/') + 1 : asked);
-        if (slash)
-            slash[slash == t->folder] = 0;
-        else
-            strcpy(t->folder, ".");
-        return 0;
+        split(asked, folder, t->pattern);
+        if (strstr(folder, "%p"))
+            return complain(asked, "with --report %p stands in the name of a trace, not of its folder");
+    } else {
+        t->own = true;
+        name_program(argv, what, sizeof what);
+        snprintf(t->pattern, sizeof t->pattern, "%s-%%p.csv", what);
+        snprintf(folder, sizeof folder, "%.3000s/vpool-run-XXXXXX",
+                 room && *room && !strstr(room, "%p") ? room : "/tmp");
+        if (!mkdtemp(folder))
+            return complain(folder, strerror(errno));
     }
-    char name[PATH_MAX], what[64];
-    t->own = true;
-    name_program(argv, what, sizeof what);
-    snprintf(t->pattern, sizeof t->pattern, "%s-%%p.csv", what);
-    snprintf(t->folder, sizeof t->folder, "%.3000s/vpool-run-XXXXXX", room && *room ? room : "/tmp");
-    if (!mkdtemp(t->folder)) {
-        fprintf(stderr, "vpool run: %s: %s\n", t->folder, strerror(errno));
-        return -1;
-    }
-    snprintf(name, sizeof name, "%.3100s/%.100s", t->folder, t->pattern);
-    setenv("VPOOL_TRACE", name, 1);
+    if (!realpath(folder, t->folder) || strstr(t->folder, "%p"))
+        snprintf(t->folder, sizeof t->folder, "%s", folder);
+    if (snprintf(name, sizeof name, "%s/%s", t->folder, t->pattern) < (int)sizeof name)
+        setenv("VPOOL_TRACE", name, 1);
     return 0;
 }
 
-/* Is a file of that name one of the pattern's? */
+/* It would be a pity to hear of it when the program has run. */
+static int try_page(const char *page) {
+    char folder[PATH_MAX], name[PATH_MAX];
+    struct stat about;
+    const bool there = !stat(page, &about);
+    split(page, folder, name);
+    if (!*name || (there && S_ISDIR(about.st_mode)))
+        return complain(page, strerror(*page ? EISDIR : ENOENT));
+    if (!strcmp(page, "-") || (there && !S_ISREG(about.st_mode)))
+        return 0;
+    return access(folder, W_OK | X_OK) ? complain(page, strerror(errno)) : 0;
+}
+
+/* Is a file of that name one of the pattern's, with one process in all its places? */
 static bool fits(const char *pattern, const char *name) {
     const char *process = strstr(pattern, "%p");
-    size_t before = process ? (size_t)(process - pattern) : 0, n;
-    if (!process)
-        return !strcmp(pattern, name);
+    const size_t before = process ? (size_t)(process - pattern) : 0;
     if (strncmp(pattern, name, before))
         return false;
-    n = strspn(name + before, "0123456789");
-    return n && !strcmp(name + before + n, process + 2);
+    const char *digits = name + before;
+    const size_t n = process ? strspn(digits, "0123456789") : 0;
+    for (; *pattern && (!process || n); pattern++) {
+        if (process && pattern[0] == '%' && pattern[1] == 'p') {
+            if (strncmp(name, digits, n))
+                return false;
+            name += n;
+            pattern++;
+        } else if (*pattern != *name++) {
+            return false;
+        }
+    }
+    return !*pattern && !*name;
 }
 
 /* Among the largest ones so far, or passed over. Takes the path. */
@@ -172,9 +206,12 @@ static void pass_on(int number) {
 /* The terminal sends these to both: the command is to outlive them. Others come to it alone. */
 static int run_program(char **argv, int *status) {
     static const int terminals[] = {SIGINT, SIGQUIT}, others[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
-    struct sigaction before[2], ignore = {.sa_handler = SIG_IGN},
-                                pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    enum { OTHERS = sizeof others / sizeof *others };
+    struct sigaction before[2], before_others[OTHERS], child, wait = {.sa_handler = SIG_DFL},
+                                                              ignore = {.sa_handler = SIG_IGN},
+                                                              pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     sigset_t all, mask;
+    sigaction(SIGCHLD, &wait, &child); /* ignored, there would be nothing to wait for */
     for (size_t i = 0; i < 2; i++)
         sigaction(terminals[i], &ignore, &before[i]);
     sigfillset(&all);
@@ -187,23 +224,22 @@ static int run_program(char **argv, int *status) {
     if (!program) {
         for (size_t i = 0; i < 2; i++)
             sigaction(terminals[i], &before[i], NULL);
+        sigaction(SIGCHLD, &child, NULL);
         sigprocmask(SIG_SETMASK, &mask, NULL);
         _exit(vp_launch_exec("run", argv));
     }
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        struct sigaction now;
-        if (!sigaction(others[i], NULL, &now) && now.sa_handler == SIG_DFL)
+    for (size_t i = 0; i < OTHERS; i++)
+        if (!sigaction(others[i], NULL, &before_others[i]) && before_others[i].sa_handler == SIG_DFL)
             sigaction(others[i], &pass, NULL);
-    }
     sigprocmask(SIG_SETMASK, &mask, NULL);
     while (waitpid(program, status, 0) < 0)
         if (errno != EINTR)
             return -1;
     program = 0;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        signal(others[i], SIG_DFL);
+    for (size_t i = 0; i < OTHERS; i++)
+        sigaction(others[i], &before_others[i], NULL);
     for (size_t i = 0; i < 2; i++)
-        signal(terminals[i], SIG_DFL);
+        sigaction(terminals[i], &before[i], NULL);
     return 0;
 }
 
@@ -318,7 +354,7 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
     struct traces *traces = calloc(1, sizeof *traces);
     struct timespec since;
     int status = 0, failed = 0;
-    if (!traces || choose_names(traces, argv) < 0) {
+    if (!traces || try_page(page) < 0 || choose_names(traces, argv) < 0) {
         free(traces);
         return 1;
     }
@@ -336,6 +372,10 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
             page, argv[0]);
     else
         failed = vp_report_write("run", page, traces->paths, traces->count);
+    if (failed && traces->own) {
+        fprintf(stderr, "vpool run: what was recorded is kept for vpool report: %s\n", traces->folder);
+        traces->own = false;
+    }
     if (traces->count && !failed && !quiet)
         say(traces, page);
     remove_own(traces);

@@ -4,6 +4,7 @@
 
 #include "tool/names.h"
 #include "tool/numbers.h"
+#include "tool/out.h"
 
 #include <errno.h>
 #include <string.h>
@@ -47,6 +48,7 @@ const char *vp_frame_text(const struct vp_stacks *s, const struct vp_frame *f, c
         snprintf(text, room, "%s:%u %s", file, f->line, f->name);
     else
         snprintf(text, room, "%s%s%s", f->name, *file ? " in " : "", file);
+    vp_out_repair(text); /* it may end within a character */
     return text;
 }
 
@@ -98,7 +100,7 @@ static int unite(struct vp_stacks *s, const uint32_t *first, uint32_t *map) {
     int err = 0;
     map[0] = 0;
     for (size_t i = 1; i < s->stacks.count && !err; i++) {
-        const struct vp_stack stack = {map[stacks[i].parent], first[stacks[i].frame]};
+        const struct vp_stack stack = {map[stacks[i].parent], first[stacks[i].frame], stacks[i].depth};
         uint64_t key = vp_numbers_pair(stack.parent, stack.frame), n = vp_numbers_get(&seen, key);
         map[i] = n ? (uint32_t)n : (uint32_t)kept;
         if (n)

@@ -31,6 +31,7 @@ struct vp_module {
 
 struct vp_stack {
     uint32_t parent, frame;
+    uint32_t depth; /* it and those that called it */
 };
 
 struct vp_stacks {

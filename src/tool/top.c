@@ -205,7 +205,7 @@ static int print(const struct vp_sample *s, const struct asked *asked) {
     case JSON: return print_json(s);
     case PROMETHEUS:
         if (asked->file)
-            return vp_metrics_write(asked->file, s);
+            return vp_metrics_write("top", asked->file, s);
         vp_metrics_print(stdout, s);
         return 0;
     default: print_plain(s); return 0;

@@ -57,10 +57,11 @@ void vp_panel_drop(struct vp_panel *panel);
 
 /* In its text format. */
 void vp_metrics_print(FILE *out, const struct vp_sample *sample);
-/* Into a file, in one step: whoever reads it meanwhile gets the old one or the new one, whole. The exit status. */
-int vp_metrics_write(const char *file, const struct vp_sample *sample);
-/* Answers over HTTP on ADDRESS:PORT, PORT or [ADDRESS]:PORT (127.0.0.1 unless told), with a new sample each time, until
- * a signal ends it. The exit status. */
+/* Into a file, in one step: whoever reads it meanwhile gets the old one or the new one, whole. `command` is named where
+ * that fails. The exit status. */
+int vp_metrics_write(const char *command, const char *file, const struct vp_sample *sample);
+/* serve.c. Answers over HTTP on ADDRESS:PORT, PORT or [ADDRESS]:PORT (127.0.0.1 unless told), with a new sample each
+ * time, until a signal ends it. The exit status. */
 int vp_metrics_serve(const char *address);
 
 #endif

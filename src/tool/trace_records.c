@@ -14,6 +14,8 @@
  */
 #include "tool/trace_read.h"
 
+#include "tool/out.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,6 +23,9 @@
 
 /* The longest text, whatever comes: a name that needs more is none. */
 enum { TEXT_MOST = 1 << 16, DEPTH_MOST = 4095 };
+/* Of a stack, whatever wrote the trace: the recorder's have at most 193 frames. Some that read stacks call themselves
+ * for each frame. */
+enum { FRAMES_MOST = 4096 };
 
 static const uint64_t THREAD_MOST = UINT64_MAX >> 13;
 
@@ -183,10 +188,13 @@ static int add_stack(struct vp_trace_reader *r, char **f) {
         return vp_trace_fault(r, number ? "stack %s is not defined" : "stack %s is none", number ? f[2] : f[1]);
     if (!of)
         return vp_trace_fault(r, "frame %s is not defined", f[3]);
+    const uint32_t depth = parent ? vp_stacks_at(s, (uint32_t)outer)->depth + 1 : 1;
+    if (depth > FRAMES_MOST)
+        return vp_trace_fault(r, "stack %s is of more than %d frames", f[1], FRAMES_MOST);
     struct vp_stack *stack = vp_array_add(&s->stacks, sizeof *stack);
     if (!stack)
         return -ENOMEM;
-    *stack = (struct vp_stack){.parent = (uint32_t)outer, .frame = (uint32_t)of - 1};
+    *stack = (struct vp_stack){.parent = (uint32_t)outer, .frame = (uint32_t)of - 1, .depth = depth};
     return define(r, &r->stacks, number, "stack", s->stacks.count - 1);
 }
 
@@ -199,6 +207,7 @@ int vp_trace_record_end(struct vp_trace_reader *r) {
         return 0;
     char *text = t->text;
     decode(text);
+    vp_out_repair(text);
     t->text = NULL;
     if (t->kind == 'n') {
         err = add_frame(r, text);

@@ -256,8 +256,18 @@ static char *put_utf8(char *at, uint32_t c) {
     return at;
 }
 
+enum { REPLACEMENT = 0xfffd, COLON_LIKE = 0xa789 };
+
+/* What the text of a frame can hold: no zero byte, no half of a character; and in a name no colon, behind which the
+ * file begins, but one that looks the same. IPython calls code "<cell line: 1>". */
+static inline uint32_t fit_for_text(uint32_t c, bool is_name) {
+    if (c == ':' && is_name)
+        return COLON_LIKE;
+    return c && (c < 0xd800 || c > 0xdfff) ? c : REPLACEMENT;
+}
+
 /* As much as there is room for, in UTF-8. */
-static char *put_string(const struct interpreter *py, char *at, const char *end, const char *string) {
+static char *put_string(const struct interpreter *py, char *at, const char *end, const char *string, bool is_name) {
     const struct string_state state = state_of(string);
     const uint64_t n = u64_at(string, STRING_LENGTH);
     const char *from = string + (state.ascii ? py->at.ascii : py->at.wide);
@@ -268,7 +278,7 @@ static char *put_string(const struct interpreter *py, char *at, const char *end,
     for (uint64_t i = 0; i < n && end - at > 5; i++, from += state.kind) {
         uint32_t c = 0;
         memcpy(&c, from, state.kind); /* little-endian, as all that CUDA runs on */
-        at = put_utf8(at, c);
+        at = put_utf8(at, fit_for_text(c, is_name));
     }
     return at;
 }
@@ -327,9 +337,9 @@ static uint32_t add_frame(const struct interpreter *py, struct vp_frame_key key,
     char text[2048], *at = text;
     const char *const end = text + sizeof text - 1, *const end_of_name = text + sizeof text / 4;
     at += snprintf(at, 16, "%d:", py->line_of(code, bytes));
-    at = put_string(py, at, end_of_name, pointer_at(code, py->name));
+    at = put_string(py, at, end_of_name, pointer_at(code, py->name), true);
     *at++ = ':';
-    at = put_string(py, at, end, pointer_at(code, py->filename));
+    at = put_string(py, at, end, pointer_at(code, py->filename), false);
     *at = 0;
     return vp_frame_add(key, VP_FRAME_PYTHON, text);
 }

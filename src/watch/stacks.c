@@ -68,7 +68,7 @@ enum { SHARDS = 16 };
 struct block {
     uint64_t key; /* device, serial; plus 1 */
     uint64_t bytes;
-    uint32_t stack, blocks; /* blocks 0: it stands for itself alone */
+    uint32_t stack, blocks; /* that it stands for; 0: itself alone */
 };
 
 /* Each by blocks of its own, so that threads seldom meet. A lock here comes before nobody's. */
@@ -177,11 +177,36 @@ static uint32_t stack_now(void) {
     return stack;
 }
 
-/* Of small blocks: what was allocated since one was sampled. */
+/* Small blocks: the bytes that a thread allocates are cut into lengths of SIZE, and the block that has a certain byte
+ * of a length stands for all of it. Which byte that is changes from length to length, in steps of the golden ratio:
+ * those lie evenly, and keep no time with the program. Were it always the last byte, of two blocks of SIZE / 2 by turns
+ * the second would always be the one, and the first never be told of. */
 static __thread struct {
-    uint64_t bytes;
-    uint32_t blocks;
-} since __attribute__((tls_model("initial-exec")));
+    uint64_t left;    /* bytes up to the next such byte; 0: none is chosen yet */
+    uint64_t behind;  /* from there on, bytes up to the end of its length */
+    uint32_t lengths; /* so far */
+} small __attribute__((tls_model("initial-exec")));
+
+static void choose_byte(void) {
+    enum { FIRST = 0xfd70a3d7, STEP = 0x9e3779b9 }; /* in 2^32ths of a length: 0.99, and the golden ratio */
+    const uint64_t place = (uint64_t)((__uint128_t)plan.every * (uint32_t)(FIRST + small.lengths++ * (uint32_t)STEP) >>
+                                      32);
+    small.left = small.behind + place + 1;
+    small.behind = plan.every - place - 1;
+}
+
+/* How many lengths a block of `size` stands for. */
+static uint32_t sample(size_t size) {
+    uint32_t lengths = 0;
+    if (!small.left)
+        choose_byte();
+    for (; size >= small.left; lengths++) {
+        size -= small.left;
+        choose_byte();
+    }
+    small.left -= size;
+    return lengths;
+}
 
 uint32_t vp_stacks_event(char op, CUdevice device, uint64_t serial, size_t size) {
     struct block block = {.key = key_of(device, serial), .bytes = size};
@@ -190,13 +215,11 @@ uint32_t vp_stacks_event(char op, CUdevice device, uint64_t serial, size_t size)
         return 0;
     }
     if (size < plan.every) {
-        since.bytes += size;
-        since.blocks++;
-        if (since.bytes < plan.every)
+        const uint32_t lengths = sample(size);
+        if (!lengths)
             return 0;
-        block.bytes = since.bytes;
-        block.blocks = since.blocks;
-        since.bytes = since.blocks = 0;
+        block.bytes = lengths * plan.every;
+        block.blocks = (uint32_t)((block.bytes + size / 2) / size);
     }
     block.stack = stack_now();
     if (block.stack)

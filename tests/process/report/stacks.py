@@ -157,6 +157,14 @@ def what_is_no_trace_is_refused_by_line():
     refused("h,0,many,1,0\n", 2, "'many' is no size")
     refused("m,x,0,0\n", 2, "expected five fields")
     refused("e,,1,0,0,9\n", 2, "expected five fields")
+    refused("n,1,t,x,0\n" + "".join(f"s,{i},{i - 1},1,0\n" for i in range(1, 9000)), 4099, "of more than 4096 frames")
+
+
+def modules_that_are_no_files_are_left_alone():
+    """A pipe that nobody writes to would be waited for, a device may do something."""
+    os.mkfifo(path("pipe"))
+    name = written("pipe.csv", f"l,1,ab,{path('pipe')},0\nn,1,c,1:10,0\ns,1,0,1,0\na,1,4096,0,0,1\n")
+    assert made("export", "--collapsed", name) == "pipe+0x10 4096\n"
 
 
 def old_traces_and_old_marks_are_read():
@@ -171,6 +179,23 @@ def text_goes_on_and_is_decoded():
     name = written("long.csv", f"n,1,p,7:f%2c:%22a%25.py,0\ns,1,0,1,0\nn,2,p,8:{long[:200]},0\n+,,,{long[200:]}:b.py,0\ns,2,1,2,0\na,1,4194304,0,0,2\n")
     frames = shared(page(name), "frames")
     assert frames == [["\"a%.py:7 f,", "\"a%.py", "p"], [f"b.py:8 {long}", "b.py", "p"]], frames
+
+
+def what_is_no_text_stays_out_of_what_is_written():
+    """Bytes that are no UTF-8, as Linux allows in paths and names of threads, and long names that are cut."""
+    long = "日" * 2000
+    with open(path("bytes.csv"), "wb") as file:
+        file.write(HEADER.encode() + b"m,\xffmark\x80,1,0,0\nb,\xed\xb2\x80,1,0,0\nn,1,t,thread \xff%FE,0\ns,1,0,1,0\n" +
+                   f"n,2,p,7:{long[:50]},0\n".encode() + "".join(f"+,,,{long[i:i + 50]},0\n" for i in range(50, 2000, 50)).encode() +
+                   b"+,,,:a.py,0\ns,2,1,2,0\na,1,4194304,0,0,2\n")
+    json.loads(made("export", "--perfetto", path("bytes.csv"), text=False).decode())
+    made("export", "--collapsed", path("bytes.csv"), text=False).decode()
+    made("export", "--pprof", "-o", path("bytes.pb.gz"), path("bytes.csv"))
+    with gzip.open(path("bytes.pb.gz")) as file:
+        for text in fields(file.read(), 6):
+            text.decode()
+    pickle.loads(made("export", "--snapshot", path("bytes.csv"), text=False))
+    assert names_of(page(path("bytes.csv")))[:1] == ["?mark?"], names_of(page(path("bytes.csv")))
 
 
 # ---- names ----
@@ -453,6 +478,32 @@ def a_run_ends_in_a_page():
     assert status == -signal.SIGTERM and not err and len(index_of(open(path("killed.html")).read())["inputs"]) == 2, (status, err)
 
 
+def a_run_finds_its_traces():
+    """Wherever the program goes, and whatever the folders are called; without, a page cannot be made, and the run was for nothing."""
+    program = os.path.join(os.path.dirname(VPOOL), "examples/train_runtime")
+    os.makedirs(path("go/sub"))
+    os.makedirs(path("go/%p"))
+    go = ["--", "sh", "-c", f"cd {path('go/sub')} && exec {program} --steps 3 >/dev/null"]
+
+    def run(**more):
+        done = subprocess.run([VPOOL, "run", "--sim", "--report=page.html", *go], env=ENV | UNDER | more, capture_output=True, text=True,
+                              timeout=120, cwd=path("go"), preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        assert done.returncode == 0 and "peak was" in done.stderr, (more, done)
+        assert index_of(open(path("go/page.html")).read())["inputs"][0]["events"] > 100
+        os.unlink(path("go/page.html"))
+    for more in {"TMPDIR": "."}, {"TMPDIR": path("go/%p")}, {"VPOOL_TRACE": "a-%p.csv"}, {"VPOOL_TRACE": path("go/%p-%p.csv.gz")}:
+        run(**more)
+    assert len(os.listdir(path("go"))) == 4 and not os.listdir(path("go/sub")), os.listdir(path("go"))
+
+
+def a_page_that_cannot_be_is_told_of_before_the_run():
+    for page in path("no/page.html"), FOLDER.name, "":
+        status, out, err = vpool("run", "--sim", f"--report={page}", "--", "sh", "-c", "echo ran")
+        assert status == 1 and not out and err.count("\n") == 1, (page, out, err)
+    status, out, err = vpool("run", "--sim", f"--report={path('p.html')}", "--trace=%p/t.csv", "--", "sh", "-c", "echo ran")
+    assert status == 1 and not out and err.count("\n") == 1 and "%p" in err, err
+
+
 def a_run_without_allocations_says_so():
     status, _, err = vpool("run", "--sim", f"--report={path('none.html')}", "--", "sh", "-c", "exit 7")
     assert status == 7 and err.count("\n") == 1 and "vpool doctor -- sh" in err and not os.path.exists(path("none.html")), err
@@ -460,10 +511,11 @@ def a_run_without_allocations_says_so():
     assert status == 127
 
 
-TESTS = [what_is_no_trace_is_refused_by_line, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded, native_frames_have_names, replay_has_each_device_beside_what_ran,
+TESTS = [what_is_no_trace_is_refused_by_line, modules_that_are_no_files_are_left_alone, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded,
+         what_is_no_text_stays_out_of_what_is_written, native_frames_have_names, replay_has_each_device_beside_what_ran,
          several_results_are_a_list_and_one_is_an_object, tiny_traces_have_no_ratio, the_page_says_which_line_holds_most,
          the_pages_own_code_counts_the_same, nothing_of_a_page_is_left_by_a_signal, pprof_reads_the_profile, collapsed_stacks_have_the_peak,
          snapshots_have_frames, perfetto_has_marks_ranges_and_stacks, two_formats_at_once_are_an_error, a_run_ends_in_a_page,
-         a_run_without_allocations_says_so]
+         a_run_finds_its_traces, a_page_that_cannot_be_is_told_of_before_the_run, a_run_without_allocations_says_so]
 
 tap.run(TESTS)

@@ -91,6 +91,14 @@ static void out_of_memory(void) {
     CHECK(cuMemAllocAsync(&p, (size_t)1 << 40, stream) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+/* Blocks of half a MiB by turns, of which every second one stays. */
+static void turns(void) {
+    for (int i = 0; i < 400; i++) {
+        weights(MIB / 2);
+        CHECK(!cuMemFree(activations(MIB / 2)));
+    }
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     mark = (__typeof__(mark))dlsym(RTLD_DEFAULT, "vpool_mark");
@@ -114,6 +122,8 @@ int main(int argc, char **argv) {
         deep(20000);
     } else if (!strcmp(argv[1], "threads")) {
         threads();
+    } else if (!strcmp(argv[1], "turns")) {
+        turns();
     } else if (!strcmp(argv[1], "oom")) {
         out_of_memory();
     } else {

@@ -99,6 +99,15 @@ def cells():
             gc.collect()
 
 
+def names():
+    """Names that are no text for a trace: with zero bytes, colons, halves of characters."""
+    code = (lambda: alloc()).__code__
+    for name, file in (("<cell line: 1>", "/tmp/cell.py"), ("a\0b", "zero.py"), ("zero", "a\0b.py"), ("half\udcff", "\udcff.py"),
+                       ("", ""), ("\n,;%\"", "\n,;%\"")):
+        more = {"co_qualname": name} if sys.version_info >= (3, 11) else {}
+        type(alloc)(code.replace(co_name=name, co_filename=file, **more), globals())()
+
+
 def deep():
     def down(n):
         return alloc() if n == 0 else down(n - 1)

@@ -139,6 +139,18 @@ def small_blocks_are_sampled():
     assert all(s for _, s in trace.allocations())
 
 
+def samples_keep_no_time_with_the_program():
+    """What is told of adds up to what is alive, whatever the program's period is."""
+    for stacks in ("1M", "2M", "1000K"):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", f"--stats={folder}/s.json", f"--stacks={stacks}", GUEST, "turns"],
+                           env=ENV, check=True, timeout=120)
+            with open(f"{folder}/s.json") as file:
+                device = json.load(file)["devices"][0]
+        told = sum(h["bytes"] for h in device["holders"])
+        assert device["live_bytes"] == 200 * MIB and abs(told - 200 * MIB) <= 16 * MIB, (stacks, told / MIB)
+
+
 def nothing_without_the_option():
     for value in ("", "0"):
         trace, _ = run(GUEST, "planted", stacks=value)
@@ -303,6 +315,26 @@ def python_code_that_comes_and_goes():
     each_python("cells", ways=("free",))
 
 
+def python_names_of_any_kind():
+    """The trace stays one that can be read, and what it says is text."""
+    def fit(text):
+        return re.sub("[\0\ud800-\udfff]", "\ufffd", text)
+    for path, free, _ in PYTHONS:
+        if free:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", "--stacks", f"--trace={folder}/t.csv", path, PYTHON_GUEST,
+                            f"{folder}/expected", "free", "names"], env=ENV, check=True, timeout=120)
+            trace = Trace(f"{folder}/t.csv")
+            subprocess.run([VPOOL, "export", "--perfetto", "-o", f"{folder}/p.json", f"{folder}/t.csv"], check=True, env=ENV)
+            with open(f"{folder}/p.json", encoding="utf-8") as file:
+                json.load(file)
+            with open(f"{folder}/expected", encoding="utf-8") as file:
+                expected = [[size, [[line, fit(name).replace(":", "\ua789"), fit(f)] for line, name, f in frames]]
+                            for size, frames in map(json.loads, file)]
+        matches(trace, expected)
+
+
 def python_recursion():
     each_python("deep", ways=("free",))
 
@@ -363,10 +395,12 @@ def python_embedded():
 
 
 if __name__ == "__main__":
-    tap.run([holders_are_known, small_blocks_are_sampled, nothing_without_the_option, a_wrong_value_is_told, deep_recursion,
+    tap.run([holders_are_known, small_blocks_are_sampled, samples_keep_no_time_with_the_program,
+             nothing_without_the_option, a_wrong_value_is_told, deep_recursion,
              threads_come_and_go, a_child_of_fork_has_a_trace_of_its_own, what_is_held_is_told,
              marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told,
              nvtx_is_taken_up,
-             nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes, python_recursion, python_threads,
+             nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes,
+             python_names_of_any_kind, python_recursion, python_threads,
              python_is_undisturbed, python_forks, python_ends, python_in_several_interpreters, python_greenlets,
              python_with_native_frames, python_embedded])

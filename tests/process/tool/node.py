@@ -64,6 +64,8 @@ def metrics_can_be_read():
         assert live == 5 * MIB and found["vpool_allocs_total"][0][1] == 1 and found["vpool_device_memory_bytes"][0][1] > live
         assert labels["program"] == "guest" and labels["rank"] == "3" and labels["container"] == "" and labels["policy"] == "vpool"
         assert labels["user"] and labels["device"] == "0" and re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}", labels["pci"]), labels
+        with open(os.path.join(os.path.dirname(__file__), "../../../docs/cluster.md")) as documented:
+            assert set(found) >= set(re.findall(r"`(vpool_[a-z_]+)`", documented.read()))
         assert found["vpool_driver_seconds_total"][0][1] < 10 and abs(found["vpool_start_time_seconds"][0][1] - time.time()) < 60
         file = os.path.join(folder, "vpool.prom")
         assert vpool("top", f"--prometheus={file}", guest.pid)[0] == 0
@@ -72,6 +74,29 @@ def metrics_can_be_read():
         assert of(metrics(open(file).read())["vpool_live_bytes"], guest.pid)[0][1] == 5 * MIB
         assert os.listdir(folder) == ["vpool.prom"] and os.stat(file).st_mode & 0o777 == 0o644
         assert vpool("top", f"--prometheus={folder}/none/file")[0] == vpool("exporter", f"--file={folder}/none/file", "--once")[0] == 1
+
+
+def nobody_is_told_of_twice():
+    """Whoever owns a page may copy it, and write into it what he likes: the figures of all others stay good."""
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+        copies = [page(guest.pid + 100000), page(guest.pid).replace(f"-{os.geteuid()}-", f"-{os.geteuid() + 1}-")]
+        try:
+            for copy in copies:
+                shutil.copyfile(page(guest.pid), copy)
+            found = metrics(vpool("top", "--prometheus", guest.pid)[1])
+            assert all(len(found[name]) == 1 for name in found), found
+            with open(page(guest.pid), "r+b") as file:      # `devices`; `changes` and the device come before its live bytes
+                at = file.read().index((5 * MIB).to_bytes(8, "little")) - 24
+                file.seek(at)
+                assert file.read(4) == b"\1\0\0\0"
+                file.seek(at)
+                file.write(b"\20\0\0\0")
+            found = metrics(vpool("top", "--prometheus", guest.pid)[1])
+            assert [series[1] for series in found["vpool_live_bytes"]] == [5 * MIB], found["vpool_live_bytes"]
+        finally:
+            for copy in copies:
+                if os.path.exists(copy):
+                    os.unlink(copy)
 
 
 class Exporter:
@@ -114,6 +139,23 @@ def the_exporter_answers():
             assert not text.startswith(b"HEAD") or b" 200 " in got, got
         assert urllib.request.urlopen(exporter.url, timeout=10).status == 200
         assert vpool("exporter", f"--listen=127.0.0.1:{exporter.port}")[0] == 1
+
+
+def nobody_keeps_the_exporter_from_others():
+    with Exporter() as exporter:
+        idle = [socket.create_connection(("127.0.0.1", exporter.port), timeout=10) for _ in range(100)]
+        try:
+            for client in idle[::2]:
+                try:
+                    client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")     # and never takes the answer
+                except OSError:     # it had to make room
+                    pass
+            begin = time.monotonic()
+            assert urllib.request.urlopen(exporter.url, timeout=10).status == 200 and time.monotonic() - begin < 1.5
+            assert len(os.listdir(f"/proc/{exporter.process.pid}/fd")) < 80
+        finally:
+            for client in idle:
+                client.close()
 
 
 def the_exporter_refuses_wrong_arguments():
@@ -225,5 +267,6 @@ def a_large_screen_shows_the_devices():
         terminal.end()
 
 
-TESTS = [metrics_can_be_read, the_exporter_answers, the_exporter_refuses_wrong_arguments, root_sees_other_users,
+TESTS = [metrics_can_be_read, nobody_is_told_of_twice, the_exporter_answers, nobody_keeps_the_exporter_from_others,
+         the_exporter_refuses_wrong_arguments, root_sees_other_users,
          root_sees_into_containers, a_small_screen_shows_the_command, a_large_screen_shows_the_devices]
