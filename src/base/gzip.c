@@ -166,6 +166,7 @@ static inline void put(struct bits *b, uint64_t value, unsigned count) {
     b->count += count;
 }
 
+/* Fewer than 64 bits are held: a shift by as many does nothing. */
 static inline void flush(struct bits *b) {
     memcpy(b->at, &b->held, 8);
     b->at += b->count / 8;
@@ -246,7 +247,7 @@ static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, 
         if (differ << 16 || before >= i || i - before > FARTHEST_MATCH || most < SHORTEST_MATCH) {
             do {
                 put_literal(&b, d, text[i++]);
-                if (b.count > 64 - LONGEST_CODE)
+                if (b.count >= 64 - LONGEST_CODE)
                     flush(&b);
             } while (text[i - 1] >= '0' && i < n && (size_t)(b.at - out) <= n);
             flush(&b);

@@ -310,3 +310,30 @@ Test(journal, compresses_anything) {
             round_trip(text, sizes[i]);
     }
 }
+
+/* Codes of one text serve the next ones: there each byte may be among the rarest, whose codes are the longest, wherever
+ * the bits stand that wait to be written. */
+Test(journal, rare_letters_become_common) {
+    static char wanted[2000][VP_JOURNAL_LINE];
+    static size_t length[2000];
+    struct vp_journal j;
+    uint64_t state = 7;
+    name_file(true);
+    cr_assert(zero(vp_journal_open(&j, path)));
+    for (int i = 0; i < 2000; i++) {
+        /* Some 48 KiB of letters, each half as often as the one before; then rare ones are among them again and again.
+         */
+        length[i] = VP_JOURNAL_LINE - 1;
+        for (size_t k = 0; k + 1 < length[i]; k++)
+            wanted[i][k] = (char)('0' + (i < 200 || dice(&state) % 8 ? (unsigned)__builtin_ctzll(dice(&state) | 1 << 6)
+                                                                     : (unsigned)dice(&state) % 70));
+        wanted[i][length[i] - 1] = '\n';
+        cr_assert(zero(vp_journal_append(&j, wanted[i], length[i])));
+    }
+    cr_assert(zero(vp_journal_close(&j)));
+    FILE *file = open_text(true);
+    char line[VP_JOURNAL_LINE];
+    for (int i = 0; i < 2000; i++)
+        cr_assert(fgets(line, sizeof line, file) && !strcmp(line, wanted[i]), "line %d", i);
+    cr_assert(zero(pclose(file)));
+}
