@@ -89,12 +89,12 @@ struct vp_bare {
     /* Written by who holds the cache's lock, read by all. */
     _Atomic uint64_t uses, ends;   /* blocks used, and freed, so far */
     uint64_t uses_told, ends_told; /* of them, in the pool's statistics */
-    _Atomic uint64_t live;     /* bytes of blocks */
-    _Atomic uint64_t peak;     /* most of that and of what else was live */
-    _Atomic uint64_t other;    /* what else was live when last looked at */
-    _Atomic size_t used;       /* pages of chunks with blocks in them */
-    _Atomic unsigned promises; /* odd: room was made sure of for a block that has yet to come */
-    _Atomic size_t bounds;     /* so many pages may be used with memory for them certain */
+    _Atomic uint64_t live;         /* bytes of blocks */
+    _Atomic uint64_t peak;         /* most of that and of what else was live */
+    _Atomic uint64_t other;        /* what else was live when last looked at */
+    _Atomic size_t used;           /* pages of chunks with blocks in them */
+    _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
+    _Atomic size_t bounds;         /* so many pages may be used with memory for them certain */
     /* Chunks that may be had, the best first. Some may be in use again. */
     struct {
         struct vp_bare_idle *list; /* anonymous memory */

@@ -240,15 +240,6 @@ void vp_out_string(FILE *file, const char *text) {
     putc('"', file);
 }
 
-void vp_out_repair(char *text) {
-    for (unsigned char *at = (unsigned char *)text; *at;) {
-        size_t length = vp_utf8_length(at);
-        if (!length && *at >= 32)
-            *at = '?';
-        at += length ? length : 1;
-    }
-}
-
 /* ---- base64 ---- */
 
 static void put(struct vp_base64 *b) {

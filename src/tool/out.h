@@ -28,8 +28,6 @@ int vp_out_close(struct vp_out *out, bool keep);
 
 /* A JSON string, fit for a script in HTML too; what is no UTF-8 is U+FFFD there. */
 void vp_out_string(FILE *file, const char *text);
-/* In place: what is no UTF-8 becomes question marks. */
-void vp_out_repair(char *text);
 
 /* Bytes as base64. */
 struct vp_base64 {

@@ -4,7 +4,7 @@
 
 #include "tool/names.h"
 #include "tool/numbers.h"
-#include "tool/out.h"
+#include "tool/utf8.h"
 
 #include <errno.h>
 #include <string.h>
@@ -48,7 +48,7 @@ const char *vp_frame_text(const struct vp_stacks *s, const struct vp_frame *f, c
         snprintf(text, room, "%s:%u %s", file, f->line, f->name);
     else
         snprintf(text, room, "%s%s%s", f->name, *file ? " in " : "", file);
-    vp_out_repair(text); /* it may end within a character */
+    vp_utf8_repair(text); /* it may end within a character */
     return text;
 }
 

@@ -14,7 +14,7 @@
  */
 #include "tool/trace_read.h"
 
-#include "tool/out.h"
+#include "tool/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -207,7 +207,7 @@ int vp_trace_record_end(struct vp_trace_reader *r) {
         return 0;
     char *text = t->text;
     decode(text);
-    vp_out_repair(text);
+    vp_utf8_repair(text);
     t->text = NULL;
     if (t->kind == 'n') {
         err = add_frame(r, text);
