@@ -91,8 +91,18 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     vp_bare_count_used(bare, -vp_bare_pinned_in(bare, page));
     for (size_t p = from; p < to; p++)
         atomic_fetch_sub(&bare->pages[p].word, 1);
-    if (vp_bare_let_go(pool, m) && (stays = vp_backing_clear(&pool->mem, m)))
-        vp_bare_keep(pool, segment, m);
+    if (vp_bare_let_go(pool, m)) {
+        /* What it is behind may be an event that nobody has recorded yet. */
+        if (bare->short_of && segment->timeline) {
+            struct vp_fence fence = {0};
+            vp_fence_add_free(pool->mem.timelines, &fence, segment->timeline, true);
+            vp_fence_clear(pool->mem.timelines, &fence);
+        }
+        if (bare->short_of)
+            vp_fit_refresh(&pool->mem);
+        if ((stays = vp_backing_clear(&pool->mem, m)))
+            vp_bare_keep(pool, segment, m);
+    }
     for (size_t p = from; p < to; p++)
         atomic_fetch_add(&bare->pages[p].word, 1);
     vp_bare_count_used(bare, vp_bare_pinned_in(bare, page));
@@ -126,8 +136,9 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
  * where it was twice in a row. How long for what cannot be done without. */
 static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000;
 
-/* So often is tried again what the driver refused. */
-enum { FAILURES = 8 };
+/* So often is tried again what the driver refused; and, without a pause, whenever something has completed: that may be
+ * of no use here. */
+enum { FAILURES = 8, TRIES = 8 };
 
 /* The host pauses for what is pending. False: it has waited for too long. */
 static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
@@ -156,14 +167,14 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
-    for (int failed = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
+    for (int failed = 0, tries = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
         bare->idle_listed = false;
         bare->short_of |= err == -ENOMEM;
         /* Nobody is there to be told of a failure: a block in use must have memory. */
         if (err != -EAGAIN && ++failed > FAILURES)
             break;
         /* What has completed is asked for before anything is waited for, or created. */
-        if (vp_fit_refresh(&pool->mem) || err != -EAGAIN)
+        if ((vp_fit_refresh(&pool->mem) && ++tries % TRIES) || err != -EAGAIN)
             continue;
         if (!asked && !patient) {
             asked = true;
