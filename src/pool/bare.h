@@ -106,6 +106,7 @@ struct vp_bare {
     size_t idle_bytes;
     struct vp_chunk **chunks; /* scratch: room for so many */
     size_t chunk_room;
+    bool short_of;       /* a block lacks memory: no chunk is pinned for a part of it any more, whatever that costs */
     uint64_t not_before; /* no wait for such until then */
     unsigned fruitless;  /* waits in a row */
     uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */

@@ -78,33 +78,46 @@ static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, 
 }
 
 /* A block has come to lie in a part of a chunk that nothing else is in: that is replaced, where it is worth it. Until
- * it is free memory the block counts for nothing there. */
-static void shed(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t page, size_t first, size_t end) {
+ * it is free memory the block counts for nothing there. True: it stays, as work on it is not over. */
+static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t page, size_t first, size_t end) {
     struct vp_bare *bare = pool->bare;
     struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
+    bool stays = false;
     if (!m || !only_partly(bare, m, first, end) || !vp_bare_tight(pool, 0, end - page))
-        return;
+        return false;
     size_t from = vp_bare_page(bare, m->addr), to = from + (m->chunk->size >> pool->mem.granularity_shift);
     from = from > first ? from : first;
     to = to < end ? to : end;
     vp_bare_count_used(bare, -vp_bare_pinned_in(bare, page));
     for (size_t p = from; p < to; p++)
         atomic_fetch_sub(&bare->pages[p].word, 1);
-    if (vp_bare_let_go(pool, m) && vp_backing_clear(&pool->mem, m))
-        vp_bare_keep(pool, segment, m);
+    if (vp_bare_let_go(pool, m)) {
+        /* What it is behind may be an event that nobody has recorded yet. */
+        if (bare->short_of && segment->timeline) {
+            struct vp_fence fence = {0};
+            vp_fence_add_free(pool->mem.timelines, &fence, segment->timeline, true);
+            vp_fence_clear(pool->mem.timelines, &fence);
+        }
+        if (bare->short_of)
+            vp_fit_refresh(&pool->mem);
+        if ((stays = vp_backing_clear(&pool->mem, m)))
+            vp_bare_keep(pool, segment, m);
+    }
     for (size_t p = from; p < to; p++)
         atomic_fetch_add(&bare->pages[p].word, 1);
     vp_bare_count_used(bare, vp_bare_pinned_in(bare, page));
+    return stays;
 }
 
 int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    bool stays = false;
     vp_bare_count(pool);
-    if (size >= VP_BARE_LARGE) {
-        shed(pool, segment, first, first, end);
-        shed(pool, segment, end - 1, first, end);
+    if (size >= VP_BARE_LARGE || bare->short_of) {
+        stays |= shed(pool, segment, first, first, end);
+        stays |= shed(pool, segment, end - 1, first, end);
     }
     int err = back_mapped(pool, segment, &(struct pages){first, end, patient});
     for (size_t p = first, gap; p < end && !err; p = gap) {
@@ -116,15 +129,16 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
         else
             err = vp_bare_fill(pool, segment, p, gap, size, patient);
     }
-    return err;
+    return err == -ENOMEM && stays ? -EAGAIN : err;
 }
 
 /* How long memory that is pending is waited for before more is made; for how long not again where that was in vain, and
  * where it was twice in a row. How long for what cannot be done without. */
 static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000;
 
-/* So often is tried again what the driver refused. */
-enum { FAILURES = 8 };
+/* So often is tried again what the driver refused; and, without a pause, whenever something has completed: that may be
+ * of no use here. */
+enum { FAILURES = 8, TRIES = 8 };
 
 /* The host pauses for what is pending. False: it has waited for too long. */
 static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
@@ -153,13 +167,14 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
-    for (int failed = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
+    for (int failed = 0, tries = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
         bare->idle_listed = false;
+        bare->short_of |= err == -ENOMEM;
         /* Nobody is there to be told of a failure: a block in use must have memory. */
         if (err != -EAGAIN && ++failed > FAILURES)
             break;
         /* What has completed is asked for before anything is waited for, or created. */
-        if (vp_fit_refresh(&pool->mem) || err != -EAGAIN)
+        if ((vp_fit_refresh(&pool->mem) && ++tries % TRIES) || err != -EAGAIN)
             continue;
         if (!asked && !patient) {
             asked = true;
@@ -173,6 +188,7 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
             break;
         }
     }
+    bare->short_of = false;
     if (patient && waited)
         bare->fruitless = 0;
     if (waited)

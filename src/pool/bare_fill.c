@@ -180,6 +180,8 @@ bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead) {
     const struct vp_memory_stats *stats = &pool->mem.stats;
     const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
     const size_t live = pool->mem.bare_live, wasted = used > live ? used - live : 0;
+    if (pool->bare->short_of)
+        return true;
     if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
         return false;
     return wasted + (n << pool->mem.granularity_shift) >
@@ -191,9 +193,9 @@ bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead) {
 struct filling {
     struct vp_pool *pool;
     struct vp_request req;
-    uint64_t mark;  /* of chunks that it has taken already */
-    bool unready;   /* something was passed over, work on which is not over */
-    bool exhausted; /* the device has no more */
+    uint64_t mark;    /* of chunks that it has taken already */
+    bool unready;     /* something was passed over, work on which is not over */
+    size_t exhausted; /* the device has no so many bytes any more; 0: not as far as is known */
 };
 
 /* Is it free memory now, not taken, and ready for the stream? */
@@ -251,8 +253,9 @@ static bool release_one(struct filling *f) {
 }
 
 static int create(struct filling *f, size_t size, struct vp_chunk **out) {
-    int err = f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, out);
-    f->exhausted |= err == -ENOMEM;
+    int err = f->exhausted && size >= f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, out);
+    if (err == -ENOMEM && (!f->exhausted || size < f->exhausted))
+        f->exhausted = size;
     if (!err)
         vp_chunk_spare(&f->pool->mem, *out, true);
     return err;
@@ -290,11 +293,11 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
     if (err != -ENOMEM || (*out = take_idle(f, kind)))
         return err == -ENOMEM ? 0 : err;
     while (mem->stats.held_bytes + size > cap && release_one(f))
-        f->exhausted = false;
+        f->exhausted = 0;
     if (patient && f->unready && mem->stats.held_bytes + size > cap)
         return -EAGAIN;
     while ((err = create(f, size, out)) == -ENOMEM && (release_one(f) || (pages == 1 && break_spare(f))))
-        f->exhausted = false;
+        f->exhausted = 0;
     return err;
 }
 
