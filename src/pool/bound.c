@@ -53,9 +53,6 @@ size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
     const size_t fresh = want - bytes, held = pool->mem.stats.held_bytes;
     if (pool->mem.limit && (fresh > pool->mem.limit || held > pool->mem.limit - fresh))
         return 0;
-    /* Few large handles, each of which a small block may keep. */
-    if (vp_slack_at_edge(pool, fresh))
-        return 0;
     h->chosen = moved;
     h->bytes = bytes;
     return fresh;

@@ -224,7 +224,8 @@ bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req) {
            2 * s->alike <= s->novel;
 }
 
-bool vp_slack_at_edge(const struct vp_pool *pool, size_t fresh) {
+/* Is the end of what there is so near that each byte beside a live block will count? */
+static bool at_edge(const struct vp_pool *pool, size_t fresh) {
     const struct vp_memory *mem = &pool->mem;
     size_t left = 0, total = mem->limit;
     if (total)
@@ -245,7 +246,7 @@ size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req,
         size = GRADE[s->grade].least;
     if (size > most)
         size = most;
-    return size > GRADE[0].least && vp_slack_at_edge(pool, fresh) ? 0 : size;
+    return size > GRADE[0].least && at_edge(pool, fresh) ? 0 : size;
 }
 
 bool vp_slack_novel(const struct vp_pool *pool) {

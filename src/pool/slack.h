@@ -39,10 +39,6 @@ bool vp_slack_novel(const struct vp_pool *pool);
 /* Is it a small program, as far as can be told by now? Its handles are smaller. */
 bool vp_slack_small(const struct vp_pool *pool);
 
-/* With `fresh` bytes more, is the end of what there is so near that each byte beside a live block will count? Asks the
- * driver. */
-bool vp_slack_at_edge(const struct vp_pool *pool, size_t fresh);
-
 /* Does the program roam? */
 bool vp_slack_roams(const struct vp_pool *pool);
 /* Does the size's old place come before all that is free? Always, but in programs that roam. */
