@@ -22,4 +22,9 @@ struct vp_stalloc_plan {
     uint64_t peak; /* bytes that all places lie in */
 };
 
+struct vp_pool;
+
+/* How many requests got their places so far, and how many were left to the cache. Of a pool of this policy alone. */
+void vp_stalloc_figures(const struct vp_pool *pool, uint64_t *placed, uint64_t *missed);
+
 #endif

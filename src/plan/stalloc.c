@@ -93,8 +93,8 @@ static bool neighbours(const struct group *a, const struct group *b) {
 
 /* Fuses `b` into `a` if that is worth it. 1, 0 or -ENOMEM. */
 static int fuse(struct groups *g, struct group *a, const struct group *b) {
-    struct group both = {.from = a->from, .count = a->count + b->count, .first_phase = a->first_phase,
-                         .last_phase = b->last_phase};
+    struct group both = {
+        .from = a->from, .count = a->count + b->count, .first_phase = a->first_phase, .last_phase = b->last_phase};
     if (!neighbours(a, b))
         return 0;
     for (size_t i = 0; i < both.count; i++)
@@ -119,8 +119,8 @@ static int make_groups(struct groups *g, size_t count, const uint64_t *phases, s
         qsort(g->members, count, sizeof *g->members, by_phases);
     for (size_t from = 0, to; from < count; from = to) {
         struct group *group = &g->items[g->count];
-        *group = (struct group){.from = from, .first_phase = g->members[from].first_phase,
-                                .last_phase = g->members[from].last_phase};
+        *group = (struct group){
+            .from = from, .first_phase = g->members[from].first_phase, .last_phase = g->members[from].last_phase};
         for (to = from + 1; phase_count && to < count && g->members[to].first_phase == group->first_phase &&
                             g->members[to].last_phase == group->last_phase;)
             to++;
@@ -272,9 +272,8 @@ int vp_plan_stalloc(struct vp_plan_block *blocks, size_t count, const uint64_t *
                        .wholes = calloc(count + 1, sizeof *g.wholes),
                        .scratch = calloc(count + 1, sizeof *g.scratch),
                        .apart = calloc(count + 1, sizeof *g.apart)};
-    err = g.members && g.items && g.wholes && g.scratch && g.apart
-              ? place_all(&g, count, phases, phase_count, figures)
-              : -ENOMEM;
+    err = g.members && g.items && g.wholes && g.scratch && g.apart ? place_all(&g, count, phases, phase_count, figures)
+                                                                   : -ENOMEM;
     figures->rounds = 1;
     figures->seconds = vp_plan_now() - begin;
     free(g.members);

@@ -123,9 +123,12 @@ static bool parse_seconds(const char *text, double *out) {
 
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
-        {"output", required_argument, NULL, 'o'},   {"seconds", required_argument, NULL, 's'},
-        {"capacity", required_argument, NULL, 'c'}, {"published", no_argument, NULL, 'p'},
-        {"json", no_argument, NULL, 'j'},           {"help", no_argument, NULL, 'h'},
+        {"output", required_argument, NULL, 'o'},
+        {"seconds", required_argument, NULL, 's'},
+        {"capacity", required_argument, NULL, 'c'},
+        {"published", no_argument, NULL, 'p'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
         {0},
     };
     int c, status = 0;

@@ -54,7 +54,7 @@ struct reader {
     struct vp_planned *device; /* whose plan is open; NULL: none yet */
     size_t wanted;             /* its requests */
     const char *path;
-    size_t line, room;         /* room: of its places */
+    size_t line, room; /* room: of its places */
     bool ended;
     char *message;
     size_t message_room;
@@ -129,12 +129,14 @@ static int header(struct reader *r, char *line) {
         return r->file->trace ? 0 : -ENOMEM;
     }
     r->file->published = !strcmp(line, "planner,stalloc");
-    return r->file->published || !strcmp(line, "planner,vpool") ? 0 : fault(r, "expected planner,vpool or planner,stalloc");
+    return r->file->published || !strcmp(line, "planner,vpool") ? 0
+                                                                : fault(r, "expected planner,vpool or planner,stalloc");
 }
 
 static int close_device(struct reader *r) {
     if (r->device && r->device->plan.count != r->wanted)
-        return fault(r, "%zu requests of device %u, which has %zu", r->device->plan.count, r->device->device, r->wanted);
+        return fault(r, "%zu requests of device %u, which has %zu", r->device->plan.count, r->device->device,
+                     r->wanted);
     return 0;
 }
 
@@ -153,7 +155,8 @@ static int open_device(struct reader *r, char *line) {
     if (r->file->device_count == VP_TRACE_DEVICES)
         return fault(r, "a %dth device", VP_TRACE_DEVICES + 1);
     r->device = &r->file->devices[r->file->device_count++];
-    *r->device = (struct vp_planned){.device = (uint16_t)n[0], .plan = {.peak = n[2]}, .figures = {n[2], n[3], 0, 0, false}};
+    *r->device = (struct vp_planned){
+        .device = (uint16_t)n[0], .plan = {.peak = n[2]}, .figures = {n[2], n[3], 0, 0, false}};
     r->wanted = n[1];
     r->room = 0;
     return 0;

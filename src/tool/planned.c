@@ -55,9 +55,9 @@ struct making {
     struct vp_planned *planned;
     const struct vp_trace *trace;
     struct vp_plan_block *blocks;
-    uint64_t *phases;      /* times at which phases begin */
-    size_t *request_of;    /* of the trace's blocks: the request, and one; 0: none that is alive */
-    uint64_t least;        /* smaller requests are in no plan */
+    uint64_t *phases;   /* times at which phases begin */
+    size_t *request_of; /* of the trace's blocks: the request, and one; 0: none that is alive */
+    uint64_t least;     /* smaller requests are in no plan */
     struct times times;
     size_t next_phase;
 };
@@ -103,9 +103,8 @@ static int place(struct making *m, const struct vp_planned_limits *limits) {
     for (size_t i = 0; i < p->plan.count; i++)
         if (m->blocks[i].end == UINT64_MAX)
             m->blocks[i].end = m->times.now + 2;
-    int err = limits->published
-                  ? vp_plan_stalloc(m->blocks, p->plan.count, m->phases, p->phases.count, &p->figures)
-                  : vp_plan_place(m->blocks, p->plan.count, &most, &p->figures);
+    int err = limits->published ? vp_plan_stalloc(m->blocks, p->plan.count, m->phases, p->phases.count, &p->figures)
+                                : vp_plan_place(m->blocks, p->plan.count, &most, &p->figures);
     for (size_t i = 0; i < p->plan.count && !err; i++)
         p->plan.places[i].offset = m->blocks[i].offset;
     p->plan.peak = p->figures.peak;
@@ -126,6 +125,24 @@ int vp_planned_make(struct vp_planned *p, const struct vp_trace *trace, const st
     free(m.blocks);
     free(m.phases);
     free(m.request_of);
+    if (err)
+        vp_planned_finish(p);
+    return err;
+}
+
+int vp_planned_large(struct vp_planned *p, const struct vp_planned *of) {
+    const struct vp_planned_phase *phases = of ? of->phases.items : NULL;
+    *p = (struct vp_planned){0};
+    if (!of)
+        return 0;
+    *p = (struct vp_planned){.device = of->device, .figures = of->figures, .plan = {.peak = of->plan.peak}};
+    p->plan.places = malloc((of->plan.count + 1) * sizeof *p->plan.places);
+    int err = p->plan.places ? 0 : -ENOMEM;
+    for (size_t i = 0; i < of->phases.count && !err; i++)
+        err = add_phase(p, phases[i].first, phases[i].name);
+    for (size_t i = 0; i < of->plan.count && !err; i++)
+        if (of->plan.places[i].size > VP_STALLOC_TINY)
+            p->plan.places[p->plan.count++] = of->plan.places[i];
     if (err)
         vp_planned_finish(p);
     return err;
