@@ -2,7 +2,8 @@
  *   - a run was profiled, and each of its requests was given a place in a range of addresses that is got at once;
  *   - the n-th request gets the n-th place, if it is of that size: sizes alone are compared, and streams are not
  *     looked at;
- *   - a request of another size is left to a caching allocator (PyTorch's, as bfc.c has it), and its place is passed by;
+ *   - a request of another size is left to a caching allocator (PyTorch's, as bfc.c has it), and its place is passed
+ * by;
  *   - requests of at most 512 bytes are not counted, and have a pool of their own.
  * Behind the last place the first comes again. Other than published: a place that is still in use is passed by, too,
  * since the plan of another run may have given it to a block that lives on. Not modelled: requests whose number or
