@@ -268,6 +268,26 @@ static bool parse_us(const char *text, uint64_t *ns) {
     return true;
 }
 
+/* From 1 to `most`. */
+static bool parse_number(const char *text, long most, long *out) {
+    char *end;
+    *out = strtol(text, &end, 10);
+    return !*end && *out >= 1 && *out <= most;
+}
+
+/* What getopt cannot know to be wrong. */
+static int check(const struct options *o, int traces) {
+    if (o->replay.gpu && o->replay.modelled)
+        return vp_tool_usage("replay", "--lag models a GPU: not with --gpu");
+    for (size_t i = 0; o->plan && i <= o->policy_count; i++) {
+        if (i == o->policy_count)
+            return vp_tool_usage("replay", "--plan is for the policy stalloc");
+        if (o->policies[i] == &vp_policy_stalloc)
+            break;
+    }
+    return traces ? 0 : vp_tool_usage("replay", "no trace given");
+}
+
 /* 0, or the exit status of wrong usage; *help set if that was asked for. */
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
@@ -285,14 +305,13 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         {"help", no_argument, NULL, 'h'},
         {0},
     };
-    char *end;
     int c, status = 0;
     opterr = 0;
     while (!status && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0) {
         switch (c) {
         case 'p': status = vp_engine_policies("replay", optarg, o->policies, &o->policy_count); break;
-        case 's': o->replay.gpu = false; break;
-        case 'g': o->replay.gpu = true; break;
+        case 's':
+        case 'g': o->replay.gpu = c == 'g'; break;
         case 'c':
             o->replay.capacity = optarg;
             if (!vp_engine_capacity(optarg))
@@ -311,13 +330,11 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
                 status = vp_tool_usage("replay", "'%s' is no time: 0 to 10000000 microseconds", optarg);
             break;
         case 'r':
-            o->replay.repeat = strtol(optarg, &end, 10);
-            if (*end || o->replay.repeat < 1 || o->replay.repeat > 1000)
+            if (!parse_number(optarg, 1000, &o->replay.repeat))
                 status = vp_tool_usage("replay", "'%s' is no number of repetitions: 1 to 1000", optarg);
             break;
         case 'L':
-            o->replay.late = strtol(optarg, &end, 10);
-            if (*end || o->replay.late < 1 || o->replay.late > 100)
+            if (!parse_number(optarg, 100, &o->replay.late))
                 status = vp_tool_usage("replay", "'%s' is no percentage: 1 to 100", optarg);
             break;
         case 'P': o->plan = optarg; break;
@@ -327,11 +344,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         }
     }
     o->replay.modelled = o->replay.lag_ns > 0;
-    if (!status && o->replay.gpu && o->replay.modelled)
-        status = vp_tool_usage("replay", "--lag models a GPU: not with --gpu");
-    if (!status && optind == argc)
-        status = vp_tool_usage("replay", "no trace given");
-    return status;
+    return status ? status : check(o, argc - optind);
 }
 
 static void drop_suffix(char *name, const char *suffix) {

@@ -179,6 +179,8 @@ def wrong_usage_gets_one_line():
             ["-o", path("p"), one, one], ["--nothing", one], ["-o"]:
         done = vpool("plan", *args)
         assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, (args, done)
+    done = vpool("replay", "--plan", path("plan"), one)
+    assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1 and "stalloc" in done.stderr, done
     assert "usage: vpool plan [OPTION…] TRACE…" in vpool("plan", "--help").stdout and "vpool plan" in vpool("help", "plan").stdout
 
 
