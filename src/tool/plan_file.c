@@ -39,7 +39,7 @@ static void put_device(FILE *out, const struct vp_planned *p) {
 }
 
 void vp_planned_write(FILE *out, const struct vp_planned_file *file) {
-    fprintf(out, "vpool plan,%d\nmade,%s,", VP_PLANNED_VERSION, VP_VERSION);
+    fprintf(out, "vpool-plan,%d\nmade,%s,", VP_PLANNED_VERSION, VP_VERSION);
     put_text(out, file->trace);
     fprintf(out, "\nplanner,%s\n", file->published ? "stalloc" : "vpool");
     for (unsigned d = 0; d < file->device_count; d++)
@@ -116,8 +116,8 @@ static int header(struct reader *r, char *line) {
     char *f[2];
     uint64_t version;
     if (r->line == 1) {
-        if (strncmp(line, "vpool plan,", 11) || !number(line + 11, UINT64_MAX, &version))
-            return fault(r, "no header of a plan: vpool plan,%d", VP_PLANNED_VERSION);
+        if (strncmp(line, "vpool-plan,", 11) || !number(line + 11, UINT64_MAX, &version))
+            return fault(r, "no header of a plan: vpool-plan,%d", VP_PLANNED_VERSION);
         return version == VP_PLANNED_VERSION ? 0
                                              : fault(r, "a plan of version %" PRIu64 ": this vpool reads version %d",
                                                      version, VP_PLANNED_VERSION);

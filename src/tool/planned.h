@@ -1,7 +1,7 @@
 /* Plans of recorded programs: made of a trace, written, and read again. A plan is of one device.
  *
  * The file is text, a record a line:
- *   vpool plan,1                          what it is, and its version
+ *   vpool-plan,1                          what it is, and its version
  *   made,BY,TRACE                         the vpool that made it, and of what; text is percent-encoded
  *   planner,NAME                          vpool or stalloc
  *   device,NUMBER,REQUESTS,PEAK,BOUND     a device's plan begins: how many requests, bytes of addresses, lower bound

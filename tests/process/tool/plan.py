@@ -92,7 +92,7 @@ def a_plan_is_a_file_of_lines():
     file = path("plan")
     plan("-o", file, trace("a%,b.csv", [("for ward",), *TWO[:4], ("back",), *TWO[4:]]))
     lines = text_of(file).splitlines()
-    assert lines[0] == "vpool plan,1" and lines[1].startswith("made,") and lines[1].endswith(",a%25%2cb"), lines
+    assert lines[0] == "vpool-plan,1" and lines[1].startswith("made,") and lines[1].endswith(",a%25%2cb"), lines
     assert lines[2] == "planner,vpool" and lines[3] == f"device,0,4,{12 * MIB + TINY},{12 * MIB + TINY}", lines
     assert lines[4] == "p,0,for%20ward" and lines[8] == "p,3,back" and lines[-1] == "end", lines
     requests = [line.split(",") for line in lines if line.startswith("r,")]
@@ -158,7 +158,7 @@ def a_damaged_plan_is_told_in_one_line():
     def with_line(i, line):
         return "".join(lines[:i] + [line] + lines[i + 1:])
     for text, said in (("", "cut off"), (whole[:-1], "cut off"), ("".join(lines[:-1]), "no end"), (whole + "end\n", "behind the end"),
-                       (with_line(0, "vpool plan,2\n"), "version 2"), (with_line(0, "vpool plan,x\n"), "no header"),
+                       (with_line(0, "vpool-plan,2\n"), "version 2"), (with_line(0, "vpool-plan,x\n"), "no header"),
                        (with_line(2, "planner,none\n"), "planner"), (with_line(request, ""), "requests"), (with_line(request, lines[request] * 2), "more than"),
                        (with_line(request, "r,1,0,0\n"), "whole 512"), (with_line(request, "r,512,0,99999999999\n"), "not within"),
                        (with_line(request, "r,-512,0,0\n"), "whole 512"), (with_line(request, "r,512,0\n"), "expected r"),
