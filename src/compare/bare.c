@@ -59,16 +59,6 @@ static void close_books(struct vp_pool *pool) {
     pool->books = NULL;
 }
 
-static int layout(struct vp_pool *pool, struct vp_request *req) {
-    (void)pool;
-    if (req->asked > SIZE_MAX / 4)
-        return -ENOMEM;
-    req->align = VP_QUANTUM;
-    req->size = vp_round_up(req->asked, VP_QUANTUM);
-    req->zone = req->size <= VP_BFC_SMALL ? VP_ZONE_SMALL : VP_ZONE_LARGE;
-    return 0;
-}
-
 /* The smallest free block that fits, or a new segment. */
 static int find(struct vp_pool *pool, const struct vp_request *req, struct block **out) {
     struct books *books = pool->books;
@@ -175,7 +165,7 @@ const struct vp_policy vp_policy_bare = {
     .name = "bare",
     .traits = {.events = VP_EVENTS_NEVER, .never_stitches = true},
     .open = open_books,
-    .layout = layout,
+    .layout = vp_bfc_layout,
     .alloc = allocate,
     .free = release,
     .close = close_books,

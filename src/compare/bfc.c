@@ -30,7 +30,8 @@ enum {
     WHOLE_OVER = 20 << 20, /* most that may be over in a block that is too large to split */
 };
 
-static int layout(struct vp_pool *pool, struct vp_request *req) {
+int vp_bfc_layout(struct vp_pool *pool, struct vp_request *req) {
+    (void)pool;
     if (req->asked > SIZE_MAX / 4)
         return -ENOMEM;
     req->align = VP_QUANTUM;
@@ -92,6 +93,6 @@ int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
 const struct vp_policy vp_policy_bfc = {
     .name = "bfc",
     .traits = {.events = VP_EVENTS_NEVER, .per_stream = true, .never_stitches = true},
-    .layout = layout,
+    .layout = vp_bfc_layout,
     .alloc = vp_bfc_alloc,
 };

@@ -10,83 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct link {
-    uint32_t item, next; /* next: a link's number and one, 0 for none */
-};
-
-struct greedy {
-    const struct vp_plan_instance *in;
-    uint64_t *offset;
-    bool *placed;
-    /* Of each rank, the first item that begins there or later. */
-    uint32_t *first;
-    /* A segment tree over the ranks: each placed item hangs at the nodes that its lifetime covers. */
-    uint32_t leaves;
-    uint32_t *head;
-    struct link *links;
-    size_t link_count, link_room;
-    /* The intervals of addresses that are taken while the item in hand lives. */
-    struct span {
-        uint64_t low, high;
-    } *spans;
-    size_t span_count;
-};
-
-static void finish(struct greedy *g) {
-    free(g->offset);
-    free(g->placed);
-    free(g->first);
-    free(g->head);
-    free(g->links);
-    free(g->spans);
-}
-
-static int start(struct greedy *g, const struct vp_plan_instance *in) {
-    *g = (struct greedy){.in = in, .leaves = 1};
-    while (g->leaves < in->times)
-        g->leaves *= 2;
-    g->link_room = in->count * 4 + 64;
-    g->offset = malloc((in->count + 1) * sizeof *g->offset);
-    g->placed = malloc(in->count + 1);
-    g->first = malloc((in->times + 1) * sizeof *g->first);
-    g->head = malloc(2 * (size_t)g->leaves * sizeof *g->head);
-    g->links = malloc(g->link_room * sizeof *g->links);
-    g->spans = malloc((in->count + 1) * sizeof *g->spans);
-    if (!g->offset || !g->placed || !g->first || !g->head || !g->links || !g->spans)
-        return -ENOMEM;
-    for (uint32_t t = 0, i = 0; t <= in->times; t++) {
-        while (i < in->count && in->items[i].begin < t)
-            i++;
-        g->first[t] = i;
-    }
-    return 0;
-}
-
-static void take(struct greedy *g, uint32_t item) {
-    uint64_t low = g->offset[item];
-    g->spans[g->span_count++] = (struct span){low, low + g->in->items[item].size};
-}
-
-/* What is placed and alive at some time when the item is. */
-static void collect(struct greedy *g, uint32_t item) {
-    const struct vp_plan_item *it = &g->in->items[item];
-    g->span_count = 0;
-    for (uint32_t node = it->begin + g->leaves; node; node /= 2)
-        for (uint32_t at = g->head[node]; at; at = g->links[at - 1].next)
-            take(g, g->links[at - 1].item);
-    for (uint32_t i = g->first[it->begin + 1]; i < g->first[it->end]; i++)
-        if (g->placed[i])
-            take(g, i);
-}
-
-static int by_low(const void *a, const void *b) {
-    const struct span *x = a, *y = b;
-    return (x->low > y->low) - (x->low < y->low);
-}
-
-static uint64_t lowest_fit(struct greedy *g, uint64_t size) {
+static uint64_t lowest_fit(const struct vp_plan_taken *g, uint64_t size) {
     uint64_t at = 0;
-    qsort(g->spans, g->span_count, sizeof *g->spans, by_low);
     for (size_t i = 0; i < g->span_count; i++) {
         if (g->spans[i].low >= at && g->spans[i].low - at >= size)
             break;
@@ -96,43 +21,13 @@ static uint64_t lowest_fit(struct greedy *g, uint64_t size) {
     return at;
 }
 
-static int hang(struct greedy *g, uint32_t node, uint32_t item) {
-    if (g->link_count == g->link_room) {
-        struct link *more = realloc(g->links, 2 * g->link_room * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        g->links = more;
-        g->link_room *= 2;
-    }
-    g->links[g->link_count++] = (struct link){item, g->head[node]};
-    g->head[node] = (uint32_t)g->link_count;
-    return 0;
-}
-
-static int put(struct greedy *g, uint32_t item) {
-    const struct vp_plan_item *it = &g->in->items[item];
-    uint32_t low = it->begin + g->leaves, high = it->end + g->leaves;
-    int err = 0;
-    collect(g, item);
-    g->offset[item] = lowest_fit(g, it->size);
-    g->placed[item] = true;
-    for (; low < high && !err; low /= 2, high /= 2) {
-        if (low & 1)
-            err = hang(g, low++, item);
-        if (!err && high & 1)
-            err = hang(g, --high, item);
-    }
-    return err;
-}
-
 /* The first `count` of an order. */
-static int place(struct greedy *g, const uint32_t *order, size_t count, uint64_t *peak) {
-    memset(g->placed, 0, g->in->count);
-    memset(g->head, 0, 2 * (size_t)g->leaves * sizeof *g->head);
-    g->link_count = 0;
+static int place(struct vp_plan_taken *g, const uint32_t *order, size_t count, uint64_t *peak) {
+    vp_plan_taken_clear(g);
     *peak = 0;
     for (size_t k = 0; k < count; k++) {
-        int err = put(g, order[k]);
+        vp_plan_taken_by(g, order[k]);
+        int err = vp_plan_taken_add(g, order[k], lowest_fit(g, g->in->items[order[k]].size));
         if (err)
             return err;
         uint64_t high = g->offset[order[k]] + g->in->items[order[k]].size;
@@ -201,15 +96,15 @@ static void sort(struct orders *o) {
 }
 
 /* What lay above the bound is placed before others of its weight next time. */
-static void blame(const struct greedy *g, struct orders *o, uint64_t bound) {
+static void blame(const struct vp_plan_taken *g, struct orders *o, uint64_t bound) {
     for (size_t i = 0; i < o->large; i++)
         if (g->offset[o->ranked[i].item] + g->in->items[o->ranked[i].item].size > bound)
             o->ranked[i].weight *= 1.5;
 }
 
 /* Tries one kind of order and what becomes of it; `least` is the best peak of the large items so far. */
-static int improve(struct greedy *g, struct orders *o, int kind, uint64_t capacity, double until, uint64_t *least,
-                   unsigned *rounds) {
+static int improve(struct vp_plan_taken *g, struct orders *o, int kind, uint64_t capacity, double until,
+                   uint64_t *least, unsigned *rounds) {
     uint64_t best = UINT64_MAX, reached;
     unsigned idle = 0;
     weigh(g->in, o, kind);
@@ -232,10 +127,10 @@ static int improve(struct greedy *g, struct orders *o, int kind, uint64_t capaci
 
 int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets,
                    uint64_t *peak, unsigned *rounds) {
-    struct greedy g;
+    struct vp_plan_taken g;
     struct orders o = {0};
     uint64_t least = UINT64_MAX;
-    int err = start(&g, in);
+    int err = vp_plan_taken_start(&g, in);
     err = err ? err : orders_start(&o, in);
     for (int kind = 0; kind < ORDERS && !err && least > capacity; kind++) {
         double now = vp_plan_now();
@@ -245,7 +140,7 @@ int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double 
         err = place(&g, o.best, in->count, peak);
     if (!err)
         memcpy(offsets, g.offset, in->count * sizeof *offsets);
-    finish(&g);
+    vp_plan_taken_finish(&g);
     orders_finish(&o);
     return err;
 }

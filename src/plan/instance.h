@@ -24,6 +24,41 @@ struct vp_plan_instance {
 int vp_plan_instance(struct vp_plan_instance *in, const struct vp_plan_block *blocks, size_t count);
 void vp_plan_instance_finish(struct vp_plan_instance *in);
 
+/* ---- taken.c: which addresses are taken while an item lives ---- */
+
+struct vp_plan_link {
+    uint32_t item, next; /* next: a link's number and one, 0 for none */
+};
+
+struct vp_plan_taken {
+    const struct vp_plan_instance *in;
+    uint64_t *offset;
+    bool *placed;
+    uint32_t *first; /* of each rank, the first item that begins there or later */
+    /* A segment tree over the ranks: each placed item hangs at the nodes that its lifetime covers. */
+    uint32_t leaves;
+    uint32_t *head;
+    struct vp_plan_link *links;
+    size_t link_count, link_room;
+    struct vp_plan_span {
+        uint64_t low, high;
+        uint32_t item;
+    } *spans;
+    size_t span_count;
+};
+
+/* 0 or -ENOMEM; to be finished either way. */
+int vp_plan_taken_start(struct vp_plan_taken *t, const struct vp_plan_instance *in);
+void vp_plan_taken_finish(struct vp_plan_taken *t);
+/* Nothing is placed. */
+void vp_plan_taken_clear(struct vp_plan_taken *t);
+/* What is placed and alive at some time when the item is, as `spans`, the lowest first. */
+void vp_plan_taken_by(struct vp_plan_taken *t, uint32_t item);
+/* The item is placed there. 0 or -ENOMEM. */
+int vp_plan_taken_add(struct vp_plan_taken *t, uint32_t item, uint64_t offset);
+
+/* ---- the planners ---- */
+
 /* Greedy placements in better and better orders until `until` (seconds of the monotonic clock) or the capacity: the
  * best offsets and their peak. -ENOMEM, or 0. */
 int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets,

@@ -16,6 +16,8 @@
 struct vp_place;
 RB_HEAD(vp_place_tree, vp_place);
 
+struct vp_stalloc_plan;
+
 struct vp_pool_config {
     size_t handle;        /* largest handle that is created, bytes */
     size_t va;            /* first reservation, bytes; 0: automatic */
@@ -38,6 +40,7 @@ struct vp_pool_config {
      */
     void (*pause)(uint64_t waited_ns);
     uint64_t (*now)(void);
+    const struct vp_stalloc_plan *plan; /* where requests are to lie (stalloc); NULL: nobody has planned */
 };
 
 /* What the pool has learnt of waiting on the host for what other streams have freed: throttle.h. Times in nanoseconds.

@@ -28,7 +28,9 @@ enum { PROGRESS_EVENTS = 256 };
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count) {
     *count = 0;
     for (char *name; (name = strsep(&list, ","));) {
-        const struct vp_policy *policy = strcmp(vp_policy_bare.name, name) ? NULL : &vp_policy_bare;
+        const struct vp_policy *policy = !strcmp(vp_policy_bare.name, name)      ? &vp_policy_bare
+                                         : !strcmp(vp_policy_stalloc.name, name) ? &vp_policy_stalloc
+                                                                                 : NULL;
         for (size_t i = 0; i < VP_POLICY_CHOICES && !policy; i++)
             policy = strcmp(vp_policies[i]->name, name) ? NULL : vp_policies[i];
         if (!policy || *count == VP_ENGINE_POLICIES)
@@ -317,6 +319,8 @@ static void take_figures(struct run *run, uint64_t cost_before) {
     result->pool.peak_held_bytes += vp_native_peak(&run->native);
     result->timelines = vp_timelines_stats(&run->timelines, 0);
     result->driver_ns = driver_ns(run) - cost_before;
+    if (run->pool.policy == &vp_policy_stalloc)
+        vp_stalloc_figures(&run->pool, &result->plan.placed, &result->plan.missed);
     result->metadata = vp_pool_metadata(&run->pool);
 }
 
@@ -336,11 +340,12 @@ static void close_run(struct run *run) {
         d->release(0);
 }
 
-int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, const struct vp_policy *policy,
-                     const struct vp_trace *trace, struct vp_replay_result *result) {
+static int replay(struct vp_engine *d, const struct vp_replay_options *o, const struct vp_policy *policy,
+                  const struct vp_trace *trace, const struct vp_stalloc_plan *plan, struct vp_replay_result *result) {
     struct run run = {.driver = d, .options = o, .trace = trace, .result = result};
     const struct vp_pool_config config = {.handle = o->handle,
                                           .slack = (unsigned)vp_options()->slack,
+                                          .plan = plan,
                                           .pause = o->modelled                 ? pause_modelled
                                                    : policy == &vp_policy_bare ? pause_unmodelled
                                                                                : NULL,
@@ -366,5 +371,28 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
         fprintf(stderr, "vpool %s: %s: %s\n", o->command, result->trace, strerror(-err));
     take_figures(&run, cost_before);
     close_run(&run);
+    return err;
+}
+
+/* The plan that stalloc is to have: what its runtime leaves to other pools is in none. 0 or -ENOMEM. */
+static int take_plan(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_planned *own,
+                     struct vp_replay_result *result) {
+    const struct vp_planned_limits published = {.published = true};
+    const struct vp_planned *given = o->plan ? vp_planned_of_device(o->plan, trace->devices[0]) : NULL;
+    int err = o->plan ? vp_planned_large(own, given) : vp_planned_make(own, trace, &published);
+    result->plan.used = !err;
+    result->plan.phases = !err && own->phases.count;
+    return err;
+}
+
+int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, const struct vp_policy *policy,
+                     const struct vp_trace *trace, struct vp_replay_result *result) {
+    struct vp_planned plan = {0};
+    int err = policy == &vp_policy_stalloc ? take_plan(o, trace, &plan, result) : 0;
+    if (err)
+        fprintf(stderr, "vpool %s: %s: %s\n", o->command, result->trace, strerror(-err));
+    else
+        err = replay(d, o, policy, trace, &plan.plan, result);
+    vp_planned_finish(&plan);
     return err;
 }

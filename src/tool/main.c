@@ -46,6 +46,7 @@ const struct vp_tool_command vp_tool_commands[] = {
     {"exporter", vp_tool_exporter, "give Prometheus the figures of all processes"},
     {"help", vp_tool_help, "explain a topic: waits, frameworks, policies and more"},
     {"options", options, "list the environment variables that libvpool.so reads"},
+    {"plan", vp_tool_plan, "find places for a recorded program's blocks, in as few addresses as it can"},
     {"replay", vp_tool_replay, "drive the pool with a recorded allocation trace"},
     {"report", vp_tool_report, "make a page that shows traces and dumps"},
     {"run", vp_tool_run, "run a program under libvpool.so"},

@@ -16,6 +16,7 @@ struct options {
     struct vp_replay_options replay;
     const struct vp_policy *policies[VP_ENGINE_POLICIES];
     size_t policy_count;
+    const char *plan;   /* the file; NULL: none is named */
     bool json, several; /* several results: a list of objects */
 };
 
@@ -81,6 +82,11 @@ static void json_truth(struct vp_json *j, const struct vp_trace *t) {
     vp_json_end_object(j);
 }
 
+/* What was planned: a program that tells of no phases has a static part alone. */
+static const char *plan_of(const struct vp_replay_options *o, const struct vp_replay_result *r) {
+    return o->plan ? "of a file" : r->plan.phases ? "by phases" : "static part";
+}
+
 static void print_json(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
     struct vp_json j;
     char buffer[4096];
@@ -113,6 +119,11 @@ static void print_json(const struct vp_replay_options *o, const struct vp_trace 
     vp_json_u64(&j, "ooms", r->pool.ooms);
     vp_json_u64(&j, "passed_on", r->passed_on);
     vp_json_u64(&j, "metadata_bytes", r->metadata);
+    if (r->plan.used) {
+        vp_json_string(&j, "plan", plan_of(o, r));
+        vp_json_u64(&j, "placed", r->plan.placed);
+        vp_json_u64(&j, "missed", r->plan.missed);
+    }
     vp_json_u64(&j, "peak_live_blocks", r->live_peak_blocks);
     if (o->modelled)
         json_model(&j, o, r);
@@ -151,6 +162,9 @@ static void print_row(const struct vp_replay_options *o, const struct vp_trace *
            (unsigned long long)r->timelines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
     if (o->modelled)
         printf(" %7.3f", lost_percent(r));
+    if (r->plan.used)
+        printf("  plan %s: %llu placed, %llu missed", plan_of(o, r), (unsigned long long)r->plan.placed,
+               (unsigned long long)r->plan.missed);
     putchar('\n');
 }
 
@@ -195,12 +209,14 @@ static void help(void) {
         "policy; where the trace recorded what was held as it ran, that is a row above them.\n"
         "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
         "plain or gzipped. vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace) makes one of a snapshot of PyTorch.\n\n"
-        "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, bare, native (default: vpool); their parameters are the\n"
-        "                    environment variables of `vpool options`. bare is PyTorch's cache (bfc) on addresses\n"
-        "                    without memory, as under VPOOL_ADOPT=bare. native is CUDA's own pool, with the\n"
+        "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, bare, stalloc, native (default: vpool); their parameters\n"
+        "                    are the environment variables of `vpool options`. bare is PyTorch's cache (bfc) on\n"
+        "                    addresses without memory, as under VPOOL_ADOPT=bare. stalloc is STAlloc, by a plan\n"
+        "                    of the trace itself unless --plan names one. native is CUDA's own pool, with the\n"
         "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"
         "                    pool takes a block again for exactly its own size and nothing else. What vpmm\n"
         "                    leaves to CUDA is served and counted with --gpu, too, and else left out\n"
+        "  --plan FILE       what stalloc places requests by: a plan that `vpool plan -o FILE` wrote\n"
         "  --sim             on the simulated driver (default): driver time is modelled\n"
         "  --gpu             on this machine's GPU: driver time is measured\n"
         "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
@@ -252,24 +268,50 @@ static bool parse_us(const char *text, uint64_t *ns) {
     return true;
 }
 
+/* From 1 to `most`. */
+static bool parse_number(const char *text, long most, long *out) {
+    char *end;
+    *out = strtol(text, &end, 10);
+    return !*end && *out >= 1 && *out <= most;
+}
+
+/* What getopt cannot know to be wrong. */
+static int check(const struct options *o, int traces) {
+    if (o->replay.gpu && o->replay.modelled)
+        return vp_tool_usage("replay", "--lag models a GPU: not with --gpu");
+    for (size_t i = 0; o->plan && i <= o->policy_count; i++) {
+        if (i == o->policy_count)
+            return vp_tool_usage("replay", "--plan is for the policy stalloc");
+        if (o->policies[i] == &vp_policy_stalloc)
+            break;
+    }
+    return traces ? 0 : vp_tool_usage("replay", "no trace given");
+}
+
 /* 0, or the exit status of wrong usage; *help set if that was asked for. */
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
-        {"policy", required_argument, NULL, 'p'}, {"sim", no_argument, NULL, 's'},
-        {"gpu", no_argument, NULL, 'g'},          {"capacity", required_argument, NULL, 'c'},
-        {"handle", required_argument, NULL, 'H'}, {"lag", required_argument, NULL, 'l'},
-        {"work", required_argument, NULL, 'w'},   {"repeat", required_argument, NULL, 'r'},
-        {"late", required_argument, NULL, 'L'},   {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},         {0},
+        {"policy", required_argument, NULL, 'p'},
+        {"sim", no_argument, NULL, 's'},
+        {"gpu", no_argument, NULL, 'g'},
+        {"capacity", required_argument, NULL, 'c'},
+        {"handle", required_argument, NULL, 'H'},
+        {"lag", required_argument, NULL, 'l'},
+        {"work", required_argument, NULL, 'w'},
+        {"repeat", required_argument, NULL, 'r'},
+        {"late", required_argument, NULL, 'L'},
+        {"json", no_argument, NULL, 'j'},
+        {"plan", required_argument, NULL, 'P'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
     };
-    char *end;
     int c, status = 0;
     opterr = 0;
     while (!status && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0) {
         switch (c) {
         case 'p': status = vp_engine_policies("replay", optarg, o->policies, &o->policy_count); break;
-        case 's': o->replay.gpu = false; break;
-        case 'g': o->replay.gpu = true; break;
+        case 's':
+        case 'g': o->replay.gpu = c == 'g'; break;
         case 'c':
             o->replay.capacity = optarg;
             if (!vp_engine_capacity(optarg))
@@ -288,26 +330,21 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
                 status = vp_tool_usage("replay", "'%s' is no time: 0 to 10000000 microseconds", optarg);
             break;
         case 'r':
-            o->replay.repeat = strtol(optarg, &end, 10);
-            if (*end || o->replay.repeat < 1 || o->replay.repeat > 1000)
+            if (!parse_number(optarg, 1000, &o->replay.repeat))
                 status = vp_tool_usage("replay", "'%s' is no number of repetitions: 1 to 1000", optarg);
             break;
         case 'L':
-            o->replay.late = strtol(optarg, &end, 10);
-            if (*end || o->replay.late < 1 || o->replay.late > 100)
+            if (!parse_number(optarg, 100, &o->replay.late))
                 status = vp_tool_usage("replay", "'%s' is no percentage: 1 to 100", optarg);
             break;
+        case 'P': o->plan = optarg; break;
         case 'j': o->json = true; break;
         case 'h': *asked_help = true; return 0;
         default: status = vp_tool_unknown("replay", long_options, argv);
         }
     }
     o->replay.modelled = o->replay.lag_ns > 0;
-    if (!status && o->replay.gpu && o->replay.modelled)
-        status = vp_tool_usage("replay", "--lag models a GPU: not with --gpu");
-    if (!status && optind == argc)
-        status = vp_tool_usage("replay", "no trace given");
-    return status;
+    return status ? status : check(o, argc - optind);
 }
 
 static void drop_suffix(char *name, const char *suffix) {
@@ -379,6 +416,8 @@ int vp_tool_replay(int argc, char **argv) {
                         .policy_count = 1,
                         .replay = {.command = "replay", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle}};
     struct vp_engine engine = {0};
+    struct vp_planned_file plan = {0};
+    char message[512];
     bool asked_help = false;
     size_t shown = 0;
     int status = parse(&o, argc, argv, &asked_help);
@@ -388,8 +427,15 @@ int vp_tool_replay(int argc, char **argv) {
         help();
         return 0;
     }
-    if (vp_engine_open(&engine, &o.replay) < 0)
+    if (o.plan && vp_planned_read(&plan, o.plan, message, sizeof message) < 0) {
+        fprintf(stderr, "vpool replay: %s\n", message);
         return 1;
+    }
+    o.replay.plan = o.plan ? &plan : NULL;
+    if (vp_engine_open(&engine, &o.replay) < 0) {
+        vp_planned_file_finish(&plan);
+        return 1;
+    }
     o.several = argc - optind > 1 || o.policy_count > 1;
     if (!o.json)
         print_header(&o.replay);
@@ -399,5 +445,6 @@ int vp_tool_replay(int argc, char **argv) {
         status |= replay_trace(&o, &engine, argv[i], &shown);
     if (o.json && o.several)
         puts("]");
+    vp_planned_file_finish(&plan);
     return status;
 }

@@ -95,6 +95,7 @@ const struct vp_help_topic vp_help_topics[] = {
      "  bfc      PyTorch's caching allocator\n"
      "  es       PyTorch's expandable segments\n"
      "  gmlake   GMLake: stitching of blocks from 512 MiB on (VPOOL_GMLAKE_FRAGMENT)\n"
+     "  stalloc  STAlloc, in replays alone: places planned beforehand (docs/plans.md)\n"
      "  native   CUDA itself; calls are counted, nothing else\n"
      "\n"
      "libvpool.so has vpool and native. vpmm, bfc, es and gmlake are in\n"

@@ -109,6 +109,83 @@ Test(plan, random_blocks_lie_apart) {
     }
 }
 
+/* ---- STAlloc's planner ---- */
+
+static struct vp_plan_figures place_published(const uint64_t *phases, size_t phase_count) {
+    struct vp_plan_figures figures;
+    size_t a, b;
+    cr_assert(zero(vp_plan_stalloc(blocks, count, phases, phase_count, &figures)));
+    cr_expect(vp_plan_check(blocks, count, figures.peak, &a, &b), "blocks %zu and %zu", a, b);
+    cr_expect(figures.peak >= figures.lower_bound);
+    return figures;
+}
+
+Test(plan, published_nothing_needs_nothing) {
+    cr_expect(eq(u64, place_published(NULL, 0).peak, 0));
+}
+
+Test(plan, published_smaller_blocks_lie_in_gaps_of_larger_ones) {
+    add(10, 0, 4);
+    add(10, 6, 9);
+    add(4, 4, 6); /* between the two */
+    add(6, 4, 6); /* beside it */
+    add(3, 3, 5); /* in no gap: a layer of its own */
+    add(3, 5, 8); /* in that layer, behind it */
+    struct vp_plan_figures f = place_published(NULL, 0);
+    cr_expect(eq(u64, f.peak, 13));
+    cr_expect(all(eq(u64, blocks[0].offset, 0), eq(u64, blocks[1].offset, 0), eq(u64, blocks[4].offset, 10),
+                  eq(u64, blocks[5].offset, 10)));
+}
+
+Test(plan, published_of_equal_layers_the_latest_ending) {
+    add(10, 0, 3);
+    add(10, 0, 5);
+    add(10, 6, 9);
+    place_published(NULL, 0);
+    cr_expect(eq(u64, blocks[2].offset, blocks[1].offset));
+}
+
+/* Two blocks that live through the same phases are one group, though each would find a place by itself. */
+Test(plan, published_blocks_of_the_same_phases_lie_together) {
+    const uint64_t phases[] = {0, 10};
+    add(8, 0, 20);
+    add(5, 1, 12);
+    add(5, 2, 13);
+    place_published(phases, 2);
+    cr_expect(eq(u64,
+                 blocks[1].offset > blocks[2].offset ? blocks[1].offset - blocks[2].offset
+                                                     : blocks[2].offset - blocks[1].offset,
+                 5));
+}
+
+Test(plan, published_groups_are_fused_where_that_saves) {
+    /* What the second phase allocates lies where the first one's small group leaves room: 10 in all. */
+    const uint64_t phases[] = {0, 10};
+    add(10, 0, 9);
+    add(1, 8, 11);
+    add(9, 10, 19);
+    struct vp_plan_figures f = place_published(phases, 2);
+    cr_expect(f.peak <= 11, "%llu", (unsigned long long)f.peak);
+}
+
+Test(plan, published_random_blocks_lie_apart) {
+    srand(2);
+    for (int round = 0; round < 60; round++) {
+        const uint64_t phases[] = {0, 10, 13, 40};
+        struct vp_plan_figures f;
+        size_t a, b;
+        count = 0;
+        for (int i = 0; i < 80; i++) {
+            uint64_t begin = (uint64_t)rand() % 60;
+            add(1 + (uint64_t)rand() % 40, begin, begin + 1 + (uint64_t)rand() % (63 - begin));
+        }
+        cr_assert(zero(vp_plan_stalloc(blocks, count, phases, (size_t)round % 5, &f)));
+        cr_assert(vp_plan_check(blocks, count, f.peak, &a, &b), "blocks %zu and %zu", a, b);
+        if (f.peak < 1 << 12)
+            check_by_painting(f.peak);
+    }
+}
+
 /* Problems of others, each to be placed within its capacity. */
 static void problem(char wanted) {
     FILE *file = fopen(MINIMALLOC, "r");
