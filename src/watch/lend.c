@@ -50,7 +50,7 @@ static void wake(atomic_uint_least32_t *word) {
 
 /* ---- to give ---- */
 
-static struct vp_shared_stats *own;
+static struct vp_shared_stats *_Atomic own;
 static atomic_bool ended;
 
 /* With the lock held. */

@@ -75,7 +75,8 @@ Test(plan, the_checker_sees_shared_bytes) {
     blocks[1].offset = 10;
     cr_expect(vp_plan_check(blocks, count, 20, &a, &b));
     cr_expect(not(vp_plan_check(blocks, count, 19, &a, &b)));
-    cr_expect(all(eq(sz, a, 1), eq(sz, b, 1)));
+    cr_expect(eq(sz, a, 1));
+    cr_expect(eq(sz, b, 1));
     blocks[1] = (struct vp_plan_block){3, 4, 4, 9}; /* within */
     cr_expect(not(vp_plan_check(blocks, count, 100, &a, &b)));
     blocks[1].begin = 5;
@@ -133,8 +134,10 @@ Test(plan, published_smaller_blocks_lie_in_gaps_of_larger_ones) {
     add(3, 5, 8); /* in that layer, behind it */
     struct vp_plan_figures f = place_published(NULL, 0);
     cr_expect(eq(u64, f.peak, 13));
-    cr_expect(all(eq(u64, blocks[0].offset, 0), eq(u64, blocks[1].offset, 0), eq(u64, blocks[4].offset, 10),
-                  eq(u64, blocks[5].offset, 10)));
+    cr_expect(eq(u64, blocks[0].offset, 0));
+    cr_expect(eq(u64, blocks[1].offset, 0));
+    cr_expect(eq(u64, blocks[4].offset, 10));
+    cr_expect(eq(u64, blocks[5].offset, 10));
 }
 
 Test(plan, published_of_equal_layers_the_latest_ending) {

@@ -158,7 +158,7 @@ Test(poison, finds_it_wherever_the_bytes_have_gone) {
 
 /* ---- and no false alarm ---- */
 
-Test(poison, a_right_program_is_never_accused, .timeout = 60) {
+Test(poison, a_right_program_is_never_accused) {
     enum { BLOCKS = 40, ROUNDS = 1500 };
     struct {
         CUdeviceptr at;
@@ -200,7 +200,7 @@ Test(poison, a_right_program_is_never_accused, .timeout = 60) {
 }
 
 /* Its stream waits for the host, which is in the call. */
-Test(poison, a_stream_that_is_held_up_holds_up_no_allocation, .timeout = 20) {
+Test(poison, a_stream_that_is_held_up_holds_up_no_allocation) {
     CUstream s = open_with("VPOOL_POISON");
     CUdeviceptr a = door_take(MiB, s);
     cu_ok(door_free_async(a, s));

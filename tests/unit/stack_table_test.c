@@ -59,7 +59,7 @@ Test(stack_table, a_full_table_says_so_and_keeps_what_it_has) {
 
 enum { FRAMES = 8, SIZE = 4 };
 
-static uintptr_t stack[FRAMES * SIZE + 1];
+static uintptr_t stack[(FRAMES + 1) * SIZE + 1];
 
 static uintptr_t end_of(int frame) {
     return (uintptr_t)&stack[(frame + 1) * SIZE];
