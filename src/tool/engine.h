@@ -56,7 +56,7 @@ struct vp_replay_options {
     uint64_t lag_ns;                     /* how far its GPU may lag behind the host */
     uint64_t work_ns;                    /* what each event is given to do; 0: what the trace's times say */
     const char *capacity;                /* of the simulated device, as the simulator takes it */
-    size_t handle;                       /* largest physical handle, bytes */
+    uint64_t handle;                     /* largest physical handle, bytes */
     const struct vp_replay_watch *watch; /* NULL: nobody */
     const struct vp_planned_file *plan;  /* of stalloc; NULL: it plans from the trace itself */
 };
@@ -93,5 +93,7 @@ enum { VP_ENGINE_POLICIES = VP_POLICY_CHOICES + 2 };
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count);
 /* Is it a capacity that the simulated device takes: a number, perhaps with K, M, G or T behind? */
 bool vp_engine_capacity(const char *text);
+/* Reads one: bytes, perhaps with K, M, G or T behind, from 1 on. */
+bool vp_engine_size(const char *text, uint64_t *bytes);
 
 #endif

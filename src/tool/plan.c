@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "tool/out.h"
 #include "tool/planned.h"
+#include "tool/engine.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -100,21 +101,6 @@ static void help(void) {
          "Exit status: 0, 1 if a trace could not be read or the plan not be written, 2 for wrong usage.");
 }
 
-static bool parse_size(const char *text, uint64_t *out) {
-    char *end;
-    double n = strtod(text, &end);
-    uint64_t unit = *end == 'K'   ? UINT64_C(1) << 10
-                    : *end == 'M' ? UINT64_C(1) << 20
-                    : *end == 'G' ? UINT64_C(1) << 30
-                    : *end == 'T' ? UINT64_C(1) << 40
-                    : *end        ? 0
-                                  : 1;
-    if (*text < '0' || *text > '9' || !unit || (*end && end[1]) || n < 1 || n * (double)unit > 0x1p60)
-        return false;
-    *out = (uint64_t)(n * (double)unit);
-    return true;
-}
-
 static bool parse_seconds(const char *text, double *out) {
     char *end;
     *out = strtod(text, &end);
@@ -141,7 +127,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
                 status = vp_tool_usage("plan", "'%s' is no time: 0 to 86400 seconds", optarg);
             break;
         case 'c':
-            if (!parse_size(optarg, &o->limits.capacity))
+            if (!vp_engine_size(optarg, &o->limits.capacity))
                 status = vp_tool_usage("plan", "'%s' is no size", optarg);
             break;
         case 'p': o->limits.published = true; break;

@@ -247,16 +247,6 @@ static void help(void) {
         "Exit status: 0, 1 if a trace could not be read or replayed (the others are), 2 for wrong usage.");
 }
 
-static bool parse_size(const char *text, size_t *out) {
-    char *end;
-    double n = strtod(text, &end);
-    size_t unit = *end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : *end ? 0 : 1;
-    if (end == text || !unit || (*end && end[1]) || n < 1 || n > 1e15)
-        return false;
-    *out = (size_t)(n * (double)unit);
-    return true;
-}
-
 /* Microseconds, up to ten seconds. */
 static bool parse_us(const char *text, uint64_t *ns) {
     char *end;
@@ -318,7 +308,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
                 status = vp_tool_usage("replay", "'%s' is no capacity: a number with K, M, G or T behind", optarg);
             break;
         case 'H':
-            if (!parse_size(optarg, &o->replay.handle))
+            if (!vp_engine_size(optarg, &o->replay.handle))
                 status = vp_tool_usage("replay", "'%s' is no size", optarg);
             break;
         case 'l':
