@@ -140,6 +140,7 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     bare->addressed += size;
     if (bare->addressed > bare->peak_addressed)
         bare->peak_addressed = bare->addressed;
+    bare->gives = false;
     vp_table_add(&pool->mem.live, &segment->whole);
     pool->mem.bare_segments++;
     *out = segment;

@@ -58,5 +58,6 @@ bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
     bool crowded = bare->hoards && all > percent(stats->live_bytes, DENSE_PERCENT) && !others_work(bare) &&
                    unused(bare) >= WORTH;
     bare->crowded += crowded;
+    bare->gives = crowded;
     return crowded;
 }
