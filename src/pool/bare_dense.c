@@ -19,7 +19,7 @@
 enum { HOARD_PERCENT = 155, DENSE_PERCENT = 140, LET_BE = 256 << 20 };
 
 /* Less than so much is not worth the asking. */
-enum { WORTH = 1 << 20 };
+enum { WORTH = 12 << 20 };
 
 static size_t percent(uint64_t bytes, unsigned share) {
     return bytes / 100 * share + LET_BE;
