@@ -182,9 +182,10 @@ static void leave(struct vp_pool *pool, const struct vp_bare_segment *segment, s
                   const struct vp_fence *fence) {
     struct vp_bare *bare = pool->bare;
     size_t first = vp_bare_page(bare, m->addr), end = first + (m->chunk->size >> pool->mem.granularity_shift);
-    /* What we asked the cache for is no free of the program's: memory of one stream, and under no block, may serve others
-     * behind that stream alone, as if the segment had stayed. */
-    const bool let_go = bare->gives && segment->timeline && !segment->pinned && !m->chunk->exported && vp_bare_let_go(pool, m);
+    /* What we asked the cache for is no free of the program's: memory of one stream, and under no block, may serve
+     * others behind that stream alone, as if the segment had stayed. */
+    const bool let_go = bare->gives && segment->timeline && !segment->pinned && !m->chunk->exported &&
+                        vp_bare_let_go(pool, m);
     bool backed = atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED;
     for (size_t p = first; p < end; p++)
         atomic_store(&bare->pages[p].word, VP_PAGE_STALE);

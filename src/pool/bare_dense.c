@@ -3,9 +3,9 @@
  * Addresses cost nothing, but where the cache has many more of them than are in use, each block of a size that it has
  * not seen lies somewhere else than the memory that is idle, and chunks must move. A program that repeats itself comes
  * to rest whatever the addresses; one that does not makes segments for ever. So once there are more than HOARD_PERCENT
- * of the most that was alive, a segment is made only while all are not many more than what is in use now: else the cache
- * hears that there is no memory, gives back all segments without a block, as it does in earnest, and asks again. The next
- * segment lies where they were, with the memory that is still mapped there.
+ * of the most that was alive, a segment is made only while all are not many more than what is in use now: else the
+ * cache hears that there is no memory, gives back all segments without a block, as it does in earnest, and asks again.
+ * The next segment lies where they were, with the memory that is still mapped there.
  *
  * On 30 steps of a training with random lengths this halves the driver's time, and takes it to an eighth in the last
  * third, for 80 such refusals; asked from the beginning, programs that repeat themselves would never come to rest.
@@ -14,15 +14,15 @@
  */
 #include "pool/bare.h"
 
-/* Of the most that was alive: beyond, the cache hoards. Of what is alive: up to that it gets segments then. And so much
- * is let be in any case. */
-enum { HOARD_PERCENT = 155, DENSE_PERCENT = 140, LET_BE = 256 << 20 };
+/* Of the most that was alive: beyond, the cache hoards. Of what is alive: up to that it gets segments then. And so many
+ * pages are let be in any case. */
+enum { HOARD_PERCENT = 155, DENSE_PERCENT = 140, LET_BE_PAGES = 128 };
 
-/* Less than so much is not worth the asking. */
-enum { WORTH = 12 << 20 };
+/* Fewer are not worth the asking. */
+enum { WORTH_PAGES = 6 };
 
-static size_t percent(uint64_t bytes, unsigned share) {
-    return bytes / 100 * share + LET_BE;
+static bool exceeds(const struct vp_pool *pool, size_t size, uint64_t bytes, unsigned percent) {
+    return size > bytes / 100 * percent + ((size_t)LET_BE_PAGES << pool->mem.granularity_shift);
 }
 
 /* Bytes of the segments without a block. */
@@ -54,9 +54,9 @@ bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
     const struct vp_memory_stats *stats = &pool->mem.stats;
     vp_bare_count(pool);
     const size_t all = bare->addressed + size;
-    bare->hoards |= all > percent(stats->peak_live_bytes, HOARD_PERCENT);
-    bool crowded = bare->hoards && all > percent(stats->live_bytes, DENSE_PERCENT) && !others_work(bare) &&
-                   unused(bare) >= WORTH;
+    bare->hoards |= exceeds(pool, all, stats->peak_live_bytes, HOARD_PERCENT);
+    bool crowded = bare->hoards && exceeds(pool, all, stats->live_bytes, DENSE_PERCENT) && !others_work(bare) &&
+                   unused(bare) >> pool->mem.granularity_shift >= WORTH_PAGES;
     bare->crowded += crowded;
     bare->gives = crowded;
     return crowded;

@@ -29,9 +29,9 @@ struct vp_bare_stream {
 CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream stream);
 
 /*
- * Does the cache of a device keep so many addresses that it should give back the segments without a block before it gets
- * one of `size` bytes? Then it is to hear that there is no memory, and to give them back before it asks again, for which
- * this is not to be asked. Only for a cache that does so, at a moment when it can.
+ * Does the cache of a device keep so many addresses that it should give back the segments without a block before it
+ * gets one of `size` bytes? Then it is to hear that there is no memory, and to give them back before it asks again, for
+ * which this is not to be asked. Only for a cache that does so, at a moment when it can.
  */
 bool vp_bare_is_crowded(CUdevice dev, size_t size);
 
