@@ -102,7 +102,8 @@ FULL = ["a_batch_size_is_found", "a_refusal_holds_nothing"]
 QUIET = {"VPOOL_LOG": "quiet"}
 
 if sys.argv[2:] == [VERSION, "rules"]:
-    tests = [told(case) for case in ORDER] + [*map(another_order, ORDERS), the_choice_falls_as_it_loads]
+    tests = [told(case) for case in ORDER] + [served(case) for case in HOARD]
+    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads]
 elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
     tests += [served(case, VPOOL_ADOPT="0") for case in DATA]
