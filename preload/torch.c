@@ -43,6 +43,7 @@ static _Thread_local struct {
     size_t size;
     struct vp_bare_stream stream;
     bool segment_next;  /* a segment is about to be made */
+    bool refused;       /* one was refused for this block: PyTorch gives others back, and tries once more */
     bool early;         /* one was made that no size came before */
     bool other_streams; /* a stream's handle was asked for, perhaps to record an event there */
     CUdeviceptr first;  /* a device's first segment, which has memory, waits for its report */
@@ -147,7 +148,7 @@ static void wanted(size_t size, const char *frame) {
     said.frame = frame;
     said.size = size;
     said.stream = vp_torch_hint_take(&said.hints, frame, &device);
-    said.segment_next = false;
+    said.segment_next = said.refused = false;
     if (device < 0)
         device = current_device();
     if (device < 0 || device >= DEVICES || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
@@ -190,7 +191,13 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
     if (!next || !said.frame || size < said.size)
         return VP_NOT_OURS;
     switch (atomic_load(&devices[device].state)) {
-    case ARMED: return vp_bare_segment(out, size, said.stream);
+    case ARMED:
+        /* While pools are in use it would give nothing back, and fail. */
+        if (!said.refused && !atomic_load(&pools) && vp_bare_is_crowded(device, size)) {
+            said.refused = true;
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        return vp_bare_segment(out, size, said.stream);
     case UNKNOWN:
         res = vp_api_alloc(out, size);
         if (res == CUDA_SUCCESS) {

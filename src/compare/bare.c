@@ -59,6 +59,20 @@ static void close_books(struct vp_pool *pool) {
     pool->books = NULL;
 }
 
+/* Gives back every segment that is one free block. */
+static void trim(struct vp_pool *pool) {
+    struct books *books = pool->books;
+    struct block *block, *next;
+    RB_FOREACH_SAFE(block, blocks, &books->free, next) {
+        struct vp_fence none = {0};
+        if (block->prev || block->next)
+            continue;
+        RB_REMOVE(blocks, &books->free, block);
+        vp_bare_remove(pool, vp_bare_at(pool->bare, block->region.addr), &none);
+        vp_slab_free(&books->slab, block);
+    }
+}
+
 /* The smallest free block that fits, or a new segment. */
 static int find(struct vp_pool *pool, const struct vp_request *req, struct block **out) {
     struct books *books = pool->books;
@@ -71,7 +85,10 @@ static int find(struct vp_pool *pool, const struct vp_request *req, struct block
         *out = block;
         return 0;
     }
-    int err = vp_bare_add(pool, vp_bfc_segment(pool, req->size), req->context, req->timeline, &segment);
+    const size_t size = vp_bfc_segment(pool, req->size);
+    if (vp_bare_crowded(pool, size))
+        trim(pool);
+    int err = vp_bare_add(pool, size, req->context, req->timeline, &segment);
     if (err)
         return err;
     block = vp_slab_alloc(&books->slab);

@@ -37,6 +37,7 @@ static int add_space(struct vp_pool *pool, struct vp_bare *bare) {
 }
 
 static void unmap_tables(struct vp_bare *bare) {
+    vp_fence_clear(bare->pool->mem.timelines, &bare->others);
     if (bare->chunks)
         munmap(bare->chunks, bare->chunk_room * sizeof *bare->chunks);
     if (bare->pages)
@@ -139,6 +140,7 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     bare->addressed += size;
     if (bare->addressed > bare->peak_addressed)
         bare->peak_addressed = bare->addressed;
+    bare->gives = false;
     vp_table_add(&pool->mem.live, &segment->whole);
     pool->mem.bare_segments++;
     *out = segment;
@@ -176,12 +178,19 @@ static void forget_blocks(struct vp_pool *pool, const struct vp_mapping *m) {
 
 /* What is backed becomes free memory behind the fence, too. It may be mapped at the same place for another segment:
  * then the fence counts. */
-static void leave(struct vp_pool *pool, struct vp_mapping *m, const struct vp_fence *fence) {
+static void leave(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m,
+                  const struct vp_fence *fence) {
     struct vp_bare *bare = pool->bare;
     size_t first = vp_bare_page(bare, m->addr), end = first + (m->chunk->size >> pool->mem.granularity_shift);
+    /* What we asked the cache for is no free of the program's: memory of one stream, and under no block, may serve
+     * others behind that stream alone, as if the segment had stayed. */
+    const bool let_go = bare->gives && segment->timeline && !segment->pinned && !m->chunk->exported &&
+                        vp_bare_let_go(pool, m);
     bool backed = atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED;
     for (size_t p = first; p < end; p++)
         atomic_store(&bare->pages[p].word, VP_PAGE_STALE);
+    if (let_go)
+        return;
     struct vp_fence own = {0};
     if (!backed) {
         /* Let go of before, behind what it waited for; what PyTorch did since shows in the fence. */
@@ -201,7 +210,7 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     const size_t first = vp_bare_page(bare, segment->whole.addr), end = slots_end(bare, segment);
     struct vp_mapping *m;
     vp_bare_mappings_each(m, bare, first, end) forget_blocks(pool, m);
-    vp_bare_mappings_each(m, bare, first, end) leave(pool, m, fence);
+    vp_bare_mappings_each(m, bare, first, end) leave(pool, segment, m, fence);
     for (size_t p = first; p < end; p++)
         if (!vp_mapping_at(&pool->mem, vp_bare_addr(bare, p)))
             atomic_store(&bare->pages[p].word, 0);

@@ -106,6 +106,10 @@ struct vp_bare {
     size_t idle_bytes;
     struct vp_chunk **chunks; /* scratch: room for so many */
     size_t chunk_room;
+    bool hoards;            /* the cache keeps many more addresses than it uses */
+    uint64_t crowded;       /* how often it was told to give some back */
+    bool gives;             /* it is at it: what it frees now it has use for at once */
+    struct vp_fence others; /* work of other streams on blocks that it has yet to see free, while it hoards */
     bool short_of;       /* a block lacks memory: no chunk is pinned for a part of it any more, whatever that costs */
     uint64_t not_before; /* no wait for such until then */
     unsigned fruitless;  /* waits in a row */
@@ -193,6 +197,14 @@ void vp_bare_flush(struct vp_pool *pool);
 /* Brings the pool's statistics up to date. */
 void vp_bare_count(struct vp_pool *pool);
 bool vp_bare_check(const struct vp_pool *pool, FILE *out);
+
+/* ---- bare_dense.c ---- */
+
+/* Should the cache give back the segments that it makes no use of before it gets one of `size` bytes? Then it is told
+ * that there is no memory, gives back, and asks again: then it must get one. */
+bool vp_bare_crowded(struct vp_pool *pool, size_t size);
+/* A block was freed that others than its segment's stream may still use. */
+void vp_bare_others_use(struct vp_bare *bare);
 
 /* ---- bare_fill.c ---- */
 

@@ -190,6 +190,8 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
         vp_bare_unsure(pool);
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
+    if (barrier)
+        vp_bare_others_use(bare);
     for (size_t p = first; p < end && flags; p++)
         atomic_fetch_or(&bare->pages[p].word, flags);
     leave_pages(bare, first, end, seq);

@@ -4,6 +4,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "pool/bare.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
 #include "process/poison.h"
@@ -225,7 +226,7 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         if (!r->bare) /* its blocks are told of */
             vp_record('f', pool->mem.device, r->serial, asked, 0);
         vp_pool_free(pool, r, &fence);
-        if (asked >= BARRIER_WORTH)
+        if (asked >= BARRIER_WORTH && !(pool->bare && pool->bare->gives))
             vp_pressure_freed(pool, asked);
     }
     vp_leave();

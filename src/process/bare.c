@@ -99,6 +99,10 @@ static void verify(const struct vp_pool *pool) {
 
 /* ---- segments ---- */
 
+static bool captures(void) {
+    return atomic_load_explicit(&vp_state.timelines.captures, memory_order_acquire);
+}
+
 CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream stream) {
     CUresult res = VP_NOT_OURS;
     if (!out || !size || size > SIZE_MAX / 4 || !vp_enter_briefly())
@@ -118,6 +122,16 @@ CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream st
     }
     vp_leave();
     return res;
+}
+
+bool vp_bare_is_crowded(CUdevice dev, size_t size) {
+    struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
+                                                        : NULL;
+    if (!bare || captures() || !vp_enter_briefly())
+        return false;
+    bool crowded = vp_bare_crowded(bare->pool, vp_round_up(size, bare->pool->mem.granularity));
+    vp_leave();
+    return crowded;
 }
 
 bool vp_bare_find(CUdeviceptr ptr, CUdeviceptr *base, size_t *size) {
@@ -199,10 +213,6 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
 static void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_bare_stream stream) {
     if (segment->timeline && timeline_of(pool, stream) != segment->timeline)
         vp_bare_forget_stream(pool, segment);
-}
-
-static bool captures(void) {
-    return atomic_load_explicit(&vp_state.timelines.captures, memory_order_acquire);
 }
 
 bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {

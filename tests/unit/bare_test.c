@@ -346,6 +346,83 @@ Test(bare, addresses_come_to_an_end) {
     door_close();
 }
 
+/* ---- a cache that hoards ---- */
+
+/* So many segments of 4 MiB, in each of which a block has been. */
+static void hoard(CUdeviceptr *seg, int n, CUstream s) {
+    for (int i = 0; i < n; i++) {
+        seg[i] = segment(4 * MiB, s);
+        use(seg[i], 4 * MiB, s);
+        unuse(seg[i], 4 * MiB);
+    }
+}
+
+Test(bare, a_cache_that_hoards_is_asked_to_give_back) {
+    CUdeviceptr seg[8];
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    hoard(seg, 2, s);
+    cr_assert(!vp_bare_is_crowded(0, 4 * MiB));
+    hoard(seg + 2, 2, s);
+    cr_assert(vp_bare_is_crowded(0, 4 * MiB));
+    cr_assert(!vp_bare_is_crowded(1, 4 * MiB));
+    /* It gives back, and what is idle serves the next at once, where it is. */
+    unsigned long before = maps();
+    for (int i = 0; i < 4; i++)
+        cu_ok(door_free(seg[i]));
+    cr_assert_eq(segment(4 * MiB, s), seg[0]);
+    use(seg[0], 4 * MiB, s);
+    cr_assert_eq(maps(), before);
+    /* What is in use is no hoard. */
+    for (int i = 1; i < 5; i++) {
+        cr_assert(!vp_bare_is_crowded(0, 4 * MiB));
+        seg[i] = segment(4 * MiB, s);
+        use(seg[i], 4 * MiB, s);
+    }
+    door_close();
+}
+
+/* It would wait for them before it gives anything back, and a capture keeps it from that. */
+Test(bare, a_cache_is_not_asked_to_give_back_while_others_work) {
+    CUdeviceptr seg[4];
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    hoard(seg, 4, s);
+    cr_assert(vp_bare_is_crowded(0, 4 * MiB));
+    use(seg[3], MiB, s);
+    busy(seg[3], side);
+    cr_assert(vp_bare_unused(seg[3], MiB, true));
+    cr_assert(!vp_bare_is_crowded(0, 4 * MiB));
+    vp_sim_release(side);
+    cu_ok(cuStreamSynchronize(side));
+    vp_fit_refresh(&pool_of(0)->mem);
+    cr_assert(vp_bare_is_crowded(0, 4 * MiB));
+    CUstream c = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_begin_capture(c, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cr_assert(!vp_bare_is_crowded(0, 4 * MiB));
+    cu_ok(door_end_capture(c, NULL));
+    door_close();
+}
+
+/* What it frees when it was asked is behind its own stream alone, as if it had kept it; the device keeps its memory. */
+Test(bare, what_was_given_back_when_asked_waits_for_nobody_else) {
+    CUdeviceptr seg[4];
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    hoard(seg, 4, s);
+    const size_t had = held();
+    busy(seg[0], side); /* of no interest to the cache */
+    cr_assert(vp_bare_is_crowded(0, 4 * MiB));
+    for (int i = 0; i < 4; i++)
+        cu_ok(door_free(seg[i]));
+    cr_assert_eq(segment(4 * MiB, s), seg[0]);
+    use(seg[0], 4 * MiB, s);
+    cr_assert(vp_sim_pending());
+    cr_assert_eq(held(), had);
+    vp_sim_release(side);
+    door_close();
+}
+
 Test(bare, room_is_refused_before_anything_changes) {
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);

@@ -96,12 +96,14 @@ ORDER = ["the_first_segment_has_memory", "each_device_is_armed_by_itself", "tiny
          "shared_memory_is_pinned", "a_whole_segment_is_copied"]
 DATA = ["blocks_keep_their_bytes", "blocks_of_threads_keep_their_bytes", "graphs_keep_their_bytes",
         "restored_pools_keep_their_bytes"]
+HOARD = ["a_cache_that_hoards_gives_back", "a_cache_with_pools_is_let_be"]
 ORDERS = ["late", "silent", "moved"]
 FULL = ["a_batch_size_is_found", "a_refusal_holds_nothing"]
 QUIET = {"VPOOL_LOG": "quiet"}
 
 if sys.argv[2:] == [VERSION, "rules"]:
-    tests = [told(case) for case in ORDER] + [*map(another_order, ORDERS), the_choice_falls_as_it_loads]
+    tests = [told(case) for case in ORDER] + [served(case) for case in HOARD]
+    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads]
 elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
     tests += [served(case, VPOOL_ADOPT="0") for case in DATA]
@@ -110,5 +112,6 @@ elif VERSION == "alone":
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
+    tests += [served(case) for case in HOARD]
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept]
 tap.run(tests)

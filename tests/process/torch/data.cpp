@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -171,6 +172,38 @@ static void a_refusal_holds_nothing() {
     }
 }
 
+/* Each block is larger than all before, and none fits what the cache has: it gives back before it hoards, and what is
+ * in use keeps its bytes. With a pool in use it could not, and is not asked to. */
+static size_t grow(size_t blocks, size_t *most) {
+    std::vector<Filled> live;
+    size_t reserved = cache::memoryReserved(0);
+    for (size_t i = 0; i < blocks; i++) {
+        if (live.size() == 2) {
+            Filled gone = live.front();
+            live.erase(live.begin());
+            for (void *part : {gone.ptr, (void *)((char *)gone.ptr + gone.size - MIB)})
+                expect(Filled{part, MIB, gone.value}, getCurrentCUDAStream().stream());
+            cache::raw_delete(gone.ptr);
+        }
+        live.push_back(fill((12 + 2 * i) * MIB, (unsigned char)(i + 1)));
+        *most = std::max(*most, cache::memoryReserved(0) - reserved);
+    }
+    for (Filled &filled : live)
+        cache::raw_delete(filled.ptr);
+    return live.empty() ? 0 : 2 * live.back().size;
+}
+
+static void a_cache_that_hoards_gives_back() {
+    size_t most = 0, live = grow(24, &most);
+    CHECK(most < live / 100 * 155 + 300 * MIB);
+}
+
+static void a_cache_with_pools_is_let_be() {
+    at::cuda::graph_pool_handle();
+    size_t most = 0, live = grow(24, &most);
+    CHECK(most > live / 100 * 155 + 300 * MIB);
+}
+
 #define CASE(name) {#name, name}
 const Case data_cases[] = {
     CASE(blocks_keep_their_bytes),
@@ -179,5 +212,7 @@ const Case data_cases[] = {
     CASE(restored_pools_keep_their_bytes),
     CASE(a_batch_size_is_found),
     CASE(a_refusal_holds_nothing),
+    CASE(a_cache_that_hoards_gives_back),
+    CASE(a_cache_with_pools_is_let_be),
     {nullptr, nullptr},
 };
