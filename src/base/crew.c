@@ -4,19 +4,26 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
-/* Shares begin at multiples of this: two threads then never write one page. */
-enum { PAGE = 4096 };
+enum { LINE = 64 };
+
+/* Shares begin at multiples of this: two threads then never have to do with one huge page. */
+enum { SHARE = 2 << 20, PAGE = 4096 };
 
 /* Less than this is not worth waking anybody. */
 enum { ALONE = 1 << 20 };
 
-static void copy_share(const struct vp_crew *crew, unsigned number) {
-    size_t share = (crew->bytes / crew->count + PAGE - 1) / PAGE * PAGE, begin = share * number;
-    size_t end = number + 1 == crew->count || begin + share > crew->bytes ? crew->bytes : begin + share;
+static void do_share(const struct vp_crew *crew, unsigned number) {
+    const size_t whole = crew->bytes / crew->count, unit = whole >= SHARE ? SHARE : PAGE;
+    const size_t share = (whole + unit - 1) / unit * unit, begin = share * number;
+    const size_t end = number + 1 == crew->count || begin + share > crew->bytes ? crew->bytes : begin + share;
     if (begin < end)
-        memcpy(crew->to + begin, crew->from + begin, end - begin);
+        crew->share(crew->arg, begin, end);
 }
 
 static void wait_for(sem_t *s) {
@@ -29,9 +36,9 @@ static void *work(void *arg) {
     struct vp_crew *crew = place->crew;
     for (;;) {
         wait_for(&crew->begin[place->number]);
-        if (!crew->from)
+        if (!crew->share)
             return NULL;
-        copy_share(crew, place->number);
+        do_share(crew, place->number);
         sem_post(&crew->done);
     }
 }
@@ -67,22 +74,67 @@ static void wake_all(struct vp_crew *crew) {
         sem_post(&crew->begin[i]);
 }
 
-void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes) {
+void vp_crew_each(struct vp_crew *crew, size_t bytes, vp_crew_share *share, void *arg) {
     if (crew->count == 1 || bytes < ALONE) {
-        memcpy(to, from, bytes);
+        share(arg, 0, bytes);
         return;
     }
-    crew->to = to;
-    crew->from = from;
+    crew->share = share;
+    crew->arg = arg;
     crew->bytes = bytes;
     wake_all(crew);
-    copy_share(crew, 0);
+    do_share(crew, 0);
     for (unsigned i = 1; i < crew->count; i++)
         wait_for(&crew->done);
 }
 
+struct copy {
+    char *to;
+    const char *from;
+};
+
+static void copy_plainly(void *arg, size_t begin, size_t end) {
+    const struct copy *copy = arg;
+    memcpy(copy->to + begin, copy->from + begin, end - begin);
+}
+
+void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes) {
+    vp_crew_each(crew, bytes, copy_plainly, &(struct copy){to, from});
+}
+
+#if defined(__SSE2__)
+/* Past the caches: what is written would only push out what the device has just brought there, and would have to be
+ * read from memory first. */
+static void copy_past_caches(void *arg, size_t begin, size_t end) {
+    const struct copy *copy = arg;
+    char *to = copy->to + begin;
+    const char *from = copy->from + begin;
+    size_t n = (uintptr_t)to % sizeof(__m128i) ? 0 : (end - begin) / LINE * LINE;
+    for (size_t at = 0; at < n; at += LINE) {
+        const __m128i *in = (const __m128i *)(const void *)(from + at);
+        __m128i *out = (__m128i *)(void *)(to + at);
+        __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2),
+                d = _mm_loadu_si128(in + 3);
+        _mm_stream_si128(out, a);
+        _mm_stream_si128(out + 1, b);
+        _mm_stream_si128(out + 2, c);
+        _mm_stream_si128(out + 3, d);
+    }
+    _mm_sfence();
+    memcpy(to + n, from + n, end - begin - n);
+}
+#else
+static void copy_past_caches(void *arg, size_t begin, size_t end) {
+    copy_plainly(arg, begin, end);
+}
+#endif
+
+void vp_crew_store(struct vp_crew *crew, void *to, const void *from, size_t bytes) {
+    vp_crew_each(crew, bytes, copy_past_caches, &(struct copy){to, from});
+}
+
 void vp_crew_stop(struct vp_crew *crew) {
-    crew->from = NULL;
+    crew->share = NULL;
     wake_all(crew);
     for (unsigned i = 1; i < crew->count; i++)
         pthread_join(crew->thread[i], NULL);

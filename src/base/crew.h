@@ -12,12 +12,15 @@
 
 enum { VP_CREW_MOST = 16 };
 
+/* One thread's part, of a whole of which it begins and ends there. */
+typedef void vp_crew_share(void *arg, size_t begin, size_t end);
+
 struct vp_crew {
     unsigned count; /* of threads, the caller's included */
     pthread_t thread[VP_CREW_MOST];
     sem_t begin[VP_CREW_MOST], done;
-    char *to;
-    const char *from; /* NULL: the threads are to end */
+    vp_crew_share *share; /* NULL: the threads are to end */
+    void *arg;
     size_t bytes;
     struct vp_crew_place {
         struct vp_crew *crew;
@@ -27,8 +30,11 @@ struct vp_crew {
 
 /* As many as the machine has processors for, at most `most`: with none but the caller it works as well. */
 void vp_crew_start(struct vp_crew *crew, unsigned most);
-/* Copies, together. */
+/* Each does its part of `bytes`; back when all have. */
+void vp_crew_each(struct vp_crew *crew, size_t bytes, vp_crew_share *share, void *arg);
+/* Copies, together. What is stored past the caches will not be looked at soon. */
 void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes);
+void vp_crew_store(struct vp_crew *crew, void *to, const void *from, size_t bytes);
 void vp_crew_stop(struct vp_crew *crew);
 
 #endif

@@ -177,6 +177,16 @@ static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_
     vp_fence_clear(pool->mem.timelines, &fence);
 }
 
+/* The cache keeps a block until others than its segment's stream have done with it. While it hoards, it is known when. */
+static void others_use(struct vp_bare *bare) {
+    struct vp_timelines *timelines = bare->pool->mem.timelines;
+    if (!bare->hoards)
+        return;
+    vp_fence_clear(timelines, &bare->others);
+    if (vp_bare_barrier(bare->pool, &bare->others) < 0)
+        bare->hoards = false; /* until it is found so again */
+}
+
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
@@ -191,7 +201,7 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
     if (barrier)
-        vp_bare_others_use(bare);
+        others_use(bare);
     for (size_t p = first; p < end && flags; p++)
         atomic_fetch_or(&bare->pages[p].word, flags);
     leave_pages(bare, first, end, seq);
