@@ -19,6 +19,7 @@
 #include <wchar.h>
 #include "base/options.h"
 #include "early.h"
+#include "watch/marks.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -26,8 +27,17 @@
 
 enum { EXPORT_CALLBACKS = 1 };
 enum { MODULE_CORE = 1, MODULE_CORE2 = 5 };
-enum { CORE_MARK_EX = 1, CORE_MARK_A, CORE_MARK_W, CORE_PUSH_EX = 8, CORE_PUSH_A, CORE_PUSH_W, CORE_POP };
-enum { CORE2_MARK_EX = 1, CORE2_PUSH_EX = 4, CORE2_POP, CORE2_REGISTER_A = 10, CORE2_REGISTER_W };
+enum { CORE_MARK_EX = 1, CORE_MARK_A, CORE_MARK_W };
+enum { CORE_START_EX = 4, CORE_START_A, CORE_START_W, CORE_END, CORE_PUSH_EX, CORE_PUSH_A, CORE_PUSH_W, CORE_POP };
+enum {
+    CORE2_MARK_EX = 1,
+    CORE2_START_EX,
+    CORE2_END,
+    CORE2_PUSH_EX,
+    CORE2_POP,
+    CORE2_REGISTER_A = 10,
+    CORE2_REGISTER_W
+};
 enum { MESSAGE_ASCII = 1, MESSAGE_WIDE, MESSAGE_REGISTERED };
 
 struct nvtx_callbacks {
@@ -164,6 +174,33 @@ static int domain_pop(void *domain) {
     return vpool_range_pop();
 }
 
+/* Of the process: one thread may start it, and another end it. */
+static uint64_t start_a(const char *message) {
+    return vp_marks_start(message && *message ? message : "(no name)");
+}
+
+static uint64_t start_w(const wchar_t *message) {
+    char name[NAME];
+
+    return start_a(narrow(message, name));
+}
+
+static uint64_t start_ex(const struct nvtx_attributes *a) {
+    char name[NAME];
+
+    return vp_marks_start(name_of(a, name));
+}
+
+static uint64_t domain_start(void *domain, const struct nvtx_attributes *a) {
+    (void)domain;
+    return start_ex(a);
+}
+
+static void domain_end(void *domain, uint64_t id) {
+    (void)domain;
+    vp_marks_end(id);
+}
+
 static void *register_a(void *domain, const char *name) {
     (void)domain;
     return register_name(name);
@@ -214,12 +251,14 @@ static bool is_preloaded(void) {
 PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
 PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
     static const struct callback core[] = {
-        {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a}, {CORE_MARK_W, mark_w}, {CORE_PUSH_EX, push_ex},
-        {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w}, {CORE_POP, pop},
+        {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a},   {CORE_MARK_W, mark_w},    {CORE_PUSH_EX, push_ex},
+        {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w},   {CORE_POP, pop},          {CORE_START_EX, start_ex},
+        {CORE_START_A, start_a}, {CORE_START_W, start_w}, {CORE_END, vp_marks_end},
     };
     static const struct callback core2[] = {
-        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push},   {CORE2_POP, domain_pop},
-        {CORE2_REGISTER_A, register_a}, {CORE2_REGISTER_W, register_w},
+        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push}, {CORE2_POP, domain_pop},
+        {CORE2_START_EX, domain_start}, {CORE2_END, domain_end},      {CORE2_REGISTER_A, register_a},
+        {CORE2_REGISTER_W, register_w},
     };
     const struct nvtx_callbacks *callbacks;
 

@@ -165,5 +165,8 @@ void vp_ranges_say(struct vp_text *t) {
         any = true;
     }
     for (unsigned i = 0; vp_marks_open(&i, &open);)
-        vp_say(t, "  thread %lu is in %s, at depth %u\n", open.thread, open.name, open.depth);
+        if (open.thread)
+            vp_say(t, "  thread %lu is in %s, at depth %u\n", open.thread, open.name, open.depth);
+        else
+            vp_say(t, "  the process is in %s\n", open.name);
 }
