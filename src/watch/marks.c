@@ -266,9 +266,9 @@ static void thread_ends(void *unused);
 /* Setting the value may call malloc, which is the program's. */
 static void tell_own_end(void) {
     pthread_mutex_lock(&marks.lock);
-    marks.have_key = marks.have_key || !pthread_key_create(&marks.key, thread_ends);
+    const bool have = marks.have_key = marks.have_key || !pthread_key_create(&marks.key, thread_ends);
     pthread_mutex_unlock(&marks.lock);
-    own.told = marks.have_key && !pthread_setspecific(marks.key, &own);
+    own.told = have && !pthread_setspecific(marks.key, &own);
 }
 
 int vp_marks_push(const char *name) {
