@@ -228,7 +228,17 @@ def what_is_alive_at_the_end_is_told():
     with_stacks, without = (subprocess.run([VPOOL, "run", "--sim=1G", *option, GUEST, "planted"], env=ENV, check=True,
                                            capture_output=True, text=True).stderr for option in (["--stacks"], []))
     assert re.search(r"vpool:   alive +64.0 MiB in 16 blocks", with_stacks), with_stacks
-    assert "alive " not in without, without
+    assert "alive " not in without and "the peak" not in without and without.count("vpool run --report=FILE") == 1, without
+    assert re.search(r"the peak was 0\.\d{3} s after the first block: stacks-guest\+0x\w+ held most, 64\.0 MiB \(65 %\)", with_stacks)
+
+
+def the_peak_has_a_line():
+    for path in [path for path, free, _ in PYTHONS if not free][:1]:
+        with tempfile.TemporaryDirectory() as folder:
+            said = subprocess.run([VPOOL, "run", "--sim=1G", "--stacks", f"--trace={folder}/t.csv", path, PYTHON_GUEST,
+                                   f"{folder}/e", "free", "plain"], env=ENV, check=True, capture_output=True, text=True).stderr
+            assert re.search(r"the peak was [0-9.]+ s after the first block:\s+guest\.py:\d+\s+alloc\s+held\s+most", said), said
+            assert f"`vpool report {folder}/t.csv`" in said.replace("\nvpool:  ", ""), said
 
 
 def nvtx_is_taken_up():
@@ -415,7 +425,7 @@ if __name__ == "__main__":
     tap.run([holders_are_known, small_blocks_are_sampled, samples_keep_no_time_with_the_program,
              nothing_without_the_option, a_wrong_value_is_told, deep_recursion,
              threads_come_and_go, a_child_of_fork_has_a_trace_of_its_own, what_is_held_is_told,
-             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told,
+             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told, the_peak_has_a_line,
              nvtx_is_taken_up,
              nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes,
              python_names_of_any_kind, python_recursion, python_threads,
