@@ -4,7 +4,8 @@
  * names (adopt.c sets it) and calls this there: it is given tables of pointers, and puts its functions in. Where
  * nothing is wanted that would tell of ranges, it attaches to none, and they go on costing next to nothing.
  *
- * Domains have stacks of ranges of their own; here they are one, which is the same where ranges lie in one another.
+ * A domain's handle is where its name lies among the registered strings; the program's own functions are in NULL, the
+ * default one.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -36,7 +37,9 @@ enum {
     CORE2_PUSH_EX,
     CORE2_POP,
     CORE2_REGISTER_A = 10,
-    CORE2_REGISTER_W
+    CORE2_REGISTER_W,
+    CORE2_DOMAIN_A,
+    CORE2_DOMAIN_W
 };
 enum { MESSAGE_ASCII = 1, MESSAGE_WIDE, MESSAGE_REGISTERED };
 
@@ -78,7 +81,8 @@ static const char *narrow(const wchar_t *wide, char name[NAME]) {
     return name;
 }
 
-/* Strings that were registered: a program makes one for each place in its code. Their handles point here. */
+/* Strings that were registered, and domains: a program makes one for each place in its code. Their handles point here.
+ */
 enum { REGISTERED = 4096 };
 
 static struct {
@@ -161,8 +165,9 @@ static int push_ex(const struct nvtx_attributes *a) {
 }
 
 static int domain_push(void *domain, const struct nvtx_attributes *a) {
-    (void)domain;
-    return push_ex(a);
+    char name[NAME];
+
+    return vp_marks_push(name_of(a, name), domain);
 }
 
 static int pop(void) {
@@ -170,8 +175,7 @@ static int pop(void) {
 }
 
 static int domain_pop(void *domain) {
-    (void)domain;
-    return vpool_range_pop();
+    return vp_marks_pop(domain);
 }
 
 /* Of the process: one thread may start it, and another end it. */
@@ -210,6 +214,16 @@ static void *register_w(void *domain, const wchar_t *wide) {
     char name[NAME];
 
     (void)domain;
+    return register_name(narrow(wide, name));
+}
+
+static void *domain_a(const char *name) {
+    return register_name(name);
+}
+
+static void *domain_w(const wchar_t *wide) {
+    char name[NAME];
+
     return register_name(narrow(wide, name));
 }
 
@@ -258,7 +272,7 @@ PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
     static const struct callback core2[] = {
         {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push}, {CORE2_POP, domain_pop},
         {CORE2_START_EX, domain_start}, {CORE2_END, domain_end},      {CORE2_REGISTER_A, register_a},
-        {CORE2_REGISTER_W, register_w},
+        {CORE2_REGISTER_W, register_w}, {CORE2_DOMAIN_A, domain_a},   {CORE2_DOMAIN_W, domain_w},
     };
     const struct nvtx_callbacks *callbacks;
 

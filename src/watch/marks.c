@@ -29,7 +29,9 @@ struct name {
 };
 
 struct range {
+    const void *domain; /* whose pop ends it */
     uint32_t name;
+    bool over;     /* and others within it, of other domains, are not */
     uint64_t peak; /* the most that was alive since it began, as far as that was looked at */
 };
 
@@ -151,7 +153,7 @@ static void look_at_peaks(void) {
     for (uint32_t i = 0; i < marks.threads; i++) {
         struct thread *t = &marks.tables->threads[i];
         for (uint32_t k = 0; t->id && k < t->depth && k < DEEP; k++)
-            if (most > 0 && (uint64_t)most > t->open[k].peak)
+            if (most > 0 && (uint64_t)most > t->open[k].peak && !t->open[k].over)
                 t->open[k].peak = (uint64_t)most;
     }
     for (uint32_t i = 0; i < marks.started; i++) {
@@ -271,7 +273,7 @@ static void tell_own_end(void) {
     own.told = have && !pthread_setspecific(marks.key, &own);
 }
 
-int vp_marks_push(const char *name) {
+int vp_marks_push(const char *name, const void *domain) {
     const uint64_t thread = vp_marks_thread();
     start_counting();
     if (!own.told)
@@ -286,8 +288,10 @@ int vp_marks_push(const char *name) {
     if (depth < DEEP)
         t->open[depth] = (struct range){0};
     look_at_peaks();
-    if (depth < DEEP)
+    if (depth < DEEP) {
         t->open[depth] = begun(name);
+        t->open[depth].domain = domain;
+    }
     const bool kept = keep_early('b', name, thread, depth);
     pthread_mutex_unlock(&marks.lock);
     if (!kept)
@@ -295,16 +299,35 @@ int vp_marks_push(const char *name) {
     return (int)depth;
 }
 
-/* The innermost range ends; the thread is in one. */
-static uint32_t pop(void) {
+/* One behind the innermost range of the domain, 0: there is none. Those behind DEEP may be anybody's. */
+static uint32_t innermost(const struct thread *t, const void *domain) {
+    uint32_t at = t->depth;
+    while (at && at <= DEEP && (t->open[at - 1].over || t->open[at - 1].domain != domain))
+        at--;
+    return at;
+}
+
+int vp_marks_pop(const void *domain) {
     const uint64_t thread = vp_marks_thread();
     struct thread *t = own.ranges;
+    if (!t)
+        return -ENOENT;
     pthread_mutex_lock(&marks.lock);
+    const uint32_t depth = innermost(t, domain) - 1;
+    if (depth == UINT32_MAX) {
+        pthread_mutex_unlock(&marks.lock);
+        return -ENOENT;
+    }
     look_at_peaks();
-    const uint32_t depth = --t->depth;
-    if (depth < DEEP)
+    if (depth < DEEP) {
         note_peak(&t->open[depth]);
-    if (!depth) {
+        t->open[depth].over = true;
+    } else {
+        t->depth--;
+    }
+    while (t->depth && t->depth <= DEEP && t->open[t->depth - 1].over)
+        t->depth--;
+    if (!t->depth) {
         t->id = 0;
         own.ranges = NULL;
     }
@@ -312,11 +335,7 @@ static uint32_t pop(void) {
     pthread_mutex_unlock(&marks.lock);
     if (!kept && depth < DEPTHS_TOLD)
         tell('e', "", thread, depth);
-    return depth;
-}
-
-int vp_marks_pop(void) {
-    return own.ranges ? (int)pop() : -ENOENT;
+    return (int)depth;
 }
 
 /* What the thread is in ends with it. */
@@ -325,8 +344,10 @@ static void thread_ends(void *unused) {
     own.told = false;
     if (own.ranges && own.ranges->depth > DEPTHS_TOLD)
         own.ranges->depth = DEPTHS_TOLD;
-    while (own.ranges)
-        pop();
+    while (own.ranges) {
+        const struct thread *t = own.ranges;
+        vp_marks_pop(t->depth <= DEEP ? t->open[t->depth - 1].domain : NULL);
+    }
 }
 
 /* ---- ranges of the process ---- */
@@ -389,7 +410,7 @@ bool vp_marks_peak(unsigned i, struct vp_marks_peak *out) {
         for (uint32_t k = 0; k < marks.threads; k++) {
             const struct thread *t = &marks.tables->threads[k];
             for (uint32_t d = 0; t->id && d < t->depth && d < DEEP; d++)
-                if (t->open[d].name == i && t->open[d].peak > out->peak_bytes)
+                if (t->open[d].name == i && t->open[d].peak > out->peak_bytes && !t->open[d].over)
                     out->peak_bytes = t->open[d].peak;
         }
         for (uint32_t k = 0; k < marks.started; k++) {

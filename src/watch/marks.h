@@ -20,8 +20,9 @@ uint64_t vp_marks_thread(void);
 
 /* As the functions of include/vpool.h. */
 int vp_marks_mark(const char *name);
-int vp_marks_push(const char *name);
-int vp_marks_pop(void);
+/* A domain's pop ends the innermost range of its own; NULL is that of those functions. */
+int vp_marks_push(const char *name, const void *domain);
+int vp_marks_pop(const void *domain);
 
 /* A range of the process: its number, by which any thread ends it; 0: too many are open. Other numbers end nothing. */
 uint64_t vp_marks_start(const char *name);

@@ -17,9 +17,9 @@ static struct {
     pthread_mutex_t lock; /* comes last */
     struct held *stacks;  /* by number, one more than the table has room for; NULL: no block came yet */
     int64_t alive, most;
-    uint64_t peaks;        /* so far */
-    uint64_t first, at;    /* by vp_clock_ns(): the first block, the last peak */
-    bool has_none;         /* there was no memory */
+    uint64_t peaks;     /* so far */
+    uint64_t first, at; /* by vp_clock_ns(): the first block, the last peak */
+    bool has_none;      /* there was no memory */
 } peak = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 enum { BYTES = (VP_STACKS_MOST + 1) * sizeof(struct held) };

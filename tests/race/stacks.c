@@ -32,16 +32,16 @@ static void work(int index) {
         const int at = (i * 7 + index) % KEPT;
         /* What one starts, another ends. */
         vp_marks_end(atomic_exchange(&started[at], vp_marks_start(names[(i + 1) % 3])));
-        CHECK(vp_marks_push(names[i % 3]) >= 0);
+        CHECK(vp_marks_push(names[i % 3], NULL) >= 0);
         if (kept[at])
             CU(door_free_async(kept[at], stream));
         take(stream, &kept[at], (size_t)(1 + i % 9) << 12, i % 40);
-        CHECK(vp_marks_pop() >= 0);
+        CHECK(vp_marks_pop(NULL) >= 0);
     }
     for (int i = 0; i < KEPT; i++)
         if (kept[i])
             CU(door_free_async(kept[i], stream));
-    CHECK(vp_marks_push("never popped") == 0);
+    CHECK(vp_marks_push("never popped", names) == 0);
     atomic_fetch_sub(&working, 1);
 }
 

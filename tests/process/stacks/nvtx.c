@@ -101,6 +101,18 @@ static void across_threads(void) {
     ends(&second);
 }
 
+/* Each domain has a stack of its own: its pop ends its own innermost range, whatever others lie in that. */
+static void across_domains(void) {
+    void *one = ((void *(*)(const char *))core2[12])("one"), *two = ((void *(*)(const wchar_t *))core2[13])(L"two");
+    struct attributes a = {.version = 3, .size = sizeof a, .message_type = 1, .message = "of one"}, b = a, c = a;
+    b.message = "of two";
+    c.message = "of one again";
+    int (*push_in)(void *, const struct attributes *) = (int (*)(void *, const struct attributes *))core2[4];
+    int (*pop_in)(void *) = (int (*)(void *))core2[5];
+    CHECK(one && two && one != two && push_in(one, &a) == 1 && push_in(two, &b) == 2);
+    CHECK(pop_in(one) == 1 && pop_in(one) < 0 && push_in(one, &c) == 3 && pop_in(two) == 2 && pop_in(one) == 3);
+}
+
 static void in_domains(void) {
     void *name = ((void *(*)(void *, const char *))core2[10])(NULL, "registered");
     struct attributes a = {.version = 3, .size = sizeof a, .message_type = 3, .message = name};
@@ -129,6 +141,7 @@ int main(void) {
     CHECK(!cuCtxSetCurrent(context) && !cuMemAlloc(&p, 5 << 20));
     in_domains();
     across_threads();
+    across_domains();
     in_thread(dies, NULL);
     CHECK(pop() == 0 && pop() < 0);
     return 0;

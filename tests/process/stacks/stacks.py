@@ -252,7 +252,8 @@ def nvtx_is_taken_up():
         ("b", "größe", "main", 1), ("e", "", "main", 1), ("m", "there", "main", 0), ("m", "(no name)", "main", 0),
         ("b", "request", "process", 0), ("b", "on the stack", "main", 1), ("b", "of a domain", "process", 1),
         ("e", "", "process", 0), ("b", "größer", "process", 0), ("e", "", "main", 1), ("e", "", "process", 0),
-        ("e", "", "process", 1), ("b", "dies", "other", 0), ("b", "dies within", "other", 1), ("e", "", "other", 1),
+        ("e", "", "process", 1), ("b", "of one", "main", 1), ("b", "of two", "main", 2), ("e", "", "main", 1),
+        ("b", "of one again", "main", 3), ("e", "", "main", 2), ("e", "", "main", 3), ("b", "dies", "other", 0), ("b", "dies within", "other", 1), ("e", "", "other", 1),
         ("e", "", "other", 0), ("e", "", "main", 0)], trace.marks
 
 
