@@ -4,7 +4,8 @@
  * names (adopt.c sets it) and calls this there: it is given tables of pointers, and puts its functions in. Where
  * nothing is wanted that would tell of ranges, it attaches to none, and they go on costing next to nothing.
  *
- * Domains have stacks of ranges of their own; here they are one, which is the same where ranges lie in one another.
+ * A domain's handle is where its name lies among the registered strings; the program's own functions are in NULL, the
+ * default one.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,6 +20,7 @@
 #include <wchar.h>
 #include "base/options.h"
 #include "early.h"
+#include "watch/marks.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -26,8 +28,19 @@
 
 enum { EXPORT_CALLBACKS = 1 };
 enum { MODULE_CORE = 1, MODULE_CORE2 = 5 };
-enum { CORE_MARK_EX = 1, CORE_MARK_A, CORE_MARK_W, CORE_PUSH_EX = 8, CORE_PUSH_A, CORE_PUSH_W, CORE_POP };
-enum { CORE2_MARK_EX = 1, CORE2_PUSH_EX = 4, CORE2_POP, CORE2_REGISTER_A = 10, CORE2_REGISTER_W };
+enum { CORE_MARK_EX = 1, CORE_MARK_A, CORE_MARK_W };
+enum { CORE_START_EX = 4, CORE_START_A, CORE_START_W, CORE_END, CORE_PUSH_EX, CORE_PUSH_A, CORE_PUSH_W, CORE_POP };
+enum {
+    CORE2_MARK_EX = 1,
+    CORE2_START_EX,
+    CORE2_END,
+    CORE2_PUSH_EX,
+    CORE2_POP,
+    CORE2_REGISTER_A = 10,
+    CORE2_REGISTER_W,
+    CORE2_DOMAIN_A,
+    CORE2_DOMAIN_W
+};
 enum { MESSAGE_ASCII = 1, MESSAGE_WIDE, MESSAGE_REGISTERED };
 
 struct nvtx_callbacks {
@@ -68,7 +81,8 @@ static const char *narrow(const wchar_t *wide, char name[NAME]) {
     return name;
 }
 
-/* Strings that were registered: a program makes one for each place in its code. Their handles point here. */
+/* Strings that were registered, and domains: a program makes one for each place in its code. Their handles point here.
+ */
 enum { REGISTERED = 4096 };
 
 static struct {
@@ -151,8 +165,9 @@ static int push_ex(const struct nvtx_attributes *a) {
 }
 
 static int domain_push(void *domain, const struct nvtx_attributes *a) {
-    (void)domain;
-    return push_ex(a);
+    char name[NAME];
+
+    return vp_marks_push(name_of(a, name), domain);
 }
 
 static int pop(void) {
@@ -160,8 +175,34 @@ static int pop(void) {
 }
 
 static int domain_pop(void *domain) {
+    return vp_marks_pop(domain);
+}
+
+/* Of the process: one thread may start it, and another end it. */
+static uint64_t start_a(const char *message) {
+    return vp_marks_start(message && *message ? message : "(no name)");
+}
+
+static uint64_t start_w(const wchar_t *message) {
+    char name[NAME];
+
+    return start_a(narrow(message, name));
+}
+
+static uint64_t start_ex(const struct nvtx_attributes *a) {
+    char name[NAME];
+
+    return vp_marks_start(name_of(a, name));
+}
+
+static uint64_t domain_start(void *domain, const struct nvtx_attributes *a) {
     (void)domain;
-    return vpool_range_pop();
+    return start_ex(a);
+}
+
+static void domain_end(void *domain, uint64_t id) {
+    (void)domain;
+    vp_marks_end(id);
 }
 
 static void *register_a(void *domain, const char *name) {
@@ -173,6 +214,16 @@ static void *register_w(void *domain, const wchar_t *wide) {
     char name[NAME];
 
     (void)domain;
+    return register_name(narrow(wide, name));
+}
+
+static void *domain_a(const char *name) {
+    return register_name(name);
+}
+
+static void *domain_w(const wchar_t *wide) {
+    char name[NAME];
+
     return register_name(narrow(wide, name));
 }
 
@@ -214,12 +265,14 @@ static bool is_preloaded(void) {
 PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
 PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
     static const struct callback core[] = {
-        {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a}, {CORE_MARK_W, mark_w}, {CORE_PUSH_EX, push_ex},
-        {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w}, {CORE_POP, pop},
+        {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a},   {CORE_MARK_W, mark_w},    {CORE_PUSH_EX, push_ex},
+        {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w},   {CORE_POP, pop},          {CORE_START_EX, start_ex},
+        {CORE_START_A, start_a}, {CORE_START_W, start_w}, {CORE_END, vp_marks_end},
     };
     static const struct callback core2[] = {
-        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push},   {CORE2_POP, domain_pop},
-        {CORE2_REGISTER_A, register_a}, {CORE2_REGISTER_W, register_w},
+        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push}, {CORE2_POP, domain_pop},
+        {CORE2_START_EX, domain_start}, {CORE2_END, domain_end},      {CORE2_REGISTER_A, register_a},
+        {CORE2_REGISTER_W, register_w}, {CORE2_DOMAIN_A, domain_a},   {CORE2_DOMAIN_W, domain_w},
     };
     const struct nvtx_callbacks *callbacks;
 

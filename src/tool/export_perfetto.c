@@ -176,6 +176,20 @@ static int put_device(FILE *file, const struct vp_record *r, unsigned pid) {
     return err;
 }
 
+/* A range of the process (thread 0) lies in no other: a track of its own. */
+static void put_range(FILE *file, const struct vp_trace_range *r, size_t number, int pid) {
+    for (int end = 0; end < (r->thread ? 1 : 2); end++) {
+        fprintf(file, "{\"ph\":\"%s\",\"cat\":\"range\",\"name\":", r->thread ? "X" : end ? "e" : "b");
+        vp_out_string(file, r->name);
+        if (!r->thread)
+            fprintf(file, ",\"id\":\"range %zu\"", number);
+        fprintf(file, ",\"pid\":%d,\"tid\":%" PRIu64 ",\"ts\":%" PRIu64, pid, r->thread, end ? r->to_us : r->from_us);
+        if (r->thread)
+            fprintf(file, ",\"dur\":%" PRIu64, r->to_us - r->from_us);
+        fputs("},\n", file);
+    }
+}
+
 /* The program's own threads: its marks as instants, its ranges as slices. They stand above the devices. */
 static void put_marks(FILE *file, const struct vp_trace *t) {
     enum { PROGRAM = 1000 };
@@ -188,12 +202,8 @@ static void put_marks(FILE *file, const struct vp_trace *t) {
         vp_out_string(file, m[i].name);
         fprintf(file, ",\"pid\":%d,\"tid\":%" PRIu64 ",\"ts\":%" PRIu64 "},\n", PROGRAM, m[i].thread, m[i].us);
     }
-    for (size_t i = 0; i < t->ranges.count; i++) {
-        fputs("{\"ph\":\"X\",\"cat\":\"range\",\"name\":", file);
-        vp_out_string(file, r[i].name);
-        fprintf(file, ",\"pid\":%d,\"tid\":%" PRIu64 ",\"ts\":%" PRIu64 ",\"dur\":%" PRIu64 "},\n", PROGRAM,
-                r[i].thread, r[i].from_us, r[i].to_us - r[i].from_us);
-    }
+    for (size_t i = 0; i < t->ranges.count; i++)
+        put_range(file, &r[i], i, PROGRAM);
 }
 
 static int put_trace(FILE *file, const struct vp_export *from) {

@@ -23,7 +23,8 @@ static int add_phase(struct vp_planned *p, size_t at, const char *name) {
     return phase->name ? 0 : -ENOMEM;
 }
 
-/* A phase begins at each mark, and where an outermost range begins or ends; for now as places among the events. */
+/* A phase begins at each mark, and where an outermost range of a thread begins or ends; for now as places among the
+ * events. */
 static int take_phases(struct vp_planned *p, const struct vp_trace *trace) {
     const struct vp_trace_mark *marks = trace->marks.items;
     const struct vp_trace_range *ranges = trace->ranges.items;
@@ -31,7 +32,7 @@ static int take_phases(struct vp_planned *p, const struct vp_trace *trace) {
     for (size_t i = 0; i < trace->marks.count && !err; i++)
         err = add_phase(p, marks[i].at, marks[i].name);
     for (size_t i = 0; i < trace->ranges.count && !err; i++) {
-        if (ranges[i].depth)
+        if (ranges[i].depth || !ranges[i].thread)
             continue;
         err = add_phase(p, ranges[i].from, ranges[i].name);
         if (!err && !ranges[i].open)

@@ -19,6 +19,10 @@ void vp_holders_json(struct vp_json *j, CUdevice device);
  * functions are asked of the dynamic linker. */
 void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent);
 
+/* Of the peak, when it was and the line that held most then: in words behind "the peak was". "": not known. Not under
+ * the library's lock. */
+void vp_holders_peak(char *text, size_t room);
+
 /* An array `ranges`: for each name the most that was alive in one, and how many there were. */
 void vp_ranges_json(struct vp_json *j);
 /* An array `threads`: the range that each is in. */

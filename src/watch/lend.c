@@ -183,7 +183,7 @@ static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
     const uint64_t now = vp_clock_ns();
     unsigned files = FILES, count = 0;
     ssize_t n;
-    while (folder >= 0 && files && count < PAGES && (n = getdents64(folder, entries, sizeof entries)) > 0)
+    while (folder >= 0 && files && count < PAGES && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
         for (ssize_t at = 0; at < n && files && count < PAGES; files--) {
             const struct dirent64 *entry = (const void *)(entries + at);
             int pid = vp_shared_stats_owner(entry->d_name);

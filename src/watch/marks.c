@@ -14,9 +14,14 @@
 #include <unistd.h>
 
 /* Names told apart, the last of which stands for all that have no room; threads that are in ranges at once; ranges in
- * one another; marks and ends of ranges kept while CUDA has not been started. All of it takes some 200 KiB of
- * addresses, and memory as it is used. */
-enum { NAMES = 256, THREADS = 128, DEEP = 32, EARLY = 512 };
+ * one another; ranges of the process that are open at once; marks and ends of ranges kept while CUDA has not been
+ * started. All of it takes some 200 KiB of addresses, and memory as it is used. */
+enum { NAMES = 256, THREADS = 128, DEEP = 32, STARTED = 256, EARLY = 512 };
+
+/* Readers of traces tell no deeper ones apart. */
+enum { DEPTHS_TOLD = 4096 };
+
+static const uint64_t ENDING = UINT64_MAX;
 
 struct name {
     uint64_t hash; /* so that looking for a name compares numbers */
@@ -24,7 +29,9 @@ struct name {
 };
 
 struct range {
+    const void *domain; /* whose pop ends it */
     uint32_t name;
+    bool over;     /* and others within it, of other domains, are not */
     uint64_t peak; /* the most that was alive since it began, as far as that was looked at */
 };
 
@@ -32,6 +39,12 @@ struct thread {
     uint64_t id;    /* 0: free */
     uint32_t depth; /* open ranges; those behind DEEP are counted alone */
     struct range open[DEEP];
+};
+
+/* A range of the process, which no thread has. Its place among the others stands in traces as its depth. */
+struct started {
+    uint64_t id; /* 0: free; ENDING: others may have the place once its end stands in the trace */
+    struct range range;
 };
 
 struct early {
@@ -45,9 +58,13 @@ static struct {
     struct {
         struct name names[NAMES];
         struct thread threads[THREADS];
+        struct started started[STARTED];
         struct early early[EARLY];
     } *tables;
-    uint32_t names, threads;
+    uint32_t names, threads, started;
+    uint64_t starts;
+    pthread_key_t key; /* whose destructor ends a thread's ranges */
+    bool have_key;
     atomic_uint_least32_t early;
     atomic_bool counting;
     atomic_int_least64_t alive; /* bytes, while counting */
@@ -57,6 +74,7 @@ static struct {
 static __thread struct {
     uint64_t id;
     struct thread *ranges; /* NULL: the thread is in none */
+    bool told;             /* the destructor will run */
 } own __attribute__((tls_model("initial-exec")));
 
 uint64_t vp_marks_thread(void) {
@@ -108,7 +126,7 @@ static bool is_gone(const struct thread *t) {
     return syscall(SYS_tgkill, getpid(), (pid_t)t->id, 0) < 0 && errno == ESRCH;
 }
 
-/* A thread that ended in the middle of a range leaves its place here to others. */
+/* A thread that ended in the middle of a range, and whose destructors nobody ran, leaves its place here to others. */
 static struct thread *ranges_of_thread(void) {
     if (own.ranges)
         return own.ranges;
@@ -135,9 +153,21 @@ static void look_at_peaks(void) {
     for (uint32_t i = 0; i < marks.threads; i++) {
         struct thread *t = &marks.tables->threads[i];
         for (uint32_t k = 0; t->id && k < t->depth && k < DEEP; k++)
-            if (most > 0 && (uint64_t)most > t->open[k].peak)
+            if (most > 0 && (uint64_t)most > t->open[k].peak && !t->open[k].over)
                 t->open[k].peak = (uint64_t)most;
     }
+    for (uint32_t i = 0; i < marks.started; i++) {
+        struct started *s = &marks.tables->started[i];
+        if (s->id && most > 0 && (uint64_t)most > s->range.peak)
+            s->range.peak = (uint64_t)most;
+    }
+}
+
+static struct range begun(const char *name) {
+    const int64_t alive = atomic_load(&marks.alive);
+    const struct range r = {.name = name_of(name), .peak = alive > 0 ? (uint64_t)alive : 0};
+    marks.tables->names[r.name].peak.times++;
+    return r;
 }
 
 static void note_peak(const struct range *r) {
@@ -147,7 +177,7 @@ static void note_peak(const struct range *r) {
 }
 
 /* False: CUDA is there, or there will be no trace. */
-static bool keep_early(char op, const char *name, uint32_t depth) {
+static bool keep_early(char op, const char *name, uint64_t thread, uint32_t depth) {
     if (!*vp_options()->trace || vp_api_ready() || !have_tables())
         return false;
     if (marks.early == EARLY) {
@@ -155,7 +185,7 @@ static bool keep_early(char op, const char *name, uint32_t depth) {
         return true;
     }
     marks.tables->early[marks.early++] = (struct early){
-        .ns = vp_clock_ns(), .thread = vp_marks_thread(), .depth = depth, .name = *name ? name_of(name) : 0, .op = op};
+        .ns = vp_clock_ns(), .thread = thread, .depth = depth, .name = *name ? name_of(name) : 0, .op = op};
     return true;
 }
 
@@ -214,26 +244,40 @@ void vp_marks_tell_early(void) {
 }
 
 /* False: nothing is recorded. */
-static bool tell(char op, const char *name, uint32_t depth) {
+static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
     char cut[VP_MARKS_NAME];
     if (!vp_api_ready())
         return false;
     vp_marks_tell_early();
     cut_name(cut, name);
-    return vp_trace_mark(op, cut, vp_marks_thread(), depth);
+    return vp_trace_mark(op, cut, thread, depth);
 }
 
 int vp_marks_mark(const char *name) {
+    const uint64_t thread = vp_marks_thread();
     if (!vp_process_is_marked() && vp_api_ready())
         return -ENODEV;
     pthread_mutex_lock(&marks.lock);
-    bool kept = keep_early('m', name, 0);
+    bool kept = keep_early('m', name, thread, 0);
     pthread_mutex_unlock(&marks.lock);
-    return kept || tell('m', name, 0) ? 0 : -ENODEV;
+    return kept || tell('m', name, thread, 0) ? 0 : -ENODEV;
 }
 
-int vp_marks_push(const char *name) {
+static void thread_ends(void *unused);
+
+/* Setting the value may call malloc, which is the program's. */
+static void tell_own_end(void) {
+    pthread_mutex_lock(&marks.lock);
+    const bool have = marks.have_key = marks.have_key || !pthread_key_create(&marks.key, thread_ends);
+    pthread_mutex_unlock(&marks.lock);
+    own.told = have && !pthread_setspecific(marks.key, &own);
+}
+
+int vp_marks_push(const char *name, const void *domain) {
+    const uint64_t thread = vp_marks_thread();
     start_counting();
+    if (!own.told)
+        tell_own_end();
     pthread_mutex_lock(&marks.lock);
     struct thread *t = have_tables() ? ranges_of_thread() : NULL;
     if (!t) {
@@ -241,39 +285,117 @@ int vp_marks_push(const char *name) {
         return -ENOMEM;
     }
     const uint32_t depth = t->depth++;
-    if (depth < DEEP) {
-        struct range *r = &t->open[depth];
-        *r = (struct range){.name = name_of(name)};
-        marks.tables->names[r->name].peak.times++;
-    }
+    if (depth < DEEP)
+        t->open[depth] = (struct range){0};
     look_at_peaks();
-    if (depth < DEEP && atomic_load(&marks.alive) > 0)
-        t->open[depth].peak = (uint64_t)atomic_load(&marks.alive);
-    const bool kept = keep_early('b', name, depth);
+    if (depth < DEEP) {
+        t->open[depth] = begun(name);
+        t->open[depth].domain = domain;
+    }
+    const bool kept = keep_early('b', name, thread, depth);
     pthread_mutex_unlock(&marks.lock);
     if (!kept)
-        tell('b', name, depth);
+        tell('b', name, thread, depth);
     return (int)depth;
 }
 
-int vp_marks_pop(void) {
+/* One behind the innermost range of the domain, 0: there is none. Those behind DEEP may be anybody's. */
+static uint32_t innermost(const struct thread *t, const void *domain) {
+    uint32_t at = t->depth;
+    while (at && at <= DEEP && (t->open[at - 1].over || t->open[at - 1].domain != domain))
+        at--;
+    return at;
+}
+
+int vp_marks_pop(const void *domain) {
+    const uint64_t thread = vp_marks_thread();
     struct thread *t = own.ranges;
     if (!t)
         return -ENOENT;
     pthread_mutex_lock(&marks.lock);
+    const uint32_t depth = innermost(t, domain) - 1;
+    if (depth == UINT32_MAX) {
+        pthread_mutex_unlock(&marks.lock);
+        return -ENOENT;
+    }
     look_at_peaks();
-    const uint32_t depth = --t->depth;
-    if (depth < DEEP)
+    if (depth < DEEP) {
         note_peak(&t->open[depth]);
-    if (!depth) {
+        t->open[depth].over = true;
+    } else {
+        t->depth--;
+    }
+    while (t->depth && t->depth <= DEEP && t->open[t->depth - 1].over)
+        t->depth--;
+    if (!t->depth) {
         t->id = 0;
         own.ranges = NULL;
     }
-    const bool kept = keep_early('e', "", depth);
+    const bool kept = depth < DEPTHS_TOLD && keep_early('e', "", thread, depth);
+    pthread_mutex_unlock(&marks.lock);
+    if (!kept && depth < DEPTHS_TOLD)
+        tell('e', "", thread, depth);
+    return (int)depth;
+}
+
+/* What the thread is in ends with it. */
+static void thread_ends(void *unused) {
+    (void)unused;
+    own.told = false;
+    if (own.ranges && own.ranges->depth > DEPTHS_TOLD)
+        own.ranges->depth = DEPTHS_TOLD;
+    while (own.ranges) {
+        const struct thread *t = own.ranges;
+        vp_marks_pop(t->depth <= DEEP ? t->open[t->depth - 1].domain : NULL);
+    }
+}
+
+/* ---- ranges of the process ---- */
+
+uint64_t vp_marks_start(const char *name) {
+    start_counting();
+    pthread_mutex_lock(&marks.lock);
+    uint32_t place = 0;
+    while (place < marks.started && marks.tables->started[place].id)
+        place++;
+    if (place == STARTED || !have_tables()) {
+        pthread_mutex_unlock(&marks.lock);
+        vp_log_once(VP_LOG_WARN, "more than %d ranges from a start to an end are open: others are not taken up",
+                    STARTED);
+        return 0;
+    }
+    if (place == marks.started)
+        marks.started++;
+    look_at_peaks();
+    struct started *s = &marks.tables->started[place];
+    *s = (struct started){.id = ++marks.starts, .range = begun(name)};
+    const uint64_t id = s->id;
+    const bool kept = keep_early('b', name, 0, place);
     pthread_mutex_unlock(&marks.lock);
     if (!kept)
-        tell('e', "", depth);
-    return (int)depth;
+        tell('b', name, 0, place);
+    return id;
+}
+
+void vp_marks_end(uint64_t id) {
+    pthread_mutex_lock(&marks.lock);
+    uint32_t place = 0;
+    while (place < marks.started && marks.tables->started[place].id != id)
+        place++;
+    if (!id || id == ENDING || place == marks.started) {
+        pthread_mutex_unlock(&marks.lock);
+        return;
+    }
+    look_at_peaks();
+    note_peak(&marks.tables->started[place].range);
+    marks.tables->started[place].id = ENDING;
+    const bool kept = keep_early('e', "", 0, place);
+    pthread_mutex_unlock(&marks.lock);
+    if (!kept)
+        tell('e', "", 0, place);
+    pthread_mutex_lock(&marks.lock);
+    marks.tables->started[place].id = 0;
+    pthread_mutex_unlock(&marks.lock);
 }
 
 /* ---- told ---- */
@@ -288,33 +410,56 @@ bool vp_marks_peak(unsigned i, struct vp_marks_peak *out) {
         for (uint32_t k = 0; k < marks.threads; k++) {
             const struct thread *t = &marks.tables->threads[k];
             for (uint32_t d = 0; t->id && d < t->depth && d < DEEP; d++)
-                if (t->open[d].name == i && t->open[d].peak > out->peak_bytes)
+                if (t->open[d].name == i && t->open[d].peak > out->peak_bytes && !t->open[d].over)
                     out->peak_bytes = t->open[d].peak;
+        }
+        for (uint32_t k = 0; k < marks.started; k++) {
+            const struct started *s = &marks.tables->started[k];
+            if (s->id && s->range.name == i && s->range.peak > out->peak_bytes)
+                out->peak_bytes = s->range.peak;
         }
     }
     pthread_mutex_unlock(&marks.lock);
     return there;
 }
 
+/* Of the process, behind the threads. */
+static bool open_started(uint32_t i, struct vp_marks_open *out) {
+    const struct started *s = &marks.tables->started[i];
+    if (!s->id || s->id == ENDING)
+        return false;
+    out->thread = 0;
+    out->depth = i;
+    strcpy(out->name, marks.tables->names[s->range.name].peak.name);
+    return true;
+}
+
+static bool open_in_thread(const struct thread *t, struct vp_marks_open *out) {
+    if (!t->id || !t->depth || is_gone(t))
+        return false;
+    const uint32_t depth = t->depth < DEEP ? t->depth : DEEP;
+    out->thread = t->id;
+    out->depth = t->depth - 1;
+    strcpy(out->name, marks.tables->names[t->open[depth - 1].name].peak.name);
+    return true;
+}
+
 bool vp_marks_open(unsigned *i, struct vp_marks_open *out) {
     bool found = false;
     if (!vp_lock_for_a_while(&marks.lock))
         return false;
-    for (; !found && *i < marks.threads; ++*i) {
-        const struct thread *t = &marks.tables->threads[*i];
-        found = t->id && t->depth && !is_gone(t);
-        if (!found)
-            continue;
-        const uint32_t depth = t->depth < DEEP ? t->depth : DEEP;
-        out->thread = t->id;
-        out->depth = t->depth - 1;
-        strcpy(out->name, marks.tables->names[t->open[depth - 1].name].peak.name);
+    for (; !found && *i < THREADS + marks.started; ++*i) {
+        if (*i < marks.threads)
+            found = open_in_thread(&marks.tables->threads[*i], out);
+        else if (*i >= THREADS)
+            found = open_started(*i - THREADS, out);
     }
     pthread_mutex_unlock(&marks.lock);
     return found;
 }
 
-/* ---- forks: the child is one thread, in the ranges that it was in; what is early was the parent's ---- */
+/* ---- forks: the child is one thread, in the ranges that it was in, and the process in its own; what is early was the
+ * parent's ---- */
 
 void vp_marks_fork_prepare(void) {
     pthread_mutex_lock(&marks.lock);
@@ -333,6 +478,9 @@ void vp_marks_fork_child(void) {
     for (uint32_t i = 0; marks.tables && i < marks.threads; i++)
         if (&marks.tables->threads[i] != own.ranges)
             marks.tables->threads[i].id = 0;
+    for (uint32_t i = 0; i < marks.started; i++)
+        if (marks.tables->started[i].id == ENDING)
+            marks.tables->started[i].id = 0;
     if (own.ranges)
         own.ranges->id = vp_marks_thread();
 }

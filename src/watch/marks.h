@@ -1,6 +1,8 @@
 /* The program's own marks and ranges: those that vpool_mark() and vpool_range_push() name, and NVTX's.
  *
- * Each thread has a stack of ranges. For every name there is known how much was alive at most while a range of that
+ * Each thread has a stack of ranges, which ends with the thread; and the process has ranges that one thread may start
+ * and another end. In traces and dumps these are thread 0's, and what is a depth elsewhere is a place among them. For
+ * every name there is known how much was alive at most while a range of that
  * name was open, in whatever thread: blocks of all devices count. All is bounded: see the constants of marks.c.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -18,8 +20,13 @@ uint64_t vp_marks_thread(void);
 
 /* As the functions of include/vpool.h. */
 int vp_marks_mark(const char *name);
-int vp_marks_push(const char *name);
-int vp_marks_pop(void);
+/* A domain's pop ends the innermost range of its own; NULL is that of those functions. */
+int vp_marks_push(const char *name, const void *domain);
+int vp_marks_pop(const void *domain);
+
+/* A range of the process: its number, by which any thread ends it; 0: too many are open. Other numbers end nothing. */
+uint64_t vp_marks_start(const char *name);
+void vp_marks_end(uint64_t id);
 
 /* Does somebody want to hear of each event? */
 bool vp_marks_want_events(void);
@@ -42,11 +49,11 @@ struct vp_marks_peak {
 };
 bool vp_marks_peak(unsigned i, struct vp_marks_peak *out);
 
-/* A thread and the innermost range that is open in it. */
+/* A thread and the innermost range that is open in it; or a range of the process. */
 struct vp_marks_open {
     char name[VP_MARKS_NAME];
-    uint64_t thread;
-    unsigned depth; /* from 0 */
+    uint64_t thread; /* 0: the process */
+    unsigned depth;  /* from 0 */
 };
 bool vp_marks_open(unsigned *i, struct vp_marks_open *out);
 

@@ -1,4 +1,4 @@
-/* Stacks of Python, read as they lie in the thread's own state: CPython 3.9 to 3.14.
+/* Stacks of Python, read as they lie in the thread's own state: CPython 3.9 to 3.15.
  *
  * CPython's functions that hand out frames need the interpreter's lock, and count references, which may make objects
  * and, in 3.11, collect garbage: destructors would run in the middle of an allocation. PyTorch lets that lock go before
@@ -70,6 +70,7 @@ static const struct layout layouts[] = {
     /* From here on the interpreter tells where a thread's frame is, and what is no frame has no code. */
     {.minor = 13, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
     {.minor = 14, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
+    {.minor = 15, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
 };
 
 /* The same in all of them. */
@@ -184,9 +185,10 @@ static const char *study(struct interpreter *py, void *const *symbols) {
         if (major == 3 && minor == layouts[i].minor)
             py->at = layouts[i];
     if (!py->at.minor)
-        return "no Python stack: a version of Python that is not 3.9 to 3.14";
-    const char *why = find_members(py);
-    return why || py->at.state_frame ? why : ask_runtime(py, symbols[RUNTIME]);
+        return "no Python stack: a version of Python that is not 3.9 to 3.15";
+    /* First: in a free-threaded build each object has another head. */
+    const char *why = py->at.state_frame ? NULL : ask_runtime(py, symbols[RUNTIME]);
+    return why ? why : find_members(py);
 }
 
 /* Two: one is looked at while the other is made. Modules come and go seldom. */

@@ -22,6 +22,9 @@ struct vp_frame_key {
     uint64_t a, b;
 };
 
+/* Stacks that there is room for. */
+enum { VP_STACKS_MOST = 1 << 20 };
+
 /* 0 or -ENOMEM; called before all others. */
 int vp_stack_table_open(void);
 

@@ -3,6 +3,7 @@
 #include "watch/stacks.h"
 
 #include "watch/stack_native.h"
+#include "watch/stack_peak.h"
 #include "watch/stack_python.h"
 #include "watch/stack_table.h"
 #include "watch/watch.h"
@@ -71,7 +72,7 @@ struct block {
     uint32_t stack, blocks; /* that it stands for; 0: itself alone */
 };
 
-/* Each by blocks of its own, so that threads seldom meet. A lock here comes before nobody's. */
+/* Each by blocks of its own, so that threads seldom meet. A lock here comes before the peak's alone. */
 static struct shard {
     _Alignas(64) pthread_mutex_t lock;
     bool open;
@@ -101,6 +102,7 @@ static void keep(const struct block *block) {
         vp_table_add(&s->blocks, kept);
         if (block->blocks)
             atomic_fetch_add_explicit(&small_blocks, 1, memory_order_relaxed);
+        vp_stack_peak_add(kept->stack, (int64_t)kept->bytes);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -114,6 +116,7 @@ static void forget(uint64_t key, size_t size) {
     if (block) {
         if (block->blocks)
             atomic_fetch_sub_explicit(&small_blocks, 1, memory_order_relaxed);
+        vp_stack_peak_add(block->stack, -(int64_t)block->bytes);
         vp_slab_free(&s->slab, block);
     }
     pthread_mutex_unlock(&s->lock);
@@ -284,6 +287,7 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
 void vp_stacks_fork_prepare(void) {
     for (int i = 0; i < SHARDS; i++)
         pthread_mutex_lock(&shards[i].lock);
+    vp_stack_peak_fork_prepare();
     vp_python_fork_prepare();
     vp_stack_table_fork_prepare();
 }
@@ -291,6 +295,7 @@ void vp_stacks_fork_prepare(void) {
 void vp_stacks_fork_parent(void) {
     vp_stack_table_fork_parent();
     vp_python_fork_parent();
+    vp_stack_peak_fork_parent();
     for (int i = 0; i < SHARDS; i++)
         pthread_mutex_unlock(&shards[i].lock);
 }
@@ -298,6 +303,7 @@ void vp_stacks_fork_parent(void) {
 void vp_stacks_fork_child(void) {
     vp_stack_table_fork_child();
     vp_python_fork_child();
+    vp_stack_peak_fork_child();
     for (int i = 0; i < SHARDS; i++)
         pthread_mutex_init(&shards[i].lock, NULL);
 }

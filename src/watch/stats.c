@@ -261,6 +261,23 @@ static void print_alive(void) {
     vp_say_flush(&t);
 }
 
+/* Where the peak was, as far as that is known, and how to look at it; the latter once, and not for each of several
+ * ranks. */
+static void print_look(void) {
+    char text[512], rank[16];
+    const char *trace = vp_options()->trace;
+    vp_holders_peak(text, sizeof text);
+    if (*text)
+        vp_log_print("  the peak was %s", text);
+    if (first != getpid() || vp_process_rank(rank, sizeof rank))
+        return;
+    char name[VP_OPTION_TEXT + 16];
+    if (*trace && vp_output_name(name, sizeof name, trace, "p", 0, 0))
+        vp_log_print("  look: `vpool report %s` draws it", name);
+    else if (!*trace)
+        vp_log_print("  look: `vpool run --report=FILE -- PROGRAM` draws it, and which lines hold it");
+}
+
 static void write_file(const char *pattern) {
     char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32];
     const char *path = name;
@@ -305,6 +322,8 @@ void vp_stats_write(void) {
         write_file(where);
     if (locked)
         pthread_mutex_unlock(&vp_state.lock);
-    if (summary)
+    if (summary) {
         print_alive();
+        print_look();
+    }
 }

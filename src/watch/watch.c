@@ -90,6 +90,14 @@ void vp_dump_begin(void) {
     pthread_mutex_unlock(&vp_state.lock);
 }
 
+static int range_push(const char *name) {
+    return vp_marks_push(name, NULL);
+}
+
+static int range_pop(void) {
+    return vp_marks_pop(NULL);
+}
+
 const struct vp_watch vp_watch = {
     .opening = opening,
     .wants_events = wants_events,
@@ -97,8 +105,8 @@ const struct vp_watch vp_watch = {
     .publish = publish,
     .event = event,
     .mark = vp_marks_mark,
-    .range_push = vp_marks_push,
-    .range_pop = vp_marks_pop,
+    .range_push = range_push,
+    .range_pop = range_pop,
     .out_of_memory = vp_oom_explain,
     .dump = vp_dump_to,
     .fork_prepare = fork_prepare,

@@ -100,6 +100,19 @@ def needs_are_read_as_others_read_them():
         assert subprocess.run([sys.executable, tool, "--most", most, BUILD / "vpool"], stdout=subprocess.DEVNULL).returncode == status
 
 
+def the_wheels_glibc_has_all_that_is_called():
+    """The wheel is for 2.28; what is newer here must have been there under an older version, or in a library that libc took up."""
+    moved = re.compile(r"pthread_\w+|sem_\w+|dl\w+|[fl]?stat(at)?(64)?|mknod(at)?|shm_\w+|timer_\w+|__libc_start_main|__isoc23_\w+|"
+                       r"exp|exp2|log|log2|pow|fmod|f?cntl(64)?|hypot")
+    for path in [BUILD / name for name in ("vpool", "libvpool.so", "libvpool-compare.so", "sim/libcuda.so.1", "sim/libcudart.so.13")
+                 if shutil.which("objdump")]:
+        said = subprocess.run(["objdump", "-T", path], capture_output=True, text=True, check=True).stdout
+        found = re.findall(r"\*UND\*.*\(?GLIBC_(2\.\d+)\)? +(\w+)", said)
+        assert found, path
+        newer = [name for version, name in found if int(version[2:]) > 28 and not moved.fullmatch(name)]
+        assert not newer, f"{path}: glibc 2.28 has no {', '.join(newer)}"
+
+
 def a_wheel_can_be_installed():
     wheel = packages.wheel(staged("wheel"), FOLDER / "dist")
     release = packages.release()
@@ -160,6 +173,7 @@ def the_release_has_one_place():
 
 try:
     tap.run([an_installation_is_whole, an_installation_builds_no_test, needs_are_read_as_others_read_them,
+             the_wheels_glibc_has_all_that_is_called,
              a_wheel_can_be_installed, a_debian_package_can_be_unpacked, the_release_has_one_place])
 finally:
     shutil.rmtree(FOLDER)

@@ -13,6 +13,7 @@
 enum { ROUNDS = 400, WORKERS = RACERS - 1, KEPT = 16, HOLDERS = 8 };
 
 static atomic_int working = WORKERS;
+static atomic_uint_least64_t started[KEPT];
 
 __attribute__((noinline)) static void take(CUstream stream, CUdeviceptr *out, size_t size, int depth) {
     if (depth > 0)
@@ -29,15 +30,18 @@ static void work(int index) {
     CU(door_stream_create(&stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < ROUNDS; i++) {
         const int at = (i * 7 + index) % KEPT;
-        CHECK(vp_marks_push(names[i % 3]) >= 0);
+        /* What one starts, another ends. */
+        vp_marks_end(atomic_exchange(&started[at], vp_marks_start(names[(i + 1) % 3])));
+        CHECK(vp_marks_push(names[i % 3], NULL) >= 0);
         if (kept[at])
             CU(door_free_async(kept[at], stream));
         take(stream, &kept[at], (size_t)(1 + i % 9) << 12, i % 40);
-        CHECK(vp_marks_pop() >= 0);
+        CHECK(vp_marks_pop(NULL) >= 0);
     }
     for (int i = 0; i < KEPT; i++)
         if (kept[i])
             CU(door_free_async(kept[i], stream));
+    CHECK(vp_marks_push("never popped", names) == 0);
     atomic_fetch_sub(&working, 1);
 }
 
@@ -56,7 +60,7 @@ static void tell(void) {
         for (unsigned i = 0; vp_marks_peak(i, &peak); i++)
             CHECK(*peak.name);
         for (unsigned i = 0; vp_marks_open(&i, &open);)
-            CHECK(*open.name && !open.depth);
+            CHECK(*open.name && (!open.thread || !open.depth));
     }
 }
 
@@ -70,12 +74,15 @@ static void racer(int index) {
 int main(void) {
     char name[64];
     struct vp_stack_holder left[HOLDERS];
+    struct vp_marks_open open;
     snprintf(name, sizeof name, "race-stacks-%d.csv.gz", (int)getpid());
     CHECK(!setenv("VPOOL_STACKS", "8K", 1) && !setenv("VPOOL_TRACE", name, 1));
     race_open("granularity=64K,capacity=256M");
     vp_stacks_start();
     race_run(racer);
     CHECK(vp_stacks_holders(0, left, HOLDERS) == 0);
+    for (unsigned i = 0; vp_marks_open(&i, &open);)
+        CHECK(!open.thread); /* what was open in a thread has ended with it */
     CHECK(!unlink(name));
     return 0;
 }

@@ -3,9 +3,11 @@
 #include <criterion/criterion.h>
 
 #include "watch/stack_memo.h"
+#include "watch/stack_peak.h"
 #include "watch/stack_table.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 TestSuite(stack_table);
@@ -143,4 +145,35 @@ Test(stack_table, a_walk_with_return_addresses_elsewhere_is_not_kept) {
     vp_memo_step(&memo, 0x2000, end_of(1), 0);
     vp_memo_keep(&memo, &walk);
     cr_assert(memo.lost && !recalls(key_now()));
+}
+
+/* ---- the peak ---- */
+
+Test(stack_table, the_peak_is_as_a_copy_made_then) {
+    enum { COUNT = 12, STEPS = 4000 };
+    int64_t now[COUNT + 1] = {0}, then[COUNT + 1] = {0}, alive = 0, most = 0;
+    struct vp_stack_peak told;
+    unsigned random = 1;
+    cr_assert(!vp_stack_table_open() && !vp_stack_peak(&told));
+    for (uint64_t i = 1; i <= COUNT; i++)
+        cr_assert(vp_stack_push(
+                      0, vp_frame_add((struct vp_frame_key){i, 0}, VP_FRAME_WORDS, (char[]){(char)('a' + i), 0})) == i);
+    for (int step = 0; step < STEPS; step++) {
+        const uint32_t which = 1 + (uint32_t)rand_r(&random) % COUNT;
+        const int64_t bytes = rand_r(&random) % 3 && now[which] ? -(1 + rand_r(&random) % now[which])
+                                                                : 1 + rand_r(&random) % 1000;
+        vp_stack_peak_add(which, bytes);
+        now[which] += bytes;
+        alive += bytes;
+        if (alive > most) {
+            most = alive;
+            memcpy(then, now, sizeof then);
+        }
+        uint32_t first = 1;
+        for (uint32_t i = 2; i <= COUNT; i++)
+            first = then[i] > then[first] ? i : first;
+        cr_assert(vp_stack_peak(&told) && (int64_t)told.bytes == most);
+        cr_assert_eq(told.most, first);
+        cr_assert_eq((int64_t)told.most_bytes, then[first]);
+    }
 }

@@ -413,7 +413,10 @@ function drawSpans(chart, trace) {
         context.lineTo(Math.round(x) + 0.5, top);
         context.stroke();
         context.fillStyle = page;
-        free = x + 4 + clipText(context, marks[i].name, x + 4, top / 2, Math.min(140, right - x - 4), ink) + 8;
+        /* At the right edge the name stands to the left of its line, where there is room. */
+        const wide = Math.min(140, context.measureText(marks[i].name).width + 6), back = x - 4 - wide;
+        const from = right - x - 4 < wide && back > free ? back : x + 4;
+        free = from + clipText(context, marks[i].name, from, top / 2, Math.min(140, from < x ? wide : right - from), ink) + 8;
     }
 }
 

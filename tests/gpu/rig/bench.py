@@ -14,11 +14,15 @@ import signal
 import sys
 import time
 
-from . import against, bare, build, calls, given, own_cache, plans, programs, random_sizes, replays, sleeping, slow, stacks, waits, workloads
+from . import (against, bare, build, calls, covered, given, own_cache, plans, programs, random_sizes, replays, sleeping, slow, stacks,
+               waits, workloads)
 from .probe import NEEDS_GPU, Bench, Failed
 from .device import Device
 from .runner import Runner, say
 from .table import Goal, print_goals
+
+# What is measured, in this order; then the PyTorch programs, which run in turns.
+PARTS = (replays, bare, programs, plans, slow, calls, stacks, covered, waits, sleeping, given, random_sizes)
 
 
 def parse():
@@ -109,8 +113,7 @@ def main():
     other = os.path.join(options.build, "against")
     library = os.path.join(other, "libvpool.so") if options.against and os.path.isdir(options.against) else options.against
     known = against.probes(library) if options.against else \
-        replays.probes() + bare.probes() + programs.probes() + plans.probes() + slow.probes() + calls.probes() + stacks.probes() + waits.probes() + sleeping.probes() + given.probes() + \
-        random_sizes.probes() + own_cache.probes(options.turns) + workloads.probes(options.turns)
+        [probe for part in PARTS for probe in part.probes()] + own_cache.probes(options.turns) + workloads.probes(options.turns)
     probes = select(known, options.only)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader may have seen enough

@@ -33,6 +33,8 @@ def parse():
     parser.add_argument("--build", metavar="DIR", default=os.path.join(build.ROOT, "build-gpu"),
                         help="the build folder (default: build-gpu)")
     parser.add_argument("--library", metavar="FILE", help="check this libvpool.so instead of the one that is built")
+    parser.add_argument("--before", metavar="FILE", help="an older libvpool.so, against whose time in the driver the section "
+                        "peers holds that of a training on one device")
     parser.add_argument("--budget", metavar="S", type=float, default=510,
                         help="start no program later than this many seconds after the start (default 510)")
     options = parser.parse_args()
@@ -129,7 +131,7 @@ def main():
         folder = build.runtime_folder()
     except build.BuildError:
         folder = None
-    rows = all_rows(work, folder, options.quick)
+    rows = all_rows(work, folder, options.quick, options.before)
     chosen = select(rows, options.sections, options.only)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader may have seen enough

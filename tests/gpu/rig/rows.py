@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from .build import PROGRAM_SOURCES, ROOT
+from .copying import copy_goals, copy_rows
 from .table import Goal
 from .torch_modes import torch_rows
 
@@ -157,7 +158,7 @@ def memory_rows(work):
     return rows
 
 
-def peer_rows(work, turns):
+def peer_rows(work, turns, before):
     """Programs on two GPUs, of which the environment may name others than the first two."""
     env = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0,1")}
     rows = []
@@ -169,25 +170,7 @@ def peer_rows(work, turns):
         for preload in (False, True):
             rows.append(Row(f"{name}, {'vpool' if preload else 'bare'}", argv, preload=preload, env=env,
                             like=f"{name}, bare" if preload else None, section="peers", limit=180, **more))
-    return rows + copy_rows(work, env, turns)
-
-
-def copy_rows(work, env, turns):
-    """Copies between GPUs without peer access: what each call answers, and what it costs to have a second device."""
-    more = dict(env=env, section="peers", limit=60)
-    program, torch = os.path.join(work, "copies"), dict(more, context="torch")
-    rows = [Row("copies, bare", [program], table=False, **more),
-            Row("copies, vpool", [program, "all"], preload=True, like="copies, bare", table=False, **more),
-            Row("moved tensors, bare", script("torch_copies.py"), table=False, **torch),
-            Row("moved tensors, vpool", script("torch_copies.py"), preload=True, like="moved tensors, bare", table=False,
-                **torch),
-            Row("moved tensors, vpool under its cache", script("torch_copies.py"), preload=True, table=False,
-                like="moved tensors, bare", **dict(torch, env=env | {"VPOOL_ADOPT": "0"}))]
-    return rows + [Row(name, [program, "churn", number], preload=True, table=False, repeat=turns, **more)
-                   for name, number in CHURNS.items()]
-
-
-CHURNS = {"one device in use": "1", "two devices in use": "2", "two devices that copy": "3"}
+    return rows + copy_rows(Row, script, python_example("train.py", "--steps", "8"), work, env, turns, before)
 
 
 def peer_goals(rows):
@@ -201,19 +184,7 @@ def peer_goals(rows):
         if ours and bare:
             result.append(Goal(f"{name}: {figure[:-5].replace('_', '-')} against bare",
                                f"{ours / bare:.4f} ({ours:.1f} / {bare:.1f} GB/s)", ">= 0.98", ours / bare >= 0.98))
-    return result + second_device_goals(row)
-
-
-def second_device_goals(row):
-    """Time in the driver of the same allocations, against that with one device in use."""
-    times = {name: row[name].best(lambda run: run.stats.get("driver_us"), min) for name in CHURNS}
-    one = times["one device in use"]
-    if not all(times.values()):
-        return []
-    # What is open to two devices is mapped for two: told, and no goal.
-    return [Goal(f"driver time, {name}", f"{times[name] / one:.3f} ({times[name] / 1e3:.1f} / {one / 1e3:.1f} ms)", wanted, holds)
-            for name, wanted, holds in (("two devices in use", "<= 1.25", times["two devices in use"] <= 1.25 * one),
-                                        ("two devices that copy", "told", True))]
+    return result + copy_goals(rows)
 
 
 def ipc_rows(work):
@@ -310,11 +281,11 @@ def call_rows(work):
             Row("64 MiB pairs, vpool", [pairs, "sync_64m"], preload=True)]
 
 
-def all_rows(work, runtime_folder, quick):
-    """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so."""
+def all_rows(work, runtime_folder, quick, before=None):
+    """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so; `before` is another libvpool.so."""
     return [*empty_contexts(work), *cuda_rows(work, runtime_folder, quick), *pytorch_rows(quick), *framework_rows(),
             *stress_rows(work, quick), *call_rows(work), *software_rows(work, quick), *memory_rows(work), *ipc_rows(work),
-            *peer_rows(work, 1 if quick else 3), *torch_rows(Row, script, quick), *soak_rows(work, 60 if quick else 480)]
+            *peer_rows(work, 1 if quick else 3, before), *torch_rows(Row, script, quick), *soak_rows(work, 60 if quick else 480)]
 
 
 # ---- is a row right?

@@ -5,6 +5,7 @@ usage: lists.py BUILD
 """
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 import subprocess
 import sys
 
@@ -14,7 +15,9 @@ sys.path[:0] = [os.path.join(HERE, folder) for folder in ("..", "../../common")]
 
 import tap
 from rig import build
+from rig.copying import copy_goals
 from rig.rows import SECTIONS, all_rows
+from rig.runner import Run
 
 BUILD = os.path.abspath(sys.argv[1])
 COMPILED = {name for name, *_ in build.PROGRAMS}
@@ -56,4 +59,28 @@ def the_commands_list():
     assert "against the other build" in listed("bench", "--against", __file__)
 
 
-tap.run([every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list])
+def run_of(result, stats=None):
+    return Run("", code=0, result={"ok": True} | result, stats=stats or {})
+
+
+def copies_have_a_row_each():
+    """As copies.cu asks, every question belongs to a kind; and what differs is told."""
+    with open(os.path.join(build.PROGRAM_SOURCES, "copies.cu")) as file:
+        text = file.read()
+    ways = re.findall(r'"([^"]+)"', text[text.index("ways[] ="):text.index("};", text.index("ways[] ="))])
+    asked = {f"{way}, 0 to 1, in 0": 0 for way in ways} | {"to a device, device 0, in 1": 0, "access flags, in 0, before": 1, "enable again": 704}
+    all_of_them = {row.name: row for row in all_rows("", None, False, "/old/libvpool.so")}
+    all_of_them["copies, bare"].runs = [run_of({"answers": asked})]
+    all_of_them["copies, vpool"].runs = [run_of({"answers": asked | {"cudaMemcpy2D, 0 to 1, in 0": 1}, "mismatches": 0})]
+    for name in "moved tensors, bare", "moved tensors, vpool":
+        all_of_them[name].runs = [run_of({"checksum": 5})]
+    for name, us in (("training, one device to be seen", 104), ("training, two devices to be seen", 131),
+                     ("training, one device, before", 100)):
+        all_of_them[name].runs = [run_of({}, {"driver_us": us})]
+    goals = {goal.name: goal for goal in copy_goals(list(all_of_them.values()))}
+    assert [name for name, goal in goals.items() if not goal.holds] == [
+        "copies without peer access: 2D", "driver time, training, two devices to be seen"], goals
+    assert len(goals) == 9 + 1 + 1 + 2, list(goals)
+
+
+tap.run([every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])

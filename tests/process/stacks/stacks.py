@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stacks, marks and ranges of programs whose holders are known. Reports in TAP.
 
-usage: stacks.py VPOOL GUEST NVTX EMBED PYTHON_GUEST
+usage: stacks.py VPOOL GUEST NVTX EMBED ODD PYTHON_GUEST
 From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before libvpool.so); TEST_PYTHONS, a list of
 interpreters with colons between them: else this one, the system's and those of pyenv.
 """
@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
 import tap
 
-VPOOL, GUEST, NVTX, EMBED, PYTHON_GUEST = map(os.path.realpath, sys.argv[1:6])
+VPOOL, GUEST, NVTX, EMBED, ODD, PYTHON_GUEST = map(os.path.realpath, sys.argv[1:7])
 MIB = 1 << 20
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("VPOOL_", "LD_", "NVTX_"))} | {"VPOOL_PAGE": "0"}
 RUNTIMES = os.environ.get("TEST_PRELOAD", "").split(":")[:-1]
@@ -228,15 +228,33 @@ def what_is_alive_at_the_end_is_told():
     with_stacks, without = (subprocess.run([VPOOL, "run", "--sim=1G", *option, GUEST, "planted"], env=ENV, check=True,
                                            capture_output=True, text=True).stderr for option in (["--stacks"], []))
     assert re.search(r"vpool:   alive +64.0 MiB in 16 blocks", with_stacks), with_stacks
-    assert "alive " not in without, without
+    assert "alive " not in without and "the peak" not in without and without.count("vpool run --report=FILE") == 1, without
+    assert re.search(r"the peak was 0\.\d{3} s after the first block: stacks-guest\+0x\w+ held most, 64\.0 MiB \(65 %\)", with_stacks)
+
+
+def the_peak_has_a_line():
+    for path in [path for path, free, _ in PYTHONS if not free][:1]:
+        with tempfile.TemporaryDirectory() as folder:
+            said = subprocess.run([VPOOL, "run", "--sim=1G", "--stacks", f"--trace={folder}/t.csv", path, PYTHON_GUEST,
+                                   f"{folder}/e", "free", "plain"], env=ENV, check=True, capture_output=True, text=True).stderr
+            assert re.search(r"the peak was [0-9.]+ s after the first block:\s+guest\.py:\d+\s+alloc\s+held\s+most", said), said
+            assert f"`vpool report {folder}/t.csv`" in said.replace("\nvpool:  ", ""), said
 
 
 def nvtx_is_taken_up():
     trace, done = run(NVTX, stacks="")
     assert done.stdout == "attached: 1\n", done.stdout
-    assert [m[:2] + m[3:] for m in trace.marks] == [
-        ("m", "early", 0), ("b", "outer", 0), ("b", "registered", 1), ("e", "", 1), ("b", "größe", 1), ("e", "", 1),
-        ("m", "(no name)", 0), ("e", "", 0)], trace.marks
+    main = trace.marks[0][2]
+    other = next(m[2] for m in trace.marks if m[1] == "dies")
+    threads = {main: "main", 0: "process", other: "other"}
+    assert len(threads) == 3 and [(*m[:2], threads[m[2]], m[3]) for m in trace.marks] == [
+        ("m", "early", "main", 0), ("b", "outer", "main", 0), ("b", "registered", "main", 1), ("e", "", "main", 1),
+        ("b", "größe", "main", 1), ("e", "", "main", 1), ("m", "there", "main", 0), ("m", "(no name)", "main", 0),
+        ("b", "request", "process", 0), ("b", "on the stack", "main", 1), ("b", "of a domain", "process", 1),
+        ("e", "", "process", 0), ("b", "größer", "process", 0), ("e", "", "main", 1), ("e", "", "process", 0),
+        ("e", "", "process", 1), ("b", "of one", "main", 1), ("b", "of two", "main", 2), ("e", "", "main", 1),
+        ("b", "of one again", "main", 3), ("e", "", "main", 2), ("e", "", "main", 3), ("b", "dies", "other", 0), ("b", "dies within", "other", 1), ("e", "", "other", 1),
+        ("e", "", "other", 0), ("e", "", "main", 0)], trace.marks
 
 
 def nvtx_is_left_alone():
@@ -375,11 +393,11 @@ def python_greenlets():
 
 
 def python_with_native_frames():
-    path, _, _ = next(p for p in PYTHONS if not p[1])
-    trace, expected, _ = python(path, "free", "plain", stacks="1M,native")
-    matches_python = [(size, [f for f in stack if f[0] == "p"]) for size, stack in trace.allocations(MIB)]
-    assert all(s[0][0] == "c" and s[-1][0] == "p" for _, s in trace.allocations(MIB))
-    assert [told(s)[1:] for _, s in matches_python][:3] == [f for _, f in expected][:3]
+    for path in [path for path, free, _ in PYTHONS if not free][:1]:
+        trace, expected, _ = python(path, "free", "plain", stacks="1M,native")
+        matches_python = [(size, [f for f in stack if f[0] == "p"]) for size, stack in trace.allocations(MIB)]
+        assert all(s[0][0] == "c" and s[-1][0] == "p" for _, s in trace.allocations(MIB))
+        assert [told(s)[1:] for _, s in matches_python][:3] == [f for _, f in expected][:3]
 
 
 def python_embedded():
@@ -394,13 +412,23 @@ def python_embedded():
                 library, by_size[n])
 
 
+def an_odd_interpreter_is_left_alone():
+    for which, said in (("free-threaded", "a free-threaded build"), ("later", "a version of Python that is not"),
+                        ("undescribed", "does not describe itself"), ("another-table", "describes itself in another way"),
+                        ("other-objects", "whose objects are not the usual ones")):
+        trace, _ = run(ODD, which)
+        (_, stack), = trace.allocations(MIB)
+        assert stack[-1][0] == "t" and stack[-1][1].startswith("no Python stack: ") and said in stack[-1][1], (which, stack)
+        assert named(trace, stack, ODD)[0] == "main", (which, stack)
+
+
 if __name__ == "__main__":
     tap.run([holders_are_known, small_blocks_are_sampled, samples_keep_no_time_with_the_program,
              nothing_without_the_option, a_wrong_value_is_told, deep_recursion,
              threads_come_and_go, a_child_of_fork_has_a_trace_of_its_own, what_is_held_is_told,
-             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told,
+             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told, the_peak_has_a_line,
              nvtx_is_taken_up,
              nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes,
              python_names_of_any_kind, python_recursion, python_threads,
              python_is_undisturbed, python_forks, python_ends, python_in_several_interpreters, python_greenlets,
-             python_with_native_frames, python_embedded])
+             python_with_native_frames, python_embedded, an_odd_interpreter_is_left_alone])

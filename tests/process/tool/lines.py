@@ -37,7 +37,7 @@ def ranks_say_which_they_are():
         done = subprocess.run([VPOOL, "run", "--sim", GUEST, "open", "alloc=3"], env={**ENV, **env}, capture_output=True, text=True)
         lines = done.stderr.splitlines()
         wanted = rf"vpool: rank {rank}, guest \d+: " if rank else r"vpool: (?!rank)"
-        assert len(lines) == 5 and all(re.match(wanted, line) for line in lines), (env, lines)
+        assert len(lines) == (5 if rank else 6) and all(re.match(wanted, line) for line in lines), (env, lines)
         assert re.search(r"process \d+ \(guest\), policy vpool$", lines[0]), lines
 
 
@@ -143,12 +143,12 @@ def lines_are_broken_between_words():
         text = on_a_terminal(columns, NO_COLOR="1")
         assert is_plain(text) and max(map(len, text.splitlines())) <= columns, (columns, text)
         assert re.sub(r"\d+", "0", text).split() == re.sub(r"\d+", "0", plain).split(), (columns, text)
-    assert len(on_a_terminal(400, NO_COLOR="1").splitlines()) == 5
+    assert len(on_a_terminal(400, NO_COLOR="1").splitlines()) == 6
 
 
 def colour_obeys():
     coloured = on_a_terminal(80)
-    assert coloured.count("\033[1mvpool:\033[m") == 5, coloured
+    assert coloured.count("\033[1mvpool:\033[m") == 6, coloured
     assert max(len(re.sub(r"\033\[[0-9;]*m", "", line)) for line in coloured.splitlines()) <= 80, coloured
     for env in {"NO_COLOR": "1"}, {"TERM": "dumb"}:
         assert "\033" not in on_a_terminal(80, **env), env

@@ -1,0 +1,85 @@
+/* What each stack held at the peak. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch/stack_peak.h"
+
+#include "watch/stack_table.h"
+#include "watch/watch.h"
+#include "base/clock.h"
+
+#include <sys/mman.h>
+
+struct held {
+    int64_t bytes, before; /* now; before the first change since the peak `since` */
+    uint64_t since;
+};
+
+static struct {
+    pthread_mutex_t lock; /* comes last */
+    struct held *stacks;  /* by number, one more than the table has room for; NULL: no block came yet */
+    int64_t alive, most;
+    uint64_t peaks;     /* so far */
+    uint64_t first, at; /* by vp_clock_ns(): the first block, the last peak */
+    bool has_none;      /* there was no memory */
+} peak = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { BYTES = (VP_STACKS_MOST + 1) * sizeof(struct held) };
+
+static bool have_stacks(void) {
+    if (!peak.stacks && !peak.has_none) {
+        void *mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        peak.stacks = mem == MAP_FAILED ? NULL : mem;
+        peak.has_none = !peak.stacks;
+        peak.first = vp_clock_ns();
+    }
+    return peak.stacks;
+}
+
+void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
+    pthread_mutex_lock(&peak.lock);
+    if (stack <= VP_STACKS_MOST && have_stacks()) {
+        struct held *h = &peak.stacks[stack];
+        if (h->since != peak.peaks)
+            *h = (struct held){.bytes = h->bytes, .before = h->bytes, .since = peak.peaks};
+        h->bytes += bytes;
+        peak.alive += bytes;
+        if (peak.alive > peak.most) {
+            peak.most = peak.alive;
+            peak.peaks++;
+            peak.at = vp_clock_ns();
+        }
+    }
+    pthread_mutex_unlock(&peak.lock);
+}
+
+static int64_t then(const struct held *h) {
+    return h->since == peak.peaks ? h->before : h->bytes;
+}
+
+bool vp_stack_peak(struct vp_stack_peak *out) {
+    if (!vp_lock_for_a_while(&peak.lock))
+        return false;
+    const bool some = peak.stacks && peak.most > 0;
+    if (some) {
+        *out = (struct vp_stack_peak){.bytes = (uint64_t)peak.most, .ns = peak.at - peak.first};
+        const uint32_t count = vp_stack_count();
+        for (uint32_t i = 1; i <= count && i <= VP_STACKS_MOST; i++)
+            if (then(&peak.stacks[i]) > (int64_t)out->most_bytes) {
+                out->most = i;
+                out->most_bytes = (uint64_t)then(&peak.stacks[i]);
+            }
+    }
+    pthread_mutex_unlock(&peak.lock);
+    return some;
+}
+
+void vp_stack_peak_fork_prepare(void) {
+    pthread_mutex_lock(&peak.lock);
+}
+
+void vp_stack_peak_fork_parent(void) {
+    pthread_mutex_unlock(&peak.lock);
+}
+
+void vp_stack_peak_fork_child(void) {
+    pthread_mutex_init(&peak.lock, NULL);
+}

@@ -1,0 +1,30 @@
+/* What each stack held when most was alive, of all devices together.
+ *
+ * Nothing is copied at a new peak: these are counted, and a stack whose bytes change for the first time since the last
+ * one keeps what they were.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_STACK_PEAK_H
+#define VP_STACK_PEAK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A block came (bytes above 0) or went. */
+void vp_stack_peak_add(uint32_t stack, int64_t bytes);
+
+struct vp_stack_peak {
+    uint64_t bytes; /* that were alive then, as far as stacks tell of it */
+    uint64_t ns;    /* since the first block */
+    uint32_t most;  /* the stack that held most of it */
+    uint64_t most_bytes;
+};
+/* False: nothing was recorded. */
+bool vp_stack_peak(struct vp_stack_peak *out);
+
+void vp_stack_peak_fork_prepare(void);
+void vp_stack_peak_fork_parent(void);
+void vp_stack_peak_fork_child(void);
+
+#endif
