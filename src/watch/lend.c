@@ -14,6 +14,7 @@
 #include "watch/lend.h"
 
 #include "base/clock.h"
+#include "pool/bare.h"
 #include "pool/giving.h"
 #include "watch/watch.h"
 
@@ -67,7 +68,21 @@ static uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     return given;
 }
 
+/* Who pauses the process wants all that is idle, and counts it itself. */
+static void give_all(void) {
+    uint64_t given = 0;
+    vp_pools_each(pool) {
+        vp_bare_await(pool);
+        given += vp_pool_trim(pool, 0);
+    }
+    atomic_store(&own->loans.given, given);
+}
+
 static void answer(struct vp_loans *loans) {
+    if (atomic_exchange(&own->ties.all, 0)) {
+        give_all();
+        return;
+    }
     const uint64_t device = atomic_load(&loans->device);
     struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
     atomic_store(&loans->given, pool ? give(pool, atomic_load(&loans->bytes)) : 0);
@@ -97,14 +112,19 @@ void vp_lend_start(struct vp_shared_stats *page) {
     if (own || !page)
         return;
     own = page;
-    if (vp_options()->lend && !vp_thread_start(listen_for_ever))
+    if (vp_thread_start(listen_for_ever))
+        return;
+    atomic_store(&page->ties.listens, 1);
+    if (vp_options()->lend)
         atomic_store(&page->loans.takes, 1);
 }
 
 void vp_lend_end(void) {
     atomic_store(&ended, true);
-    if (own)
+    if (own) {
         atomic_store(&own->loans.takes, 0);
+        atomic_store(&own->ties.listens, 0);
+    }
 }
 
 /* ---- to ask ---- */
@@ -210,11 +230,12 @@ static bool begin(struct vp_loans *loans) {
            (!vp_process_read((int)other, &there) && atomic_compare_exchange_strong(&loans->asker, &other, self));
 }
 
-static uint64_t ask(const struct giver *g, uint64_t bytes) {
+static uint64_t ask(const struct giver *g, uint64_t bytes, bool all) {
     struct vp_loans *loans = &g->page->loans;
     const uint64_t from = vp_clock_ns();
     if (!begin(loans))
         return 0;
+    atomic_store(&g->page->ties.all, all);
     atomic_store(&loans->device, g->device);
     atomic_store(&loans->bytes, bytes);
     atomic_store(&loans->given, 0);
@@ -230,6 +251,11 @@ static uint64_t ask(const struct giver *g, uint64_t bytes) {
     const uint64_t given = done == number ? atomic_load(&loans->given) : 0;
     atomic_store(&loans->asker, 0);
     return given;
+}
+
+uint64_t vp_lend_all(struct vp_shared_stats *page, int pid) {
+    const struct giver g = {.page = page, .pid = pid};
+    return atomic_load(&page->ties.listens) ? ask(&g, 0, true) : 0;
 }
 
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some) {
@@ -249,7 +275,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool
     *some = count && all >= least;
     for (unsigned i = 0; i < count; i++) {
         if (*some && got < bytes)
-            got += ask(&givers[i], bytes - got);
+            got += ask(&givers[i], bytes - got, false);
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }
     pthread_mutex_unlock(&one);

@@ -51,6 +51,10 @@ enum { FEW_CALLS = 16, FEW_BYTES = 1 << 20 };
 
 /* ---- files ---- */
 
+void vp_shared_stats_lock_name(unsigned uid, char out[64]) {
+    snprintf(out, 64, VP_SHARED_STATS_FOLDER "/vpool-%u.lock", uid);
+}
+
 int vp_shared_stats_owner(const char *name) {
     unsigned uid;
     int pid, end = 0;
@@ -286,10 +290,34 @@ static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims)
     atomic_store_explicit(&page->answered, answered = asked, memory_order_release);
 }
 
+/* A few stores, whatever has changed. */
+static void tell_ties(struct vp_ties_page *out) {
+    uint32_t counts[VP_TIES];
+    for (unsigned i = 0; i < VP_TIES; i++)
+        counts[i] = vp_state.ties[i];
+    for (uint32_t i = 0; i < devices; i++)
+        counts[VP_TIE_EXPORT] += told[i].pool->mem.exported != 0;
+    counts[VP_TIE_IMPORT] += !vp_list_empty(&vp_state.imports);
+    const struct {
+        atomic_uint_least32_t *out;
+        uint32_t value;
+    } words[] = {{&out->captures, (uint32_t)atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed)},
+                 {&out->ranks, vp_state.ranks},
+                 {&out->managed, counts[VP_TIE_MANAGED]},
+                 {&out->exports, counts[VP_TIE_EXPORT]},
+                 {&out->imports, counts[VP_TIE_IMPORT]},
+                 {&out->registered, counts[VP_TIE_REGISTERED]},
+                 {&out->multicast, counts[VP_TIE_MULTICAST]},
+                 {&out->told, 1}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        atomic_store_explicit(words[i].out, words[i].value, memory_order_release);
+}
+
 void vp_shared_stats_publish(void) {
     struct vp_shared_stats *page = published;
     if (!page)
         return;
+    tell_ties(&page->ties);
     uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
     uint32_t trims = atomic_load_explicit(&page->trims_asked, memory_order_relaxed);
     if (asked != answered || trims != trims_done) {

@@ -80,6 +80,19 @@ struct vp_loans {
     atomic_uint_least64_t device, bytes, given;
 };
 
+/* What `vpool pause` and `vpool resume` want to know, and say. */
+struct vp_ties_page {
+    atomic_uint_least32_t told;     /* 1: the next ones are */
+    atomic_uint_least32_t captures; /* open ones */
+    atomic_uint_least32_t ranks;    /* 1: an NCCL communicator of several ranks was made */
+    atomic_uint_least32_t managed, exports, imports, registered, multicast; /* enum vp_tie */
+    atomic_uint_least32_t listens; /* 1: somebody listens who gives all that is idle, if `all` is set */
+    /* Theirs. */
+    atomic_uint_least32_t all;    /* 1: the next request is for all that is idle on every device */
+    atomic_uint_least32_t hold;   /* 1: another process is being brought back (hold.c) */
+    atomic_uint_least32_t paused; /* 1: the process sleeps */
+};
+
 struct vp_shared_stats {
     atomic_uint_least64_t magic; /* set last */
     uint32_t version, size;      /* of the whole file; fields are only added, at the end, within one version */
@@ -100,10 +113,16 @@ struct vp_shared_stats {
     /* Of each device: its memory in bytes, and where it is (domain, bus and number, 16 bits each, and 1 << 48), which
      * is the same in all processes. 0: not known. */
     uint64_t total[VP_SHARED_STATS_DEVICES], place[VP_SHARED_STATS_DEVICES];
+    struct vp_ties_page ties;
 };
 
 /* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */
 int vp_shared_stats_owner(const char *name);
+/*
+ * The lock of a user's processes on taking more memory, for whoever brings one back: exclusive, by flock(), on a file
+ * that is made when it is first wanted and then stays.
+ */
+void vp_shared_stats_lock_name(unsigned uid, char out[64]);
 /* Our own; NULL: there is none. */
 struct vp_shared_stats *vp_shared_stats_page(void);
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.
