@@ -112,8 +112,7 @@ struct job {
 
 static int run(void *context) {
     struct job *job = context;
-    const double tenth = job->seconds / 10 < LOCK_SECONDS ? LOCK_SECONDS : job->seconds / 10;
-    const double lock = job->seconds < tenth ? job->seconds * 0.8 : tenth;
+    const double lock = job->seconds / 10 < LOCK_SECONDS ? LOCK_SECONDS : job->seconds / 10;
     return job->resume ? vp_resume_steps(&job->who, job->until_ns)
                        : vp_pause_steps(&job->who, job->until_ns, (unsigned)(lock * 1000));
 }

@@ -131,11 +131,11 @@ static int begin_record(struct work *w) {
 }
 
 /* It need not be carried to and fro. */
-static void give_idle_back(const struct work *w) {
+static void give_idle_back(const struct work *w, uint64_t most_ns) {
     struct vp_shared_stats *page = vp_screen_map(w->who);
     if (!page)
         return;
-    vp_lend_all(page, w->who->pid);
+    vp_lend_all(page, w->who->pid, most_ns);
     munmap(page, VP_SHARED_STATS_SIZE);
 }
 
@@ -184,15 +184,16 @@ static int checkpoint(struct work *w) {
 int vp_pause_steps(struct vp_screened *who, uint64_t until_ns, unsigned lock_ms) {
     struct work w = {.who = who, .file = -1};
     const int pid = who->pid;
-    uint64_t begin = vp_clock_ns(), bytes = 0;
-    (void)until_ns;
+    const uint64_t begin = vp_clock_ns(), most_ns = until_ns > begin ? until_ns - begin : 0;
+    uint64_t bytes = 0;
     int status = open_driver(&w) ? check_running(&w) : VP_PAUSE_FAILED;
     if (!status)
         status = begin_record(&w);
     if (status)
         return status;
-    give_idle_back(&w);
-    status = lock(&w, lock_ms);
+    give_idle_back(&w, most_ns / 4);
+    const uint64_t now = vp_clock_ns(), left_ms = until_ns > now ? (until_ns - now) / 1000000 * 3 / 4 : 0;
+    status = lock(&w, left_ms < lock_ms ? (unsigned)left_ms + 1 : lock_ms);
     if (!status && (status = checkpoint(&w))) {
         CUresult res = unlock(&w);
         if (res)

@@ -230,7 +230,7 @@ static bool begin(struct vp_loans *loans) {
            (!vp_process_read((int)other, &there) && atomic_compare_exchange_strong(&loans->asker, &other, self));
 }
 
-static uint64_t ask(const struct giver *g, uint64_t bytes, bool all) {
+static uint64_t ask(const struct giver *g, uint64_t bytes, bool all, uint64_t most_ns) {
     struct vp_loans *loans = &g->page->loans;
     const uint64_t from = vp_clock_ns();
     if (!begin(loans))
@@ -243,7 +243,7 @@ static uint64_t ask(const struct giver *g, uint64_t bytes, bool all) {
     wake(&loans->asked);
     struct vp_process there;
     uint32_t done;
-    while ((done = atomic_load(&loans->done)) != number && vp_clock_ns() - from < ANSWER_NS &&
+    while ((done = atomic_load(&loans->done)) != number && vp_clock_ns() - from < most_ns &&
            vp_process_read(g->pid, &there))
         wait_while(&loans->done, done, &(struct timespec){.tv_nsec = 50000000});
     if (done != number)
@@ -253,9 +253,9 @@ static uint64_t ask(const struct giver *g, uint64_t bytes, bool all) {
     return given;
 }
 
-uint64_t vp_lend_all(struct vp_shared_stats *page, int pid) {
+uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns) {
     const struct giver g = {.page = page, .pid = pid};
-    return atomic_load(&page->ties.listens) ? ask(&g, 0, true) : 0;
+    return atomic_load(&page->ties.listens) ? ask(&g, 0, true, most_ns < ANSWER_NS ? most_ns : ANSWER_NS) : 0;
 }
 
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some) {
@@ -275,7 +275,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool
     *some = count && all >= least;
     for (unsigned i = 0; i < count; i++) {
         if (*some && got < bytes)
-            got += ask(&givers[i], bytes - got, false);
+            got += ask(&givers[i], bytes - got, false, ANSWER_NS);
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }
     pthread_mutex_unlock(&one);
