@@ -144,6 +144,31 @@ def who_wakes_borrows():
         a.well("CHECK", "x")
 
 
+def cudas_own_calls_borrow_too():
+    with holders({}, {}) as (a, b):
+        peak(a, b, 200)
+        b.well("TAKE", "k", 1)
+        b.well("RAW", "r", 150)
+        assert a.well("STATS") < 110, "what it had idle was lent"
+        assert top(b)["loans_asked"] == 1
+        # What all together have not is not asked for.
+        assert b("RAW", "s", 4096) == OUT_OF_MEMORY and b.seconds < 1
+    # Nor is memory of the host anything to lend.
+    with holders({}, {"sim": "fail=cuMemAllocManaged:1"}) as (a, b):
+        peak(a, b, 200)
+        b.well("TAKE", "k", 1)
+        assert b("MANAGED", "m", 100) == OUT_OF_MEMORY
+        assert a.well("STATS") >= 200
+
+
+def a_program_without_a_pool_borrows():
+    with holders({}, {}) as (a, b):
+        peak(a, b, 200)
+        b.well("RAW", "r", 150)
+        assert a.well("STATS") < 110
+
+
 tap.run([two_processes_peak_in_turns, without_lending_they_fail, who_does_not_lend_may_ask, live_memory_is_never_lent,
          only_what_is_lacking_is_given, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long,
-         a_killed_process_is_not_waited_for, one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows])
+         a_killed_process_is_not_waited_for, one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows,
+         cudas_own_calls_borrow_too, a_program_without_a_pool_borrows])
