@@ -168,7 +168,27 @@ def a_program_without_a_pool_borrows():
         assert a.well("STATS") < 110
 
 
+def each_call_fails_in_turn():
+    """Of who gives, and of who asks: one has the memory or out of memory, no byte is lost, and nothing is left."""
+    calls = ["cuMemUnmap", "cuMemRelease", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuEventQuery", "cuEventRecord",
+             "cuCtxRecordEvent", "cuMemGetInfo", "cuDeviceGetUuid"]
+    for who in 0, 1:
+        for call in calls:
+            fault = {"sim": f"fail={call}:{3 if who else 2}"}
+            with holders(*([fault, {}] if who == 0 else [{}, fault]), {}) as (a, b, c):
+                c.well("SYNC")
+                results = [a("ALLOC", "k", 10), a("ALLOC", "a", 150), a("FREE", "a"), a("SYNC"),
+                           b("TAKE", "k", 10), b("ALLOC", "b", 150)]
+                assert set(results) <= {0, OUT_OF_MEMORY, 1, 999}, (who, call, results)
+                for one, done in ((a, results[0]), (b, results[4])):
+                    assert done or one("CHECK", "k") == 0, (who, call)
+                assert results[5] or b("CHECK", "b") == 0
+                for one in a, b:
+                    one.end()
+                assert c.well("FREEMEM") == 256, (who, call)
+
+
 tap.run([two_processes_peak_in_turns, without_lending_they_fail, who_does_not_lend_may_ask, live_memory_is_never_lent,
          only_what_is_lacking_is_given, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long,
          a_killed_process_is_not_waited_for, one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows,
-         cudas_own_calls_borrow_too, a_program_without_a_pool_borrows])
+         cudas_own_calls_borrow_too, a_program_without_a_pool_borrows, each_call_fails_in_turn])
