@@ -279,7 +279,9 @@ static int bring_back(struct work *w, uint64_t until_ns) {
     read_record(w);
     if (!vp_hold_begin(until_ns))
         return say(VP_PAUSE_FAILED,
-                   "process %d sleeps on: others are being brought back, and it was not its turn in time", pid);
+                   "process %d sleeps on: others are being brought back, and it was not its turn in time; or the "
+                   "lock is not ours (" VP_SHARED_STATS_FOLDER "/vpool-UID.lock)",
+                   pid);
     /* Whoever was about to take more has taken it. */
     nap(20);
     for (uint32_t i = 0; i < w->record.devices && !status; i++)

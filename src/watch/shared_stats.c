@@ -1,7 +1,7 @@
 /* The process's shared statistics: see shared_stats.h. All under the library's lock.
  *
- * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons on the slow
- * one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
+ * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons and a few stores
+ * on the slow one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
  * id), there is none, and the program does as before.
  *
  * SPDX-License-Identifier: Apache-2.0
