@@ -153,7 +153,7 @@ static int raise_word(void *context, const struct vp_page *page) {
         return 0;
     if (!lock_for(page->uid, *until_ns))
         return -ETIME;
-    put_word(page, 1);
+    put_word(page, (uint32_t)getpid());
     return 0;
 }
 

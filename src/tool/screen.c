@@ -6,6 +6,8 @@
  */
 #include "tool/screen.h"
 
+#include "process/process.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,27 +106,27 @@ bool vp_screen(struct vp_screened *s, int pid) {
 
 /* ---- may it? ---- */
 
-static const char *of_page(const struct vp_ties_page *t) {
-    if (t->ranks)
+static const char *of_page(unsigned told) {
+    if (told & VP_TOLD_RANKS)
         return "it has made an NCCL communicator of more than one rank: its peers would wait for it, and the driver hangs";
-    if (t->managed)
+    if (told & (VP_TOLD_TIES << VP_TIE_MANAGED))
         return "it has managed memory (cudaMallocManaged), which the driver's checkpoint cannot take";
-    if (t->exports)
+    if (told & (VP_TOLD_TIES << VP_TIE_EXPORT))
         return "it has shown memory to other processes (CUDA IPC, or an exported handle)";
-    if (t->imports)
+    if (told & (VP_TOLD_TIES << VP_TIE_IMPORT))
         return "it has opened memory, events or semaphores of others (CUDA IPC, or an imported handle)";
-    if (t->registered)
+    if (told & (VP_TOLD_TIES << VP_TIE_REGISTERED))
         return "its memory is known to a network or another library (registered, or shown as a file)";
-    if (t->multicast)
+    if (told & (VP_TOLD_TIES << VP_TIE_MULTICAST))
         return "it has a multicast object";
-    if (t->captures)
+    if (told & VP_TOLD_CAPTURES)
         return "a stream of it captures: try again when the graph is made";
     return NULL;
 }
 
 const char *vp_screen_refusal(const struct vp_screened *s) {
-    const struct vp_ties_page *t = &s->stats.ties;
-    const char *why = s->page && t->told ? of_page(t) : NULL;
+    const unsigned told = s->page ? atomic_load(&s->stats.ties.told) : 0;
+    const char *why = of_page(told);
     if (geteuid() && s->uid != geteuid())
         return "it is another user's, or has raised privileges: only root may";
     if (!s->cuda)
@@ -133,7 +135,7 @@ const char *vp_screen_refusal(const struct vp_screened *s) {
         return why;
     if (s->shares)
         return "NCCL has memory in common with other ranks there (/dev/shm/nccl-...)";
-    if (!(s->page && t->told) && s->nccl && is_rank(s->pid))
+    if (!told && s->nccl && is_rank(s->pid))
         return "NCCL is loaded there, and it is one of several ranks";
     return NULL;
 }
@@ -153,7 +155,7 @@ struct vp_shared_stats *vp_screen_map(const struct vp_screened *s) {
 }
 
 void vp_screen_mark(const struct vp_screened *s, bool paused) {
-    const uint32_t value = paused;
+    const uint16_t value = paused;
     int fd = open_page(s);
     if (fd < 0)
         return;

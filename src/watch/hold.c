@@ -33,16 +33,19 @@ static bool is_locked(void) {
 }
 
 bool vp_hold_may_grow(void) {
-    static uint64_t since; /* under the library's lock; 0: nobody holds it, as far as is known */
+    static uint64_t since; /* under the library's lock: when the holder `by` was first met */
+    static uint32_t by;
     struct vp_shared_stats *page = vp_shared_stats_page();
-    if (!page || !atomic_load_explicit(&page->ties.hold, memory_order_acquire))
+    uint32_t holder = page ? atomic_load_explicit(&page->ties.hold, memory_order_acquire) : 0;
+    if (!holder)
         return true;
     const uint64_t now = vp_clock_ns();
-    if (!since)
+    if (holder != by)
         since = now;
+    by = holder;
     if (now - since < MOST_NS && is_locked())
         return false;
-    since = 0;
-    atomic_store(&page->ties.hold, 0);
+    /* Unless another has raised it by now. */
+    atomic_compare_exchange_strong(&page->ties.hold, &holder, 0);
     return true;
 }

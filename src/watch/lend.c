@@ -79,11 +79,11 @@ static void give_all(void) {
 }
 
 static void answer(struct vp_loans *loans) {
-    if (atomic_exchange(&own->ties.all, 0)) {
+    const uint64_t device = atomic_load(&loans->device);
+    if (device == VP_LOANS_ALL) {
         give_all();
         return;
     }
-    const uint64_t device = atomic_load(&loans->device);
     struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
     atomic_store(&loans->given, pool ? give(pool, atomic_load(&loans->bytes)) : 0);
 }
@@ -114,17 +114,13 @@ void vp_lend_start(struct vp_shared_stats *page) {
     own = page;
     if (vp_thread_start(listen_for_ever))
         return;
-    atomic_store(&page->ties.listens, 1);
-    if (vp_options()->lend)
-        atomic_store(&page->loans.takes, 1);
+    atomic_store(&page->loans.takes, VP_LOANS_HEARD | (vp_options()->lend ? VP_LOANS_LENT : 0));
 }
 
 void vp_lend_end(void) {
     atomic_store(&ended, true);
-    if (own) {
+    if (own)
         atomic_store(&own->loans.takes, 0);
-        atomic_store(&own->ties.listens, 0);
-    }
 }
 
 /* ---- to ask ---- */
@@ -179,8 +175,8 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
         return false;
     *out = (struct giver){.page = page, .pid = pid};
     if (atomic_load(&page->magic) == VP_SHARED_STATS_MAGIC && page->version == VP_SHARED_STATS_VERSION &&
-        page->namespace == vp_process_namespace() && atomic_load(&page->loans.takes) && vp_process_read(pid, &now) &&
-        vp_process_same(&now, &page->process))
+        page->namespace == vp_process_namespace() && atomic_load(&page->loans.takes) & VP_LOANS_LENT &&
+        vp_process_read(pid, &now) && vp_process_same(&now, &page->process))
         for (uint32_t i = 0; i < atomic_load(&page->devices) && i < VP_SHARED_STATS_DEVICES; i++) {
             struct vp_shared_stats_device *d = &page->device[i];
             uint64_t live = atomic_load(&d->live_bytes),
@@ -230,12 +226,11 @@ static bool begin(struct vp_loans *loans) {
            (!vp_process_read((int)other, &there) && atomic_compare_exchange_strong(&loans->asker, &other, self));
 }
 
-static uint64_t ask(const struct giver *g, uint64_t bytes, bool all, uint64_t most_ns) {
+static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
     struct vp_loans *loans = &g->page->loans;
     const uint64_t from = vp_clock_ns();
     if (!begin(loans))
         return 0;
-    atomic_store(&g->page->ties.all, all);
     atomic_store(&loans->device, g->device);
     atomic_store(&loans->bytes, bytes);
     atomic_store(&loans->given, 0);
@@ -254,8 +249,8 @@ static uint64_t ask(const struct giver *g, uint64_t bytes, bool all, uint64_t mo
 }
 
 uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns) {
-    const struct giver g = {.page = page, .pid = pid};
-    return atomic_load(&page->ties.listens) ? ask(&g, 0, true, most_ns < ANSWER_NS ? most_ns : ANSWER_NS) : 0;
+    const struct giver g = {.page = page, .pid = pid, .device = VP_LOANS_ALL};
+    return atomic_load(&page->loans.takes) & VP_LOANS_HEARD ? ask(&g, 0, most_ns < ANSWER_NS ? most_ns : ANSWER_NS) : 0;
 }
 
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some) {
@@ -275,7 +270,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool
     *some = count && all >= least;
     for (unsigned i = 0; i < count; i++) {
         if (*some && got < bytes)
-            got += ask(&givers[i], bytes - got, false, ANSWER_NS);
+            got += ask(&givers[i], bytes - got, ANSWER_NS);
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }
     pthread_mutex_unlock(&one);

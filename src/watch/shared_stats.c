@@ -290,27 +290,16 @@ static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims)
     atomic_store_explicit(&page->answered, answered = asked, memory_order_release);
 }
 
-/* A few stores, whatever has changed. */
 static void tell_ties(struct vp_ties_page *out) {
-    uint32_t counts[VP_TIES];
+    unsigned now = VP_TOLD |
+                   (atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed) ? VP_TOLD_CAPTURES : 0) |
+                   (vp_state.ranks ? VP_TOLD_RANKS : 0);
     for (unsigned i = 0; i < VP_TIES; i++)
-        counts[i] = vp_state.ties[i];
+        now |= (vp_state.ties[i] != 0) * VP_TOLD_TIES << i;
     for (uint32_t i = 0; i < devices; i++)
-        counts[VP_TIE_EXPORT] += told[i].pool->mem.exported != 0;
-    counts[VP_TIE_IMPORT] += !vp_list_empty(&vp_state.imports);
-    const struct {
-        atomic_uint_least32_t *out;
-        uint32_t value;
-    } words[] = {{&out->captures, (uint32_t)atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed)},
-                 {&out->ranks, vp_state.ranks},
-                 {&out->managed, counts[VP_TIE_MANAGED]},
-                 {&out->exports, counts[VP_TIE_EXPORT]},
-                 {&out->imports, counts[VP_TIE_IMPORT]},
-                 {&out->registered, counts[VP_TIE_REGISTERED]},
-                 {&out->multicast, counts[VP_TIE_MULTICAST]},
-                 {&out->told, 1}};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        atomic_store_explicit(words[i].out, words[i].value, memory_order_release);
+        now |= (told[i].pool->mem.exported != 0) * VP_TOLD_TIES << VP_TIE_EXPORT;
+    now |= !vp_list_empty(&vp_state.imports) * VP_TOLD_TIES << VP_TIE_IMPORT;
+    atomic_store_explicit(&out->told, (uint16_t)now, memory_order_release);
 }
 
 void vp_shared_stats_publish(void) {

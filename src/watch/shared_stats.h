@@ -71,26 +71,31 @@ struct vp_shared_stats_device {
 };
 #undef VP_SHARED_STATS_FIELD
 
-/* What others want of the process's idle memory: lend.c. */
+/* What others want of the process's idle memory: lend.c. A request for VP_LOANS_ALL is for what is idle on every
+ * device, by who pauses the process. */
+enum { VP_LOANS_LENT = 1, VP_LOANS_HEARD = 2 };
+#define VP_LOANS_ALL UINT64_MAX
 struct vp_loans {
-    atomic_uint_least32_t takes; /* 1: somebody listens */
+    atomic_uint_least32_t takes; /* VP_LOANS_: whether somebody listens */
     atomic_uint_least32_t asker; /* the process that asks; 0: none */
     atomic_uint_least32_t asked; /* its: raised with each request, and woken */
     atomic_uint_least32_t done;  /* the number of the last that was answered */
     atomic_uint_least64_t device, bytes, given;
 };
 
-/* What `vpool pause` and `vpool resume` want to know, and say. */
+/* What `vpool pause` wants to know of the process, one bit each. */
+enum {
+    VP_TOLD = 1,          /* the others are */
+    VP_TOLD_CAPTURES = 2, /* a stream captures */
+    VP_TOLD_RANKS = 4,    /* an NCCL communicator of several ranks was made */
+    VP_TOLD_TIES = 8      /* << enum vp_tie: there is some */
+};
+
 struct vp_ties_page {
-    atomic_uint_least32_t told;     /* 1: the next ones are */
-    atomic_uint_least32_t captures; /* open ones */
-    atomic_uint_least32_t ranks;    /* 1: an NCCL communicator of several ranks was made */
-    atomic_uint_least32_t managed, exports, imports, registered, multicast; /* enum vp_tie */
-    atomic_uint_least32_t listens; /* 1: somebody listens who gives all that is idle, if `all` is set */
-    /* Theirs. */
-    atomic_uint_least32_t all;    /* 1: the next request is for all that is idle on every device */
-    atomic_uint_least32_t hold;   /* 1: another process is being brought back (hold.c) */
-    atomic_uint_least32_t paused; /* 1: the process sleeps */
+    atomic_uint_least16_t told;
+    /* Theirs: 1: vpool pause has put the process to sleep; whoever brings another one back (hold.c): its id, or 0. */
+    atomic_uint_least16_t paused;
+    atomic_uint_least32_t hold;
 };
 
 struct vp_shared_stats {
