@@ -83,7 +83,7 @@ CUresult cuCtxSynchronize(void) {
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     bool ours = vp_door_enter();
-    CUresult res = VP_TRIED(ours, VP_REAL(cuCtxEnablePeerAccess)(peer, flags));
+    CUresult res = VP_TRIED(ours, 0, VP_REAL(cuCtxEnablePeerAccess)(peer, flags));
 
     if (ours && res == CUDA_SUCCESS && (res = vp_api_peer_enabled(peer)) != CUDA_SUCCESS)
         VP_REAL(cuCtxDisablePeerAccess)(peer);

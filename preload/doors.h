@@ -145,19 +145,20 @@ static inline CUstream vp_own(CUstream stream) {
  * True if a native call that ended with `res` is worth another try, after the pools have given back what lay
  * idle, or what work that has now ended was done with.
  */
-static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *relief) {
-    return ours && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief);
+static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *relief, size_t wanted) {
+    return ours && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief, wanted);
 }
 
-/* The result of a native call that may want memory of the device, tried again for as long as that may help. */
-#define VP_TRIED(ours, call)                                                                                           \
+/* The result of a native call that may want memory of the device (so many bytes; 0: not known), tried again for as long
+ * as that may help. */
+#define VP_TRIED(ours, wanted, call)                                                                                   \
     ({                                                                                                                 \
         bool ours_ = (ours);                                                                                           \
         struct vp_relief relief_ = {0};                                                                                \
         CUresult res_;                                                                                                 \
         do                                                                                                             \
             res_ = (call);                                                                                             \
-        while (vp_door_try_again(ours_, res_, &relief_));                                                              \
+        while (vp_door_try_again(ours_, res_, &relief_, wanted));                                                      \
         res_;                                                                                                          \
     })
 

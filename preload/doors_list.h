@@ -23,10 +23,11 @@
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2, ALLOCATED, VP_PASSED_cuMemAllocPitch, c * d, \
       vp_api_alloc_pitch(a, b, c, d, e), CUdeviceptr *, size_t *, size_t, size_t, unsigned int) \
     X(cuMemFree_v2, cuMemFree_v2, FREED, VP_PASSED_cuMemFree, vp_api_free(a), CUdeviceptr) \
-    X(cuMemAllocManaged, cuMemAllocManaged, TRIED, CUdeviceptr *, size_t, unsigned int) \
-    X(cuMemAllocHost_v2, cuMemAllocHost_v2, TRIED, void **, size_t) \
-    X(cuMemHostAlloc, cuMemHostAlloc, TRIED, void **, size_t, unsigned int) \
-    X(cuMemHostRegister_v2, cuMemHostRegister_v2, TRIED, void *, size_t, unsigned int) \
+    X(cuMemAllocManaged, cuMemAllocManaged, SIZED, VP_HOST_MEMORY, vp_api_managed(*a), CUdeviceptr *, size_t, \
+      unsigned int) \
+    X(cuMemAllocHost_v2, cuMemAllocHost_v2, SIZED, VP_HOST_MEMORY, (void)0, void **, size_t) \
+    X(cuMemHostAlloc, cuMemHostAlloc, SIZED, VP_HOST_MEMORY, (void)0, void **, size_t, unsigned int) \
+    X(cuMemHostRegister_v2, cuMemHostRegister_v2, SIZED, VP_HOST_MEMORY, (void)0, void *, size_t, unsigned int) \
     X(cuArrayCreate_v2, cuArrayCreate_v2, TRIED, CUarray *, const CUDA_ARRAY_DESCRIPTOR *) \
     X(cuArray3DCreate_v2, cuArray3DCreate_v2, TRIED, CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *) \
     X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, TRIED, CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, \
@@ -58,20 +59,22 @@
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, SERVED, vp_api_pool_trim_to(a, b), CUmemoryPool, size_t) \
     X(cuMemPoolSetAccess, cuMemPoolSetAccess, SERVED, vp_api_pool_set_access(a, b, c), CUmemoryPool, \
       const CUmemAccessDesc *, size_t) \
-    X(cuMemPoolExportPointer, cuMemPoolExportPointer, SERVED, vp_api_owns(b) ? CUDA_ERROR_INVALID_VALUE : VP_NOT_OURS, \
+    X(cuMemPoolExportPointer, cuMemPoolExportPointer, SERVED, vp_api_owns(b) ? CUDA_ERROR_INVALID_VALUE : exported(), \
       CUmemPoolPtrExportData *, CUdeviceptr) \
     X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, THEN, \
-      vp_api_coupled("memory pool imported"), CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long)
+      imported("memory pool imported"), CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long)
 
 /* Handles of physical memory that the program makes itself: vmm.c. They are counted, so that the statistics can say
  * whose the device's memory is. A release is told before: after it another thread may be given the same handle. */
 #define VP_DOORS_VMM(X) \
-    X(cuMemCreate, cuMemCreate, TRIED_THEN, created(*a, b, c), CUmemGenericAllocationHandle *, size_t, \
+    X(cuMemCreate, cuMemCreate, SIZED, memory_of(b, c), created(*a, b, c), CUmemGenericAllocationHandle *, size_t, \
       const CUmemAllocationProp *, unsigned long long) \
     X(cuMemRelease, cuMemRelease, FIRST, vp_api_other_released(a), CUmemGenericAllocationHandle) \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, BY_HAND) \
+    X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, THEN, vp_api_tied(VP_TIE_EXPORT), void *, \
+      CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, THEN, \
-      vp_api_coupled("physical memory imported"), CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType)
+      imported("physical memory imported"), CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType)
 
 /* What is asked about memory: query.c. */
 #define VP_DOORS_QUERY(X) \
@@ -91,13 +94,15 @@
     X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, BY_HAND) \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v2, BY_HAND) \
     X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, SERVED, vp_api_ipc_close(a), CUdeviceptr) \
+    X(cuMulticastCreate, cuMulticastCreate, THEN, vp_api_tied(VP_TIE_MULTICAST), CUmemGenericAllocationHandle *, \
+      const CUmulticastObjectProp *) \
     X(cuMulticastBindAddr, cuMulticastBindAddr, THEN, vp_api_multicast(c), CUmemGenericAllocationHandle, size_t, \
       CUdeviceptr, size_t, unsigned long long) \
-    X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, THEN, vp_api_coupled("event of another process opened"), CUevent *, \
+    X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, THEN, imported("event of another process opened"), CUevent *, \
       CUipcEventHandle) \
-    X(cuImportExternalMemory, cuImportExternalMemory, TRIED_THEN, vp_api_coupled("external memory imported"), \
+    X(cuImportExternalMemory, cuImportExternalMemory, TRIED_THEN, imported("external memory imported"), \
       CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *) \
-    X(cuImportExternalSemaphore, cuImportExternalSemaphore, THEN, vp_api_coupled("external semaphore imported"), \
+    X(cuImportExternalSemaphore, cuImportExternalSemaphore, THEN, imported("external semaphore imported"), \
       CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *)
 
 /* Streams, their captures, and what they are made to wait for: stream.c. */
@@ -186,7 +191,8 @@
       unsigned int, CUlibraryOption *, void **, unsigned int) \
     X(cuLibraryGetModule, cuLibraryGetModule, TRIED, CUmodule *, CUlibrary) \
     X(cuLibraryGetGlobal, cuLibraryGetGlobal, TRIED, CUdeviceptr *, size_t *, CUlibrary, const char *) \
-    X(cuLibraryGetManaged, cuLibraryGetManaged, TRIED, CUdeviceptr *, size_t *, CUlibrary, const char *) \
+    X(cuLibraryGetManaged, cuLibraryGetManaged, TRIED_THEN, vp_api_tied(VP_TIE_MANAGED), CUdeviceptr *, size_t *, \
+      CUlibrary, const char *) \
     X(cuKernelGetFunction, cuKernelGetFunction, TRIED, CUfunction *, CUkernel) \
     X(cuFuncLoad, cuFuncLoad, TRIED, CUfunction)
 

@@ -8,17 +8,28 @@
 static CUresult shared(CUipcMemHandle *out, CUdeviceptr ptr) {
     CUresult res = vp_bare_pin(ptr, 0);
 
-    return res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_api_ipc_get(out, ptr);
+    res = res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_api_ipc_get(out, ptr);
+    if (res == VP_NOT_OURS)
+        vp_api_tied(VP_TIE_EXPORT);
+    return res;
+}
+
+/* What the pool has opened it also knows to be closed. */
+static void opened(bool native) {
+    vp_api_coupled("memory of another process opened");
+    if (native)
+        vp_api_tied(VP_TIE_IMPORT);
 }
 
 #define OPEN(symbol)                                                                                                   \
     CUresult symbol(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {                                     \
         bool ours = vp_door_enter();                                                                                   \
         CUresult res = ours ? vp_api_ipc_open(ptr, &handle, flags) : VP_NOT_OURS;                                      \
-        if (res == VP_NOT_OURS)                                                                                        \
-            res = VP_TRIED(ours, VP_REAL(symbol)(ptr, handle, flags));                                                 \
+        bool native = res == VP_NOT_OURS;                                                                              \
+        if (native)                                                                                                    \
+            res = VP_TRIED(ours, VP_HOST_MEMORY, VP_REAL(symbol)(ptr, handle, flags));                                 \
         if (ours && res == CUDA_SUCCESS)                                                                               \
-            vp_api_coupled("memory of another process opened");                                                        \
+            opened(native);                                                                                            \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }

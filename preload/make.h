@@ -38,26 +38,29 @@
 #define VP_MAKE(symbol, like, kind, ...) VP_MAKE_##kind(symbol, like, ##__VA_ARGS__)
 #define VP_MAKE_BY_HAND(symbol, like)
 
-/* Does `first`, then calls CUDA, once or as often as may help, and after a success does `then`. */
-#define VP_MAKE_DOOR(symbol, first, tries, then, ...)                                                                  \
+/* Does `first`, then calls CUDA, once or as often as may help (it wants so many bytes), and after a success does
+ * `then`.
+ */
+#define VP_MAKE_DOOR(symbol, first, tries, wanted, then, ...)                                                          \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
         CUresult res;                                                                                                  \
         if (ours) {                                                                                                    \
             first;                                                                                                     \
         }                                                                                                              \
-        res = VP_TRIED(ours && tries, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                         \
+        res = VP_TRIED(ours && tries, wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                 \
         if (ours && res == CUDA_SUCCESS) {                                                                             \
             then;                                                                                                      \
         }                                                                                                              \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
-#define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, false, (void)0, __VA_ARGS__)
-#define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, then, __VA_ARGS__)
-#define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, then, __VA_ARGS__)
-#define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, (void)0, __VA_ARGS__)
-#define VP_MAKE_TRIED_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, true, then, __VA_ARGS__)
+#define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, false, 0, (void)0, __VA_ARGS__)
+#define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, 0, then, __VA_ARGS__)
+#define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, 0, then, __VA_ARGS__)
+#define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, (void)0, __VA_ARGS__)
+#define VP_MAKE_TRIED_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, then, __VA_ARGS__)
+#define VP_MAKE_SIZED(symbol, like, wanted, then, ...) VP_MAKE_DOOR(symbol, (void)0, true, wanted, then, __VA_ARGS__)
 
 /* Serves an allocation of `size` bytes or a free, or counts it as passed on. */
 #define VP_MAKE_ALLOCATED(symbol, like, call, size, serves, ...)                                                       \
@@ -67,7 +70,7 @@
         if (ours && res == VP_NOT_OURS && (res = serves) == VP_NOT_OURS)                                               \
             vp_api_passed(call);                                                                                       \
         if (res == VP_NOT_OURS)                                                                                        \
-            res = VP_TRIED(ours, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                              \
+            res = VP_TRIED(ours, size, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                        \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
@@ -115,6 +118,12 @@
         }                                                                                                              \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
+
+/* For `then`: something of another process's is here. `why` is a string constant for the log. */
+static inline void imported(const char *why) {
+    vp_api_coupled(why);
+    vp_api_tied(VP_TIE_IMPORT);
+}
 
 /* For `then`: the program has waited on the host. CUDA gives memory above a pool's release threshold back there; so do
  * we, if the program has set one. */

@@ -25,4 +25,9 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     return res;
 }
 
+static CUresult exported(void) {
+    vp_api_tied(VP_TIE_EXPORT);
+    return VP_NOT_OURS;
+}
+
 VP_DOORS_MEMPOOL(VP_MAKE)

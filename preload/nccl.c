@@ -13,6 +13,7 @@ enum { VP_NCCL_SYSTEM_ERROR = 2 };
 
 static int registered(const void *ptr, size_t size) {
     vp_bare_pin((CUdeviceptr)(uintptr_t)ptr, size);
+    vp_api_registered((CUdeviceptr)(uintptr_t)ptr);
     return 0;
 }
 

@@ -8,6 +8,11 @@ static void created(CUmemGenericAllocationHandle handle, size_t size, const CUme
         vp_api_other_created(prop->location.id, handle, size);
 }
 
+/* What of it is to be had of a device. */
+static size_t memory_of(size_t size, const CUmemAllocationProp *prop) {
+    return prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? size : VP_HOST_MEMORY;
+}
+
 /* An allocation of the pool has no handle of its own: refused, as cuMemAlloc's memory is. */
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *ptr) {
     CUresult res;

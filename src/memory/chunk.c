@@ -55,6 +55,8 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
     if (limit && (size > limit || mem->stats.held_bytes > limit - size))
         return -ENOMEM;
+    if (mem->may_grow && !mem->may_grow())
+        return -ENOMEM;
     CUresult res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->prop, 0));
     if (refused(res) && (mem->prop.requestedHandleTypes || mem->prop.allocFlags.gpuDirectRDMACapable)) {
         /* Plain memory from here on. */

@@ -200,6 +200,7 @@ struct vp_memory {
     bool homes;      /* chunks that become wholly free go back to where they were first mapped */
     void (*account)(void *owner, size_t asked,
                     bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
+    bool (*may_grow)(void);      /* may more be taken of the device? NULL: always */
     /* Devices, one bit each, that every mapping is open to besides the own one. */
     uint64_t peers;   /* because the program said so */
     uint64_t copiers; /* since copies were made there, which need no leave in CUDA */

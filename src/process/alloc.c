@@ -27,7 +27,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
                 pool->barrier_rest = vp_clock_ns() + BARRIER_REST_NS;
             vp_pool_waited(pool, vp_clock_ns() - from, req->impatient);
         } else if (err == -ENOMEM) {
-            if (vp_borrow(pool, vp_borrow_lack(pool, req->asked), &borrows))
+            if (vp_borrow_held_back() || vp_borrow(pool, vp_borrow_lack(pool, req->asked), &borrows))
                 continue;
             if (!begin) {
                 if (vp_wait_is_hopeless(pool, req->asked))
@@ -202,6 +202,7 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     vp_state.doors |= 1u << VP_PASSED_cuMemFree;
     /* As in CUDA, no context need be current. */
     if (!(r = vp_state_find(ptr, &pool))) {
+        vp_ties_freed(ptr);
         vp_leave();
         return VP_NOT_OURS;
     }

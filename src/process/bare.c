@@ -157,7 +157,7 @@ static bool relieve(struct vp_pool *pool) {
 /* With the lock held, which waits let go. */
 static int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
     const uint64_t serial = vp_state.timelines.recorded;
-    uint64_t begin = 0;
+    uint64_t begin = 0, borrows = 0;
     bool relieved = false;
     for (;;) {
         int err = vp_bare_make_room(pool, size, timeline_of(pool, stream), relieved);
@@ -169,6 +169,8 @@ static int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream st
             relieved = true;
             continue;
         }
+        if (vp_borrow_held_back() || vp_borrow(pool, vp_borrow_lack(pool, size), &borrows))
+            continue;
         if (!begin && vp_wait_is_hopeless(pool, size))
             return err;
         begin = begin ? begin : vp_clock_ns();

@@ -22,6 +22,14 @@ size_t vp_borrow_lack(const struct vp_pool *pool, size_t size) {
     return ROUNDING + (size > free_bytes + idle ? size - free_bytes - idle : size - free_bytes);
 }
 
+bool vp_borrow_held_back(void) {
+    const uint64_t begin = vp_clock_ns();
+    bool waited = false;
+    for (; !vp_watch.may_grow(); waited = true)
+        vp_wait_pause(vp_clock_ns() - begin);
+    return waited;
+}
+
 bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
     static uint64_t last;
     const CUuuid uuid = vp_ipc_uuid(pool->mem.device), none = {{0}};

@@ -69,6 +69,7 @@ static struct vp_pool *open_pool(CUdevice dev) {
         return NULL;
     }
     vp_state.pools[dev] = pool;
+    pool->mem.may_grow = vp_watch.may_grow;
     vp_pressure_start();
     vp_mempool_open_device(dev);
     vp_watch.pool_opened(pool);

@@ -52,10 +52,12 @@ static void note(CUdeviceptr ptr, uint64_t *devices) {
 
 void vp_api_registered(CUdeviceptr ptr) {
     note(ptr, &vp_state.registered);
+    vp_api_tied(VP_TIE_REGISTERED);
 }
 
 void vp_api_multicast(CUdeviceptr ptr) {
     note(ptr, &vp_state.multicast);
+    vp_api_tied(VP_TIE_MULTICAST);
 }
 
 static const char *const OPEN_CAPTURE = "a stream captures";
@@ -237,6 +239,8 @@ static void pass_over_freed(const struct vp_pool *pool, struct paused *p) {
 static int wake(struct vp_pool *pool, struct paused *p) {
     int err = vp_sleep_wake(&pool->mem);
     if (err == -ENOMEM && vp_pool_trim(pool, 0) > 0)
+        err = vp_sleep_wake(&pool->mem);
+    while (err == -ENOMEM && vp_borrow_held_back())
         err = vp_sleep_wake(&pool->mem);
     for (uint64_t begin = 0; err == -ENOMEM && vp_borrow(pool, vp_borrow_lack(pool, pool->mem.asleep_bytes), &begin);)
         err = vp_sleep_wake(&pool->mem);

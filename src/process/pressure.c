@@ -159,13 +159,30 @@ bool vp_api_relieve(void) {
     return given;
 }
 
-bool vp_api_relieve_more(struct vp_relief *relief) {
+/* What a context, a module or a graph may take, where nobody says. */
+enum { UNKNOWN = 512 << 20 };
+
+/* Without a pool of our own on the device there is none to lend either; it is opened, as nothing is lost by it. */
+static bool borrow(struct vp_relief *relief, size_t wanted) {
+    CUdevice dev;
+    struct vp_pool *pool = vp_state.drv.cuCtxGetDevice(&dev) ? NULL : vp_state_pool(dev);
+    if (!pool)
+        return false;
+    if (vp_borrow_held_back())
+        return true;
+    return vp_borrow(pool, vp_borrow_lack(pool, wanted ? wanted : UNKNOWN), &relief->borrows);
+}
+
+bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
     if (!vp_enter())
         return false;
     if (!relief->begin)
         relief->begin = vp_clock_ns();
     /* Other threads may go on freeing: they are not followed for ever. */
     bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS && (trim_all() > 0 || wait_pending(relief));
+    /* Once: what others give may be taken by others again. */
+    if (!more && !relief->borrows && wanted != VP_HOST_MEMORY)
+        more = borrow(relief, wanted);
     vp_leave();
     return more;
 }

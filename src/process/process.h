@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* What CUDA never returns. */
 #define VP_NOT_OURS ((CUresult)0x7fffffff)
@@ -56,12 +57,16 @@ bool vp_api_relieve(void);
 /* The tries of one call; zero at first. */
 struct vp_relief {
     uint64_t begin, serial; /* when it first failed, and what was pending when it first waited */
+    uint64_t borrows;       /* when it first asked other processes */
     bool waited;
 };
 
-/* After each failure of a native call with out of memory: gives idle memory of every pool back, and where there is
- * none, waits for pending work that would free some. True if any was given back: the call is worth another try. */
-bool vp_api_relieve_more(struct vp_relief *relief);
+/* It is memory of the host that a call wants, as far as is known. */
+#define VP_HOST_MEMORY SIZE_MAX
+/* After each failure of a native call with out of memory, which wants so many bytes of the current device (0: it is not
+ * known): gives idle memory of every pool back; where there is none, waits for pending work that would free some; then
+ * asks the user's other processes. True if any was given back: the call is worth another try. */
+bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted);
 
 /* Physical memory that others made, for the statistics: after cuMemCreate on a device, after
  * cuMemRetainAllocationHandle, before cuMemRelease. */
@@ -167,6 +172,13 @@ void vp_api_event_synchronized(void);
 void vp_api_coupled(const char *why);
 /* The same for a communicator of several ranks. */
 void vp_api_ranks(void);
+/* What a checkpoint by the driver cannot take, and is not found out otherwise: managed memory, what was shown to other
+ * processes or is theirs, memory that networks or other libraries know, multicast objects. */
+enum vp_tie { VP_TIE_MANAGED, VP_TIE_EXPORT, VP_TIE_IMPORT, VP_TIE_REGISTERED, VP_TIE_MULTICAST, VP_TIES };
+/* There is one more of the kind. */
+void vp_api_tied(enum vp_tie tie);
+/* Managed memory was allocated. */
+void vp_api_managed(CUdeviceptr ptr);
 /* Memory at an address can from now on be reached by others in ways that no call tells of: it was shown to them as a
  * file, for a network or otherwise; it was bound to a multicast object. */
 void vp_api_registered(CUdeviceptr ptr);

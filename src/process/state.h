@@ -85,7 +85,10 @@ struct vp_state {
     uint64_t registered;    /* devices memory of which was registered with others, one bit each */
     uint64_t multicast;     /* or bound to a multicast object */
     struct vp_list imports; /* of vp_import.link: memory of other processes (ipc.h) */
-    unsigned doors;         /* one bit for each enum vp_passed: calls of that kind have come here */
+    unsigned ties[VP_TIES]; /* ties.c */
+    struct vp_table managed;
+    struct vp_slab managed_slab;
+    unsigned doors; /* one bit for each enum vp_passed: calls of that kind have come here */
 };
 
 enum vp_phase { VP_CLOSED, VP_OPEN, VP_REFUSED };
@@ -210,6 +213,14 @@ size_t vp_borrow_lack(const struct vp_pool *pool, size_t size);
  * at first. True: some came free, and another try is worth it. The lock is let go in between.
  */
 bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) __attribute__((cold));
+/* Waits while another process is about to be brought back, which needs the devices' memory; true if it has. The lock is
+ * let go in between. */
+bool vp_borrow_held_back(void) __attribute__((cold));
+
+/* ---- ties.c ---- */
+
+/* With the lock held: something that is not ours is about to be freed. */
+void vp_ties_freed(CUdeviceptr ptr);
 
 /* ---- capture.c, context.c, stream.c ---- */
 

@@ -27,6 +27,8 @@ struct vp_watch {
     int (*dump)(int fd);
     /* Without the lock: as vp_lend_borrow(). */
     uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some);
+    /* May the pools take more of the devices? No: another process is about to be brought back, and needs it. */
+    bool (*may_grow)(void);
     /* Around a fork, with the lock held; and in the child, which has one thread. */
     void (*fork_prepare)(void);
     void (*fork_parent)(void);

@@ -21,6 +21,7 @@ struct sim_state sim = {
 };
 
 static __thread struct sim_thread self;
+static __thread bool counted; /* the running call is, in the file that processes share */
 
 struct sim_thread *sim_self(void) {
     if (self.generation != sim.generation) {
@@ -118,6 +119,7 @@ CUresult sim_enter(struct sim_entry *entry, bool per_thread) {
     configure_once();
     entry->calls++;
     self.per_thread_call = per_thread;
+    counted = false;
     if (sim.forked)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (entry->flags & SIM_EARLY)
@@ -125,6 +127,7 @@ CUresult sim_enter(struct sim_entry *entry, bool per_thread) {
     if (!sim.initialised)
         return CUDA_ERROR_NOT_INITIALIZED;
     sim_self();
+    counted = sim_ledger_begin();
     if (entry->since > sim.options.driver)
         return CUDA_ERROR_NOT_SUPPORTED;
     if ((entry->flags & SIM_VMM) && !sim.options.vmm)
@@ -132,6 +135,8 @@ CUresult sim_enter(struct sim_entry *entry, bool per_thread) {
     CUresult injected = sim_fail_check(entry);
     if (injected != CUDA_SUCCESS)
         return injected;
+    for (unsigned ms = sim_delay_check(entry, false); ms; ms--)
+        sim_nap();
     if (sim.timed)
         sim_progress_due();
     else if (sim.options.lazy == 0)
@@ -147,6 +152,11 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result) {
         fprintf(stderr, "[sim] %s%s = %d\n", entry->name, self.per_thread_call ? " (per thread)" : "", result);
         errno = saved;
     }
+    for (unsigned ms = sim_delay_check(entry, true); ms; ms--)
+        sim_nap();
+    if (counted)
+        sim_ledger_end();
+    counted = false;
     pthread_mutex_unlock(&sim.lock);
     return result;
 }
@@ -171,6 +181,7 @@ SIM_API(SIM_EARLY, 2000, cuInit, (unsigned int flags), (flags)) {
         }
     }
     sim.initialised = true;
+    sim_ledger_join();
     return CUDA_SUCCESS;
 }
 

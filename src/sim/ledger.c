@@ -2,7 +2,8 @@
  *
  * VPOOL_SIM="shared=FILE" makes the devices of every process that names the file the same: what one has taken the
  * others lack. Each process has a line of the file; that of one that is gone is struck out by the next that takes
- * something, as a driver gives back what a dead process had. Only amounts are shared, no bytes.
+ * something, as a driver gives back what a dead process had. Only amounts are shared, no bytes; and the state in which
+ * a checkpoint of it is (checkpoint.c).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,16 +21,11 @@
 
 enum { LINES = 64 };
 
-struct line {
-    pid_t pid; /* 0: free */
-    uint64_t used[SIM_MAX_DEVICES];
-};
-
 static struct {
     int fd;
-    struct line *lines; /* NULL: there is no file */
+    struct sim_line *lines; /* NULL: there is no file */
     pid_t pid;
-    struct line *own;
+    struct sim_line *own;
     size_t others[SIM_MAX_DEVICES]; /* what a test says that others have */
 } ledger = {.fd = -1};
 
@@ -37,12 +33,12 @@ static bool open_file(void) {
     if (ledger.lines)
         return true;
     int fd = open(sim.options.shared, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, LINES * (off_t)sizeof(struct line)) < 0) {
+    if (fd < 0 || ftruncate(fd, LINES * (off_t)sizeof(struct sim_line)) < 0) {
         fprintf(stderr, "[sim] shared=%s: %s\n", sim.options.shared, strerror(errno));
         sim.options.shared[0] = '\0';
         return false;
     }
-    void *at = mmap(NULL, LINES * sizeof(struct line), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at = mmap(NULL, LINES * sizeof(struct sim_line), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         close(fd);
         return false;
@@ -70,7 +66,7 @@ static bool is_dead(pid_t pid) {
 static void strike_out_the_dead(void) {
     for (int i = 0; i < LINES; i++)
         if (ledger.lines[i].pid && is_dead(ledger.lines[i].pid))
-            memset(&ledger.lines[i], 0, sizeof(struct line));
+            memset(&ledger.lines[i], 0, sizeof(struct sim_line));
 }
 
 /* Opens the file, finds our line in it and locks it. False: there is none. */
@@ -88,9 +84,51 @@ static bool lock(void) {
         flock(ledger.fd, LOCK_UN);
         return false;
     }
-    memset(ledger.own, 0, sizeof(struct line));
+    memset(ledger.own, 0, sizeof(struct sim_line));
     ledger.own->pid = ledger.pid = getpid();
     return true;
+}
+
+/* ---- checkpoints ---- */
+
+void sim_ledger_unlock(void) {
+    if (ledger.fd >= 0)
+        flock(ledger.fd, LOCK_UN);
+}
+
+struct sim_line *sim_ledger_find(int pid) {
+    if (!lock())
+        return NULL;
+    strike_out_the_dead();
+    for (int i = 0; i < LINES; i++)
+        if (ledger.lines[i].pid == pid)
+            return &ledger.lines[i];
+    return NULL;
+}
+
+void sim_ledger_join(void) {
+    if (lock())
+        sim_ledger_unlock();
+}
+
+bool sim_ledger_begin(void) {
+    struct sim_line *own = ledger.own;
+    if (!own || ledger.pid != getpid())
+        return false;
+    for (;;) {
+        atomic_fetch_add(&own->inside, 1);
+        if (atomic_load(&own->state) == CU_PROCESS_STATE_RUNNING)
+            return true;
+        atomic_fetch_sub(&own->inside, 1);
+        pthread_mutex_unlock(&sim.lock);
+        sim_nap();
+        pthread_mutex_lock(&sim.lock);
+    }
+}
+
+void sim_ledger_end(void) {
+    if (ledger.own)
+        atomic_fetch_sub(&ledger.own->inside, 1);
 }
 
 static uint64_t sum(int device) {
@@ -99,6 +137,21 @@ static uint64_t sum(int device) {
         all += ledger.lines[i].pid ? ledger.lines[i].used[device] : 0;
     return all;
 }
+
+void sim_ledger_put_away(struct sim_line *line) {
+    memcpy(line->kept, line->used, sizeof(line->kept));
+    memset(line->used, 0, sizeof(line->used));
+}
+
+bool sim_ledger_bring_back(struct sim_line *line) {
+    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+        if (line->kept[i] && sum(i) + line->kept[i] > sim.options.capacity - ledger.others[i])
+            return false;
+    memcpy(line->used, line->kept, sizeof(line->used));
+    return true;
+}
+
+/* ---- amounts ---- */
 
 bool sim_ledger_take(int device, size_t bytes) {
     const uint64_t capacity = sim.options.capacity - ledger.others[device];
@@ -135,8 +188,8 @@ size_t sim_ledger_others(int device) {
 /* What is in use is forgotten with the rest. */
 void sim_ledger_reset(void) {
     if (ledger.lines && ledger.pid == getpid()) {
-        memset(ledger.own, 0, sizeof(struct line));
-        munmap(ledger.lines, LINES * sizeof(struct line));
+        memset(ledger.own, 0, sizeof(struct sim_line));
+        munmap(ledger.lines, LINES * sizeof(struct sim_line));
         close(ledger.fd);
     }
     memset(&ledger, 0, sizeof(ledger));

@@ -56,8 +56,42 @@ CUresult sim_fail_check(const struct sim_entry *entry) {
     return result;
 }
 
+/* ---- calls that take long ---- */
+
+static struct delay {
+    char name[64];
+    unsigned ms; /* 0: a free place */
+    bool after;
+} delays[MAX_RULES];
+
+unsigned sim_delay_check(const struct sim_entry *entry, bool after) {
+    unsigned ms = 0;
+    for (int i = 0; i < MAX_RULES && delays[i].ms; i++)
+        if (delays[i].after == after && sim_name_matches(entry->name, delays[i].name))
+            ms += delays[i].ms;
+    return ms;
+}
+
+static bool parse_delay(char *text) {
+    char *colon = strchr(text, ':'), *end;
+    int i = 0;
+    while (i < MAX_RULES && delays[i].ms)
+        i++;
+    if (!colon || colon == text || i == MAX_RULES)
+        return false;
+    *colon = '\0';
+    unsigned long ms = strtoul(colon + 1, &end, 10);
+    bool after = *end == '+';
+    if (end == colon + 1 || end[after] != '\0' || ms == 0 || ms > 3600000)
+        return false;
+    delays[i] = (struct delay){.ms = (unsigned)ms, .after = after};
+    snprintf(delays[i].name, sizeof(delays[i].name), "%s", text);
+    return true;
+}
+
 void sim_fail_reset(void) {
     memset(rules, 0, sizeof(rules));
+    memset(delays, 0, sizeof(delays));
 }
 
 SIM_EXPORT void vp_sim_fail(const char *name, long nth, CUresult result) {
@@ -75,7 +109,7 @@ SIM_EXPORT void vp_sim_fail(const char *name, long nth, CUresult result) {
 
 /* ---- the string ---- */
 
-enum option_type { NUMBER, BYTES, CHOICE, FAILURE, TEXT };
+enum option_type { NUMBER, BYTES, CHOICE, FAILURE, DELAY, TEXT };
 
 static const struct option {
     const char *key;
@@ -99,6 +133,7 @@ static const struct option {
     {"trace", NUMBER, FIELD(trace), 0, 1, 0, {NULL, NULL}},
     {"shared", TEXT, FIELD(shared), 0, 0, 0, {NULL, NULL}},
     {"fail", FAILURE, 0, 0, 0, 0, 0, {NULL, NULL}},
+    {"delay", DELAY, 0, 0, 0, 0, 0, {NULL, NULL}},
 #undef FIELD
 };
 
@@ -162,6 +197,7 @@ static const char *parse_part(char *part) {
             return allowed;
         case TEXT: snprintf((char *)&sim.options + option->offset, option->width, "%s", value); return NULL;
         case FAILURE: return parse_failure(value) ? NULL : "NAME:N or NAME:N+";
+        case DELAY: return parse_delay(value) ? NULL : "NAME:MS or NAME:MS+";
         case BYTES:
         case NUMBER:
             if (parse_number(value, option->type, &number) && number >= option->min && number <= option->max &&
@@ -175,7 +211,7 @@ static const char *parse_part(char *part) {
         }
     }
     return "one of backing, capacity, granularity, devices, peers, driver, vmm, lazy, memset, timeout, seed, "
-           "trace, shared, fail";
+           "trace, shared, fail, delay";
 }
 
 /* Without a text: the defaults. */
@@ -184,7 +220,7 @@ int sim_options_parse(const char *text, const char *source) {
         for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
             if (table[i].type == TEXT)
                 *((char *)&sim.options + table[i].offset) = '\0';
-            else if (table[i].type != FAILURE)
+            else if (table[i].type != FAILURE && table[i].type != DELAY)
                 store(&table[i], table[i].preset);
         return 0;
     }

@@ -16,6 +16,7 @@
 
 #include <cuda.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -92,6 +93,8 @@ int sim_options_parse(const char *text, const char *source);
 /* The result that an injected failure gives this call, or CUDA_SUCCESS. */
 CUresult sim_fail_check(const struct sim_entry *entry);
 void sim_fail_reset(void);
+/* How long a call is to take, in milliseconds, before it does what it does or after it. */
+unsigned sim_delay_check(const struct sim_entry *entry, bool after);
 bool sim_name_matches(const char *symbol, const char *name);
 
 /* ---- objects found by number or by address (object.c) ---- */
@@ -217,6 +220,29 @@ bool sim_ledger_take(int device, size_t bytes);
 void sim_ledger_give(int device, size_t bytes);
 size_t sim_ledger_others(int device);
 void sim_ledger_reset(void);
+
+/* What one process has of the devices. */
+struct sim_line {
+    pid_t pid;                      /* 0: free */
+    atomic_uint state;              /* a CUprocessState */
+    atomic_uint inside;             /* driver calls that run */
+    uint64_t used[SIM_MAX_DEVICES]; /* bytes */
+    uint64_t kept[SIM_MAX_DEVICES]; /* what it had when it was checkpointed */
+};
+
+/* The line of a process, and the file locked for this one; NULL: it has none. In either case unlocked by the second. */
+struct sim_line *sim_ledger_find(int pid);
+void sim_ledger_unlock(void);
+/* This process has a line from now on, if a file is named. */
+void sim_ledger_join(void);
+/* Around each driver call: waits while another process has locked this one. False: there is nothing to end. */
+bool sim_ledger_begin(void);
+void sim_ledger_end(void);
+/* What it has of the devices goes, and comes back. False: there is no room. */
+void sim_ledger_put_away(struct sim_line *line);
+bool sim_ledger_bring_back(struct sim_line *line);
+/* A millisecond. */
+void sim_nap(void);
 
 /* ---- contexts (context.c) ---- */
 

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/options.h"
 #include "base/process.h"
+#include "tool/doctor.h"
 #include "tool/json_read.h"
 #include "tool/launch.h"
 #include "tool/probe.h"
@@ -28,8 +29,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-enum mark { OK, NOTE, WRONG };
 
 static int wrongs;
 
@@ -51,6 +50,10 @@ static void say(enum mark mark, const char *format, ...) {
     else
         printf("%s  %s\n", marks[mark], text);
     wrongs += mark == WRONG;
+}
+
+static void say_line(enum mark mark, const char *line) {
+    say(mark, "%s", line);
 }
 
 /* ---- processes of our own ---- */
@@ -577,6 +580,7 @@ int vp_tool_doctor(int argc, char **argv) {
         say(WRONG, "%s", VP_LAUNCH_NO_SIM);
     bool driver = check_driver();
     check_environment();
+    vp_doctor_asleep(say_line);
     bool found = vp_launch_library(library);
     if (!found)
         say(WRONG, "%s is neither beside this command nor in %s/%s", vp_launch_library_name(), VP_PREFIX, VP_LIBDIR);

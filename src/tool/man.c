@@ -85,8 +85,10 @@ void vp_man_vpool(void) {
         free(text);
     }
     puts(".Sh FILES\n.Bl -tag -width Ds\n.It Pa /dev/shm/vpool-UID-PID\nwhat a process under the library "
-         "publishes for\n.Ic vpool top\n.El\n"
+         "publishes for\n.Ic vpool top\n.It Pa /dev/shm/vpool-UID-PID.paused\nwhat\n.Ic vpool pause\nhas put to "
+         "sleep\n.It Pa /dev/shm/vpool-UID.lock\nwhat\n.Ic vpool resume\nlocks\n.El\n"
          ".Sh EXIT STATUS\n0; 1 after a failure; 2 after wrong arguments.\n"
+         ".Ic vpool pause\nand\n.Ic vpool resume\nend with 3 if they refuse and have changed nothing.\n"
          ".Ic vpool run\nends as its program does, with 127 if that is not found and 126 if it cannot be "
          "run.\n"
          ".Ic vpool doctor\nends with 1 if there is something to do.\n"

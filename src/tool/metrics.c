@@ -71,7 +71,11 @@ static void put_device(FILE *out, const char *name, const struct vp_sample *s, c
     X(novelty_permille, "novelty_permille", "gauge", COUNT, "Of the last requests that count for it, those of a size never seen, in thousandths.")                                                                                                                  \
     X(slack_steps, "slack_steps_total", "counter", COUNT, "How often the slack has changed.")                                                                                                                  \
     X(spared_bytes, "spared_bytes_total", "counter", BYTES, "Bytes made anew so that no call takes long.")                                                                                                                  \
-    X(returned_bytes, "returned_bytes_total", "counter", BYTES, "Bytes given back for them.")
+    X(returned_bytes, "returned_bytes_total", "counter", BYTES, "Bytes given back for them.")                                                                                                                  \
+    X(asleep_bytes, "asleep_bytes", "gauge", BYTES, "Bytes of the pool that sleep: the program has paused the device.")                                                                                                                  \
+    X(lent_bytes, "lent_bytes_total", "counter", BYTES, "Idle bytes given back because another process lacked them.")                                                                                                                  \
+    X(loans_asked, "loans_asked_total", "counter", COUNT, "Times that the process lacked memory and asked others.")                                                                                                                  \
+    X(loans_refused, "loans_refused_total", "counter", COUNT, "Times that it was asked and gave nothing.")
 
 static void put_processes(FILE *out, const struct vp_sample *s) {
     put_head(out, "passed_on_total", "counter", "Calls that went on to CUDA.");
@@ -85,6 +89,12 @@ static void put_processes(FILE *out, const struct vp_sample *s) {
         fputs("vpool_start_time_seconds", out);
         put_labels(out, &s->processes[p]);
         fprintf(out, "} %llu\n", (unsigned long long)s->processes[p].page.stats->began);
+    }
+    put_head(out, "paused", "gauge", "1: vpool pause has put the process to sleep.");
+    for (unsigned p = 0; p < s->process_count; p++) {
+        fputs("vpool_paused", out);
+        put_labels(out, &s->processes[p]);
+        fprintf(out, "} %d\n", s->processes[p].page.stats->ties.paused != 0);
     }
     put_head(out, "processes", "gauge", "Processes under the library that are seen.");
     fprintf(out, "vpool_processes %u\n", s->process_count);

@@ -270,26 +270,33 @@ int vp_pages_each(int (*take)(void *context, const struct vp_page *page), void *
     return status;
 }
 
+int vp_page_open(const struct vp_page *page) {
+    struct stat st;
+    struct vp_process now;
+    int folder = open_folder(page->via), fd = folder < 0 ? -1 : open_page(folder, page->name, &st);
+    if (fd >= 0 && !(vp_process_read(page->pid, &now) && vp_process_same(&now, &page->stats->process))) {
+        close(fd);
+        fd = -1;
+    }
+    if (folder >= 0)
+        close(folder);
+    return fd;
+}
+
 /* A dump's thread sleeps on its word; a counter that is no more there wakes nobody, and is no fault. */
 bool vp_page_ask(const struct vp_page *page, enum vp_page_wish wish) {
     static const size_t words[] = {[VP_PAGE_COUNT] = offsetof(struct vp_shared_stats, asked),
                                    [VP_PAGE_TRIM] = offsetof(struct vp_shared_stats, trims_asked),
                                    [VP_PAGE_DUMP] = offsetof(struct vp_shared_stats, dumps_asked)};
-    struct stat st;
-    struct vp_process now;
-    int folder = open_folder(page->via), fd = folder < 0 ? -1 : open_page(folder, page->name, &st);
-    bool there = fd >= 0 && vp_process_read(page->pid, &now) && vp_process_same(&now, &page->stats->process);
-    if (there) {
+    const int fd = vp_page_open(page);
+    if (fd >= 0) {
         raise_counter(fd, words[wish]);
         char *at = mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (at != MAP_FAILED) {
             syscall(SYS_futex, at + words[wish], FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
             munmap(at, VP_SHARED_STATS_SIZE);
         }
-    }
-    if (fd >= 0)
         close(fd);
-    if (folder >= 0)
-        close(folder);
-    return there;
+    }
+    return fd >= 0;
 }

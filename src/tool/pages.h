@@ -22,6 +22,9 @@ struct vp_page {
 /* Calls `take` for each until that returns something else than 0. 0, that, or a negative errno. */
 int vp_pages_each(int (*take)(void *context, const struct vp_page *page), void *context);
 
+/* The file of a page whose process is still the one; -1: it is not. */
+int vp_page_open(const struct vp_page *page);
+
 enum vp_page_wish { VP_PAGE_COUNT, VP_PAGE_TRIM, VP_PAGE_DUMP };
 /* Raises what the process looks at. False: its page is gone. */
 bool vp_page_ask(const struct vp_page *page, enum vp_page_wish wish);

@@ -186,7 +186,12 @@ void vp_top_row(FILE *out, const struct vp_sample *s, const struct vp_row *row, 
     for (int i = 0; i < COLUMNS; i++)
         if (shown >> i & 1)
             put_cell(out, columns[i].width, width != 0, cell(text, s, row, i));
-    fprintf(out, "%s%s", row->now.asleep_bytes ? "(asleep) " : "", process_of(s, row)->command);
+    const struct vp_watched *w = process_of(s, row);
+    fprintf(out, "%s%s",
+            w->page.stats->ties.paused ? "(paused) "
+            : row->now.asleep_bytes    ? "(asleep) "
+                                       : "",
+            w->command);
 }
 
 void vp_top_totals(FILE *out, const struct vp_sample *s) {

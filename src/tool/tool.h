@@ -13,9 +13,11 @@ int vp_tool_doctor(int argc, char **argv);
 int vp_tool_export(int argc, char **argv);
 int vp_tool_exporter(int argc, char **argv);
 int vp_tool_help(int argc, char **argv);
+int vp_tool_pause(int argc, char **argv);
 int vp_tool_plan(int argc, char **argv);
 int vp_tool_replay(int argc, char **argv);
 int vp_tool_report(int argc, char **argv);
+int vp_tool_resume(int argc, char **argv);
 int vp_tool_run(int argc, char **argv);
 int vp_tool_top(int argc, char **argv);
 

@@ -77,6 +77,7 @@ static int print_json(const struct vp_sample *s) {
         vp_json_u64(&j, "began", w->page.stats->began);
         vp_json_u64(&j, "passed_on", w->page.stats->passed_on);
         vp_json_bool(&j, "takes_dumps", w->page.stats->takes_dumps != 0);
+        vp_json_bool(&j, "paused", w->page.stats->ties.paused != 0);
         vp_json_begin_array(&j, "devices");
         for (unsigned i = 0; i < s->row_count; i++)
             if (s->rows[i].process == p)
@@ -113,7 +114,8 @@ static void help(void) {
          "a allocations, c calls, w waits, p process id, u user.\n\n"
          "LENT is what it gave back because another process lacked it, ASKED how often it\n"
          "asked others, REFUSED how often it was asked and gave nothing. (asleep) stands\n"
-         "before a process whose device vpool_pause() has put to sleep.\n\n"
+         "before a process whose device vpool_pause() has put to sleep, and (paused)\n"
+         "before one that vpool pause has.\n\n"
          "FREE is held and not live; EFF% is the peak of what was live by the peak of what\n"
          "was held. SLACK: so many percent may be held above that, for fewer calls\n"
          "(VPOOL_SLACK); --json has more of it. What a stream's fast path did since the\n"

@@ -175,7 +175,10 @@ const struct vp_help_topic vp_help_topics[] = {
      "allocations. VPOOL_PAGE=0 publishes nothing.\n"
      "\n"
      "By the pages processes of one user also find out who has idle memory on a device\n"
-     "when one of them lacks some (VPOOL_LEND).\n"},
+     "when one of them lacks some (VPOOL_LEND).\n"
+     "\n"
+     "vpool pause leaves /dev/shm/vpool-UID-PID.paused there, until the process is\n"
+     "woken, and vpool resume takes a lock on /dev/shm/vpool-UID.lock.\n"},
     {"simulator", "Without a GPU",
      "vpool run --sim runs a program on a simulated driver (libcuda.so.1 and\n"
      "libcudart.so.13), which does copies and memsets and refuses what a real driver\n"
@@ -185,6 +188,7 @@ const struct vp_help_topic vp_help_topics[] = {
      "  capacity=256M   bytes of a device       devices=1   how many\n"
      "  lazy=50         per cent of the queued work that waits to be waited for\n"
      "  fail=CALL:N     the Nth call of that name fails\n"
+     "  delay=CALL:MS   calls of that name take so many milliseconds more\n"
      "  shared=FILE     processes that name one file have their devices in common\n"
      "\n"
      "Its times say nothing about a GPU.\n"},

@@ -14,6 +14,7 @@
 #include "watch/lend.h"
 
 #include "base/clock.h"
+#include "pool/bare.h"
 #include "pool/giving.h"
 #include "watch/watch.h"
 
@@ -67,8 +68,22 @@ static uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     return given;
 }
 
+/* Who pauses the process wants all that is idle, and counts it itself. */
+static void give_all(void) {
+    uint64_t given = 0;
+    vp_pools_each(pool) {
+        vp_bare_await(pool);
+        given += vp_pool_trim(pool, 0);
+    }
+    atomic_store(&own->loans.given, given);
+}
+
 static void answer(struct vp_loans *loans) {
     const uint64_t device = atomic_load(&loans->device);
+    if (device == VP_LOANS_ALL) {
+        give_all();
+        return;
+    }
     struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
     atomic_store(&loans->given, pool ? give(pool, atomic_load(&loans->bytes)) : 0);
 }
@@ -97,8 +112,9 @@ void vp_lend_start(struct vp_shared_stats *page) {
     if (own || !page)
         return;
     own = page;
-    if (vp_options()->lend && !vp_thread_start(listen_for_ever))
-        atomic_store(&page->loans.takes, 1);
+    if (vp_thread_start(listen_for_ever))
+        return;
+    atomic_store(&page->loans.takes, VP_LOANS_HEARD | (vp_options()->lend ? VP_LOANS_LENT : 0));
 }
 
 void vp_lend_end(void) {
@@ -159,8 +175,8 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
         return false;
     *out = (struct giver){.page = page, .pid = pid};
     if (atomic_load(&page->magic) == VP_SHARED_STATS_MAGIC && page->version == VP_SHARED_STATS_VERSION &&
-        page->namespace == vp_process_namespace() && atomic_load(&page->loans.takes) && vp_process_read(pid, &now) &&
-        vp_process_same(&now, &page->process))
+        page->namespace == vp_process_namespace() && atomic_load(&page->loans.takes) & VP_LOANS_LENT &&
+        vp_process_read(pid, &now) && vp_process_same(&now, &page->process))
         for (uint32_t i = 0; i < atomic_load(&page->devices) && i < VP_SHARED_STATS_DEVICES; i++) {
             struct vp_shared_stats_device *d = &page->device[i];
             uint64_t live = atomic_load(&d->live_bytes),
@@ -210,7 +226,7 @@ static bool begin(struct vp_loans *loans) {
            (!vp_process_read((int)other, &there) && atomic_compare_exchange_strong(&loans->asker, &other, self));
 }
 
-static uint64_t ask(const struct giver *g, uint64_t bytes) {
+static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
     struct vp_loans *loans = &g->page->loans;
     const uint64_t from = vp_clock_ns();
     if (!begin(loans))
@@ -222,7 +238,7 @@ static uint64_t ask(const struct giver *g, uint64_t bytes) {
     wake(&loans->asked);
     struct vp_process there;
     uint32_t done;
-    while ((done = atomic_load(&loans->done)) != number && vp_clock_ns() - from < ANSWER_NS &&
+    while ((done = atomic_load(&loans->done)) != number && vp_clock_ns() - from < most_ns &&
            vp_process_read(g->pid, &there))
         wait_while(&loans->done, done, &(struct timespec){.tv_nsec = 50000000});
     if (done != number)
@@ -230,6 +246,11 @@ static uint64_t ask(const struct giver *g, uint64_t bytes) {
     const uint64_t given = done == number ? atomic_load(&loans->given) : 0;
     atomic_store(&loans->asker, 0);
     return given;
+}
+
+uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns) {
+    const struct giver g = {.page = page, .pid = pid, .device = VP_LOANS_ALL};
+    return atomic_load(&page->loans.takes) & VP_LOANS_HEARD ? ask(&g, 0, most_ns < ANSWER_NS ? most_ns : ANSWER_NS) : 0;
 }
 
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some) {
@@ -249,7 +270,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool
     *some = count && all >= least;
     for (unsigned i = 0; i < count; i++) {
         if (*some && got < bytes)
-            got += ask(&givers[i], bytes - got);
+            got += ask(&givers[i], bytes - got, ANSWER_NS);
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }
     pthread_mutex_unlock(&one);

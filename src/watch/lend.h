@@ -18,5 +18,8 @@ void vp_lend_leave_to_parent(void);
  * and may give it some other time.
  */
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some);
+/* Asks the process of that page for all that it has idle, on every device, and waits for so long at most; the bytes
+ * that it gave back. */
+uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns);
 
 #endif

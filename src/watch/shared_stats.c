@@ -1,7 +1,7 @@
 /* The process's shared statistics: see shared_stats.h. All under the library's lock.
  *
- * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons on the slow
- * one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
+ * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons and a few stores
+ * on the slow one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
  * id), there is none, and the program does as before.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -50,6 +50,10 @@ enum { SWEPT_FILES = 512, SWEPT_PAGES = 32 };
 enum { FEW_CALLS = 16, FEW_BYTES = 1 << 20 };
 
 /* ---- files ---- */
+
+void vp_shared_stats_lock_name(unsigned uid, char out[64]) {
+    snprintf(out, 64, VP_SHARED_STATS_FOLDER "/vpool-%u.lock", uid);
+}
 
 int vp_shared_stats_owner(const char *name) {
     unsigned uid;
@@ -286,10 +290,23 @@ static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims)
     atomic_store_explicit(&page->answered, answered = asked, memory_order_release);
 }
 
+static void tell_ties(struct vp_ties_page *out) {
+    unsigned now = VP_TOLD |
+                   (atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed) ? VP_TOLD_CAPTURES : 0) |
+                   (vp_state.ranks ? VP_TOLD_RANKS : 0);
+    for (unsigned i = 0; i < VP_TIES; i++)
+        now |= (vp_state.ties[i] != 0) * VP_TOLD_TIES << i;
+    for (uint32_t i = 0; i < devices; i++)
+        now |= (told[i].pool->mem.exported != 0) * VP_TOLD_TIES << VP_TIE_EXPORT;
+    now |= !vp_list_empty(&vp_state.imports) * VP_TOLD_TIES << VP_TIE_IMPORT;
+    atomic_store_explicit(&out->told, (uint16_t)now, memory_order_release);
+}
+
 void vp_shared_stats_publish(void) {
     struct vp_shared_stats *page = published;
     if (!page)
         return;
+    tell_ties(&page->ties);
     uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
     uint32_t trims = atomic_load_explicit(&page->trims_asked, memory_order_relaxed);
     if (asked != answered || trims != trims_done) {

@@ -71,13 +71,31 @@ struct vp_shared_stats_device {
 };
 #undef VP_SHARED_STATS_FIELD
 
-/* What others want of the process's idle memory: lend.c. */
+/* What others want of the process's idle memory: lend.c. A request for VP_LOANS_ALL is for what is idle on every
+ * device, by who pauses the process. */
+enum { VP_LOANS_LENT = 1, VP_LOANS_HEARD = 2 };
+#define VP_LOANS_ALL UINT64_MAX
 struct vp_loans {
-    atomic_uint_least32_t takes; /* 1: somebody listens */
+    atomic_uint_least32_t takes; /* VP_LOANS_: whether somebody listens */
     atomic_uint_least32_t asker; /* the process that asks; 0: none */
     atomic_uint_least32_t asked; /* its: raised with each request, and woken */
     atomic_uint_least32_t done;  /* the number of the last that was answered */
     atomic_uint_least64_t device, bytes, given;
+};
+
+/* What `vpool pause` wants to know of the process, one bit each. */
+enum {
+    VP_TOLD = 1,          /* the others are */
+    VP_TOLD_CAPTURES = 2, /* a stream captures */
+    VP_TOLD_RANKS = 4,    /* an NCCL communicator of several ranks was made */
+    VP_TOLD_TIES = 8      /* << enum vp_tie: there is some */
+};
+
+struct vp_ties_page {
+    atomic_uint_least16_t told;
+    /* Theirs: 1: vpool pause has put the process to sleep; whoever brings another one back (hold.c): its id, or 0. */
+    atomic_uint_least16_t paused;
+    atomic_uint_least32_t hold;
 };
 
 struct vp_shared_stats {
@@ -100,10 +118,16 @@ struct vp_shared_stats {
     /* Of each device: its memory in bytes, and where it is (domain, bus and number, 16 bits each, and 1 << 48), which
      * is the same in all processes. 0: not known. */
     uint64_t total[VP_SHARED_STATS_DEVICES], place[VP_SHARED_STATS_DEVICES];
+    struct vp_ties_page ties;
 };
 
 /* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */
 int vp_shared_stats_owner(const char *name);
+/*
+ * The lock of a user's processes on taking more memory, for whoever brings one back: exclusive, by flock(), on a file
+ * that is made when it is first wanted and then stays.
+ */
+void vp_shared_stats_lock_name(unsigned uid, char out[64]);
 /* Our own; NULL: there is none. */
 struct vp_shared_stats *vp_shared_stats_page(void);
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.

@@ -6,6 +6,7 @@
 #include "watch/marks.h"
 #include "watch/stacks.h"
 #include "watch/trace.h"
+#include "watch/hold.h"
 #include "watch/lend.h"
 
 /* Wrong words are told at the start. */
@@ -112,6 +113,7 @@ const struct vp_watch vp_watch = {
     .fork_prepare = fork_prepare,
     .fork_parent = fork_parent,
     .borrow = vp_lend_borrow,
+    .may_grow = vp_hold_may_grow,
     .fork_child = fork_child,
     .end = end,
 };

@@ -36,7 +36,7 @@ static void gap(void) {
 
 /* A native call failed: is it worth another try? */
 static bool again(CUresult res, struct vp_relief *relief) {
-    return doors_direct && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief);
+    return doors_direct && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief, 0);
 }
 
 static void passed(enum vp_passed call) {

@@ -37,7 +37,7 @@ struct owner {
     uint32_t number;
     CUdeviceptr at;
     size_t size;
-    bool begun, freed;
+    bool begun, freed, asleep;
     unsigned lasts; /* last memsets on their way, and one while they are being queued */
     size_t count;
     struct piece pieces[];
@@ -98,7 +98,7 @@ static CUresult CUDAAPI map(CUdeviceptr at, size_t size, size_t offset, CUmemGen
 static CUresult CUDAAPI unmap(CUdeviceptr at, size_t size) {
     for (uint32_t i = 0; i < all.used; i++) {
         const struct owner *o = all.table[i];
-        if (o && !o->freed && o->at < at + size && at < o->at + o->size)
+        if (o && !o->freed && !o->asleep && o->at < at + size && at < o->at + o->size)
             all.fail("[%#llx, +%zu) was unmapped, where the live block [%#llx, +%zu) lies", at, size, o->at, o->size);
     }
     CUresult res = cuMemUnmap(at, size);
@@ -169,7 +169,7 @@ void owner_begin(struct owner *o) {
     }
 }
 
-static void end(struct owner *o) {
+static void detach(struct owner *o) {
     for (struct piece *p = o->pieces; p < o->pieces + o->count; p++) {
         if (o->begun) {
             *p->link = p->next;
@@ -178,6 +178,11 @@ static void end(struct owner *o) {
         }
         p->chunk->used--;
     }
+}
+
+static void end(struct owner *o) {
+    if (!o->asleep)
+        detach(o);
     all.table[o->number] = NULL;
     all.free[all.free_count++] = o->number;
     free(o);
@@ -243,6 +248,33 @@ void owners_open(size_t granularity, void (*fail)(const char *format, ...) __att
     vp_slab_init(&all.chunk_slab, sizeof(struct chunk));
     vp_slab_init(&all.place_slab, sizeof(struct place));
     vp_sim_watch_fills(fill_ran);
+    vp_sim_watch_copies(copy_ran);
+}
+
+void owners_sleep(void) {
+    vp_sim_watch_copies(NULL);
+    for (uint32_t i = 0; i < all.used; i++)
+        if (all.table[i]) {
+            detach(all.table[i]);
+            all.table[i]->asleep = true;
+        }
+}
+
+void owners_wake(void) {
+    for (uint32_t i = 0; i < all.used; i++) {
+        struct owner *o = all.table[i];
+        if (!o || !o->asleep)
+            continue;
+        if (split(NULL, o->at, o->size) != o->count)
+            all.fail("the block [%#llx, +%zu) has not come back as it was", o->at, o->size);
+        split(o, o->at, o->size);
+        for (size_t k = 0; k < o->count; k++)
+            o->pieces[k].chunk->used++;
+        const bool begun = o->begun;
+        o->begun = o->asleep = false;
+        if (begun)
+            owner_begin(o);
+    }
     vp_sim_watch_copies(copy_ran);
 }
 

@@ -75,6 +75,10 @@ void *owners_lookup(const char *name);
  * be left. */
 void owners_open(size_t granularity, void (*fail)(const char *format, ...) __attribute__((format(printf, 1, 2))));
 void owners_close(void);
+/* The blocks of the device go to sleep: they may be unmapped, and copies are the library's own. Then they are back, at
+ * the same addresses, on whatever memory. */
+void owners_sleep(void);
+void owners_wake(void);
 
 /* The owner of a block just allocated; NULL: the memory is not the pool's. Not begun yet. */
 struct owner *owner_new(CUdeviceptr at, size_t size);

@@ -9,12 +9,15 @@
 #include "process/state.h"
 #include "watch/dump.h"
 #include "base/clock.h"
+#include "pool/giving.h"
 #include "program.h"
 #include "sim.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <vpool.h>
 
 /* So many operations an input at most, and between two proofs of the invariants. */
 enum { OPERATIONS = 20000, CHECK_EVERY = 4096 };
@@ -338,14 +341,59 @@ static void others(unsigned what) {
     }
 }
 
+/* The block allocated last, as nothing is at work: no more is done with it. */
+static void free_unused(void) {
+    if (!run.count)
+        return;
+    const struct block b = run.blocks[--run.count];
+    make_current(b.device);
+    if (b.owner) {
+        owner_ending(b.owner);
+        owner_ended(b.owner);
+    }
+    MUST(door_free(b.at));
+}
+
+/* The device's memory goes to the host and back, and some is freed and allocated meanwhile. By contract no work is
+ * queued on what sleeps, nor is any left: a stream that is held would be waited for in vain. */
+static void sleep_and_wake(unsigned what) {
+    /* A thread copies what is kept, for nothing: with this driver there are no bytes. */
+    const bool kept = what & 1 && world.capacity <= (size_t)64 << 20;
+    struct vpool_pause how = {.size = sizeof how, .wait_ms = 50, .contents = kept ? VPOOL_KEEP : VPOOL_DROP};
+    int device = (int)(what % (unsigned)world.devices), err;
+    if (run.capturing || run.fault || run.meanwhile)
+        return;
+    let_all_go();
+    run_dry();
+    owners_sleep();
+    if (vpool_pause_with(device, &how)) {
+        owners_wake();
+        return;
+    }
+    for (unsigned n = what / 2 % 4; n; n--) {
+        free_unused();
+        alloc_sync();
+    }
+    while ((err = vpool_resume(device)) == -ENOMEM && run.count)
+        free_unused();
+    owners_wake();
+    if (err)
+        fuzz_fail("device %d sleeps on: %d", device, err);
+}
+
 void trim(void) {
     unsigned what = fuzz_byte(&run.in);
     if (what < 64) {
         vp_api_relieve();
     } else if (what < 128) {
         others(what - 64);
+    } else if (what >= 240 && world.newer) {
+        sleep_and_wake(what);
     } else if (vp_enter()) {
-        vp_pressure_tick();
+        if (what < 224 || !world.newer)
+            vp_pressure_tick();
+        else if (vp_next_pool(-1))
+            vp_giving_lend(vp_next_pool(-1), (size_t)(what - 223) << 17);
         vp_leave();
     }
     run.pool_operations++;

@@ -4,7 +4,8 @@
  *
  * Fills and copies only: it also runs on the simulated driver, whose times say nothing.
  *
- * usage: pausing [MIB [ROUNDS]]     32,768 MiB alive, 3 rounds
+ * usage: pausing [MIB [ROUNDS [VPOOL]]]     32,768 MiB alive, 3 rounds; with the command, `vpool pause` and `vpool
+ * resume` instead of the driver's calls
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -134,17 +135,35 @@ static int checkpoint(int pid) {
     return 0;
 }
 
+/* The same by the command. */
+static int by_command(const char *vpool, int pid) {
+    double took[2];
+    for (int i = 0; i < 2; i++) {
+        char line[512];
+        snprintf(line, sizeof(line), "'%s' %s %d > /dev/null", vpool, i ? "resume" : "pause", pid);
+        double begin = now();
+        if (system(line))
+            return 1;
+        took[i] = now() - begin;
+    }
+    printf("\"checkpoint_out_s\": %.4f, \"checkpoint_in_s\": %.4f, ", took[0], took[1]);
+    fflush(stdout);
+    return 0;
+}
+
 static __typeof__(&vpool_pause_with) sleep_as;
 static __typeof__(&vpool_resume) wake;
 
 /* Before CUDA begins: a fork has none. It waits for a byte. */
-static pid_t start_helper(int *go) {
+static pid_t start_helper(int *go, const char *vpool) {
     int ends[2];
     pid_t helper = pipe(ends) ? -1 : fork();
     if (helper == 0) {
         char byte;
         close(ends[1]);
-        _exit(read(ends[0], &byte, 1) == 1 ? checkpoint(getppid()) : 1);
+        if (read(ends[0], &byte, 1) != 1)
+            _exit(1);
+        _exit(vpool ? by_command(vpool, getppid()) : checkpoint(getppid()));
     }
     *go = ends[1];
     return helper;
@@ -191,9 +210,10 @@ int main(int argc, char **argv) {
     size_t all = (argc > 1 ? strtoul(argv[1], NULL, 10) : 32768) * MIB, before, asleep, total;
     int rounds = argc > 2 ? atoi(argv[2]) : 3, go, status = 1;
     double out, in, first = 0, later = 0, resume = 0, drop_out = 0, drop_in = 0;
-    pid_t helper = start_helper(&go);
+    pid_t helper = start_helper(&go, argc > 3 ? argv[3] : NULL);
     start();
     NEED(cuMemGetInfo_v2, &before, &total);
+    asleep = before;
     furnish(all);
     for (int i = 0; i < rounds; i++) {
         nap(VPOOL_KEEP, &out, &in, &asleep);

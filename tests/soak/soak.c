@@ -44,7 +44,7 @@ void soak_check(const struct worker *w) {
 /* ---- what the run must have seen ---- */
 
 struct seen {
-    uint64_t stitches, reactivations, reaps, waits_gpu, waits_host, ooms, captures, contexts;
+    uint64_t stitches, reactivations, reaps, waits_gpu, waits_host, ooms, captures, contexts, lent, given;
 };
 
 /* What the pools counted is missing while somebody holds their lock: whoever hangs must not hang this thread
@@ -62,6 +62,8 @@ static struct seen seen(void) {
         s.reaps += pool->mem.stats.reaps;
         s.waits_gpu += pool->mem.stats.waits_gpu;
         s.waits_host += pool->mem.stats.waits_host;
+        s.lent += pool->mem.stats.lent_bytes;
+        s.given += pool->mem.stats.given_back;
     }
     pthread_mutex_unlock(&vp_state.lock);
     return s;
@@ -77,7 +79,8 @@ static void expect(const char *names, const struct seen *s) {
         {"reaps", s->reaps},         {"slept", atomic_load(&soak.slept)},
         {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},
         {"ooms", s->ooms},           {"captures", s->captures},
-        {"contexts", s->contexts},
+        {"contexts", s->contexts},   {"lent", s->lent},
+        {"given", s->given},
     };
     char *copy = strdup(names), *rest = copy, *name;
     while ((name = strsep(&rest, ",")) != NULL) {
@@ -115,7 +118,7 @@ static const char usage[] =
     "  --largest BYTES      block (8 MiB)\n"
     "  --expect THING,...   fail unless the run has seen: stitches, reactivations, reaps, slept, waits_gpu, "
     "waits_host,\n"
-    "                       ooms, captures, contexts\n"
+    "                       ooms, captures, contexts, lent, given\n"
     "  --without OPERATION  leave one out, to find out what a failure needs; may be given several times\n"
     "  --preload            plain CUDA calls: for a run under LD_PRELOAD=libvpool.so\n";
 

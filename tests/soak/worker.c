@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
+#include "pool/giving.h"
+#include "process/state.h"
 #include "sim.h"
 
 #include <string.h>
@@ -149,6 +151,16 @@ static void ask(struct worker *w) {
                   size);
 }
 
+/* As when another process lacks so much. */
+static void lend(struct worker *w, int device) {
+    const size_t bytes = by_magnitude(w, 16, 27);
+    if (!vp_enter())
+        return;
+    if (vp_state.pools[device])
+        vp_giving_lend(vp_state.pools[device], bytes);
+    vp_leave();
+}
+
 static void tune(struct worker *w) {
     int d = (int)soak_random(w, (uint32_t)soak.devices);
     CUmemoryPool standard, pool = soak.pool[d];
@@ -160,7 +172,9 @@ static void tune(struct worker *w) {
     MUST(w, NULL, door_pool_get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
     if (used > soak.capacity)
         soak_fail(w, NULL, "a memory pool that uses %llu bytes", (unsigned long long)used);
-    switch (soak_random(w, 4)) {
+    switch (soak_random(w, 6)) {
+    case 4: lend(w, d); break;
+    case 5: vp_api_relieve(); break;
     case 0: MUST(w, NULL, door_pool_trim(pool, by_magnitude(w, 10, 27))); break;
     case 1: MUST(w, NULL, door_pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)); break;
     case 2: MUST(w, NULL, door_pool_set(soak.pool[d], CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &on)); break;

@@ -292,12 +292,12 @@ Test(api, relieve_waits_for_what_is_pending) {
     vp_sim_hold(s);
     cu_ok(cuMemsetD8Async(b, 1, MiB, s));
     cu_ok(door_free(b));
-    cr_assert(vp_api_relieve_more(&relief), "8 MiB are idle");
+    cr_assert(vp_api_relieve_more(&relief, 0), "8 MiB are idle");
     cr_assert_eq(vp_sim_used_vmm(0), 20 * MiB);
     cr_assert(!pthread_create(&thread, NULL, release_later, s));
-    cr_assert(vp_api_relieve_more(&relief), "20 MiB are, after a wait");
+    cr_assert(vp_api_relieve_more(&relief, 0), "20 MiB are, after a wait");
     cr_assert_eq(vp_sim_used_vmm(0), 0);
-    cr_assert(!vp_api_relieve_more(&relief));
+    cr_assert(!vp_api_relieve_more(&relief, 0));
     pthread_join(thread, NULL);
     door_close();
 }
@@ -312,10 +312,10 @@ Test(api, relieve_outlives_no_capture) {
     CUdeviceptr a = door_malloc(8 * MiB);
     cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
     cu_ok(door_free(a));
-    cr_assert(!vp_api_relieve_more(&relief), "nobody knows yet whether work on it is over");
+    cr_assert(!vp_api_relieve_more(&relief, 0), "nobody knows yet whether work on it is over");
     cu_ok(door_end_capture(s, NULL));
     relief = (struct vp_relief){0};
-    cr_assert(vp_api_relieve_more(&relief));
+    cr_assert(vp_api_relieve_more(&relief, 0));
     cr_assert_eq(vp_sim_used_vmm(0), 0);
     door_close();
 }

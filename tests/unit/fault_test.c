@@ -6,6 +6,8 @@
  */
 #include "fixture.h"
 
+#include "pool/giving.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +19,13 @@ static const struct vp_policy *policy = &vp_policy_vpool;
 static const char *sim = SIM;
 
 /* Words: stream, block, + and KiB, or -. Chunks are joined, taken apart, joined otherwise, and taken back;
- * one wait before growing, one when growing has failed; trimming makes room; peers come and go; blocks of all
- * kinds and sizes. */
+ * one wait before growing, one when growing has failed; lending and trimming make room; peers come and go; blocks of
+ * all kinds and sizes. */
 static const char program[] =
     "1a+1024 1w+1024 1c+1024 1x+1024 1g+1024 1y+1024 1a- 1c- 1e+2048 1e- 1g- 1h+3072 1h- "
     "1p+1024 1r+2048 1r- 1p- 1s+3072 "
     "peer1 2b+1024 2b- 1w- 1x- busy1 1s- 2t+3072 idle1 late 0c+2048 busy2 2t- 1u+8192 1v+7168 "
-    "idle2 early 1u- 1v- trim peer0 0i+9216 0c- 2j+640 0i- 2j- 1y- trim 1a+4096 0b+100 0c+1200";
+    "idle2 early 1u- 1v- trim peer0 0i+9216 0c- 2j+640 0i- 2j- lend 1y- trim 1a+4096 0b+100 0c+1200";
 
 /* Every call of the table, but for those that the driver answers only before a pool exists. */
 static const char *const calls[] = {
@@ -119,7 +121,9 @@ static int do_word(struct run *run, const char *word) {
     vp_pool_error_forget(&fx.pool, fx.context);
     if (!strncmp(word, "peer", 4))
         return vp_memory_set_peers(&fx.pool.mem, word[4] == '1' ? 1 << 1 : 0);
-    if (!strcmp(word, "trim"))
+    if (!strcmp(word, "lend"))
+        vp_giving_lend(&fx.pool, 3 << 20);
+    else if (!strcmp(word, "trim"))
         vp_pool_trim(&fx.pool, 0);
     else if (!strcmp(word, "late") || !strcmp(word, "early"))
         fx.waits = *word == 'l' ? VP_WAITS_LATE : VP_WAITS_EARLY;

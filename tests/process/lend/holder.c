@@ -1,5 +1,6 @@
 /* A program that allocates and frees as it is told, line by line, and answers each line: ALLOC NAME MIB and FREE NAME
- * by stream, TAKE NAME MIB and DROP NAME by cudaMalloc, SYNC, CHECK NAME, FREEMEM, STATS, SLEEP, WAKE, END.
+ * by stream, TAKE NAME MIB and DROP NAME by cudaMalloc, RAW NAME MIB by cuMemCreate, MANAGED NAME MIB, SYNC, CHECK
+ * NAME, FREEMEM, STATS, SLEEP, WAKE, CAPTURE and CAPTURED, IPC NAME, EXPORT, RANKS, REGISTER NAME, END.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -48,6 +49,45 @@ static int call(const char *name) {
     return function ? function(0) : -1;
 }
 
+/* The library's, if it is there. */
+__attribute__((weak)) int ncclCommInitAll(void **comms, int devices, const int *list);
+__attribute__((weak)) int ncclCommRegister(void *comm, void *at, size_t size, void **handle);
+
+static const CUmemAllocationProp plain = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+
+/* What ties the program to others. */
+static int tie(const char *word, char name, size_t mib) {
+    CUdeviceptr *at = &block[(unsigned char)name];
+    CUmemGenericAllocationHandle handle;
+    CUipcMemHandle shown;
+    CUgraph graph;
+    int fd = -1, res;
+    void *comm[2];
+    if (!strcmp(word, "RAW"))
+        return (int)cuMemCreate((CUmemGenericAllocationHandle *)at, mib << 20, &plain, 0);
+    if (!strcmp(word, "MANAGED"))
+        return (int)cuMemAllocManaged(at, mib << 20, CU_MEM_ATTACH_GLOBAL);
+    if (!strcmp(word, "CAPTURE"))
+        return (int)cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (!strcmp(word, "CAPTURED"))
+        return (int)cuStreamEndCapture(stream, &graph);
+    if (!strcmp(word, "IPC"))
+        return (int)cuIpcGetMemHandle(&shown, *at);
+    if (!strcmp(word, "EXPORT")) {
+        CUmemAllocationProp prop = plain;
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        res = (int)cuMemCreate(&handle, 2 << 20, &prop, 0);
+        return res ? res : (int)cuMemExportToShareableHandle(&fd, handle, prop.requestedHandleTypes, 0);
+    }
+    /* There is no NCCL: the answers do not matter. */
+    if (!strcmp(word, "RANKS") && ncclCommInitAll)
+        return ncclCommInitAll(comm, 2, (const int[]){0, 0}) * 0;
+    if (!strcmp(word, "REGISTER") && ncclCommRegister)
+        return ncclCommRegister(comm, (void *)*at, 1 << 20, comm) * 0;
+    return -2;
+}
+
 static int obey(const char *word, char name, size_t mib, unsigned long long *value) {
     struct vpool_stats stats = {.size = sizeof(stats)};
     size_t total, unused = 0;
@@ -74,8 +114,9 @@ static int obey(const char *word, char name, size_t mib, unsigned long long *val
                                                                                                "vpool_stats");
         res = stats_of ? stats_of(0, &stats) : -1;
         *value = stats.held_bytes >> 20;
+        return res;
     }
-    return res;
+    return tie(word, name, mib);
 }
 
 int main(void) {

@@ -5,67 +5,19 @@ usage: lend.py HOLDER VPOOL        TEST_PRELOAD is the library
 """
 # SPDX-License-Identifier: Apache-2.0
 import json
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 import tap
+from holders import OUT_OF_MEMORY, holders
 
-HOLDER, VPOOL = sys.argv[1:3]
-CAPACITY = 256
-OUT_OF_MEMORY = 2
-
-
-class Holder:
-    """One program, which obeys; under the library unless told otherwise."""
-
-    def __init__(self, ledger, **env):
-        sim = f"capacity={CAPACITY}M,granularity=64K,lazy=0,shared={ledger}"
-        self.process = subprocess.Popen([HOLDER], env=os.environ | {"LD_PRELOAD": os.environ["TEST_PRELOAD"], "VPOOL_SIM": sim} |
-                                        env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.seconds = 0
-
-    def __call__(self, *words):
-        """The result of a command, and its value if it has one."""
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        assert line, f"{words}: the program is gone"
-        result, value, seconds = line.split()
-        self.seconds = float(seconds)
-        return (int(result), int(value)) if words[0] in ("STATS", "FREEMEM") else int(result)
-
-    def well(self, *words):
-        result = self(*words)
-        assert (result[0] if isinstance(result, tuple) else result) == 0, (words, result)
-        return result[1] if isinstance(result, tuple) else 0
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.stdin.close()
-            assert self.process.wait(30) == 0
-
-
-@contextmanager
-def holders(*environments):
-    with tempfile.TemporaryDirectory(prefix="vpool-lend-") as folder:
-        made = [Holder(f"{folder}/ledger", **env) for env in environments]
-        try:
-            yield made
-            for one in made:
-                one.end()
-        finally:
-            for one in made:
-                one.process.kill()
-                one.process.wait()
+VPOOL = sys.argv[2]
 
 
 def peak(one, other, mib=150):
@@ -192,6 +144,51 @@ def who_wakes_borrows():
         a.well("CHECK", "x")
 
 
+def cudas_own_calls_borrow_too():
+    with holders({}, {}) as (a, b):
+        peak(a, b, 200)
+        b.well("TAKE", "k", 1)
+        b.well("RAW", "r", 150)
+        assert a.well("STATS") < 110, "what it had idle was lent"
+        assert top(b)["loans_asked"] == 1
+        # What all together have not is not asked for.
+        assert b("RAW", "s", 4096) == OUT_OF_MEMORY and b.seconds < 1
+    # Nor is memory of the host anything to lend.
+    with holders({}, {"sim": "fail=cuMemAllocManaged:1"}) as (a, b):
+        peak(a, b, 200)
+        b.well("TAKE", "k", 1)
+        assert b("MANAGED", "m", 100) == OUT_OF_MEMORY
+        assert a.well("STATS") >= 200
+
+
+def a_program_without_a_pool_borrows():
+    with holders({}, {}) as (a, b):
+        peak(a, b, 200)
+        b.well("RAW", "r", 150)
+        assert a.well("STATS") < 110
+
+
+def each_call_fails_in_turn():
+    """Of who gives, and of who asks: one has the memory or out of memory, no byte is lost, and nothing is left."""
+    calls = ["cuMemUnmap", "cuMemRelease", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuEventQuery", "cuEventRecord",
+             "cuCtxRecordEvent", "cuMemGetInfo", "cuDeviceGetUuid"]
+    for who in 0, 1:
+        for call in calls:
+            fault = {"sim": f"fail={call}:{3 if who else 2}"}
+            with holders(*([fault, {}] if who == 0 else [{}, fault]), {}) as (a, b, c):
+                c.well("SYNC")
+                results = [a("ALLOC", "k", 10), a("ALLOC", "a", 150), a("FREE", "a"), a("SYNC"),
+                           b("TAKE", "k", 10), b("ALLOC", "b", 150)]
+                assert set(results) <= {0, OUT_OF_MEMORY, 1, 999}, (who, call, results)
+                for one, done in ((a, results[0]), (b, results[4])):
+                    assert done or one("CHECK", "k") == 0, (who, call)
+                assert results[5] or b("CHECK", "b") == 0
+                for one in a, b:
+                    one.end()
+                assert c.well("FREEMEM") == 256, (who, call)
+
+
 tap.run([two_processes_peak_in_turns, without_lending_they_fail, who_does_not_lend_may_ask, live_memory_is_never_lent,
          only_what_is_lacking_is_given, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long,
-         a_killed_process_is_not_waited_for, one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows])
+         a_killed_process_is_not_waited_for, one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows,
+         cudas_own_calls_borrow_too, a_program_without_a_pool_borrows, each_call_fails_in_turn])

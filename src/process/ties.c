@@ -1,0 +1,47 @@
+/* What ties the process to others, or to the host, so that the driver's checkpoint cannot take it: counted, for the
+ * page that `vpool pause` reads.
+ *
+ * Managed memory is known by its addresses, as it goes by the same call as any other. Of what others were shown or have
+ * shown it is only known that there was some: its end may come by calls that nobody sees.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "process/state.h"
+
+struct managed {
+    uint64_t ptr;
+};
+
+void vp_api_tied(enum vp_tie tie) {
+    if (!vp_enter())
+        return;
+    vp_state.ties[tie]++;
+    vp_leave();
+}
+
+void vp_api_managed(CUdeviceptr ptr) {
+    if (!ptr || !vp_enter())
+        return;
+    if (!vp_state.managed_slab.size)
+        vp_slab_init(&vp_state.managed_slab, sizeof(struct managed));
+    struct managed *m = vp_table_take(&vp_state.managed, ptr);
+    if (m)
+        vp_state.ties[VP_TIE_MANAGED]--; /* it went with its context */
+    else if (!vp_table_reserve(&vp_state.managed))
+        m = vp_slab_alloc(&vp_state.managed_slab);
+    if (m) {
+        m->ptr = ptr;
+        vp_table_add(&vp_state.managed, m);
+    }
+    /* One that there was no room to write down is there for good. */
+    vp_state.ties[VP_TIE_MANAGED]++;
+    vp_leave();
+}
+
+void vp_ties_freed(CUdeviceptr ptr) {
+    struct managed *m = vp_state.managed.used ? vp_table_take(&vp_state.managed, ptr) : NULL;
+    if (!m)
+        return;
+    vp_slab_free(&vp_state.managed_slab, m);
+    vp_state.ties[VP_TIE_MANAGED]--;
+}

@@ -1,0 +1,487 @@
+#!/usr/bin/env python3
+"""vpool pause and vpool resume: a program sleeps and wakes, is refused, and whoever dies at whatever step. Reports in TAP.
+
+usage: pause.py HOLDER VPOOL SUBJECT        TEST_PRELOAD is the library
+"""
+# SPDX-License-Identifier: Apache-2.0
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "common"), str(Path(__file__).resolve().parents[1] / "lend")]
+import tap
+from holders import OUT_OF_MEMORY, holders, sim_of
+
+VPOOL, SUBJECT = sys.argv[2:4]
+DONE, FAILED, USAGE, REFUSED = range(4)
+RUNNING, LOCKED, CHECKPOINTED = range(3)
+CALLS = ["cuCheckpointProcess" + name for name in ("GetState", "Lock", "Checkpoint", "Restore", "Unlock")]
+DEVICE_CALLS = ["cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetUuid", "cuDevicePrimaryCtxRetain", "cuMemGetInfo"]
+
+
+def environment(one, sim=""):
+    return os.environ | {"VPOOL_SIM": sim_of(one.ledger, sim)}
+
+
+def start(one, command, *options, sim=""):
+    return subprocess.Popen([VPOOL, command, *options, str(one.process.pid)], env=environment(one, sim), text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def vpool(one, command, *options, sim=""):
+    """The exit status, and what was said."""
+    with start(one, command, *options, sim=sim) as process:
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out + err
+
+
+def well(one, command, *options, sim=""):
+    status, said = vpool(one, command, *options, sim=sim)
+    assert status == DONE, (command, status, said)
+    return said
+
+
+def doctor(one):
+    """What it says of the program; "" is nothing."""
+    out = subprocess.run([VPOOL, "doctor"], env=environment(one), text=True, stdout=subprocess.PIPE, check=False).stdout
+    return "\n".join(line for line in out.splitlines() if f"process {one.process.pid} " in line)
+
+
+def top(one):
+    figures = json.loads(subprocess.run([VPOOL, "top", "--json", "-d", "0.05", str(one.process.pid)], check=True,
+                                        stdout=subprocess.PIPE, text=True).stdout)
+    return figures["processes"][0]
+
+
+def record(one):
+    return Path(f"/dev/shm/vpool-{os.geteuid()}-{one.process.pid}.paused")
+
+
+def ask(one, *words):
+    """Says something and does not wait for the answer."""
+    one.process.stdin.write(" ".join(map(str, words)) + "\n")
+    one.process.stdin.flush()
+
+
+def answer(one):
+    return one.process.stdout.readline().split()
+
+
+def is_silent(one, seconds=0.3):
+    return not select.select([one.process.stdout], [], [], seconds)[0]
+
+
+def furnish(one, mib=100):
+    one.well("TAKE", "x", mib)
+    one.well("ALLOC", "y", 20)
+
+
+def check(one, mib=100):
+    """It runs, with every byte."""
+    for name in "xy":
+        one.well("CHECK", name)
+    assert one.well("FREEMEM") <= 256 - mib - 20
+    one.well("TAKE", "z", 10)
+    one.well("CHECK", "z")
+    one.well("DROP", "z")
+    assert not record(one).exists()
+
+
+# ---- turns ----
+
+def a_program_sleeps_and_wakes():
+    with holders({}, {}) as (a, b):
+        furnish(a)
+        b.well("SYNC")
+        for _ in range(3):
+            before = b.well("FREEMEM")
+            said = well(a, "pause")
+            assert f"process {a.process.pid} sleeps" in said and f"vpool resume {a.process.pid}" in said, said
+            assert b.well("FREEMEM") >= before + 120
+            assert record(a).stat().st_mode & 0o777 == 0o600
+            well(a, "resume")
+            assert b.well("FREEMEM") <= before + 20
+            check(a)
+
+
+def its_calls_wait():
+    with holders({}) as (a,):
+        furnish(a)
+        well(a, "pause")
+        ask(a, "CHECK", "x")
+        assert is_silent(a)
+        well(a, "resume")
+        assert answer(a)[0] == "0"
+        check(a)
+
+
+def idle_memory_is_given_back_first():
+    for lend in ("1", "0"):
+        with holders({"VPOOL_LEND": lend}) as (a,):
+            furnish(a, 50)
+            a.well("ALLOC", "i", 100)
+            a.well("FREE", "i")
+            a.well("SYNC")
+            assert a.well("STATS") >= 170
+            well(a, "pause")
+            well(a, "resume")
+            assert a.well("STATS") < 90
+            check(a, 50)
+
+
+def top_shows_who_sleeps():
+    with holders({}) as (a,):
+        furnish(a)
+        assert top(a)["paused"] is False
+        well(a, "pause")
+        assert top(a)["paused"] is True
+        table = subprocess.run([VPOOL, "top", "--once"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        assert "(paused) holder" in table, table
+        figures = subprocess.run([VPOOL, "top", "--prometheus"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        assert any(line.startswith(f'vpool_paused{{pid="{a.process.pid}"') and line.endswith(" 1")
+                   for line in figures.splitlines()), figures
+        assert f"process {a.process.pid} sleeps: vpool resume" in doctor(a), doctor(a)
+        well(a, "resume")
+        assert top(a)["paused"] is False and not doctor(a)
+
+
+def two_take_turns_on_one_device():
+    with holders({}, {}) as (a, b):
+        furnish(a, 150)
+        for _ in range(2):
+            well(a, "pause")
+            b.well("TAKE", "x", 150)
+            b.well("CHECK", "x")
+            well(b, "pause")
+            well(a, "resume")
+            a.well("CHECK", "x")
+            well(a, "pause")
+            well(b, "resume")
+            b.well("CHECK", "x")
+            b.well("DROP", "x")
+            well(a, "resume")
+        check(a, 150)
+
+
+def a_full_device_is_waited_for():
+    with holders({}, {}) as (a, b):
+        furnish(a, 150)
+        well(a, "pause")
+        b.well("TAKE", "x", 150)
+        status, said = vpool(a, "resume", "--timeout=5")
+        assert status == REFUSED and "sleeps on" in said and "needed" in said, (status, said)
+        assert record(a).exists() and is_silent(a, 0.05)
+        b.well("CHECK", "x")
+        b.well("DROP", "x")
+        b.well("SYNC")
+        well(a, "resume")
+        check(a, 150)
+
+
+def what_others_have_idle_is_lent():
+    with holders({}, {}) as (a, b):
+        furnish(a, 120)
+        well(a, "pause")
+        b.well("ALLOC", "x", 180)
+        b.well("FREE", "x")
+        b.well("SYNC")
+        assert b.well("STATS") >= 180
+        well(a, "resume")
+        assert b.well("STATS") < 120
+        check(a, 120)
+
+
+def a_little_is_spared():
+    """What it had would just fit: the driver is reported to leave a process stuck then."""
+    with holders({}, {}) as (a, b):
+        furnish(a, 150)
+        well(a, "pause")
+        b.well("TAKE", "x", 80)
+        status, said = vpool(a, "resume", "--timeout=3")
+        assert status == REFUSED and "to spare" in said, (status, said)
+        b.well("DROP", "x")
+        well(a, "resume")
+        check(a, 150)
+
+
+def nobody_grows_while_one_is_brought_back():
+    with holders({}, {}) as (a, b):
+        furnish(a, 150)
+        b.well("TAKE", "w", 1)
+        well(a, "pause")
+        with start(a, "resume", sim="delay=cuCheckpointProcessRestore:1500") as waker:
+            time.sleep(0.5)
+            result = b("TAKE", "x", 100)
+            assert result == OUT_OF_MEMORY and b.seconds > 0.5, (result, b.seconds)
+            assert waker.wait(20) == DONE, waker.stderr.read()
+        check(a, 150)
+        b.well("TAKE", "x", 50)
+
+
+def growing_goes_on_when_the_waker_is_killed():
+    with holders({}, {}) as (a, b):
+        furnish(a, 100)
+        b.well("TAKE", "w", 1)
+        well(a, "pause")
+        with start(a, "resume", sim="delay=cuCheckpointProcessRestore:20000") as waker:
+            time.sleep(0.4)
+            ask(b, "TAKE", "x", 100)
+            assert is_silent(b)
+            waker.kill()
+            begin = time.monotonic()
+        assert answer(b)[0] == "0" and time.monotonic() - begin < 5
+        b.well("DROP", "x")
+        well(a, "resume")
+        check(a)
+
+
+def a_held_lock_holds_nobody_up_by_itself():
+    """The word in the page says nothing without the lock; the lock says nothing without the word."""
+    with holders({}) as (a,):
+        with open(f"/dev/shm/vpool-{os.geteuid()}.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            a.well("TAKE", "x", 10)
+            assert a.seconds < 1
+
+
+# ---- refused ----
+
+def refused(one, word):
+    status, said = vpool(one, "pause")
+    assert status == REFUSED and word in said and str(one.process.pid) in said, (status, said)
+    assert not record(one).exists()
+    one.well("CHECK", "x")
+
+
+def what_the_checkpoint_cannot_take():
+    with holders({}) as (a,):
+        furnish(a)
+        a.well("MANAGED", "m", 1)
+        refused(a, "managed")
+        a.well("DROP", "m")
+        a.well("CAPTURE")
+        refused(a, "capture")
+        a.well("CAPTURED")
+        well(a, "pause")
+        well(a, "resume")
+        check(a)
+    for words, said in ((("IPC", "x"), "other processes"), (("EXPORT",), "other processes"), (("RANKS",), "NCCL"),
+                        (("REGISTER", "x"), "network")):
+        with holders({"VPOOL_IPC": "alone"}) as (a,):
+            furnish(a)
+            begin = time.monotonic()
+            a.well(*words)
+            refused(a, said)
+            assert time.monotonic() - begin < 2
+
+
+def what_is_registered_is_not_paused_from_inside():
+    with holders({}) as (a,):
+        furnish(a)
+        a.well("REGISTER", "x")
+        assert a("SLEEP") == -95
+        a.well("CHECK", "x")
+
+
+def states():
+    with holders({}) as (a,):
+        furnish(a)
+        status, said = vpool(a, "resume")
+        assert status == REFUSED and "not paused" in said, said
+        well(a, "pause")
+        status, said = vpool(a, "pause")
+        assert status == REFUSED and "already" in said, said
+        with start(a, "resume", sim="delay=cuCheckpointProcessRestore:800") as first:
+            time.sleep(0.3)
+            status, said = vpool(a, "resume")
+            assert status == REFUSED and "at it" in said, said
+            assert first.wait(20) == DONE
+        check(a)
+
+
+def no_such_process():
+    with holders({}) as (a,):
+        a.well("SYNC")
+        for command in "pause", "resume":
+            for args, status in (([], USAGE), (["1", "2"], USAGE), (["x"], USAGE), (["--timeout=no", "1"], USAGE), (["0"], USAGE),
+                                 (["--what", "1"], USAGE), (["4194303"], FAILED), (["--help"], DONE)):
+                run = subprocess.run([VPOOL, command, *args], env=environment(a), text=True, capture_output=True, check=False)
+                assert run.returncode == status, (command, args, run)
+                assert status == DONE or run.stderr.count("\n") == 1, run.stderr
+        with subprocess.Popen(["sleep", "60"]) as other:
+            run = subprocess.run([VPOOL, "pause", str(other.pid)], env=environment(a), text=True, capture_output=True, check=False)
+            other.kill()
+        assert run.returncode == REFUSED and "CUDA" in run.stderr, run
+
+
+def another_users():
+    if os.geteuid():
+        run = subprocess.run([VPOOL, "pause", "1"], text=True, capture_output=True, check=False)
+        assert run.returncode == REFUSED and "root" in run.stderr, run
+        return
+    with holders({}) as (a,):
+        furnish(a)
+        for command in "pause", "resume":
+            run = subprocess.run([VPOOL, command, str(a.process.pid)], env=environment(a), text=True, capture_output=True,
+                                 check=False, user=65534, group=65534, extra_groups=[])
+            assert run.returncode == REFUSED and "root" in run.stderr, run
+        check(a)
+
+
+def without_the_library_less_is_known():
+    for how in ({"preload": False}, {"VPOOL_PAGE": "0"}):
+        with holders(how) as (a,):
+            furnish(a)
+            said = well(a, "pause")
+            assert "would not be seen" in said, said
+            assert f"process {a.process.pid} sleeps" in doctor(a)
+            well(a, "resume")
+            a.well("CHECK", "x")
+
+
+def the_driver_may_be_too_old():
+    with holders({}) as (a,):
+        furnish(a)
+        for command in "pause", "resume":
+            status, said = vpool(a, command, sim="driver=12040")
+            assert status == FAILED and "570" in said and "12.4" in said, (status, said)
+        check(a)
+
+
+# ---- faults ----
+
+def wake_and_check(one, why):
+    """Whatever state it is in: `vpool resume` makes it run, or says that it does."""
+    status, said = vpool(one, "resume")
+    assert status == DONE or (status == REFUSED and "not paused" in said), (why, status, said)
+    check(one)
+
+
+def each_call_fails_in_turn():
+    with holders({}) as (a,):
+        furnish(a)
+        for command in "pause", "resume":
+            for call in CALLS + DEVICE_CALLS:
+                for nth in "1", "2", "3", "1+":
+                    if command == "resume":
+                        well(a, "pause")
+                    status, said = vpool(a, command, sim=f"fail={call}:{nth}")
+                    why = (command, call, nth, status, said)
+                    assert status in (DONE, FAILED, REFUSED) and (status == DONE or said), why
+                    if command == "pause" and status != DONE and call != "cuCheckpointProcessUnlock":
+                        assert vpool(a, "resume")[0] == REFUSED, (why, "it runs on")
+                    wake_and_check(a, why)
+
+
+def a_failed_unlock_is_told():
+    with holders({}) as (a,):
+        furnish(a)
+        status, said = vpool(a, "pause", sim="fail=cuCheckpointProcessCheckpoint:1,fail=cuCheckpointProcessUnlock:1")
+        assert status == FAILED and f"vpool resume {a.process.pid}" in said, said
+        assert "is locked" in doctor(a), doctor(a)
+        assert is_silent(a, 0.05)
+        assert vpool(a, "pause")[0] == REFUSED
+        well(a, "resume")
+        check(a)
+
+
+def time_limits():
+    with holders({}) as (a,):
+        furnish(a)
+        status, said = vpool(a, "pause", "--timeout=0.5", sim="delay=cuCheckpointProcessCheckpoint:9000")
+        assert status == FAILED and "runs on" in said and "0.5 s" in said, (status, said)
+        check(a)
+        well(a, "pause")
+        status, said = vpool(a, "resume", "--timeout=0.5", sim="delay=cuCheckpointProcessRestore:9000")
+        assert status == FAILED and "sleeps" in said, (status, said)
+        well(a, "resume")
+        check(a)
+
+
+def what_does_not_end_is_not_waited_for():
+    with holders({"sim": "delay=cuMemGetInfo:2500"}) as (a,):
+        furnish(a)
+        a.well("SYNC")
+        ask(a, "FREEMEM")
+        time.sleep(0.2)
+        begin = time.monotonic()
+        status, said = vpool(a, "pause", "--timeout=1")
+        assert status == REFUSED and "runs on" in said and time.monotonic() - begin < 1.6, (status, said)
+        assert answer(a)[0] == "0"
+        check(a)
+
+
+def an_interrupt_lets_it_run_on():
+    with holders({}) as (a,):
+        furnish(a)
+        for number in signal.SIGINT, signal.SIGTERM:
+            with start(a, "pause", sim="delay=cuCheckpointProcessCheckpoint:9000") as helper:
+                time.sleep(0.4)
+                helper.send_signal(number)
+                assert helper.wait(10) == FAILED
+                said = helper.stderr.read()
+            assert "interrupted" in said and "runs on" in said, said
+            check(a)
+
+
+# ---- killed ----
+
+def the_helper_dies_at_every_step():
+    with holders({}) as (a,):
+        furnish(a)
+        for command in "pause", "resume":
+            for call in CALLS:
+                for when in "", "+":
+                    if command == "resume":
+                        well(a, "pause")
+                    with start(a, command, sim=f"delay={call}:9000{when}") as helper:
+                        time.sleep(0.25)
+                        helper.kill()
+                    time.sleep(0.05)
+                    said = doctor(a)
+                    # It runs, and nobody need do anything; or doctor says what to do.
+                    assert f"vpool resume {a.process.pid}" in said or (not said or "runs" in said) and a("CHECK", "x") == 0, \
+                        (command, call, when, said)
+                    wake_and_check(a, (command, call, when, said))
+
+
+def the_program_dies_at_every_step():
+    for command in "pause", "resume":
+        for call in CALLS[1:]:
+            for when in "", "+":
+                with holders({}, {}) as (a, b):
+                    furnish(a)
+                    if command == "resume":
+                        well(a, "pause")
+                    with start(a, command, "--timeout=20", sim=f"delay={call}:600{when}") as helper:
+                        time.sleep(0.25)
+                        a.process.kill()
+                        a.process.wait()
+                        begin = time.monotonic()
+                        helper.communicate(timeout=20)
+                    assert time.monotonic() - begin < 8, (command, call, when)
+                    assert b.well("FREEMEM") > 230, "its memory is there again"
+                    assert not doctor(a) and not record(a).exists()
+                    a.process.stdin.close()
+                    a.end = lambda: None
+
+
+SUBJECTS = {
+    "turns": [a_program_sleeps_and_wakes, its_calls_wait, idle_memory_is_given_back_first, top_shows_who_sleeps,
+              two_take_turns_on_one_device, a_full_device_is_waited_for, what_others_have_idle_is_lent, a_little_is_spared,
+              nobody_grows_while_one_is_brought_back, growing_goes_on_when_the_waker_is_killed,
+              a_held_lock_holds_nobody_up_by_itself],
+    "refused": [what_the_checkpoint_cannot_take, what_is_registered_is_not_paused_from_inside, states, no_such_process,
+                another_users, without_the_library_less_is_known, the_driver_may_be_too_old],
+    "faults": [each_call_fails_in_turn, a_failed_unlock_is_told, time_limits, what_does_not_end_is_not_waited_for,
+               an_interrupt_lets_it_run_on],
+    "killed": [the_helper_dies_at_every_step, the_program_dies_at_every_step],
+}
+tap.run(SUBJECTS[SUBJECT])
