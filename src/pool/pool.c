@@ -169,7 +169,7 @@ static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline
 }
 
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence) {
-    const bool exported = block->exported;
+    const bool exported = block->exported || block->spilled;
     assert(!block->cache);
     if (block->bare) {
         vp_bare_remove(pool, vp_container_of(block, struct vp_bare_segment, whole), fence);
@@ -200,7 +200,8 @@ void vp_pool_expect_free(const struct vp_region *block) {
 
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline) {
     const struct vp_stream_cache *cache = timeline->store ? timeline->store->cache : NULL;
-    bool record = wants_event(pool, timeline, block->size) && !(cache && vp_stream_cache_is_calm(cache));
+    bool record = (wants_event(pool, timeline, block->size) || block->spilled) &&
+                  !(cache && vp_stream_cache_is_calm(cache));
     struct vp_fence fence = {0};
     assert(!block->cache);
     if (block->bare) {
@@ -209,12 +210,12 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
             vp_pool_free(pool, block, &fence);
         return err;
     }
-    if (!record && vp_parking_park(pool, block, timeline, NULL)) {
+    if (!record && !block->spilled && vp_parking_park(pool, block, timeline, NULL)) {
         verify(pool);
         return 0;
     }
     int err = vp_fence_add_free(pool->mem.timelines, &fence, timeline, record);
-    if (!err && !vp_parking_park(pool, block, timeline, &fence))
+    if (!err && (block->spilled || !vp_parking_park(pool, block, timeline, &fence)))
         vp_pool_free(pool, block, &fence);
     return err;
 }
