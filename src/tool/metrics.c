@@ -71,7 +71,9 @@ static void put_device(FILE *out, const char *name, const struct vp_sample *s, c
     X(novelty_permille, "novelty_permille", "gauge", COUNT, "Of the last requests that count for it, those of a size never seen, in thousandths.")                                                                                                                  \
     X(slack_steps, "slack_steps_total", "counter", COUNT, "How often the slack has changed.")                                                                                                                  \
     X(spared_bytes, "spared_bytes_total", "counter", BYTES, "Bytes made anew so that no call takes long.")                                                                                                                  \
-    X(returned_bytes, "returned_bytes_total", "counter", BYTES, "Bytes given back for them.")
+    X(returned_bytes, "returned_bytes_total", "counter", BYTES, "Bytes given back for them.")                                                                                                                  \
+    X(spilled_bytes, "spilled_bytes", "gauge", BYTES, "Bytes of the host's memory, for what the device had no more memory for.")                                                                                                                  \
+    X(spills_refused, "spills_refused_total", "counter", COUNT, "Times that the host's memory could not help.")
 
 static void put_processes(FILE *out, const struct vp_sample *s) {
     put_head(out, "passed_on_total", "counter", "Calls that went on to CUDA.");
