@@ -200,10 +200,10 @@ void vp_pool_expect_free(const struct vp_region *block) {
 
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline) {
     const struct vp_stream_cache *cache = timeline->store ? timeline->store->cache : NULL;
-    bool record = (wants_event(pool, timeline, block->size) || block->spilled) &&
-                  !(cache && vp_stream_cache_is_calm(cache));
+    bool record = wants_event(pool, timeline, block->size) && !(cache && vp_stream_cache_is_calm(cache));
     struct vp_fence fence = {0};
     assert(!block->cache);
+    record |= block->spilled; /* the sooner the host has it back */
     if (block->bare) {
         int err = vp_bare_barrier(pool, &fence);
         if (!err)

@@ -5,6 +5,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/host_memory.h"
+#include "pool/parking.h"
 #include "pool/spill.h"
 
 #include <errno.h>
@@ -52,25 +53,35 @@ static size_t kept_of(const struct vp_pool *pool) {
     return whole / KEPT_SHARE > least ? whole / KEPT_SHARE : least;
 }
 
-/* Bytes of the device that are idle, or still to be had, beyond what is to stay; `*fresh`: those to be had. */
-static size_t device_room(const struct vp_pool *pool, size_t *fresh) {
-    const size_t kept = kept_of(pool), all = (*fresh = vp_wait_device_free(pool)) + vp_memory_idle(&pool->mem);
-    return all > kept ? all - kept : 0;
-}
-
+/*
+ * A large request that the device has memory for, but with less left than is to stay, spills that much. Not more: else
+ * it is to ask others and to wait first, as any that would fail.
+ */
 bool vp_spill_is_due(const struct vp_pool *pool, size_t asked) {
-    size_t fresh;
-    return forced(asked) || (pool->mem.spilled_live && asked > SPILL_ABOVE && asked > device_room(pool, &fresh));
+    const size_t idle = vp_memory_idle(&pool->mem);
+    if (forced(asked) || asked <= SPILL_ABOVE)
+        return forced(asked);
+    const size_t wanted = asked + kept_of(pool);
+    if (idle >= wanted)
+        return false;
+    const size_t all = idle + vp_wait_device_free(pool);
+    return asked <= all && wanted > all;
 }
 
 /* What may be made of the device's memory and of the host's; `*bound`: which bound is the host's. */
-static struct vp_spill_room room_of(const struct vp_pool *pool, size_t asked, enum vp_spill_refusal *bound) {
+static struct vp_spill_room room_of(const struct vp_pool *pool, size_t asked, bool last, enum vp_spill_refusal *bound) {
     const size_t most = vp_pressure_share(pool->mem.device, vp_options()->spill, "VPOOL_SPILL"),
                  now = pool->mem.stats.spilled_bytes, rest = most > now ? most - now : 0;
     const uint64_t host = vp_host_memory_room("");
+    const size_t kept = kept_of(pool);
     struct vp_spill_room room = {.host = rest < host ? rest : host};
-    if (!forced(asked))
-        room.device = device_room(pool, &room.fresh);
+    if (!forced(asked)) {
+        room.fresh = vp_wait_device_free(pool);
+        const size_t all = room.fresh + vp_memory_idle(&pool->mem);
+        room.device = all > kept ? all - kept : 0;
+        if (!last && room.host > kept)
+            room.host = kept;
+    }
     *bound = rest <= host ? VP_SPILL_limit : VP_SPILL_host;
     return room;
 }
@@ -121,7 +132,8 @@ int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, stru
     vp_cancel_hold(); /* files are read, and lines written */
     if ((why = refusal(pool, req->asked)) != VP_SPILL_MAY)
         return last ? refuse(pool, req->asked, why) : -ENOMEM;
-    const struct vp_spill_room room = room_of(pool, req->asked, &bound);
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    const struct vp_spill_room room = room_of(pool, req->asked, last, &bound);
     const int err = vp_spill_alloc(pool, &own, &room, out);
     if (err) {
         /* It is the lack of memory that is told of. */

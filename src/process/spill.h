@@ -33,10 +33,8 @@ extern uint64_t vp_spill_refused[VP_DEVICES][VP_SPILL_REFUSED_COUNT];
  * counted and told of if it was the last resort. The lock is held. */
 int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, struct vp_region **out)
     __attribute__((cold));
-/*
- * Is a request to be served so at once? While something is spilled the device is full: what is too large for the rest
- * of it, less what is to stay for smaller requests, need not wait to be told so. For tests (VPOOL_SPILL_TEST): always.
- */
+/* Is a request to be served so at once, so that some of the device stays for smaller ones, which are not spilled? For
+ * tests (VPOOL_SPILL_TEST): always. */
 bool vp_spill_is_due(const struct vp_pool *pool, size_t asked);
 /* A block that was spilled is free. */
 void vp_spill_freed(struct vp_pool *pool) __attribute__((cold));

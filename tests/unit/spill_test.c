@@ -117,7 +117,7 @@ Test(spill, large_requests_alone_are_served) {
     door_close();
 }
 
-/* While something is spilled the device is full, and what is left of it is for requests that may not be. */
+/* What is left of a full device is for requests that may not be spilled. */
 Test(spill, small_requests_find_room_beside_large_ones) {
     open_with("64M", "1G");
     CUdeviceptr a = door_malloc(34 * MiB), b = door_malloc(40 * MiB);
@@ -128,6 +128,9 @@ Test(spill, small_requests_find_room_beside_large_ones) {
     a = door_malloc(34 * MiB);
     cr_assert_eq(spilled(), 48 * MiB + 3 * MiB, "what the device has serves, but for that rest");
     cu_ok(door_free(a));
+    cu_ok(door_free(d));
+    cr_assert_eq(door_alloc(&d, 30 * MiB), 0);
+    cr_assert_eq(spilled(), 48 * MiB);
     cu_ok(door_free(b));
     cu_ok(door_free(c));
     cu_ok(door_free(d));
