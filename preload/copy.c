@@ -1,6 +1,7 @@
-/* Doors of the driver: copies. They go on untouched after a look at one flag while one device is in use. With
- * several, the memory that a copy needs is opened to the device that makes it; where that cannot be, the copy is
- * made by another call of the driver's, which names a context for each end, and keeps its place in its stream.
+/* Doors of the driver: copies. They go on untouched after a look at one flag while one device is in use, and nothing
+ * spilled (copy_spilled.c). With several, the memory that a copy needs is opened to the device that makes it; where
+ * that cannot be, the copy is made by another call of the driver's, which names a context for each end, and keeps its
+ * place in its stream.
  *
  * Nodes that a program adds to a graph by itself, and batches, have no such form; copies that a stream captures
  * have.
@@ -12,17 +13,6 @@
 
 #include <stddef.h>
 #include <string.h>
-
-/* A copy, in the widest form; the narrower ones have a height and a depth of 1. */
-struct copy {
-    CUDA_MEMCPY3D_PEER p;
-    CUstream stream;
-    bool sync;
-};
-
-static bool is_range(const CUDA_MEMCPY3D_PEER *p) {
-    return p->Height == 1 && p->Depth == 1;
-}
 
 /* Both have the same fields at the same places, but that the narrower form has none for the contexts. */
 _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER) &&
@@ -37,14 +27,14 @@ static CUresult queue_plain(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
 
     memcpy(&plain, p, sizeof(plain));
     plain.reserved0 = plain.reserved1 = NULL;
-    if (is_range(p) && p->srcMemoryType == CU_MEMORYTYPE_UNIFIED && p->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
+    if (vp_copy_is_range(p) && p->srcMemoryType == CU_MEMORYTYPE_UNIFIED && p->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
         return VP_REAL(cuMemcpyAsync)(p->dstDevice, p->srcDevice, p->WidthInBytes, stream);
     return VP_REAL(cuMemcpy3DAsync_v2)(&plain, stream);
 }
 
 /* In a new stream of that context, between two events. What is destroyed here lives on in the driver until it is done.
  */
-static CUresult queue_there(const struct copy *copy, CUevent before, CUevent *after) {
+static CUresult queue_there(const struct vp_copy *copy, CUevent before, CUevent *after) {
     CUstream there;
     CUresult res = VP_REAL(cuStreamCreate)(&there, CU_STREAM_NON_BLOCKING);
 
@@ -62,7 +52,7 @@ static CUresult queue_there(const struct copy *copy, CUevent before, CUevent *af
 }
 
 /* At its place in the program's stream. That is of the current context: where an event is made it is recorded. */
-static CUresult queue_elsewhere(const struct copy *copy, CUcontext context) {
+static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUevent before, after = NULL;
     CUcontext popped;
     CUresult res = VP_REAL(cuEventCreate)(&before, CU_EVENT_DISABLE_TIMING);
@@ -85,7 +75,7 @@ static CUresult queue_elsewhere(const struct copy *copy, CUcontext context) {
 }
 
 /* In a context that reaches both ends. */
-static CUresult copy_elsewhere(const struct copy *copy, CUcontext context) {
+static CUresult copy_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUcontext own, popped;
     bool pushed = (uintptr_t)copy->stream > (uintptr_t)CU_STREAM_PER_THREAD &&
                   VP_REAL(cuStreamGetCtx)(copy->stream, &own) == CUDA_SUCCESS &&
@@ -98,14 +88,14 @@ static CUresult copy_elsewhere(const struct copy *copy, CUcontext context) {
 }
 
 /* An end that may be anywhere keeps its kind, with the other end's context. */
-static CUresult copy_between(struct copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
+static CUresult copy_between(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
     CUDA_MEMCPY3D_PEER *p = &copy->p;
     bool per_thread = copy->stream == CU_STREAM_PER_THREAD;
     __typeof__(&cuMemcpyPeer) range = per_thread ? VP_REAL(cuMemcpyPeer_ptds) : VP_REAL(cuMemcpyPeer);
     __typeof__(&cuMemcpy3DPeer) area = per_thread ? VP_REAL(cuMemcpy3DPeer_ptds) : VP_REAL(cuMemcpy3DPeer);
 
     vp_api_copied_between();
-    if (is_range(p) && dst->ptr && src->ptr && !dst->anywhere && !src->anywhere)
+    if (vp_copy_is_range(p) && dst->ptr && src->ptr && !dst->anywhere && !src->anywhere)
         return copy->sync ? range(dst->ptr, dst->context, src->ptr, src->context, p->WidthInBytes)
                           : VP_REAL(cuMemcpyPeerAsync)(dst->ptr, dst->context, src->ptr, src->context, p->WidthInBytes,
                                                        copy->stream);
@@ -125,7 +115,7 @@ static bool captures(CUstream stream) {
 }
 
 /* Makes the copy in the way that it needs, if that is not its own; true: done, with the outcome in `*res`. */
-static bool translated(struct copy *copy, CUresult *res) {
+static bool translated(struct vp_copy *copy, CUresult *res) {
     const CUDA_MEMCPY3D_PEER *p = &copy->p;
     struct vp_copy_end dst = vp_copy_end_of(p->dstMemoryType, p->dstDevice,
                                             p->dstXInBytes + (p->dstY + p->dstZ * p->dstHeight) * p->dstPitch);
@@ -142,6 +132,8 @@ static bool translated(struct copy *copy, CUresult *res) {
         *res = copy_between(copy, &dst, &src);
     else if (way == VP_COPY_ELSEWHERE)
         *res = copy_elsewhere(copy, dst.anywhere ? src.context : dst.context);
+    else if (way == VP_COPY_UNDIRECTED)
+        *res = vp_copy_undirected(copy, &dst, &src);
     vp_door_leave();
     return way != VP_COPY_AS_IT_IS;
 }
@@ -150,7 +142,7 @@ static bool translated(struct copy *copy, CUresult *res) {
 
 static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream, bool sync,
                              CUresult *res) {
-    struct copy copy = {
+    struct vp_copy copy = {
         .p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
               .srcDevice = src,
               .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
@@ -189,7 +181,7 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
 /* ---- rows and slices ---- */
 
 static bool translated_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync, CUresult *res) {
-    struct copy copy = {.stream = stream, .sync = sync};
+    struct vp_copy copy = {.stream = stream, .sync = sync, .flat = true};
 
     if (!p)
         return false;
@@ -218,7 +210,7 @@ static bool translated_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync, CU
 }
 
 static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CUresult *res) {
-    struct copy copy = {.stream = stream, .sync = sync};
+    struct vp_copy copy = {.stream = stream, .sync = sync};
 
     if (!p)
         return false;
@@ -235,19 +227,29 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 
-/* ---- batches, and copies that need nothing but are to be known ---- */
+/* ---- copies that name a context for each end: they need nothing, but are to be known ---- */
 
-static void open_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, size_t count, CUstream stream) {
-    for (size_t i = 0; dsts && srcs && i < count; i++) {
-        struct vp_copy_end dst = {.ptr = dsts[i]}, src = {.ptr = srcs[i]};
-
-        vp_api_copy_way(stream, &dst, &src);
-    }
+static bool spilled_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream, bool sync, CUresult *res) {
+    return vp_api_copy_spilled(dst, src) && translated_range(dst, src, bytes, stream, sync, res);
 }
 
-#define VP_MAKE_BETWEEN(symbol, like, ...)                                                                             \
+static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync, CUresult *res) {
+    struct vp_copy copy = {.stream = stream, .sync = sync};
+
+    if (!p || !vp_api_copy_spilled(p->dstMemoryType == CU_MEMORYTYPE_ARRAY ? 0 : p->dstDevice,
+                                   p->srcMemoryType == CU_MEMORYTYPE_ARRAY ? 0 : p->srcDevice))
+        return false;
+    copy.p = *p;
+    copy.p.srcContext = copy.p.dstContext = NULL;
+    return translated(&copy, res);
+}
+
+#define VP_MAKE_PEER(symbol, like, spilled, ...)                                                                       \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        CUresult res;                                                                                                  \
         vp_api_copied_between();                                                                                       \
+        if (spilled)                                                                                                   \
+            return res;                                                                                                \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 

@@ -1,4 +1,4 @@
-/* What the doors of copies and those of graphs have in common. */
+/* What the doors of copies and those of graphs have in common, and copies of what is spilled. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VP_COPY_H
 #define VP_COPY_H
@@ -13,5 +13,24 @@ static inline struct vp_copy_end vp_copy_end_of(CUmemorytype type, CUdeviceptr d
         end.ptr = device + offset;
     return end;
 }
+
+/* A copy, in the widest form; the narrower ones have a height and a depth of 1. */
+struct vp_copy {
+    CUDA_MEMCPY3D_PEER p;
+    CUstream stream;
+    bool sync;
+    bool flat; /* of rows: it came in the form of CUDA_MEMCPY2D */
+};
+
+static inline bool vp_copy_is_range(const CUDA_MEMCPY3D_PEER *p) {
+    return p->Height == 1 && p->Depth == 1;
+}
+
+/* ---- copy_spilled.c ---- */
+
+/* An end that is said to be device memory, and is spilled, is said to be memory from now on. */
+void vp_copy_undirect(CUmemorytype *type, const struct vp_copy_end *end);
+/* Makes a copy by calls that do not say what is device memory and what is not. */
+CUresult vp_copy_undirected(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src);
 
 #endif

@@ -18,6 +18,7 @@
 #undef cuGetProcAddress
 #undef cuGraphAddNode
 #undef cuIpcOpenMemHandle
+#undef cuMemcpy3DBatchAsync
 #undef cuMemcpyBatchAsync
 #undef cuStreamBatchMemOp
 #undef cuStreamBeginCapture
@@ -39,6 +40,11 @@ typedef CUresult vp_memcpy_batch_v1(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t
 typedef CUresult vp_memcpy_batch_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
                                     struct CUmemcpyAttributes_st *attributes, size_t *indexes, size_t kinds,
                                     CUstream stream);
+struct CUDA_MEMCPY3D_BATCH_OP_st;
+typedef CUresult vp_memcpy_slices_v1(size_t count, struct CUDA_MEMCPY3D_BATCH_OP_st *ops, size_t *failed,
+                                     unsigned long long flags, CUstream stream);
+typedef CUresult vp_memcpy_slices_v2(size_t count, struct CUDA_MEMCPY3D_BATCH_OP_st *ops, unsigned long long flags,
+                                     CUstream stream);
 typedef CUresult vp_get_proc_address_v1(const char *symbol, void **function, int version, cuuint64_t flags);
 
 #define VP_DOOR_DECLARE(symbol, like, ...) __attribute__((visibility("default"))) extern __typeof__(like) symbol;

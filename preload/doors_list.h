@@ -212,18 +212,18 @@
       CUgraph, const CUgraphNode *, size_t, const CUDA_HOST_NODE_PARAMS *) \
     X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, THEN, vp_api_coupled("a wait for a value in a graph"), \
       CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_BATCH_MEM_OP_NODE_PARAMS *) \
-    X(cuGraphAddNode, vp_graph_add_node_v1, AROUND, open_node(e), tie_node(e), CUgraphNode *, CUgraph, \
+    X(cuGraphAddNode, vp_graph_add_node_v1, NODE, e = open_node(e, &own), tie_node(e), CUgraphNode *, CUgraph, \
       const CUgraphNode *, size_t, CUgraphNodeParams *) \
-    X(cuGraphAddNode_v2, cuGraphAddNode_v2, AROUND, open_node(f), tie_node(f), CUgraphNode *, CUgraph, \
+    X(cuGraphAddNode_v2, cuGraphAddNode_v2, NODE, f = open_node(f, &own), tie_node(f), CUgraphNode *, CUgraph, \
       const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *) \
-    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, OPENS, open_copy(e, f), CUgraphNode *, CUgraph, const CUgraphNode *, \
+    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, NODE, e = open_copy(e, f, &own.copy), (void)0, CUgraphNode *, CUgraph, const CUgraphNode *, \
       size_t, const CUDA_MEMCPY3D *, CUcontext) \
-    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, OPENS, open_copy(b, NULL), CUgraphNode, \
+    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, NODE, b = open_copy(b, NULL, &own.copy), (void)0, CUgraphNode, \
       const CUDA_MEMCPY3D *) \
-    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, OPENS, open_copy(c, d), CUgraphExec, \
+    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, NODE, c = open_copy(c, d, &own.copy), (void)0, CUgraphExec, \
       CUgraphNode, const CUDA_MEMCPY3D *, CUcontext) \
-    X(cuGraphNodeSetParams, cuGraphNodeSetParams, OPENS, open_node(b), CUgraphNode, CUgraphNodeParams *) \
-    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, OPENS, open_node(c), CUgraphExec, CUgraphNode, \
+    X(cuGraphNodeSetParams, cuGraphNodeSetParams, NODE, b = open_node(b, &own), (void)0, CUgraphNode, CUgraphNodeParams *) \
+    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, NODE, c = open_node(c, &own), (void)0, CUgraphExec, CUgraphNode, \
       CUgraphNodeParams *)
 
 /* Copies, which may have to go another way between devices that cannot reach each other: copy.c. */
@@ -260,23 +260,40 @@
     X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2, AREA, translated_3d, b, false, const CUDA_MEMCPY3D *, CUstream) \
     X(cuMemcpy3DAsync_v2_ptsz, cuMemcpy3DAsync_v2, AREA, translated_3d, vp_own(b), false, const CUDA_MEMCPY3D *, \
       CUstream) \
-    X(cuMemcpyBatchAsync, vp_memcpy_batch_v1, OPENS, open_batch(a, b, d, i), CUdeviceptr *, CUdeviceptr *, size_t *, \
-      size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
-    X(cuMemcpyBatchAsync_ptsz, vp_memcpy_batch_v1, OPENS, open_batch(a, b, d, vp_own(i)), CUdeviceptr *, \
-      CUdeviceptr *, size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
-    X(cuMemcpyBatchAsync_v2, vp_memcpy_batch_v2, OPENS, open_batch(a, b, d, h), CUdeviceptr *, CUdeviceptr *, \
-      size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, CUstream) \
-    X(cuMemcpyBatchAsync_v2_ptsz, vp_memcpy_batch_v2, OPENS, open_batch(a, b, d, vp_own(h)), CUdeviceptr *, \
-      CUdeviceptr *, size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, CUstream) \
-    X(cuMemcpyPeer, cuMemcpyPeer, BETWEEN, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t) \
-    X(cuMemcpyPeer_ptds, cuMemcpyPeer, BETWEEN, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t) \
-    X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, BETWEEN, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream) \
-    X(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync, BETWEEN, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, \
+    X(cuMemcpyPeer, cuMemcpyPeer, PEER, spilled_range(a, c, e, CU_STREAM_LEGACY, true, &res), CUdeviceptr, CUcontext, \
+      CUdeviceptr, CUcontext, size_t) \
+    X(cuMemcpyPeer_ptds, cuMemcpyPeer, PEER, spilled_range(a, c, e, CU_STREAM_PER_THREAD, true, &res), CUdeviceptr, \
+      CUcontext, CUdeviceptr, CUcontext, size_t) \
+    X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, PEER, spilled_range(a, c, e, f, false, &res), CUdeviceptr, CUcontext, \
+      CUdeviceptr, CUcontext, size_t, CUstream) \
+    X(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync, PEER, spilled_range(a, c, e, vp_own(f), false, &res), CUdeviceptr, \
+      CUcontext, CUdeviceptr, CUcontext, size_t, CUstream) \
+    X(cuMemcpy3DPeer, cuMemcpy3DPeer, PEER, spilled_area(a, CU_STREAM_LEGACY, true, &res), const CUDA_MEMCPY3D_PEER *) \
+    X(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer, PEER, spilled_area(a, CU_STREAM_PER_THREAD, true, &res), \
+      const CUDA_MEMCPY3D_PEER *) \
+    X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, PEER, spilled_area(a, b, false, &res), const CUDA_MEMCPY3D_PEER *, \
       CUstream) \
-    X(cuMemcpy3DPeer, cuMemcpy3DPeer, BETWEEN, const CUDA_MEMCPY3D_PEER *) \
-    X(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer, BETWEEN, const CUDA_MEMCPY3D_PEER *) \
-    X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, BETWEEN, const CUDA_MEMCPY3D_PEER *, CUstream) \
-    X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync, BETWEEN, const CUDA_MEMCPY3D_PEER *, CUstream)
+    X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync, PEER, spilled_area(a, vp_own(b), false, &res), \
+      const CUDA_MEMCPY3D_PEER *, CUstream)
+
+/* Many copies at once, which go one by one where some are of spilled memory: copy_spilled.c. */
+#define VP_DOORS_BATCH(X) \
+    X(cuMemcpyBatchAsync, vp_memcpy_batch_v1, BATCH, e, g, h, i, CUdeviceptr *, CUdeviceptr *, size_t *, \
+      size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
+    X(cuMemcpyBatchAsync_ptsz, vp_memcpy_batch_v1, BATCH, e, g, h, vp_own(i), CUdeviceptr *, CUdeviceptr *, size_t *, \
+      size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
+    X(cuMemcpyBatchAsync_v2, vp_memcpy_batch_v2, BATCH, e, g, NULL, h, CUdeviceptr *, CUdeviceptr *, \
+      size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, CUstream) \
+    X(cuMemcpyBatchAsync_v2_ptsz, vp_memcpy_batch_v2, BATCH, e, g, NULL, vp_own(h), CUdeviceptr *, \
+      CUdeviceptr *, size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, CUstream) \
+    X(cuMemcpy3DBatchAsync, vp_memcpy_slices_v1, SLICES, c, e, size_t, struct CUDA_MEMCPY3D_BATCH_OP_st *, size_t *, \
+      unsigned long long, CUstream) \
+    X(cuMemcpy3DBatchAsync_ptsz, vp_memcpy_slices_v1, SLICES, c, vp_own(e), size_t, \
+      struct CUDA_MEMCPY3D_BATCH_OP_st *, size_t *, unsigned long long, CUstream) \
+    X(cuMemcpy3DBatchAsync_v2, vp_memcpy_slices_v2, SLICES, NULL, d, size_t, struct CUDA_MEMCPY3D_BATCH_OP_st *, \
+      unsigned long long, CUstream) \
+    X(cuMemcpy3DBatchAsync_v2_ptsz, vp_memcpy_slices_v2, SLICES, NULL, vp_own(d), size_t, \
+      struct CUDA_MEMCPY3D_BATCH_OP_st *, unsigned long long, CUstream)
 
 /* The driver's own resolver, in both versions: lookup.c. */
 #define VP_DOORS_RESOLVER(X) \
@@ -286,7 +303,7 @@
 
 #define VP_DOORS_DRIVER(X) \
     VP_DOORS_MEMORY(X) VP_DOORS_MEMPOOL(X) VP_DOORS_VMM(X) VP_DOORS_QUERY(X) VP_DOORS_IPC(X) VP_DOORS_STREAM(X) \
-    VP_DOORS_CONTEXT(X) VP_DOORS_MODULE(X) VP_DOORS_GRAPH(X) VP_DOORS_COPY(X) VP_DOORS_RESOLVER(X)
+    VP_DOORS_CONTEXT(X) VP_DOORS_MODULE(X) VP_DOORS_GRAPH(X) VP_DOORS_COPY(X) VP_DOORS_BATCH(X) VP_DOORS_RESOLVER(X)
 
 /* No doors: what the doors themselves ask the driver. */
 #define VP_DOORS_ASK(X) \
@@ -295,6 +312,7 @@
     X(cuCtxGetDevice, cuCtxGetDevice) \
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx) \
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState) \
+    X(cuArray3DGetDescriptor_v2, cuArray3DGetDescriptor_v2) \
     X(cuStreamIsCapturing, cuStreamIsCapturing) \
     X(cuStreamGetCtx, cuStreamGetCtx) \
     X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2) \

@@ -108,17 +108,6 @@
         return like(VP_NAMES(__VA_ARGS__));                                                                            \
     }
 
-/* Calls CUDA, with memory opened before where several devices are in use. */
-#define VP_MAKE_OPENS(symbol, like, opens, ...)                                                                        \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        if (vp_api_copies_matter()) {                                                                                  \
-            if (vp_door_enter())                                                                                       \
-                opens;                                                                                                 \
-            vp_door_leave();                                                                                           \
-        }                                                                                                              \
-        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
-    }
-
 /* For `then`: something of another process's is here. `why` is a string constant for the log. */
 static inline void imported(const char *why) {
     vp_api_coupled(why);

@@ -29,8 +29,13 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
     CUdeviceptr asked = ours ? vp_api_asked_address(ptr) : ptr;
     CUresult res = VP_REAL(cuPointerGetAttributes)(count, attributes, data, asked);
 
-    for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++)
-        vp_api_pointer_attribute(data[i], attributes[i], ptr);
+    for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++) {
+        CUresult one = vp_api_pointer_attribute(data[i], attributes[i], ptr);
+
+        /* Here there is no error for one of them: what has no answer is zero. */
+        if (one == CUDA_ERROR_INVALID_VALUE && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+            *(void **)data[i] = NULL;
+    }
     vp_door_leave();
     return res;
 }

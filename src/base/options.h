@@ -65,6 +65,10 @@
       "First reservation of addresses on each device; 0 is automatic: 4T, halved while the driver refuses.")                                                                           \
     X(SHARE, limit, "VPOOL_LIMIT", "0", "0, 1M..64T, 1%..100%", \
       "Most memory that the pool of a device may hold, also in percent of the device's; 0: all there is.")                                                      \
+    X(SHARE, spill, "VPOOL_SPILL", "0", "0, 1M..64T, 1%..100%", \
+      "Most memory of the host that large allocations may have where the device has no more, also in percent of the device's; 0: none.")                                                      \
+    X(SIZE, spill_test, "VPOOL_SPILL_TEST", "0", "0..64T", \
+      "For tests: allocations from this size on lie in the host's memory at once, within VPOOL_SPILL; 0: none.")                                                           \
     X(INT, idle_trim, "VPOOL_IDLE_TRIM", "0", "0..86400", \
       "Seconds after which memory that was not needed meanwhile goes back to the device; 0: never by time.")                                                            \
     X(BOOL, check, "VPOOL_CHECK", "0", "0, 1", \

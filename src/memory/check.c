@@ -6,7 +6,7 @@ struct walk {
     const struct vp_memory *mem;
     FILE *out;
     bool ok;
-    size_t live, free_regions, holes;
+    size_t live, free_regions, holes, spilled;
     uint64_t asked;
 };
 
@@ -61,6 +61,25 @@ static void check_mapped(struct walk *w, const struct vp_region *r) {
         breach(w, "holes and zombies are whole granules", r);
 }
 
+/* The host's chunks belong to one live block each, from end to end; nothing in them is ever free. */
+static void check_spilled(struct walk *w, const struct vp_region *r) {
+    size_t host = 0;
+    for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
+        const struct vp_mapping *m = vp_mapping_at(w->mem, at);
+        if (!m)
+            return; /* told of by check_mapped() */
+        if (m->chunk->host) {
+            host += m->chunk->size;
+            if (m->addr < r->addr || m->addr + m->chunk->size > vp_region_end(r))
+                breach(w, "a chunk of the host's belongs to one block", r);
+        }
+        at = m->addr + m->chunk->size;
+    }
+    w->spilled += host;
+    if (host ? r->state != VP_LIVE || !r->spilled : r->state == VP_LIVE && r->spilled)
+        breach(w, "what lies in the host's memory is live, and known to", r);
+}
+
 static void check_region(struct walk *w, const struct vp_region *r) {
     const struct vp_region *prev = vp_region_prev(r);
     if (prev && vp_region_end(prev) != r->addr)
@@ -79,11 +98,13 @@ static void check_region(struct walk *w, const struct vp_region *r) {
     case VP_LIVE:
         w->live++;
         w->asked += r->asked;
+        check_spilled(w, r);
         if (vp_table_get(&w->mem->live, r->addr) != r || r->asked > r->size || !r->asked)
             breach(w, "a live block is found by its address and holds what was asked", r);
         break;
     case VP_FREE:
         w->free_regions++;
+        check_spilled(w, r);
         check_pieces(w, r);
         if (!r->index || r->index->zone != r->space->zone)
             breach(w, "a free region is filed", r);
@@ -95,8 +116,9 @@ static void check_region(struct walk *w, const struct vp_region *r) {
         break;
     case VP_RETIRED:
         if (!vp_mapping_at(w->mem, r->addr) ||
-            !(vp_mapping_at(w->mem, r->addr)->chunk->exported || vp_mapping_at(w->mem, r->addr)->chunk->asleep))
-            breach(w, "what is retired lies in a chunk that is exported or asleep", r);
+            !(vp_mapping_at(w->mem, r->addr)->chunk->exported || vp_mapping_at(w->mem, r->addr)->chunk->asleep ||
+              vp_mapping_at(w->mem, r->addr)->chunk->host))
+            breach(w, "what is retired lies in a chunk that is exported, asleep or the host's", r);
         check_pieces(w, r);
         break;
     case VP_BACKED: {
@@ -173,10 +195,13 @@ static void check_zombies(struct walk *w, size_t count) {
 static void check_chunks(struct walk *w) {
     const struct vp_chunk *c;
     const struct vp_mapping *m;
-    size_t held = 0, mappings = 0, away = 0, exported = 0, zombies = 0, asleep = 0, released = 0;
+    size_t held = 0, host = 0, mappings = 0, away = 0, exported = 0, zombies = 0, asleep = 0, released = 0;
     vp_list_each(c, &w->mem->chunks, link) {
         bool found = false, home = false;
-        held += c->released ? 0 : c->size;
+        held += c->released || c->host ? 0 : c->size;
+        host += c->host ? c->size : 0;
+        if (c->host && (c->asleep || c->exported || c->mappings != c->current || c->current->next))
+            breach(w, "a chunk of the host's has one mapping, and neither sleeps nor is exported", NULL);
         released += c->released ? c->size : 0;
         asleep += c->asleep;
         if ((c->released && !c->unmapped) || (c->unmapped && (!c->asleep || c->mappings->next)))
@@ -205,6 +230,8 @@ static void check_chunks(struct walk *w) {
     check_zombies(w, zombies);
     if (asleep != w->mem->asleep || released != w->mem->asleep_bytes)
         breach(w, "chunks that sleep are counted", NULL);
+    if (host != w->mem->stats.spilled_bytes)
+        breach(w, "bytes in the host's memory are counted", NULL);
     if (exported != w->mem->exported)
         breach(w, "exported chunks are counted", NULL);
     if (held != w->mem->stats.held_bytes || mappings != w->mem->mappings || away != w->mem->away)
@@ -225,6 +252,8 @@ bool vp_memory_check(const struct vp_memory *mem, FILE *out) {
         check_tree(&w, index, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);
+    if (w.spilled != mem->spilled_live)
+        breach(&w, "live bytes in the host's memory are counted", NULL);
     if (w.live + mem->bare_segments != mem->live.used || w.asked + mem->bare_live != mem->stats.live_bytes)
         breach(&w, "live blocks and bytes are counted", NULL);
     return w.ok;

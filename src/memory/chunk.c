@@ -50,6 +50,10 @@ int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) {
 
 /* ---- chunks ---- */
 
+static void be_born(struct vp_memory *mem, struct vp_chunk *chunk) {
+    chunk->birth = ++mem->births;
+}
+
 /* Physical memory for a chunk of that size, which is then held. */
 static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
@@ -69,16 +73,29 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     }
     if (res)
         return failure(mem, res);
-    chunk->birth = ++mem->births;
+    be_born(mem, chunk);
     mem->stats.held_bytes += size;
     if (mem->stats.held_bytes > mem->stats.peak_held_bytes)
         mem->stats.peak_held_bytes = mem->stats.held_bytes;
     return 0;
 }
 
-int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
+/* The same of the host's, which counts apart, and for no limit of the device's. */
+static int create_on_host(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
+    CUresult res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->host_prop, 0));
+    if (res)
+        return failure(mem, res);
+    chunk->host = true;
+    be_born(mem, chunk);
+    mem->stats.spilled_bytes += size;
+    if (mem->stats.spilled_bytes > mem->stats.peak_spilled_bytes)
+        mem->stats.peak_spilled_bytes = mem->stats.spilled_bytes;
+    return 0;
+}
+
+static int new_chunk(struct vp_memory *mem, size_t size, bool host, struct vp_chunk **out) {
     struct vp_chunk *chunk = vp_slab_alloc(&mem->chunk_slab);
-    int err = chunk ? create(mem, chunk, size) : -ENOMEM;
+    int err = !chunk ? -ENOMEM : host ? create_on_host(mem, chunk, size) : create(mem, chunk, size);
     if (err) {
         vp_slab_free(&mem->chunk_slab, chunk);
         return err;
@@ -86,10 +103,18 @@ int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
     chunk->size = size;
     vp_list_append(&mem->chunks, &chunk->link);
     mem->chunk_count++;
-    if (size > mem->largest)
+    if (!host && size > mem->largest)
         mem->largest = size;
     *out = chunk;
     return 0;
+}
+
+int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
+    return new_chunk(mem, size, false, out);
+}
+
+int vp_chunk_create_host(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
+    return new_chunk(mem, size, true, out);
 }
 
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare) {
@@ -104,7 +129,10 @@ void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk) {
         mem->asleep_bytes -= chunk->size;
     } else {
         CALL(mem, release, mem->drv->cuMemRelease(chunk->handle));
-        mem->stats.held_bytes -= chunk->size;
+        if (chunk->host)
+            mem->stats.spilled_bytes -= chunk->size;
+        else
+            mem->stats.held_bytes -= chunk->size;
     }
     mem->asleep -= chunk->asleep;
     mem->exported -= chunk->exported;
@@ -139,8 +167,8 @@ static int set_access(struct vp_memory *mem, CUdeviceptr addr, size_t size, uint
     return res ? failure(mem, res) : 0;
 }
 
-/* New mappings for all that the memory is open to. Copies of other devices are worth no failure: where theirs fails
- * they are given up. */
+/* New mappings of one kind of memory for all that it is open to. Copies of other devices are worth no failure: where
+ * theirs fails they are given up. */
 static int open_range(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
     const uint64_t needed = mem->peers | UINT64_C(1) << mem->device;
     const CUresult before = mem->error;
@@ -153,6 +181,20 @@ static int open_range(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
     mem->refused |= mem->copiers & ~needed;
     mem->copiers &= needed;
     return 0;
+}
+
+/* Chunks mapped side by side from `addr` on: what is the device's and what is the host's by calls of their own. */
+static int open_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
+    CUdeviceptr end = addr;
+    int err = 0;
+    for (size_t i = 0; i < n && !err; i++) {
+        end += chunks[i]->size;
+        if (i + 1 < n && chunks[i + 1]->host == chunks[i]->host)
+            continue;
+        err = open_range(mem, addr, end - addr);
+        addr = end;
+    }
+    return err;
 }
 
 int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out) {
@@ -168,7 +210,7 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
         end += chunks[done]->size;
     }
     if (!err)
-        err = open_range(mem, addr, end - addr);
+        err = open_chunks(mem, chunks, n, addr);
     if (err) {
         if (end > addr)
             CALL(mem, unmap, mem->drv->cuMemUnmap(addr, end - addr));

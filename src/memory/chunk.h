@@ -9,8 +9,10 @@
 
 /* A new reservation of `size` bytes for one zone. 0, -ENOMEM (no such range to be had) or -EIO. */
 int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) __attribute__((cold));
-/* Creates a chunk, not mapped. 0, -ENOMEM (the device has no more) or -EIO. */
+/* Creates a chunk, not mapped: of the device's memory, or of the host's (spill.h). 0, -ENOMEM (there is no more) or
+ * -EIO. */
 int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out);
+int vp_chunk_create_host(struct vp_memory *mem, size_t size, struct vp_chunk **out);
 /* Keeps a chunk that is mapped nowhere for later; takes it back then. */
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare);
 /* Releases a chunk without mappings. */

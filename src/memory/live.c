@@ -1,6 +1,7 @@
 /* Free bytes go live, and live ones become free memory again. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/sleep.h"
+#include "memory/spill.h"
 
 void vp_region_account(struct vp_memory *mem, const struct vp_region *r, bool taken) {
     mem->stats.live_bytes += taken ? r->asked : -r->asked;
@@ -29,7 +30,7 @@ int vp_fit_take(struct vp_memory *mem, struct vp_fit fit, const struct vp_reques
 void vp_fit_go_live(struct vp_memory *mem, struct vp_region *r, const struct vp_request *req) {
     r->state = VP_LIVE;
     r->sync = !req->timeline;
-    r->exported = false;
+    r->exported = r->spilled = false;
     r->asked = req->asked;
     r->serial = ++mem->serial;
     r->context = r->sync ? req->context : NULL; /* others outlive it */
@@ -58,6 +59,7 @@ void vp_region_release(struct vp_memory *mem, struct vp_region *block, struct vp
     if (mem->exported)
         mem->exports_changed |= vp_mapping_at(mem, addr)->chunk->exported ||
                                 vp_mapping_at(mem, end - 1)->chunk->exported;
+    const CUdeviceptr host = block->spilled ? vp_spill_release(mem, block) : 0;
     bool retired = block->exported || vp_memory_sleeps(mem, addr);
     block->state = retired ? VP_RETIRED : VP_FREE;
     block->index = NULL;
@@ -65,6 +67,10 @@ void vp_region_release(struct vp_memory *mem, struct vp_region *block, struct vp
     block = vp_region_join(mem, block);
     if (retired)
         return;
+    if (__builtin_expect(host != 0, false)) {
+        vp_spill_retire(mem, host, end);
+        block = vp_region_at(mem, addr);
+    }
     vp_region_coarsen(mem, block);
     /* A chunk may be wholly free now only if there is room for one. */
     if (mem->homes && block->size >= mem->granularity)

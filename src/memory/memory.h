@@ -62,6 +62,7 @@ struct vp_region {
     enum vp_region_state state;
     bool sync;     /* live: made by a synchronous call, and ends with its context */
     bool exported; /* live: another process may have it mapped */
+    bool spilled;  /* live: some of it, its end, lies in the host's memory (spill.h) */
     bool bare;     /* live: a bare segment, found by its address, and in no space's list */
     struct vp_space *space;
     struct vp_list va; /* vp_space.regions, in address order */
@@ -131,7 +132,8 @@ struct vp_chunk {
         *home; /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
     struct vp_mapping *mappings; /* by vp_mapping.next; owned */
     struct vp_list link;         /* vp_memory.chunks */
-    uint64_t mark : 60;          /* scratch of the harvest */
+    uint64_t mark : 59;          /* scratch of the harvest */
+    uint64_t host : 1;           /* its memory is the host's: of one block, and released with it */
     uint64_t exported : 1;       /* a block in it is or was exported: it will go back to the device */
     uint64_t asleep : 1;         /* its contents are elsewhere, and what is free in it is retired: sleep.c */
     uint64_t unmapped : 1;       /* asleep: nothing is mapped at its current mapping */
@@ -168,11 +170,13 @@ struct vp_space {
 
 struct vp_memory_stats {
     uint64_t allocs, frees, ooms;
-    uint64_t live_bytes, peak_live_bytes; /* as asked for */
-    uint64_t held_bytes, peak_held_bytes; /* physical */
-    uint64_t waits_gpu;                   /* a stream was made to wait for memory */
-    uint64_t waits_host, waits_fruitless; /* the host waited for memory; and got none of it in time */
-    uint64_t host_wait_ns;                /* for so long in all */
+    uint64_t live_bytes, peak_live_bytes;       /* as asked for */
+    uint64_t held_bytes, peak_held_bytes;       /* physical, of the device */
+    uint64_t spilled_bytes, peak_spilled_bytes; /* of the host: spill.h */
+    uint64_t spills, spills_refused;            /* blocks that some of this was for; and those that were to have some */
+    uint64_t waits_gpu;                         /* a stream was made to wait for memory */
+    uint64_t waits_host, waits_fruitless;       /* the host waited for memory; and got none of it in time */
+    uint64_t host_wait_ns;                      /* for so long in all */
     uint64_t stitches, reactivations, reaps;
     uint64_t spared_bytes;        /* made anew, so that a call need not move as much */
     uint64_t returned_bytes;      /* given back for that later */
@@ -222,17 +226,19 @@ struct vp_memory {
     struct vp_table live;   /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES];
     struct vp_list timeline_indexes;
-    size_t chunk_count;   /* spares included */
-    size_t bare_segments; /* live regions that are bare segments */
-    uint64_t bare_live;   /* of live_bytes: used in bare segments */
-    size_t away;          /* chunks whose current mapping is not their home */
-    size_t mappings;      /* all of them, current or not */
-    size_t largest;       /* the largest chunk that was ever made */
-    size_t exported;      /* chunks with `exported` */
-    size_t asleep;        /* chunks with `asleep` */
-    size_t asleep_bytes;  /* of chunks with `released`: not held, and to be had again */
-    uint64_t births;      /* chunks created so far */
-    bool exports_changed; /* something was freed in an exported chunk, which may now go back to the device */
+    size_t chunk_count;            /* spares included */
+    size_t bare_segments;          /* live regions that are bare segments */
+    uint64_t bare_live;            /* of live_bytes: used in bare segments */
+    size_t away;                   /* chunks whose current mapping is not their home */
+    size_t mappings;               /* all of them, current or not */
+    size_t largest;                /* the largest chunk that was ever made */
+    size_t exported;               /* chunks with `exported` */
+    size_t asleep;                 /* chunks with `asleep` */
+    size_t asleep_bytes;           /* of chunks with `released`: not held, and to be had again */
+    uint64_t births;               /* chunks created so far */
+    size_t spilled_live;           /* of stats.spilled_bytes: of blocks that are live */
+    CUmemAllocationProp host_prop; /* of chunks in the host's memory; type 0: not looked for yet, or not to be had */
+    bool exports_changed; /* something was freed in a chunk that is exported or the host's, which may now go back */
     uint64_t age, serial; /* of frees, and of allocations */
     uint64_t marks;       /* the last that chunks were marked with */
     uint64_t switches;    /* how often a chunk got another current mapping */
@@ -241,9 +247,10 @@ struct vp_memory {
     struct vp_memory_stats stats;
 };
 
-/* Live bytes that the device has: not those that sleep. */
+/* Live bytes that the device has: not those that sleep, nor those in the host's memory. */
 static inline uint64_t vp_memory_awake(const struct vp_memory *mem) {
-    return mem->stats.live_bytes > mem->asleep_bytes ? mem->stats.live_bytes - mem->asleep_bytes : 0;
+    const uint64_t elsewhere = mem->asleep_bytes + mem->spilled_live;
+    return mem->stats.live_bytes > elsewhere ? mem->stats.live_bytes - elsewhere : 0;
 }
 
 /* Bytes that it has of the device and that are not live. */

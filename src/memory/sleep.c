@@ -111,6 +111,8 @@ int vp_sleep_begin(struct vp_memory *mem, struct vp_span *spans, size_t room, si
     struct vp_chunk *chunk;
     int err = 0;
     vp_list_each(chunk, &mem->chunks, link) {
+        if (chunk->host) /* it takes nothing of the device, and stays as it is */
+            continue;
         if (spans && !err)
             err = still(mem, chunk);
         chunk_spans(mem, chunk, &s);

@@ -31,6 +31,8 @@ int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bo
     CUdeviceptr begin, end;
     if (!block->sync || !(pool->mem.prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return -EOPNOTSUPP;
+    if (block->spilled)
+        return -EXDEV;
     if (vp_memory_sleeps(&pool->mem, block->addr))
         return -EBUSY;
     /* A bare segment has its chunks to itself, once it is pinned. */
@@ -92,7 +94,7 @@ void vp_exports_settle(struct vp_pool *pool) {
     vp_timelines_poll(pool->mem.timelines, true);
     pool->mem.exports_changed = false;
     vp_list_each_safe(chunk, next, &pool->mem.chunks, link)
-        if (chunk->exported && over(pool, chunk, &pool->mem.exports_changed)) {
+        if ((chunk->exported || chunk->host) && over(pool, chunk, &pool->mem.exports_changed)) {
             bool given = vp_chunk_reserve_cuts(&pool->mem, chunk) == 0;
             if (given) {
                 vp_chunk_retire_free(&pool->mem, chunk);

@@ -169,7 +169,7 @@ static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline
 }
 
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence) {
-    const bool exported = block->exported;
+    const bool exported = block->exported || block->spilled;
     assert(!block->cache);
     if (block->bare) {
         vp_bare_remove(pool, vp_container_of(block, struct vp_bare_segment, whole), fence);
@@ -203,18 +203,19 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
     bool record = wants_event(pool, timeline, block->size) && !(cache && vp_stream_cache_is_calm(cache));
     struct vp_fence fence = {0};
     assert(!block->cache);
+    record |= block->spilled; /* the sooner the host has it back */
     if (block->bare) {
         int err = vp_bare_barrier(pool, &fence);
         if (!err)
             vp_pool_free(pool, block, &fence);
         return err;
     }
-    if (!record && vp_parking_park(pool, block, timeline, NULL)) {
+    if (!record && !block->spilled && vp_parking_park(pool, block, timeline, NULL)) {
         verify(pool);
         return 0;
     }
     int err = vp_fence_add_free(pool->mem.timelines, &fence, timeline, record);
-    if (!err && !vp_parking_park(pool, block, timeline, &fence))
+    if (!err && (block->spilled || !vp_parking_park(pool, block, timeline, &fence)))
         vp_pool_free(pool, block, &fence);
     return err;
 }

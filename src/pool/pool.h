@@ -215,8 +215,8 @@ static inline bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) 
 /*
  * Another process is about to map a live synchronous block, and can only map whole handles. What is free beside it
  * there is taken out of use; 0. -EBUSY: other live bytes lie there, and not `share` (with it they are shown, too);
- * -EOPNOTSUPP: the device cannot; -ENOMEM. Once the block is freed, its bytes are nobody's again: their handles go back
- * to the device as soon as all work on them is over.
+ * -EOPNOTSUPP: the device cannot; -EXDEV: some of it lies in the host's memory; -ENOMEM. Once the block is freed, its
+ * bytes are nobody's again: their handles go back to the device as soon as all work on them is over.
  */
 int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share);
 /* Would that succeed? */

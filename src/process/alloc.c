@@ -8,6 +8,7 @@
 #include "pool/throttle.h"
 #include "pool/waits.h"
 #include "process/poison.h"
+#include "process/spill.h"
 
 #include <errno.h>
 
@@ -17,6 +18,9 @@ static const uint64_t BARRIER_REST_NS = 60000000000;
 /* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
 static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     uint64_t begin = 0, serial = 0, borrows = 0;
+    if (__builtin_expect(vp_options()->spill != 0, false) && vp_spill_is_due(pool, req->asked) &&
+        !vp_spill(pool, req, false, out))
+        return 0;
     for (;;) {
         vp_pool_error_forget(pool, req->context);
         int err = vp_throttle_alloc(pool, req, out);
@@ -31,7 +35,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
                 continue;
             if (!begin) {
                 if (vp_wait_is_hopeless(pool, req->asked))
-                    return err;
+                    return vp_spill(pool, req, true, out);
                 begin = vp_clock_ns();
                 serial = vp_state.timelines.recorded;
             }
@@ -39,9 +43,10 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
             bool gained = vp_wait_pending(pool, serial, begin);
             vp_pool_waited(pool, vp_clock_ns() - from, !gained);
             if (!gained) {
-                /* CUDA's own pools would now let the stream wait, and so do we: the last thing before out of memory. */
+                /* CUDA's own pools would now let the stream wait, and so do we: the last thing before the host's
+                 * memory, and out of memory. */
                 if (req->waits != VP_WAITS_HOST)
-                    return err;
+                    return vp_spill(pool, req, true, out);
                 req->waits = VP_WAITS_LATE;
             }
         } else {
@@ -92,6 +97,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
             vp_pool_free(pool, r, &(struct vp_fence){0});
+            vp_copies_update();
             res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         } else {
             res = answer(pool, err, &req, r, out);
@@ -224,11 +230,14 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         vp_fence_clear(&vp_state.timelines, &fence);
     } else {
         const size_t asked = r->asked;
+        const bool spilled = r->spilled;
         if (!r->bare) /* its blocks are told of */
             vp_record('f', pool->mem.device, r->serial, asked, 0);
         vp_pool_free(pool, r, &fence);
         if (asked >= BARRIER_WORTH && !(pool->bare && pool->bare->gives))
             vp_pressure_freed(pool, asked);
+        if (spilled)
+            vp_spill_freed(pool);
     }
     vp_leave();
     return vp_result(err, NULL, NULL);
@@ -249,12 +258,14 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
     if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
         uint64_t serial = r->serial, asked = r->asked;
-        bool bare = r->bare;
+        const bool bare = r->bare, spilled = r->spilled;
         if (vp_options()->poison)
             vp_poison_freed(pool, r, timeline);
         int err = vp_pool_free_async(pool, r, timeline);
         if (!err && !bare)
             vp_record('f', pool->mem.device, serial, asked, timeline->number);
+        if (!err && spilled)
+            vp_spill_freed(pool);
         vp_fast_know(stream, NULL, timeline, NULL);
         res = vp_result(err, NULL, NULL);
     }

@@ -1,4 +1,4 @@
-/* Copies between devices.
+/* Copies between devices, and of memory that is spilled.
  *
  * CUDA copies between any two devices, and asks for no leave. From and to mapped memory the device that makes the copy
  * needs access to both ends (memory of cuMemAlloc's own counts as accessible from everywhere, and is staged where it is
@@ -7,14 +7,19 @@
  * program is not told. Where that cannot be, a copy goes by cuMemcpyPeer, which names a context for each end, and needs
  * no access.
  *
+ * To CUDA, spilled memory (spill.h) is the host's: a copy that calls it the device's is refused, and is made by a call
+ * that leaves that open.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/ipc.h"
+#include "memory/spill.h"
 
 /* Until the library is open the doors have not looked for the driver, and are to. */
 atomic_bool vp_copies_matter = true;
 
 atomic_bool vp_copies_between;
+atomic_bool vp_copies_spilled;
 
 void vp_api_copied_between(void) {
     if (!atomic_load_explicit(&vp_copies_between, memory_order_relaxed))
@@ -26,8 +31,33 @@ void vp_copies_arrived(void *unused, struct vp_context *ctx) {
     if (ctx->device < 0 || ctx->device >= VP_DEVICES)
         return;
     vp_state.used |= UINT64_C(1) << ctx->device;
-    if (vp_state.used & (vp_state.used - 1))
-        atomic_store_explicit(&vp_copies_matter, true, memory_order_relaxed);
+    vp_copies_update();
+}
+
+void vp_copies_update(void) {
+    bool spilled = false;
+    vp_pools_each(pool) spilled |= pool->mem.spilled_live > 0;
+    atomic_store_explicit(&vp_copies_spilled, spilled, memory_order_relaxed);
+    atomic_store_explicit(&vp_copies_matter, spilled || (vp_state.used & (vp_state.used - 1)), memory_order_relaxed);
+}
+
+static bool spilled_at(CUdeviceptr ptr) {
+    vp_pools_each(pool) if (vp_spill_holds(&pool->mem, ptr)) return true;
+    return false;
+}
+
+bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src) {
+    if (!atomic_load_explicit(&vp_copies_spilled, memory_order_relaxed) || !vp_enter())
+        return false;
+    const bool spilled = spilled_at(dst) || spilled_at(src);
+    vp_leave();
+    return spilled;
+}
+
+static bool find_spilled(struct vp_copy_end *dst, struct vp_copy_end *src) {
+    dst->spilled = !dst->anywhere && dst->ptr && spilled_at(dst->ptr);
+    src->spilled = !src->anywhere && src->ptr && spilled_at(src->ptr);
+    return dst->spilled || src->spilled;
 }
 
 static CUcontext handle_on(CUdevice dev) {
@@ -38,6 +68,13 @@ static CUcontext handle_on(CUdevice dev) {
 static bool can_access(CUdevice dev, CUdevice owner) {
     int can = 0;
     return vp_state.drv.cuDeviceCanAccessPeer && !vp_state.drv.cuDeviceCanAccessPeer(&can, dev, owner) && can;
+}
+
+bool vp_copies_reach_all(const struct vp_pool *pool) {
+    for (CUdevice dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.used >> dev & 1 && dev != pool->mem.device && !can_access(dev, pool->mem.device))
+            return false;
+    return true;
 }
 
 /* Opens it if need be. What is open to a peer of the program's is noted too: it must not close while copies run. */
@@ -153,6 +190,8 @@ enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struc
     if (!vp_enter())
         return way;
     const struct owner to = owner_of(dst), from = owner_of(src);
+    if (find_spilled(dst, src))
+        way = VP_COPY_UNDIRECTED;
     if ((to.pool || to.import || from.pool || from.import) && !reached_by_all(to, from, devices_of(stream, to, from))) {
         find_context(dst, to);
         find_context(src, from);
@@ -169,6 +208,7 @@ void vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_
     if (!vp_enter())
         return;
     const struct owner to = owner_of(dst), from = owner_of(src);
+    find_spilled(dst, src);
     const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle)
                                           : vp_context_current(&vp_state.timelines);
     const CUdevice devices[] = {ctx ? ctx->device : -1, to.pool ? to.pool->mem.device : -1,

@@ -42,6 +42,10 @@ CUresult vp_ipc_refused(int err, const struct vp_region *block) {
                         "cuIpcGetMemHandle: physical memory of this device cannot be exported; VPOOL_IPC=native leaves "
                         "cudaMalloc to CUDA");
         return CUDA_ERROR_INVALID_VALUE;
+    case -EXDEV:
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: %zu bytes lie in the host's memory (VPOOL_SPILL): refused",
+                    block->asked);
+        return CUDA_ERROR_INVALID_VALUE;
     case -EMFILE:
     case -ENFILE:
         vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no file descriptor is to be had for it (see ulimit -n)");

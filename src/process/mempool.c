@@ -284,8 +284,8 @@ static uint64_t idle_allowed(CUdevice dev) {
 static void release_idle(void) {
     vp_pools_each(pool) {
         uint64_t idle = idle_allowed(pool->mem.device), held = pool->mem.stats.held_bytes,
-                 live = pool->mem.stats.live_bytes - vp_stream_caches_parked(&pool->caches, NULL);
-        live -= pool->mem.asleep_bytes < live ? pool->mem.asleep_bytes : live;
+                 live = vp_memory_awake(&pool->mem), parked = vp_stream_caches_parked(&pool->caches, NULL);
+        live -= parked < live ? parked : live;
         if (held > live && held - live > idle)
             vp_pool_trim(pool, live + idle);
     }

@@ -306,7 +306,7 @@ void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const stru
     const CUdeviceptr addr = r->addr;
     struct place place;
     struct part part;
-    if (r->bare || r->exported || vp_memory_sleeps(&pool->mem, addr) ||
+    if (r->bare || r->exported || r->spilled || vp_memory_sleeps(&pool->mem, addr) ||
         !enter(&place, timeline, vp_context_on(&vp_state.timelines, pool->mem.device)))
         return;
     bool filled = fill(&place, r, PATTERN) && (timeline || wait_for(&place, 0));

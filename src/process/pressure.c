@@ -11,19 +11,23 @@
 #include "pool/bare.h"
 #include "base/clock.h"
 #include "pool/giving.h"
+#include "pool/spill.h"
 
 #include <time.h>
 
-size_t vp_pressure_limit(CUdevice dev) {
-    uint64_t limit = vp_options()->limit;
+size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option) {
     size_t total = 0;
-    if (!limit || limit > 100)
-        return limit;
+    if (!share || share > 100)
+        return share;
     if (!vp_state.drv.cuDeviceTotalMem_v2 || vp_state.drv.cuDeviceTotalMem_v2(&total, dev)) {
-        vp_log(VP_LOG_WARN, "VPOOL_LIMIT: the size of device %d is not to be had: no limit", (int)dev);
+        vp_log(VP_LOG_WARN, "%s: the size of device %d is not to be had: it counts as 0", option, (int)dev);
         return 0;
     }
-    return total / 100 * limit;
+    return total / 100 * share;
+}
+
+size_t vp_pressure_limit(CUdevice dev) {
+    return vp_pressure_share(dev, vp_options()->limit, "VPOOL_LIMIT");
 }
 
 /* ---- by itself ---- */
@@ -52,7 +56,7 @@ void vp_pressure_synchronized(void) {
     vp_pools_each(pool) {
         vp_bare_await(pool);
         vp_giving_settle(pool);
-        due |= vp_giving_is_due(pool);
+        due |= vp_spill_settle(pool) | vp_giving_is_due(pool);
     }
     if (!due)
         atomic_fetch_and(&vp_state.sync_matters, ~(unsigned)VP_SYNC_GIVING);

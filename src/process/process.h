@@ -125,18 +125,20 @@ CUresult vp_api_peer_enabled(CUcontext peer);
 void vp_api_peer_disabled(CUcontext peer);
 
 /*
- * Copies between devices (see copies.c): the door asks before each, unless vp_api_copies_matter() is false, as with one
- * device in use. `way` opens what can be opened, and tells how a copy in that stream is to be made:
- *   VP_COPY_AS_IT_IS    there is nothing about it
- *   VP_COPY_BETWEEN     by cuMemcpyPeer and its like, between the contexts that it finds for the two ends
- *   VP_COPY_ELSEWHERE   one end can be reached from anywhere: in the other's context, in the order of the stream
+ * Copies between devices, and from and to what is spilled (see copies.c): the door asks before each, unless
+ * vp_api_copies_matter() is false, as with one device in use and nothing spilled. `way` opens what can be opened, and
+ * tells how a copy in that stream is to be made: VP_COPY_AS_IT_IS    there is nothing about it VP_COPY_BETWEEN     by
+ * cuMemcpyPeer and its like, between the contexts that it finds for the two ends VP_COPY_ELSEWHERE   one end can be
+ * reached from anywhere: in the other's context, in the order of the stream VP_COPY_UNDIRECTED  an end is spilled: by a
+ * call that does not say whether it is the device's memory or the host's
  */
 struct vp_copy_end {
     CUdeviceptr ptr;   /* 0: no address of CUDA's, as that of an array, or of host memory by its kind */
     bool anywhere;     /* may be reached from any context; asked for if it has an address */
     CUcontext context; /* out: that it belongs to; of an array, the current one */
+    bool spilled; /* out: it is of a block that is, in part, the host's memory, which is no device memory to CUDA */
 };
-enum vp_copy_way { VP_COPY_AS_IT_IS, VP_COPY_BETWEEN, VP_COPY_ELSEWHERE };
+enum vp_copy_way { VP_COPY_AS_IT_IS, VP_COPY_BETWEEN, VP_COPY_ELSEWHERE, VP_COPY_UNDIRECTED };
 extern atomic_bool vp_copies_matter;
 /* The program copies by cuMemcpyPeer and its like: told before each. From then on work of any device may touch any
  * memory. */
@@ -146,7 +148,11 @@ static inline bool vp_api_copies_matter(void) {
     return atomic_load_explicit(&vp_copies_matter, memory_order_relaxed);
 }
 enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src);
-/* The same for a node of a graph that runs in `ctx` (NULL: not known). It has the one form only. */
+/* Is an end of a copy spilled? Of no cost while nothing is. */
+extern atomic_bool vp_copies_spilled;
+bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src);
+/* The same for a node of a graph that runs in `ctx` (NULL: not known). It has the one form only, but for ends that are
+ * spilled. */
 void vp_api_copy_node(CUcontext ctx, struct vp_copy_end *dst, struct vp_copy_end *src);
 
 /* Memory pools. `created` after a successful cuMemPoolCreate: is it ours to serve? `destroying` before

@@ -97,13 +97,41 @@ static bool import_attribute(void *data, CUpointer_attribute attribute, const st
     }
 }
 
+/* To CUDA, spilled memory is the host's. Programs that were told so would touch it there, or take it for pinned. */
+static CUresult spilled_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+                                  const struct vp_pool *pool, const struct vp_region *r) {
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(unsigned *)data = CU_MEMORYTYPE_DEVICE; break;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)data = ptr; break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = pool->mem.device; break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = 0; break;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *(int *)data = 1; break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = 0; break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(int *)data = r->sync && pool->mem.prop.allocFlags.gpuDirectRDMACapable;
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        if (!access_flags(data, pool, r))
+            *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        break;
+    default: return VP_NOT_OURS;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct vp_pool *pool;
     if (!data || !vp_enter())
         return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
+    const CUresult spilled = r && r->spilled ? spilled_attribute(data, attribute, ptr, pool, r) : VP_NOT_OURS;
     bool served = r || (import && import_attribute(data, attribute, import));
+    if (spilled != VP_NOT_OURS) {
+        vp_leave();
+        return spilled;
+    }
     if (r) {
         const struct vp_mempool *mp = r->owner;
         switch (attribute) {

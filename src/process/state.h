@@ -249,8 +249,13 @@ void vp_peers_forget(const struct vp_context *ctx);
 /* Did the program give work of `ctx` access to the memory that `block` is? */
 bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block);
 
-/* copies.c. A context was seen for the first time: from that of a second device on, copies matter. */
+/* copies.c. A context was seen for the first time: from that of a second device on, copies matter. So they do while
+ * something is spilled, which may have begun or ended. */
 void vp_copies_arrived(void *unused, struct vp_context *ctx);
+void vp_copies_update(void);
+/* Could each device that is in use reach the pool's memory? Else copies name a context for each end, which is not to be
+ * for what is spilled. */
+bool vp_copies_reach_all(const struct vp_pool *pool);
 
 /* fast.c: what needs no lock of the library; false: the slow way decides. `know` tells it what that found out. */
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
@@ -260,6 +265,8 @@ void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *
 /* pressure.c: VPOOL_LIMIT of a device in bytes, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM says
  * so; gives back what was idle since the last call (with the lock held). */
 size_t vp_pressure_limit(CUdevice dev);
+/* A SHARE option in bytes, of a device. */
+size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option);
 void vp_pressure_start(void);
 void vp_pressure_tick(void);
 /* A cudaFree of so many bytes was served: idle memory may go back by itself. `synchronized`: the program has. `trim`

@@ -131,25 +131,25 @@ struct area {
     uintptr_t at;
     size_t pitch;
     const struct sim_context *by; /* NULL: the stream's own */
+    bool directed;                /* the call says that it is device memory */
 };
 
-static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle, enum wait wait) {
-    struct sim_stream *stream;
-    CUresult result = sim_stream_for_work(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!width || !height)
-        return CUDA_SUCCESS;
-    if (!dst.at || !src.at)
+/* What is the host's to the driver is not to be called the device's. */
+static bool misdirected(const struct area *area, size_t width, size_t height) {
+    return area->directed && sim_is_host_vmm(area->at, span(width, height, area->pitch));
+}
+
+static CUresult copy_op(struct sim_context *context, struct area dst, struct area src, size_t width, size_t height,
+                        struct sim_op **out) {
+    if (!dst.at || !src.at || misdirected(&dst, width, height) || misdirected(&src, width, height))
         return CUDA_ERROR_INVALID_VALUE;
     bool from_pageable = sim_is_pageable(src.at), to_pageable = sim_is_pageable(dst.at);
-    const struct sim_context *src_by = src.by ? src.by : stream->context;
-    const struct sim_context *dst_by = dst.by ? dst.by : stream->context;
+    const struct sim_context *src_by = src.by ? src.by : context;
+    const struct sim_context *dst_by = dst.by ? dst.by : context;
     if ((!from_pageable &&
          sim_access_fault(src.at, span(width, height, src.pitch), src_by, false, true, SIM_AT_CALL)) ||
         (!to_pageable && sim_access_fault(dst.at, span(width, height, dst.pitch), dst_by, true, true, SIM_AT_CALL)))
         return CUDA_ERROR_INVALID_VALUE;
-    bool device_only = wait == WAIT && !from_pageable && !to_pageable && sim.options.late_memset;
     struct sim_op *op = sim_op_new(SIM_OP_COPY);
     op->copy.dst = dst.at;
     op->copy.src = src.at;
@@ -168,11 +168,30 @@ static CUresult copy(struct area dst, struct area src, size_t width, size_t heig
         for (size_t y = 0; y < height; y++)
             memcpy((char *)op->copy.staged + y * width, (char *)src.at + y * src.pitch, width);
     }
+    *out = op;
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle, enum wait wait) {
+    struct sim_stream *stream;
+    struct sim_op *op;
+    CUresult result = sim_stream_for_work(handle, &stream);
+    if (result != CUDA_SUCCESS || !width || !height)
+        return result;
+    result = copy_op(stream->context, dst, src, width, height, &op);
+    if (result != CUDA_SUCCESS)
+        return result;
+    bool to_pageable = op->copy.to_host;
+    bool device_only = wait == WAIT && !op->copy.staged && !to_pageable && sim.options.late_memset;
     return finish(stream, op, (wait == WAIT && !device_only) || to_pageable);
 }
 
-static CUresult copy_1d(uintptr_t dst, uintptr_t src, size_t bytes, CUstream stream, enum wait wait) {
-    return copy((struct area){dst, bytes, NULL}, (struct area){src, bytes, NULL}, bytes, 1, stream, wait);
+/* Which ends of a copy the call's name says are device memory. */
+enum directed { TO_DEVICE = 1, FROM_DEVICE = 2 };
+
+static CUresult copy_1d(uintptr_t dst, uintptr_t src, size_t bytes, CUstream stream, enum wait wait, int directed) {
+    return copy((struct area){dst, bytes, NULL, directed & TO_DEVICE},
+                (struct area){src, bytes, NULL, directed & FROM_DEVICE}, bytes, 1, stream, wait);
 }
 
 /* ---- the exported family ---- */
@@ -201,26 +220,26 @@ MEMSET_API(8, 1, unsigned char)
 MEMSET_API(16, 2, unsigned short)
 MEMSET_API(32, 4, unsigned int)
 
-#define COPY_API(sync, async, since, dst_type, src_type)                                                               \
+#define COPY_API(sync, async, since, dst_type, src_type, directed)                                                     \
     SIM_STREAM_API(_ptds, 0, since, sync, (dst_type dst, src_type src, size_t bytes), (dst, src, bytes)) {             \
-        return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, NULL, WAIT);                                             \
+        return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, NULL, WAIT, directed);                                   \
     }                                                                                                                  \
     SIM_STREAM_API(_ptsz, 0, since, async, (dst_type dst, src_type src, size_t bytes, CUstream stream),                \
                    (dst, src, bytes, stream)) {                                                                        \
-        return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, stream, ASYNC);                                          \
+        return copy_1d((uintptr_t)dst, (uintptr_t)src, bytes, stream, ASYNC, directed);                                \
     }
 
-COPY_API(cuMemcpy, cuMemcpyAsync, 4000, CUdeviceptr, CUdeviceptr)
-COPY_API(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, 3020, CUdeviceptr, const void *)
-COPY_API(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, 3020, void *, CUdeviceptr)
-COPY_API(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, 3020, CUdeviceptr, CUdeviceptr)
+COPY_API(cuMemcpy, cuMemcpyAsync, 4000, CUdeviceptr, CUdeviceptr, 0)
+COPY_API(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, 3020, CUdeviceptr, const void *, TO_DEVICE)
+COPY_API(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, 3020, void *, CUdeviceptr, FROM_DEVICE)
+COPY_API(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, 3020, CUdeviceptr, CUdeviceptr, TO_DEVICE | FROM_DEVICE)
 
 /* Each end is touched in its own context: mapped memory need be open to no other device. */
 static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
                           CUstream stream, enum wait wait) {
     CUresult why;
-    struct area to = {(uintptr_t)dst, bytes, sim_context_of(dst_context, &why)};
-    struct area from = {(uintptr_t)src, bytes, to.by ? sim_context_of(src_context, &why) : NULL};
+    struct area to = {(uintptr_t)dst, bytes, sim_context_of(dst_context, &why), true};
+    struct area from = {(uintptr_t)src, bytes, to.by ? sim_context_of(src_context, &why) : NULL, true};
     return to.by && from.by ? copy(to, from, bytes, 1, stream, wait) : why;
 }
 
@@ -240,6 +259,7 @@ SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpyPeerAsync,
 /* Where a side of a 2D copy begins; arrays are not modelled. */
 static bool side(CUmemorytype type, CUdeviceptr device, const void *host, size_t x, size_t y, size_t pitch,
                  size_t width, struct area *area) {
+    area->directed = type == CU_MEMORYTYPE_DEVICE;
     area->pitch = pitch ? pitch : width;
     area->at = (type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : (uintptr_t)device) + y * area->pitch + x;
     return type != CU_MEMORYTYPE_ARRAY;
@@ -313,4 +333,100 @@ SIM_STREAM_API(_ptds, 0, 4000, cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *params
 SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *params, CUstream stream),
                (params, stream)) {
     return copy_3d_peer(params, stream, ASYNC);
+}
+
+/* ---- batches. Seen to be refused is the memory of the host in other directed calls; here it is refused, too ---- */
+
+static CUresult copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
+                           size_t *failed, CUstream stream) {
+    CUresult result = dsts && srcs && sizes && count && stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        result = copy_1d((uintptr_t)dsts[i], (uintptr_t)srcs[i], sizes[i], stream, ASYNC, TO_DEVICE | FROM_DEVICE);
+        if (result != CUDA_SUCCESS && failed)
+            *failed = i;
+    }
+    return result;
+}
+
+#if CUDA_VERSION >= 12080
+#undef cuMemcpyBatchAsync
+#undef cuMemcpy3DBatchAsync
+
+SIM_STREAM_API(_ptsz, 0, 13000, cuMemcpyBatchAsync_v2,
+               (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attributes,
+                size_t *indexes, size_t kinds, CUstream stream),
+               (dsts, srcs, sizes, count, attributes, indexes, kinds, stream)) {
+    (void)indexes;
+    return attributes && kinds ? copy_batch(dsts, srcs, sizes, count, NULL, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_STREAM_API(_ptsz, 0, 12080, cuMemcpyBatchAsync,
+               (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attributes,
+                size_t *indexes, size_t kinds, size_t *failed, CUstream stream),
+               (dsts, srcs, sizes, count, attributes, indexes, kinds, failed, stream)) {
+    (void)indexes;
+    return attributes && kinds ? copy_batch(dsts, srcs, sizes, count, failed, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static struct area slice(const CUmemcpy3DOperand *operand, const CUextent3D *extent, size_t z) {
+    const size_t pitch = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : extent->width,
+                 rows = operand->op.ptr.layerHeight ? operand->op.ptr.layerHeight : extent->height;
+    return (struct area){.at = (uintptr_t)operand->op.ptr.ptr + z * rows * pitch, .pitch = pitch, .directed = true};
+}
+
+static CUresult copy_slices(size_t count, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, CUstream stream) {
+    CUresult result = ops && count && stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        const CUDA_MEMCPY3D_BATCH_OP *op = &ops[i];
+        if (op->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER || op->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+            result = CUDA_ERROR_NOT_SUPPORTED;
+        for (size_t z = 0; z < op->extent.depth && result == CUDA_SUCCESS; z++)
+            result = copy(slice(&op->dst, &op->extent, z), slice(&op->src, &op->extent, z), op->extent.width,
+                          op->extent.height, stream, ASYNC);
+        if (result != CUDA_SUCCESS && failed)
+            *failed = i;
+    }
+    return result;
+}
+
+SIM_STREAM_API(_ptsz, 0, 13000, cuMemcpy3DBatchAsync_v2,
+               (size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream),
+               (count, ops, flags, stream)) {
+    return flags ? CUDA_ERROR_INVALID_VALUE : copy_slices(count, ops, NULL, stream);
+}
+
+SIM_STREAM_API(_ptsz, 0, 12080, cuMemcpy3DBatchAsync,
+               (size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream),
+               (count, ops, failed, flags, stream)) {
+    return flags ? CUDA_ERROR_INVALID_VALUE : copy_slices(count, ops, failed, stream);
+}
+#endif
+
+/* ---- nodes of graphs: one slice each ---- */
+
+SIM_API(0, 10000, cuGraphAddMemcpyNode,
+        (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, size_t count, const CUDA_MEMCPY3D *p,
+         CUcontext handle),
+        (out, graph, after, count, p, handle)) {
+    CUresult why;
+    struct sim_context *context = sim_context_of(handle, &why);
+    struct area dst = {0}, src = {0};
+    struct sim_op *op;
+    if (!context)
+        return why;
+    if (!out || !p || (count && !after))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (p->Depth != 1 ||
+        !side(p->dstMemoryType, p->dstDevice, p->dstHost, p->dstXInBytes, p->dstY, p->dstPitch, p->WidthInBytes,
+              &dst) ||
+        !side(p->srcMemoryType, p->srcDevice, p->srcHost, p->srcXInBytes, p->srcY, p->srcPitch, p->WidthInBytes, &src))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = copy_op(context, dst, src, p->WidthInBytes, p->Height, &op);
+    if (result == CUDA_SUCCESS && !sim_graph_append(graph, op, after, count)) {
+        sim_op_put(op);
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS)
+        *out = (CUgraphNode)op;
+    return result;
 }

@@ -435,6 +435,25 @@ SIM_API(SIM_SURE, 10000, cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, s
     return CUDA_SUCCESS;
 }
 
+SIM_API(SIM_SURE, 10000, cuGraphCreate, (CUgraph * out, unsigned int flags), (out, flags)) {
+    struct sim_graph *graph = out && !flags ? calloc(1, sizeof(*graph)) : NULL;
+    if (!graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    graph->refs = 1;
+    *out = graph->handle = sim_handle_new(SIM_GRAPH, graph);
+    return CUDA_SUCCESS;
+}
+
+bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *after, size_t count) {
+    struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
+    if (!graph)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        sim_op_depend(op, (struct sim_op *)after[i]);
+    add_node(graph, op);
+    return true;
+}
+
 void sim_graphs_reset(void) {
     while (!LIST_EMPTY(&sim.captures)) {
         struct sim_capture *capture = LIST_FIRST(&sim.captures);

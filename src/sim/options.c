@@ -122,6 +122,7 @@ static const struct option {
     {"backing", CHOICE, FIELD(ledger), 0, 1, 0, {"bytes", "ledger"}},
     {"capacity", BYTES, FIELD(capacity), 1 << 20, (uint64_t)1 << 46, 256u << 20, {NULL, NULL}},
     {"granularity", BYTES, FIELD(granularity), 64 << 10, 1 << 30, 2 << 20, {NULL, NULL}},
+    {"host", BYTES, FIELD(host), 0, (uint64_t)1 << 46, (uint64_t)1 << 40, {NULL, NULL}},
     {"devices", NUMBER, FIELD(devices), 1, SIM_MAX_DEVICES, 1, {NULL, NULL}},
     {"driver", NUMBER, FIELD(driver), 11020, 99990, 13000, {NULL, NULL}},
     {"peers", NUMBER, FIELD(peers), 0, 1, 1, {NULL, NULL}},
@@ -210,7 +211,7 @@ static const char *parse_part(char *part) {
             return allowed;
         }
     }
-    return "one of backing, capacity, granularity, devices, peers, driver, vmm, lazy, memset, timeout, seed, "
+    return "one of backing, capacity, granularity, host, devices, peers, driver, vmm, lazy, memset, timeout, seed, "
            "trace, shared, fail, delay";
 }
 

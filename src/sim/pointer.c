@@ -19,8 +19,10 @@ static struct place place_of(CUdeviceptr at) {
     return place;
 }
 
+/* Memory of the host by cuMemCreate is the host's to the driver. That it says so of its kind is measured; what else is
+ * asked about it is answered here as far from device memory as can be, so that nobody may lean on the difference. */
 static bool is_host(const struct place *place) {
-    return place->block && place->block->kind >= SIM_BLOCK_HOST;
+    return place->block ? place->block->kind >= SIM_BLOCK_HOST : place->mapping && place->mapping->handle->host;
 }
 
 /* Where its memory begins and how far it reaches. */
@@ -55,7 +57,8 @@ static CUresult access_attribute(void *data, CUpointer_attribute which, const st
         *(unsigned long long *)data = mapping ? mapping->handle->prop.requestedHandleTypes : 0;
         break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *(int *)data = native || (mapping && mapping->handle->prop.allocFlags.gpuDirectRDMACapable);
+        *(int *)data = native ||
+                       (mapping && !mapping->handle->host && mapping->handle->prop.allocFlags.gpuDirectRDMACapable);
         break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         *(unsigned *)data = block || mapping->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
@@ -94,7 +97,9 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr at)
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: *(unsigned long long *)data = block ? block->id : mapping->id; break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = block ? block->device : mapping->handle->device; break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = block ? block->device : mapping->handle->host ? CU_DEVICE_INVALID : mapping->handle->device;
+        break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *(CUmemoryPool *)data = block && block->pool ? block->pool->handle : NULL;
         break;
@@ -196,7 +201,7 @@ SIM_API(SIM_SURE, 11070, cuMemGetHandleForAddressRange,
         return CUDA_ERROR_INVALID_VALUE;
     for (uintptr_t start = (uintptr_t)at, end = start + size; start < end;) {
         const struct place place = place_of(start);
-        if (!place.mapping && (!place.block || is_host(&place)))
+        if (is_host(&place) || (!place.mapping && !place.block))
             return CUDA_ERROR_INVALID_VALUE;
         start = place.mapping ? place.mapping->range.end : place.block->range.end;
     }

@@ -10,6 +10,8 @@
  *                         lies behind a pointer, copies and memsets do nothing, any capacity can be had
  *   capacity=256M         physical memory of each device (suffixes K, M, G, T)
  *   granularity=2M        of handles and of reservations, a power of two from 64K
+ *   host=1T               memory of the host that handles of cuMemCreate may take (HOST_NUMA); 0: the devices know
+ *                         no such handles
  *   devices=1             1 to 8
  *   peers=1               0: no device can access another's memory; copies between them are staged
  *   driver=13000          what cuDriverGetVersion answers; younger entry points do not exist

@@ -84,6 +84,7 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result);
 struct sim_options {
     bool ledger, vmm, peers, trace, late_memset;
     size_t capacity, granularity;
+    size_t host; /* memory of the host that handles may take; 0: the device knows none there */
     int devices, driver, lazy, timeout_ms;
     uint64_t seed;
     char shared[256]; /* the file that processes side by side name; "": none */
@@ -196,6 +197,7 @@ struct sim_state {
     void *reservations, *mappings, *blocks; /* roots of range trees */
     void *graves;                           /* address space of freed blocks, kept for the next of its size */
     size_t reserved_bytes;
+    size_t host_bytes;                 /* of handles in the host's memory */
     LIST_HEAD(, sim_context) contexts; /* sim_context.link; destroyed ones stay until the reset */
     LIST_HEAD(, sim_capture) captures; /* sim_capture.link; running ones */
 };
@@ -212,6 +214,11 @@ uint64_t sim_real_ns(void);
 bool sim_device_ok(CUdevice device);
 /* Can work of one device access memory of another, if it is let? */
 bool sim_device_reaches(int device, int owner);
+/* The host's one node. */
+enum { SIM_HOST_NODE = 0 };
+/* Does any of these bytes lie in a handle of the host's memory? The real driver calls such memory the host's, and
+ * refuses copies that call it the device's. */
+bool sim_is_host_vmm(uintptr_t start, size_t bytes);
 /* Physical memory, counted only. False: there is not that much left. */
 bool sim_phys_take(int device, size_t bytes);
 void sim_phys_give(int device, size_t bytes);
@@ -445,6 +452,9 @@ struct sim_capture {
     LIST_ENTRY(sim_capture) link;
 };
 
+/* A graph gets another node, behind some that it has. Takes over the reference. False: there is no such graph. */
+bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *after, size_t count);
+
 /* Refuses a call that is unsafe during a capture (900), and destroys the captures that it conflicts with. */
 CUresult sim_capture_unsafe(void);
 void sim_capture_invalidate_context(const struct sim_context *context);
@@ -468,6 +478,7 @@ struct sim_vmm_handle {
     int memfd;     /* its own, once it was exported; -1: a range of the device's */
     off_t offset;  /* in the device's */
     bool imported; /* another process's physical memory */
+    bool host;     /* its memory is the host's; `device` only says whose file has the bytes */
     CUmemAllocationProp prop;
     LIST_HEAD(, sim_mapping) mappings; /* sim_mapping.link */
 };

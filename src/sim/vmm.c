@@ -81,13 +81,25 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemAddressFree, (CUdeviceptr at, size_t siz
 
 /* ---- handles ---- */
 
+/* Only the form with a node is known (seen on an H200: HOST itself is refused). */
+static CUresult check_host(const CUmemAllocationProp *prop) {
+    if (!sim.options.host)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && prop->location.id != SIM_HOST_NODE)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return prop->requestedHandleTypes ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
 static CUresult check_prop(const CUmemAllocationProp *prop) {
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.type == CU_MEM_LOCATION_TYPE_INVALID)
         return CUDA_ERROR_INVALID_VALUE;
+    if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+        prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+        return check_host(prop);
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return prop->location.type == CU_MEM_LOCATION_TYPE_HOST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
     if (!sim_device_ok(prop->location.id))
         return CUDA_ERROR_INVALID_DEVICE;
     if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -106,6 +118,32 @@ SIM_API(SIM_VMM, 10020, cuMemGetAllocationGranularity,
     return result;
 }
 
+/* Physical memory of the device, or of the host, which pins it. False: there is not that much left. */
+static bool take(struct sim_device *dev, size_t size, bool host) {
+    if (host) {
+        if (size > sim.options.host - sim.host_bytes)
+            return false;
+        sim.host_bytes += size;
+        return true;
+    }
+    if (!sim_phys_take(dev->ordinal, size)) {
+        sim_pools_trim(dev->ordinal);
+        if (!sim_phys_take(dev->ordinal, size))
+            return false;
+    }
+    dev->used_vmm += size;
+    return true;
+}
+
+static void give(const struct sim_vmm_handle *handle) {
+    if (handle->host) {
+        sim.host_bytes -= handle->size;
+    } else if (!handle->imported) {
+        sim_phys_give(handle->device, handle->size);
+        sim.devices[handle->device].used_vmm -= handle->size;
+    }
+}
+
 SIM_API(SIM_VMM, 10020, cuMemCreate,
         (CUmemGenericAllocationHandle * out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags),
         (out, size, prop, flags)) {
@@ -114,17 +152,15 @@ SIM_API(SIM_VMM, 10020, cuMemCreate,
         return result;
     if (!out || !size || !aligned(size) || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    sim_cost(7000 + (uint64_t)((double)size / MIB * 7));
-    struct sim_device *dev = &sim.devices[prop->location.id];
-    if (!sim_phys_take(dev->ordinal, size)) {
-        sim_pools_trim(dev->ordinal);
-        if (!sim_phys_take(dev->ordinal, size))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    const bool host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+    struct sim_device *dev = &sim.devices[host ? 0 : prop->location.id];
+    sim_cost(host ? 200000 + (uint64_t)((double)size / MIB * 160000) : 7000 + (uint64_t)((double)size / MIB * 7));
+    if (!take(dev, size, host))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     struct sim_vmm_handle *handle = calloc(1, sizeof(*handle));
     if (!handle)
         abort();
-    dev->used_vmm += size;
+    handle->host = host;
     handle->refs = 1;
     handle->device = dev->ordinal;
     handle->size = size;
@@ -151,10 +187,7 @@ static void handle_settle(struct sim_vmm_handle *handle) {
         close(handle->memfd);
     else
         drop_range(handle);
-    if (!handle->imported) {
-        sim_phys_give(handle->device, handle->size);
-        sim.devices[handle->device].used_vmm -= handle->size;
-    }
+    give(handle);
     free(handle);
 }
 
@@ -168,7 +201,8 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemRelease, (CUmemGenericAllocationHandle v
     struct sim_vmm_handle *handle = handle_of(value);
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
-    sim_cost(10000 + (uint64_t)((double)handle->size / MIB * 225));
+    sim_cost(handle->host ? 40000 + (uint64_t)((double)handle->size / MIB * 15000)
+                          : 10000 + (uint64_t)((double)handle->size / MIB * 225));
     handle_release(handle);
     return CUDA_SUCCESS;
 }
@@ -277,28 +311,52 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemUnmap, (CUdeviceptr at, size_t size), (a
     return CUDA_SUCCESS;
 }
 
+bool sim_is_host_vmm(uintptr_t start, size_t bytes) {
+    for (uintptr_t end = start + bytes; start < end;) {
+        const struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
+        if (!mapping)
+            return false;
+        if (mapping->handle->host)
+            return true;
+        start = mapping->range.end;
+    }
+    return false;
+}
+
+/* May access to mapped memory be given from there? The host itself may only touch its own. */
+static CUresult check_access(const CUmemAccessDesc *desc, uintptr_t start, uintptr_t end) {
+    const bool device = desc->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (!device && desc->location.type != CU_MEM_LOCATION_TYPE_HOST &&
+        desc->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (device && !sim_device_ok(desc->location.id))
+        return CUDA_ERROR_INVALID_DEVICE;
+    while (start < end) {
+        const struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
+        if (!device && !mapping->handle->host)
+            return CUDA_ERROR_NOT_SUPPORTED;
+        if (device && !mapping->handle->host && !sim_device_reaches(desc->location.id, mapping->handle->device))
+            return CUDA_ERROR_INVALID_DEVICE;
+        start = mapping->range.end;
+    }
+    return CUDA_SUCCESS;
+}
+
 SIM_API(SIM_VMM, 10020, cuMemSetAccess, (CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count),
         (at, size, desc, count)) {
     uintptr_t start = (uintptr_t)at, end = start + size;
     if (!size || !desc || !count || !covered_exactly(start, end))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
-        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-            return CUDA_ERROR_NOT_SUPPORTED;
-        if (!sim_device_ok(desc[i].location.id))
-            return CUDA_ERROR_INVALID_DEVICE;
-    }
-    for (uintptr_t one = start; one < end;) {
-        const struct sim_mapping *mapping = sim_range_find(&sim.mappings, one, one + 1);
-        for (size_t i = 0; i < count; i++)
-            if (!sim_device_reaches(desc[i].location.id, mapping->handle->device))
-                return CUDA_ERROR_INVALID_DEVICE;
-        one = mapping->range.end;
+        CUresult result = check_access(&desc[i], start, end);
+        if (result != CUDA_SUCCESS)
+            return result;
     }
     while (start < end) {
         struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
         for (size_t i = 0; i < count; i++) {
-            unsigned bit = 1u << desc[i].location.id;
+            unsigned bit = desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? 1u << desc[i].location.id
+                                                                                : 1u << SIM_MAX_DEVICES;
             mapping->readable &= ~bit;
             mapping->writable &= ~bit;
             if (desc[i].flags & CU_MEM_ACCESS_FLAGS_PROT_READ)
@@ -310,7 +368,7 @@ SIM_API(SIM_VMM, 10020, cuMemSetAccess, (CUdeviceptr at, size_t size, const CUme
         if (!sim.options.ledger && mprotect((void *)start, bytes, host_access(mapping)) < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
         start = mapping->range.end;
-        sim_cost(22000 + (uint64_t)((double)bytes / MIB * 40));
+        sim_cost(22000 + (uint64_t)((double)bytes / MIB * (mapping->handle->host ? 7000 : 40)));
     }
     return CUDA_SUCCESS;
 }

@@ -42,7 +42,8 @@ void vp_sample_drop(struct vp_sample *sample);
 
 /* What the pools hold beyond what is live. Bytes. */
 static inline uint64_t vp_row_free(const struct vp_row *row) {
-    return row->now.held_bytes > row->now.live_bytes ? row->now.held_bytes - row->now.live_bytes : 0;
+    const uint64_t has = row->now.held_bytes + row->now.spilled_bytes;
+    return has > row->now.live_bytes ? has - row->now.live_bytes : 0;
 }
 /* Peak live bytes by peak held bytes, at most 1; 1 where nothing is held. */
 static inline double vp_row_efficiency(const struct vp_row *row) {

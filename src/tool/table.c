@@ -99,6 +99,7 @@ enum {
     LENT,
     ASKED,
     REFUSED,
+    SPILLED,
     POLICY,
     COLUMNS
 };
@@ -108,11 +109,11 @@ static const struct {
     const char *head;
     int width;
 } columns[COLUMNS] = {
-    [PID] = {"PID", 7},         [USER] = {"USER", -8},     [RANK] = {"RANK", 4},     [CONTAINER] = {"CONTAINER", -12},
-    [DEV] = {"DEV", 3},         [LIVE] = {"LIVE", 6},      [HELD] = {"HELD", 6},     [FREE] = {"FREE", 6},
-    [EFF] = {"EFF%", 5},        [ALLOCS] = {"ALLOC/S", 7}, [CALLS] = {"CALLS/S", 7}, [WAITS] = {"WAITS", 5},
-    [OOM] = {"OOM", 3},         [SLACK] = {"SLACK", 5},    [LENT] = {"LENT", 6},     [ASKED] = {"ASKED", 5},
-    [REFUSED] = {"REFUSED", 7}, [POLICY] = {"POLICY", -6},
+    [PID] = {"PID", 7},         [USER] = {"USER", -8},      [RANK] = {"RANK", 4},      [CONTAINER] = {"CONTAINER", -12},
+    [DEV] = {"DEV", 3},         [LIVE] = {"LIVE", 6},       [HELD] = {"HELD", 6},      [FREE] = {"FREE", 6},
+    [EFF] = {"EFF%", 5},        [ALLOCS] = {"ALLOC/S", 7},  [CALLS] = {"CALLS/S", 7},  [WAITS] = {"WAITS", 5},
+    [OOM] = {"OOM", 3},         [SLACK] = {"SLACK", 5},     [LENT] = {"LENT", 6},      [ASKED] = {"ASKED", 5},
+    [REFUSED] = {"REFUSED", 7}, [SPILLED] = {"SPILLED", 7}, [POLICY] = {"POLICY", -6},
 };
 /* What makes room first. The others stay, and what does not fit then is cut. */
 static const int spare[] = {REFUSED, ASKED, LENT, SLACK, CALLS, WAITS, ALLOCS, CONTAINER, FREE, USER, OOM, EFF, POLICY};
@@ -139,6 +140,7 @@ static const char *cell(char text[16], const struct vp_sample *s, const struct v
     case LENT: return vp_top_human(text, (double)row->now.lent_bytes);
     case ASKED: return count(text, row->now.loans_asked);
     case REFUSED: return count(text, row->now.loans_refused);
+    case SPILLED: return vp_top_human(text, (double)row->now.spilled_bytes);
     default: return w->policy;
     }
 }
@@ -146,13 +148,16 @@ static const char *cell(char text[16], const struct vp_sample *s, const struct v
 /* Columns that say the same of all are not shown where room is dear. Bits by column. */
 static unsigned layout(const struct vp_sample *s, unsigned width) {
     unsigned shown = (1u << COLUMNS) - 1;
-    bool ranks = false, containers = false, others = !geteuid() || !width || width >= WIDE;
+    bool ranks = false, containers = false, spilled = false, others = !geteuid() || !width || width >= WIDE;
     for (unsigned i = 0; i < s->process_count; i++) {
         ranks |= *s->processes[i].rank != 0;
         containers |= *s->processes[i].page.container != 0;
         others |= s->processes[i].page.uid != geteuid();
     }
-    shown &= ~((unsigned)!ranks << RANK | (unsigned)!containers << CONTAINER | (unsigned)!others << USER);
+    for (unsigned i = 0; i < s->row_count; i++)
+        spilled |= s->rows[i].now.spilled_bytes != 0;
+    shown &= ~((unsigned)!ranks << RANK | (unsigned)!spilled << SPILLED | (unsigned)!containers << CONTAINER |
+               (unsigned)!others << USER);
     for (size_t next = 0; width && next <= sizeof spare / sizeof *spare; next++) {
         unsigned used = COMMAND_LEAST;
         for (int i = 0; i < COLUMNS; i++)

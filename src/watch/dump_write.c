@@ -123,6 +123,8 @@ static void json_region(struct vp_json *j, const struct vp_snapshot *snap, const
     vp_json_string(j, "state", states[r->state]);
     if (r->state == VP_LIVE)
         vp_json_u64(j, "asked", r->asked);
+    if (r->spilled)
+        vp_json_bool(j, "spilled", true);
     if (!is_blank(r) && r->state != VP_BACKED && !r->fresh)
         vp_json_u64(j, "stream", r->stream);
     if (r->state < VP_LIVE && r->state != VP_HOLE)
@@ -246,6 +248,10 @@ static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
            g->live_blocks == 1 ? "" : "s", VP_SIZE(s->peak_live_bytes));
     vp_say(t, "  held       %12s in %zu chunks; at most %s\n", VP_SIZE(s->held_bytes), d->snap.chunks.count,
            VP_SIZE(s->peak_held_bytes));
+    if (s->spills || s->spills_refused)
+        vp_say(t, "  spilled    %12s in the host's memory; at most %s, %lu block%s so far; %lu refused\n",
+               VP_SIZE(s->spilled_bytes), VP_SIZE(s->peak_spilled_bytes), s->spills, s->spills == 1 ? "" : "s",
+               s->spills_refused);
     vp_say(t, "  internal   %12s  the rest of live blocks, by rounding\n", VP_SIZE(g->internal));
     vp_say(t, "  pinned     %12s  free, in %lu chunk%s with live blocks in %s\n", VP_SIZE(g->pinned), g->pinned_chunks,
            g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
@@ -303,7 +309,7 @@ static void text_region(struct vp_text *t, const struct vp_snapshot *snap, const
     const uint64_t *waits = snap->waits.items;
     vp_say(t, "  0x%-16llx %12s  %-*s", r->addr, VP_SIZE(r->size), is_blank(r) ? 0 : 6, states[r->state]);
     if (r->state == VP_LIVE)
-        vp_say(t, "  %zu bytes", r->asked);
+        vp_say(t, "  %zu bytes%s", r->asked, r->spilled ? ", spilled" : "");
     if (r->state == VP_BACKED)
         vp_say(t, "  for a cache");
     else if (!is_blank(r) && r->fresh)

@@ -175,6 +175,9 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
         vp_say(&b, "; %u more since the last one that was told", more);
     vp_say(&b, "\n");
     say_pool(&b, d);
+    if (d->snap.stats.spilled_bytes)
+        vp_say(&b, "vpool:   spilled  %12s of what is live, in the host's memory\n",
+               VP_SIZE(d->snap.stats.spilled_bytes));
     say_device(&b, d);
     vp_holders_say(&b, d->snap.device, HOLDERS, HOLDER_FRAMES, "vpool:   holder ");
     say_hints(&b, d, request);

@@ -241,11 +241,13 @@ static void store_rest(struct vp_shared_stats_device *out, const struct vp_pool 
     store(&out->lent_bytes, s->lent_bytes);
     store(&out->loans_asked, s->loans_asked);
     store(&out->loans_refused, s->loans_refused);
+    store(&out->spilled_bytes, s->spilled_bytes);
+    store(&out->spills_refused, s->spills_refused);
 }
 
 /* Grows with whatever is rare, and to be told at once. */
 static inline uint64_t rare_of(const struct vp_memory_stats *s) {
-    return s->driver_ns + s->ooms + s->loans_asked + s->loans_refused;
+    return s->driver_ns + s->ooms + s->loans_asked + s->loans_refused + s->spills_refused;
 }
 
 /* Is there more to tell of a device than goes without saying? */

@@ -22,7 +22,7 @@
 #define VP_SHARED_STATS_MAGIC UINT64_C(0x656761704c4f5056) /* "VPOLpage" */
 
 enum {
-    VP_SHARED_STATS_VERSION = 5,
+    VP_SHARED_STATS_VERSION = 6,
     VP_SHARED_STATS_SIZE = 4096,
     VP_SHARED_STATS_DEVICES = 16,
     VP_SHARED_STATS_TEXT = 32,
@@ -51,7 +51,9 @@ enum {
     X(asleep_bytes, gauge, "Bytes of the pool that sleep: the program has paused the device.")                                                                                                                  \
     X(lent_bytes, counter, "Idle bytes given back because another process lacked them.")                                                                                                                  \
     X(loans_asked, counter, "Times that this process lacked memory and asked others.")                                                                                                                  \
-    X(loans_refused, counter, "Times that it was asked and gave nothing.")
+    X(loans_refused, counter, "Times that it was asked and gave nothing.")                                                                                                                  \
+    X(spilled_bytes, gauge, "Bytes of the host's memory, for what the device had no more memory for.")                                                                                                                  \
+    X(spills_refused, counter, "Times that the host's memory could not help.")
 
 #define VP_SHARED_STATS_FIELD(field, ...) uint64_t field;
 struct vp_shared_stats_figures {

@@ -86,6 +86,7 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
     *out = (struct vp_snap_region){.addr = r->addr, .size = r->size, .state = r->state};
     if (r->state == VP_LIVE) {
         out->asked = r->asked;
+        out->spilled = r->spilled;
         out->stream = vp_snapshot_stream(r->stream);
     }
 }
@@ -95,7 +96,7 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
 static void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
         const struct vp_mapping *m = vp_space_granule(&pool->mem, r->space, at)->mapping;
-        if (m->addr >= r->addr) {
+        if (m->addr >= r->addr && !m->chunk->host) { /* what is held is of the device */
             struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
             *chunk = (struct vp_snap_chunk){.addr = m->addr, .size = m->chunk->size};
         }

@@ -24,6 +24,7 @@ struct vp_snap_region {
     enum vp_region_state state;
     size_t asked;    /* live: bytes the program asked for */
     uint64_t stream; /* live: that asked for it; free, zombie, retired: that freed it */
+    bool spilled;    /* live: some of it lies in the host's memory */
     bool fresh; /* free, zombie, retired: nobody has had it yet, or it never waited for anything; `stream` means nothing
                  */
     uint64_t age;         /* free, zombie, retired: how many blocks have been freed since */

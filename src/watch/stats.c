@@ -7,6 +7,7 @@
 #include "base/output.h"
 #include "pool/bare.h"
 #include "process/poison.h"
+#include "process/spill.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,8 @@ static struct device_stats device_stats(const struct vp_pool *pool) {
 }
 
 static double efficiency(const struct vp_memory_stats *s) {
-    return s->peak_held_bytes ? (double)s->peak_live_bytes / (double)s->peak_held_bytes : 1.0;
+    const uint64_t held = s->peak_held_bytes + s->peak_spilled_bytes;
+    return held ? (double)s->peak_live_bytes / (double)held : 1.0;
 }
 
 void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s) {
@@ -38,6 +40,10 @@ void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s) {
     vp_json_u64(j, "peak_live_bytes", s->peak_live_bytes);
     vp_json_u64(j, "held_bytes", s->held_bytes);
     vp_json_u64(j, "peak_held_bytes", s->peak_held_bytes);
+    vp_json_u64(j, "spilled_bytes", s->spilled_bytes);
+    vp_json_u64(j, "peak_spilled_bytes", s->peak_spilled_bytes);
+    vp_json_u64(j, "spilled_blocks", s->spills);
+    vp_json_u64(j, "spills_refused", s->spills_refused);
 }
 
 void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s,
@@ -72,6 +78,21 @@ static void json_calls(struct vp_json *j, const struct device_stats *s) {
     vp_json_end_object(j);
 }
 
+static const char *const refusals[] = {
+#define NAME(name, why) #name,
+    VP_SPILL_REFUSALS(NAME)
+#undef NAME
+};
+
+/* Why, as far as it was. */
+static void json_refused(struct vp_json *j, CUdevice dev) {
+    vp_json_begin_object(j, "spills_refused_for");
+    for (int i = 0; i < VP_SPILL_REFUSED_COUNT; i++)
+        if (vp_spill_refused[dev][i])
+            vp_json_u64(j, refusals[i], vp_spill_refused[dev][i]);
+    vp_json_end_object(j);
+}
+
 static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     const struct device_stats s = device_stats(pool);
     vp_json_begin_object(j, NULL);
@@ -95,6 +116,7 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_u64(j, "lent_bytes", s.pool.lent_bytes);
     vp_json_u64(j, "loans_asked", s.pool.loans_asked);
     vp_json_u64(j, "loans_refused", s.pool.loans_refused);
+    json_refused(j, pool->mem.device);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     vp_holders_json(j, pool->mem.device);
     vp_json_end_object(j);
@@ -180,6 +202,15 @@ static void print_silence(void) {
                  program_invocation_short_name, (int)getpid());
 }
 
+static void print_spilled(const struct vp_memory_stats *s, CUdevice dev) {
+    if (s->spills)
+        vp_log_print("  spilled: %lu blocks, at most %.1f MiB in the host's memory at once", s->spills,
+                     (double)s->peak_spilled_bytes / 1048576);
+    for (int i = 0; i < VP_SPILL_REFUSED_COUNT; i++)
+        if (vp_spill_refused[dev][i])
+            vp_log_print("  not spilled %lu times (%s)", vp_spill_refused[dev][i], refusals[i]);
+}
+
 static void print_summary(void) {
     vp_log_print("%s, process %d (%s), policy %s", VP_VERSION, (int)getpid(), program_invocation_short_name,
                  vp_policy_name());
@@ -198,6 +229,7 @@ static void print_summary(void) {
             "  ranges stitched %lu times, taken back %lu times; waits: %lu on the GPU, %lu on the host (%.1f ms, %lu in vain)",
             s.pool.stitches, s.pool.reactivations, s.pool.waits_gpu, s.pool.waits_host,
             (double)s.pool.host_wait_ns / 1e6, s.pool.waits_fruitless);
+        print_spilled(&s.pool, pool->mem.device);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)

@@ -323,5 +323,5 @@ CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stre
     struct vp_copy_end to = {.ptr = dst}, from = {.ptr = src};
     if (doors_direct && vp_api_copies_matter() && vp_api_copy_way(stream, &to, &from) == VP_COPY_BETWEEN)
         return cuMemcpyPeerAsync(dst, to.context, src, from.context, bytes, stream);
-    return cuMemcpyDtoDAsync(dst, src, bytes, stream);
+    return cuMemcpyAsync(dst, src, bytes, stream); /* what is spilled is no device memory to the driver */
 }

@@ -77,7 +77,7 @@ int sched_yield(void) {
 static struct {
     const char *name;
     char value[24];
-} settings[8];
+} settings[12];
 
 static const char *setting(void *unused, const char *name) {
     (void)unused;
@@ -116,6 +116,10 @@ static void set_options(struct fuzz_input *in) {
         world.limit = (size_t)(1 + (flags >> 2)) << 20;
     }
     set("VPOOL_VA", "%s", handle & 64 ? "1G" : "64G");
+    if (first & 64) { /* what is large lies in the host's memory */
+        set("VPOOL_SPILL", "%uM", 8 + handle);
+        set("VPOOL_SPILL_TEST", "%uK", 64u << handle % 8);
+    }
     vp_options_parse((struct vp_options *)vp_options(), setting, NULL, NULL, NULL);
     world.newer = first & 128;
     world.sync_free = (flags & 28) == 4;

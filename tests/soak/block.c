@@ -142,7 +142,7 @@ void block_inspect(struct worker *w, struct block *b) {
     i->block = *b;
     stream_get(b->home);
     history_add(w, INSPECT, b, b->home->handle);
-    MUST(w, b, cuMemcpyDtoHAsync(w->ring + i->at, b->ptr, b->size, b->home->handle));
+    MUST(w, b, cuMemcpyAsync((CUdeviceptr)(uintptr_t)(w->ring + i->at), b->ptr, b->size, b->home->handle));
     i->copied = stream_mark(w, b->home);
 }
 
@@ -150,7 +150,7 @@ void block_inspect_now(struct worker *w, const struct block *b) {
     void *copy = malloc(b->size);
     if (!copy)
         abort();
-    MUST(w, b, cuMemcpyDtoHAsync(copy, b->ptr, b->size, b->home->handle));
+    MUST(w, b, cuMemcpyAsync((CUdeviceptr)(uintptr_t)copy, b->ptr, b->size, b->home->handle));
     MUST(w, b, cuStreamSynchronize(b->home->handle));
     block_compare(w, b, copy);
     free(copy);

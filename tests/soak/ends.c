@@ -69,7 +69,7 @@ static void guest_block(struct worker *w, struct guest *g, struct stream *home) 
     void *copy = malloc(b.size);
     if (!copy)
         abort();
-    MUST(w, &b, cuMemcpyDtoHAsync(copy, b.ptr, b.size, g->stream[0]));
+    MUST(w, &b, cuMemcpyAsync((CUdeviceptr)(uintptr_t)copy, b.ptr, b.size, g->stream[0]));
     g->block[g->count] = b;
     g->copy[g->count++] = copy;
     if (sync && soak_random(w, 2)) {

@@ -22,6 +22,8 @@ PROGRAMS = [
     ("peers", "peers.cu", "static"),
     ("gather", "gather.cu", "static"),
     ("copies", "copies.cu", "static"),
+    ("spilled", "spilled.cu", "static"),
+    ("managed_alloc.so", "managed_alloc.cu", "shared"),
     ("libraries", "libraries.cu", "shared", "cublas", "cufft", "cusolver", "curand"),
 ]
 
@@ -95,6 +97,8 @@ def compile_one(into, architecture, name, source, runtime, *libraries):
     if os.path.exists(program) and os.path.getmtime(program) > newest:
         return
     argv = [nvcc(), "-O2", "-std=c++17", "-cudart", runtime, "-o", program, source]
+    if name.endswith(".so"):
+        argv += ["-shared", "-Xcompiler", "-fPIC"]
     if architecture:
         argv.insert(1, "-arch=" + architecture)
     if libraries:

@@ -7,6 +7,7 @@ from statistics import median
 
 from .build import PROGRAM_SOURCES, ROOT
 from .copying import copy_goals, copy_rows
+from .spilling import spill_rows
 from .table import Goal
 from .torch_modes import torch_rows
 
@@ -98,12 +99,13 @@ SECTIONS = {
     "core": "examples and test programs by each way to CUDA, PyTorch, JAX, CuPy, numba, stress, cost of a call",
     "software": "CUDA's libraries, all of PyTorch's operators, compute-sanitizer",
     "memory": "memory pools to the letter, CUDA graphs of PyTorch, command buffers of JAX",
+    "spill": "all of it in the host's memory, and training in too little memory beside cudaMallocManaged (only if asked for)",
     "peers": "copies and kernels between two GPUs, NCCL, DistributedDataParallel, FSDP (skipped on one GPU)",
     "ipc": "memory shared between processes: torch.multiprocessing, cuIpc* on pooled memory",
     "torch": "each feature of PyTorch's allocator, bare and with each VPOOL_ADOPT (only if asked for)",
     "soak": "mixed programs for eight minutes (only if asked for)",
 }
-LONG = ("soak", "torch")
+LONG = ("soak", "spill", "torch")
 
 
 def software_rows(work, quick):
@@ -285,7 +287,8 @@ def all_rows(work, runtime_folder, quick, before=None):
     """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so; `before` is another libvpool.so."""
     return [*empty_contexts(work), *cuda_rows(work, runtime_folder, quick), *pytorch_rows(quick), *framework_rows(),
             *stress_rows(work, quick), *call_rows(work), *software_rows(work, quick), *memory_rows(work), *ipc_rows(work),
-            *peer_rows(work, 1 if quick else 3, before), *torch_rows(Row, script, quick), *soak_rows(work, 60 if quick else 480)]
+            *peer_rows(work, 1 if quick else 3, before), *torch_rows(Row, script, quick), *spill_rows(Row, script, work, quick),
+            *soak_rows(work, 60 if quick else 480)]
 
 
 # ---- is a row right?

@@ -84,6 +84,32 @@ def what_is_written_is_as_described():
         assert found["processes"][0]["rank"] == "1" and "pci" in found["processes"][0]["devices"][0], found
 
 
+def what_is_spilled_is_told():
+    """One line, the summary, the statistics, a dump, the table, JSON and Prometheus."""
+    spill = {"VPOOL_SPILL": "64M", "VPOOL_SPILL_TEST": "2M"}
+    with tempfile.TemporaryDirectory() as folder:
+        dump = {"VPOOL_DUMP": "exit", "VPOOL_DUMP_FILE": folder + "/dump.json"}
+        status, _, err = vpool("run", "--sim", GUEST, "open", "alloc=3", "alloc=4", "alloc=1", **spill, **dump)
+        assert status == 0 and err.count("lie in the host's memory now (VPOOL_SPILL)") == 1, err
+        assert "  spilled: 2 blocks, at most 8.0 MiB in the host's memory at once\n" in err, err
+        with open(folder + "/dump.json") as file, open(os.path.join(SCHEMAS, "dump.schema.json")) as described:
+            written = json.load(file)
+            fits(written, json.load(described))
+        assert [r["asked"] >> 20 for r in written["devices"][0]["regions"] if r.get("spilled")] == [3, 4], written
+        vpool("run", "--sim", f"--stats={folder}/stats", GUEST, "open", "alloc=3", "alloc=70", **spill)
+        with open(folder + "/stats") as file, open(os.path.join(SCHEMAS, "stats.schema.json")) as described:
+            written = json.load(file)
+            fits(written, json.load(described))
+        device = written["devices"][0]
+        assert device["spilled_bytes"] == 4 << 20 and device["spilled_blocks"] == 1, device
+    with Guest("open", "alloc=3", "sleep=60", last="alloc=3", env=spill) as guest:
+        found = json.loads(vpool("top", "--json", "-d", "0.1", guest.pid)[1])["processes"][0]["devices"][0]
+        assert found["spilled_bytes"] == 4 << 20, found  # in handles of 2 MiB
+        assert found["held_bytes"] == 0 and found["free_bytes"] == found["spilled_bytes"] - (3 << 20), found
+        assert " SPILLED " in vpool("top", "--once", guest.pid)[1]
+        assert re.search(r'^vpool_spilled_bytes{.*} \d+$', vpool("top", "--prometheus")[1], re.M)
+
+
 def killed(number, *words, **env):
     """A guest that a signal ends once it sleeps: (status, stderr)."""
     with subprocess.Popen([VPOOL, "run", "--sim", *words, "sleep=60"], env={**ENV, **env}, stdout=subprocess.PIPE,
@@ -169,5 +195,5 @@ def what_was_meant_is_told():
 
 
 TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
-         what_is_written_is_as_described, a_signal_brings_the_summary,
+         what_is_written_is_as_described, what_is_spilled_is_told, a_signal_brings_the_summary,
          lines_are_broken_between_words, colour_obeys, what_was_meant_is_told]

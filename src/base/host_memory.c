@@ -1,0 +1,114 @@
+/* What the host has left: /proc/meminfo, and the files of control groups. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/host_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The last of the system's files that are read has some 3 KiB. */
+enum { TEXT = 8192, PATH = 1024 };
+
+static bool read_text(const char *path, char *text) {
+    size_t length = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    for (ssize_t n = 1; n > 0 && length < TEXT - 1; length += n > 0 ? (size_t)n : 0)
+        while ((n = read(fd, text + length, TEXT - 1 - length)) < 0 && errno == EINTR)
+            continue;
+    close(fd);
+    text[length] = '\0';
+    return length > 0;
+}
+
+/* The number behind a word at the beginning of a line. */
+static bool find_number(const char *text, const char *word, uint64_t *number) {
+    const size_t length = strlen(word);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, word, length) == 0) {
+            *number = strtoull(line + length, NULL, 10);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a group's limit: what is not in use, or only as the cache of files. */
+struct files {
+    const char *mount, *most, *used, *cache;
+};
+
+static const struct files V1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                "total_inactive_file "},
+                          V2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
+
+static bool group_text(const char *root, const struct files *f, const char *group, const char *name, char *text) {
+    char path[PATH];
+    return (size_t)snprintf(path, sizeof path, "%s%s%s/%s", root, f->mount, group, name) < sizeof path &&
+           read_text(path, text);
+}
+
+static uint64_t group_room(const char *root, const struct files *f, const char *group) {
+    char text[TEXT];
+    uint64_t cache = 0;
+    if (!group_text(root, f, group, f->most, text) || *text < '0' || *text > '9')
+        return UINT64_MAX;
+    const uint64_t most = strtoull(text, NULL, 10);
+    if (!group_text(root, f, group, f->used, text))
+        return UINT64_MAX;
+    uint64_t used = strtoull(text, NULL, 10);
+    if (group_text(root, f, group, "memory.stat", text))
+        find_number(text, f->cache, &cache);
+    used -= cache < used ? cache : used;
+    return most > used ? most - used : 0;
+}
+
+/* The least room of a group and all above it. One that is not to be seen from here (its path is another namespace's)
+ * limits nothing. */
+static uint64_t room_up_to_root(const char *root, const struct files *f, char *group) {
+    uint64_t least = UINT64_MAX;
+    for (;;) {
+        const uint64_t room = group_room(root, f, group);
+        char *last = strrchr(group, '/');
+        least = room < least ? room : least;
+        if (!last)
+            return least;
+        *last = '\0';
+    }
+}
+
+static uint64_t groups_room(const char *root) {
+    char text[TEXT], path[PATH], *line, *rest = text;
+    uint64_t least = UINT64_MAX;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    if (!read_text(path, text))
+        return least;
+    /* NUMBER:CONTROLLERS:PATH; the second version has no controllers. */
+    while ((line = strsep(&rest, "\n"))) {
+        strsep(&line, ":");
+        const char *controllers = strsep(&line, ":");
+        if (!line || (*controllers && strcmp(controllers, "memory") != 0))
+            continue;
+        const uint64_t room = room_up_to_root(root, *controllers ? &V1 : &V2, line);
+        least = room < least ? room : least;
+    }
+    return least;
+}
+
+uint64_t vp_host_memory_room(const char *root) {
+    char text[TEXT], path[PATH];
+    uint64_t available = 0;
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    if (!read_text(path, text) || !find_number(text, "MemAvailable:", &available))
+        return 0;
+    available *= 1024;
+    available -= available / 10;
+    const uint64_t groups = groups_room(root);
+    return groups < available ? groups : available;
+}

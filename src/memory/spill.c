@@ -1,0 +1,78 @@
+/* Memory of the host behind addresses of the device: see spill.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "memory/spill.h"
+
+static int attribute(const struct vp_memory *mem, CUdevice_attribute which) {
+    int value = 0;
+    return mem->drv->cuDeviceGetAttribute(&value, which, mem->device) ? 0 : value;
+}
+
+bool vp_spill_possible(struct vp_memory *mem) {
+    size_t granularity = 0;
+    if (mem->host_prop.type)
+        return true;
+    if (!attribute(mem, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+        return false;
+    /* The node next to the device. Without any there is one, and its number is 0. */
+    const int node = attribute(mem, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+    const CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node > 0 ? node : 0},
+    };
+    if (mem->drv->cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
+        !granularity || mem->granularity % granularity)
+        return false;
+    mem->host_prop = prop;
+    return true;
+}
+
+/* Where the host's part of a block begins: it is its end. */
+static CUdeviceptr host_begin(const struct vp_memory *mem, const struct vp_region *block) {
+    CUdeviceptr at = block->addr;
+    for (const struct vp_chunk *chunk; at < vp_region_end(block); at += chunk->size) {
+        chunk = vp_mapping_at(mem, at)->chunk;
+        if (chunk->host)
+            break;
+    }
+    return at;
+}
+
+bool vp_spill_holds(const struct vp_memory *mem, CUdeviceptr addr) {
+    const struct vp_region *r = mem->spilled_live && vp_mapping_at(mem, addr) ? vp_region_at(mem, addr) : NULL;
+    return r && r->state == VP_LIVE && r->spilled;
+}
+
+void vp_spill_went_live(struct vp_memory *mem, struct vp_region *block) {
+    block->spilled = true;
+    mem->spilled_live += vp_region_end(block) - host_begin(mem, block);
+    mem->stats.spills++;
+}
+
+/* Regions and pieces that it takes to cut one part out of a region. */
+enum { NODES = 8 };
+
+CUdeviceptr vp_spill_release(struct vp_memory *mem, struct vp_region *block) {
+    const CUdeviceptr begin = host_begin(mem, block), end = vp_region_end(block);
+    block->spilled = false;
+    mem->spilled_live -= end - begin;
+    mem->exports_changed = true;
+    if (vp_space_reserve(mem, NODES) == 0)
+        return begin;
+    block->exported = true;
+    for (CUdeviceptr at = block->addr; at < begin;) {
+        struct vp_chunk *chunk = vp_mapping_at(mem, at)->chunk;
+        mem->exported += !chunk->exported;
+        chunk->exported = true;
+        at += chunk->size;
+    }
+    return 0;
+}
+
+void vp_spill_retire(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
+    struct vp_region *r = vp_region_carve(mem, addr, end);
+    assert(r->state == VP_FREE);
+    vp_region_unfile(r);
+    r->state = VP_RETIRED;
+    r->index = NULL;
+    vp_region_join(mem, r);
+}

@@ -1,0 +1,156 @@
+/* VPOOL_SPILL: when it may be, within which bounds, and what is said of it. See spill.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/spill.h"
+
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "base/host_memory.h"
+#include "pool/parking.h"
+#include "pool/spill.h"
+
+#include <errno.h>
+
+/* Smaller requests are many, and what they would free together is little. */
+static const size_t SPILL_ABOVE = 32 << 20;
+
+/*
+ * What stays of a full device: for requests that may not be spilled, and for CUDA itself, whose code is loaded lazily,
+ * workspaces and local memory. A share of it, and at least so much, but no more of a small one than LEAST_SHARE says.
+ */
+enum { KEPT_SHARE = 128, LEAST_SHARE = 16 };
+static const size_t KEPT_LEAST = 64 << 20;
+
+/* No more lines than one in so long, of what was done and of what was refused. */
+static const uint64_t SAY_EVERY_NS = UINT64_C(60000000000);
+
+uint64_t vp_spill_refused[VP_DEVICES][VP_SPILL_REFUSED_COUNT];
+
+static bool forced(size_t asked) {
+    return vp_options()->spill_test && vp_options()->spill && asked >= vp_options()->spill_test;
+}
+
+/* ---- may it? ---- */
+
+/* Others reach such memory in other ways than the device's, or not at all. */
+static enum vp_spill_refusal refusal(const struct vp_pool *pool, size_t asked) {
+    const CUdevice dev = pool->mem.device;
+    if (asked <= SPILL_ABOVE && !forced(asked))
+        return VP_SPILL_small;
+    if (atomic_load(&vp_state.timelines.captures))
+        return VP_SPILL_capturing;
+    if (pool->mem.exported)
+        return VP_SPILL_exported;
+    if (vp_state.registered >> dev & 1)
+        return VP_SPILL_registered;
+    if (vp_state.multicast >> dev & 1)
+        return VP_SPILL_multicast;
+    return pool->mem.peers | pool->mem.copiers || !vp_copies_reach_all(pool) ? VP_SPILL_peers : VP_SPILL_MAY;
+}
+
+static size_t kept_of(const struct vp_pool *pool) {
+    const size_t whole = pool->mem.limit ? pool->mem.limit : vp_pressure_share(pool->mem.device, 100, "VPOOL_SPILL");
+    const size_t least = whole / LEAST_SHARE < KEPT_LEAST ? whole / LEAST_SHARE : KEPT_LEAST;
+    return whole / KEPT_SHARE > least ? whole / KEPT_SHARE : least;
+}
+
+/*
+ * A large request that the device has memory for, but with less left than is to stay, spills that much. Not more: else
+ * it is to ask others and to wait first, as any that would fail.
+ */
+bool vp_spill_is_due(const struct vp_pool *pool, size_t asked) {
+    const size_t idle = vp_memory_idle(&pool->mem);
+    if (forced(asked) || asked <= SPILL_ABOVE)
+        return forced(asked);
+    const size_t wanted = asked + kept_of(pool);
+    if (idle >= wanted)
+        return false;
+    const size_t all = idle + vp_wait_device_free(pool);
+    return asked <= all && wanted > all;
+}
+
+/* What may be made of the device's memory and of the host's; `*bound`: which bound is the host's. */
+static struct vp_spill_room room_of(const struct vp_pool *pool, size_t asked, bool last, enum vp_spill_refusal *bound) {
+    const size_t most = vp_pressure_share(pool->mem.device, vp_options()->spill, "VPOOL_SPILL"),
+                 now = pool->mem.stats.spilled_bytes, rest = most > now ? most - now : 0;
+    const uint64_t host = vp_host_memory_room("");
+    const size_t kept = kept_of(pool);
+    struct vp_spill_room room = {.host = rest < host ? rest : host};
+    if (!forced(asked)) {
+        room.fresh = vp_wait_device_free(pool);
+        const size_t all = room.fresh + vp_memory_idle(&pool->mem);
+        room.device = all > kept ? all - kept : 0;
+        if (!last && room.host > kept)
+            room.host = kept;
+    }
+    *bound = rest <= host ? VP_SPILL_limit : VP_SPILL_host;
+    return room;
+}
+
+/* ---- what is said ---- */
+
+static bool due(uint64_t *last) {
+    const uint64_t now = vp_clock_ns();
+    if (*last && now - *last < SAY_EVERY_NS)
+        return false;
+    *last = now;
+    return true;
+}
+
+enum { MIB = 1 << 20 };
+
+static void say_done(const struct vp_pool *pool, size_t asked) {
+    static uint64_t last[VP_DEVICES];
+    if (due(&last[pool->mem.device]))
+        vp_log(VP_LOG_WARN,
+               "device %d has no more memory for %zu MiB: %zu MiB of what is alive lie in the host's memory now "
+               "(VPOOL_SPILL). Work on them takes tens of times as long",
+               (int)pool->mem.device, asked / MIB, (size_t)pool->mem.stats.spilled_bytes / MIB);
+}
+
+static int refuse(struct vp_pool *pool, size_t asked, enum vp_spill_refusal why) {
+    static uint64_t last[VP_DEVICES];
+    static const char *const texts[] = {
+#define TEXT(name, text) text,
+        VP_SPILL_REFUSALS(TEXT)
+#undef TEXT
+    };
+    vp_spill_refused[pool->mem.device][why]++;
+    pool->mem.stats.spills_refused++;
+    if (due(&last[pool->mem.device]))
+        vp_log(VP_LOG_WARN, "device %d has no more memory for %zu bytes, and VPOOL_SPILL does not help: %s",
+               (int)pool->mem.device, asked, texts[why]);
+    return -ENOMEM;
+}
+
+/* ---- the call ---- */
+
+int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, struct vp_region **out) {
+    struct vp_request own = *req;
+    enum vp_spill_refusal bound, why;
+    if (!vp_options()->spill)
+        return -ENOMEM;
+    vp_cancel_hold(); /* files are read, and lines written */
+    if ((why = refusal(pool, req->asked)) != VP_SPILL_MAY)
+        return last ? refuse(pool, req->asked, why) : -ENOMEM;
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    const struct vp_spill_room room = room_of(pool, req->asked, last, &bound);
+    const int err = vp_spill_alloc(pool, &own, &room, out);
+    if (err) {
+        /* It is the lack of memory that is told of. */
+        if (err == -EIO)
+            vp_pool_error_forget(pool, NULL);
+        why = err == -EDQUOT ? bound : err == -EOPNOTSUPP ? VP_SPILL_unsupported : VP_SPILL_driver;
+        return last ? refuse(pool, req->asked, why) : -ENOMEM;
+    }
+    if ((*out)->spilled) {
+        vp_copies_update();
+        say_done(pool, req->asked);
+    }
+    return 0;
+}
+
+void vp_spill_freed(struct vp_pool *pool) {
+    vp_copies_update();
+    if (vp_spill_settle(pool)) /* when the program next synchronises */
+        atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_GIVING);
+}

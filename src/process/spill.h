@@ -1,0 +1,42 @@
+/* VPOOL_SPILL: growth in the host's memory, where the device and all that is idle have no more. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_PROCESS_SPILL_H
+#define VP_PROCESS_SPILL_H
+
+#include "process/state.h"
+
+/* X(name, why): why a request was not served so. */
+#define VP_SPILL_REFUSALS(X)                                                                                           \
+    X(small, "it asks for no more than 32 MiB")                                                                                                                  \
+    X(capturing, "a stream captures")                                                                                                                  \
+    X(exported, "memory was exported to another process")                                                                                                                  \
+    X(registered, "memory was registered with a network or another library, or shown to it as a file")                                                                                                                  \
+    X(multicast, "memory was bound to a multicast object")                                                                                                                  \
+    X(peers, "another device may touch the memory, or cannot")                                                                                                                  \
+    X(limit, "VPOOL_SPILL is used up")                                                                                                                  \
+    X(host, "the host, or a control group, has too little memory left")                                                                                                                  \
+    X(driver, "the driver gives no memory of the host")                                                                                                                  \
+    X(unsupported, "the device, or the policy, has no memory of the host")
+
+enum vp_spill_refusal {
+#define VP_SPILL_ENUM(name, why) VP_SPILL_##name,
+    VP_SPILL_REFUSALS(VP_SPILL_ENUM)
+#undef VP_SPILL_ENUM
+        VP_SPILL_REFUSED_COUNT,
+    VP_SPILL_MAY = VP_SPILL_REFUSED_COUNT
+};
+
+/* How often, by reason; of one device. With the library's lock held. */
+extern uint64_t vp_spill_refused[VP_DEVICES][VP_SPILL_REFUSED_COUNT];
+
+/* Serves a request that would fail for want of memory (`last`), or is to be served so at once: 0, or -ENOMEM, which is
+ * counted and told of if it was the last resort. The lock is held. */
+int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, struct vp_region **out)
+    __attribute__((cold));
+/* Is a request to be served so at once, so that some of the device stays for smaller ones, which are not spilled? For
+ * tests (VPOOL_SPILL_TEST): always. */
+bool vp_spill_is_due(const struct vp_pool *pool, size_t asked);
+/* A block that was spilled is free. */
+void vp_spill_freed(struct vp_pool *pool) __attribute__((cold));
+
+#endif

@@ -1,0 +1,30 @@
+"""Memory of the host where the device has no more (VPOOL_SPILL): all that the device's does, and a training run with less
+memory than it has alive, beside cudaMallocManaged."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+
+# Each block of a MiB and more, or of every size, lies in the host's memory at once.
+LARGE = {"VPOOL_SPILL": "8G", "VPOOL_SPILL_TEST": "1M"}
+EVERY = {"VPOOL_SPILL": "8G", "VPOOL_SPILL_TEST": "1"}
+
+
+def spill_rows(row, script, work, quick):
+    """`row` and `script` make rows.py's rows and command lines."""
+    build = os.path.dirname(work)
+    rows = []
+
+    def both(name, argv, env, **more):
+        rows.append(row(f"{name}, unspilled", argv, section="spill", **more))
+        rows.append(row(f"{name}, spilled", argv, section="spill", preload=True, env=env, like=f"{name}, unspilled",
+                        **more))
+
+    both("kernels, atomics, copies, questions", [os.path.join(work, "spilled")], LARGE, limit=60)
+    both("memory pools", [os.path.join(build, "tests", "gpu", "pool_answers"), "spilled"],
+         LARGE | {"VPOOL_SPILL_TEST": "33M"}, limit=60)
+    both("cuBLAS, cuFFT, cuSOLVER, cuRAND", [os.path.join(work, "libraries"), "4"], EVERY, tolerance=1e-9, limit=60)
+    both("samples of PyTorch's operators", script("torch_ops.py", "--every", "40" if quick else "20", "--samples", "4"),
+         EVERY | {"VPOOL_ADOPT": "async"}, context="torch", limit=90)
+    rows.append(row("training in 95 and 90 %, and managed",
+                    script("spilled_training.py", os.path.join(build, "libvpool.so"), os.path.join(work, "managed_alloc.so"),
+                           "4" if quick else "8"), section="spill", context="torch", limit=200))
+    return rows
