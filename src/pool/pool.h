@@ -82,6 +82,8 @@ struct vp_slack {
     size_t last_new;        /* the last size that was new */
     unsigned alike;         /* of this window's new ones, those about as large as the one before */
     unsigned still_windows; /* so many in a row had next to no new sizes */
+    bool edge;              /* little was left of the device when chunk `edge_birth` was the last that was made */
+    uint64_t edge_birth;
 };
 
 /* How long a call may take: bound.h. */

@@ -235,6 +235,15 @@ static bool at_edge(const struct vp_pool *pool, size_t fresh) {
     return mem->drv->cuMemGetInfo_v2 && !mem->drv->cuMemGetInfo_v2(&left, &total) && left < fresh + total / EDGE_SHARE;
 }
 
+bool vp_slack_spares(struct vp_pool *pool) {
+    struct vp_slack *s = &pool->slack;
+    if (s->roams && s->edge_birth != pool->mem.births) {
+        s->edge_birth = pool->mem.births;
+        s->edge = at_edge(pool, 0);
+    }
+    return s->rest || (s->roams && s->edge);
+}
+
 size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     const struct vp_slack *s = &pool->slack;
     if (!on(pool) || !(s->grade || s->roams) || req->pressed || req->asked < WORTH || vp_pool_is_small(pool) ||
