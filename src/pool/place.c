@@ -14,8 +14,8 @@
  */
 #include "pool/place.h"
 
-/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are
- * too few. */
+/* Places of the exact size that are tried, beside those that a live block is known to lie in. Too few, and a model of
+ * many equal layers builds anew what it has: 32 are too few. */
 enum { TRIES = 512 };
 
 /* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is
@@ -59,6 +59,7 @@ static void place_touch(struct vp_pool *pool, struct vp_place *k) {
 }
 
 static void place_remove(struct vp_pool *pool, struct vp_place *k) {
+    vp_place_close(pool, k);
     RB_REMOVE(vp_place_tree, &pool->places[k->zone], k);
     vp_list_remove(&k->used);
     vp_slab_free(&pool->place_slab, k);
@@ -73,6 +74,7 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     *k = (struct vp_place){
         .addr = addr, .size = size, .serial = ++pool->place_serial, .zone = vp_space_of(&pool->mem, addr)->zone};
     RB_INSERT(vp_place_tree, &pool->places[k->zone], k);
+    vp_place_open(pool, k);
     vp_list_append(&pool->place_used, &k->used);
     if (++pool->place_count > VP_PLACE_MOST)
         place_remove(pool, vp_container_of(pool->place_used.next, struct vp_place, used));
@@ -94,8 +96,15 @@ enum place {
     PLACE_AWAY,  /* the same once its chunks are switched back */
 };
 
+/* A region that is not free as far as `end`: does a live block lie there? */
+static void note_block(const struct vp_region *r, struct vp_region **block) {
+    r = r->state == VP_FREE ? vp_region_next(r) : r;
+    *block = r && r->state == VP_LIVE ? (struct vp_region *)r : NULL;
+}
+
+/* `block`: one that is live and in the way; untouched: none is known. */
 static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req,
-                             enum vp_usable use) {
+                             enum vp_usable use, struct vp_region **block) {
     uint64_t mark = ++pool->mem.marks;
     const struct vp_region *last = vp_region_at(&pool->mem, addr);
     size_t pieces = 0;
@@ -115,7 +124,11 @@ static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr
         if (here && stop > end)
             stop = end;
         const struct vp_region *r = region_near(pool, begin, &last);
-        if (r->state != VP_FREE || vp_region_end(r) < stop || !vp_range_usable(r, begin, stop, req, use))
+        if (r->state != VP_FREE || vp_region_end(r) < stop) {
+            note_block(r, block);
+            return PLACE_TAKEN;
+        }
+        if (!vp_range_usable(r, begin, stop, req, use))
             return PLACE_TAKEN;
         for (const struct vp_piece *p = vp_piece_at(r, begin); p; p = p->end < stop ? p->next : NULL)
             pieces++;
@@ -127,14 +140,14 @@ static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr
 
 /* The first `size` bytes of a place, of which the first is mapped. */
 static enum place place_find(struct vp_pool *pool, const struct vp_place *k, size_t size, const struct vp_request *req,
-                             enum vp_usable use) {
+                             enum vp_usable use, struct vp_region **block) {
     CUdeviceptr end = k->addr + size;
     if (pool->traits.per_stream &&
         vp_mapping_at(&pool->mem, k->addr)->chunk->stream != (req->timeline ? req->timeline->id : 0))
         return PLACE_TAKEN;
     if (req->alone && (!vp_mapping_at(&pool->mem, end - 1) || !vp_range_whole(&pool->mem, k->addr, end)))
         return PLACE_TAKEN;
-    return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use) : PLACE_TAKEN;
+    return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use, block) : PLACE_TAKEN;
 }
 
 /* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the
@@ -159,13 +172,21 @@ static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, e
     return true;
 }
 
+/* The beginning of a place that is as large as the request or larger. */
+static enum place look_at(struct vp_pool *pool, const struct vp_place *k, const struct vp_request *req,
+                          enum vp_usable use, struct vp_region **block) {
+    *block = NULL;
+    return vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, use, block) : PLACE_GONE;
+}
+
 /* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is
  * forgotten, and counts for no try. */
 static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most, int tries,
                           const struct vp_request *req, enum vp_usable use) {
+    struct vp_region *block;
     for (struct vp_place *next; tries > 0 && k && k->size <= most; k = next) {
         next = RB_NEXT(vp_place_tree, &pool->places[req->zone], k);
-        enum place place = vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, use) : PLACE_GONE;
+        enum place place = look_at(pool, k, req, use, &block);
         if (place == PLACE_GONE)
             place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
@@ -176,17 +197,36 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most,
     return (struct vp_fit){NULL, 0};
 }
 
-struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+/* The oldest place of the request's size that may be free. */
+static struct vp_place *oldest_open(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_place key = {.size = req->size};
-    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size, TRIES, req, use);
+    return RB_NFIND(vp_open_places, &pool->open_places[req->zone], &key);
+}
+
+struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_place *k = oldest_open(pool, req), *next;
+    struct vp_region *block;
+    for (int tries = TRIES; tries > 0 && k && k->size == req->size; k = next) {
+        next = RB_NEXT(vp_open_places, &pool->open_places[req->zone], k);
+        enum place place = look_at(pool, k, req, use, &block);
+        if (place == PLACE_GONE)
+            place_remove(pool, k);
+        else if (switch_over(pool, k, req->size, place))
+            return (struct vp_fit){vp_region_at(&pool->mem, k->addr), k->addr};
+        else if (block)
+            vp_place_take(pool, k, block);
+        else
+            tries--;
+    }
+    return (struct vp_fit){NULL, 0};
 }
 
 bool vp_place_is_pending(struct vp_pool *pool, const struct vp_request *req) {
-    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+    struct vp_place *k = oldest_open(pool, req);
+    struct vp_region *block;
     for (int tries = TRIES; tries > 0 && k && k->size == req->size;
-         k = RB_NEXT(vp_place_tree, &pool->places[req->zone], k)) {
-        enum place place = vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, VP_USE_PENDING)
-                                                              : PLACE_GONE;
+         k = RB_NEXT(vp_open_places, &pool->open_places[req->zone], k)) {
+        enum place place = look_at(pool, k, req, VP_USE_PENDING, &block);
         if (place >= PLACE_FREE)
             return true;
         tries -= place != PLACE_GONE;
@@ -244,11 +284,12 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
     struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key),
                     *largest = NULL;
     enum place place, largest_place = PLACE_TAKEN;
+    struct vp_region *block;
     for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
         CUdeviceptr stop = mapped_end(pool, k, req->size);
         bool whole = stop - k->addr >= req->size;
         if (!stop || (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + vp_pool_room(pool))) ||
-            (place = place_find(pool, k, whole ? req->size : stop - k->addr, req, use)) < PLACE_FREE)
+            (place = place_find(pool, k, whole ? req->size : stop - k->addr, req, use, &block)) < PLACE_FREE)
             continue;
         largest = k;
         largest_place = place;

@@ -15,6 +15,8 @@
 
 struct vp_place;
 RB_HEAD(vp_place_tree, vp_place);
+RB_HEAD(vp_open_places, vp_place);
+RB_HEAD(vp_taken_places, vp_place);
 
 struct vp_stalloc_plan;
 
@@ -137,7 +139,10 @@ struct vp_pool {
     uint64_t recent_peak; /* most bytes live since whoever reads it set it back */
     struct vp_stream_caches caches;
     struct vp_place_tree places[VP_ZONES];
-    struct vp_list place_used; /* of vp_place.used */
+    struct vp_open_places open_places[VP_ZONES]; /* those of them that may be free */
+    struct vp_taken_places taken_places;         /* and those in which a block was seen that is live still, by its
+                                                    address */
+    struct vp_list place_used;                   /* of vp_place.used */
     size_t place_count;
     uint64_t place_serial;
     struct vp_slab place_slab;

@@ -1,4 +1,5 @@
-/* Where each byte counts, small blocks lie where they pin least: in chunks that are pinned already, or in small ones. */
+/* Where each byte counts, small blocks lie where they pin least: in chunks that are pinned already, or in small ones.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
@@ -56,8 +57,13 @@ Test(pin, it_takes_only_what_it_may_use) {
     CUdeviceptr between = scatter();
     struct vp_timeline *timeline;
     cr_assert(!vp_timeline_get(&fx.timelines, fx.stream[2], &timeline));
-    struct vp_request req = {.asked = 2 * MiB, .size = 2 * MiB, .align = 512, .zone = VP_ZONE_LARGE, .strict = true,
-                             .timeline = timeline, .context = fx.context};
+    struct vp_request req = {.asked = 2 * MiB,
+                             .size = 2 * MiB,
+                             .align = 512,
+                             .zone = VP_ZONE_LARGE,
+                             .strict = true,
+                             .timeline = timeline,
+                             .context = fx.context};
     vp_parking_flush(&fx.pool, VP_FLUSH_ALL);
     fx_idle(1);
     for (int i = 0; i < PARTS; i++)
