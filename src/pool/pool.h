@@ -83,6 +83,7 @@ struct vp_slack {
     bool alike_sizes;       /* and are all about as large */
     size_t last_new;        /* the last size that was new */
     unsigned alike;         /* of this window's new ones, those about as large as the one before */
+    uint64_t price;         /* of a request in the last window, in nanoseconds */
     unsigned still_windows; /* so many in a row had next to no new sizes */
     bool edge;              /* little was left of the device when chunk `edge_birth` was the last that was made */
     uint64_t edge_birth;

@@ -63,7 +63,8 @@ Test(rest, thousands_of_equal_blocks_find_their_places_again) {
     cr_assert_gt(before, BLOCKS);
     for (int i = 0; i < 3; i++)
         round_of_sizes();
-    cr_assert_eq(fx.pool.mem.stats.calls.map, before, "%llu more", (unsigned long long)(fx.pool.mem.stats.calls.map - before));
+    cr_assert_eq(fx.pool.mem.stats.calls.map, before, "%llu more",
+                 (unsigned long long)(fx.pool.mem.stats.calls.map - before));
     cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, LIVE / 100 * 151);
     fx_close();
 }

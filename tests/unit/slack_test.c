@@ -61,6 +61,14 @@ static void repeats(unsigned rounds) {
             take(i, same_size(i), 0);
 }
 
+/* A few sizes in an order that never comes again. */
+static void shuffles(unsigned events) {
+    while (events--) {
+        const unsigned i = rnd(BLOCKS);
+        take(i, (4 * MiB << rnd(8)) + 512 * rnd(4), 1);
+    }
+}
+
 static void end(void) {
     for (unsigned i = 0; i < BLOCKS; i++)
         put(i);
@@ -269,6 +277,17 @@ Test(slack, blocks_that_are_alike_are_made_longer_where_they_lie) {
     cr_assert(fx.pool.slack.alike_sizes);
     cr_assert_leq(maps() - before, 30, "%llu", (unsigned long long)(maps() - before));
     cr_assert(held_within(PERCENT));
+    end();
+}
+
+Test(slack, known_sizes_in_no_order_are_no_rest) {
+    open_pool(PERCENT, 0);
+    never_repeats(4 * WINDOW);
+    shuffles(60 * WINDOW);
+    cr_assert_lt(vp_slack_novelty(&fx.pool), 0.05);
+    cr_assert(vp_slack_roams(&fx.pool), "it is still dear");
+    repeats(60 * WINDOW / BLOCKS);
+    cr_assert(!vp_slack_roams(&fx.pool));
     end();
 }
 
