@@ -210,7 +210,7 @@ static bool several_streams(const struct vp_pool *pool) {
 }
 
 bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req) {
-    return !vp_slack_roams(pool) || several_streams(pool) ||
+    return !vp_slack_roams(pool) ||
            (pool->slack.grade + 1 < GRADES && req->size >= pool->mem.stats.peak_live_bytes / OLD_SHARE);
 }
 

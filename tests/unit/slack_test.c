@@ -291,6 +291,21 @@ Test(slack, known_sizes_in_no_order_are_no_rest) {
     end();
 }
 
+/* Whatever the streams: its old place would cut up what is free. But for a large block it is dear to make room again.
+ */
+Test(slack, what_is_free_comes_before_an_old_place_in_a_program_that_roams) {
+    open_pool(PERCENT, 0);
+    never_repeats(2 * WINDOW);
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert(vp_slack_roams(&fx.pool) && fx.pool.caches.several);
+    fx.pool.slack.grade = 0;
+    const size_t peak = fx.pool.mem.stats.peak_live_bytes;
+    const struct vp_request small = {.size = peak / 300}, large = {.size = peak / 200};
+    cr_assert(!vp_slack_keeps_place(&fx.pool, &small) && vp_slack_keeps_place(&fx.pool, &large));
+    end();
+}
+
 /* What lies beside a live block in its chunk will be lacking. */
 Test(slack, handles_stay_small_at_the_edge) {
     open_pool(PERCENT, 0);
