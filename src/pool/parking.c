@@ -38,14 +38,21 @@ static struct vp_stream_cache_block describe(const struct vp_pool *pool, struct 
                                           .event = vp_pool_worth_event(pool, r->size)};
 }
 
+/* So many requests make a round of a program that begins anew from nothing; fewer are blocks that come and go. */
+enum { ROUND = 64 };
+
 /*
- * Is this the last block, of a program whose sizes hardly come again as its stream frees them? A program that begins
- * anew from nothing asks for its blocks in the order of the last time; were one of them handed out from the cache, all
- * after it would lie elsewhere.
+ * Is this the last block of a round, of a program whose sizes hardly come again as its stream frees them? One that
+ * begins anew from nothing asks for its blocks in the order of the last time; were one of them handed out from the
+ * cache, all after it would lie elsewhere.
  */
-static bool is_last(const struct vp_pool *pool, struct vp_stream_cache *cache, const struct vp_region *block) {
+static bool is_last(struct vp_pool *pool, struct vp_stream_cache *cache, const struct vp_region *block) {
     size_t parked;
-    return vp_stream_cache_was_vain(cache, &parked) && pool->mem.stats.live_bytes == block->asked + parked;
+    if (!vp_stream_cache_was_vain(cache, &parked) || pool->mem.stats.live_bytes != block->asked + parked)
+        return false;
+    const uint64_t requests = pool->mem.stats.allocs - pool->emptied;
+    pool->emptied = pool->mem.stats.allocs;
+    return requests >= ROUND;
 }
 
 bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,

@@ -47,11 +47,6 @@ enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 16384, MAPPINGS_FLOOR_SMALL = 4
  */
 enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
 
-int vp_place_compare(const struct vp_place *a, const struct vp_place *b) {
-    if (a->size != b->size)
-        return a->size < b->size ? -1 : 1;
-    return a->serial < b->serial ? -1 : a->serial > b->serial;
-}
 RB_GENERATE(vp_place_tree, vp_place, by_size, vp_place_compare)
 
 static void place_touch(struct vp_pool *pool, struct vp_place *k) {

@@ -9,6 +9,12 @@
  */
 #include "pool/place.h"
 
+int vp_place_compare(const struct vp_place *a, const struct vp_place *b) {
+    if (a->size != b->size)
+        return a->size < b->size ? -1 : 1;
+    return a->serial < b->serial ? -1 : a->serial > b->serial;
+}
+
 int vp_place_compare_taken(const struct vp_place *a, const struct vp_place *b) {
     if (a->taken_by != b->taken_by)
         return a->taken_by < b->taken_by ? -1 : 1;
