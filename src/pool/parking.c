@@ -50,9 +50,11 @@ static bool is_last(struct vp_pool *pool, struct vp_stream_cache *cache, const s
     size_t parked;
     if (!vp_stream_cache_was_vain(cache, &parked) || pool->mem.stats.live_bytes != block->asked + parked)
         return false;
-    const uint64_t requests = pool->mem.stats.allocs - pool->emptied;
+    /* A free may ask twice. */
+    if (pool->mem.stats.allocs != pool->emptied)
+        pool->ends_round = pool->mem.stats.allocs - pool->emptied >= ROUND;
     pool->emptied = pool->mem.stats.allocs;
-    return requests >= ROUND;
+    return pool->ends_round;
 }
 
 bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,

@@ -140,6 +140,7 @@ struct vp_pool {
     uint64_t recent_peak; /* most bytes live since whoever reads it set it back */
     struct vp_stream_caches caches;
     uint64_t emptied; /* allocations when nothing was alive, as far as a cache that served nothing saw it (parking.c) */
+    bool ends_round;  /* many had been made since the time before */
     struct vp_place_tree places[VP_ZONES];
     struct vp_open_places open_places[VP_ZONES]; /* those of them that may be free */
     struct vp_taken_places taken_places;         /* and those in which a block was seen that is live still, by its
