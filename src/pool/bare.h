@@ -10,8 +10,11 @@
  * Conditions matter when a chunk moves: the memory must be ready for the segment's stream, and what is mapped at the
  * address until then is unmapped only when work on it was seen over.
  *
- * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, page by
- * page, by atomic steps; where all pages are backed, that is all. Everything else is under the lock of the library.
+ * Whole pages that a block takes and leaves time and again are a *run*: taken as one, and left as one, however many
+ * they are. Who wants memory of theirs breaks the run first; from then on its pages are counted one by one.
+ *
+ * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, by atomic
+ * steps; where all pages are backed, that is all. Everything else is under the lock of the library.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -44,8 +47,28 @@ enum { VP_BARE_TIGHT_PERCENT = 50 };
 
 struct vp_bare_page {
     _Atomic uint32_t word;
-    uint32_t rested; /* past.now, when the last block left it */
-    uint32_t seq;    /* the number of the stream's next event then, its lower half; 0: not noted */
+    uint32_t rested;      /* past.now, when the last block left it */
+    uint32_t seq;         /* the number of the stream's next event then, its lower half; 0: not noted */
+    _Atomic uint32_t run; /* the first page of the run that it is in, and 1; 0: none. Written under both locks */
+};
+
+/* vp_bare_run.word: how many pages it has, and: */
+#define VP_RUN_USED                                                                                                    \
+    UINT32_C(0x80000000)                  /* one block takes up all of it, and is counted nowhere else; only if whole  \
+                                           */
+#define VP_RUN_WHOLE UINT32_C(0x40000000) /* all its pages are backed, and stay so but by whoever clears this */
+#define VP_RUN_PAGES UINT32_C(0x3fffffff)
+
+/* Fewer pages are counted one by one: that is as fast. */
+enum { VP_RUN_LEAST = 2 };
+
+/* By its first page. What was noted of its pages before it was made stays noted there, and counts, too. */
+struct vp_bare_run {
+    _Atomic uint32_t word; /* 0: none begins there */
+    uint32_t left; /* pages of the block that left last from here on, counted one by one; 0: since it broke, none */
+    uint32_t last; /* use of it, in the past; 0: not since it was made */
+    uint32_t rested, seq; /* as of a page */
+    bool late;            /* its block left it with no event noted */
 };
 
 struct vp_bare_segment {
@@ -79,9 +102,10 @@ struct vp_bare {
     size_t size; /* of the space */
     size_t most; /* bytes that all segments may have together */
     size_t addressed, peak_addressed;
-    struct vp_bare_page *pages; /* anonymous memory, with the slots behind */
+    struct vp_bare_page *pages; /* anonymous memory, with the slots and the runs behind */
     struct vp_bare_slot *slots;
-    size_t bytes;              /* of both */
+    struct vp_bare_run *runs;  /* by page */
+    size_t bytes;              /* of them all */
     _Atomic size_t waste_most; /* bytes lost in chunks before it is too much */
     struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
     struct vp_slab segment_slab;
@@ -226,7 +250,30 @@ void vp_bare_count_used(struct vp_bare *bare, size_t pages);
 /* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */
 size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
 
+/* ---- bare_run.c ---- */
+
+/* A block that was counted page by page has left the whole pages [first, end), with both locks held. Where it did so
+ * the last time, too, they are a run from now on. */
+void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t seq);
+/* Takes a page out of its run, for whoever wants its memory. False: the run is in use. */
+bool vp_bare_run_break(struct vp_bare *bare, size_t page);
+/* A block in use, with both locks held: it is counted page by page from now on. */
+void vp_bare_run_open(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+/* There are no runs any more in the pages [first, end) of a segment. */
+void vp_bare_run_forget(struct vp_bare *bare, size_t first, size_t end);
+/* The run that a page is in; NULL: none. */
+static inline struct vp_bare_run *vp_bare_run_of(const struct vp_bare *bare, size_t page) {
+    const uint32_t run = atomic_load_explicit(&bare->pages[page].run, memory_order_relaxed);
+    return run ? &bare->runs[run - 1] : NULL;
+}
+bool vp_bare_run_check(const struct vp_bare *bare, size_t page);
+
 /* ---- where ---- */
+
+/* The pages of a block: all that it touches, and those that it fills, which nobody else has. */
+struct vp_bare_extent {
+    size_t first, end, whole, stop;
+};
 
 static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) {
     return (addr - bare->base) >> bare->pool->mem.granularity_shift;
@@ -240,10 +287,27 @@ static inline size_t vp_bare_pages(const struct vp_pool *pool, const struct vp_c
     return chunk->size >> pool->mem.granularity_shift;
 }
 
-/* A page's word, with what is noted of its slot. */
+static inline struct vp_bare_extent vp_bare_extent(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const unsigned shift = bare->pool->mem.granularity_shift;
+    const size_t at = addr - bare->base, mask = ((size_t)1 << shift) - 1;
+    return (struct vp_bare_extent){.first = at >> shift,
+                                   .end = ((at + size - 1) >> shift) + 1,
+                                   .whole = (at + mask) >> shift,
+                                   .stop = (at + size) >> shift};
+}
+
+/* Does it fill the slot of a page? */
+static inline bool vp_bare_fills(const struct vp_bare_extent *x, size_t page) {
+    const size_t head = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
+    return head >= x->whole && head + VP_SLOT_PAGES <= x->stop;
+}
+
+/* A page's word, with what is noted of its slot and its run. */
 static inline uint32_t vp_bare_word(const struct vp_bare *bare, size_t page) {
     const size_t head = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
-    return atomic_load(&bare->pages[page].word) | (atomic_load(&bare->pages[head].word) & VP_PAGE_FILLED);
+    const struct vp_bare_run *run = vp_bare_run_of(bare, page);
+    return atomic_load(&bare->pages[page].word) | (atomic_load(&bare->pages[head].word) & VP_PAGE_FILLED) |
+           (run && atomic_load(&run->word) & VP_RUN_USED ? VP_PAGE_FILLED : 0);
 }
 
 /* Does another segment's memory still lie there, whose fence counts? */

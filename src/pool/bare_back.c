@@ -115,6 +115,7 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     bool stays = false;
     vp_bare_count(pool);
+    vp_bare_run_open(bare, addr, size);
     if (size >= VP_BARE_LARGE || bare->short_of) {
         stays |= shed(pool, segment, first, first, end);
         stays |= shed(pool, segment, end - 1, first, end);

@@ -60,10 +60,17 @@ size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
     return idle < VP_SLOT_PAGES ? idle : 0;
 }
 
-/* The same for the slots at the ends of [first, end): those in which others may lie, too. */
-static size_t used_around(const struct vp_bare *bare, size_t first, size_t end) {
-    size_t pages = vp_bare_pinned_in(bare, first);
-    return pages + ((end - 1) / VP_SLOT_PAGES != first / VP_SLOT_PAGES ? vp_bare_pinned_in(bare, end - 1) : 0);
+/* The same for the slots at a block's ends: those in which others may lie, too. */
+static size_t pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
+    const size_t last = x->end - 1;
+    size_t pages = vp_bare_fills(x, x->first) ? 0 : vp_bare_pinned_in(bare, x->first);
+    if (last / VP_SLOT_PAGES != x->first / VP_SLOT_PAGES && !vp_bare_fills(x, last))
+        pages += vp_bare_pinned_in(bare, last);
+    return pages;
+}
+
+static inline bool has_wider_ends(const struct vp_bare *bare, const struct vp_bare_extent *x) {
+    return is_wider(bare, x->first) || is_wider(bare, x->end - 1);
 }
 
 static inline size_t slot_end(size_t page, size_t end) {
@@ -83,34 +90,81 @@ static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
     return all;
 }
 
-bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+/* A block comes into a page: its word before. */
+static inline uint32_t enter_page(struct vp_bare *bare, size_t page, size_t *used) {
+    const uint32_t word = atomic_fetch_add(&bare->pages[page].word, 1);
+    *used += !(word & VP_PAGE_BLOCKS);
+    return word;
+}
+
+/* One by one: what the pages' words have in common. */
+static uint32_t enter_pages(struct vp_bare *bare, const struct vp_bare_extent *x, size_t *used) {
     uint32_t all = VP_PAGE_BACKED;
-    size_t used = 0, around = 0;
-    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
-    if (wider)
-        used -= used_around(bare, first, end);
-    for (size_t p = first, stop; p < end; p = stop) {
-        stop = slot_end(p, end);
-        if (stop - p == VP_SLOT_PAGES) {
+    for (size_t p = x->first, stop; p < x->end; p = stop) {
+        stop = slot_end(p, x->end);
+        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p)) {
             all &= fill_slot(bare, p);
-            used += VP_SLOT_PAGES;
+            *used += VP_SLOT_PAGES;
             continue;
         }
-        for (; p < stop; p++) {
-            uint32_t word = atomic_fetch_add(&bare->pages[p].word, 1);
-            all &= word;
-            used += !(word & VP_PAGE_BLOCKS);
-        }
+        for (; p < stop; p++)
+            all &= enter_page(bare, p, used);
     }
+    return all;
+}
+
+/* The run of all whole pages of a block that is in that state; NULL: there is none. */
+static inline struct vp_bare_run *run_as(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t state) {
+    if (x->whole + VP_RUN_LEAST > x->stop)
+        return NULL;
+    struct vp_bare_run *run = &bare->runs[x->whole];
+    const uint32_t word = (uint32_t)(x->stop - x->whole) | state;
+    return atomic_load_explicit(&run->word, memory_order_relaxed) == word ? run : NULL;
+}
+
+/* Takes a run that nobody has broken since, and the pages beside it. NULL: there is none. */
+static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t *all,
+                                            size_t *used) {
+    struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE);
+    uint32_t word = (uint32_t)(x->stop - x->whole) | VP_RUN_WHOLE;
+    if (!run || !atomic_compare_exchange_strong(&run->word, &word, word | VP_RUN_USED))
+        return NULL;
+    *used += x->stop - x->whole;
+    if (x->first < x->whole)
+        *all &= enter_page(bare, x->first, used);
+    if (x->stop < x->end)
+        *all &= enter_page(bare, x->stop, used);
+    return run;
+}
+
+/* For the past: which slots are used, and with them the run. */
+static inline void note_use(struct vp_bare *bare, const struct vp_bare_extent *x, struct vp_bare_run *run) {
+    const size_t last = (x->end - 1) / VP_SLOT_PAGES;
+    if (run)
+        vp_bare_past_slot(&bare->past, &run->last);
+    for (size_t slot = x->first / VP_SLOT_PAGES; slot <= last; slot++) {
+        if (run && vp_bare_fills(x, slot * VP_SLOT_PAGES))
+            slot = x->stop / VP_SLOT_PAGES;
+        if (slot <= last)
+            vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
+    }
+}
+
+bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    const bool wider = has_wider_ends(bare, &x);
+    uint32_t all = VP_PAGE_BACKED;
+    size_t used = wider ? -pinned_around(bare, &x) : 0, around = 0;
+    struct vp_bare_run *run = enter_run(bare, &x, &all, &used);
+    if (!run)
+        all = enter_pages(bare, &x, &used);
     if (wider)
-        used += around = used_around(bare, first, end);
+        used += around = pinned_around(bare, &x);
     vp_bare_count_used(bare, used);
-    count_live(bare, first, size, true);
+    count_live(bare, x.first, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
-        for (size_t slot = first / VP_SLOT_PAGES; slot <= (end - 1) / VP_SLOT_PAGES; slot++)
-            vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
+        note_use(bare, &x, run);
         return all && !(around && much_lost(bare));
     }
     return all;
@@ -139,25 +193,49 @@ static inline size_t leave_slot(struct vp_bare *bare, size_t head, uint32_t seq)
     return VP_SLOT_PAGES;
 }
 
-static inline void leave_pages(struct vp_bare *bare, size_t first, size_t end, uint32_t seq) {
-    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
-    size_t empty = wider ? used_around(bare, first, end) : 0;
-    for (size_t p = first, stop; p < end; p = stop) {
-        stop = slot_end(p, end);
-        if (stop - p == VP_SLOT_PAGES) {
+static size_t leave_one_by_one(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
+    size_t empty = 0;
+    for (size_t p = x->first, stop; p < x->end; p = stop) {
+        stop = slot_end(p, x->end);
+        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p)) {
             empty += leave_slot(bare, p, seq);
             continue;
         }
         for (; p < stop; p++)
             empty += leave_page(bare, &bare->pages[p], seq);
     }
-    vp_bare_count_used(bare, (wider ? used_around(bare, first, end) : 0) - empty);
+    return empty;
+}
+
+/* As one, where the block is a run, with the pages beside it. */
+static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, const struct vp_bare_extent *x,
+                               uint32_t seq) {
+    size_t empty = x->stop - x->whole;
+    run->seq = seq;
+    run->late = !seq;
+    run->rested = bare->past.now;
+    atomic_store_explicit(&run->word, (uint32_t)empty | VP_RUN_WHOLE, memory_order_release);
+    if (x->first < x->whole)
+        empty += leave_page(bare, &bare->pages[x->first], seq);
+    if (x->stop < x->end)
+        empty += leave_page(bare, &bare->pages[x->stop], seq);
+    return empty;
+}
+
+/* True: it was no run. */
+static inline bool leave_pages(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
+    struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE | VP_RUN_USED);
+    const bool wider = has_wider_ends(bare, x);
+    size_t empty = wider ? pinned_around(bare, x) : 0;
+    empty += run ? leave_run(bare, run, x, seq) : leave_one_by_one(bare, x, seq);
+    vp_bare_count_used(bare, (wider ? pinned_around(bare, x) : 0) - empty);
+    return !run;
 }
 
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    const size_t first = vp_bare_page(bare, addr);
-    leave_pages(bare, first, vp_bare_page(bare, addr + size - 1) + 1, 0);
-    count_live(bare, first, size, false);
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    leave_pages(bare, &x, 0);
+    count_live(bare, x.first, size, false);
 }
 
 /* Events for what large blocks leave, while chunks move: so that it is known of each within a while whether work on it
@@ -182,7 +260,7 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     if (!segment) /* it ended while this thread waited for the lock */
         return;
-    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
     struct vp_timeline *timeline = segment->timeline;
     const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
     uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
@@ -192,15 +270,16 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
         flags |= VP_PAGE_SHARED;
     if (barrier)
         vp_bare_others_use(bare);
-    for (size_t p = first; p < end && flags; p++)
+    for (size_t p = x.first; p < x.end && flags; p++)
         atomic_fetch_or(&bare->pages[p].word, flags);
-    leave_pages(bare, first, end, seq);
-    count_live(bare, first, size, false);
+    if (leave_pages(bare, &x, seq) && size >= VP_BARE_LARGE && x.whole + VP_RUN_LEAST <= x.stop && !flags)
+        vp_bare_run_left(bare, x.whole, x.stop, seq);
+    count_live(bare, x.first, size, false);
     struct vp_mapping *m;
     if (timeline && size >= VP_BARE_LARGE)
         note_event(pool, timeline, size);
     if (flags & VP_PAGE_SHARED && size >= VP_BARE_LARGE)
-        vp_bare_mappings_each(m, bare, first, end) vp_bare_let_go(pool, m);
+        vp_bare_mappings_each(m, bare, x.first, x.end) vp_bare_let_go(pool, m);
 }
 
 /* ---- letting go ---- */
@@ -220,7 +299,10 @@ static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next)
     const struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
     const uint32_t seq = bare->pages[page].seq, ago = seq ? next - seq : 0;
     const uint32_t slot_ago = slot->seq ? next - slot->seq : slot->late ? 0 : ago;
-    return slot_ago < ago ? slot_ago : ago;
+    const struct vp_bare_run *run = vp_bare_run_of(bare, page);
+    const uint32_t run_ago = !run ? ago : run->late ? 0 : next - run->seq;
+    const uint32_t least = slot_ago < ago ? slot_ago : ago;
+    return run_ago < least ? run_ago : least;
 }
 
 /* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
@@ -230,9 +312,12 @@ static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next,
     size_t p = first;
     *flags = 0;
     *ago = UINT32_MAX;
+    /* Not to break a run for nothing. */
+    for (size_t q = first; q < end && ours; q++)
+        ours = !(vp_bare_word(bare, q) & (VP_PAGE_USED | VP_PAGE_PINNED));
     while (ours && p < end) {
         uint32_t word = atomic_load(&bare->pages[p].word);
-        ours = word & VP_PAGE_BACKED && !(word & (VP_PAGE_USED | VP_PAGE_PINNED)) &&
+        ours = word & VP_PAGE_BACKED && !(word & (VP_PAGE_USED | VP_PAGE_PINNED)) && vp_bare_run_break(bare, p) &&
                atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED);
         if (!ours)
             break;
