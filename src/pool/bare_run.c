@@ -3,9 +3,9 @@
  * A run is made of the whole pages of a block that has left them twice in a row, and is broken when memory of one of
  * them is wanted. Both are seldom; the block's coming and going in between is one step each, in bare_page.c.
  *
- * Who takes the run and who breaks it change its word by one atomic step from whole, so that one of the two succeeds. Who
- * was too late to take it counts itself in page by page, as if there had never been one. All else is under both locks:
- * then no block comes or goes, and nobody breaks anything.
+ * Who takes the run and who breaks it change its word by one atomic step from whole, so that one of the two succeeds.
+ * Who was too late to take it counts itself in page by page, as if there had never been one. All else is under both
+ * locks: then no block comes or goes, and nobody breaks anything.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
