@@ -321,6 +321,20 @@ static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segme
     return sound;
 }
 
+/* Pages with blocks are counted in each slot that no block fills. */
+static bool check_slots(const struct vp_bare *bare, const struct vp_bare_segment *segment, FILE *out) {
+    const size_t first = vp_bare_page(bare, segment->whole.addr) / VP_SLOT_PAGES;
+    bool sound = true;
+    for (size_t slot = first; slot < slots_end(bare, segment) / VP_SLOT_PAGES; slot++) {
+        unsigned used = 0;
+        for (size_t p = slot * VP_SLOT_PAGES; p < (slot + 1) * VP_SLOT_PAGES; p++)
+            used += (vp_bare_word(bare, p) & VP_PAGE_USED) != 0;
+        if (used != bare->slots[slot].inside && (used < VP_SLOT_PAGES || bare->slots[slot].inside))
+            sound = breach(out, "a slot's pages with blocks are counted", &segment->whole);
+    }
+    return sound;
+}
+
 bool vp_bare_check(const struct vp_pool *pool, FILE *out) {
     const struct vp_bare *bare = pool->bare;
     const struct vp_bare_segment *segment;
@@ -329,7 +343,7 @@ bool vp_bare_check(const struct vp_pool *pool, FILE *out) {
     if (!bare)
         return true;
     vp_list_each(segment, &bare->segments, link) {
-        sound &= check_segment(bare, segment, out);
+        sound &= check_segment(bare, segment, out) & check_slots(bare, segment, out);
         bytes += segment->whole.size;
         count++;
     }

@@ -85,6 +85,7 @@ struct vp_bare_slot {
     uint32_t last;        /* use of it, in the past */
     uint32_t rested, seq; /* as of a page: of what filled the slot */
     bool late;            /* that left it with no event noted */
+    unsigned char inside; /* pages with blocks that do not fill it. Under the cache's lock */
 };
 
 /* A chunk that may be had. */

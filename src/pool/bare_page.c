@@ -37,6 +37,9 @@ static void count_live(struct vp_bare *bare, size_t page, uint64_t size, bool us
 static bool much_lost(const struct vp_bare *bare) {
     size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) << bare->pool->mem.granularity_shift;
     size_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
+    const uint64_t all = live + atomic_load_explicit(&bare->other, memory_order_relaxed);
+    if (all <= atomic_load_explicit(&bare->peak, memory_order_relaxed) / 100 * VP_BARE_TIGHT_PERCENT)
+        return false;
     return used > live + atomic_load_explicit(&bare->waste_most, memory_order_relaxed);
 }
 
@@ -51,13 +54,8 @@ static bool is_wider(const struct vp_bare *bare, size_t page) {
 
 /* Pages without a block, in the slot of a page, whose chunk is of one slot and has blocks. */
 size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
-    const size_t begin = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
-    size_t idle = 0;
-    if (!is_wider(bare, page))
-        return 0;
-    for (size_t p = begin; p < begin + VP_SLOT_PAGES; p++)
-        idle += !(vp_bare_word(bare, p) & VP_PAGE_USED);
-    return idle < VP_SLOT_PAGES ? idle : 0;
+    const size_t inside = bare->slots[page / VP_SLOT_PAGES].inside;
+    return inside && inside < VP_SLOT_PAGES && is_wider(bare, page) ? VP_SLOT_PAGES - inside : 0;
 }
 
 /* The same for the slots at a block's ends: those in which others may lie, too. */
@@ -93,7 +91,9 @@ static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
 /* A block comes into a page: its word before. */
 static inline uint32_t enter_page(struct vp_bare *bare, size_t page, size_t *used) {
     const uint32_t word = atomic_fetch_add(&bare->pages[page].word, 1);
-    *used += !(word & VP_PAGE_BLOCKS);
+    const bool empty = !(word & VP_PAGE_BLOCKS);
+    *used += empty;
+    bare->slots[page / VP_SLOT_PAGES].inside += empty;
     return word;
 }
 
@@ -122,6 +122,20 @@ static inline struct vp_bare_run *run_as(struct vp_bare *bare, const struct vp_b
     return atomic_load_explicit(&run->word, memory_order_relaxed) == word ? run : NULL;
 }
 
+/* So many pages of a run, where it begins and where it ends, lie in slots that the block does not fill: they count
+ * there.
+ */
+static inline void count_ends(struct vp_bare *bare, const struct vp_bare_extent *x, int sign) {
+    const size_t last = x->stop - 1, begins = x->whole / VP_SLOT_PAGES, ends = last / VP_SLOT_PAGES;
+    if (!vp_bare_fills(x, x->whole)) {
+        const size_t slot_stop = (begins + 1) * VP_SLOT_PAGES;
+        const size_t pages = (slot_stop < x->stop ? slot_stop : x->stop) - x->whole;
+        bare->slots[begins].inside += (unsigned char)(sign * (int)pages);
+    }
+    if (ends != begins && !vp_bare_fills(x, last))
+        bare->slots[ends].inside += (unsigned char)(sign * (int)(x->stop - ends * VP_SLOT_PAGES));
+}
+
 /* Takes a run that nobody has broken since, and the pages beside it. NULL: there is none. */
 static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t *all,
                                             size_t *used) {
@@ -130,6 +144,7 @@ static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct v
     if (!run || !atomic_compare_exchange_strong(&run->word, &word, word | VP_RUN_USED))
         return NULL;
     *used += x->stop - x->whole;
+    count_ends(bare, x, 1);
     if (x->first < x->whole)
         *all &= enter_page(bare, x->first, used);
     if (x->stop < x->end)
@@ -171,12 +186,14 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
 }
 
 /* A block leaves a page, which is then empty, if true; `seq`: the stream's next event. */
-static inline bool leave_page(struct vp_bare *bare, struct vp_bare_page *page, uint32_t seq) {
+static inline bool leave_page(struct vp_bare *bare, size_t at, uint32_t seq) {
+    struct vp_bare_page *page = &bare->pages[at];
     if (!(atomic_load_explicit(&page->word, memory_order_relaxed) & VP_PAGE_BLOCKS))
         return false;
     page->seq = seq;
     if ((atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel) & VP_PAGE_BLOCKS) != 1)
         return false;
+    bare->slots[at / VP_SLOT_PAGES].inside--;
     page->rested = bare->past.now;
     return true;
 }
@@ -202,7 +219,7 @@ static size_t leave_one_by_one(struct vp_bare *bare, const struct vp_bare_extent
             continue;
         }
         for (; p < stop; p++)
-            empty += leave_page(bare, &bare->pages[p], seq);
+            empty += leave_page(bare, p, seq);
     }
     return empty;
 }
@@ -215,10 +232,11 @@ static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, co
     run->late = !seq;
     run->rested = bare->past.now;
     atomic_store_explicit(&run->word, (uint32_t)empty | VP_RUN_WHOLE, memory_order_release);
+    count_ends(bare, x, -1);
     if (x->first < x->whole)
-        empty += leave_page(bare, &bare->pages[x->first], seq);
+        empty += leave_page(bare, x->first, seq);
     if (x->stop < x->end)
-        empty += leave_page(bare, &bare->pages[x->stop], seq);
+        empty += leave_page(bare, x->stop, seq);
     return empty;
 }
 
