@@ -72,12 +72,12 @@ struct vp_bare_run {
 };
 
 struct vp_bare_segment {
-    struct vp_region whole;       /* live and bare */
-    struct vp_list link;          /* vp_bare.segments */
-    struct vp_timeline *timeline; /* whose work touches it; NULL: not known, or not any more */
-    CUstream handle;              /* that the cache names that one by */
-    bool pinned;                  /* all that is backed stays so */
-    _Atomic uint64_t live;        /* bytes of its blocks; as vp_bare.live */
+    struct vp_region whole;               /* live and bare */
+    struct vp_list link;                  /* vp_bare.segments */
+    struct vp_timeline *_Atomic timeline; /* whose work touches it; NULL: not known, or not any more */
+    CUstream handle;                      /* that the cache names that one by */
+    bool pinned;                          /* all that is backed stays so */
+    _Atomic uint64_t live;                /* bytes of its blocks; as vp_bare.live */
 };
 
 struct vp_bare_slot {
@@ -204,9 +204,11 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size);
 int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient);
 /* The same, with the waits: pauses as the pool does. -ENODEV: the segment has ended meanwhile. */
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
-/* A block is used no more. The lock need be held for a large one, and for a `barrier`: others than the segment's stream
- * may still use it. */
+/* A block is used no more. The lock need be held for a large one, unless vp_bare_unuse_large() says true, which it does
+ * where there is nothing to be noted but that; and for a `barrier`: others than the segment's stream may still use it.
+ */
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size);
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
 /* Backs [addr, addr + size) of one segment, used or not; it stays so until the segment ends. As
  * vp_bare_back_waiting(). Nobody may use or free blocks there meanwhile, but under the cache's lock. */
@@ -271,9 +273,12 @@ bool vp_bare_run_check(const struct vp_bare *bare, size_t page);
 
 /* ---- where ---- */
 
-/* The pages of a block: all that it touches, and those that it fills, which nobody else has. */
+/* Where a block lies: the pages that it touches, those that it fills, which nobody else has; the slots of its first and
+ * its last page, and which of them others may have a part of. */
 struct vp_bare_extent {
     size_t first, end, whole, stop;
+    size_t head, tail;
+    bool head_shared, tail_shared;
 };
 
 static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) {
@@ -288,19 +293,23 @@ static inline size_t vp_bare_pages(const struct vp_pool *pool, const struct vp_c
     return chunk->size >> pool->mem.granularity_shift;
 }
 
+/* Does it fill a slot? */
+static inline bool vp_bare_fills(const struct vp_bare_extent *x, size_t slot) {
+    return slot * VP_SLOT_PAGES >= x->whole && (slot + 1) * VP_SLOT_PAGES <= x->stop;
+}
+
 static inline struct vp_bare_extent vp_bare_extent(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     const unsigned shift = bare->pool->mem.granularity_shift;
     const size_t at = addr - bare->base, mask = ((size_t)1 << shift) - 1;
-    return (struct vp_bare_extent){.first = at >> shift,
-                                   .end = ((at + size - 1) >> shift) + 1,
-                                   .whole = (at + mask) >> shift,
-                                   .stop = (at + size) >> shift};
-}
-
-/* Does it fill the slot of a page? */
-static inline bool vp_bare_fills(const struct vp_bare_extent *x, size_t page) {
-    const size_t head = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
-    return head >= x->whole && head + VP_SLOT_PAGES <= x->stop;
+    struct vp_bare_extent x = {.first = at >> shift,
+                               .end = ((at + size - 1) >> shift) + 1,
+                               .whole = (at + mask) >> shift,
+                               .stop = (at + size) >> shift};
+    x.head = x.first / VP_SLOT_PAGES;
+    x.tail = (x.end - 1) / VP_SLOT_PAGES;
+    x.head_shared = !vp_bare_fills(&x, x.head);
+    x.tail_shared = x.tail != x.head && !vp_bare_fills(&x, x.tail);
+    return x;
 }
 
 /* A page's word, with what is noted of its slot and its run. */

@@ -52,23 +52,18 @@ static bool is_wider(const struct vp_bare *bare, size_t page) {
     return atomic_load_explicit(&bare->pages[page].word, memory_order_relaxed) & VP_PAGE_BODY;
 }
 
-/* Pages without a block, in the slot of a page, whose chunk is of one slot and has blocks. */
+static inline size_t pinned_in(const struct vp_bare *bare, size_t slot) {
+    const size_t inside = bare->slots[slot].inside;
+    return inside && inside < VP_SLOT_PAGES && is_wider(bare, slot * VP_SLOT_PAGES) ? VP_SLOT_PAGES - inside : 0;
+}
+
 size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
-    const size_t inside = bare->slots[page / VP_SLOT_PAGES].inside;
-    return inside && inside < VP_SLOT_PAGES && is_wider(bare, page) ? VP_SLOT_PAGES - inside : 0;
+    return pinned_in(bare, page / VP_SLOT_PAGES);
 }
 
-/* The same for the slots at a block's ends: those in which others may lie, too. */
-static size_t pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
-    const size_t last = x->end - 1;
-    size_t pages = vp_bare_fills(x, x->first) ? 0 : vp_bare_pinned_in(bare, x->first);
-    if (last / VP_SLOT_PAGES != x->first / VP_SLOT_PAGES && !vp_bare_fills(x, last))
-        pages += vp_bare_pinned_in(bare, last);
-    return pages;
-}
-
-static inline bool has_wider_ends(const struct vp_bare *bare, const struct vp_bare_extent *x) {
-    return is_wider(bare, x->first) || is_wider(bare, x->end - 1);
+/* Where others may have a part of the slots at its ends. */
+static inline size_t pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
+    return (x->head_shared ? pinned_in(bare, x->head) : 0) + (x->tail_shared ? pinned_in(bare, x->tail) : 0);
 }
 
 static inline size_t slot_end(size_t page, size_t end) {
@@ -102,7 +97,7 @@ static uint32_t enter_pages(struct vp_bare *bare, const struct vp_bare_extent *x
     uint32_t all = VP_PAGE_BACKED;
     for (size_t p = x->first, stop; p < x->end; p = stop) {
         stop = slot_end(p, x->end);
-        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p)) {
+        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p / VP_SLOT_PAGES)) {
             all &= fill_slot(bare, p);
             *used += VP_SLOT_PAGES;
             continue;
@@ -122,18 +117,11 @@ static inline struct vp_bare_run *run_as(struct vp_bare *bare, const struct vp_b
     return atomic_load_explicit(&run->word, memory_order_relaxed) == word ? run : NULL;
 }
 
-/* So many pages of a run, where it begins and where it ends, lie in slots that the block does not fill: they count
- * there.
- */
-static inline void count_ends(struct vp_bare *bare, const struct vp_bare_extent *x, int sign) {
-    const size_t last = x->stop - 1, begins = x->whole / VP_SLOT_PAGES, ends = last / VP_SLOT_PAGES;
-    if (!vp_bare_fills(x, x->whole)) {
-        const size_t slot_stop = (begins + 1) * VP_SLOT_PAGES;
-        const size_t pages = (slot_stop < x->stop ? slot_stop : x->stop) - x->whole;
-        bare->slots[begins].inside += (unsigned char)(sign * (int)pages);
-    }
-    if (ends != begins && !vp_bare_fills(x, last))
-        bare->slots[ends].inside += (unsigned char)(sign * (int)(x->stop - ends * VP_SLOT_PAGES));
+/* Pages of a block's run that lie in a slot. */
+static inline unsigned char run_in(const struct vp_bare_extent *x, size_t slot) {
+    const size_t first = slot * VP_SLOT_PAGES, end = first + VP_SLOT_PAGES;
+    const size_t from = x->whole > first ? x->whole : first, to = x->stop < end ? x->stop : end;
+    return to > from ? (unsigned char)(to - from) : 0;
 }
 
 /* Takes a run that nobody has broken since, and the pages beside it. NULL: there is none. */
@@ -144,7 +132,8 @@ static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct v
     if (!run || !atomic_compare_exchange_strong(&run->word, &word, word | VP_RUN_USED))
         return NULL;
     *used += x->stop - x->whole;
-    count_ends(bare, x, 1);
+    bare->slots[x->head].inside += x->head_shared ? run_in(x, x->head) : 0;
+    bare->slots[x->tail].inside += x->tail_shared ? run_in(x, x->tail) : 0;
     if (x->first < x->whole)
         *all &= enter_page(bare, x->first, used);
     if (x->stop < x->end)
@@ -152,29 +141,28 @@ static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct v
     return run;
 }
 
-/* For the past: which slots are used, and with them the run. */
+/* For the past: the run is used, or every slot; and those at its ends, which count by themselves. */
 static inline void note_use(struct vp_bare *bare, const struct vp_bare_extent *x, struct vp_bare_run *run) {
-    const size_t last = (x->end - 1) / VP_SLOT_PAGES;
-    if (run)
-        vp_bare_past_slot(&bare->past, &run->last);
-    for (size_t slot = x->first / VP_SLOT_PAGES; slot <= last; slot++) {
-        if (run && vp_bare_fills(x, slot * VP_SLOT_PAGES))
-            slot = x->stop / VP_SLOT_PAGES;
-        if (slot <= last)
+    if (!run) {
+        for (size_t slot = x->head; slot <= x->tail; slot++)
             vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
+        return;
     }
+    vp_bare_past_slot(&bare->past, &run->last);
+    if (x->head_shared)
+        vp_bare_past_slot(&bare->past, &bare->slots[x->head].last);
+    if (x->tail_shared)
+        vp_bare_past_slot(&bare->past, &bare->slots[x->tail].last);
 }
 
 bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
-    const bool wider = has_wider_ends(bare, &x);
     uint32_t all = VP_PAGE_BACKED;
-    size_t used = wider ? -pinned_around(bare, &x) : 0, around = 0;
+    size_t used = -pinned_around(bare, &x), around;
     struct vp_bare_run *run = enter_run(bare, &x, &all, &used);
     if (!run)
         all = enter_pages(bare, &x, &used);
-    if (wider)
-        used += around = pinned_around(bare, &x);
+    used += around = pinned_around(bare, &x);
     vp_bare_count_used(bare, used);
     count_live(bare, x.first, size, true);
     if (size >= VP_BARE_LARGE) {
@@ -214,7 +202,7 @@ static size_t leave_one_by_one(struct vp_bare *bare, const struct vp_bare_extent
     size_t empty = 0;
     for (size_t p = x->first, stop; p < x->end; p = stop) {
         stop = slot_end(p, x->end);
-        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p)) {
+        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p / VP_SLOT_PAGES)) {
             empty += leave_slot(bare, p, seq);
             continue;
         }
@@ -232,7 +220,8 @@ static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, co
     run->late = !seq;
     run->rested = bare->past.now;
     atomic_store_explicit(&run->word, (uint32_t)empty | VP_RUN_WHOLE, memory_order_release);
-    count_ends(bare, x, -1);
+    bare->slots[x->head].inside -= x->head_shared ? run_in(x, x->head) : 0;
+    bare->slots[x->tail].inside -= x->tail_shared ? run_in(x, x->tail) : 0;
     if (x->first < x->whole)
         empty += leave_page(bare, x->first, seq);
     if (x->stop < x->end)
@@ -243,10 +232,9 @@ static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, co
 /* True: it was no run. */
 static inline bool leave_pages(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
     struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE | VP_RUN_USED);
-    const bool wider = has_wider_ends(bare, x);
-    size_t empty = wider ? pinned_around(bare, x) : 0;
+    size_t empty = pinned_around(bare, x);
     empty += run ? leave_run(bare, run, x, seq) : leave_one_by_one(bare, x, seq);
-    vp_bare_count_used(bare, (wider ? pinned_around(bare, x) : 0) - empty);
+    vp_bare_count_used(bare, pinned_around(bare, x) - empty);
     return !run;
 }
 
@@ -260,17 +248,44 @@ void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
  * is over. */
 enum { EVENT_BYTES = 64 << 20, EVENT_SHARE = 64, MOVES_WITHIN = 4096 };
 
+static inline bool event_is_due(const struct vp_bare *bare, size_t size) {
+    const uint64_t worth = atomic_load_explicit(&bare->peak, memory_order_relaxed) / EVENT_SHARE;
+    return bare->filled && bare->past.now - bare->filled <= MOVES_WITHIN &&
+           bare->let_go + size >= (worth > EVENT_BYTES ? worth : EVENT_BYTES);
+}
+
 static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_t size) {
     struct vp_bare *bare = pool->bare;
-    uint64_t worth = pool->mem.stats.peak_live_bytes / EVENT_SHARE;
+    const bool due = event_is_due(bare, size);
     bare->let_go += size;
-    if (!bare->filled || bare->past.now - bare->filled > MOVES_WITHIN ||
-        bare->let_go < (worth > EVENT_BYTES ? worth : EVENT_BYTES))
+    if (!due)
         return;
     struct vp_fence fence = {0};
     bare->let_go = 0;
     vp_fence_add_free(pool->mem.timelines, &fence, timeline, true);
     vp_fence_clear(pool->mem.timelines, &fence);
+}
+
+/*
+ * The number of an event that comes after all that this thread has queued, without the lock. One that is being recorded
+ * may have come before it. Where none is, that number's is recorded later: who records it says so first, and the driver
+ * orders what it does on one stream.
+ */
+static inline uint32_t coming(const struct vp_timeline *timeline) {
+    const bool recording = atomic_load(&timeline->recording);
+    return (uint32_t)(atomic_load(&timeline->next) + recording);
+}
+
+bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    const struct vp_timeline *timeline = atomic_load_explicit(&segment->timeline, memory_order_acquire);
+    const bool one_step = x.whole + VP_RUN_LEAST > x.stop || run_as(bare, &x, VP_RUN_WHOLE | VP_RUN_USED);
+    if (!timeline || !one_step || event_is_due(bare, size))
+        return false;
+    bare->let_go += size;
+    leave_pages(bare, &x, coming(timeline));
+    count_live(bare, x.first, size, false);
+    return true;
 }
 
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
@@ -312,13 +327,19 @@ int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
     return err;
 }
 
+/* How many events of the stream ago an event was to come next. The one after that was noted where one was just being
+ * recorded, and that may have failed. */
+static inline uint32_t since(uint32_t next, uint32_t seq) {
+    return seq && (int32_t)(next - seq) > 0 ? next - seq : 0;
+}
+
 /* How many events of the stream ago a block left a page last. */
 static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next) {
     const struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
-    const uint32_t seq = bare->pages[page].seq, ago = seq ? next - seq : 0;
-    const uint32_t slot_ago = slot->seq ? next - slot->seq : slot->late ? 0 : ago;
+    const uint32_t ago = since(next, bare->pages[page].seq);
+    const uint32_t slot_ago = slot->seq ? since(next, slot->seq) : slot->late ? 0 : ago;
     const struct vp_bare_run *run = vp_bare_run_of(bare, page);
-    const uint32_t run_ago = !run ? ago : run->late ? 0 : next - run->seq;
+    const uint32_t run_ago = !run ? ago : run->late ? 0 : since(next, run->seq);
     const uint32_t least = slot_ago < ago ? slot_ago : ago;
     return run_ago < least ? run_ago : least;
 }

@@ -89,7 +89,7 @@ void vp_bare_run_open(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     if (atomic_load(&run->word) != (pages | VP_RUN_WHOLE | VP_RUN_USED))
         return;
     for (size_t p = x.whole; p < x.stop; p++) {
-        if (!vp_bare_fills(&x, p))
+        if (!vp_bare_fills(&x, p / VP_SLOT_PAGES))
             atomic_fetch_add(&bare->pages[p].word, 1);
         else if (p % VP_SLOT_PAGES == 0)
             atomic_fetch_add(&bare->pages[p].word, VP_PAGE_FILLED);

@@ -253,8 +253,10 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
     struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
     if (!segment)
         return false;
-    const bool brief = size < VP_BARE_LARGE && !barrier && !captures() && !segment->pinned && !vp_state.recording;
-    if (__builtin_expect(brief, true) || !vp_enter_briefly()) {
+    const bool plain = !barrier && !captures() && !segment->pinned && !vp_state.recording;
+    if (plain && size >= VP_BARE_LARGE && vp_bare_unuse_large(bare, segment, ptr, size))
+        return true;
+    if (__builtin_expect(plain && size < VP_BARE_LARGE, true) || !vp_enter_briefly()) {
         vp_bare_unuse(bare, ptr, size);
         return true;
     }

@@ -19,8 +19,8 @@ static const size_t KIB = 1 << 10, MIB = 1 << 20, NEIGHBOUR = 5 * (1 << 20) + 15
 static const struct {
     const char *name;
     size_t bytes;
-} sizes[] = {{"512b", 512},   {"4k", 4 << 10},   {"256k", 256 << 10}, {"1m", 1 << 20},   {"2m", 2 << 20},
-             {"5m", 5 << 20}, {"20m", 20 << 20}, {"100m", 100 << 20}, {"1g", 1024 << 20}};
+} sizes[] = {{"512b", 512},   {"4k", 4 << 10},   {"256k", 256 << 10}, {"1m", 1 << 20},
+             {"2m", 2 << 20}, {"20m", 20 << 20}, {"100m", 100 << 20}, {"1g", 1024 << 20}};
 
 enum { SIZES = sizeof sizes / sizeof *sizes };
 

@@ -21,12 +21,16 @@ static void repeat(CUdeviceptr at, size_t size, CUstream s) {
     }
 }
 
+static struct vp_timeline *timeline_of(CUstream s) {
+    struct vp_timeline *timeline;
+    cr_assert_geq(vp_timeline_get(&vp_state.timelines, s, &timeline), 0);
+    return timeline;
+}
+
 /* The stream's next event comes. */
 static void record(CUstream s) {
     struct vp_fence fence = {0};
-    struct vp_timeline *timeline;
-    cr_assert_geq(vp_timeline_get(&vp_state.timelines, s, &timeline), 0);
-    vp_fence_add_free(&vp_state.timelines, &fence, timeline, true);
+    vp_fence_add_free(&vp_state.timelines, &fence, timeline_of(s), true);
     vp_fence_clear(&vp_state.timelines, &fence);
 }
 
@@ -142,6 +146,41 @@ Test(bare, when_a_run_was_left_is_known_of_its_pages_in_another) {
     cr_assert_geq(held(), 16 * MiB);
     vp_sim_release(s);
     door_close();
+}
+
+/* Another thread is about to record an event, which comes before the work, or fails: a free that takes no lock sees
+ * that.
+ */
+static void free_while_recording(bool recorded) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr from = segment(16 * MiB, s), to = segment(16 * MiB, other);
+    struct vp_timeline *timeline = timeline_of(s);
+    repeat(from, 8 * MiB, s);
+    record(s);
+    cu_ok(cuCtxSynchronize());
+    use(from, 8 * MiB, s);
+    const uint64_t number = timeline->next;
+    if (recorded)
+        record(s);
+    atomic_store(&timeline->next, number);
+    atomic_store(&timeline->recording, true);
+    busy(from, s);
+    cr_assert(vp_bare_unused(from, 8 * MiB, false));
+    atomic_store(&timeline->next, number + recorded);
+    atomic_store(&timeline->recording, false);
+    use(to, 8 * MiB, other);
+    cr_assert_geq(held(), 16 * MiB);
+    vp_sim_release(s);
+    door_close();
+}
+
+Test(bare, a_free_is_behind_no_event_that_is_being_recorded) {
+    free_while_recording(true);
+}
+
+Test(bare, a_free_is_behind_an_event_though_one_failed_meanwhile) {
+    free_while_recording(false);
 }
 
 Test(bare, a_run_ends_with_its_segment) {
