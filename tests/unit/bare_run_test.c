@@ -161,8 +161,10 @@ static void free_while_recording(bool recorded) {
     cu_ok(cuCtxSynchronize());
     use(from, 8 * MiB, s);
     const uint64_t number = timeline->next;
-    if (recorded)
+    if (recorded) {
         record(s);
+        vp_timelines_poll(&vp_state.timelines, false);
+    }
     atomic_store(&timeline->next, number);
     atomic_store(&timeline->recording, true);
     busy(from, s);
