@@ -84,7 +84,8 @@ struct vp_timelines {
     bool lost;                 /* some context is */
     struct vp_slab timeline_slab, event_slab, context_slab, point_slab;
     atomic_int captures; /* captures that run now: while 0, nothing asks for them */
-    bool barriers;       /* the driver has cuCtxRecordEvent */
+    _Atomic uint64_t captures_begun;
+    bool barriers; /* the driver has cuCtxRecordEvent */
     uint64_t barriers_made, timelines_made;
     uint32_t streams_seen;
     uint64_t recorded;        /* events recorded so far */

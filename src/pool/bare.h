@@ -95,6 +95,15 @@ struct vp_bare_idle {
     uint32_t rested; /* past.now, when its last block left it */
 };
 
+/* A block that no room was asked for: bare_unasked.c. */
+struct vp_bare_unasked {
+    CUdeviceptr addr;
+    size_t size;
+    bool is_new; /* none of its whole pages had memory before */
+    bool lacks;  /* it has no memory yet */
+};
+enum { VP_BARE_UNASKED = 64 };
+
 enum vp_bare_kind { VP_BARE_BODIES, VP_BARE_PAGES, VP_BARE_OTHERS, VP_BARE_IDLE_KINDS };
 
 struct vp_bare {
@@ -140,6 +149,9 @@ struct vp_bare {
     unsigned fruitless;  /* waits in a row */
     uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
     uint32_t filled;     /* past.now, when chunks last moved */
+    struct vp_bare_unasked unasked[VP_BARE_UNASKED]; /* since room was asked for last; of more nothing is known */
+    unsigned unasked_count;
+    uint64_t unasked_captures; /* captures that had begun, when the last of them came */
 };
 
 /* What there is of bare segments on the device; made when first asked for. NULL: no addresses, or no memory for it. */
@@ -252,6 +264,23 @@ int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, co
 void vp_bare_count_used(struct vp_bare *bare, size_t pages);
 /* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */
 size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
+
+/* ---- bare_unasked.c ---- */
+
+/* Has a block's segment to be pinned, and had none of its whole pages memory before it? Asked before it is backed. */
+bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr,
+                            size_t size);
+/* It is remembered, true, unless there are too many. */
+bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bool is_new, bool lacks);
+/* A block is used no more: others may have its memory. */
+void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size);
+/* One that has no memory yet; NULL: none. */
+const struct vp_bare_unasked *vp_bare_unasked_lacking(const struct vp_bare *bare);
+
+/* Was room made for the block that is used now? */
+static inline bool vp_bare_promised(const struct vp_bare *bare) {
+    return atomic_load_explicit(&bare->promises, memory_order_relaxed) & 1;
+}
 
 /* ---- bare_run.c ---- */
 
