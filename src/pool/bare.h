@@ -165,8 +165,6 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
                 struct vp_bare_segment **out);
 /* Ends a segment, all work on which `fence` tells of. */
 void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_fence *fence);
-/* That of an address; NULL: none. */
-struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr);
 /* A context has ended: so have its segments. */
 void vp_bare_drop_context(struct vp_pool *pool, const struct vp_context *ctx);
 /* Its stream is not known any more. */
@@ -312,6 +310,14 @@ struct vp_bare_extent {
 
 static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) {
     return (addr - bare->base) >> bare->pool->mem.granularity_shift;
+}
+
+/* The segment of an address; NULL: none. */
+static inline struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr) {
+    if (!bare || addr - bare->base >= bare->size)
+        return NULL;
+    struct vp_bare_segment *segment = bare->slots[vp_bare_page(bare, addr) / VP_SLOT_PAGES].segment;
+    return segment && addr < vp_region_end(&segment->whole) ? segment : NULL;
 }
 
 static inline CUdeviceptr vp_bare_addr(const struct vp_bare *bare, size_t page) {

@@ -2,13 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare.h"
 
-struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr) {
-    if (!bare || addr - bare->base >= bare->size)
-        return NULL;
-    struct vp_bare_segment *segment = bare->slots[vp_bare_page(bare, addr) / VP_SLOT_PAGES].segment;
-    return segment && addr < vp_region_end(&segment->whole) ? segment : NULL;
-}
-
 /* ---- blocks ---- */
 
 /* What is said of blocks that are none may be wrong, but never less than nothing. */

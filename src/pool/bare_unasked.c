@@ -1,10 +1,10 @@
 /* Bare segments: blocks that no room was asked for.
  *
- * A pool of memory is set back to how it was at a checkpoint: the cache tells of every block of its segments, those that
- * were free then included, and right after that frees these. Which they are is not known before, so each is backed as it
- * comes; but what is short for one may be what another holds for a moment. So one that lacks memory is looked after again
- * whenever another has gone; and where the segment is pinned, what had no memory before goes again with its block: no
- * graph knows it.
+ * A pool of memory is set back to how it was at a checkpoint: the cache tells of every block of its segments, those
+ * that were free then included, and right after that frees these. Which they are is not known before, so each is backed
+ * as it comes; but what is short for one may be what another holds for a moment. So one that lacks memory is looked
+ * after again whenever another has gone; and where the segment is pinned, what had no memory before goes again with its
+ * block: no graph knows it.
  *
  * Room that is asked for ends it: the cache is through. All is under the lock of the library and the cache's.
  *
