@@ -290,8 +290,7 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
         trace_unused(bare->pool, segment, ptr);
     if (bare->unasked_count)
         vp_bare_unasked_left(bare->pool, ptr, size);
-    if (!vp_bare_unasked_lacking(bare))
-        verify(bare->pool);
+    verify(bare->pool);
     vp_leave();
     return true;
 }

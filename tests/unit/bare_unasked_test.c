@@ -92,6 +92,7 @@ static void set_back(bool pinned, bool first) {
         pin(seg, s);
     told(first ? stays : dead, 60 * MiB, s);
     told(first ? dead : stays, 60 * MiB, s);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
     gone(dead, 60 * MiB);
     cr_assert(vp_pool_check(pool_of(0), stderr));
     cu_ok(cuMemsetD8Async(stays, 1, 60 * MiB, s));
