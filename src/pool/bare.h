@@ -273,7 +273,12 @@ bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bo
 /* A block is used no more: others may have its memory. */
 void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size);
 /* One that has no memory yet; NULL: none. */
-const struct vp_bare_unasked *vp_bare_unasked_lacking(const struct vp_bare *bare);
+static inline const struct vp_bare_unasked *vp_bare_unasked_lacking(const struct vp_bare *bare) {
+    for (unsigned i = 0; i < bare->unasked_count; i++)
+        if (bare->unasked[i].lacks)
+            return &bare->unasked[i];
+    return NULL;
+}
 
 /* Was room made for the block that is used now? */
 static inline bool vp_bare_promised(const struct vp_bare *bare) {

@@ -64,10 +64,3 @@ void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
             block->lacks = vp_bare_back_waiting(pool, block->addr, block->size) == -ENOMEM;
     }
 }
-
-const struct vp_bare_unasked *vp_bare_unasked_lacking(const struct vp_bare *bare) {
-    for (unsigned i = 0; i < bare->unasked_count; i++)
-        if (bare->unasked[i].lacks)
-            return &bare->unasked[i];
-    return NULL;
-}
