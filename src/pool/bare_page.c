@@ -294,8 +294,6 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
         vp_bare_unsure(pool);
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
-    if (barrier)
-        vp_bare_others_use(bare);
     for (size_t p = x.first; p < x.end && flags; p++)
         atomic_fetch_or(&bare->pages[p].word, flags);
     if (leave_pages(bare, &x, seq) && size >= VP_BARE_LARGE && x.whole + VP_RUN_LEAST <= x.stop && !flags)

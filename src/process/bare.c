@@ -285,6 +285,8 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
         vp_bare_unuse(bare, ptr, size);
         return true;
     }
+    if (barrier)
+        vp_bare_others_use(bare);
     vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
     if (vp_state.recording && segment_of(bare, ptr, size) == segment)
         trace_unused(bare->pool, segment, ptr);
