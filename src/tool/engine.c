@@ -346,9 +346,11 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
     const struct vp_pool_config config = {.handle = o->handle,
                                           .slack = (unsigned)vp_options()->slack,
                                           .plan = plan,
-                                          .pause = o->modelled                 ? pause_modelled
-                                                   : policy == &vp_policy_bare ? pause_unmodelled
-                                                                               : NULL,
+                                          .pause = o->modelled ? pause_modelled
+                                                   : policy->traits.host_waits || policy == &vp_policy_bare
+                                                       ? pause_unmodelled
+                                                       : NULL,
+                                          .at_once = !o->modelled,
                                           .now = vp_clock_wait_ns,
                                           .split_most = vp_options()->bfc_max_split,
                                           .stitch_least = vp_options()->gmlake_fragment,
