@@ -130,6 +130,7 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
     if (!err && !(ev = event_take(ls, ctx)))
         err = -ENOMEM;
     if (!err) {
+        atomic_store(&timeline->recording, true);
         uint64_t begin = vp_timer_begin(ls);
         CUresult res = over_context ? ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle)
                                     : ls->drv->cuEventRecord(ev->handle, stream);
@@ -141,12 +142,14 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
             record_failed(ls, timeline, ev, res);
     }
     vp_context_leave(ls, entered);
+    if (!err)
+        ev->seq = timeline->next++;
+    atomic_store(&timeline->recording, false);
     if (err) {
         if (ev)
             vp_event_recycle(ls, ev);
         return err;
     }
-    ev->seq = timeline->next++;
     ev->serial = ++ls->recorded;
     timeline->open = false;
     vp_list_append(&timeline->events, &ev->link);

@@ -74,6 +74,7 @@ void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, 
     vp_timelines_restore(ls, mode);
     vp_list_append(&ls->capturing, &timeline->capturing);
     atomic_fetch_add(&ls->captures, 1);
+    atomic_fetch_add(&ls->captures_begun, 1);
 }
 
 void vp_timelines_check_captures(struct vp_timelines *ls) {

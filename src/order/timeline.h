@@ -43,11 +43,12 @@ struct vp_timeline {
     CUstream stream;
     bool per_thread; /* only its own thread can name it */
     bool nonblocking;
-    bool gone;     /* the stream was destroyed, or its thread has ended; its events live on */
-    bool lost;     /* the stream was destroyed unseen */
-    bool open;     /* some point has number `next`: no event covers it yet */
-    uint64_t next; /* the number that the next event gets */
-    uint64_t met;  /* every point up to here was seen reached */
+    bool gone;             /* the stream was destroyed, or its thread has ended; its events live on */
+    bool lost;             /* the stream was destroyed unseen */
+    bool open;             /* some point has number `next`: no event covers it yet */
+    _Atomic uint64_t next; /* the number that the next event gets */
+    atomic_bool recording; /* it is being recorded */
+    uint64_t met;          /* every point up to here was seen reached */
     uint64_t rest; /* while its stream captures: the number of an event behind all its real work; 0: none is known */
     uint64_t host_func;         /* the point behind a host function that is not known to be over; 0: there is none */
     uint64_t cover_for;         /* vp_context.cover that it takes part in */
@@ -83,7 +84,8 @@ struct vp_timelines {
     bool lost;                 /* some context is */
     struct vp_slab timeline_slab, event_slab, context_slab, point_slab;
     atomic_int captures; /* captures that run now: while 0, nothing asks for them */
-    bool barriers;       /* the driver has cuCtxRecordEvent */
+    _Atomic uint64_t captures_begun;
+    bool barriers; /* the driver has cuCtxRecordEvent */
     uint64_t barriers_made, timelines_made;
     uint32_t streams_seen;
     uint64_t recorded;        /* events recorded so far */

@@ -65,7 +65,8 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     }
     size_t pages = bare->size >> pool->mem.granularity_shift;
     size_t table = vp_round_up(pages * sizeof *bare->pages, 4096);
-    bare->bytes = table + (pages / VP_SLOT_PAGES + 1) * sizeof *bare->slots;
+    size_t slots = vp_round_up((pages / VP_SLOT_PAGES + 1) * sizeof *bare->slots, 4096);
+    bare->bytes = table + slots + pages * sizeof *bare->runs;
     char *all = mmap(NULL, bare->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all == MAP_FAILED) { /* the space stays, empty */
         unmap_tables(bare);
@@ -73,6 +74,7 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     }
     bare->pages = (struct vp_bare_page *)(void *)all;
     bare->slots = (struct vp_bare_slot *)(void *)(all + table);
+    bare->runs = (struct vp_bare_run *)(void *)(all + table + slots);
     return pool->bare = bare;
 }
 
@@ -84,7 +86,7 @@ void vp_bare_finish(struct vp_bare *bare) {
 size_t vp_bare_metadata(const struct vp_bare *bare) {
     size_t pages = bare ? bare->peak_addressed >> bare->pool->mem.granularity_shift : 0;
     return bare ? sizeof *bare + bare->segment_slab.bytes + vp_bare_past_bytes(&bare->past) +
-                      pages * (sizeof *bare->pages + sizeof *bare->slots)
+                      pages * (sizeof *bare->pages + sizeof *bare->slots + sizeof *bare->runs)
                 : 0;
 }
 
@@ -214,6 +216,7 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     for (size_t p = first; p < end; p++)
         if (!vp_mapping_at(&pool->mem, vp_bare_addr(bare, p)))
             atomic_store(&bare->pages[p].word, 0);
+    vp_bare_run_forget(bare, first, end);
     vp_fence_clear(pool->mem.timelines, fence);
     for (size_t slot = first / VP_SLOT_PAGES; slot < end / VP_SLOT_PAGES; slot++)
         bare->slots[slot].segment = NULL;
@@ -299,6 +302,7 @@ static bool breach(FILE *out, const char *what, const struct vp_region *r) {
 /* One segment's pages. Only while nobody uses or frees blocks. */
 static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segment *segment, FILE *out) {
     const struct vp_memory *mem = &bare->pool->mem;
+    const bool all_backed = !vp_bare_unasked_lacking(bare);
     bool sound = true;
     for (size_t p = vp_bare_page(bare, segment->whole.addr); p < slots_end(bare, segment); p++) {
         const struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));
@@ -306,12 +310,28 @@ static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segme
         uint32_t word = vp_bare_word(bare, p);
         if (!(word & VP_PAGE_BACKED) != (r->state != VP_BACKED))
             sound = breach(out, "a page is backed where its region is", r);
-        if (word & VP_PAGE_USED && !(word & VP_PAGE_BACKED))
+        if (all_backed && word & VP_PAGE_USED && !(word & VP_PAGE_BACKED))
             sound = breach(out, "a block's pages are backed", r);
         if (word & VP_PAGE_BACKED && (word & VP_PAGE_STALE || !m || m != m->chunk->current))
             sound = breach(out, "what is backed is the segment's own and current", r);
         if (bare->slots[p / VP_SLOT_PAGES].segment != segment)
             sound = breach(out, "slots belong to their segment", &segment->whole);
+        if (!vp_bare_run_check(bare, p))
+            sound = breach(out, "a run is of pages that are backed, and counted nowhere else", r);
+    }
+    return sound;
+}
+
+/* Pages with blocks are counted in each slot that no block fills. */
+static bool check_slots(const struct vp_bare *bare, const struct vp_bare_segment *segment, FILE *out) {
+    const size_t first = vp_bare_page(bare, segment->whole.addr) / VP_SLOT_PAGES;
+    bool sound = true;
+    for (size_t slot = first; slot < slots_end(bare, segment) / VP_SLOT_PAGES; slot++) {
+        unsigned used = 0;
+        for (size_t p = slot * VP_SLOT_PAGES; p < (slot + 1) * VP_SLOT_PAGES; p++)
+            used += (vp_bare_word(bare, p) & VP_PAGE_USED) != 0;
+        if (used != bare->slots[slot].inside && (used < VP_SLOT_PAGES || bare->slots[slot].inside))
+            sound = breach(out, "a slot's pages with blocks are counted", &segment->whole);
     }
     return sound;
 }
@@ -324,7 +344,7 @@ bool vp_bare_check(const struct vp_pool *pool, FILE *out) {
     if (!bare)
         return true;
     vp_list_each(segment, &bare->segments, link) {
-        sound &= check_segment(bare, segment, out);
+        sound &= check_segment(bare, segment, out) & check_slots(bare, segment, out);
         bytes += segment->whole.size;
         count++;
     }

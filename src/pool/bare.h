@@ -10,8 +10,11 @@
  * Conditions matter when a chunk moves: the memory must be ready for the segment's stream, and what is mapped at the
  * address until then is unmapped only when work on it was seen over.
  *
- * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, page by
- * page, by atomic steps; where all pages are backed, that is all. Everything else is under the lock of the library.
+ * Whole pages that a block takes and leaves time and again are a *run*: taken as one, and left as one, however many
+ * they are. Who wants memory of theirs breaks the run first; from then on its pages are counted one by one.
+ *
+ * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, by atomic
+ * steps; where all pages are backed, that is all. Everything else is under the lock of the library.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -44,17 +47,37 @@ enum { VP_BARE_TIGHT_PERCENT = 50 };
 
 struct vp_bare_page {
     _Atomic uint32_t word;
-    uint32_t rested; /* past.now, when the last block left it */
-    uint32_t seq;    /* the number of the stream's next event then, its lower half; 0: not noted */
+    uint32_t rested;      /* past.now, when the last block left it */
+    uint32_t seq;         /* the number of the stream's next event then, its lower half; 0: not noted */
+    _Atomic uint32_t run; /* the first page of the run that it is in, and 1; 0: none. Written under both locks */
+};
+
+/* vp_bare_run.word: how many pages it has, and: */
+#define VP_RUN_USED                                                                                                    \
+    UINT32_C(0x80000000)                  /* one block takes up all of it, and is counted nowhere else; only if whole  \
+                                           */
+#define VP_RUN_WHOLE UINT32_C(0x40000000) /* all its pages are backed, and stay so but by whoever clears this */
+#define VP_RUN_PAGES UINT32_C(0x3fffffff)
+
+/* Fewer pages are counted one by one: that is as fast. */
+enum { VP_RUN_LEAST = 2 };
+
+/* By its first page. What was noted of its pages before it was made stays noted there, and counts, too. */
+struct vp_bare_run {
+    _Atomic uint32_t word; /* 0: none begins there */
+    uint32_t left; /* pages of the block that left last from here on, counted one by one; 0: since it broke, none */
+    uint32_t last; /* use of it, in the past; 0: not since it was made */
+    uint32_t rested, seq; /* as of a page */
+    bool late;            /* its block left it with no event noted */
 };
 
 struct vp_bare_segment {
-    struct vp_region whole;       /* live and bare */
-    struct vp_list link;          /* vp_bare.segments */
-    struct vp_timeline *timeline; /* whose work touches it; NULL: not known, or not any more */
-    CUstream handle;              /* that the cache names that one by */
-    bool pinned;                  /* all that is backed stays so */
-    _Atomic uint64_t live;        /* bytes of its blocks; as vp_bare.live */
+    struct vp_region whole;               /* live and bare */
+    struct vp_list link;                  /* vp_bare.segments */
+    struct vp_timeline *_Atomic timeline; /* whose work touches it; NULL: not known, or not any more */
+    CUstream handle;                      /* that the cache names that one by */
+    bool pinned;                          /* all that is backed stays so */
+    _Atomic uint64_t live;                /* bytes of its blocks; as vp_bare.live */
 };
 
 struct vp_bare_slot {
@@ -62,6 +85,7 @@ struct vp_bare_slot {
     uint32_t last;        /* use of it, in the past */
     uint32_t rested, seq; /* as of a page: of what filled the slot */
     bool late;            /* that left it with no event noted */
+    unsigned char inside; /* pages with blocks that do not fill it. Under the cache's lock */
 };
 
 /* A chunk that may be had. */
@@ -71,6 +95,15 @@ struct vp_bare_idle {
     uint32_t rested; /* past.now, when its last block left it */
 };
 
+/* A block that no room was asked for: bare_unasked.c. */
+struct vp_bare_unasked {
+    CUdeviceptr addr;
+    size_t size;
+    bool is_new; /* none of its whole pages had memory before */
+    bool lacks;  /* it has no memory yet */
+};
+enum { VP_BARE_UNASKED = 64 };
+
 enum vp_bare_kind { VP_BARE_BODIES, VP_BARE_PAGES, VP_BARE_OTHERS, VP_BARE_IDLE_KINDS };
 
 struct vp_bare {
@@ -79,9 +112,10 @@ struct vp_bare {
     size_t size; /* of the space */
     size_t most; /* bytes that all segments may have together */
     size_t addressed, peak_addressed;
-    struct vp_bare_page *pages; /* anonymous memory, with the slots behind */
+    struct vp_bare_page *pages; /* anonymous memory, with the slots and the runs behind */
     struct vp_bare_slot *slots;
-    size_t bytes;              /* of both */
+    struct vp_bare_run *runs;  /* by page */
+    size_t bytes;              /* of them all */
     _Atomic size_t waste_most; /* bytes lost in chunks before it is too much */
     struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
     struct vp_slab segment_slab;
@@ -115,6 +149,9 @@ struct vp_bare {
     unsigned fruitless;  /* waits in a row */
     uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
     uint32_t filled;     /* past.now, when chunks last moved */
+    struct vp_bare_unasked unasked[VP_BARE_UNASKED]; /* since room was asked for last; of more nothing is known */
+    unsigned unasked_count;
+    uint64_t unasked_captures; /* captures that had begun, when the last of them came */
 };
 
 /* What there is of bare segments on the device; made when first asked for. NULL: no addresses, or no memory for it. */
@@ -128,8 +165,6 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
                 struct vp_bare_segment **out);
 /* Ends a segment, all work on which `fence` tells of. */
 void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_fence *fence);
-/* That of an address; NULL: none. */
-struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr);
 /* A context has ended: so have its segments. */
 void vp_bare_drop_context(struct vp_pool *pool, const struct vp_context *ctx);
 /* Its stream is not known any more. */
@@ -179,9 +214,11 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size);
 int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient);
 /* The same, with the waits: pauses as the pool does. -ENODEV: the segment has ended meanwhile. */
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
-/* A block is used no more. The lock need be held for a large one, and for a `barrier`: others than the segment's stream
- * may still use it. */
+/* A block is used no more. The lock need be held for a large one, unless vp_bare_unuse_large() says true, which it does
+ * where there is nothing to be noted but that; and for a `barrier`: others than the segment's stream may still use it.
+ */
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size);
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
 /* Backs [addr, addr + size) of one segment, used or not; it stays so until the segment ends. As
  * vp_bare_back_waiting(). Nobody may use or free blocks there meanwhile, but under the cache's lock. */
@@ -203,6 +240,8 @@ bool vp_bare_check(const struct vp_pool *pool, FILE *out);
 /* Should the cache give back the segments that it makes no use of before it gets one of `size` bytes? Then it is told
  * that there is no memory, gives back, and asks again: then it must get one. */
 bool vp_bare_crowded(struct vp_pool *pool, size_t size);
+/* A block was freed that others than its segment's stream may still use. */
+void vp_bare_others_use(struct vp_bare *bare);
 
 /* ---- bare_fill.c ---- */
 
@@ -224,10 +263,66 @@ void vp_bare_count_used(struct vp_bare *bare, size_t pages);
 /* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */
 size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
 
+/* ---- bare_unasked.c ---- */
+
+/* Has a block's segment to be pinned, and had none of its whole pages memory before it? Asked before it is backed. */
+bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr,
+                            size_t size);
+/* It is remembered, true, unless there are too many. */
+bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bool is_new, bool lacks);
+/* A block is used no more: others may have its memory. */
+void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size);
+/* One that has no memory yet; NULL: none. */
+static inline const struct vp_bare_unasked *vp_bare_unasked_lacking(const struct vp_bare *bare) {
+    for (unsigned i = 0; i < bare->unasked_count; i++)
+        if (bare->unasked[i].lacks)
+            return &bare->unasked[i];
+    return NULL;
+}
+
+/* Was room made for the block that is used now? */
+static inline bool vp_bare_promised(const struct vp_bare *bare) {
+    return atomic_load_explicit(&bare->promises, memory_order_relaxed) & 1;
+}
+
+/* ---- bare_run.c ---- */
+
+/* A block that was counted page by page has left the whole pages [first, end), with both locks held. Where it did so
+ * the last time, too, they are a run from now on. */
+void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t seq);
+/* Takes a page out of its run, for whoever wants its memory. False: the run is in use. */
+bool vp_bare_run_break(struct vp_bare *bare, size_t page);
+/* A block in use, with both locks held: it is counted page by page from now on. */
+void vp_bare_run_open(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+/* There are no runs any more in the pages [first, end) of a segment. */
+void vp_bare_run_forget(struct vp_bare *bare, size_t first, size_t end);
+/* The run that a page is in; NULL: none. */
+static inline struct vp_bare_run *vp_bare_run_of(const struct vp_bare *bare, size_t page) {
+    const uint32_t run = atomic_load_explicit(&bare->pages[page].run, memory_order_relaxed);
+    return run ? &bare->runs[run - 1] : NULL;
+}
+bool vp_bare_run_check(const struct vp_bare *bare, size_t page);
+
 /* ---- where ---- */
+
+/* Where a block lies: the pages that it touches, those that it fills, which nobody else has; the slots of its first and
+ * its last page, and which of them others may have a part of. */
+struct vp_bare_extent {
+    size_t first, end, whole, stop;
+    size_t head, tail;
+    bool head_shared, tail_shared;
+};
 
 static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) {
     return (addr - bare->base) >> bare->pool->mem.granularity_shift;
+}
+
+/* The segment of an address; NULL: none. */
+static inline struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr) {
+    if (!bare || addr - bare->base >= bare->size)
+        return NULL;
+    struct vp_bare_segment *segment = bare->slots[vp_bare_page(bare, addr) / VP_SLOT_PAGES].segment;
+    return segment && addr < vp_region_end(&segment->whole) ? segment : NULL;
 }
 
 static inline CUdeviceptr vp_bare_addr(const struct vp_bare *bare, size_t page) {
@@ -238,10 +333,31 @@ static inline size_t vp_bare_pages(const struct vp_pool *pool, const struct vp_c
     return chunk->size >> pool->mem.granularity_shift;
 }
 
-/* A page's word, with what is noted of its slot. */
+/* Does it fill a slot? */
+static inline bool vp_bare_fills(const struct vp_bare_extent *x, size_t slot) {
+    return slot * VP_SLOT_PAGES >= x->whole && (slot + 1) * VP_SLOT_PAGES <= x->stop;
+}
+
+static inline struct vp_bare_extent vp_bare_extent(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const unsigned shift = bare->pool->mem.granularity_shift;
+    const size_t at = addr - bare->base, mask = ((size_t)1 << shift) - 1;
+    struct vp_bare_extent x = {.first = at >> shift,
+                               .end = ((at + size - 1) >> shift) + 1,
+                               .whole = (at + mask) >> shift,
+                               .stop = (at + size) >> shift};
+    x.head = x.first / VP_SLOT_PAGES;
+    x.tail = (x.end - 1) / VP_SLOT_PAGES;
+    x.head_shared = !vp_bare_fills(&x, x.head);
+    x.tail_shared = x.tail != x.head && !vp_bare_fills(&x, x.tail);
+    return x;
+}
+
+/* A page's word, with what is noted of its slot and its run. */
 static inline uint32_t vp_bare_word(const struct vp_bare *bare, size_t page) {
     const size_t head = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
-    return atomic_load(&bare->pages[page].word) | (atomic_load(&bare->pages[head].word) & VP_PAGE_FILLED);
+    const struct vp_bare_run *run = vp_bare_run_of(bare, page);
+    return atomic_load(&bare->pages[page].word) | (atomic_load(&bare->pages[head].word) & VP_PAGE_FILLED) |
+           (run && atomic_load(&run->word) & VP_RUN_USED ? VP_PAGE_FILLED : 0);
 }
 
 /* Does another segment's memory still lie there, whose fence counts? */

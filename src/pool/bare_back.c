@@ -88,7 +88,9 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     size_t from = vp_bare_page(bare, m->addr), to = from + (m->chunk->size >> pool->mem.granularity_shift);
     from = from > first ? from : first;
     to = to < end ? to : end;
+    struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
     vp_bare_count_used(bare, -vp_bare_pinned_in(bare, page));
+    slot->inside -= (unsigned char)(to - from);
     for (size_t p = from; p < to; p++)
         atomic_fetch_sub(&bare->pages[p].word, 1);
     if (vp_bare_let_go(pool, m)) {
@@ -105,6 +107,7 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     }
     for (size_t p = from; p < to; p++)
         atomic_fetch_add(&bare->pages[p].word, 1);
+    slot->inside += (unsigned char)(to - from);
     vp_bare_count_used(bare, vp_bare_pinned_in(bare, page));
     return stays;
 }
@@ -115,6 +118,7 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     bool stays = false;
     vp_bare_count(pool);
+    vp_bare_run_open(bare, addr, size);
     if (size >= VP_BARE_LARGE || bare->short_of) {
         stays |= shed(pool, segment, first, first, end);
         stays |= shed(pool, segment, end - 1, first, end);

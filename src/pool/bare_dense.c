@@ -40,6 +40,15 @@ static bool others_work(struct vp_bare *bare) {
     return !vp_fence_settle(bare->pool->mem.timelines, &bare->others);
 }
 
+void vp_bare_others_use(struct vp_bare *bare) {
+    struct vp_timelines *timelines = bare->pool->mem.timelines;
+    if (!bare->hoards)
+        return;
+    vp_fence_clear(timelines, &bare->others);
+    if (vp_bare_barrier(bare->pool, &bare->others) < 0)
+        bare->hoards = false; /* until it is found so again */
+}
+
 bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
     struct vp_bare *bare = pool->bare;
     const struct vp_memory_stats *stats = &pool->mem.stats;

@@ -61,9 +61,28 @@ static bool is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bo
 
 static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
     uint32_t last = bare->slots[first / VP_SLOT_PAGES].rested;
-    for (size_t p = first; p < first + pages; p++)
+    for (size_t p = first; p < first + pages; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
         last = bare->pages[p].rested > last ? bare->pages[p].rested : last;
+        last = run && run->rested > last ? run->rested : last;
+    }
     return last;
+}
+
+/* When the pages [p, end) of one slot will be used next; of one without large blocks nothing is known: `unknown`. */
+static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint32_t unknown) {
+    const struct vp_bare_run *before = NULL;
+    const uint32_t last = bare->slots[p / VP_SLOT_PAGES].last;
+    uint32_t soonest = last ? vp_bare_past_next(&bare->past, last, 0) : unknown;
+    for (; p < end; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
+        if (run && run != before && run->last) {
+            const uint32_t next = vp_bare_past_next(&bare->past, last, run->last);
+            soonest = next < soonest ? next : soonest;
+        }
+        before = run;
+    }
+    return soonest;
 }
 
 /* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
@@ -78,11 +97,11 @@ static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk 
     for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
         if (m->addr - bare->base >= bare->size)
             continue;
-        size_t p = vp_bare_page(bare, m->addr);
-        for (size_t slot = p / VP_SLOT_PAGES; slot <= (p + pages - 1) / VP_SLOT_PAGES; slot++) {
-            uint32_t last = bare->slots[slot].last, next = past->match + 2 * (past->now - one.rested);
-            if (last)
-                next = vp_bare_past_next(past, last);
+        const size_t first = vp_bare_page(bare, m->addr);
+        for (size_t p = first, stop; p < first + pages; p = stop) {
+            stop = (p / VP_SLOT_PAGES + 1) * VP_SLOT_PAGES;
+            stop = stop < first + pages ? stop : first + pages;
+            const uint32_t next = next_use(bare, p, stop, past->match + 2 * (past->now - one.rested));
             one.next = next < one.next ? next : one.next;
         }
     }

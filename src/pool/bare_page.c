@@ -2,13 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare.h"
 
-struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr) {
-    if (!bare || addr - bare->base >= bare->size)
-        return NULL;
-    struct vp_bare_segment *segment = bare->slots[vp_bare_page(bare, addr) / VP_SLOT_PAGES].segment;
-    return segment && addr < vp_region_end(&segment->whole) ? segment : NULL;
-}
-
 /* ---- blocks ---- */
 
 /* What is said of blocks that are none may be wrong, but never less than nothing. */
@@ -37,6 +30,9 @@ static void count_live(struct vp_bare *bare, size_t page, uint64_t size, bool us
 static bool much_lost(const struct vp_bare *bare) {
     size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) << bare->pool->mem.granularity_shift;
     size_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
+    const uint64_t all = live + atomic_load_explicit(&bare->other, memory_order_relaxed);
+    if (all <= atomic_load_explicit(&bare->peak, memory_order_relaxed) / 100 * VP_BARE_TIGHT_PERCENT)
+        return false;
     return used > live + atomic_load_explicit(&bare->waste_most, memory_order_relaxed);
 }
 
@@ -49,21 +45,18 @@ static bool is_wider(const struct vp_bare *bare, size_t page) {
     return atomic_load_explicit(&bare->pages[page].word, memory_order_relaxed) & VP_PAGE_BODY;
 }
 
-/* Pages without a block, in the slot of a page, whose chunk is of one slot and has blocks. */
-size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
-    const size_t begin = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
-    size_t idle = 0;
-    if (!is_wider(bare, page))
-        return 0;
-    for (size_t p = begin; p < begin + VP_SLOT_PAGES; p++)
-        idle += !(vp_bare_word(bare, p) & VP_PAGE_USED);
-    return idle < VP_SLOT_PAGES ? idle : 0;
+static inline size_t pinned_in(const struct vp_bare *bare, size_t slot) {
+    const size_t inside = bare->slots[slot].inside;
+    return inside && inside < VP_SLOT_PAGES && is_wider(bare, slot * VP_SLOT_PAGES) ? VP_SLOT_PAGES - inside : 0;
 }
 
-/* The same for the slots at the ends of [first, end): those in which others may lie, too. */
-static size_t used_around(const struct vp_bare *bare, size_t first, size_t end) {
-    size_t pages = vp_bare_pinned_in(bare, first);
-    return pages + ((end - 1) / VP_SLOT_PAGES != first / VP_SLOT_PAGES ? vp_bare_pinned_in(bare, end - 1) : 0);
+size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
+    return pinned_in(bare, page / VP_SLOT_PAGES);
+}
+
+/* Where others may have a part of the slots at its ends. */
+static inline size_t pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
+    return (x->head_shared ? pinned_in(bare, x->head) : 0) + (x->tail_shared ? pinned_in(bare, x->tail) : 0);
 }
 
 static inline size_t slot_end(size_t page, size_t end) {
@@ -83,46 +76,105 @@ static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
     return all;
 }
 
-bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+/* A block comes into a page: its word before. */
+static inline uint32_t enter_page(struct vp_bare *bare, size_t page, size_t *used) {
+    const uint32_t word = atomic_fetch_add(&bare->pages[page].word, 1);
+    const bool empty = !(word & VP_PAGE_BLOCKS);
+    *used += empty;
+    bare->slots[page / VP_SLOT_PAGES].inside += empty;
+    return word;
+}
+
+/* One by one: what the pages' words have in common. */
+static uint32_t enter_pages(struct vp_bare *bare, const struct vp_bare_extent *x, size_t *used) {
     uint32_t all = VP_PAGE_BACKED;
-    size_t used = 0, around = 0;
-    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
-    if (wider)
-        used -= used_around(bare, first, end);
-    for (size_t p = first, stop; p < end; p = stop) {
-        stop = slot_end(p, end);
-        if (stop - p == VP_SLOT_PAGES) {
+    for (size_t p = x->first, stop; p < x->end; p = stop) {
+        stop = slot_end(p, x->end);
+        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p / VP_SLOT_PAGES)) {
             all &= fill_slot(bare, p);
-            used += VP_SLOT_PAGES;
+            *used += VP_SLOT_PAGES;
             continue;
         }
-        for (; p < stop; p++) {
-            uint32_t word = atomic_fetch_add(&bare->pages[p].word, 1);
-            all &= word;
-            used += !(word & VP_PAGE_BLOCKS);
-        }
+        for (; p < stop; p++)
+            all &= enter_page(bare, p, used);
     }
-    if (wider)
-        used += around = used_around(bare, first, end);
+    return all;
+}
+
+/* The run of all whole pages of a block that is in that state; NULL: there is none. */
+static inline struct vp_bare_run *run_as(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t state) {
+    if (x->whole + VP_RUN_LEAST > x->stop)
+        return NULL;
+    struct vp_bare_run *run = &bare->runs[x->whole];
+    const uint32_t word = (uint32_t)(x->stop - x->whole) | state;
+    return atomic_load_explicit(&run->word, memory_order_relaxed) == word ? run : NULL;
+}
+
+/* Pages of a block's run that lie in a slot. */
+static inline unsigned char run_in(const struct vp_bare_extent *x, size_t slot) {
+    const size_t first = slot * VP_SLOT_PAGES, end = first + VP_SLOT_PAGES;
+    const size_t from = x->whole > first ? x->whole : first, to = x->stop < end ? x->stop : end;
+    return to > from ? (unsigned char)(to - from) : 0;
+}
+
+/* Takes a run that nobody has broken since, and the pages beside it. NULL: there is none. */
+static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t *all,
+                                            size_t *used) {
+    struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE);
+    uint32_t word = (uint32_t)(x->stop - x->whole) | VP_RUN_WHOLE;
+    if (!run || !atomic_compare_exchange_strong(&run->word, &word, word | VP_RUN_USED))
+        return NULL;
+    *used += x->stop - x->whole;
+    bare->slots[x->head].inside += x->head_shared ? run_in(x, x->head) : 0;
+    bare->slots[x->tail].inside += x->tail_shared ? run_in(x, x->tail) : 0;
+    if (x->first < x->whole)
+        *all &= enter_page(bare, x->first, used);
+    if (x->stop < x->end)
+        *all &= enter_page(bare, x->stop, used);
+    return run;
+}
+
+/* For the past: the run is used, or every slot; and those at its ends, which count by themselves. */
+static inline void note_use(struct vp_bare *bare, const struct vp_bare_extent *x, struct vp_bare_run *run) {
+    if (!run) {
+        for (size_t slot = x->head; slot <= x->tail; slot++)
+            vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
+        return;
+    }
+    vp_bare_past_slot(&bare->past, &run->last);
+    if (x->head_shared)
+        vp_bare_past_slot(&bare->past, &bare->slots[x->head].last);
+    if (x->tail_shared)
+        vp_bare_past_slot(&bare->past, &bare->slots[x->tail].last);
+}
+
+bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    uint32_t all = VP_PAGE_BACKED;
+    size_t used = -pinned_around(bare, &x), around;
+    struct vp_bare_run *run = enter_run(bare, &x, &all, &used);
+    if (!run)
+        all = enter_pages(bare, &x, &used);
+    used += around = pinned_around(bare, &x);
     vp_bare_count_used(bare, used);
-    count_live(bare, first, size, true);
+    count_live(bare, x.first, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
-        for (size_t slot = first / VP_SLOT_PAGES; slot <= (end - 1) / VP_SLOT_PAGES; slot++)
-            vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
+        note_use(bare, &x, run);
         return all && !(around && much_lost(bare));
     }
     return all;
 }
 
 /* A block leaves a page, which is then empty, if true; `seq`: the stream's next event. */
-static inline bool leave_page(struct vp_bare *bare, struct vp_bare_page *page, uint32_t seq) {
+static inline bool leave_page(struct vp_bare *bare, size_t at, uint32_t seq) {
+    struct vp_bare_page *page = &bare->pages[at];
     if (!(atomic_load_explicit(&page->word, memory_order_relaxed) & VP_PAGE_BLOCKS))
         return false;
     page->seq = seq;
     if ((atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel) & VP_PAGE_BLOCKS) != 1)
         return false;
+    bare->slots[at / VP_SLOT_PAGES].inside--;
     page->rested = bare->past.now;
     return true;
 }
@@ -139,37 +191,67 @@ static inline size_t leave_slot(struct vp_bare *bare, size_t head, uint32_t seq)
     return VP_SLOT_PAGES;
 }
 
-static inline void leave_pages(struct vp_bare *bare, size_t first, size_t end, uint32_t seq) {
-    const bool wider = is_wider(bare, first) || is_wider(bare, end - 1);
-    size_t empty = wider ? used_around(bare, first, end) : 0;
-    for (size_t p = first, stop; p < end; p = stop) {
-        stop = slot_end(p, end);
-        if (stop - p == VP_SLOT_PAGES) {
+static size_t leave_one_by_one(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
+    size_t empty = 0;
+    for (size_t p = x->first, stop; p < x->end; p = stop) {
+        stop = slot_end(p, x->end);
+        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p / VP_SLOT_PAGES)) {
             empty += leave_slot(bare, p, seq);
             continue;
         }
         for (; p < stop; p++)
-            empty += leave_page(bare, &bare->pages[p], seq);
+            empty += leave_page(bare, p, seq);
     }
-    vp_bare_count_used(bare, (wider ? used_around(bare, first, end) : 0) - empty);
+    return empty;
+}
+
+/* As one, where the block is a run, with the pages beside it. */
+static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, const struct vp_bare_extent *x,
+                               uint32_t seq) {
+    size_t empty = x->stop - x->whole;
+    run->seq = seq;
+    run->late = !seq;
+    run->rested = bare->past.now;
+    atomic_store_explicit(&run->word, (uint32_t)empty | VP_RUN_WHOLE, memory_order_release);
+    bare->slots[x->head].inside -= x->head_shared ? run_in(x, x->head) : 0;
+    bare->slots[x->tail].inside -= x->tail_shared ? run_in(x, x->tail) : 0;
+    if (x->first < x->whole)
+        empty += leave_page(bare, x->first, seq);
+    if (x->stop < x->end)
+        empty += leave_page(bare, x->stop, seq);
+    return empty;
+}
+
+/* True: it was no run. */
+static inline bool leave_pages(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
+    struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE | VP_RUN_USED);
+    size_t empty = pinned_around(bare, x);
+    empty += run ? leave_run(bare, run, x, seq) : leave_one_by_one(bare, x, seq);
+    vp_bare_count_used(bare, pinned_around(bare, x) - empty);
+    return !run;
 }
 
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    const size_t first = vp_bare_page(bare, addr);
-    leave_pages(bare, first, vp_bare_page(bare, addr + size - 1) + 1, 0);
-    count_live(bare, first, size, false);
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    leave_pages(bare, &x, 0);
+    count_live(bare, x.first, size, false);
 }
 
 /* Events for what large blocks leave, while chunks move: so that it is known of each within a while whether work on it
  * is over. */
 enum { EVENT_BYTES = 64 << 20, EVENT_SHARE = 64, MOVES_WITHIN = 4096 };
 
+static inline bool event_is_due(const struct vp_bare *bare, size_t size) {
+    const uint64_t worth = atomic_load_explicit(&bare->peak, memory_order_relaxed) / EVENT_SHARE;
+    return bare->filled && bare->past.now - bare->filled <= MOVES_WITHIN &&
+           bare->let_go + size >= (worth > EVENT_BYTES ? worth : EVENT_BYTES);
+}
+
 static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_t size) {
     struct vp_bare *bare = pool->bare;
-    uint64_t worth = pool->mem.stats.peak_live_bytes / EVENT_SHARE;
+    const bool due = event_is_due(bare, size);
     bare->let_go += size;
-    if (!bare->filled || bare->past.now - bare->filled > MOVES_WITHIN ||
-        bare->let_go < (worth > EVENT_BYTES ? worth : EVENT_BYTES))
+    if (!due)
         return;
     struct vp_fence fence = {0};
     bare->let_go = 0;
@@ -177,14 +259,26 @@ static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_
     vp_fence_clear(pool->mem.timelines, &fence);
 }
 
-/* The cache keeps a block until others than its segment's stream have done with it. While it hoards, it is known when. */
-static void others_use(struct vp_bare *bare) {
-    struct vp_timelines *timelines = bare->pool->mem.timelines;
-    if (!bare->hoards)
-        return;
-    vp_fence_clear(timelines, &bare->others);
-    if (vp_bare_barrier(bare->pool, &bare->others) < 0)
-        bare->hoards = false; /* until it is found so again */
+/*
+ * The number of an event that comes after all that this thread has queued, without the lock. One that is being recorded
+ * may have come before it. Where none is, that number's is recorded later: who records it says so first, and the driver
+ * orders what it does on one stream.
+ */
+static inline uint32_t coming(const struct vp_timeline *timeline) {
+    const bool recording = atomic_load(&timeline->recording);
+    return (uint32_t)(atomic_load(&timeline->next) + recording);
+}
+
+bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    const struct vp_timeline *timeline = atomic_load_explicit(&segment->timeline, memory_order_acquire);
+    const bool one_step = x.whole + VP_RUN_LEAST > x.stop || run_as(bare, &x, VP_RUN_WHOLE | VP_RUN_USED);
+    if (!timeline || !one_step || event_is_due(bare, size))
+        return false;
+    bare->let_go += size;
+    leave_pages(bare, &x, coming(timeline));
+    count_live(bare, x.first, size, false);
+    return true;
 }
 
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
@@ -192,7 +286,7 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     if (!segment) /* it ended while this thread waited for the lock */
         return;
-    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
     struct vp_timeline *timeline = segment->timeline;
     const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
     uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
@@ -200,17 +294,16 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
         vp_bare_unsure(pool);
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
-    if (barrier)
-        others_use(bare);
-    for (size_t p = first; p < end && flags; p++)
+    for (size_t p = x.first; p < x.end && flags; p++)
         atomic_fetch_or(&bare->pages[p].word, flags);
-    leave_pages(bare, first, end, seq);
-    count_live(bare, first, size, false);
+    if (leave_pages(bare, &x, seq) && size >= VP_BARE_LARGE && x.whole + VP_RUN_LEAST <= x.stop && !flags)
+        vp_bare_run_left(bare, x.whole, x.stop, seq);
+    count_live(bare, x.first, size, false);
     struct vp_mapping *m;
     if (timeline && size >= VP_BARE_LARGE)
         note_event(pool, timeline, size);
     if (flags & VP_PAGE_SHARED && size >= VP_BARE_LARGE)
-        vp_bare_mappings_each(m, bare, first, end) vp_bare_let_go(pool, m);
+        vp_bare_mappings_each(m, bare, x.first, x.end) vp_bare_let_go(pool, m);
 }
 
 /* ---- letting go ---- */
@@ -225,12 +318,21 @@ int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
     return err;
 }
 
+/* How many events of the stream ago an event was to come next. The one after that was noted where one was just being
+ * recorded, and that may have failed. */
+static inline uint32_t since(uint32_t next, uint32_t seq) {
+    return seq && (int32_t)(next - seq) > 0 ? next - seq : 0;
+}
+
 /* How many events of the stream ago a block left a page last. */
 static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next) {
     const struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
-    const uint32_t seq = bare->pages[page].seq, ago = seq ? next - seq : 0;
-    const uint32_t slot_ago = slot->seq ? next - slot->seq : slot->late ? 0 : ago;
-    return slot_ago < ago ? slot_ago : ago;
+    const uint32_t ago = since(next, bare->pages[page].seq);
+    const uint32_t slot_ago = slot->seq ? since(next, slot->seq) : slot->late ? 0 : ago;
+    const struct vp_bare_run *run = vp_bare_run_of(bare, page);
+    const uint32_t run_ago = !run ? ago : run->late ? 0 : since(next, run->seq);
+    const uint32_t least = slot_ago < ago ? slot_ago : ago;
+    return run_ago < least ? run_ago : least;
 }
 
 /* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
@@ -240,9 +342,12 @@ static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next,
     size_t p = first;
     *flags = 0;
     *ago = UINT32_MAX;
+    /* Not to break a run for nothing. */
+    for (size_t q = first; q < end && ours; q++)
+        ours = !(vp_bare_word(bare, q) & (VP_PAGE_USED | VP_PAGE_PINNED));
     while (ours && p < end) {
         uint32_t word = atomic_load(&bare->pages[p].word);
-        ours = word & VP_PAGE_BACKED && !(word & (VP_PAGE_USED | VP_PAGE_PINNED)) &&
+        ours = word & VP_PAGE_BACKED && !(word & (VP_PAGE_USED | VP_PAGE_PINNED)) && vp_bare_run_break(bare, p) &&
                atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED);
         if (!ours)
             break;

@@ -87,16 +87,50 @@ void vp_bare_past_slot(struct vp_bare_past *past, uint32_t *last) {
     *last = past->uses;
 }
 
-uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last) {
+/* The use that `last` counts; NULL: it is not remembered. */
+static const struct vp_bare_use *use_of(const struct vp_bare_past *past, uint32_t last) {
+    return last && past->uses - last < VP_BARE_USES ? &past->log[last % VP_BARE_USES] : NULL;
+}
+
+uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last, uint32_t other) {
+    const struct vp_bare_use *use = use_of(past, last), *more = use_of(past, other);
     uint32_t next = VP_BARE_NEVER;
-    for (int looks = 0; last && past->uses - last < VP_BARE_USES; looks++) {
-        const struct vp_bare_use *use = &past->log[last % VP_BARE_USES];
-        if (use->time <= past->match)
+    for (int looks = 0; use || more;) {
+        const bool second = !use || (more && more->time > use->time);
+        const struct vp_bare_use *latest = second ? more : use;
+        if (latest->time <= past->match)
             break;
         if (looks == LOOKS)
             return past->match;
-        next = use->time;
-        last = use->before;
+        looks += latest->time != next;
+        next = latest->time;
+        if (second)
+            more = use_of(past, latest->before);
+        else
+            use = use_of(past, latest->before);
     }
     return next;
+}
+
+void vp_bare_past_unite(struct vp_bare_past *past, uint32_t *last, uint32_t other) {
+    uint32_t times[LOOKS + 1], base = *last;
+    const struct vp_bare_use *use = use_of(past, base), *more = use_of(past, other);
+    unsigned n = 0;
+    while (more && n <= LOOKS) {
+        const bool second = !use || more->time > use->time;
+        const struct vp_bare_use *latest = second ? more : use;
+        if (!n || times[n - 1] != latest->time)
+            times[n++] = latest->time;
+        if (second) {
+            more = use_of(past, latest->before);
+        } else {
+            base = latest->before;
+            use = use_of(past, base);
+        }
+    }
+    while (n) {
+        past->uses++;
+        past->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){times[--n], base};
+        *last = base = past->uses;
+    }
 }

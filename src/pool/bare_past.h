@@ -43,8 +43,11 @@ void vp_bare_past_block(struct vp_bare_past *past, uint64_t addr, uint64_t size)
 /* It lies in a slot whose last use `*last` is. */
 void vp_bare_past_slot(struct vp_bare_past *past, uint32_t *last);
 
-/* When a slot will be used next, as far as expected: on the clock of the time that matches now. */
+/* When a slot will be used next, with the last use of it and of a run that it is in (0: none), as far as expected: on
+ * the clock of the time that matches now. */
 enum { VP_BARE_SOON = 0, VP_BARE_NEVER = UINT32_MAX };
-uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last);
+uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last, uint32_t other);
+/* What followed `*last` in the order of uses that ends with `other` is noted after it. */
+void vp_bare_past_unite(struct vp_bare_past *past, uint32_t *last, uint32_t other);
 
 #endif

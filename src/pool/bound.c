@@ -109,7 +109,7 @@ void vp_bound_settle(struct vp_pool *pool) {
 /* ---- built in parts ---- */
 
 bool vp_bound_parts(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
-    if (!pool->config.pause || h->chosen <= PART)
+    if (!pool->config.pause || pool->config.at_once || h->chosen <= PART)
         return false;
     struct vp_harvest less = *h;
     const unsigned rest = pool->bound.rest;
@@ -126,7 +126,7 @@ struct parts {
 
 /* Maps some more chunks. The last part makes up for what is short. */
 static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct parts *p) {
-    struct vp_harvest h = {.req = req, .use = use};
+    struct vp_harvest h = {.req = req, .use = use, .exact = req->alone};
     size_t want = p->end - p->at, fresh = 0;
     int err = 0;
     if (!vp_harvest_room(pool, &h, want))

@@ -8,6 +8,7 @@
 #include "pool/fresh.h"
 #include "pool/slack.h"
 #include "pool/throttle.h"
+#include "pool/tight.h"
 
 #include <errno.h>
 
@@ -16,13 +17,8 @@
 /* How much what grows may do so (1/GROWS_BY) before it needs other addresses. */
 enum { GROWS_BY = 2 };
 
-struct site {
-    CUdeviceptr begin; /* where the block will begin */
-    CUdeviceptr hole;  /* where new mappings begin; not before the end of the block: none are needed */
-};
-
 /* The longest usable end of a free region that lies right before a hole with room. False if there is none. */
-static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
+static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
     struct vp_space *s;
     struct vp_region *hole, *before_hole;
     size_t longest = 0;
@@ -41,7 +37,7 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
             if (run && run < hole->addr && hole->addr - run > longest && hole->addr - run < req->size &&
                 hole->size - pool->config.handle >= req->size - (hole->addr - run)) {
                 longest = hole->addr - run;
-                *site = (struct site){run, hole->addr};
+                *site = (struct vp_site){run, hole->addr};
             }
         }
     }
@@ -50,20 +46,39 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
 
 /* A hole by itself, `room` bytes of which stay free for what lies before it to grow: for room alone nothing is given
  * up. */
-static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t room, struct site *site) {
+static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t room, struct vp_site *site) {
     struct vp_region *hole;
     int err = vp_pool_hole(pool, req->zone, vp_round_up(req->size, pool->mem.granularity) + vp_pool_room(pool) + room,
                            !room, &hole);
     if (!err)
-        *site = (struct site){hole->addr + room, hole->addr + room};
+        *site = (struct vp_site){hole->addr + room, hole->addr + room};
     return err;
 }
 
 /* One that is some part of the request at least (1/LONG_END). */
 enum { LONG_END = 8 };
 
-static bool find_long_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
-    return find_end(pool, req, use, site) && site->hole - site->begin >= req->size / LONG_END;
+static bool find_long_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
+                          struct vp_site *site) {
+    return find_end(pool, req, use, site) && site->map - site->begin >= req->size / LONG_END;
+}
+
+/* As much of the request as lies before `map` is there. */
+static void count_there(const struct vp_pool *pool, const struct vp_request *req, struct vp_site *site) {
+    const size_t there = site->map - site->begin;
+    site->there = site->begin;
+    site->there_end = site->map;
+    site->want = there < req->size ? vp_round_up(req->size - there, pool->mem.granularity) : 0;
+}
+
+/* Addresses of its own, with room on both sides for others to be built at its ends; if they are there for nothing. */
+static bool find_roomy_hole(struct vp_pool *pool, const struct vp_request *req, struct vp_site *site) {
+    const size_t room = vp_tight_room(pool, req);
+    const struct vp_region *hole = vp_stitch_smallest_hole(
+        &pool->mem, req->zone, vp_round_up(req->size, pool->mem.granularity) + vp_pool_room(pool) + 2 * room);
+    if (hole)
+        *site = (struct vp_site){hole->addr + room, hole->addr + room};
+    return hole;
 }
 
 /*
@@ -71,17 +86,32 @@ static bool find_long_end(struct vp_pool *pool, const struct vp_request *req, en
  * may need: they cost nothing. Else the end of a free region; else a hole. In a program that roams nearly every size
  * grows from another, and a long end is as good as addresses of its own.
  */
-static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct site *site) {
+static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
+                           struct vp_site *site) {
     if (req->alone)
         return find_hole(pool, req, 0, site);
     if (!vp_slack_packs(pool, req) && req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
-        site->begin = vp_place_find_smaller(pool, req, use, &site->hole).addr;
+        site->begin = vp_place_find_smaller(pool, req, use, &site->map).addr;
         if (site->begin || (vp_slack_roams(pool) && find_long_end(pool, req, use, site)) ||
             find_hole(pool, req, vp_round_up(req->size / GROWS_BY + vp_pool_room(pool), pool->mem.granularity), site) ==
                 0)
             return 0;
     }
     return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
+}
+
+static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
+    int err = 0;
+    if (vp_tight(pool, req)) {
+        if (vp_tight_site(pool, req, use, site))
+            return 0;
+        err = find_roomy_hole(pool, req, site) ? 0 : find_hole(pool, req, 0, site);
+    } else {
+        err = find_loose_site(pool, req, use, site);
+    }
+    if (!err)
+        count_there(pool, req, site);
+    return err;
 }
 
 /* ---- build ---- */
@@ -112,7 +142,7 @@ static int assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUd
         err = vp_fresh_create(pool, lacking, fresh_handle(pool, h, lacking), chunks + old, &fresh);
     if (!err)
         err = vp_stitch_map(&pool->mem, chunks, old + fresh, hole);
-    for (size_t i = 0; i < old && !err && vp_slack_stays(pool, h->req); i++)
+    for (size_t i = 0; i < old && !err && (vp_slack_stays(pool, h->req) || vp_tight(pool, h->req)); i++)
         vp_mapping_settle(&pool->mem, chunks[i]);
     *built = old + fresh;
     while (err && fresh)
@@ -129,13 +159,19 @@ static int build_in_parts(struct vp_pool *pool, const struct vp_request *req, en
 }
 
 int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
-    struct site site;
+    struct vp_site site = {0};
     int err = find_site(pool, req, use, &site);
     if (err)
         return err;
-    size_t there = site.hole - site.begin, built = 0,
-           want = there < req->size ? vp_round_up(req->size - there, pool->mem.granularity) : 0;
-    struct vp_harvest h = {.req = req, .use = use, .skip = site.begin, .skip_end = site.hole};
+    if (site.want && vp_tight(pool, req) && vp_tight_blocked(pool, req, use, site.want / pool->mem.granularity) &&
+        vp_throttle_blocked_due(pool, req, site.want))
+        return -EAGAIN;
+    size_t built = 0, want = site.want;
+    struct vp_harvest h = {.req = req,
+                           .use = use,
+                           .skip = site.there,
+                           .skip_end = site.there_end,
+                           .exact = req->alone || vp_tight(pool, req)};
     if (!vp_harvest_room(pool, &h, want))
         return -ENOMEM;
     const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
@@ -146,12 +182,13 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
             return -EAGAIN;
         if (vp_bound_parts(pool, &h, want))
             return build_in_parts(pool, req, use, out);
-        if (req->alone && h.bytes < want)
+        if (h.exact && h.bytes < want)
             vp_harvest_break_one(pool, &h);
+        vp_tight_note(pool, req, h.bytes < want ? want - h.bytes : 0);
     }
     const size_t spared = want && !created ? vp_bound_spare(pool, &h, want) : 0;
     if (want)
-        err = assemble(pool, &h, want, site.hole, &built);
+        err = assemble(pool, &h, want, site.map, &built);
     if (spared)
         vp_bound_spared(pool, spared, err);
     if (spared && err == -ENOMEM) /* it is not tried again so soon */

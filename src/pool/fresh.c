@@ -3,6 +3,7 @@
 #include "pool/fresh.h"
 
 #include "pool/slack.h"
+#include "pool/tight.h"
 
 /*
  * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is
@@ -55,7 +56,7 @@ size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req,
     size_t size = pool->mem.granularity, most = req->size / HANDLE_SHARE;
     if (req->size >= HUGE && vp_slack_novel(pool))
         most = req->size / HUGE_SHARE;
-    if (req->zone == VP_ZONE_SMALL)
+    if (req->zone == VP_ZONE_SMALL || vp_tight(pool, req))
         return size;
     const size_t coarse = vp_slack_handle(pool, req, fresh);
     const size_t least = least_handle(pool, req);

@@ -3,7 +3,7 @@
 #include "pool/harvest.h"
 
 static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const struct vp_region *r) {
-    size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed ? pool->mem.granularity : SIZE_MAX;
+    size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed && !h->exact ? pool->mem.granularity : SIZE_MAX;
     CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->mem.granularity);
     while (at < vp_region_end(r)) {
         struct vp_chunk *chunk = vp_mapping_at(&pool->mem, at)->chunk;
@@ -95,7 +95,7 @@ static size_t smallest(const struct vp_candidate *c, size_t n, size_t taken) {
 }
 
 /* Puts the chosen ones to the front of the list. Of many chunks few are wanted: a heap sorts no more than these. */
-static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool alone, size_t *bytes) {
+static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool exact, size_t *bytes) {
     size_t end = part(c, n, want), heap = end, sum = 0;
     for (size_t i = heap / 2; i-- > 0;)
         sink(c, heap, i);
@@ -106,7 +106,7 @@ static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool alone, 
         sink(c, heap, 0);
     }
     size_t taken = gather(c, heap, end);
-    if (sum < want && taken < n && !alone) {
+    if (sum < want && taken < n && !exact) {
         swap(&c[taken], &c[smallest(c, n, taken)]);
         sum += c[taken++].chunk->size;
     }
@@ -127,7 +127,7 @@ void vp_harvest_break_one(struct vp_pool *pool, const struct vp_harvest *h) {
 void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
     h->count = 0;
     harvest_all(pool, h);
-    h->chosen = choose(h->list, h->count, want, h->req->alone, &h->bytes);
+    h->chosen = choose(h->list, h->count, want, h->exact, &h->bytes);
 }
 
 bool vp_harvest_room(struct vp_pool *pool, struct vp_harvest *h, size_t want) {

@@ -20,6 +20,7 @@ struct vp_harvest {
     const struct vp_request *req;
     enum vp_usable use;
     CUdeviceptr skip, skip_end; /* the part of a region that stays where it is */
+    bool exact;                 /* not a byte more than is wanted may be chosen */
 };
 
 /* Memory for the list, and in its stead for the chunks of a range of `want` bytes; false: there is none. It is the
@@ -28,11 +29,11 @@ bool vp_harvest_room(struct vp_pool *pool, struct vp_harvest *h, size_t want);
 /*
  * Chooses among the chunks that are wholly free, and usable as `use` says: `want` bytes, or all there are. Greedy by
  * size; what is then short is made up by the smallest chunk that covers it, whose rest stays free right behind the new
- * range; not if the request is to be alone.
+ * range; not if that is to be exact.
  */
 void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want);
 /*
- * For what is to be alone in its chunks all those left over are too large. Nothing is created while enough free memory
+ * For what is to be exact all those left over are too large. Nothing is created while enough free memory
  * lies about: the smallest goes back to the device, and what is lacking is created in its stead.
  */
 void vp_harvest_break_one(struct vp_pool *pool, const struct vp_harvest *h);

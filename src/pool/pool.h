@@ -41,6 +41,7 @@ struct vp_pool_config {
      * nanoseconds.
      */
     void (*pause)(uint64_t waited_ns);
+    bool at_once; /* nothing lets the lock go between the parts of a range */
     uint64_t (*now)(void);
     const struct vp_stalloc_plan *plan; /* where requests are to lie (stalloc); NULL: nobody has planned */
 };
@@ -68,24 +69,27 @@ struct vp_throttle {
 
 /* What the program does, as far as slack and handle size follow it: slack.h. */
 struct vp_slack {
-    uint32_t *sizes;        /* those seen, in quanta; NULL: none yet */
-    unsigned count, novel;  /* requests of this window, and those of a size never seen */
-    unsigned last_novel;    /* those of the window before */
-    uint64_t windows;       /* that are over */
-    uint64_t maps;          /* of the driver, when this one began */
-    unsigned novel_windows; /* so many in a row had new sizes */
-    unsigned cheap_windows; /* so many in a row cost next to nothing */
-    unsigned step;          /* of slack */
-    uint64_t steps;         /* up and down, so far */
-    unsigned rest;          /* no slack for so many windows */
-    unsigned grade;         /* of the size of handles */
-    bool roams;             /* its sizes hardly ever come again */
-    bool alike_sizes;       /* and are all about as large */
-    size_t last_new;        /* the last size that was new */
-    unsigned alike;         /* of this window's new ones, those about as large as the one before */
-    uint64_t price;         /* of a request in the last window, in nanoseconds */
-    unsigned still_windows; /* so many in a row had next to no new sizes */
-    bool edge;              /* little was left of the device when chunk `edge_birth` was the last that was made */
+    uint32_t *sizes;                   /* those seen, in quanta; NULL: none yet */
+    unsigned count, novel;             /* requests of this window, and those of a size never seen */
+    unsigned last_novel;               /* those of the window before */
+    uint64_t windows;                  /* that are over */
+    uint64_t maps;                     /* of the driver, when this one began */
+    unsigned novel_windows;            /* so many in a row had new sizes */
+    unsigned cheap_windows;            /* so many in a row cost next to nothing */
+    unsigned step;                     /* of slack */
+    uint64_t steps;                    /* up and down, so far */
+    unsigned rest;                     /* no slack for so many windows */
+    unsigned grade;                    /* of the size of handles */
+    bool roams;                        /* its sizes hardly ever come again */
+    bool alike_sizes;                  /* and are all about as large */
+    size_t last_new;                   /* the last size that was new */
+    unsigned alike;                    /* of this window's new ones, those about as large as the one before */
+    unsigned early_count, early_novel; /* of the first requests, small ones too, and those of a size never seen */
+    size_t early_size;                 /* the last of them */
+    bool early, early_over;            /* most were, and differed; it is no longer asked */
+    unsigned still_windows;            /* so many in a row had next to no new sizes */
+    uint64_t price;                    /* of a request in the last window, in nanoseconds */
+    bool edge; /* little was left of the device when chunk `edge_birth` was the last that was made */
     uint64_t edge_birth;
 };
 
@@ -160,6 +164,7 @@ struct vp_pool {
     struct vp_slack slack;
     struct vp_bound bound;
     struct vp_giving giving;
+    uint64_t tight_until;  /* blocks lie as tight as can be up to so many allocations: tight.h */
     uint64_t barrier_rest; /* cudaMalloc waits for no earlier cudaFree until then, in nanoseconds; 0: it may */
 };
 

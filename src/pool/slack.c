@@ -128,9 +128,37 @@ static unsigned grade(unsigned novel, bool first) {
     return g;
 }
 
+/*
+ * Before that there is time enough for a small program to be cut in chunks that are large for it. Whether that is
+ * likely is told by the sizes of all but the smallest requests, in windows of their own: at most nine of the first 32
+ * are new in recorded programs, and nearly all in those that never repeat.
+ */
+enum { EARLY_WORTH = 16 << 10, EARLY = 8, EARLY_WINDOW = 32 };
+
+/* Who asks for so much at once will hardly stay small, and small handles would be moved for ever. */
+enum { EARLY_MOST = 11 << 20 };
+
+static void count_early(struct vp_slack *s, size_t size, bool novel) {
+    if (s->windows || s->count >= FIRST || s->early_over)
+        return;
+    if (size >= EARLY_MOST) {
+        s->early_over = true;
+        s->early = false;
+        return;
+    }
+    s->early_novel += novel && !about(s->early_size, size);
+    s->early_size = size;
+    s->early_count++;
+    if (s->early_count == EARLY_WINDOW || (s->early_count == EARLY && !s->early))
+        s->early = 2 * s->early_novel > s->early_count;
+    if (s->early_count == EARLY_WINDOW)
+        s->early_count = s->early_novel = 0;
+}
+
 /* At the end of a window, or once the first requests were seen. */
 static void settle(struct vp_slack *s, bool first) {
     s->grade = grade(s->novel, first);
+    s->early = false;
     s->roams |= first ? s->grade > 0 : s->novel > ROAMS;
     s->alike_sizes = 2 * s->alike > s->novel;
     const bool still = s->novel <= NOVEL && (first || !s->roams || s->price < CHEAP_NS);
@@ -154,11 +182,17 @@ static void step(struct vp_slack *s, uint64_t maps) {
 
 void vp_slack_note(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_slack *s = &pool->slack;
-    if (!pool->config.slack || req->asked < WORTH)
+    if (!pool->config.slack || req->asked < EARLY_WORTH)
         return;
     if (!s->sizes && !(s->sizes = vp_os_take(SIZES * sizeof *s->sizes)))
         return;
+    if (req->asked < WORTH) {
+        count_early(s, req->size, !seen(s, req->size));
+        return;
+    }
+    const unsigned novel = s->novel;
     look_at_size(s, req->size);
+    count_early(s, req->size, s->novel > novel);
     if (!s->windows && s->count == FIRST)
         settle(s, true);
     if (s->count < WINDOW)
@@ -268,7 +302,11 @@ bool vp_slack_novel(const struct vp_pool *pool) {
 
 bool vp_slack_small(const struct vp_pool *pool) {
     const struct vp_slack *s = &pool->slack;
-    return vp_pool_is_small(pool) && (s->grade || s->windows || s->count >= STAYS_SMALL);
+    return vp_pool_is_small(pool) && (s->early || s->grade || s->windows || s->count >= STAYS_SMALL);
+}
+
+bool vp_slack_early(const struct vp_pool *pool) {
+    return on(pool) && pool->slack.early;
 }
 
 size_t vp_slack_excess(const struct vp_pool *pool) {

@@ -38,6 +38,8 @@ size_t vp_slack_excess(const struct vp_pool *pool);
 bool vp_slack_novel(const struct vp_pool *pool);
 /* Is it a small program, as far as can be told by now? Its handles are smaller. */
 bool vp_slack_small(const struct vp_pool *pool);
+/* Are the sizes of its first requests, small ones too, nearly all new? */
+bool vp_slack_early(const struct vp_pool *pool);
 
 /* Does the program roam? */
 bool vp_slack_roams(const struct vp_pool *pool);

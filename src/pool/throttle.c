@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/throttle.h"
 
+#include "pool/tight.h"
+
 #include <errno.h>
 
 /* Smaller requests are not worth a wait, but in a small program; nor do their frees record the events that are waited
@@ -77,16 +79,23 @@ static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     return false;
 }
 
+/* Where streams wait, the host does only for a small program whose blocks lie tight: old mappings are in the way of
+ * others there, and can be unmapped only when the host has seen that work on them is over. */
+static bool host_waits(const struct vp_pool *pool, const struct vp_request *req) {
+    return req->waits == VP_WAITS_HOST ||
+           (req->waits == VP_WAITS_EARLY && pool->traits.host_waits && vp_tight(pool, req));
+}
+
 /* May the host wait for this request at all, which would make the pool hold so much? */
-static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, size_t held) {
-    if (!pool->config.pause || req->waits != VP_WAITS_HOST || req->impatient || req->pressed || req->strict ||
+static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, size_t held, bool blocked) {
+    if (!pool->config.pause || !host_waits(pool, req) || req->impatient || req->pressed || req->strict ||
         (req->asked < WORTH && !vp_pool_is_small(pool)))
         return false;
     uint64_t alive = pool->mem.stats.live_bytes + req->size;
     if (alive < pool->mem.stats.peak_live_bytes)
         alive = pool->mem.stats.peak_live_bytes;
     return held > alive + alive / SHARE + room(alive) && held > pool->throttle.granted &&
-           !atomic_load(&pool->mem.timelines->captures) && pending(pool, req) &&
+           !atomic_load(&pool->mem.timelines->captures) && (blocked || pending(pool, req)) &&
            pool->config.now() >= pool->throttle.not_before;
 }
 
@@ -101,9 +110,9 @@ static bool can_afford(const struct vp_pool *pool, unsigned part, uint64_t first
     return pool->throttle.lost_ns <= (pool->config.now() - pool->throttle.opened) / part + first;
 }
 
-static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh, bool blocked) {
     size_t held = pool->mem.stats.held_bytes + fresh;
-    if (!fresh || !may_wait(pool, req, held))
+    if (!fresh || !may_wait(pool, req, held, blocked))
         return false;
     pool->throttle.lacking = fresh;
     if (can_afford(pool, LOST_SHARE, LOST_FIRST_NS))
@@ -113,7 +122,7 @@ static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh
 }
 
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
-    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size) ||
+    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size, false) ||
         pool->config.now() < pool->throttle.no_place_before || !can_afford(pool, PLACE_SHARE, PLACE_FIRST_NS))
         return false;
     pool->throttle.lacking = 0;
@@ -122,13 +131,17 @@ bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
 
 bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     struct vp_throttle *t = &pool->throttle;
-    if (due(pool, req, fresh))
+    if (due(pool, req, fresh, false))
         return true;
     if (t->probes && t->ahead_ns && vp_fence_empty(&t->probe) && !atomic_load(&pool->mem.timelines->captures)) {
         t->probe_at = pool->config.now();
         vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, true);
     }
     return false;
+}
+
+bool vp_throttle_blocked_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+    return due(pool, req, fresh, true);
 }
 
 /* The device ran out of work during a wait or a request, and stood still for so long. */

@@ -25,6 +25,7 @@
 #include "pool/parking.h"
 #include "pool/slack.h"
 #include "pool/throttle.h"
+#include "pool/tight.h"
 
 #include <errno.h>
 
@@ -121,7 +122,14 @@ static ALWAYS_INLINE int reuse_in(struct vp_pool *pool, enum vp_zone_name zone, 
     return NEXT;
 }
 
+static int reuse_tight(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
+    struct vp_fit fit = vp_tight_fit(pool, req, use);
+    return fit.region ? vp_fit_take(&pool->mem, fit, req, out) : NEXT;
+}
+
 static int reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out) {
+    if (vp_tight(pool, req))
+        return reuse_tight(pool, req, use, out);
     return req->zone == VP_ZONE_SMALL ? reuse_in(pool, VP_ZONE_SMALL, req, use, out)
                                       : reuse_in(pool, VP_ZONE_LARGE, req, use, out);
 }
@@ -164,7 +172,7 @@ static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
 
 /* The place that served the size before, behind a wait of the stream or of the host. */
 static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    if (!vp_slack_keeps_place(pool, req))
+    if (!vp_slack_keeps_place(pool, req) || vp_tight(pool, req))
         return NEXT;
     const enum vp_usable waits = waits_of(req);
     struct vp_fit fit = waits != VP_USE_READY ? vp_place_find(pool, req, waits) : (struct vp_fit){0};
@@ -174,6 +182,11 @@ static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct v
 }
 
 static int reuse_ready(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    if (vp_tight(pool, req)) {
+        if (vp_tight_short(pool))
+            vp_parking_flush(pool, VP_FLUSH_MOST);
+        return reuse_tight(pool, req, waits_of(req), out);
+    }
     return reuse(pool, req, VP_USE_READY, out);
 }
 
@@ -203,6 +216,11 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req, struct vp_reg
 }
 
 static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    if (vp_tight(pool, req) && vp_parking_flush(pool, VP_FLUSH_ALL)) {
+        int err = reuse_tight(pool, req, waits_of(req), out);
+        if (err != NEXT)
+            return err;
+    }
     /* A few small blocks keep chunks from being wholly free. */
     flush_caches(pool, req, VP_FLUSH_MOST);
     return vp_build(pool, req, waits_of(req), out);

@@ -182,11 +182,26 @@ static int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream st
     }
 }
 
+static void warn(CUdeviceptr ptr, size_t size, int err) {
+    vp_log(VP_LOG_WARN, "%zu bytes at %#llx have no memory behind them: %s", size, (unsigned long long)ptr,
+           err == -ENOMEM ? "the device has no more" : "the driver failed to map it");
+}
+
+/* The cache is through with blocks that no room was asked for. */
+static __attribute__((cold)) void forget_unasked(struct vp_bare *bare) {
+    const struct vp_bare_unasked *lacking = vp_bare_unasked_lacking(bare);
+    if (lacking)
+        warn(lacking->addr, lacking->size, -ENOMEM);
+    bare->unasked_count = 0;
+}
+
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
     CUresult res = VP_NOT_OURS;
     struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
                                                         : NULL;
     if (bare) {
+        if (__builtin_expect(bare->unasked_count, 0))
+            forget_unasked(bare);
         vp_bare_promise(bare, true);
         if (vp_bare_roomy(bare, size))
             return CUDA_SUCCESS;
@@ -217,6 +232,17 @@ static void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, s
         vp_bare_forget_stream(pool, segment);
 }
 
+/* Backs a block. One that no room was asked for may get its memory later, or be gone before. */
+static int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
+    const bool asked = vp_bare_promised(bare);
+    const bool is_new = !asked && vp_bare_unasked_is_new(bare, segment, ptr, size);
+    int err = vp_bare_back_waiting(bare->pool, ptr, size);
+    if (!asked && (is_new || err == -ENOMEM) && err != -ENODEV &&
+        vp_bare_unasked_add(bare, ptr, size, is_new, err == -ENOMEM) && err == -ENOMEM)
+        return -EINPROGRESS;
+    return err;
+}
+
 bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     struct vp_bare *bare = bare_of(ptr);
     struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
@@ -235,7 +261,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     if (other && !err)
         know_stream(pool, segment, stream);
     if (!backed && !err)
-        err = vp_bare_back_waiting(pool, ptr, size);
+        err = back(bare, segment, ptr, size);
     if (pins && err != -ENODEV)
         vp_bare_pin_segment(pool, segment);
     if (vp_state.recording && err != -ENODEV)
@@ -244,9 +270,8 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     if (!err)
         verify(pool);
     vp_leave();
-    if (err && err != -ENODEV) /* that went with its context: nobody may use it */
-        vp_log(VP_LOG_WARN, "%zu bytes at %#llx have no memory behind them: %s", size, (unsigned long long)ptr,
-               err == -ENOMEM ? "the device has no more, though it had just before" : "the driver failed to map it");
+    if (err && err != -ENODEV && err != -EINPROGRESS) /* -ENODEV: it went with its context, nobody may use it */
+        warn(ptr, size, err);
     return true;
 }
 
@@ -255,14 +280,20 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
     struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
     if (!segment)
         return false;
-    const bool brief = size < VP_BARE_LARGE && !barrier && !captures() && !segment->pinned && !vp_state.recording;
-    if (__builtin_expect(brief, true) || !vp_enter_briefly()) {
+    const bool plain = !barrier && !captures() && !segment->pinned && !vp_state.recording && !bare->unasked_count;
+    if (plain && size >= VP_BARE_LARGE && vp_bare_unuse_large(bare, segment, ptr, size))
+        return true;
+    if (__builtin_expect(plain && size < VP_BARE_LARGE, true) || !vp_enter_briefly()) {
         vp_bare_unuse(bare, ptr, size);
         return true;
     }
+    if (barrier)
+        vp_bare_others_use(bare);
     vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
     if (vp_state.recording && segment_of(bare, ptr, size) == segment)
         trace_unused(bare->pool, segment, ptr);
+    if (bare->unasked_count)
+        vp_bare_unasked_left(bare->pool, ptr, size);
     verify(bare->pool);
     vp_leave();
     return true;

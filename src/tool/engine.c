@@ -143,6 +143,11 @@ static void pause_unmodelled(uint64_t waited_ns) {
     synchronize();
 }
 
+/* Nor do its results hang on how fast this machine is. */
+static uint64_t no_time(void) {
+    return 0;
+}
+
 static void pause_modelled(uint64_t waited_ns) {
     (void)waited_ns;
     vp_model_pause(waiting);
@@ -346,10 +351,12 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
     const struct vp_pool_config config = {.handle = o->handle,
                                           .slack = (unsigned)vp_options()->slack,
                                           .plan = plan,
-                                          .pause = o->modelled                 ? pause_modelled
-                                                   : policy == &vp_policy_bare ? pause_unmodelled
-                                                                               : NULL,
-                                          .now = vp_clock_wait_ns,
+                                          .pause = o->modelled ? pause_modelled
+                                                   : policy->traits.host_waits || policy == &vp_policy_bare
+                                                       ? pause_unmodelled
+                                                       : NULL,
+                                          .at_once = !o->modelled,
+                                          .now = o->modelled || policy == &vp_policy_bare ? vp_clock_wait_ns : no_time,
                                           .split_most = vp_options()->bfc_max_split,
                                           .stitch_least = vp_options()->gmlake_fragment,
                                           .stitched_most = vp_options()->gmlake_stitched};

@@ -1,6 +1,7 @@
 /* What a cache's block costs in vpool, told to bare segments as it is used and freed, while nothing moves.
  *
- * Prints one JSON object: nanoseconds of an allocation and a free (room, used, unused) by size.
+ * Prints one JSON object: nanoseconds of an allocation and a free (room, used, unused) by size; for each size from 1
+ * MiB on also of a block that begins and ends within a page that its neighbours have a part of.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,12 +14,13 @@
 
 enum { BATCH = 20000, BATCHES = 9 };
 
-static const size_t MIB = 1 << 20;
+static const size_t KIB = 1 << 10, MIB = 1 << 20, NEIGHBOUR = 5 * (1 << 20) + 1536;
 
 static const struct {
     const char *name;
     size_t bytes;
-} sizes[] = {{"4k", 4 << 10}, {"256k", 256 << 10}, {"2m", 2 << 20}, {"20m", 20 << 20}, {"100m", 100 << 20}};
+} sizes[] = {{"512b", 512},   {"4k", 4 << 10},   {"256k", 256 << 10}, {"1m", 1 << 20},
+             {"2m", 2 << 20}, {"20m", 20 << 20}, {"100m", 100 << 20}, {"1g", 1024 << 20}};
 
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
@@ -36,18 +38,33 @@ static double measure(CUdeviceptr ptr, size_t bytes, struct vp_bare_stream strea
     return best;
 }
 
+/* With a block before it, and one behind it. */
+static double measure_between(CUdeviceptr at, size_t bytes, struct vp_bare_stream stream) {
+    const CUdeviceptr behind = at + NEIGHBOUR + bytes;
+    CU(vp_bare_room(0, 2 * NEIGHBOUR, stream));
+    vp_bare_used(at, NEIGHBOUR, stream);
+    vp_bare_used(behind, NEIGHBOUR, stream);
+    const double ns = measure(at + NEIGHBOUR, bytes, stream);
+    vp_bare_unused(at, NEIGHBOUR, false);
+    vp_bare_unused(behind, NEIGHBOUR, false);
+    return ns;
+}
+
 int main(void) {
     CUdeviceptr small, large;
     gpu_open();
     struct vp_bare_stream stream = {.known = true};
     CU(cuStreamCreate(&stream.handle, CU_STREAM_NON_BLOCKING));
     CU(vp_bare_segment(&small, 2 * MIB, stream));
-    CU(vp_bare_segment(&large, 1024 * MIB, stream));
+    CU(vp_bare_segment(&large, 1100 * MIB, stream));
     CU(vp_bare_room(0, 4 * MIB, stream));
-    vp_bare_used(small + MIB, 4096, stream);
+    vp_bare_used(small + MIB, 4 * KIB, stream);
     printf("{\"ok\": true");
     for (int i = 0; i < SIZES; i++)
         printf(", \"%s\": %.1f", sizes[i].name, measure(sizes[i].bytes < MIB ? small : large, sizes[i].bytes, stream));
+    for (int i = 0; i < SIZES; i++)
+        if (sizes[i].bytes >= MIB)
+            printf(", \"%s between\": %.1f", sizes[i].name, measure_between(large, sizes[i].bytes, stream));
     printf("}\n");
     return 0;
 }

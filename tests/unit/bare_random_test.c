@@ -30,6 +30,9 @@ struct held_block {
     uint8_t mark;
 };
 
+/* The first block of each stream has a place of its own, and is a run before long. */
+enum { OWN_UNITS = 48 };
+
 static struct {
     CUstream stream[STREAMS];
     CUdeviceptr segment[SEGMENTS]; /* of stream i % STREAMS; 0: none */
@@ -39,6 +42,7 @@ static struct {
     uint8_t next;
     unsigned seed;
     bool faults;
+    unsigned runs; /* that were taken */
 } cache;
 
 static unsigned pick(unsigned n) {
@@ -67,12 +71,16 @@ static void look(const struct held_block *b) {
 /* The first run of free units in a segment of the stream's that is long enough. */
 static bool place(struct held_block *b, int stream) {
     for (b->segment = stream; b->segment < SEGMENTS; b->segment += STREAMS) {
-        size_t run = 0;
+        size_t run = 0, own = b->segment == stream ? OWN_UNITS : 0;
         if (!cache.segment[b->segment]) {
             cu_ok(vp_bare_segment(&cache.segment[b->segment], UNITS * UNIT, on(stream_of(b->segment))));
             memset(cache.used[b->segment], 0, sizeof cache.used[b->segment]);
         }
-        for (size_t i = 0; i < UNITS; i++) {
+        if (b - cache.block == stream) {
+            b->first = 0;
+            return true;
+        }
+        for (size_t i = own; i < UNITS; i++) {
             run = cache.used[b->segment][i] ? 0 : run + 1;
             if (run == b->units) {
                 b->first = i + 1 - run;
@@ -93,8 +101,9 @@ static void forget_faults(void) {
 }
 
 static void use_one(struct held_block *b) {
-    int stream = (int)pick(STREAMS);
-    b->size = (pick(4) ? pick(64) + 1 : pick(900) + 1) * 4 * KiB + 512 * pick(3);
+    const bool own = b < cache.block + STREAMS;
+    int stream = own ? (int)(b - cache.block) : (int)pick(STREAMS);
+    b->size = own ? OWN_UNITS * UNIT - 512 : (pick(4) ? pick(64) + 1 : pick(900) + 1) * 4 * KiB + 512 * pick(3);
     b->units = vp_round_up(b->size, UNIT) / UNIT;
     if (vp_bare_room(0, b->size, on(cache.stream[stream])) || !place(b, stream))
         return;
@@ -105,6 +114,8 @@ static void use_one(struct held_block *b) {
         vp_sim_fail(failing[pick(CALLS)], 1 + (long)pick(3), pick(2) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN);
     }
     cr_assert(vp_bare_used(b->ptr, b->size, on(stream_of(b->segment))));
+    const struct vp_bare *bare = pool_of(0)->bare;
+    cache.runs += (atomic_load(&bare->runs[vp_bare_page(bare, b->ptr)].word) & VP_RUN_USED) != 0;
     fill(b);
 }
 
@@ -163,7 +174,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
     for (int i = 0; i < STREAMS; i++)
         cache.stream[i] = door_stream(CU_STREAM_NON_BLOCKING);
     for (int step = 0; step < steps; step++) {
-        struct held_block *b = &cache.block[pick(BLOCKS)];
+        struct held_block *b = &cache.block[pick(pick(3) ? BLOCKS : STREAMS)];
         if (!pick(20))
             malloc_one(&cache.malloced[pick(MALLOCS)]);
         else if (!pick(40))
@@ -177,6 +188,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert(vp_pool_check(pool_of(0), stderr), "step %d", step);
     }
     forget_faults();
+    cr_assert_gt(cache.runs, 50);
     for (int i = 0; i < BLOCKS; i++)
         if (cache.block[i].ptr)
             unuse_one(&cache.block[i]);

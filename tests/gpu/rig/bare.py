@@ -10,7 +10,7 @@ WASTE = 1.010
 # Passes over a trace, one after the other in one pool: modelled driver time of the last one.
 PASSES = {1: 300, 2: 95, 4: 45}
 TURNS, COST_NS = 3, 60
-COST = "a block told of, nothing moves: ns an allocation and a free"
+COST = "a block told of, nothing moves: ns an allocation and a free, the worst of sizes and places"
 
 
 def held_name(trace):

@@ -29,6 +29,8 @@ def parse():
                         f"{name} ({what})" for name, what in SECTIONS.items()))
     parser.add_argument("--list", action="store_true", help="name the rows and their commands, and run nothing")
     parser.add_argument("--quick", action="store_true", help="fewer steps, one turn, shorter stress")
+    parser.add_argument("--seconds", metavar="S", type=float, help="how long PyTorch's tensors are under stress, in all modes "
+                        "at once, and so much later programs may start (section torch; default 30, with --quick 10)")
     parser.add_argument("--out", metavar="DIR", help="where log.txt and figures.json go (default: build-gpu/check)")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(build.ROOT, "build-gpu"),
                         help="the build folder (default: build-gpu)")
@@ -131,7 +133,7 @@ def main():
         folder = build.runtime_folder()
     except build.BuildError:
         folder = None
-    rows = all_rows(work, folder, options.quick, options.before)
+    rows = all_rows(work, folder, options.quick, options.before, options.seconds)
     chosen = select(rows, options.sections, options.only)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader may have seen enough
@@ -159,7 +161,7 @@ def main():
         say(f"{name} was not built:\n{problem}")
     say(f"[{time.monotonic() - started:6.1f} s] built {library}")
 
-    runner = Runner(library, work, options.out, device, started + options.budget)
+    runner = Runner(library, work, options.out, device, started + options.budget + (options.seconds or 0))
     try:
         run_rows(runner, chosen, problems, started)
     except KeyboardInterrupt as reason:

@@ -28,6 +28,7 @@ class Row:
     section: str = "core"
     limit: float = 120        # seconds that it may take
     may_fail: bool = False    # it is told what it does, and no fault if it does not work
+    beside: str = ""          # neighbours that say the same run at the same time; what the device's memory peaks at is not told
     runs: list = field(default_factory=list)
     skipped: str = ""         # why it has no runs
 
@@ -283,12 +284,13 @@ def call_rows(work):
             Row("64 MiB pairs, vpool", [pairs, "sync_64m"], preload=True)]
 
 
-def all_rows(work, runtime_folder, quick, before=None):
-    """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so; `before` is another libvpool.so."""
+def all_rows(work, runtime_folder, quick, before=None, seconds=None):
+    """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so; `before` is another libvpool.so;
+    PyTorch is under stress for so many seconds."""
     return [*empty_contexts(work), *cuda_rows(work, runtime_folder, quick), *pytorch_rows(quick), *framework_rows(),
             *stress_rows(work, quick), *call_rows(work), *software_rows(work, quick), *memory_rows(work), *ipc_rows(work),
-            *peer_rows(work, 1 if quick else 3, before), *torch_rows(Row, script, quick), *spill_rows(Row, script, work, quick),
-            *soak_rows(work, 60 if quick else 480)]
+            *peer_rows(work, 1 if quick else 3, before), *torch_rows(Row, script, work, quick, seconds),
+            *spill_rows(Row, script, work, quick), *soak_rows(work, 60 if quick else 480)]
 
 
 # ---- is a row right?

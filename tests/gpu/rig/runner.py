@@ -127,6 +127,24 @@ class Runner:
         return self.finish(run)
 
 
+    def run_beside(self, rows):
+        """Several at the same time, each up to its own limit."""
+        runs = [self.start(row.argv, row.preload, row.env) for row in rows]
+        try:
+            for row, run in zip(rows, runs):
+                left = self.time_left()
+                try:
+                    if run.process:
+                        run.code = run.process.wait(timeout=max(1, min(run.began + row.limit - time.monotonic(), left)))
+                except subprocess.TimeoutExpired:
+                    run.cut = left < row.limit
+        finally:
+            for run in runs:
+                if run.process:
+                    kill(run.process)
+        return [self.finish(run) if run.process else run for run in runs]
+
+
 def kill(process):
     """Ends a program with all that it started, if it still runs."""
     if process.poll() is None:
@@ -151,21 +169,30 @@ def turns(rows):
         i += len(group)
 
 
+def reason_to_skip(runner, row, problems):
+    if os.path.basename(row.argv[0]) in problems or not os.path.exists(row.argv[0]):
+        return "NOT BUILT"
+    return "no time left" if runner.time_left() < max([5, *(run.seconds for run in row.runs)]) else ""
+
+
 def run_rows(runner, rows, problems, started):
-    for row in turns(rows):
-        program = os.path.basename(row.argv[0])
-        if program in problems or not os.path.exists(row.argv[0]):
-            row.skipped = "NOT BUILT"
-            continue
-        if runner.time_left() < max([5, *(run.seconds for run in row.runs)]):
-            row.skipped = "no time left"
-            continue
-        run = runner.run(row.argv, preload=row.preload, env=row.env, limit=row.limit)
-        if run.cut:
-            row.skipped = "no time left"
-            continue
-        row.runs.append(run)
-        tell(row, run, started)
+    queue = list(turns(rows))
+    while queue:
+        row = queue.pop(0)
+        group = [row]
+        while row.beside and queue and queue[0].beside == row.beside:
+            group.append(queue.pop(0))
+        for one in group:
+            one.skipped = reason_to_skip(runner, one, problems)
+        group = [one for one in group if not one.skipped]
+        runs = runner.run_beside(group) if row.beside else [runner.run(one.argv, one.preload, one.env, one.limit)
+                                                            for one in group]
+        for one, run in zip(group, runs):
+            if run.cut:
+                one.skipped = "no time left"
+                continue
+            one.runs.append(run)
+            tell(one, run, started)
 
 
 def tell(row, run, started):

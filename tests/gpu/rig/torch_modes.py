@@ -20,30 +20,41 @@ PROGRAMS = [
     ('compile(mode="reduce-overhead")', ["graphs.py", "compiled"], False),
     ("a captured training step", ["graphs.py", "step"], False),
     ("NCCL", ["ranks.py", "collectives"], True),
+    ("NCCL, registered", ["ranks.py", "collectives"], True),
     ("NCCL in a graph", ["ranks.py", "captured"], True),
     ("NCCL in a graph, registered", ["ranks.py", "captured"], True),
     ("DistributedDataParallel", ["ranks.py", "training"], True),
+    ("DistributedDataParallel, registered", ["ranks.py", "training"], True),
     ("FSDP", ["ranks.py", "sharded"], True),
+    ("FSDP, registered", ["ranks.py", "sharded"], True),
 ]
+# NCCL registers each segment of the cache, and what a graph uses of them.
+REGISTERED = {"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "1", "NCCL_GRAPH_REGISTER": "1"}
+STRESS_S, QUICK_STRESS_S = 30, 10
 
 
-def torch_rows(row, script, quick):
-    """`row` and `script` make rows.py's rows and command lines."""
+def torch_rows(row, script, work, quick, seconds):
+    """`row` and `script` make rows.py's rows and command lines; `work` has the compiled programs; bytes are under stress for
+    so many seconds (None: as many as usual)."""
     rows = []
+    seconds = seconds or (QUICK_STRESS_S if quick else STRESS_S)
 
-    def in_each_mode(name, argv, env, limit):
+    def in_each_mode(name, argv, env=None, limit=240, at_once=True):
+        """`at_once`: all modes side by side, as none needs the device to itself."""
         for mode, (preload, more) in MODES.items():
-            rows.append(row(f"{name}: {mode}", argv, preload=preload, env=env | more, section="torch", context="torch",
-                            limit=limit, table=False, may_fail=mode not in KEEPS_ALL,
-                            like=None if mode == "bare" or name == "features" else f"{name}: bare", tolerance=1e-2))
+            rows.append(row(f"{name}: {mode}", argv, preload=preload, env=(env or {}) | more, section="torch",
+                            context="torch", limit=limit, table=False, may_fail=mode not in KEEPS_ALL,
+                            like=None if mode == "bare" or name == "features" else f"{name}: bare", tolerance=1e-2,
+                            beside=name if at_once else ""))
 
-    in_each_mode("features", script("torch_features.py"), {}, 240)
-    in_each_mode("bytes under stress", script("torch_stress.py", "--seconds", "10" if quick else "60"), {}, 180)
+    in_each_mode("features", script("torch_features.py"), at_once=False)
+    in_each_mode("bytes under stress", script("torch_stress.py", "--seconds", f"{seconds:g}"), limit=seconds + 120)
     two = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0,1")}
-    registered = {"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "1", "NCCL_GRAPH_REGISTER": "1"}
     for name, argv, peers in PROGRAMS:
         if not (quick and (peers or "compile" in name)):
-            in_each_mode(name, script(*argv), (two if peers else {}) | (registered if "registered" in name else {}), 240)
+            in_each_mode(name, script(*argv), (two if peers else {}) | (REGISTERED if "registered" in name else {}))
+    if not quick:
+        in_each_mode("compute-sanitizer", script("sanitize.py", os.path.join(work, "planted"), *script("torch_small.py")))
     return rows
 
 

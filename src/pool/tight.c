@@ -1,0 +1,343 @@
+/* Where the blocks of a small program lie.
+ *
+ * What a block of a few granules leaves free at its ends is much of what such a program has alive, and a granule of
+ * which one byte is live cannot move. So what counts is how many wholly free granules a request *opens*, and after that
+ * what it leaves behind:
+ *
+ *     granules  |   a   |   b   |       |       |   c   |
+ *     live       ######  ###                       ####
+ *     request             <--------->                      opens one: its odd end fits into b
+ *     or                             <--------->           opens one, and ends in c
+ *
+ * A request of n granules and an odd rest opens n if there is a granule with that much room at its edge, to which the
+ * others can be mapped: behind it or before it. So each range that is built gets free addresses on both sides. Of
+ * several places that open as many, the one is taken that leaves the smallest piece; and for what fits into an open
+ * granule, rather one with many live blocks, which will not be wholly free so soon, than one with few: tried in a
+ * model, both together hold 0.05 to 0.1 times what is alive less than best fit alone.
+ *
+ * Small and large blocks share granules here. All free regions of some size are looked at, which are few: there are
+ * less than 256 MiB.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "pool/tight.h"
+
+#include "pool/slack.h"
+
+/* A program is taken to waste much if it holds more than this share of its peak above it, and so much, and wants more;
+ * so many requests long. */
+enum { WASTE_SHARE = 20, WASTE_LEAST = 4 << 20, STAYS = 4096 };
+
+/* Smaller pieces of free memory are not built at. Requests below that go to the small zone first, where granules are
+ * full of them. */
+enum { PIECE_LEAST = 32 << 10 };
+
+/* Live blocks in a granule that are counted. */
+enum { COUNTED = 16 };
+
+/* For a granule that is mapped, such a part of one is as well lost. */
+enum { MAP_SHARE = 64 };
+
+/* Addresses left free on either side of a range that is built by itself. */
+enum { ROOM_TIMES = 4 };
+static const size_t ROOM_LEAST = 16 << 20;
+
+bool vp_tight(const struct vp_pool *pool, const struct vp_request *req) {
+    return !req->alone && vp_slack_small(pool) &&
+           (vp_slack_roams(pool) || vp_slack_early(pool) || pool->mem.stats.allocs < pool->tight_until);
+}
+
+/* With so many bytes more. */
+static bool wastes(const struct vp_pool *pool, size_t live, size_t held) {
+    uint64_t alive = pool->mem.stats.live_bytes + live;
+    if (alive < pool->mem.stats.peak_live_bytes)
+        alive = pool->mem.stats.peak_live_bytes;
+    return pool->mem.stats.held_bytes + held > alive + alive / WASTE_SHARE + WASTE_LEAST;
+}
+
+bool vp_tight_short(const struct vp_pool *pool) {
+    return wastes(pool, 0, 0);
+}
+
+void vp_tight_note(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+    if (fresh && wastes(pool, req->size, fresh))
+        pool->tight_until = pool->mem.stats.allocs + STAYS;
+}
+
+size_t vp_tight_room(const struct vp_pool *pool, const struct vp_request *req) {
+    const size_t room = vp_round_up(ROOM_TIMES * req->size, pool->mem.granularity);
+    return room > ROOM_LEAST ? room : ROOM_LEAST;
+}
+
+/* ---- what is there ---- */
+
+/* Free bytes that the request may use, between live ones, chunks of others, or where nothing is mapped. */
+struct run {
+    CUdeviceptr begin, end;
+    CUdeviceptr first, last;   /* the first and last edges of chunks in it; first > last: there is none */
+    CUdeviceptr before, after; /* how far addresses before and behind it may be mapped; its own edges: not at all */
+};
+
+struct look {
+    struct vp_pool *pool;
+    const struct vp_request *req;
+    enum vp_usable use;
+    bool builds, later;
+    size_t opened; /* of the best so far */
+    int64_t cost;
+    struct vp_site best;
+};
+
+static size_t granule(const struct look *l) {
+    return l->pool->mem.granularity;
+}
+
+/* May what is mapped there be another chunk's? With `later`: once work on it is over. */
+static bool replaceable(const struct vp_memory *mem, const struct vp_mapping *m, bool later) {
+    return m && m->chunk->current != m && m->chunk->home != m && (later || vp_mapping_over(mem, m));
+}
+
+/* Up to `most` bytes of addresses behind `addr`, where a free region ends. */
+static CUdeviceptr room_after(const struct vp_memory *mem, struct vp_region *r, size_t most, bool later) {
+    CUdeviceptr at = vp_region_end(r), stop = at + most;
+    while (at < stop && (r = vp_region_next(r))) {
+        if (r->state != VP_HOLE && r->state != VP_ZOMBIE)
+            break;
+        if (r->state == VP_HOLE)
+            at = vp_region_end(r);
+        while (at < vp_region_end(r) && at < stop) {
+            const struct vp_mapping *m = vp_mapping_at(mem, at);
+            if (!replaceable(mem, m, later))
+                return at;
+            at = m->addr + m->chunk->size;
+        }
+    }
+    return at < stop ? at : stop;
+}
+
+static CUdeviceptr room_before(const struct vp_memory *mem, struct vp_region *r, size_t most, bool later) {
+    CUdeviceptr at = r->addr, stop = at > r->space->base + most ? at - most : r->space->base;
+    while (at > stop && (r = vp_region_prev(r))) {
+        if (r->state != VP_HOLE && r->state != VP_ZOMBIE)
+            break;
+        if (r->state == VP_HOLE)
+            at = r->addr;
+        while (at > r->addr && at > stop) {
+            const struct vp_mapping *m = vp_mapping_at(mem, at - 1);
+            if (!replaceable(mem, m, later))
+                return at;
+            at = m->addr;
+        }
+    }
+    return at > stop ? at : stop;
+}
+
+/* Live blocks in the chunk at `addr`, as far as they are counted. */
+static unsigned live_in(const struct vp_memory *mem, struct vp_region *r, CUdeviceptr addr) {
+    const struct vp_mapping *m = vp_mapping_at(mem, addr);
+    const CUdeviceptr begin = m->addr, end = begin + m->chunk->size;
+    unsigned n = 0;
+    for (struct vp_region *q = r; n < COUNTED && q->addr > begin && (q = vp_region_prev(q));)
+        n += q->state == VP_LIVE;
+    for (struct vp_region *q = r; n < COUNTED && vp_region_end(q) < end && (q = vp_region_next(q));)
+        n += q->state == VP_LIVE;
+    return n;
+}
+
+/* ---- what a place costs ---- */
+
+/* Of a piece of so many bytes. */
+static int64_t square(size_t bytes) {
+    const int64_t quanta = (int64_t)(bytes / VP_QUANTUM);
+    return quanta * quanta;
+}
+
+/* Whole free granules that a block in [begin, end) opens of the run. */
+static size_t opened_in(const struct look *l, const struct run *run, CUdeviceptr begin, CUdeviceptr end) {
+    const CUdeviceptr from = begin > run->first ? begin : run->first, to = end < run->last ? end : run->last;
+    const size_t shift = l->pool->mem.granularity_shift;
+    return from < to ? ((to - run->first - 1) >> shift) - ((from - run->first) >> shift) + 1 : 0;
+}
+
+/* By how much the squares of all pieces become less. Wholly free granules are no pieces, and a piece across an edge of
+ * chunks is one. `low` and `high`: the ends of the run, with what is mapped there. */
+static int64_t loss(const struct look *l, const struct run *run, CUdeviceptr begin, CUdeviceptr end, CUdeviceptr low,
+                    CUdeviceptr high) {
+    const size_t within = granule(l) - 1;
+    if (run->first >= run->last)
+        return square(run->end - run->begin) - square(begin - low) - square(high - end);
+    int64_t less = 0;
+    if (begin < run->first)
+        less += (end > run->begin ? square(run->first - run->begin) : 0) - square(begin - low);
+    else
+        less -= square((begin - run->first) & within);
+    if (end > run->last)
+        less += square(run->end - run->last) - square(high - end);
+    else
+        less -= square((run->last - end) & within);
+    return less;
+}
+
+/* Is that the best so far? */
+static void offer(struct look *l, const struct run *run, struct vp_site site, int64_t more) {
+    const CUdeviceptr begin = site.begin, end = begin + l->req->size;
+    const CUdeviceptr low = site.want && site.map < run->begin ? site.map : run->begin;
+    const CUdeviceptr high = site.want && site.map == run->end ? run->end + site.want : run->end;
+    const size_t mapped = site.want / granule(l), opened = opened_in(l, run, begin, end) + mapped;
+    if (opened > l->opened)
+        return;
+    const int64_t cost = loss(l, run, begin, end, low, high) + more + square(granule(l)) / MAP_SHARE * (int64_t)mapped;
+    if (opened == l->opened && cost >= l->cost)
+        return;
+    l->opened = opened;
+    l->cost = cost;
+    l->best = site;
+}
+
+/* A block at `begin` beside the live ones at `addr`. */
+static void offer_there(struct look *l, struct vp_region *r, const struct run *run, CUdeviceptr begin,
+                        CUdeviceptr addr) {
+    const int64_t size = (int64_t)(l->req->size / VP_QUANTUM), whole = (int64_t)(granule(l) / VP_QUANTUM);
+    offer(l, run, (struct vp_site){.begin = begin, .there = begin, .there_end = begin + l->req->size},
+          size * whole / (live_in(&l->pool->mem, r, addr) + 1));
+}
+
+static CUdeviceptr aligned(const struct look *l, CUdeviceptr addr) {
+    return addr & ~(CUdeviceptr)(l->req->align - 1);
+}
+
+/* In chunks that are in use anyway. */
+static void look_inside(struct look *l, struct vp_region *r, const struct run *run) {
+    const size_t size = l->req->size;
+    const CUdeviceptr begin = vp_round_up(run->begin, l->req->align);
+    const bool whole = run->first < run->last;
+    if (begin + size <= (whole ? run->first : run->end))
+        offer_there(l, r, run, begin, run->begin);
+    if (whole && size <= run->end - run->last && aligned(l, run->end - size) >= run->last)
+        offer_there(l, r, run, aligned(l, run->end - size), run->end - 1);
+}
+
+/* A block at `begin` in the run, to its end and beyond, where chunks can be mapped behind it. */
+static void look_from(struct look *l, const struct run *run, CUdeviceptr begin) {
+    const CUdeviceptr end = begin + l->req->size;
+    const size_t want = end > run->end ? vp_round_up(end - run->end, granule(l)) : 0;
+    if (begin >= run->begin && begin <= run->end && (!want || run->end + want <= run->after))
+        offer(l, run, (struct vp_site){begin, run->end, want, begin, want ? run->end : end}, 0);
+}
+
+/* One that ends at `end` in the run, and begins in chunks that can be mapped before it. */
+static void look_to(struct look *l, const struct run *run, CUdeviceptr end) {
+    const CUdeviceptr begin = aligned(l, end - l->req->size);
+    const size_t want = begin < run->begin ? vp_round_up(run->begin - begin, granule(l)) : 0;
+    if (end > run->begin && end <= run->end && want && run->begin - want >= run->before)
+        offer(l, run, (struct vp_site){begin, run->begin - want, want, run->begin, end}, 0);
+}
+
+static void look_around(struct look *l, const struct run *run) {
+    const size_t rest = l->req->size & (granule(l) - 1);
+    if (run->first > run->last)
+        return;
+    if (l->req->size <= run->end - run->begin) {
+        look_from(l, run, vp_round_up(run->begin, l->req->align));
+        look_from(l, run, aligned(l, run->end - l->req->size));
+        look_from(l, run, run->first);
+    }
+    look_from(l, run, aligned(l, run->first - rest));
+    look_to(l, run, run->last + rest);
+}
+
+/* The first edge of chunks at `addr` or after it, and the last at `addr` or before it. */
+static CUdeviceptr edge_after(const struct vp_memory *mem, CUdeviceptr addr) {
+    const struct vp_mapping *m = vp_mapping_at(mem, addr);
+    return m->addr == addr ? addr : m->addr + m->chunk->size;
+}
+
+static CUdeviceptr edge_before(const struct vp_memory *mem, CUdeviceptr addr) {
+    const struct vp_mapping *m = vp_mapping_at(mem, addr - 1);
+    return m->addr + m->chunk->size == addr ? addr : m->addr;
+}
+
+static void look_at_run(struct look *l, struct vp_region *r, CUdeviceptr begin, CUdeviceptr end) {
+    const struct vp_memory *mem = &l->pool->mem;
+    const size_t most = l->req->size + granule(l);
+    struct run run = {begin, end, edge_after(mem, begin), edge_before(mem, end), begin, end};
+    if (run.last < begin)
+        run.last = 0;
+    if (end - begin >= l->req->size)
+        look_inside(l, r, &run);
+    if (!l->builds)
+        return;
+    if (end == vp_region_end(r) && run.last == end)
+        run.after = room_after(mem, r, most, l->later);
+    if (begin == r->addr && run.first == begin)
+        run.before = room_before(mem, r, most, l->later);
+    look_around(l, &run);
+}
+
+static void look_at_region(struct look *l, struct vp_region *r) {
+    CUdeviceptr begin = r->addr, run = 0;
+    for (const struct vp_piece *p = r->pieces; p; begin = p->end, p = p->next) {
+        const bool usable = vp_piece_usable(p, l->req, l->use);
+        if (usable && !run)
+            run = begin;
+        if (run && (!usable || !p->next))
+            look_at_run(l, r, run, usable ? p->end : begin);
+        if (!usable)
+            run = 0;
+    }
+}
+
+static void look_at_index(struct look *l, struct vp_index *index, size_t least) {
+    for (struct vp_region *r = vp_index_first(index, least); r; r = vp_index_next(index, r))
+        look_at_region(l, r);
+}
+
+static void look(struct look *l) {
+    struct vp_memory *mem = &l->pool->mem;
+    const size_t least = l->builds && l->req->size > PIECE_LEAST ? PIECE_LEAST : l->req->size;
+    struct vp_index *index;
+    for (int z = VP_ZONE_SMALL; z <= VP_ZONE_LARGE; z++) {
+        look_at_index(l, &mem->met[z], least);
+        look_at_index(l, &mem->mixed[z], least);
+    }
+    vp_list_each(index, &mem->timeline_indexes, link)
+        if (index->zone <= VP_ZONE_LARGE)
+            look_at_index(l, index, least);
+}
+
+struct vp_fit vp_tight_fit(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct look l = {.pool = pool, .req = req, .use = use, .cost = INT64_MAX};
+    if (req->size < PIECE_LEAST) {
+        struct vp_fit fit = vp_fit_find(&pool->mem, req, use);
+        if (fit.region)
+            return fit;
+    }
+    look(&l);
+    if (l.cost == INT64_MAX)
+        return (struct vp_fit){0};
+    return (struct vp_fit){vp_region_at(&pool->mem, l.best.begin), l.best.begin};
+}
+
+static struct look look_for_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, bool later) {
+    const size_t unit = pool->mem.granularity, opened = vp_round_up(req->size, unit) / unit;
+    /* One by itself opens as many as it touches, and leaves the end of the last. */
+    struct look l = {.pool = pool,
+                     .req = req,
+                     .use = use,
+                     .builds = true,
+                     .later = later,
+                     .opened = opened,
+                     .cost = square(unit) / MAP_SHARE * (int64_t)opened - square(opened * unit - req->size) + 1};
+    look(&l);
+    return l;
+}
+
+bool vp_tight_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
+    const struct look l = look_for_site(pool, req, use, false);
+    *site = l.best;
+    return site->begin && (!site->want || vp_stitch_reap(&pool->mem, site->map, site->map + site->want, false));
+}
+
+bool vp_tight_blocked(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, size_t opened) {
+    return look_for_site(pool, req, use, true).opened < opened;
+}
