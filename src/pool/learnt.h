@@ -4,7 +4,7 @@
  * nothing: whatever the bytes are, it takes a bounded time and bounded memory, and tells what is wrong.
  *
  * A hint only: handles are made where it says, ahead of the program, and requests get the places that it names where
- * these are free (planned.h). What it says of a program that does something else costs some idle memory for a while.
+ * these are free (ahead.h). What it says of a program that does something else costs some idle memory for a while.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
