@@ -136,14 +136,6 @@ static uint32_t look_everywhere(const struct vp_ahead *p, const struct vp_reques
     return number && is_of(p, number - 1, req) ? number : 0;
 }
 
-/* Its number, plus 1; 0: the plan does not know it. */
-static uint32_t number_of(const struct vp_ahead *p, const struct vp_request *req) {
-    for (size_t i = 0; i < VP_AHEAD_LOOK && p->at + i < p->plan.request_count; i++)
-        if (!(p->taken >> i & 1) && is_of(p, p->at + i, req))
-            return (uint32_t)(p->at + i) + 1;
-    return look_everywhere(p, req);
-}
-
 static void go_on(struct vp_ahead *p, uint32_t number) {
     if (number < p->at || number - p->at >= VP_AHEAD_LOOK) {
         p->at = number;
@@ -151,6 +143,7 @@ static void go_on(struct vp_ahead *p, uint32_t number) {
     }
     uint32_t ahead = number - p->at;
     p->taken |= UINT64_C(1) << ahead;
+    p->next_request = number + 1;
     while (ahead > LAG || p->taken & 1) {
         p->taken >>= 1;
         p->at++;
@@ -170,25 +163,44 @@ enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *p) {
 
 /* ---- its place ---- */
 
-/* 0: the plan has none. */
-static CUdeviceptr place_of(const struct vp_ahead *p, const struct vp_request *req) {
-    const uint32_t number = p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
-    if (!number)
-        return 0;
-    const CUdeviceptr addr = p->base[VP_ZONE_LARGE] + p->plan.slots[p->plan.requests[number - 1]].offset;
-    return addr + req->size <= p->end[VP_ZONE_LARGE] ? addr : 0;
+static CUdeviceptr place_of(const struct vp_ahead *p, uint32_t number) {
+    return p->base[VP_ZONE_LARGE] + p->plan.slots[p->plan.requests[number - 1]].offset;
+}
+
+static bool may_be(const struct vp_ahead *p, uint64_t number, const struct vp_request *req) {
+    return number >= p->at && number - p->at < VP_AHEAD_LOOK && number < p->plan.request_count &&
+           !(p->taken >> (number - p->at) & 1) && is_of(p, number, req);
+}
+
+/*
+ * Its number, plus 1; 0: the plan does not know it. The one of its size that is nearest to where the program is: some
+ * requests of the plan's run do not come this time, as a stream's cache serves them, and those of several threads come
+ * in another order.
+ */
+static uint32_t number_of(const struct vp_ahead *p, const struct vp_request *req) {
+    for (uint32_t d = 0; d < VP_AHEAD_LOOK; d++) {
+        if (may_be(p, (uint64_t)p->next_request + d, req))
+            return p->next_request + d + 1;
+        if (d && may_be(p, (uint64_t)p->next_request - d, req))
+            return p->next_request - d + 1;
+    }
+    return look_everywhere(p, req);
 }
 
 bool vp_ahead_await(struct vp_pool *pool, const struct vp_request *req) {
-    const CUdeviceptr addr = pool->ahead->under_way ? place_of(pool->ahead, req) : 0;
-    return addr && pool->config.await_ahead && vp_ahead_busy(pool->ahead, addr, addr + req->size) &&
+    struct vp_ahead *p = pool->ahead;
+    const uint32_t number = p->under_way && p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
+    const CUdeviceptr addr = number ? place_of(p, number) : 0;
+    return addr && pool->config.await_ahead && vp_ahead_busy(p, addr, addr + req->size) &&
            pool->config.await_ahead(pool);
 }
 
 struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_ahead *p = pool->ahead;
-    const CUdeviceptr addr = place_of(p, req);
-    if (!addr || (vp_ahead_is_open(p) && !vp_ahead_complete(p, addr, addr + req->size)))
+    const uint32_t number = p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
+    const CUdeviceptr addr = number ? place_of(p, number) : 0;
+    if (!number || addr + req->size > p->end[VP_ZONE_LARGE] ||
+        (vp_ahead_is_open(p) && !vp_ahead_complete(p, addr, addr + req->size)))
         return (struct vp_fit){NULL, 0};
     return vp_place_find_at(pool, addr, req, use);
 }

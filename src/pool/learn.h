@@ -44,7 +44,7 @@ void vp_learn_served(struct vp_learn *learn, const struct vp_request *req, CUdev
 void vp_learn_freed(struct vp_learn *learn, CUdeviceptr addr);
 
 /* So long better places may be looked for at a program's end. */
-static const uint64_t VP_LEARN_NS = 200000000;
+static const uint64_t VP_LEARN_NS = 20000000000;
 
 /*
  * Sums up for one device, but for its name: `out`'s arrays lie in `*mem`, of `*bytes`, which is the caller's to unmap.

@@ -8,6 +8,8 @@
 #include "pool/learn.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -19,6 +21,7 @@ struct span {
 
 struct placing {
     struct vp_learn_item *items;
+    float *weight; /* by which items are ordered, within those that lie alone and the others */
     uint32_t *order;
     struct span *spans;
     uint64_t *best; /* offsets */
@@ -27,26 +30,35 @@ struct placing {
     size_t granularity;
 };
 
-/* Orders that are tried: by size; by size and lifetime; by lifetime. */
-enum { ORDERS = 3 };
+/* Orders that are tried: by size; by size and lifetime; by lifetime. What then lies too high comes earlier the next
+ * time, as long as that helps within so many times. */
+enum { ORDERS = 3, PATIENCE = 50 };
 
-static double weight(const struct vp_learn_item *item, int order) {
-    const double size = (double)item->size, life = (double)(item->end - item->begin);
-    return order == 0 ? size : order == 1 ? size * life : life;
+static void weigh(struct placing *p, int order) {
+    for (uint32_t i = 0; i < p->count; i++) {
+        const float size = (float)p->items[i].size, life = (float)(p->items[i].end - p->items[i].begin);
+        p->weight[i] = order == 0 ? size : order == 1 ? size * life : life;
+    }
+}
+
+static void blame(struct placing *p, uint64_t least) {
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->items[i].offset + p->items[i].size > least)
+            p->weight[i] *= 1.5F;
 }
 
 /* Is `a` placed before `b`? What lies alone comes first: it begins and ends where handles do. */
-static bool before(const struct vp_learn_item *a, const struct vp_learn_item *b, int order) {
-    const double x = weight(a, order), y = weight(b, order);
-    if (a->alone != b->alone)
-        return a->alone;
-    if (x > y || x < y)
-        return x > y;
-    return a->size != b->size ? a->size > b->size : a->begin < b->begin;
+static bool before(const struct placing *p, uint32_t a, uint32_t b) {
+    const struct vp_learn_item *x = &p->items[a], *y = &p->items[b];
+    if (x->alone != y->alone)
+        return x->alone;
+    if (p->weight[a] > p->weight[b] || p->weight[a] < p->weight[b])
+        return p->weight[a] > p->weight[b];
+    return x->size != y->size ? x->size > y->size : a < b;
 }
 
 /* Heap sort: libc's qsort may call malloc. */
-static void sort(const struct placing *p, int order) {
+static void sort(const struct placing *p) {
     uint32_t *list = p->order;
     for (uint32_t i = 0; i < p->count; i++)
         list[i] = i;
@@ -59,9 +71,9 @@ static void sort(const struct placing *p, int order) {
             list[0] = last;
         }
         for (uint32_t i = start, j; (j = 2 * i + 1) < end; i = j) {
-            if (j + 1 < end && before(&p->items[list[j]], &p->items[list[j + 1]], order))
+            if (j + 1 < end && before(p, list[j], list[j + 1]))
                 j++;
-            if (!before(&p->items[list[i]], &p->items[list[j]], order))
+            if (!before(p, list[i], list[j]))
                 break;
             const uint32_t t = list[i];
             list[i] = list[j];
@@ -128,25 +140,41 @@ static uint64_t least_end(const struct placing *p) {
     return most;
 }
 
+/* Places in one order and what becomes of it; the best so far is kept. */
+static void improve(struct placing *p, int order, uint64_t least, uint64_t until, uint64_t *end) {
+    uint64_t best = UINT64_MAX;
+    weigh(p, order);
+    for (int idle = 0; idle < PATIENCE && *end > least; idle++) {
+        sort(p);
+        /* The first one is to be had whatever it takes: with at most VP_LEARNT_REQUESTS that is a second. */
+        const uint64_t reached = place(p, *end == UINT64_MAX ? 0 : until);
+        if (reached == UINT64_MAX)
+            return;
+        for (uint32_t i = 0; i < p->count && reached < *end; i++)
+            p->best[i] = p->items[i].offset;
+        *end = reached < *end ? reached : *end;
+        idle = reached < best ? 0 : idle;
+        best = reached < best ? reached : best;
+        blame(p, least);
+        if (getenv("DBG"))
+            fprintf(stderr, "order %d idle %d reached %.4f of least, %.3f s left\n", order, idle, (double)reached / (double)least, ((double)until - (double)vp_clock_ns()) / 1e9);
+    }
+}
+
 int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t *end) {
     const size_t room = (size_t)count + 1,
-                 bytes = room * (sizeof(struct span) + sizeof(uint64_t) + sizeof(uint32_t));
+                 bytes = room * (sizeof(struct span) + sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float));
     struct span *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mem == MAP_FAILED)
         return -ENOMEM;
     struct placing p = {.items = items, .spans = mem, .count = count, .granularity = granularity};
     p.best = (uint64_t *)(mem + room);
     p.order = (uint32_t *)(p.best + room);
+    p.weight = (float *)(p.order + room);
     const uint64_t least = least_end(&p);
     *end = UINT64_MAX;
-    for (int order = 0; order < ORDERS && *end > least; order++) {
-        sort(&p, order);
-        /* The first one is to be had whatever it takes: with at most VP_LEARNT_REQUESTS that is a second. */
-        const uint64_t reached = place(&p, order ? until : 0);
-        for (uint32_t i = 0; i < count && reached < *end; i++)
-            p.best[i] = items[i].offset;
-        *end = reached < *end ? reached : *end;
-    }
+    for (int order = 0; order < ORDERS && *end > least; order++)
+        improve(&p, order, least, until, end);
     for (uint32_t i = 0; i < count; i++)
         items[i].offset = p.best[i];
     munmap(mem, bytes);
