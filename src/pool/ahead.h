@@ -30,26 +30,26 @@ enum { VP_AHEAD_LOOK = 64, VP_AHEAD_GRAM = 8 };
 struct vp_ahead {
     struct vp_pool *pool;
     struct vp_learnt learnt;
-    struct vp_learnt_device plan; /* the part that is used; its arrays are `learnt`'s */
-    size_t bytes;                 /* of this and of what lies behind it: `placed`, `built` and `grams` */
+    struct vp_learnt_device plan;              /* the part that is used; its arrays are `learnt`'s */
+    size_t bytes;                              /* of this and of what lies behind it: `placed`, `built` and `grams` */
     CUdeviceptr base[VP_ZONES], end[VP_ZONES]; /* the plan's addresses; 0: none */
     bool trusted;                              /* it is this program's, as far as can be told */
     /* ---- the program ---- */
-    uint32_t at;       /* no request before that is looked for */
-    uint32_t next_request; /* behind the last that came */
-    uint64_t taken;    /* bit i: request at + i has come already */
-    uint64_t history;  /* bit 0: the plan knew the last request; bit 1: the one before; and so on */
-    uint64_t requests; /* of the large zone so far */
-    uint64_t found;    /* that the plan knew */
-    uint64_t served;   /* that had their places */
-    uint64_t lacking;  /* whose handles were not there in time */
+    uint32_t at;                   /* no request before that is looked for */
+    uint32_t next_request;         /* behind the last that came */
+    uint64_t taken;                /* bit i: request at + i has come already */
+    uint64_t history;              /* bit 0: the plan knew the last request; bit 1: the one before; and so on */
+    uint64_t requests;             /* of the large zone so far */
+    uint64_t found;                /* that the plan knew */
+    uint64_t served;               /* that had their places */
+    uint64_t lacking;              /* whose handles were not there in time */
     uint64_t sizes[VP_AHEAD_GRAM]; /* of the last ones, by their numbers */
-    uint64_t *placed;                /* bits: slots that are places of the pool by now */
-    uint32_t *grams;                 /* number of the last of eight requests, plus 1, by the hash of their sizes */
+    uint64_t *placed;              /* bits: slots that are places of the pool by now */
+    uint32_t *grams;               /* number of the last of eight requests, plus 1, by the hash of their sizes */
     /* ---- the builder ---- */
-    uint32_t *built; /* of each run: handles made, or passed by */
-    size_t next;     /* the first run with some to make */
-    bool under_way;  /* the builder has some in its hands */
+    uint32_t *built;          /* of each run: handles made, or passed by */
+    size_t next;              /* the first run with some to make */
+    bool under_way;           /* the builder has some in its hands */
     CUdeviceptr way, way_end; /* and where */
     bool ended;               /* nothing more is made */
     unsigned refusals;
@@ -85,9 +85,9 @@ enum { VP_AHEAD_BATCH = 16 };
 /* Handles to be made, side by side. */
 struct vp_ahead_batch {
     CUdeviceptr addr;
-    size_t size;    /* of each */
-    unsigned count; /* wanted; once they were made: there are */
-    size_t run;     /* of the plan */
+    size_t size;         /* of each */
+    unsigned count;      /* wanted; once they were made: there are */
+    size_t run;          /* of the plan */
     bool bare, short_of; /* in bare segments; the device, or the driver, refused some */
     CUcontext context;   /* to ask what is free; NULL: not to be asked */
     CUmemAllocationProp prop;

@@ -64,9 +64,9 @@ static void describe(const struct vp_memory *mem, struct vp_ahead_batch *batch) 
     batch->access_count = 0;
     for (int dev = 0; dev < 64; dev++)
         if (batch->devices >> dev & 1)
-            batch->access[batch->access_count++] =
-                (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
-                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+            batch->access[batch->access_count++] = (CUmemAccessDesc){
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
+                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 }
 
 /* Takes some handles of a run, up to so many bytes; false: not now, or never. */
@@ -84,10 +84,9 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     batch->bare = run->zone == VP_ZONE_BARE;
     /* Mapped since, by who was faster; or the plan names addresses twice. */
     const struct vp_region *r = batch->bare ? NULL : vp_region_at(&p->pool->mem, addr);
-    while (batch->count &&
-           !(batch->bare ? take_bare(p->pool, addr, addr + batch->size * batch->count)
-                         : r->state == VP_BUILDING && !r->pieces &&
-                               vp_region_end(r) >= addr + batch->size * batch->count))
+    while (batch->count && !(batch->bare ? take_bare(p->pool, addr, addr + batch->size * batch->count)
+                                         : r->state == VP_BUILDING && !r->pieces &&
+                                               vp_region_end(r) >= addr + batch->size * batch->count))
         batch->count /= 2;
     if (!batch->count) {
         p->built[i]++;

@@ -67,6 +67,7 @@ struct summing {
     size_t cell_count;
     uint32_t *hash; /* slots by size and offset, plus 1 */
     size_t g;       /* granularity */
+    uint64_t small; /* bytes of small chunks seen */
 };
 
 enum { HASH = 2 * VP_LEARNT_SLOTS };
@@ -75,7 +76,7 @@ enum { HASH = 2 * VP_LEARNT_SLOTS };
  * Handles where blocks come and go: a share of all, so that there are few; no smaller than what the pool makes by
  * itself, nor so large that a program that does something else can do nothing with them.
  */
-enum { HANDLE_SHARE = 256, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 128 << 20 };
+enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 128 << 20 };
 
 static void mark_cells(struct summing *s) {
     for (size_t c = 0; c < s->cell_count; c++)
@@ -85,13 +86,27 @@ static void mark_cells(struct summing *s) {
         const uint64_t first = item->offset / s->g, end = (item->offset + item->size + s->g - 1) / s->g;
         for (uint64_t c = first; c < end; c++) {
             const bool fresh = s->cells[c].need == UINT32_MAX;
-            s->cells[c].owner = fresh && item->end == s->learn->count ? i + 1 : 0; /* alive at the last request */
+            s->cells[c].owner = fresh && vp_learn_stays(item, s->learn->count) ? i + 1 : 0;
             if (fresh)
                 s->cells[c].need = item->begin;
         }
         s->cells[first].cut |= item->alone;
         if (end < s->cell_count)
             s->cells[end].cut |= item->alone;
+    }
+}
+
+/* Short stretches of what stays are as what comes and goes: each would have handles of its own, of which there are to
+ * be few. */
+enum { STAYS_LEAST = 32 << 20 };
+
+static void forget_short(struct summing *s) {
+    for (size_t c = 0, end; c < s->cell_count; c = end) {
+        for (end = c + 1; end < s->cell_count && !s->cells[end].owner == !s->cells[c].owner && !s->cells[end].cut;
+             end++)
+            continue;
+        for (size_t i = c; i < end && (end - c) * s->g < STAYS_LEAST; i++)
+            s->cells[i].owner = 0;
     }
 }
 
@@ -147,21 +162,46 @@ static uint32_t need_of(const struct vp_learn *learn, uint64_t birth) {
     return from;
 }
 
-/* Small chunks are as good as one another: side by side from the beginning on. Those of bare segments stay where they
- * are at home. */
+/*
+ * Of the small zone, too, a share of all is a handle, from the beginning of its addresses on: the pool's own are of a
+ * granule each, as a block that lives for long pins no more then; but what was of use for small blocks once will be
+ * again.
+ */
+enum { SMALL_SHARE = 64, SMALL_MOST = 16 << 20 };
+
+static void add_small(struct summing *s, const struct vp_chunk *chunk, uint64_t *end, uint64_t total) {
+    uint64_t size = s->g;
+    while (size < SMALL_MOST && size < total / SMALL_SHARE)
+        size *= 2;
+    /* What the last handle has room for came with it. */
+    s->small += chunk->size;
+    if (s->small <= *end)
+        return;
+    while (size > s->g && *end + size > total)
+        size /= 2;
+    add_run(s, VP_ZONE_SMALL, *end, size, need_of(s->learn, chunk->birth));
+    *end += size;
+}
+
+static const struct vp_space *home_of(const struct summing *s, const struct vp_chunk *chunk) {
+    return chunk->home && !chunk->exported ? vp_space_of(&s->pool->mem, chunk->home->addr) : NULL;
+}
+
+/* Chunks of bare segments stay where they are at home. */
 static void add_others(struct summing *s) {
     const struct vp_bare *bare = s->pool->bare;
     const struct vp_chunk *chunk;
-    uint64_t small = 0;
+    uint64_t end = 0, total = 0;
     vp_list_each(chunk, &s->pool->mem.chunks, link) {
-        const struct vp_space *space = chunk->home ? vp_space_of(&s->pool->mem, chunk->home->addr) : NULL;
-        if (!space || chunk->exported)
-            continue;
-        const uint32_t need = need_of(s->learn, chunk->birth);
-        if (space->zone == VP_ZONE_SMALL && chunk->size == s->g)
-            add_run(s, VP_ZONE_SMALL, s->g * small++, chunk->size, need);
-        else if (space->zone == VP_ZONE_BARE && bare)
-            add_run(s, VP_ZONE_BARE, chunk->home->addr - bare->base, chunk->size, need);
+        const struct vp_space *space = home_of(s, chunk);
+        total += space && space->zone == VP_ZONE_SMALL ? chunk->size : 0;
+    }
+    vp_list_each(chunk, &s->pool->mem.chunks, link) {
+        const struct vp_space *space = home_of(s, chunk);
+        if (space && space->zone == VP_ZONE_SMALL)
+            add_small(s, chunk, &end, total);
+        else if (space && space->zone == VP_ZONE_BARE && bare)
+            add_run(s, VP_ZONE_BARE, chunk->home->addr - bare->base, chunk->size, need_of(s->learn, chunk->birth));
     }
 }
 
@@ -214,6 +254,7 @@ static void sum(struct summing *s) {
     const struct vp_memory_stats *stats = &s->pool->mem.stats;
     struct vp_learnt_device *out = s->out;
     mark_cells(s);
+    forget_short(s);
     cut_into_handles(s);
     add_others(s);
     sort_runs(out->runs, out->run_count);
@@ -237,6 +278,9 @@ int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_devic
             learn->items[i].end = learn->count;
     if (learn->count && vp_learn_place(learn->items, learn->count, s.g, until, &end) < 0)
         return -ENOMEM;
+    /* No better than what the pool found by itself: it is left to that. */
+    if (end > pool->mem.stats.peak_held_bytes)
+        learn->count = 0, end = 0;
     s.cell_count = (end + s.g - 1) / s.g;
     const size_t requests = VP_LEARNT_REQUESTS * sizeof *out->requests, slots = VP_LEARNT_SLOTS * sizeof *out->slots,
                  runs = VP_LEARNT_RUNS * sizeof *out->runs, cells = s.cell_count * sizeof *s.cells;

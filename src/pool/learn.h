@@ -44,7 +44,7 @@ void vp_learn_served(struct vp_learn *learn, const struct vp_request *req, CUdev
 void vp_learn_freed(struct vp_learn *learn, CUdeviceptr addr);
 
 /* So long better places may be looked for at a program's end. */
-static const uint64_t VP_LEARN_NS = 20000000000;
+static const uint64_t VP_LEARN_NS = 2000000000;
 
 /*
  * Sums up for one device, but for its name: `out`'s arrays lie in `*mem`, of `*bytes`, which is the caller's to unmap.
@@ -52,6 +52,11 @@ static const uint64_t VP_LEARN_NS = 20000000000;
  */
 int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_device *out, void **mem, size_t *bytes)
     __attribute__((cold));
+
+/* Is it alive from the first half of `count` requests to the end: a weight, or the state of an optimiser? */
+static inline bool vp_learn_stays(const struct vp_learn_item *item, uint32_t count) {
+    return item->end == count && item->begin < count / 2;
+}
 
 /* learn_place.c: gives each item its offset; the end of the highest. 0 or -ENOMEM. */
 int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t *end);

@@ -6,8 +6,8 @@
 #include "pool/learnt.h"
 
 /*
- * Reads a file. 0; -ENOENT: there is none; else a negative errno, and `why` (of `room` bytes) says what is wrong: -EPERM,
- * it is another user's, or others may write to it; -EPROTO, it is of a newer version; -EINVAL, it is damaged.
+ * Reads a file. 0; -ENOENT: there is none; else a negative errno, and `why` (of `room` bytes) says what is wrong:
+ * -EPERM, it is another user's, or others may write to it; -EPROTO, it is of a newer version; -EINVAL, it is damaged.
  */
 int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t room);
 

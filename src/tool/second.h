@@ -18,9 +18,9 @@ struct vp_second {
     unsigned long long (*cost_ns)(void); /* modelled; NULL on a GPU: the builder is as far as it may be, always */
     struct vp_ahead_batch batch;         /* under way */
     uint64_t begin_cost;                 /* of the driver, when the replay began */
-    uint64_t round_ns, now_ns;           /* the program's clock, less its driver calls: of the rounds before, and in all */
-    uint64_t until_ns;                   /* when the batch is done, or the builder was last idle */
-    uint64_t background_ns, waited_ns;   /* of the builder in the driver; of the program, for it */
+    uint64_t round_ns, now_ns; /* the program's clock, less its driver calls: of the rounds before, and in all */
+    uint64_t until_ns;         /* when the batch is done, or the builder was last idle */
+    uint64_t background_ns, waited_ns; /* of the builder in the driver; of the program, for it */
     uint64_t background_calls;
     bool used;
 };
