@@ -151,14 +151,18 @@ static void go_on(struct vp_ahead *p, uint32_t number) {
     }
 }
 
+/* So many requests tell whether the program does what the plan's did: at first by their sizes, nearly all of which must
+ * be the plan's; then by whether half of them get their places. */
+enum { FEW = 16, LAST = 32, STRANGERS = 8 };
+
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *p) {
-    /* So many of the last ones tell. */
-    enum { FEW = 16, LAST = 32 };
-    const unsigned asked = p->requests < LAST ? (unsigned)p->requests : LAST;
-    if (asked < FEW)
-        return VP_AHEAD_UNKNOWN;
-    const unsigned known = (unsigned)__builtin_popcountll(p->history & (UINT64_MAX >> (64 - asked)));
-    return 2 * known >= asked ? VP_AHEAD_IN_STEP : VP_AHEAD_OUT_OF_STEP;
+    const uint64_t strangers = p->requests - p->found;
+    if (p->requests < FEW)
+        return strangers <= p->requests / STRANGERS ? VP_AHEAD_UNKNOWN : VP_AHEAD_OUT_OF_STEP;
+    if (p->requests < LAST)
+        return strangers <= FEW / STRANGERS ? VP_AHEAD_IN_STEP : VP_AHEAD_OUT_OF_STEP;
+    return 2 * __builtin_popcountll(p->history & (UINT64_MAX >> (64 - LAST))) >= LAST ? VP_AHEAD_IN_STEP
+                                                                                      : VP_AHEAD_OUT_OF_STEP;
 }
 
 /* ---- its place ---- */
@@ -208,7 +212,7 @@ struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, 
 void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
     struct vp_ahead *p = pool->ahead;
     const uint32_t number = number_of(p, req);
-    p->history = p->history << 1 | (number > 0);
+    p->history <<= 1;
     p->sizes[p->requests++ % VP_AHEAD_GRAM] = req->size;
     if (!number)
         return;
@@ -218,6 +222,7 @@ void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdevic
     if (addr != p->base[VP_ZONE_LARGE] + p->plan.slots[slot].offset)
         return;
     p->served++;
+    p->history |= 1;
     /* From now on it is a place like any other. */
     if (!(p->placed[slot / 64] >> slot % 64 & 1)) {
         p->placed[slot / 64] |= UINT64_C(1) << slot % 64;

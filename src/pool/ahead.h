@@ -38,7 +38,7 @@ struct vp_ahead {
     uint32_t at;                   /* no request before that is looked for */
     uint32_t next_request;         /* behind the last that came */
     uint64_t taken;                /* bit i: request at + i has come already */
-    uint64_t history;              /* bit 0: the plan knew the last request; bit 1: the one before; and so on */
+    uint64_t history;              /* bit 0: the last request had its place; bit 1: the one before; and so on */
     uint64_t requests;             /* of the large zone so far */
     uint64_t found;                /* that the plan knew */
     uint64_t served;               /* that had their places */

@@ -88,7 +88,7 @@ static void read_plan(struct vp_second *s, const char *command) {
     int err = vp_learnt_load(s->path, &learnt, why, sizeof why);
     if (err == -ENOENT)
         return;
-    if (!err && (err = vp_ahead_start(s->pool, &learnt, true)))
+    if (!err && (err = vp_ahead_start(s->pool, &learnt, false)))
         snprintf(why, sizeof why, "%s",
                  err == -ENOENT   ? "it has no such device"
                  : err == -EINVAL ? "it does not suit the device"
