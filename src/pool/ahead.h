@@ -77,6 +77,8 @@ size_t vp_ahead_used_bytes(const struct vp_pool *pool);
 /* Does the program do what the plan's did? */
 enum vp_ahead_step { VP_AHEAD_UNKNOWN, VP_AHEAD_IN_STEP, VP_AHEAD_OUT_OF_STEP };
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *ahead);
+/* Just that, of late? */
+bool vp_ahead_is_exact(const struct vp_ahead *ahead);
 
 /* ---- the builder ---- */
 

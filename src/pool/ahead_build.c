@@ -25,6 +25,17 @@ enum { REFUSALS = 3 };
 
 /* ---- how far ---- */
 
+/* Where the program does nearly what the plan's did, no more is held for the plan than the pool would hold without. */
+enum { BOUND_SHARE = 256, BOUND_ROOM = 32 << 20 };
+
+static size_t bound(const struct vp_ahead *p, size_t asked) {
+    const struct vp_memory_stats *stats = &p->pool->mem.stats;
+    size_t live = stats->live_bytes + asked;
+    if (live < stats->peak_live_bytes)
+        live = stats->peak_live_bytes;
+    return vp_ahead_is_exact(p) ? SIZE_MAX : live + live / BOUND_SHARE + BOUND_ROOM;
+}
+
 /* Bytes that may be held by now. */
 static size_t allowed(const struct vp_ahead *p) {
     const struct vp_pool *pool = p->pool;
@@ -41,6 +52,8 @@ static size_t allowed(const struct vp_ahead *p) {
     }
     if (most > peak)
         most = peak;
+    if (most > bound(p, 0))
+        most = bound(p, 0);
     return pool->mem.limit && most > pool->mem.limit ? pool->mem.limit : most;
 }
 
@@ -270,6 +283,7 @@ void vp_ahead_stop(struct vp_ahead *p) {
 
 /* The parts of [addr, end) that nobody has made yet are made now. */
 static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
+    const size_t most = bound(p, end - addr);
     for (size_t i = 0; i < p->plan.run_count; i++) {
         const struct vp_learnt_run *run = &p->plan.runs[i];
         const CUdeviceptr begin = p->base[VP_ZONE_LARGE] + run->offset, stop = begin + run->size * run->count;
@@ -281,9 +295,11 @@ static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
             if (!choose(p, i, SIZE_MAX, &batch))
                 continue;
             const size_t limit = p->pool->mem.limit, held = p->pool->mem.stats.held_bytes;
-            if (limit && (held > limit || batch.size * batch.count > limit - held))
+            const size_t may = limit && limit < most ? limit : most;
+            if (held > may || batch.size * batch.count > may - held)
                 batch.count = 0;
-            vp_ahead_make(p->pool->mem.drv, &batch);
+            if (batch.count)
+                vp_ahead_make(p->pool->mem.drv, &batch);
             vp_ahead_end(p, &batch, false);
             if (p->built[i] == before || p->ended)
                 return false;
