@@ -226,9 +226,18 @@ struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, 
     return vp_place_find_at(pool, addr, req, use);
 }
 
+static void touch(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    for (CUdeviceptr at = addr; at < end;) {
+        const struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
+        m->chunk->touched = true;
+        at = m->addr + m->chunk->size;
+    }
+}
+
 void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
     struct vp_ahead *p = pool->ahead;
     const uint32_t number = number_of(p, req);
+    touch(pool, addr, addr + req->size);
     p->history <<= 1;
     p->sizes[p->requests++ % VP_AHEAD_GRAM] = req->size;
     if (!number)
@@ -263,6 +272,10 @@ size_t vp_ahead_used_bytes(const struct vp_pool *pool) {
     vp_list_each(chunk, &pool->mem.chunks, link) {
         if (!chunk->planned)
             continue;
+        if (chunk->touched) {
+            bytes += chunk->size;
+            continue;
+        }
         const struct vp_region *r = vp_region_at(&pool->mem, chunk->current->addr);
         bool fresh = r->state == VP_FREE && vp_region_end(r) >= vp_chunk_end(chunk);
         for (const struct vp_piece *piece = fresh ? vp_piece_at(r, chunk->current->addr) : NULL; piece;

@@ -53,6 +53,7 @@ struct vp_ahead {
     CUdeviceptr way, way_end; /* and where */
     bool ended;               /* nothing more is made */
     unsigned refusals;
+    unsigned idle_looks;                      /* of its thread, at a program out of step */
     uint64_t background_ns, background_calls; /* of the builder, in the driver */
 };
 

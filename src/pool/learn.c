@@ -76,7 +76,7 @@ enum { HASH = 2 * VP_LEARNT_SLOTS };
  * Handles where blocks come and go: a share of all, so that there are few; no smaller than what the pool makes by
  * itself, nor so large that a program that does something else can do nothing with them.
  */
-enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 32 << 20 };
+enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20 };
 
 static void mark_cells(struct summing *s) {
     for (size_t c = 0; c < s->cell_count; c++)
