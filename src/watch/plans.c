@@ -313,10 +313,11 @@ void vp_plans_json(struct vp_json *j, const struct vp_plan_figures *f) {
 void vp_plans_print(const struct vp_pool *pool) {
     const struct vp_plan_figures f = vp_plans_figures(pool);
     if (f.used)
-        vp_log_print("  plan: %lu of %lu large requests had their places; %.1f MiB made ahead in %.1f ms, %.1f MiB of it "
-                     "used, %.1f MiB given back",
-                     f.placed, f.requests, (double)f.made_bytes / 1048576, (double)f.background_ns / 1e6,
-                     (double)f.used_bytes / 1048576, (double)f.returned_bytes / 1048576);
+        vp_log_print(
+            "  plan: %lu of %lu large requests had their places; %.1f MiB made ahead in %.1f ms, %.1f MiB of it "
+            "used, %.1f MiB given back",
+            f.placed, f.requests, (double)f.made_bytes / 1048576, (double)f.background_ns / 1e6,
+            (double)f.used_bytes / 1048576, (double)f.returned_bytes / 1048576);
     else if (f.wanted)
         vp_log_print("  plan: there was none; the next run begins with what this one has learnt");
 }

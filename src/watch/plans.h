@@ -9,9 +9,9 @@
 
 /* What a plan has come to, of one pool. */
 struct vp_plan_figures {
-    bool wanted, used; /* VPOOL_PLAN is set; there was a plan for the device */
-    uint64_t requests, known, placed, late; /* large ones that no cache served; that the plan knew; that had their places;
-                                               whose handles had still to be made */
+    bool wanted, used;                      /* VPOOL_PLAN is set; there was a plan for the device */
+    uint64_t requests, known, placed, late; /* large ones that no cache served; that the plan knew; that had their
+                                               places; whose handles had still to be made */
     uint64_t made_bytes, used_bytes, returned_bytes; /* handles made ahead; of them used so far, and given back */
     uint64_t background_ns, background_calls;
 };

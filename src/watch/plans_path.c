@@ -55,8 +55,8 @@ static uint64_t add_arguments(uint64_t hash) {
 
 uint64_t vp_plans_key(void) {
     static const char *const ranks[] = {
-        "RANK",          "LOCAL_RANK",        "WORLD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
-        "PMIX_RANK",     "MV2_COMM_WORLD_RANK", "PMI_RANK",
+        "RANK",      "LOCAL_RANK",          "WORLD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
+        "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK",
     };
     uint64_t hash = add_arguments(add_executable(VP_LEARNT_HASH));
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
@@ -77,7 +77,7 @@ bool vp_plans_path(char *path, size_t room, uint64_t key, const char **why) {
     const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
     char folder[PATH_MAX];
     struct stat st;
-    int n = cache && *cache == '/'  ? snprintf(folder, sizeof folder, "%s", cache)
+    int n = cache && *cache == '/' ? snprintf(folder, sizeof folder, "%s", cache)
             : home && *home == '/' ? snprintf(folder, sizeof folder, "%s/.cache", home)
                                    : -1;
     *why = n < 0 ? "neither XDG_CACHE_HOME nor HOME names a folder" : "the path is too long";
