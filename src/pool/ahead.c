@@ -161,6 +161,9 @@ enum { BESIDE_SHARE = 256, BESIDE_LEAST = 32 << 20 };
 
 static bool makes_beside(const struct vp_ahead *p) {
     const struct vp_memory_stats *stats = &p->pool->mem.stats;
+    /* A cache on bare segments has addresses of its own, and memory under them that no plan has made. */
+    if (p->pool->bare && p->requests < FEW)
+        return false;
     const uint64_t planned = stats->planned_bytes - stats->planned_returned;
     return stats->held_bytes > planned + p->plan.peak_held / BESIDE_SHARE + BESIDE_LEAST;
 }

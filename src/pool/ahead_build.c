@@ -36,10 +36,17 @@ static size_t bound(const struct vp_ahead *p, size_t asked) {
     return vp_ahead_is_exact(p) ? SIZE_MAX : live + live / BOUND_SHARE + BOUND_ROOM;
 }
 
+/* With what a cache has told of by now. */
+static size_t live_bytes(const struct vp_pool *pool) {
+    const size_t live = pool->mem.stats.live_bytes;
+    return pool->bare ? live - pool->mem.bare_live + atomic_load_explicit(&pool->bare->live, memory_order_relaxed)
+                      : live;
+}
+
 /* Bytes that may be held by now. */
 static size_t allowed(const struct vp_ahead *p) {
     const struct vp_pool *pool = p->pool;
-    const size_t peak = p->plan.peak_held, live = pool->mem.stats.live_bytes;
+    const size_t peak = p->plan.peak_held, live = live_bytes(pool);
     size_t first = peak / (p->trusted ? FIRST_SHARE : FIRST_SHARE_NAMED);
     if (p->trusted ? first < FIRST_LEAST : first > FIRST_MOST_NAMED)
         first = p->trusted ? FIRST_LEAST : FIRST_MOST_NAMED;

@@ -368,8 +368,8 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
         fprintf(stderr, "vpool %s: the device has no pool: %s\n", o->command, strerror(-err));
         return err;
     }
-    vp_second_begin(&run.second, o->command, policy == &vp_policy_vpool ? o->learnt : NULL, &run.pool, &d->table,
-                    d->cost_ns);
+    vp_second_begin(&run.second, o->command, policy == &vp_policy_vpool || policy == &vp_policy_bare ? o->learnt : NULL,
+                    &run.pool, &d->table, d->cost_ns);
     err = open_run(&run);
     if (!err)
         err = drive(&run);

@@ -1,4 +1,5 @@
-/* What a run learns, and how the next one begins with it: the file, the places, the handles made ahead of the program. */
+/* What a run learns, and how the next one begins with it: the file, the places, the handles made ahead of the program.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
