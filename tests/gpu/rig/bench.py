@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from . import against, bare, build, calls, own_cache, plans, programs, random_sizes, replays, sleeping, slow, stacks, waits, workloads
+from . import against, bare, build, calls, own_cache, plans, programs, random_sizes, replays, second, sleeping, slow, stacks, waits, workloads
 from .probe import NEEDS_GPU, Bench, Failed
 from .device import Device
 from .runner import Runner, say
@@ -110,7 +110,7 @@ def main():
     library = os.path.join(other, "libvpool.so") if options.against and os.path.isdir(options.against) else options.against
     known = against.probes(library) if options.against else \
         replays.probes() + bare.probes() + programs.probes() + plans.probes() + slow.probes() + calls.probes() + stacks.probes() + waits.probes() + sleeping.probes() + \
-        random_sizes.probes() + own_cache.probes(options.turns) + workloads.probes(options.turns)
+        random_sizes.probes() + own_cache.probes(options.turns) + second.probes(options.turns) + workloads.probes(options.turns)
     probes = select(known, options.only)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader may have seen enough
