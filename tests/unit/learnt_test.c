@@ -211,7 +211,7 @@ Test(learnt, a_place_that_another_stream_still_uses_waits) {
 Test(learnt, no_more_is_made_than_the_limit_allows) {
     struct vp_pool_config limited = config;
     learn_and_close(STEPS);
-    limited.limit = 300 * MiB;
+    limited.limit = 100 * MiB;
     fx_open_pool(LEDGER, &vp_policy_vpool, &limited);
     cr_assert_eq(begin_with_plan(true), 0);
     build_all();
@@ -255,8 +255,12 @@ Test(learnt, a_builder_that_fails_loses_nothing) {
         fx.drv.cuMemMap = map_or_fail;
         fx.drv.cuMemCreate = create_or_fail;
         fx.drv.cuMemSetAccess = access_or_fail;
+        size_t before, after, total;
         cr_assert_eq(begin_with_plan(true), 0);
+        cu_ok(fx.drv.cuMemGetInfo_v2(&before, &total));
         build_all();
+        cu_ok(fx.drv.cuMemGetInfo_v2(&after, &total));
+        cr_assert_eq(before - after, fx.pool.mem.stats.held_bytes, "what is held is there, and no more");
         fx.drv.cuMemMap = real_map;
         fx.drv.cuMemCreate = real_create;
         fx.drv.cuMemSetAccess = real_access;
