@@ -28,6 +28,9 @@
     X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, native", \
       "Who decides which bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its " \
       "expandable segments (es), GMLake; or CUDA (counted only).")                                 \
+    X(STRING, plan, "VPOOL_PLAN", "", "FILE, auto", \
+      "Begin with what the last run has learnt, and write at exit what this one has: in FILE; auto: in a file for program, " \
+      "arguments, rank and device, in ~/.cache/vpool/plans.")                                                                  \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).")                                                                   \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \

@@ -45,6 +45,8 @@
     X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))
 
 #define VP_DRIVER_OPTIONAL(X)                                                                                          \
+    X(cuDriverGetVersion, (int *))                                                                                                                  \
+    X(cuDeviceGetName, (char *, int, CUdevice))                                                                                                                  \
     X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                                                                  \
     X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                                                                                                  \
     X(cuCtxGetId, (CUcontext, unsigned long long *))                                                                                                                  \

@@ -74,10 +74,14 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     if (res)
         return failure(mem, res);
     be_born(mem, chunk);
+    vp_memory_note_held(mem, size);
+    return 0;
+}
+
+void vp_memory_note_held(struct vp_memory *mem, size_t size) {
     mem->stats.held_bytes += size;
     if (mem->stats.held_bytes > mem->stats.peak_held_bytes)
         mem->stats.peak_held_bytes = mem->stats.held_bytes;
-    return 0;
 }
 
 /* The same of the host's, which counts apart, and for no limit of the device's. */
@@ -134,6 +138,7 @@ void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk) {
         else
             mem->stats.held_bytes -= chunk->size;
     }
+    mem->stats.planned_returned += chunk->planned ? chunk->size : 0;
     mem->asleep -= chunk->asleep;
     mem->exported -= chunk->exported;
     vp_list_remove(&chunk->link);
@@ -155,6 +160,10 @@ static void set_granules(struct vp_memory *mem, CUdeviceptr addr, size_t size, s
     struct vp_granule *granule = vp_space_granule(mem, vp_space_of(mem, addr), addr);
     for (size_t i = 0; i < size >> mem->granularity_shift; i++)
         granule[i].mapping = m;
+}
+
+void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m) {
+    set_granules(mem, m->addr, m->chunk->size, m);
 }
 
 static int set_access(struct vp_memory *mem, CUdeviceptr addr, size_t size, uint64_t devices, CUmemAccess_flags flags) {
@@ -181,6 +190,10 @@ static int open_range(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
     mem->refused |= mem->copiers & ~needed;
     mem->copiers &= needed;
     return 0;
+}
+
+int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
+    return open_range(mem, addr, size);
 }
 
 /* Chunks mapped side by side from `addr` on: what is the device's and what is the host's by calls of their own. */

@@ -133,8 +133,10 @@ struct vp_chunk {
         *home; /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
     struct vp_mapping *mappings; /* by vp_mapping.next; owned */
     struct vp_list link;         /* vp_memory.chunks */
-    uint64_t mark : 59;          /* scratch of the harvest */
+    uint64_t mark : 57;          /* scratch of the harvest */
     uint64_t host : 1;           /* its memory is the host's: of one block, and released with it */
+    uint64_t planned : 1;        /* made ahead of the program (pool/ahead.h) */
+    uint64_t touched : 1;        /* and a large block has lain in it */
     uint64_t exported : 1;       /* a block in it is or was exported: it will go back to the device */
     uint64_t asleep : 1;         /* its contents are elsewhere, and what is free in it is retired: sleep.c */
     uint64_t unmapped : 1;       /* asleep: nothing is mapped at its current mapping */
@@ -185,6 +187,7 @@ struct vp_memory_stats {
                                      often most of them was made again at once */
     uint64_t lent_bytes, loans_asked, loans_refused; /* given back because another process asked; how often this one has
                                                         asked others; and refused to give */
+    uint64_t planned_bytes, planned_returned;        /* made ahead of the program; and of that given back since */
     uint64_t driver_ns;                              /* in the calls below */
     struct {
 #define VP_MEMORY_CALL_FIELD(field, name) uint64_t field;

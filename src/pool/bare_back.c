@@ -1,5 +1,6 @@
 /* Bare segments: a block's pages get their memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/ahead.h"
 #include "pool/bare.h"
 
 #include <errno.h>
@@ -165,9 +166,21 @@ static bool is_there(const struct vp_bare *bare, CUdeviceptr addr, uint64_t seri
     return segment && segment->whole.serial == serial;
 }
 
+/* What is being made ahead for the block's pages is handed over first. False: the segment has ended meanwhile. */
+static bool await_ahead(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t serial) {
+    const size_t page = pool->mem.granularity;
+    const CUdeviceptr first = addr / page * page, end = vp_round_up(addr + size, page);
+    while (pool->ahead && pool->config.await_ahead && vp_ahead_busy(pool->ahead, first, end) &&
+           pool->config.await_ahead(pool) && is_there(pool->bare, addr, serial))
+        continue;
+    return is_there(pool->bare, addr, serial);
+}
+
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
     const uint64_t serial = vp_bare_at(bare, addr)->whole.serial;
+    if (!await_ahead(pool, addr, size, serial))
+        return -ENODEV;
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;

@@ -4,6 +4,7 @@
 
 #include "memory/sleep.h"
 #include "pool/bare.h"
+#include "pool/learn.h"
 #include "pool/place.h"
 
 /* The cache of a timeline, if it has one: NULL otherwise, or if the timeline is of another device. */
@@ -25,6 +26,8 @@ static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp
     evicted->region->cache = NULL;
     if (vp_fence_empty(&evicted->fence))
         vp_fence_add_late(pool->mem.timelines, &evicted->fence, timeline);
+    if (__builtin_expect(pool->learn != NULL, 0))
+        vp_learn_freed(pool->learn, evicted->region->addr);
     vp_place_freed(pool, evicted->region);
     vp_region_release(&pool->mem, evicted->region, &evicted->fence);
 }

@@ -148,7 +148,7 @@ static enum place place_find(struct vp_pool *pool, const struct vp_place *k, siz
 
 /* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the
  * metadata. */
-static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, enum place place) {
+static bool switch_back(struct vp_pool *pool, struct vp_place *k, size_t size, enum place place) {
     bool switched = false;
     if (place < PLACE_FREE)
         return false;
@@ -164,6 +164,12 @@ static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, e
         at = m->addr + m->chunk->size;
     }
     pool->mem.stats.reactivations += switched;
+    return true;
+}
+
+static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, enum place place) {
+    if (!switch_back(pool, k, size, place))
+        return false;
     place_touch(pool, k);
     return true;
 }
@@ -217,6 +223,17 @@ struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, 
     return (struct vp_fit){NULL, 0};
 }
 
+struct vp_fit vp_place_find_at(struct vp_pool *pool, CUdeviceptr addr, const struct vp_request *req,
+                               enum vp_usable use) {
+    struct vp_place there = {.addr = addr, .size = req->size};
+    vp_list_init(&there.used);
+    struct vp_region *block;
+    const enum place place = look_at(pool, &there, req, use, &block);
+    if (!switch_back(pool, &there, req->size, place))
+        return (struct vp_fit){NULL, 0};
+    return (struct vp_fit){vp_region_at(&pool->mem, addr), addr};
+}
+
 bool vp_place_is_pending(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_place *k = oldest_open(pool, req);
     struct vp_region *block;
@@ -262,7 +279,8 @@ static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_place 
 /* Bytes without mappings from `addr` on, where the mappings of a place end. */
 static size_t room_at(const struct vp_pool *pool, CUdeviceptr addr) {
     const struct vp_space *s = vp_space_of(&pool->mem, addr - 1);
-    return addr - s->base < s->size ? vp_region_end(vp_region_at(&pool->mem, addr)) - addr : 0;
+    const struct vp_region *r = addr - s->base < s->size ? vp_region_at(&pool->mem, addr) : NULL;
+    return r && r->state == VP_HOLE ? vp_region_end(r) - addr : 0;
 }
 
 static struct vp_place *smaller(struct vp_pool *pool, struct vp_place *k, const struct vp_request *req) {

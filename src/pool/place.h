@@ -56,6 +56,9 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
 /* The oldest place of exactly this size whose every byte is free or can be switched back; made free memory. Driver
  * calls: none. */
 struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+/* The request at an address, whether it is a remembered place or not; made free memory. Driver calls: none. */
+struct vp_fit vp_place_find_at(struct vp_pool *pool, CUdeviceptr addr, const struct vp_request *req,
+                               enum vp_usable use);
 /* Is there one that would be found, were it ready? Nothing is switched: the caller has chosen where to build. */
 bool vp_place_is_pending(struct vp_pool *pool, const struct vp_request *req);
 /* The same among places that are somewhat larger than the request: at the beginning of one. */

@@ -3,8 +3,10 @@
 #include "pool/bare.h"
 #include "pool/policy.h"
 #include "pool/giving.h"
+#include "pool/learn.h"
 #include "pool/parking.h"
 #include "pool/place.h"
+#include "pool/ahead.h"
 #include "pool/slack.h"
 
 #include <errno.h>
@@ -87,6 +89,10 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
 void vp_pool_finish(struct vp_pool *pool, bool driver) {
     if (pool->policy->close)
         pool->policy->close(pool);
+    vp_learn_destroy(pool->learn);
+    pool->learn = NULL;
+    vp_ahead_finish(pool->ahead);
+    pool->ahead = NULL;
     vp_bare_finish(pool->bare);
     pool->bare = NULL;
     vp_memory_finish(&pool->mem, driver);
@@ -183,6 +189,8 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence
     }
     pool->mem.stats.frees++;
     vp_place_freed(pool, block);
+    if (__builtin_expect(pool->learn != NULL, 0))
+        vp_learn_freed(pool->learn, block->addr);
     vp_region_release(&pool->mem, block, fence);
     if (exported)
         vp_exports_settle(pool);

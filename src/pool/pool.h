@@ -19,6 +19,9 @@ RB_HEAD(vp_open_places, vp_place);
 RB_HEAD(vp_taken_places, vp_place);
 
 struct vp_stalloc_plan;
+struct vp_learn;
+struct vp_ahead;
+struct vp_pool;
 
 struct vp_pool_config {
     size_t handle;        /* largest handle that is created, bytes */
@@ -43,6 +46,9 @@ struct vp_pool_config {
     void (*pause)(uint64_t waited_ns);
     bool at_once; /* nothing lets the lock go between the parts of a range */
     uint64_t (*now)(void);
+    /* Waits until what is made ahead of the program (ahead.h) was handed over, as pause does; false: it is not to be
+     * waited for. NULL: it never is. */
+    bool (*await_ahead)(struct vp_pool *pool);
     const struct vp_stalloc_plan *plan; /* where requests are to lie (stalloc); NULL: nobody has planned */
 };
 
@@ -136,7 +142,9 @@ struct vp_bare;
 
 struct vp_pool {
     struct vp_memory mem;
-    struct vp_bare *bare; /* bare segments (bare.h); NULL: none so far */
+    struct vp_bare *bare;   /* bare segments (bare.h); NULL: none so far */
+    struct vp_learn *learn; /* for the next run (learn.h); NULL: nothing is learnt */
+    struct vp_ahead *ahead; /* what an earlier run has learnt (ahead.h); NULL: nothing */
     const struct vp_policy *policy;
     void *books; /* the policy's own; NULL: it keeps none */
     struct vp_traits traits;

@@ -22,7 +22,9 @@
 #include "pool/bare.h"
 #include "pool/bound.h"
 #include "pool/build.h"
+#include "pool/learn.h"
 #include "pool/parking.h"
+#include "pool/ahead.h"
 #include "pool/slack.h"
 #include "pool/throttle.h"
 #include "pool/tight.h"
@@ -181,6 +183,26 @@ static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct v
     return vp_throttle_place_due(pool, req) && place_pending(pool, req) ? -EAGAIN : NEXT;
 }
 
+/* The place that an earlier run has found for the request: behind a wait like the place that served its size. */
+static int planned_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    const enum vp_usable waits = waits_of(req);
+    if (!pool->ahead)
+        return NEXT;
+    if (vp_ahead_await(pool, req) && vp_bound_ended(req))
+        return -ENODEV;
+    struct vp_fit fit = vp_ahead_find(pool, req, VP_USE_READY);
+    if (!fit.region) {
+        fit = vp_ahead_find(pool, req, VP_USE_PENDING);
+        if (!fit.region)
+            return NEXT;
+        vp_fit_refresh(&pool->mem);
+        fit = vp_ahead_find(pool, req, waits);
+        if (!fit.region)
+            return vp_throttle_place_due(pool, req) ? -EAGAIN : NEXT;
+    }
+    return vp_fit_take(&pool->mem, fit, req, out);
+}
+
 static int reuse_ready(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     if (vp_tight(pool, req)) {
         if (vp_tight_short(pool))
@@ -227,10 +249,11 @@ static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_re
 }
 
 /* The steps of the head comment, in its order. */
-enum { STEPS = 7 };
+enum { STEPS = 8 };
 static int (*const STEP[VP_ZONES][STEPS])(struct vp_pool *, struct vp_request *, struct vp_region **) = {
     [VP_ZONE_SMALL] = {reuse_ready, ask_and_reuse, wait_and_reuse, host_wait, build_anew},
-    [VP_ZONE_LARGE] = {take_over, wait_for_place, reuse_ready, ask_and_reuse, wait_and_reuse, host_wait, build_anew},
+    [VP_ZONE_LARGE] = {take_over, planned_place, wait_for_place, reuse_ready, ask_and_reuse, wait_and_reuse, host_wait,
+                       build_anew},
 };
 
 static ALWAYS_INLINE int alloc_in(enum vp_zone_name zone, struct vp_pool *pool, struct vp_request *req,
@@ -248,6 +271,13 @@ static int alloc_once(struct vp_pool *pool, struct vp_request *req, struct vp_re
                                       : alloc_in(VP_ZONE_LARGE, pool, req, out);
 }
 
+static __attribute__((noinline)) void follow(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
+    if (pool->ahead)
+        vp_ahead_served(pool, req, addr);
+    if (pool->learn)
+        vp_learn_served(pool->learn, req, addr, pool->mem.births);
+}
+
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const uint64_t maps = pool->mem.stats.calls.map;
     if (vp_bare_await(pool) && vp_bound_ended(req))
@@ -259,6 +289,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         err = vp_bound_ended(req) ? -ENODEV : alloc_once(pool, req, out);
     if (err)
         return err;
+    if (__builtin_expect(pool->learn || pool->ahead, 0) && req->zone == VP_ZONE_LARGE)
+        follow(pool, req, (*out)->addr);
     vp_slack_note(pool, req);
     if (__builtin_expect(pool->bound.excess, 0) && maps == pool->mem.stats.calls.map)
         vp_bound_settle(pool);

@@ -9,6 +9,7 @@
 #include "tool/launch.h"
 #include "tool/native.h"
 #include "tool/progress.h"
+#include "tool/second.h"
 #include "tool/tool.h"
 
 #include <dlfcn.h>
@@ -122,6 +123,7 @@ struct run {
     struct vp_native native;            /* of a GPU */
     const struct vp_timeline *timeline; /* of the last event */
     size_t live, peak_live_bytes;       /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
+    struct vp_second second;
     struct vp_replay_result *result;
 };
 
@@ -227,7 +229,7 @@ static void show_progress(struct vp_progress *p, const struct vp_replay_result *
 /* Time in the driver so far: modelled, or measured. */
 static uint64_t driver_ns(struct run *run) {
     return run->driver->cost_ns
-               ? run->driver->cost_ns()
+               ? vp_second_program_ns(&run->second, run->driver->cost_ns())
                : run->pool.mem.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
 }
 
@@ -237,9 +239,9 @@ static size_t late_events(const struct vp_replay_options *o, size_t total) {
 
 /* One event, and how long it kept the simulated driver busy. */
 static int step(struct run *run, const struct vp_trace_event *e) {
-    uint64_t before = run->driver->cost_ns ? run->driver->cost_ns() : 0;
+    uint64_t before = run->driver->cost_ns ? driver_ns(run) : 0;
     int err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
-    uint64_t took = run->driver->cost_ns ? run->driver->cost_ns() - before : 0;
+    uint64_t took = run->driver->cost_ns ? driver_ns(run) - before : 0;
     if (took > run->result->longest_ns)
         run->result->longest_ns = took;
     return err;
@@ -264,6 +266,7 @@ static int drive(struct run *run) {
             }
             show_progress(&progress, run->result, done, total);
             vp_model_before(model, i);
+            vp_second_before(&run->second, e->us, !i && round);
             err = step(run, e);
             vp_model_after(model, i, run->streams[e->stream]);
             if (!err && o->watch)
@@ -327,6 +330,7 @@ static void take_figures(struct run *run, uint64_t cost_before) {
     if (run->pool.policy == &vp_policy_stalloc)
         vp_stalloc_figures(&run->pool, &result->plan.placed, &result->plan.missed);
     result->metadata = vp_pool_metadata(&run->pool);
+    vp_second_end(&run->second, run->options->command, result->trace, &result->second);
 }
 
 static void close_run(struct run *run) {
@@ -371,6 +375,8 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
         fprintf(stderr, "vpool %s: the device has no pool: %s\n", o->command, strerror(-err));
         return err;
     }
+    vp_second_begin(&run.second, o->command, policy == &vp_policy_vpool || policy == &vp_policy_bare ? o->learnt : NULL,
+                    &run.pool, &d->table, d->cost_ns);
     err = open_run(&run);
     if (!err)
         err = drive(&run);

@@ -13,6 +13,7 @@
 #include "compare/compare.h"
 #include "tool/model.h"
 #include "tool/planned.h"
+#include "tool/second.h"
 #include "tool/trace.h"
 
 struct vp_latency {
@@ -36,6 +37,7 @@ struct vp_replay_result {
         bool used, phases;       /* a plan; and it was made by phases */
         uint64_t placed, missed; /* requests that had their places, and those that were left to the cache */
     } plan;
+    struct vp_second_figures second; /* of VPOOL_PLAN */
 };
 
 /* Somebody who looks on. A negative errno ends the replay. */
@@ -59,6 +61,7 @@ struct vp_replay_options {
     uint64_t handle;                     /* largest physical handle, bytes */
     const struct vp_replay_watch *watch; /* NULL: nobody */
     const struct vp_planned_file *plan;  /* of stalloc; NULL: it plans from the trace itself */
+    const char *learnt;                  /* where vpool's own policy begins and ends; NULL: nowhere */
 };
 
 struct vp_engine {

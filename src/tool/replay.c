@@ -87,6 +87,23 @@ static const char *plan_of(const struct vp_replay_options *o, const struct vp_re
     return o->plan ? "of a file" : r->plan.phases ? "by phases" : "static part";
 }
 
+/* VPOOL_PLAN: driver_us, and all that is said of calls and times, is the program's thread alone. */
+static void json_second(struct vp_json *j, const struct vp_second_figures *s) {
+    vp_json_begin_object(j, "learnt");
+    vp_json_bool(j, "used", s->used);
+    vp_json_double(j, "background_us", (double)s->background_ns / 1e3);
+    vp_json_u64(j, "background_calls", s->background_calls);
+    vp_json_double(j, "waited_us", (double)s->waited_ns / 1e3);
+    vp_json_u64(j, "requests", s->requests);
+    vp_json_u64(j, "known", s->found);
+    vp_json_u64(j, "placed", s->served);
+    vp_json_u64(j, "late", s->lacking);
+    vp_json_u64(j, "made_bytes", s->made_bytes);
+    vp_json_u64(j, "used_bytes", s->used_bytes);
+    vp_json_u64(j, "returned_bytes", s->returned_bytes);
+    vp_json_end_object(j);
+}
+
 static void print_json(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
     struct vp_json j;
     char buffer[4096];
@@ -124,6 +141,8 @@ static void print_json(const struct vp_replay_options *o, const struct vp_trace 
         vp_json_u64(&j, "placed", r->plan.placed);
         vp_json_u64(&j, "missed", r->plan.missed);
     }
+    if (r->second.wanted)
+        json_second(&j, &r->second);
     vp_json_u64(&j, "peak_live_blocks", r->live_peak_blocks);
     if (o->modelled)
         json_model(&j, o, r);
@@ -165,6 +184,9 @@ static void print_row(const struct vp_replay_options *o, const struct vp_trace *
     if (r->plan.used)
         printf("  plan %s: %llu placed, %llu missed", plan_of(o, r), (unsigned long long)r->plan.placed,
                (unsigned long long)r->plan.missed);
+    if (r->second.used)
+        printf("  background %.1f ms, %llu of %llu requests placed", (double)r->second.background_ns / 1e6,
+               (unsigned long long)r->second.served, (unsigned long long)r->second.requests);
     putchar('\n');
 }
 
@@ -422,6 +444,7 @@ int vp_tool_replay(int argc, char **argv) {
         return 1;
     }
     o.replay.plan = o.plan ? &plan : NULL;
+    o.replay.learnt = vp_second_path("replay");
     if (vp_engine_open(&engine, &o.replay) < 0) {
         vp_planned_file_finish(&plan);
         return 1;

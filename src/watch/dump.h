@@ -10,6 +10,7 @@
 #define VP_DUMP_H
 
 #include "process/process.h"
+#include "watch/plans.h"
 #include "watch/say.h"
 #include "watch/snapshot.h"
 
@@ -39,10 +40,11 @@ const char *vp_dump_signal_name(void);
 struct vp_dump_device {
     struct vp_snapshot snap;
     struct vp_digest digest;
-    bool stitches;      /* the policy builds one range of chunks that lie apart */
-    size_t limit;       /* of what the pool may hold (VPOOL_LIMIT); 0: none */
-    size_t free, total; /* of the device; total 0: not known */
-    int pci[3];         /* where the device is, as domain, bus and number there; only for the request's */
+    bool stitches;               /* the policy builds one range of chunks that lie apart */
+    size_t limit;                /* of what the pool may hold (VPOOL_LIMIT); 0: none */
+    size_t free, total;          /* of the device; total 0: not known */
+    struct vp_plan_figures plan; /* VPOOL_PLAN */
+    int pci[3];                  /* where the device is, as domain, bus and number there; only for the request's */
 };
 
 /* The allocation that failed, or that a dump was asked for with. */

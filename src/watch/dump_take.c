@@ -35,6 +35,7 @@ static int take_all(struct vp_dump *dump, const struct vp_dump_request *request)
         if (err)
             return err;
         d->limit = pool->mem.limit;
+        d->plan = vp_plans_figures(pool);
         d->stitches = !pool->traits.never_stitches;
         if (request && request->device == pool->mem.device)
             ask_device(d);

@@ -75,6 +75,7 @@ static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
     vp_stats_json_blocks(j, &d->snap.stats);
     vp_stats_json_waits(j, &d->snap.stats, &d->snap.timelines);
     vp_stats_json_slack(j, &d->snap.slack, &d->snap.stats);
+    vp_plans_json(j, &d->plan);
     vp_json_u64(j, "free_bytes", d->digest.free_bytes);
     vp_json_u64(j, "largest_free", d->digest.largest_free);
     vp_json_u64(j, "largest_request", vp_dump_largest(d));
@@ -267,6 +268,9 @@ static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
            ((s->driver_ns + d->snap.timelines.ns) / 1000));
     vp_say(t, "  slack      %.1f %% more may be held for fewer calls, changed %lu times; %.0f %% of sizes were new\n",
            d->snap.slack.percent, d->snap.slack.steps, 100 * d->snap.slack.novelty);
+    if (d->plan.used)
+        vp_say(t, "  plan       %lu of %lu large requests had their places; %s made ahead, %s of it used\n",
+               d->plan.placed, d->plan.requests, VP_SIZE(d->plan.made_bytes), VP_SIZE(d->plan.used_bytes));
     if (s->spared_bytes)
         vp_say(t, "  anew       %12s made anew to be quick; %s given back since\n", VP_SIZE(s->spared_bytes),
                VP_SIZE(s->returned_bytes));

@@ -3,6 +3,7 @@
 #include "watch/watch.h"
 
 #include "watch/holders.h"
+#include "watch/plans.h"
 #include "base/json.h"
 #include "base/output.h"
 #include "pool/bare.h"
@@ -118,6 +119,8 @@ static void json_device(struct vp_json *j, const struct vp_pool *pool) {
     vp_json_u64(j, "loans_refused", s.pool.loans_refused);
     json_refused(j, pool->mem.device);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
+    const struct vp_plan_figures plan = vp_plans_figures(pool);
+    vp_plans_json(j, &plan);
     vp_holders_json(j, pool->mem.device);
     vp_json_end_object(j);
 }
@@ -230,6 +233,7 @@ static void print_summary(void) {
             s.pool.stitches, s.pool.reactivations, s.pool.waits_gpu, s.pool.waits_host,
             (double)s.pool.host_wait_ns / 1e6, s.pool.waits_fruitless);
         print_spilled(&s.pool, pool->mem.device);
+        vp_plans_print(pool);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)

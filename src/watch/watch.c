@@ -8,6 +8,7 @@
 #include "watch/trace.h"
 #include "watch/hold.h"
 #include "watch/lend.h"
+#include "watch/plans.h"
 
 /* Wrong words are told at the start. */
 static void opening(void) {
@@ -21,6 +22,7 @@ static bool wants_events(void) {
 
 /* What records wants to hear of every time that the lock was let go, too. */
 static void pool_opened(struct vp_pool *pool) {
+    vp_plans_open(pool);
     vp_shared_stats_open_device(pool);
     vp_lend_start(vp_shared_stats_page());
     vp_state.published |= *vp_options()->trace != 0;
@@ -71,17 +73,20 @@ static void fork_child(void) {
     vp_trace_held_anew();
     vp_stacks_tell_anew();
     vp_stacks_fork_child();
+    vp_plans_fork_child();
     vp_lend_leave_to_parent();
     vp_shared_stats_leave_to_parent();
     vp_dump_fork_child();
 }
 
 static void end(void) {
+    vp_plans_stop();
     vp_lend_end();
     vp_shared_stats_remove();
     vp_dump_end();
     vp_oom_end();
     vp_stats_write();
+    vp_plans_write();
     vp_trace_end();
 }
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from . import (against, bare, build, calls, covered, given, own_cache, plans, programs, random_sizes, replays, sleeping, slow, stacks,
+from . import (against, bare, build, calls, covered, given, own_cache, plans, programs, random_sizes, replays, second, sleeping, slow, stacks,
                waits, workloads)
 from .probe import NEEDS_GPU, Bench, Failed
 from .device import Device
@@ -113,7 +113,8 @@ def main():
     other = os.path.join(options.build, "against")
     library = os.path.join(other, "libvpool.so") if options.against and os.path.isdir(options.against) else options.against
     known = against.probes(library) if options.against else \
-        [probe for part in PARTS for probe in part.probes()] + own_cache.probes(options.turns) + workloads.probes(options.turns)
+        [probe for part in PARTS for probe in part.probes()] + own_cache.probes(options.turns) + second.probes(options.turns) + \
+        workloads.probes(options.turns)
     probes = select(known, options.only)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader may have seen enough

@@ -1,0 +1,274 @@
+/* VPOOL_PLAN in a process: see plans.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch/plans.h"
+
+#include "base/clock.h"
+#include "pool/ahead.h"
+#include "pool/bare.h"
+#include "pool/learn.h"
+#include "pool/learnt_file.h"
+#include "watch/watch.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* With nothing to be made the builder looks again after so long, and then after twice as long, up to the most. It is at
+ * rest once the plan is made, or the program is out of step for so many looks. */
+static const uint64_t NAP_NS = 200000, NAP_MOST_NS = 50000000;
+enum { LOOKS_OUT_OF_STEP = 200 };
+
+/* At the end of the process what is under way is waited for, for so long. */
+static const uint64_t LAST_BATCH_NS = 1000000000;
+
+/* Guarded by the library's lock, but for `ended`. */
+static struct {
+    bool building; /* the thread runs */
+    bool known;    /* the key was looked up */
+    uint64_t key;
+    struct vp_learnt_device about[VP_DEVICES]; /* what of a device is asked for while CUDA is there */
+    uint64_t device_key[VP_DEVICES];
+} plans;
+static atomic_bool ended;
+
+static bool is_auto(void) {
+    return !strcmp(vp_options()->plan, "auto");
+}
+
+/* ---- the builder ---- */
+
+static struct vp_pool *next_to_build(struct vp_ahead_batch *batch, bool *open) {
+    *open = false;
+    vp_pools_each(pool) {
+        struct vp_ahead *ahead = pool->ahead;
+        if (!vp_ahead_is_open(ahead))
+            continue;
+        if (vp_ahead_begin(ahead, batch))
+            return pool;
+        ahead->idle_looks = vp_ahead_in_step(ahead) == VP_AHEAD_OUT_OF_STEP ? ahead->idle_looks + 1 : 0;
+        if (ahead->idle_looks > LOOKS_OUT_OF_STEP)
+            vp_ahead_stop(ahead);
+        *open |= !ahead->ended;
+    }
+    return NULL;
+}
+
+static void nap(uint64_t ns) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}
+
+static void *build(void *unused) {
+    static struct vp_ahead_batch batch;
+    uint64_t napped = NAP_NS;
+    (void)unused;
+    /* Another thread's capture is no reason to refuse what this one does. */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    vp_state.drv.cuThreadExchangeStreamCaptureMode(&mode);
+    while (vp_enter()) {
+        bool open = false;
+        struct vp_pool *pool = atomic_load(&ended) ? NULL : next_to_build(&batch, &open);
+        if (!pool && !open) {
+            plans.building = false;
+            vp_leave();
+            return NULL;
+        }
+        if (!pool) {
+            vp_leave();
+            nap(napped);
+            napped = napped < NAP_MOST_NS ? 2 * napped : NAP_MOST_NS;
+            continue;
+        }
+        napped = NAP_NS;
+        vp_step_out();
+        vp_thread.inside = true; /* what it meets under its driver calls is passed on */
+        vp_ahead_make(&vp_state.drv, &batch);
+        vp_thread.inside = false;
+        vp_step_in();
+        vp_ahead_end(pool->ahead, &batch, true);
+        vp_leave();
+    }
+    return NULL;
+}
+
+/* With the lock held; lets it go for a moment. */
+static bool await_builder(struct vp_pool *pool) {
+    const uint64_t begin = vp_clock_ns();
+    while (pool->ahead->under_way && vp_clock_ns() - begin < LAST_BATCH_NS)
+        vp_wait_pause(vp_clock_ns() - begin);
+    return true;
+}
+
+/* ---- read ---- */
+
+/* What may be asked of CUDA only while it is there. */
+static void describe(struct vp_learnt_device *d, const struct vp_pool *pool) {
+    const struct vp_driver *drv = &vp_state.drv;
+    size_t total = 0;
+    int version = 0;
+    *d = (struct vp_learnt_device){.device = (unsigned)pool->mem.device, .granularity = pool->mem.granularity};
+    if (!drv->cuDeviceGetName || drv->cuDeviceGetName(d->name, sizeof d->name, pool->mem.device))
+        *d->name = 0;
+    if (drv->cuDeviceTotalMem_v2 && !drv->cuDeviceTotalMem_v2(&total, pool->mem.device))
+        d->memory = total;
+    if (drv->cuDriverGetVersion && !drv->cuDriverGetVersion(&version))
+        d->driver = (unsigned)version;
+}
+
+static uint64_t key_of(const struct vp_learnt_device *d) {
+    char text[VP_LEARNT_TEXT + 96];
+    if (!plans.known)
+        plans.key = vp_plans_key();
+    plans.known = true;
+    snprintf(text, sizeof text, "%u %s %llu %u %llu", d->device, d->name, (unsigned long long)d->memory, d->driver,
+             (unsigned long long)d->granularity);
+    return vp_learnt_hash(plans.key, text, strlen(text));
+}
+
+/* False, with what is wrong: nothing can be read or written there. */
+static bool path_of(CUdevice dev, char path[PATH_MAX], const char **why) {
+    if (is_auto())
+        return vp_plans_path(path, PATH_MAX, plans.device_key[dev], why);
+    *why = "the name is too long";
+    return snprintf(path, PATH_MAX, "%s", vp_options()->plan) < PATH_MAX;
+}
+
+static void read_plan(struct vp_pool *pool, const char *path) {
+    struct vp_learnt learnt;
+    char why[256];
+    const uint64_t key = plans.device_key[pool->mem.device];
+    int err = vp_learnt_load(path, &learnt, why, sizeof why);
+    if (err == -ENOENT)
+        return;
+    if (!err && is_auto() && learnt.key != key) {
+        vp_learnt_finish(&learnt);
+        err = -EINVAL;
+        snprintf(why, sizeof why, "it is of another program");
+    }
+    const bool own = !err && (is_auto() || learnt.key == key);
+    if (!err && (err = vp_ahead_start(pool, &learnt, own)) == -ENOENT)
+        return; /* of other devices */
+    if (err == -EINVAL && !*why)
+        snprintf(why, sizeof why, "it does not suit the device");
+    if (err)
+        vp_log(VP_LOG_WARN, "VPOOL_PLAN: %s: %s; it is not used", path, *why ? why : strerror(-err));
+    else
+        vp_log(VP_LOG_INFO, "device %d begins with what an earlier run has learnt (%s)", (int)pool->mem.device, path);
+}
+
+void vp_plans_open(struct vp_pool *pool) {
+    const CUdevice dev = pool->mem.device;
+    char path[PATH_MAX];
+    const char *why;
+    if (!*vp_options()->plan || pool->policy != &vp_policy_vpool || atomic_load(&ended))
+        return;
+    describe(&plans.about[dev], pool);
+    plans.device_key[dev] = key_of(&plans.about[dev]);
+    pool->config.await_ahead = await_builder;
+    if (!path_of(dev, path, &why)) {
+        vp_log_once(VP_LOG_WARN, "VPOOL_PLAN: %s: nothing is learnt", why);
+        return;
+    }
+    read_plan(pool, path);
+    pool->learn = vp_learn_create();
+    if (pool->ahead && !plans.building)
+        plans.building = !vp_thread_start(build);
+    if (pool->ahead && !plans.building)
+        vp_ahead_stop(pool->ahead);
+}
+
+/* ---- written ---- */
+
+/* One file for a pool, or for all. */
+struct writing {
+    struct vp_learnt learnt;
+    struct {
+        void *mem;
+        size_t bytes;
+    } arrays[VP_LEARNT_DEVICES];
+};
+
+static bool add_pool(struct writing *w, struct vp_pool *pool) {
+    const CUdevice dev = pool->mem.device;
+    const unsigned i = w->learnt.device_count;
+    struct vp_learnt_device *d = &w->learnt.device[i];
+    if (i == VP_LEARNT_DEVICES ||
+        vp_learn_sum_up(pool, vp_clock_ns() + VP_LEARN_NS, d, &w->arrays[i].mem, &w->arrays[i].bytes))
+        return false;
+    memcpy(d->name, plans.about[dev].name, sizeof d->name);
+    d->memory = plans.about[dev].memory;
+    d->driver = plans.about[dev].driver;
+    w->learnt.key = plans.device_key[dev];
+    w->learnt.device_count++;
+    return true;
+}
+
+static void save(struct writing *w, const char *path) {
+    snprintf(w->learnt.made, sizeof w->learnt.made, "%s", VP_VERSION);
+    snprintf(w->learnt.program, sizeof w->learnt.program, "%s", program_invocation_short_name);
+    const int err = w->learnt.device_count ? vp_learnt_save(path, &w->learnt) : 0;
+    if (err)
+        vp_log(VP_LOG_WARN, "VPOOL_PLAN: %s: %s; what was learnt is not kept", path, strerror(-err));
+    else if (w->learnt.device_count && is_auto())
+        vp_plans_tidy(path);
+    for (unsigned i = 0; i < VP_LEARNT_DEVICES; i++)
+        if (w->arrays[i].mem)
+            munmap(w->arrays[i].mem, w->arrays[i].bytes);
+}
+
+/* A run that was cut short has less to tell than the plan that it followed so far. */
+static bool has_news(const struct vp_pool *pool) {
+    const struct vp_ahead *a = pool->ahead;
+    if (!pool->learn)
+        return false;
+    return !a || !(vp_ahead_fitted(a) || (a->requests < a->plan.request_count / 2 && vp_ahead_is_exact(a)));
+}
+
+static void write_all(void) {
+    static struct writing w; /* too large for some stacks */
+    char path[PATH_MAX];
+    const char *why;
+    bool news = false;
+    vp_pools_each(pool) news |= has_news(pool);
+    vp_pools_each(pool) {
+        if (is_auto() ? !has_news(pool) : !news || !pool->learn)
+            continue;
+        if (is_auto())
+            w = (struct writing){0};
+        add_pool(&w, pool);
+        if (is_auto() && path_of(pool->mem.device, path, &why))
+            save(&w, path);
+    }
+    if (!is_auto() && news && path_of(0, path, &why))
+        save(&w, path);
+}
+
+/* No lock is waited for that a thread of a dying process may hold. */
+void vp_plans_stop(void) {
+    const uint64_t begin = vp_clock_ns();
+    atomic_store(&ended, true);
+    for (bool busy = *vp_options()->plan != 0; busy && vp_clock_ns() - begin < LAST_BATCH_NS;) {
+        if (!vp_lock_for_a_while(&vp_state.lock))
+            return;
+        busy = false;
+        vp_pools_each(pool) busy |= pool->ahead && pool->ahead->under_way;
+        pthread_mutex_unlock(&vp_state.lock);
+        if (busy)
+            nap(NAP_NS);
+    }
+}
+
+void vp_plans_write(void) {
+    if (!*vp_options()->plan || atomic_load(&vp_state.phase) != VP_OPEN || !vp_process_is_marked() ||
+        !vp_lock_for_a_while(&vp_state.lock))
+        return;
+    write_all();
+    pthread_mutex_unlock(&vp_state.lock);
+}
+
+void vp_plans_fork_child(void) {
+    vp_pools_each(pool) pool->learn = NULL;
+    plans.building = false;
+}

@@ -1,0 +1,198 @@
+"""A second run that starts where the first ended (VPOOL_PLAN): recorded programs by the plan of the same run, of another
+seed and of another program; and PyTorch programs, whose first steps are timed beside those under PyTorch's own cache."""
+# SPDX-License-Identifier: Apache-2.0
+import gzip
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+
+from .build import ROOT
+from .probe import Probe, output_of, worked
+from .replays import objects, traces, waste_of
+from .rows import Row, workloads
+from .runner import run_rows
+from .side_by_side import run_side_by_side
+from .table import MIB, Goal
+
+sys.path.insert(0, os.path.join(ROOT, "tests/traces"))
+import synthetic
+
+SAME_TIME, SAME_WASTE = 0.10, 1.005
+SEED_TIME, SEED_WASTE = 0.60, 1.0075
+WRONG_TIME, WRONG_HELD = 1.05, 1.005
+DRIVER_MS, FIRST_STEPS, STEPS_SPEED, START = 20, 3, 1.0, 1.02
+
+# Of a recorded program the blocks that are alive for half of it stay as they are, and all others are made smaller, in each of
+# so many parts by another factor: another seed draws others.
+PARTS, FACTORS, VARIED_FROM = 10, (0.5, 0.625, 0.75, 0.875, 1.0), 64 << 10
+SYNTHETIC, EVENTS = ("moe_routing",), 20_000
+
+
+def name_of(path):
+    return os.path.basename(path).removesuffix(".csv.gz")
+
+
+def another_seed(source, seed, target):
+    with gzip.open(source, "rt") as old:
+        head, *lines = old.read().splitlines()
+    rows = [line.split(",") for line in lines]
+    born, ended = {}, {}
+    for at, (op, block, size, *_) in enumerate(rows):
+        if op == "a":
+            born[block] = at, int(size)
+        elif op == "f":
+            ended[block] = at
+    stays = {size for block, (at, size) in born.items() if ended.get(block, len(rows)) - at > len(rows) / 2}
+    drawn = random.Random(seed).choices(FACTORS, k=PARTS)
+    with gzip.open(target, "wt", compresslevel=1) as new:
+        print(head, file=new)
+        for at, row in enumerate(rows):
+            if row[0] == "a" and int(row[2]) >= VARIED_FROM and int(row[2]) not in stays:
+                row[2] = str(int(int(row[2]) * drawn[at * PARTS // len(rows)]) // 512 * 512)
+            print(",".join(row), file=new)
+
+
+def replay(bench, trace, plan=None):
+    text = output_of([os.path.join(bench.folder, "vpool"), "replay", "--json", trace], env={"VPOOL_PLAN": plan} if plan else None)
+    return next(objects(text))
+
+
+def pair(bench, first, second, folder):
+    """The second trace by itself, and as the second run after the first."""
+    plan = os.path.join(folder, "plan")
+    if os.path.exists(plan):
+        os.unlink(plan)
+    replay(bench, first, plan)
+    return replay(bench, second), replay(bench, second, plan)
+
+
+def time_goal(what, without, with_plan, most):
+    share = with_plan["driver_us"] / max(1, without["driver_us"])
+    every = (with_plan["driver_us"] + with_plan["learnt"]["background_us"]) / max(1, without["driver_us"])
+    return Goal(what, f"{share:.3f} of {without['driver_us'] / 1e3:.1f} ms ({every:.3f} with the background's)", f"<= {most}", share <= most)
+
+
+def same_names(name):
+    return [(f"second run, {name}: driver time of the program's thread", f"<= {SAME_TIME}"),
+            (f"second run, {name}: held / live", f"<= {SAME_WASTE}"), (f"second run, {name}: late calls", "0")]
+
+
+def same(bench):
+    goals = []
+    with tempfile.TemporaryDirectory() as folder:
+        for path in traces():
+            without, again = pair(bench, path, path, folder)
+            what = [text for text, _ in same_names(name_of(path))]
+            waste, late = waste_of(again), again["late_driver_calls"]
+            goals += [time_goal(what[0], without, again, SAME_TIME),
+                      Goal(what[1], f"{waste:.4f} ({waste_of(without):.4f} without)", f"<= {SAME_WASTE}", waste <= SAME_WASTE),
+                      Goal(what[2], str(late), "0", late == 0)]
+    return goals
+
+
+def seed_names(name):
+    return [(f"second run, {name}, another seed: driver time of the program's thread", f"<= {SEED_TIME}"),
+            (f"second run, {name}, another seed: held / live", f"<= {SEED_WASTE}")]
+
+
+def seeds(bench):
+    goals = []
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, f"{seed}.csv.gz") for seed in (1, 2)]
+        for source in [*traces(), *SYNTHETIC]:
+            for seed, path in enumerate(paths, 1):
+                if source in SYNTHETIC:
+                    synthetic.write(source, seed, EVENTS, path, 1)
+                else:
+                    another_seed(source, seed, path)
+            without, second = pair(bench, *paths, folder)
+            what = [text for text, _ in seed_names(name_of(source))]
+            waste = waste_of(second)
+            goals += [time_goal(what[0], without, second, SEED_TIME),
+                      Goal(what[1], f"{waste:.4f} ({waste_of(without):.4f} without)", f"<= {SEED_WASTE}", waste <= SEED_WASTE)]
+    return goals
+
+
+WRONG = [("second run, another program's plan: driver time at most", f"<= {WRONG_TIME}"),
+         ("second run, another program's plan: held, of that without, at most", f"<= {WRONG_HELD}")]
+
+
+def wrong(bench):
+    times, helds = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        alone = {path: replay(bench, path) for path in traces()}
+        plan, used = os.path.join(folder, "plan"), os.path.join(folder, "used")
+        for source in traces():
+            if os.path.exists(plan):
+                os.unlink(plan)
+            replay(bench, source, plan)
+            for path in traces():
+                if path == source:
+                    continue
+                shutil.copy(plan, used)
+                os.chmod(used, 0o600)
+                other, pairing = replay(bench, path, used), f"{name_of(path)} by {name_of(source)}"
+                times.append((other["driver_us"] / alone[path]["driver_us"], pairing))
+                helds.append((other["peak_held_bytes"] / alone[path]["peak_held_bytes"], pairing))
+    return [Goal(what, f"{value:.3f} ({pairing})", wanted, value <= most)
+            for (what, wanted), (value, pairing), most in zip(WRONG, (max(times), max(helds)), (WRONG_TIME, WRONG_HELD))]
+
+
+# ---- on a GPU ----
+
+def gpu_names(name):
+    what = f"PyTorch {name}, second run by its plan"
+    return [(f"{what}: driver calls of its threads", f"<= {DRIVER_MS} ms"),
+            (f"{what}: first {FIRST_STEPS} steps' speed / its cache's", f">= {STEPS_SPEED}"),
+            (f"{what}: held / without a plan", "<= 1.005"), (f"{what}: start / without a plan", f"<= {START}")]
+
+
+def first_steps(row):
+    """Of each turn, in milliseconds."""
+    return [sum(sum(lap) for lap in laps[:FIRST_STEPS]) for laps in row.timed()]
+
+
+def on_gpu(name, argv, turns):
+    def run(bench):
+        with tempfile.TemporaryDirectory() as folder:
+            plan = {"VPOOL_PLAN": os.path.join(folder, "plan")}
+            few = [*argv, "--steps", str(2 * FIRST_STEPS)]
+            first = Row(f"{name}, first run", few, preload=True, context="torch", env=plan)
+            without = Row(f"{name}, no plan", few, preload=True, context="torch")
+            cache = Row(f"{name}, its cache", few, context="torch")
+            second = Row(f"{name}, second run", few, preload=True, context="torch", env=plan)
+            run_rows(bench.device, [first], {}, bench.started)
+            for _ in range(max(3, turns)):
+                run_side_by_side(bench.device, [cache, second], bench.started)
+            starts = {True: [], False: []}
+            for _ in range(3):
+                for row, planned in ((without, False), (second, True)):
+                    run_rows(bench.device, [row], {}, bench.started)
+                    starts[planned].append(row.runs[-1].seconds - sum(sum(lap) for lap in row.timed()[-1]) / 1e3)
+            for row in first, without, cache, second:
+                for result in row.runs:
+                    worked(result)
+        what = [text for text, _ in gpu_names(name)]
+        spent = second.best(lambda one: one.stats.get("driver_us")) / 1e3
+        speed = statistics.median(theirs / ours for theirs, ours in zip(first_steps(cache), first_steps(second)))
+        held = second.stat("peak_held_bytes") / without.stat("peak_held_bytes")
+        start = statistics.median(starts[True]) / statistics.median(starts[False])
+        return [Goal(what[0], f"{spent:.1f} ms ({without.stat('driver_us') / 1e3:.0f} without a plan)", f"<= {DRIVER_MS} ms", spent <= DRIVER_MS),
+                Goal(what[1], f"{speed:.3f}", f">= {STEPS_SPEED}", speed >= STEPS_SPEED),
+                Goal(what[2], f"{held:.4f} ({second.stat('peak_held_bytes') / MIB:.0f} MiB)", "<= 1.005", held <= 1.005),
+                Goal(what[3], f"{start:.3f}", f"<= {START}", start <= START)]
+    return run
+
+
+def probes(turns):
+    names = [name_of(path) for path in traces()]
+    return [
+        Probe("second run by its plan: recorded programs", False, [goal for name in names for goal in same_names(name)], same),
+        Probe("second run by a plan of another seed", False, [goal for name in [*names, *SYNTHETIC] for goal in seed_names(name)], seeds),
+        Probe("second run by another program's plan", False, WRONG, wrong),
+        *(Probe(f"PyTorch {name}, second run by its plan", True, gpu_names(name), on_gpu(name, argv, turns))
+          for name, argv in workloads().items()),
+    ]

@@ -1,0 +1,386 @@
+/* What a run learns, and how the next one begins with it: the file, the places, the handles made ahead of the program.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include "pool/ahead.h"
+#include "pool/learn.h"
+#include "pool/learnt_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LEDGER "backing=ledger,capacity=8G,lazy=0"
+
+static const struct vp_pool_config config = {.handle = 256 * MiB, .va = 64 * GiB};
+static char path[64];
+
+/* ---- a program, a plan ---- */
+
+enum { LAYERS = 20, STEPS = 4 };
+
+static void open_learning(void) {
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    fx.pool.learn = vp_learn_create();
+}
+
+/* All that the builder may make by now. */
+static unsigned build_all(void) {
+    struct vp_ahead_batch batch;
+    unsigned batches = 0;
+    while (fx.pool.ahead && vp_ahead_begin(fx.pool.ahead, &batch)) {
+        vp_ahead_make(&fx.drv, &batch);
+        vp_ahead_end(fx.pool.ahead, &batch, true);
+        cr_assert(vp_pool_check(&fx.pool, stderr));
+        batches++;
+    }
+    return batches;
+}
+
+/* The builder gets its turn after each request. */
+static bool builds;
+
+static CUdeviceptr take(size_t size) {
+    CUdeviceptr addr = fx_alloc(size, 1);
+    if (builds)
+        build_all();
+    return addr;
+}
+
+/* A training: weights that stay, and in each step blocks that come and go, the largest one late. Small ones among them.
+ */
+static void train(int steps, size_t shift) {
+    CUdeviceptr weights[LAYERS], layer[LAYERS];
+    for (int i = 0; i < LAYERS; i++)
+        weights[i] = take(12 * MiB + (size_t)i * MiB / 2 + shift);
+    for (int step = 0; step < steps; step++) {
+        for (int i = 0; i < LAYERS; i++) {
+            CUdeviceptr small = take(64 * KiB);
+            layer[i] = take(6 * MiB + (size_t)i * 256 * KiB + shift);
+            fx_free(small, 1);
+        }
+        CUdeviceptr huge = take(100 * MiB + shift);
+        for (int i = 0; i < LAYERS; i++)
+            fx_free(layer[i], 1);
+        fx_free(huge, 1);
+    }
+    for (int i = 0; i < LAYERS; i++)
+        fx_free(weights[i], 1);
+}
+
+static void save_plan(void) {
+    struct vp_learnt learnt = {.made = "test", .program = "a, program", .key = 7, .device_count = 1};
+    void *mem = NULL;
+    size_t bytes = 0;
+    strcpy(path, "/tmp/learnt.XXXXXX");
+    int fd = mkstemp(path);
+    close(fd);
+    cr_assert_eq(vp_learn_sum_up(&fx.pool, 0, &learnt.device[0], &mem, &bytes), 0);
+    cr_assert_eq(vp_learnt_save(path, &learnt), 0);
+    munmap(mem, bytes);
+}
+
+static int begin_with_plan(bool trusted) {
+    struct vp_learnt learnt;
+    char why[256];
+    int err = vp_learnt_load(path, &learnt, why, sizeof why);
+    cr_assert_eq(err, 0, "%s", why);
+    return vp_ahead_start(&fx.pool, &learnt, trusted);
+}
+
+static void learn_and_close(int steps) {
+    open_learning();
+    train(steps, 0);
+    save_plan();
+    fx_close();
+}
+
+static void close_with_plan(void) {
+    unlink(path);
+    fx_close();
+}
+
+Test(learnt, the_second_run_has_all_its_places_and_calls_the_driver_in_the_background_alone) {
+    learn_and_close(STEPS);
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    cr_assert_gt(build_all(), 0);
+    builds = true;
+    const uint64_t calls = fx_calls();
+    train(STEPS, 0);
+    const struct vp_ahead *a = fx.pool.ahead;
+    cr_assert_eq(fx_calls(), calls);
+    cr_assert_eq(a->served, a->requests);
+    cr_assert_eq(fx.pool.mem.stats.driver_ns, 0);
+    cr_assert(vp_ahead_fitted(a));
+    cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, a->plan.peak_held + 2 * MiB);
+    close_with_plan();
+}
+
+Test(learnt, a_longer_run_goes_round_in_the_steps_of_the_plan) {
+    learn_and_close(STEPS);
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    build_all();
+    builds = true;
+    const uint64_t calls = fx_calls();
+    train(5 * STEPS, 0);
+    cr_assert_eq(fx_calls(), calls);
+    cr_assert_gt(fx.pool.ahead->served, fx.pool.ahead->requests * 9 / 10);
+    close_with_plan();
+}
+
+Test(learnt, handles_that_are_not_there_in_time_are_made_for_the_request) {
+    learn_and_close(STEPS);
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    train(STEPS, 0);
+    cr_assert_eq(fx.pool.ahead->served, fx.pool.ahead->requests);
+    cr_assert_gt(fx.pool.ahead->lacking, 0);
+    cr_assert(vp_pool_check(&fx.pool, stderr));
+    close_with_plan();
+}
+
+Test(learnt, a_program_that_does_something_else_has_little_made_for_it) {
+    learn_and_close(STEPS);
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    train(STEPS, 3 * KiB);
+    const uint64_t held = fx.pool.mem.stats.peak_held_bytes;
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(false), 0);
+    build_all();
+    train(STEPS, 3 * KiB);
+    build_all();
+    cr_assert_eq(vp_ahead_in_step(fx.pool.ahead), VP_AHEAD_OUT_OF_STEP);
+    cr_assert_eq(fx.pool.ahead->served, 0);
+    cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, held + 16 * MiB);
+    vp_ahead_stop(fx.pool.ahead);
+    close_with_plan();
+}
+
+/* A block of the plan's is in use where another's place is: who has which bytes is as ever. */
+Test(learnt, a_place_that_is_taken_is_not_given_again) {
+    learn_and_close(1);
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    build_all();
+    CUdeviceptr twice[2];
+    for (int i = 0; i < 2; i++)
+        twice[i] = fx_alloc(12 * MiB, 1);
+    cr_assert_neq(twice[0], twice[1]);
+    fx.pool.ahead->at = fx.pool.ahead->next_request = 0;
+    fx.pool.ahead->taken = 0;
+    CUdeviceptr third = fx_alloc(12 * MiB, 1);
+    cr_assert_neq(third, twice[0]);
+    cr_assert_neq(third, twice[1]);
+    fx_free(third, 1);
+    fx_free(twice[0], 1);
+    fx_free(twice[1], 1);
+    close_with_plan();
+}
+
+/* What another stream has freed, and what it may still use, is not the plan's to give. */
+Test(learnt, a_place_that_another_stream_still_uses_waits) {
+    learn_and_close(1);
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    build_all();
+    fx.waits = VP_WAITS_NEVER;
+    fx_busy(2);
+    CUdeviceptr a = fx_alloc(12 * MiB, 2);
+    cr_assert_eq(fx.pool.ahead->served, 1);
+    fx_free(a, 2);
+    fx.pool.ahead->at = fx.pool.ahead->next_request = 0;
+    fx.pool.ahead->taken = 0;
+    CUdeviceptr b = fx_alloc(12 * MiB, 1);
+    cr_assert_neq(a, b);
+    fx_idle(2);
+    fx_free(b, 1);
+    close_with_plan();
+}
+
+Test(learnt, no_more_is_made_than_the_limit_allows) {
+    struct vp_pool_config limited = config;
+    learn_and_close(STEPS);
+    limited.limit = 100 * MiB;
+    fx_open_pool(LEDGER, &vp_policy_vpool, &limited);
+    cr_assert_eq(begin_with_plan(true), 0);
+    build_all();
+    cr_assert_leq(fx.pool.mem.stats.held_bytes, limited.limit);
+    CUdeviceptr one = fx_alloc(12 * MiB, 1);
+    build_all();
+    cr_assert_leq(fx.pool.mem.stats.held_bytes, limited.limit);
+    fx_free(one, 1);
+    close_with_plan();
+}
+
+/* Whichever call fails: nothing is lost, and the program is served. */
+static unsigned failing, calls_so_far;
+static CUresult(CUDAAPI *real_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+static CUresult(CUDAAPI *real_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                      unsigned long long);
+static CUresult(CUDAAPI *real_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+
+static CUresult CUDAAPI map_or_fail(CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                                    unsigned long long flags) {
+    return calls_so_far++ == failing ? CUDA_ERROR_UNKNOWN : real_map(at, size, offset, handle, flags);
+}
+
+static CUresult CUDAAPI create_or_fail(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
+                                       unsigned long long flags) {
+    return calls_so_far++ == failing ? CUDA_ERROR_OUT_OF_MEMORY : real_create(out, size, prop, flags);
+}
+
+static CUresult CUDAAPI access_or_fail(CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count) {
+    return calls_so_far++ == failing ? CUDA_ERROR_UNKNOWN : real_access(at, size, desc, count);
+}
+
+Test(learnt, a_builder_that_fails_loses_nothing) {
+    learn_and_close(STEPS);
+    for (failing = 0; failing < 40; failing++) {
+        calls_so_far = 0;
+        fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+        real_map = fx.drv.cuMemMap;
+        real_create = fx.drv.cuMemCreate;
+        real_access = fx.drv.cuMemSetAccess;
+        fx.drv.cuMemMap = map_or_fail;
+        fx.drv.cuMemCreate = create_or_fail;
+        fx.drv.cuMemSetAccess = access_or_fail;
+        size_t before, after, total;
+        cr_assert_eq(begin_with_plan(true), 0);
+        cu_ok(fx.drv.cuMemGetInfo_v2(&before, &total));
+        build_all();
+        cu_ok(fx.drv.cuMemGetInfo_v2(&after, &total));
+        cr_assert_eq(before - after, fx.pool.mem.stats.held_bytes, "what is held is there, and no more");
+        fx.drv.cuMemMap = real_map;
+        fx.drv.cuMemCreate = real_create;
+        fx.drv.cuMemSetAccess = real_access;
+        train(1, 0);
+        cr_assert(vp_pool_check(&fx.pool, stderr));
+        fx_close();
+    }
+    unlink(path);
+}
+
+/* ---- the file ---- */
+
+static int load(char *why, size_t room) {
+    struct vp_learnt learnt;
+    int err = vp_learnt_load(path, &learnt, why, room);
+    if (!err)
+        vp_learnt_finish(&learnt);
+    return err;
+}
+
+Test(learnt, a_plan_is_its_owners_alone_and_read_from_no_other) {
+    char why[256], link_path[80];
+    struct stat st;
+    learn_and_close(1);
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0600);
+    cr_assert_eq(load(why, sizeof why), 0);
+    chmod(path, 0620);
+    cr_assert_eq(load(why, sizeof why), -EPERM);
+    chmod(path, 0602);
+    cr_assert_eq(load(why, sizeof why), -EPERM);
+    chmod(path, 0600);
+    if (!chown(path, 12345, (gid_t)-1)) {
+        cr_assert_eq(load(why, sizeof why), -EPERM);
+        cr_assert_str_eq(why, "it is another user's");
+        cr_assert_eq(chown(path, geteuid(), (gid_t)-1), 0);
+    }
+    snprintf(link_path, sizeof link_path, "%s.link", path);
+    cr_assert_eq(symlink(path, link_path), 0);
+    struct vp_learnt learnt;
+    cr_assert_eq(vp_learnt_load(link_path, &learnt, why, sizeof why), -ELOOP);
+    unlink(link_path);
+    unlink(path);
+}
+
+Test(learnt, a_plan_that_is_damaged_cut_or_newer_is_refused) {
+    char why[256], text[1 << 16];
+    learn_and_close(1);
+    FILE *f = fopen(path, "r");
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    for (size_t at = 0; at < n; at += n / 50 + 1) {
+        text[at] ^= 1;
+        cr_assert_eq(truncate(path, 0), 0);
+        f = fopen(path, "w");
+        fwrite(text, 1, n, f);
+        fclose(f);
+        cr_assert_neq(load(why, sizeof why), 0, "byte %zu", at);
+        text[at] ^= 1;
+        f = fopen(path, "w");
+        fwrite(text, 1, at, f);
+        fclose(f);
+        cr_assert_neq(load(why, sizeof why), 0, "cut at %zu", at);
+    }
+    f = fopen(path, "w");
+    fprintf(f, "vpool-learnt,2\nwhatever there is then\n");
+    fclose(f);
+    cr_assert_eq(load(why, sizeof why), -EPROTO);
+    unlink(path);
+}
+
+/* A limit to the size of files stands for a full disk: the old plan stays, and nothing beside it. */
+Test(learnt, a_plan_that_cannot_be_written_whole_is_not_written) {
+    char why[256], beside[96];
+    learn_and_close(1);
+    struct stat before, after;
+    stat(path, &before);
+    pid_t child = fork();
+    if (!child) {
+        struct vp_learnt learnt;
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){100, 100});
+        int err = vp_learnt_load(path, &learnt, why, sizeof why);
+        _exit(!err && vp_learnt_save(path, &learnt) < 0 ? 0 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    cr_assert(WIFEXITED(status) && !WEXITSTATUS(status));
+    stat(path, &after);
+    cr_assert_eq(before.st_ino, after.st_ino);
+    cr_assert_eq(load(why, sizeof why), 0);
+    snprintf(beside, sizeof beside, "%s.%d.new", path, (int)child);
+    cr_assert_eq(access(beside, F_OK), -1);
+    unlink(path);
+}
+
+/* Many write one file at once, and some are killed meanwhile: whoever reads finds a whole one, always. */
+Test(learnt, of_many_that_write_one_plan_one_wins) {
+    enum { WRITERS = 20, READS = 200 };
+    char why[256];
+    pid_t writer[WRITERS];
+    learn_and_close(1);
+    for (int i = 0; i < WRITERS; i++) {
+        writer[i] = fork();
+        if (!writer[i]) {
+            struct vp_learnt learnt;
+            if (!vp_learnt_load(path, &learnt, why, sizeof why))
+                for (;;)
+                    vp_learnt_save(path, &learnt);
+            _exit(1);
+        }
+    }
+    for (int i = 0; i < READS; i++)
+        cr_assert_eq(load(why, sizeof why), 0, "%s", why);
+    for (int i = 0; i < WRITERS; i++) {
+        char beside[96];
+        kill(writer[i], SIGKILL);
+        waitpid(writer[i], NULL, 0);
+        cr_assert_eq(load(why, sizeof why), 0, "%s", why);
+        snprintf(beside, sizeof beside, "%s.%d.new", path, (int)writer[i]);
+        unlink(beside);
+    }
+    unlink(path);
+}
