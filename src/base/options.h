@@ -25,9 +25,11 @@
 #define VP_OPTIONS(X)                                                                                                  \
     X(STRING, config, "VPOOL_CONFIG", "/etc/vpool.conf", "FILE", \
       "A file with options by program name, where the environment says nothing (vpool help config).")                                                     \
-    X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, native", \
+    X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, stalloc, native", \
       "Who decides which bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its " \
-      "expandable segments (es), GMLake; or CUDA (counted only).")                                 \
+      "expandable segments (es), GMLake, STAlloc (by VPOOL_PLAN); or CUDA (counted only).")                        \
+    X(STRING, plan, "VPOOL_PLAN", "", "FILE", \
+      "The places that the stalloc policy gives: a plan that vpool plan wrote.")                                                                        \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).")                                                                   \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
@@ -97,6 +99,7 @@ enum vp_policy_choice {
     VP_POLICY_BFC,
     VP_POLICY_ES,
     VP_POLICY_GMLAKE,
+    VP_POLICY_STALLOC,
     VP_POLICY_NATIVE,
     VP_POLICY_CHOICES
 };

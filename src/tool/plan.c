@@ -41,6 +41,9 @@ static void print_json(const struct options *o, const struct vp_planned *p, cons
     vp_json_string(&j, "planner", planner(o));
     vp_json_u64(&j, "blocks", p->plan.count);
     vp_json_u64(&j, "phases", p->phases.count);
+    vp_json_u64(&j, "modules", p->plan.module_count);
+    vp_json_u64(&j, "module_requests", p->within);
+    vp_json_bool(&j, "static_part", o->limits.published && !p->phases.count && !p->plan.module_count);
     vp_json_u64(&j, "lower_bound", p->figures.lower_bound);
     vp_json_u64(&j, "peak", p->figures.peak);
     vp_json_double(&j, "ratio", ratio(p));
@@ -57,9 +60,13 @@ static void print_header(void) {
 }
 
 static void print_row(const struct options *o, const struct vp_planned *p, const char *trace) {
-    printf("%-18s %3u %-9s %8zu %12.3f %12.3f %12.4f %8.2f%s\n", trace, p->device, planner(o), p->plan.count,
-           (double)p->figures.lower_bound / 1048576, (double)p->figures.peak / 1048576, ratio(p), p->figures.seconds,
-           o->limits.published && !p->phases.count ? "  static part" : "");
+    printf("%-18s %3u %-9s %8zu %12.3f %12.3f %12.4f %8.2f", trace, p->device, planner(o), p->plan.count,
+           (double)p->figures.lower_bound / 1048576, (double)p->figures.peak / 1048576, ratio(p), p->figures.seconds);
+    if (p->plan.module_count)
+        printf("  and %zu requests of %zu modules", p->within, p->plan.module_count);
+    else if (o->limits.published && !p->phases.count)
+        fputs("  static part", stdout);
+    putchar('\n');
     fflush(stdout);
 }
 
@@ -71,8 +78,8 @@ static int write_out(const struct options *o, const struct vp_planned_file *file
     umask(before);
     if (err < 0)
         return 1;
-    vp_planned_write(out.file, file);
-    return vp_out_close(&out, true) < 0;
+    err = vp_planned_write(out.file, file);
+    return vp_out_close(&out, !err) < 0 || err;
 }
 
 /* ---- arguments ---- */
