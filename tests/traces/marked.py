@@ -4,7 +4,8 @@
     marked.py --list                                  names and one line each
     marked.py NAME [--seed N] [--steps N] [--bare] [-o FILE.csv.gz]
 
-They stand for what examples/train.py, examples/finetune.py and examples/experts.py mark, at a smaller size. --bare leaves the
+They stand for programs like examples/train.py and examples/experts.py, which mark the same, at a smaller size: experts by
+marks, as those do, the others by ranges. --bare leaves the
 marks out, and nothing else. The same seed gives the same trace.
 """
 # SPDX-License-Identifier: Apache-2.0
@@ -25,6 +26,10 @@ class Marked(Trace):
         super().__init__(rng, sys.maxsize)
         self.bare, self.depth = bare, {}
 
+    def mark(self, name):
+        if not self.bare:
+            self.rows.append(f"m,{name},{THREAD},0,{len(self.rows)}")
+
     @contextlib.contextmanager
     def range(self, name, thread=THREAD):
         depth = self.depth.get(thread, 0)
@@ -37,7 +42,7 @@ class Marked(Trace):
             self.rows.append(f"e,,{thread},{depth},{len(self.rows)}")
 
 
-def phases_of(t, step, microbatches):
+def phases_of(t, microbatches):
     """A step of a program: its micro-batches one after the other, and then the optimizer."""
     for i in range(microbatches):
         with t.range(f"microbatch:{i}"):
@@ -54,7 +59,7 @@ def train(t, steps):
     for step in range(steps):
         with t.range(f"step:{step}"):
             gradients = []
-            for i in phases_of(t, step, 2):
+            for i in phases_of(t, 2):
                 saved = []
                 with t.range("phase:forward"):
                     for layer in range(layers):
@@ -82,7 +87,7 @@ def lengths(t, steps):
     for step in range(steps):
         length = 8 * t.rng.randrange(32, 129)
         with t.range(f"step:{step}"):
-            for _ in phases_of(t, step, 1):
+            for _ in phases_of(t, 1):
                 saved = []
                 with t.range("phase:forward"):
                     for layer in range(layers):
@@ -106,29 +111,32 @@ def experts(t, steps):
         drawn = [t.rng.expovariate(1) for _ in range(count)]
         return [int(tokens * share / sum(drawn)) + 1 for share in drawn]
     for step in range(steps):
-        with t.range(f"step:{step}"):
-            for _ in phases_of(t, step, 2):
-                saved, routed = [], []
-                with t.range("phase:forward"):
-                    for layer in range(layers):
-                        with t.range(f"module:layers.{layer}.attention"):
-                            t.temp(3 * tokens * hidden)
-                            saved.append([t.alloc(tokens * hidden), t.alloc(2 * tokens * hidden)])
-                        with t.range(f"module:layers.{layer}.experts"):
-                            sizes = shares()
-                            routed.append((sizes, [t.alloc(n * hidden * 2) for n in sizes if n > 64]))
-                            for n in sizes:
-                                t.temp(n * hidden)
-                with t.range("phase:backward"):
-                    for layer in reversed(range(layers)):
-                        with t.range(f"module:layers.{layer}.experts", BACKWARD):
-                            sizes, blocks = routed.pop()
-                            for n in sizes:
-                                t.temp(n * hidden * 2)
-                            t.free_all(blocks)
-                        with t.range(f"module:layers.{layer}.attention", BACKWARD):
-                            t.temp(2 * tokens * hidden)
-                            t.free_all(saved.pop())
+        t.mark(f"step:{step}")
+        for i in range(2):
+            t.mark(f"microbatch:{i}")
+            t.mark("phase:forward")
+            saved, routed = [], []
+            for layer in range(layers):
+                with t.range(f"module:layers.{layer}.attention"):
+                    t.temp(3 * tokens * hidden)
+                    saved.append([t.alloc(tokens * hidden), t.alloc(2 * tokens * hidden)])
+                with t.range(f"module:layers.{layer}.experts"):
+                    sizes = shares()
+                    routed.append((sizes, [t.alloc(n * hidden * 2) for n in sizes if n > 64]))
+                    for n in sizes:
+                        t.temp(n * hidden)
+            t.mark("phase:backward")
+            for layer in reversed(range(layers)):
+                with t.range(f"module:layers.{layer}.experts", BACKWARD):
+                    sizes, blocks = routed.pop()
+                    for n in sizes:
+                        t.temp(n * hidden * 2)
+                    t.free_all(blocks)
+                with t.range(f"module:layers.{layer}.attention", BACKWARD):
+                    t.temp(2 * tokens * hidden)
+                    t.free_all(saved.pop())
+        t.mark("phase:optimizer")
+        t.temp(64 * MB)
     del weights
 
 

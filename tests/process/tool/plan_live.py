@@ -41,29 +41,36 @@ class Memory:
 
 
 def program(seed, steps):
-    """Layers of the same sizes in each step; and experts, whose sizes are drawn."""
-    sys.path.insert(0, os.path.join(HERE, "../../../python"))
-    import vpool
-    memory, drawn = Memory(), random.Random(seed)
+    """Layers of the same sizes in each step; and experts, whose sizes are drawn. Marked as the PyTorch examples are."""
+    sys.path.insert(0, os.path.join(HERE, "../../../examples"))
+    import marks
+    memory, drawn, saved = Memory(), random.Random(seed), []
+
+    def temporary(size):
+        memory.free(memory.alloc(size))
+
+    def attention():
+        temporary(6 * MIB)
+        saved.append(memory.alloc(2 * MIB))
+
+    def experts():
+        saved.append(memory.alloc(MIB + 512 * drawn.randrange(1, 4096)))
+
+    def experts_back():
+        temporary(MIB + 512 * drawn.randrange(1, 4096))
+        memory.free(saved.pop())
     weights = [memory.alloc(8 * MIB) for _ in range(3)]
-    memory.free(memory.alloc(40 * MIB))
+    temporary(40 * MIB)
     for step in range(steps):
-        with vpool.range(f"step:{step}"):
-            with vpool.range("phase:forward"):
-                saved = []
-                for layer in range(3):
-                    with vpool.range(f"module:{layer}.attention"):
-                        memory.free(memory.alloc(6 * MIB))
-                        saved.append(memory.alloc(2 * MIB))
-                    with vpool.range(f"module:{layer}.experts"):
-                        saved.append(memory.alloc(MIB + 512 * drawn.randrange(1, 4096)))
-            with vpool.range("phase:backward"):
-                for layer in reversed(range(3)):
-                    with vpool.range(f"module:{layer}.experts"):
-                        memory.free(memory.alloc(MIB + 512 * drawn.randrange(1, 4096)))
-                        memory.free(saved.pop())
-                    with vpool.range(f"module:{layer}.attention"):
-                        memory.free(saved.pop())
+        marks.begin(f"step:{step}")
+        marks.begin("phase:forward")
+        for layer in range(3):
+            marks.module(f"{layer}.attention", attention)()
+            marks.module(f"{layer}.experts", experts)()
+        marks.begin("phase:backward")
+        for layer in reversed(range(3)):
+            marks.module(f"{layer}.experts", experts_back)()
+            memory.free(saved.pop())
     for block in weights:
         memory.free(block)
 
@@ -134,5 +141,17 @@ def a_plan_that_is_none_is_one_line_and_the_cache_serves():
         assert said.count("\n") == 1 and "VPOOL_PLAN" in said and name in said and figures["peak_held_bytes"] > 64 * MIB, (name, said)
 
 
+def the_examples_compile_and_mark_nothing_without_the_library():
+    folder = os.path.join(HERE, "../../../examples")
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".py"):
+            with open(os.path.join(folder, name), encoding="utf-8") as source:
+                compile(source.read(), name, "exec")
+    done = subprocess.run([sys.executable, "-c", "import marks; marks.begin('step:0'); assert marks.module('all', len) is len; marks.follow('x', None)"],
+                          env={**ENV, "PYTHONPATH": folder, "VPOOL_TRACE": path("none.csv")}, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stdout + done.stderr, done
+
+
 tap.run([the_same_run_lies_where_it_was_planned, so_does_a_longer_one_and_one_with_other_experts, the_variable_names_it_as_well,
-         a_plan_that_is_none_is_one_line_and_the_cache_serves])
+         a_plan_that_is_none_is_one_line_and_the_cache_serves,
+         the_examples_compile_and_mark_nothing_without_the_library])
