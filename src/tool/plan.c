@@ -4,6 +4,7 @@
 #include "tool/out.h"
 #include "tool/planned.h"
 #include "tool/engine.h"
+#include "tool/learnt_list.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -85,7 +86,9 @@ static int write_out(const struct options *o, const struct vp_planned_file *file
 /* ---- arguments ---- */
 
 static void help(void) {
-    puts("usage: vpool plan [OPTION…] TRACE…\n\n"
+    puts("usage: vpool plan [OPTION…] TRACE…\n"
+         "       vpool plan show [--json] [FILE…]     the plans that runs under VPOOL_PLAN have left, or all of one\n"
+         "       vpool plan forget FILE… | --all      removes them\n\n"
          "Finds places for all blocks that a recorded program allocated, in as few addresses as it can,\n"
          "and prints how good they are, a row for each trace and device. A block is alive from the event\n"
          "that allocates it to the one that frees it, and takes whole 512 bytes.\n\n"
@@ -211,6 +214,10 @@ int vp_tool_plan(int argc, char **argv) {
     struct options o = {.limits = {.seconds = 10}};
     bool asked_help = false;
     size_t shown = 0;
+    if (argc > 1 && !strcmp(argv[1], "show"))
+        return vp_learnt_show(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "forget"))
+        return vp_learnt_forget(argc - 1, argv + 1);
     int status = parse(&o, argc, argv, &asked_help);
     if (status)
         return status;

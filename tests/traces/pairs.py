@@ -32,7 +32,7 @@ QUANTUM = 512
 SYNTHETIC = ("serving_kv_cat", "moe_routing", "phases", "drift", "hash_tables", "video")
 MARKED = tuple(g.__name__ for g in marked.GENERATORS)
 # What a second seed changes of a recorded program: nothing but the order, or the lengths of its sequences.
-RECORDED = {"fsdp": "order", "opt1.3b-LRO": "order", "gpt2-R-var": "lengths", "llama7b-LR": "lengths", "moe-R": "lengths"}
+RECORDED = {"fsdp": "order", "gen": "lengths", "opt1.3b-LRO": "order", "gpt2-R-var": "lengths", "llama7b-LR": "lengths", "moe-R": "lengths"}
 NAMES = (*SYNTHETIC, *MARKED, *RECORDED)
 
 
