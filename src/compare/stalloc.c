@@ -41,6 +41,7 @@ struct module_open {
 
 struct books {
     const struct vp_stalloc_plan *plan;
+    struct vp_stalloc_plan *loaded;             /* that it is to be given back; NULL: it is somebody else's */
     CUdeviceptr base;                           /* of the places; 0: there are none */
     size_t next;                                /* place */
     size_t *visits;                             /* of each module, its next one */
@@ -290,7 +291,7 @@ static int open_books(struct vp_pool *pool) {
         return -ENOMEM;
     pool->books = books;
     if (!plan && *vp_options()->plan)
-        plan = vp_stalloc_load(vp_options()->plan, (unsigned)pool->mem.device);
+        plan = books->loaded = vp_stalloc_load(vp_options()->plan, (unsigned)pool->mem.device);
     if (!plan || !plan->peak)
         return 0;
     books->plan = plan;
@@ -312,6 +313,7 @@ static void close_books(struct vp_pool *pool) {
     struct books *books = pool->books;
     if (!books)
         return;
+    vp_stalloc_unload(books->loaded);
     if (books->visits)
         munmap(books->visits, books->visits_bytes);
     munmap(books, sizeof *books);

@@ -63,11 +63,18 @@ static bool fields(char *line, char **f, size_t count) {
     return n == count && !line;
 }
 
+size_t vp_stalloc_room(size_t count) {
+    size_t room = count ? 256 : 0;
+    while (room < count)
+        room *= 2;
+    return room;
+}
+
 /* Room for one more of `size` bytes behind `count` of them. */
 static void *add(struct vp_stalloc_reader *r, void *items, size_t *room, size_t count, size_t size) {
     char *array = *(void **)items;
     if (count == *room) {
-        size_t more = *room ? *room * 2 : 256;
+        size_t more = vp_stalloc_room(count + 1);
         if (!(array = r->grow(r->context, array, *room * size, more * size)))
             return NULL;
         *(void **)items = array;

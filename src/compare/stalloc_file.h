@@ -57,7 +57,12 @@ int vp_stalloc_read_end(struct vp_stalloc_reader *r);
 /* Says what is wrong with the line. -EINVAL. */
 int vp_stalloc_fault(struct vp_stalloc_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A whole file for one device, into memory that is never given back: NULL, with one line in the log, if it is none. */
-const struct vp_stalloc_plan *vp_stalloc_load(const char *path, unsigned device);
+/* Room that an array of so many items has, in items: what `grow` was asked for. */
+size_t vp_stalloc_room(size_t count);
+
+/* A whole file for one device, into anonymous memory: NULL, with one line in the log, if it is none. */
+struct vp_stalloc_plan *vp_stalloc_load(const char *path, unsigned device);
+/* Gives that back; NULL is none. */
+void vp_stalloc_unload(struct vp_stalloc_plan *plan);
 
 #endif

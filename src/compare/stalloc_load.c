@@ -1,4 +1,4 @@
-/* A plan's file, in a program: read once for each device, into anonymous memory that stays. */
+/* A plan's file, in a program: read for each device, into anonymous memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/stalloc_file.h"
 
@@ -78,21 +78,47 @@ static int read_file(struct loading *l, const char *path, char *message, size_t 
     return err;
 }
 
-const struct vp_stalloc_plan *vp_stalloc_load(const char *path, unsigned number) {
+static void drop(void *items, size_t count, size_t size) {
+    if (items)
+        munmap(items, vp_stalloc_room(count) * size);
+}
+
+static void drop_arrays(const struct vp_stalloc_plan *plan) {
+    drop(plan->places, plan->count, sizeof *plan->places);
+    drop(plan->modules, plan->module_count, sizeof *plan->modules);
+    drop(plan->visits, plan->visit_count, sizeof *plan->visits);
+    drop(plan->spaces, plan->space_count, sizeof *plan->spaces);
+    drop(plan->names, plan->names_size, 1);
+}
+
+void vp_stalloc_unload(struct vp_stalloc_plan *plan) {
+    if (plan) {
+        drop_arrays(plan);
+        munmap(plan, sizeof *plan);
+    }
+}
+
+struct vp_stalloc_plan *vp_stalloc_load(const char *path, unsigned number) {
     char message[512];
     struct loading l = {.device = number};
     struct vp_stalloc_plan *kept = grow(NULL, NULL, 0, sizeof *kept);
-    int err = read_file(&l, path, message, sizeof message);
+    int err = kept ? read_file(&l, path, message, sizeof message) : -ENOMEM;
     if (!err && !l.found && l.devices == 1) {
         l = (struct loading){.device = number, .any = true};
         err = read_file(&l, path, message, sizeof message);
     }
-    if (err || !kept) {
+    if (!kept)
+        snprintf(message, sizeof message, "%s: out of memory", path);
+    if (err)
         vp_log(VP_LOG_WARN, "VPOOL_PLAN: %s; the cache serves", message);
-        return NULL;
-    }
-    if (!l.found)
+    else if (!l.found)
         vp_log(VP_LOG_WARN, "VPOOL_PLAN: %s has no plan of device %u; the cache serves", path, number);
-    *kept = l.plan;
-    return l.found ? kept : NULL;
+    if (!err && l.found) {
+        *kept = l.plan;
+        return kept;
+    }
+    drop_arrays(&l.plan);
+    if (kept)
+        munmap(kept, sizeof *kept);
+    return NULL;
 }

@@ -66,7 +66,8 @@ static int forget_all(void) {
 }
 
 int vp_learnt_forget(int argc, char **argv) {
-    static const struct option long_options[] = {{"all", no_argument, NULL, 'a'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option long_options[] = {
+        {"all", no_argument, NULL, 'a'}, {"help", no_argument, NULL, 'h'}, {0}};
     bool all = false;
     int status = 0;
     opterr = 0;

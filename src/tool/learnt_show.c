@@ -206,7 +206,8 @@ static int show_all(struct vp_json *j, const char *folder) {
 }
 
 int vp_learnt_show(int argc, char **argv) {
-    static const struct option long_options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option long_options[] = {
+        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
     char folder[PATH_MAX] = "", buffer[4096];
     struct vp_json json;
     bool wants_json = false;

@@ -234,12 +234,12 @@ Test(stalloc, a_range_that_was_given_back_places_nothing) {
 
 /* ---- files, as a program reads them ---- */
 
-static const struct vp_stalloc_plan *load(const char *text, unsigned device) {
+static struct vp_stalloc_plan *load(const char *text, unsigned device) {
     char path[] = "/tmp/vpool-plan-XXXXXX";
     int fd = mkstemp(path);
     cr_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
-    const struct vp_stalloc_plan *loaded = vp_stalloc_load(path, device);
+    struct vp_stalloc_plan *loaded = vp_stalloc_load(path, device);
     unlink(path);
     return loaded;
 }
@@ -250,17 +250,20 @@ static const struct vp_stalloc_plan *load(const char *text, unsigned device) {
          "r,4096,0,0\np,1,step:1\nr,512,1,512\nm,module:x\nm,module:x,512,1024\nr,1024,0,1024\nend\n"
 
 Test(stalloc, a_file_is_read_for_a_device) {
-    const struct vp_stalloc_plan *p = load(TWO, 3);
+    struct vp_stalloc_plan *p = load(TWO, 3);
     cr_assert(p && p->count == 3 && p->peak == 4096 && p->repeat == 1 && p->places[2].offset == 1024);
     cr_assert(p->module_count == 1 && p->visit_count == 3 && p->space_count == 3);
     cr_assert(vp_stalloc_module(p, "module:x") == 0 && vp_stalloc_module(p, "module:") == 1);
     cr_assert(p->modules[0].first == 0 && p->modules[0].repeat == 1 && p->visits[0].next == 2 && !p->visits[2].next);
     cr_assert(p->visits[0].count == 2 && p->spaces[1].high == 4096 && p->visits[1].count == 0);
+    vp_stalloc_unload(p);
     p = load(TWO, 0);
     cr_assert(p && p->count == 1 && !p->module_count);
     cr_assert_null(load(TWO, 1));
+    vp_stalloc_unload(p);
     p = load(HEAD "device,3,1,1024,1024\nr,1024,0,0\nend\n", 0);
     cr_assert(p && p->count == 1, "a plan of one device is every device's");
+    vp_stalloc_unload(p);
 }
 
 Test(stalloc, a_damaged_file_places_nothing) {
