@@ -117,11 +117,11 @@ struct run {
     struct vp_timelines timelines;
     struct vp_pool pool;
     CUstream *streams;
+    struct vp_modules_walk walk; /* of the round */
     struct vp_region **blocks;
     struct vp_native native;            /* of a GPU */
     const struct vp_timeline *timeline; /* of the last event */
     size_t live, peak_live_bytes;       /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
-    struct vp_modules_walk walk;        /* of the round */
     struct vp_replay_result *result;
 };
 
@@ -230,16 +230,6 @@ static size_t late_events(const struct vp_replay_options *o, size_t total) {
     return o->late ? total * (size_t)o->late / 100 : total / LATE_SHARE;
 }
 
-/* One event, and how long it kept the simulated driver busy. */
-static int step(struct run *run, const struct vp_trace_event *e) {
-    uint64_t before = run->driver->cost_ns ? run->driver->cost_ns() : 0;
-    int err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
-    uint64_t took = run->driver->cost_ns ? run->driver->cost_ns() - before : 0;
-    if (took > run->result->longest_ns)
-        run->result->longest_ns = took;
-    return err;
-}
-
 /* ---- the program's modules, for a policy that wants to know ---- */
 
 static void tell_range(void *context, size_t range, bool begins) {
@@ -257,6 +247,18 @@ static void begin_round(struct run *run) {
 
 static int tell_ranges(struct run *run, size_t event) {
     return run->pool.policy->range && run->trace->ranges.count ? vp_modules_before(&run->walk, event) : 0;
+}
+
+/* One event, and how long it kept the simulated driver busy. */
+static int step(struct run *run, const struct vp_trace_event *e) {
+    uint64_t before = run->driver->cost_ns ? run->driver->cost_ns() : 0;
+    int err = tell_ranges(run, (size_t)(e - run->trace->events));
+    if (!err)
+        err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
+    uint64_t took = run->driver->cost_ns ? run->driver->cost_ns() - before : 0;
+    if (took > run->result->longest_ns)
+        run->result->longest_ns = took;
+    return err;
 }
 
 static int drive(struct run *run) {
@@ -279,8 +281,7 @@ static int drive(struct run *run) {
             }
             show_progress(&progress, run->result, done, total);
             vp_model_before(model, i);
-            err = tell_ranges(run, i);
-            err = err ? err : step(run, e);
+            err = step(run, e);
             vp_model_after(model, i, run->streams[e->stream]);
             if (!err && o->watch)
                 err = o->watch->event(o->watch->context, &run->pool, i, run->timeline, run->blocks[e->block]);
