@@ -253,16 +253,14 @@ void vp_stalloc_range(struct vp_pool *pool, const char *name, uint64_t thread, u
     struct books *books = pool->books;
     if (!books->plan)
         return;
-    if (name) {
-        if (!strncmp(name, VP_STALLOC_MODULE, strlen(VP_STALLOC_MODULE)))
-            enter(books, name, thread, depth);
-        return;
-    }
+    /* What begins at a depth ends all that was there: a thread of that id may have gone without a word. */
     for (unsigned i = books->opened; i; i--)
         if (books->open[i - 1].thread == thread && books->open[i - 1].depth >= depth) {
             memmove(&books->open[i - 1], &books->open[i], (books->opened - i) * sizeof *books->open);
             books->opened--;
         }
+    if (name && !strncmp(name, VP_STALLOC_MODULE, strlen(VP_STALLOC_MODULE)))
+        enter(books, name, thread, depth);
 }
 
 void vp_stalloc_restart(struct vp_pool *pool) {

@@ -106,6 +106,7 @@ static char *run_probe(const char *which, const char *library, char stopped[64])
             vp_launch_preload(library);
             setenv("VPOOL_STATS", in_folder("probe.stats"), 1);
             unsetenv("VPOOL_TRACE");
+            unsetenv("VPOOL_PLAN");
         }
         alarm(PROBE_SECONDS);
         if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)

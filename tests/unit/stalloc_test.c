@@ -174,6 +174,18 @@ Test(stalloc, modules_get_what_the_plan_leaves_them) {
     fx_close();
 }
 
+/* Threads end, and others get their ids: what they left open does not stay so. */
+Test(stalloc, a_range_ends_what_was_open_at_its_depth) {
+    open_planned(&with_modules, SIM);
+    take(4 * MiB, 1);
+    enter("module:experts");
+    vp_stalloc_range(&fx.pool, "another", 2, 0);
+    cr_assert_eq(take(MiB, 1), base + 4 * MiB, "another thread's range ends nothing");
+    vp_stalloc_range(&fx.pool, "another", 1, 0);
+    cr_assert(!in_range(take(MiB, 1)), "it is no request of the module's, nor of the planned size");
+    fx_close();
+}
+
 Test(stalloc, of_the_room_of_a_module_the_best_fits) {
     open_planned(&with_modules, SIM);
     take(4 * MiB, 1);

@@ -184,6 +184,8 @@ def the_doctor_looks_at_a_named_one():
     file = write("one")
     assert "begin with " + file in line_with(doctor(VPOOL_PLAN=file), "plans are on")
     assert "writes " + path("new") in line_with(doctor(VPOOL_PLAN=path("new")), "plans are on")
+    with open(file) as kept:
+        assert kept.read() == text_of() and not os.path.exists(path("new")), "what it tries out leaves no plan"
     write("cut", text_of()[:-30])
     assert line_with(doctor(VPOOL_PLAN=path("cut")), "VPOOL_PLAN: ").startswith("!!  ")
     clear()
