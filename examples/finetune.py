@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import llama
+import marks
 
 
 class LoRA(nn.Module):
@@ -48,8 +49,8 @@ def adapt(model, rank):
 
 def loss_of(model, tokens):
     x = model.token(tokens[:, :-1])
-    for layer in model.layers:
-        x = checkpoint(lambda x, layer=layer: layer(x)[0], x, use_reentrant=False, preserve_rng_state=False)
+    for i, layer in enumerate(model.layers):
+        x = checkpoint(marks.module(f"layers.{i}", lambda x, layer=layer: layer(x)[0]), x, use_reentrant=False, preserve_rng_state=False)
     logits = model.head(model.norm(x))
     return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
@@ -61,11 +62,16 @@ def finetune(options):
     numbers = random.Random(options.seed)
     losses = []
 
-    def step(_):
+    def step(number):
+        marks.begin(f"step:{number}")
+        marks.begin("microbatch:0")  # the whole batch is one
+        marks.begin("phase:forward")
         length = numbers.randrange(options.seq_min, options.seq_max + 1, 8)
         tokens = torch.randint(llama.VOCABULARY, (options.batch, length + 1), device="cuda")
         loss = loss_of(model, tokens)
+        marks.begin("phase:backward")
         loss.backward()
+        marks.begin("phase:optimizer")
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())

@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import marks
+
 VOCABULARY = 50304
 
 
@@ -55,8 +57,8 @@ class GPT(nn.Module):
     def forward(self, tokens):
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         x = self.token(inputs) + self.position.weight[: inputs.shape[1]]
-        for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False, preserve_rng_state=False)  # nothing random inside
+        for i, layer in enumerate(self.layers):
+            x = checkpoint(marks.module(f"layers.{i}", layer), x, use_reentrant=False, preserve_rng_state=False)  # nothing random inside
         logits = F.linear(self.norm(x), self.token.weight)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
@@ -98,11 +100,16 @@ def train(options):
     batches = Batches(options, device)
     losses = []
 
-    def step(_):
+    def step(number):
+        marks.begin(f"step:{number}")
+        marks.begin("microbatch:0")  # the whole batch is one
+        marks.begin("phase:forward")
         tokens = batches.next()
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = model(tokens)
+        marks.begin("phase:backward")
         loss.backward()
+        marks.begin("phase:optimizer")
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())

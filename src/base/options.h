@@ -25,12 +25,12 @@
 #define VP_OPTIONS(X)                                                                                                  \
     X(STRING, config, "VPOOL_CONFIG", "/etc/vpool.conf", "FILE", \
       "A file with options by program name, where the environment says nothing (vpool help config).")                                                     \
-    X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, native", \
+    X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, stalloc, native", \
       "Who decides which bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its " \
-      "expandable segments (es), GMLake; or CUDA (counted only).")                                 \
+      "expandable segments (es), GMLake, STAlloc (by VPOOL_PLAN); or CUDA (counted only).")                        \
     X(STRING, plan, "VPOOL_PLAN", "", "FILE, auto", \
       "Begin with what the last run has learnt, and write at exit what this one has: in FILE; auto: in a file for program, " \
-      "arguments, rank and device, in ~/.cache/vpool/plans.")                                                                  \
+      "arguments, rank and device, in ~/.cache/vpool/plans. Under the stalloc policy, a file with places that vpool plan wrote.") \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).")                                                                   \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
@@ -104,6 +104,7 @@ enum vp_policy_choice {
     VP_POLICY_BFC,
     VP_POLICY_ES,
     VP_POLICY_GMLAKE,
+    VP_POLICY_STALLOC,
     VP_POLICY_NATIVE,
     VP_POLICY_CHOICES
 };

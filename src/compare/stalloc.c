@@ -3,83 +3,304 @@
  *   - the n-th request gets the n-th place, if it is of that size: sizes alone are compared, and streams are not
  *     looked at;
  *   - a request of another size is left to a caching allocator (PyTorch's, as bfc.c has it), and its place is passed
- * by;
- *   - requests of at most 512 bytes are not counted, and have a pool of their own.
- * Behind the last place the first comes again. Other than published: a place that is still in use is passed by, too,
- * since the plan of another run may have given it to a block that lives on. Not modelled: requests whose number or
- * size differ from step to step (experts), for which the original looks for room between the places.
+ *     by; so is one whose place is still in use;
+ *   - requests within a module whose requests differ from visit to visit (experts) are not counted. They get the best
+ *     fit among what is free of the range now, and lies where the plan leaves room until the last of those that the
+ *     module made when it was profiled had been freed; else the cache serves;
+ *   - requests of at most 512 bytes are not counted, either, and have a pool of their own.
+ * Behind the last place comes that where the last step of the profiled run began, or the first.
  *
- * All that is got is held to the end. Blocks in places are kept here, and are no regions of the memory.
+ * Other than published: a place that another stream has freed is taken behind that, by a wait on the GPU, or, where
+ * none may be queued, only once it was seen over.
+ *
+ * What is got is held to the end, but for ranges that are wholly free when the device has no more.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "compare/stalloc.h"
 #include "compare/bfc.h"
+#include "compare/stalloc_file.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
-enum { TINY_SEGMENT = 2 << 20 };
+/* Segments of tiny blocks (4 million of them, if a granule is 2 MiB; further ones are the cache's); modules in one
+ * another. */
+enum { TINY_SEGMENT = 2 << 20, TINY_SEGMENTS = 1024, MODULES_OPEN = 64 };
 
-struct block {
-    struct vp_region region; /* its first member: what the caller knows. Without a space, unlike those of the cache */
-    bool tiny;
-    struct block *next;      /* books.spare_tiny */
-    RB_ENTRY(block) by_addr; /* books.used, of what lies in a place */
+/* What belongs to nobody's stream: the range of the places, and that of tiny blocks. */
+static const uint64_t OF_THE_PLAN = UINT64_MAX, OF_TINY = UINT64_MAX - 1;
+
+struct module_open {
+    uint64_t thread;
+    unsigned depth;
+    size_t module; /* of the plan; their number: its requests are counted as all others */
+    size_t visit;
 };
-
-RB_HEAD(blocks, block);
 
 struct books {
-    struct blocks used;
-    struct vp_slab slab;
-    CUdeviceptr base; /* of the places; 0: there are none */
-    size_t next;      /* place */
-    struct block *spare_tiny;
-    CUdeviceptr tiny, tiny_end; /* what is left of the last segment for tiny blocks */
-    uint64_t placed, missed;
+    const struct vp_stalloc_plan *plan;
+    struct vp_stalloc_plan *loaded;             /* that it is to be given back; NULL: it is somebody else's */
+    CUdeviceptr base;                           /* of the places; 0: there are none */
+    size_t next;                                /* place */
+    size_t *visits;                             /* of each module, its next one */
+    size_t visits_bytes;                        /* of that memory */
+    uint64_t first_stream;                      /* that asked; 0: none yet */
+    bool several;                               /* streams; or there were, when the program was profiled */
+    CUdeviceptr tiny[TINY_SEGMENTS], tiny_from; /* where the last tiny block was found is looked at first */
+    unsigned tiny_count;
+    struct module_open open[MODULES_OPEN];
+    unsigned opened; /* the last of them is the one that the program is in */
+    struct vp_stalloc_figures figures;
 };
 
-static int compare(const struct block *a, const struct block *b) {
-    return (a->region.addr > b->region.addr) - (a->region.addr < b->region.addr);
-}
-RB_GENERATE_STATIC(blocks, block, by_addr, compare)
+/* ---- ranges ---- */
 
-/* Blocks here count as live, the ranges that they lie in do not. */
-static void count(struct vp_pool *pool, size_t bytes, bool live) {
-    pool->mem.stats.live_bytes += live ? bytes : -bytes;
-    pool->mem.bare_live += live ? bytes : -bytes;
-}
-
-/* A range that is ours to the end: a live region of the memory, which is no allocation of anybody's. */
-static int get_range(struct vp_pool *pool, size_t size, CUdeviceptr *addr) {
-    struct vp_request req = {.asked = size, .size = size, .align = pool->mem.granularity, .zone = VP_ZONE_LARGE};
-    struct vp_region *region;
-    int err = vp_per_stream_hole(pool, req.zone, size, addr);
+/* A range for none of the streams: free memory that only we take from. */
+static int get_range(struct vp_pool *pool, size_t size, uint64_t of, enum vp_zone_name zone, CUdeviceptr *addr) {
+    struct vp_request req = {.asked = size, .size = size, .align = pool->mem.granularity, .zone = zone};
+    int err = vp_per_stream_hole(pool, zone, size, addr);
     if (!err)
         err = vp_per_stream_map(pool, &req, size, 1, *addr);
-    if (err)
-        return err;
-    const struct vp_run run = {vp_region_at(&pool->mem, *addr), *addr, *addr + size};
-    err = vp_per_stream_take(pool, &run, size, &req, &region);
-    if (!err) {
-        count(pool, size, false);
-        pool->mem.stats.allocs--;
-    }
+    if (!err)
+        vp_mapping_at(&pool->mem, *addr)->chunk->stream = of;
     return err;
+}
+
+/* The free region that [addr, addr + size) lies in, if it is `of` that; else NULL. */
+static struct vp_region *free_at(const struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t of) {
+    struct vp_region *r = vp_region_at(&pool->mem, addr);
+    bool is_free = r && r->state == VP_FREE && vp_region_end(r) - addr >= size;
+    return is_free && vp_mapping_at(&pool->mem, addr)->chunk->stream == of ? r : NULL;
+}
+
+/* The same, if the request may use it. */
+static struct vp_region *usable_at(const struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t of,
+                                   const struct vp_request *req) {
+    struct vp_region *r = free_at(pool, addr, size, of);
+    bool late = req->waits == VP_WAITS_LATE && req->pressed;
+    if (!r)
+        return NULL;
+    if (vp_range_usable(r, addr, addr + size, req, VP_USE_READY) ||
+        (req->timeline && req->waits == VP_WAITS_EARLY && vp_range_usable(r, addr, addr + size, req, VP_USE_WAIT)) ||
+        (req->timeline && late && vp_range_usable(r, addr, addr + size, req, VP_USE_WAIT_LATE)))
+        return r;
+    return NULL;
+}
+
+static int take(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, const struct vp_request *req,
+                struct vp_region **out) {
+    return vp_fit_take(&pool->mem, (struct vp_fit){r, addr}, req, out);
+}
+
+/* ---- tiny blocks ---- */
+
+/* The first free region of [from, end) that the request may use the beginning of; NULL: none. */
+static struct vp_region *look_for_tiny(struct vp_pool *pool, CUdeviceptr from, CUdeviceptr end,
+                                       const struct vp_request *req) {
+    struct vp_region *r = vp_region_at(&pool->mem, from);
+    while (r && r->addr < end && !usable_at(pool, r->addr, req->size, OF_TINY, req))
+        r = vp_region_next(r);
+    return r && r->addr < end ? r : NULL;
+}
+
+/* Segment by segment, from where the last one was found. */
+static int take_tiny(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    struct books *books = pool->books;
+    const size_t segment = vp_round_up(TINY_SEGMENT, pool->mem.granularity);
+    struct vp_region *found = NULL;
+    unsigned at = 0;
+    while (at < books->tiny_count &&
+           (books->tiny_from < books->tiny[at] || books->tiny_from - books->tiny[at] >= segment))
+        at++;
+    if (at < books->tiny_count)
+        found = look_for_tiny(pool, books->tiny_from, books->tiny[at] + segment, req);
+    for (unsigned i = 0; i < books->tiny_count && !found; i++)
+        found = look_for_tiny(pool, books->tiny[i], books->tiny[i] + segment, req);
+    if (!found) {
+        if (books->tiny_count == TINY_SEGMENTS)
+            return vp_bfc_alloc(pool, req, out);
+        CUdeviceptr *new = &books->tiny[books->tiny_count];
+        int err = get_range(pool, segment, OF_TINY, req->zone, new);
+        if (err)
+            return err;
+        books->tiny_count++;
+        found = vp_region_at(&pool->mem, *new);
+    }
+    books->tiny_from = found->addr;
+    return take(pool, found, found->addr, req, out);
+}
+
+/* ---- places ---- */
+
+/* What the host could wait for so that cudaMalloc gets the place: CUDA had waited already, in cudaFree. */
+static struct vp_event *host_event(const struct vp_pool *pool, CUdeviceptr addr, const struct vp_request *req) {
+    struct vp_region *r = req->timeline || req->impatient ? NULL : free_at(pool, addr, req->size, OF_THE_PLAN);
+    struct vp_event *event = NULL;
+    for (const struct vp_piece *p = r ? vp_piece_at(r, addr) : NULL; p && !event; p = p->next) {
+        event = vp_fence_host_waitable(&p->fence) ? vp_fence_event(&p->fence) : NULL;
+        if (p->end >= addr + req->size)
+            break;
+    }
+    return event;
+}
+
+/* The next place, if it is of that size, and free; `*out` is NULL if the cache is to serve. Errors: none has changed.
+ */
+static int take_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    struct books *books = pool->books;
+    const struct vp_stalloc_plan *plan = books->plan;
+    if (!books->base || !plan->count)
+        return 0;
+    const struct vp_stalloc_place *place = &plan->places[books->next];
+    const CUdeviceptr at = books->base + place->offset;
+    struct vp_region *r = place->size == req->size ? usable_at(pool, at, place->size, OF_THE_PLAN, req) : NULL;
+    /* Perhaps it is over, and nobody has looked. */
+    if (!r && place->size == req->size && free_at(pool, at, req->size, OF_THE_PLAN) && vp_fit_refresh(&pool->mem))
+        r = usable_at(pool, at, place->size, OF_THE_PLAN, req);
+    if (!r && place->size == req->size && (req->await = host_event(pool, at, req)))
+        return -EAGAIN;
+    int err = r ? take(pool, r, at, req, out) : 0;
+    if (!err && ++books->next == plan->count)
+        books->next = plan->repeat < plan->count ? plan->repeat : 0;
+    return err;
+}
+
+/* What a module may use of [low, high): the smallest stretch that is free now and large enough. */
+static void look_within(struct vp_pool *pool, CUdeviceptr low, CUdeviceptr high, const struct vp_request *req,
+                        CUdeviceptr *best, size_t *best_size) {
+    for (struct vp_region *r = vp_region_at(&pool->mem, low); r && r->addr < high; r = vp_region_next(r)) {
+        CUdeviceptr from = r->addr > low ? r->addr : low, to = vp_region_end(r) < high ? vp_region_end(r) : high;
+        if (r->state != VP_FREE || to - from < req->size || to - from >= *best_size)
+            continue;
+        if (!usable_at(pool, from, req->size, OF_THE_PLAN, req))
+            continue;
+        *best = from;
+        *best_size = to - from;
+    }
+}
+
+static int take_room(struct vp_pool *pool, size_t visit, const struct vp_request *req, struct vp_region **out) {
+    struct books *books = pool->books;
+    const struct vp_stalloc_visit *v = &books->plan->visits[visit];
+    CUdeviceptr best = 0;
+    size_t size = SIZE_MAX;
+    for (size_t i = 0; books->base && i < v->count; i++) {
+        const struct vp_stalloc_space *space = &books->plan->spaces[v->first + i];
+        if (space->high - space->low >= req->size)
+            look_within(pool, books->base + space->low, books->base + space->high, req, &best, &size);
+    }
+    return best ? take(pool, vp_region_at(&pool->mem, best), best, req, out) : 0;
+}
+
+/* The module that the program is in, if its requests are not counted. */
+static const struct module_open *module_of(const struct books *books) {
+    const struct module_open *last = books->opened ? &books->open[books->opened - 1] : NULL;
+    return last && last->module < books->plan->module_count ? last : NULL;
+}
+
+static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    struct books *books = pool->books;
+    const struct module_open *module = books->plan ? module_of(books) : NULL;
+    *out = NULL;
+    if (req->asked <= VP_STALLOC_TINY)
+        return take_tiny(pool, req, out);
+    if (req->timeline && !books->first_stream)
+        books->first_stream = req->timeline->id;
+    books->several |= req->timeline && books->first_stream != req->timeline->id;
+    /* Asked again for want of memory, it is the same request, which the cache is to serve. */
+    if (req->impatient || req->pressed)
+        return vp_bfc_alloc(pool, req, out);
+    const size_t before = books->next;
+    int err = module ? take_room(pool, module->visit, req, out) : books->plan ? take_place(pool, req, out) : 0;
+    const bool placed = *out != NULL;
+    if (!err && !placed)
+        err = vp_bfc_alloc(pool, req, out);
+    /* After a wait it is asked again, as if for the first time. */
+    if (err == -EAGAIN || err == -EBUSY) {
+        books->next = before;
+        return err;
+    }
+    books->figures.placed += placed;
+    books->figures.missed += !placed;
+    books->figures.module_placed += module && placed;
+    books->figures.module_missed += module && !placed;
+    return err;
+}
+
+/* Where several streams are at work, another one is to wait for what was freed in a place. */
+static bool wants_event(const struct vp_pool *pool, const struct vp_region *block) {
+    const struct books *books = pool->books;
+    return books->several && vp_mapping_at(&pool->mem, block->addr)->chunk->stream == OF_THE_PLAN;
+}
+
+/* ---- modules ---- */
+
+static void enter(struct books *books, const char *name, uint64_t thread, unsigned depth) {
+    const struct vp_stalloc_plan *plan = books->plan;
+    size_t module = vp_stalloc_module(plan, name), visit = 0;
+    if (module < plan->module_count) {
+        visit = books->visits[module];
+        books->visits[module] = plan->visits[visit].next ? plan->visits[visit].next - 1 : plan->modules[module].repeat;
+    }
+    if (books->opened < MODULES_OPEN)
+        books->open[books->opened++] = (struct module_open){
+            .thread = thread, .depth = depth, .module = module, .visit = visit};
+}
+
+void vp_stalloc_range(struct vp_pool *pool, const char *name, uint64_t thread, unsigned depth) {
+    struct books *books = pool->books;
+    if (!books->plan)
+        return;
+    /* What begins at a depth ends all that was there: a thread of that id may have gone without a word. */
+    for (unsigned i = books->opened; i; i--)
+        if (books->open[i - 1].thread == thread && books->open[i - 1].depth >= depth) {
+            memmove(&books->open[i - 1], &books->open[i], (books->opened - i) * sizeof *books->open);
+            books->opened--;
+        }
+    if (name && !strncmp(name, VP_STALLOC_MODULE, strlen(VP_STALLOC_MODULE)))
+        enter(books, name, thread, depth);
+}
+
+void vp_stalloc_restart(struct vp_pool *pool) {
+    struct books *books = pool->books;
+    books->next = 0;
+    books->opened = 0;
+    for (size_t i = 0; books->plan && i < books->plan->module_count; i++)
+        books->visits[i] = books->plan->modules[i].first;
+}
+
+struct vp_stalloc_figures vp_stalloc_figures(const struct vp_pool *pool) {
+    return ((const struct books *)pool->books)->figures;
+}
+
+/* ---- open and close ---- */
+
+static void *memory(size_t bytes) {
+    void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mem == MAP_FAILED ? NULL : mem;
 }
 
 static int open_books(struct vp_pool *pool) {
     const struct vp_stalloc_plan *plan = pool->config.plan;
-    struct books *books = mmap(NULL, sizeof *books, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (books == MAP_FAILED)
+    struct books *books = memory(sizeof *books);
+    if (!books)
         return -ENOMEM;
-    RB_INIT(&books->used);
-    vp_slab_init(&books->slab, sizeof(struct block));
     pool->books = books;
+    if (!plan && *vp_options()->plan)
+        plan = books->loaded = vp_stalloc_load(vp_options()->plan, (unsigned)pool->mem.device);
     if (!plan || !plan->peak)
         return 0;
-    int err = get_range(pool, vp_round_up(plan->peak, pool->mem.granularity), &books->base);
+    books->plan = plan;
+    books->visits_bytes = (plan->module_count + 1) * sizeof *books->visits;
+    books->visits = memory(books->visits_bytes);
+    if (!books->visits)
+        return -ENOMEM;
+    vp_stalloc_restart(pool);
+    for (size_t i = 1; i < plan->count && !books->several; i++)
+        books->several = plan->places[i].stream != plan->places[0].stream;
+    int err = get_range(pool, vp_round_up(plan->peak, pool->mem.granularity), OF_THE_PLAN, VP_ZONE_LARGE, &books->base);
     if (err)
         books->base = 0;
     /* Where the device has no room for the plan, the cache serves. */
@@ -88,110 +309,22 @@ static int open_books(struct vp_pool *pool) {
 
 static void close_books(struct vp_pool *pool) {
     struct books *books = pool->books;
-    if (books) {
-        vp_slab_finish(&books->slab);
-        munmap(books, sizeof *books);
-    }
+    if (!books)
+        return;
+    vp_stalloc_unload(books->loaded);
+    if (books->visits)
+        munmap(books->visits, books->visits_bytes);
+    munmap(books, sizeof *books);
     pool->books = NULL;
-}
-
-static int take_tiny(struct vp_pool *pool, struct block **out) {
-    struct books *books = pool->books;
-    struct block *block = books->spare_tiny;
-    const size_t segment = vp_round_up(TINY_SEGMENT, pool->mem.granularity);
-    CUdeviceptr from = 0;
-    if (block) {
-        books->spare_tiny = block->next;
-    } else {
-        int err = books->tiny < books->tiny_end ? 0 : get_range(pool, segment, &from);
-        if (err)
-            return err;
-        if (from) {
-            books->tiny = from;
-            books->tiny_end = from + segment;
-        }
-        block = vp_slab_alloc(&books->slab);
-        *block = (struct block){.region = {.addr = books->tiny, .size = VP_STALLOC_TINY}, .tiny = true};
-        books->tiny += VP_STALLOC_TINY;
-    }
-    *out = block;
-    return 0;
-}
-
-/* The next place, if it is of that size and free; NULL: the cache is to serve. */
-static struct block *take_place(struct vp_pool *pool, const struct vp_request *req) {
-    struct books *books = pool->books;
-    const struct vp_stalloc_plan *plan = pool->config.plan;
-    if (!books->base || !plan->count)
-        return NULL;
-    const struct vp_stalloc_place *place = &plan->places[books->next++ % plan->count];
-    const struct block wanted = {.region = {.addr = books->base + place->offset, .size = place->size}};
-    if (place->size != req->size)
-        return NULL;
-    struct block *above = RB_NFIND(blocks, &books->used, (struct block *)&wanted);
-    struct block *below = above ? RB_PREV(blocks, &books->used, above) : RB_MAX(blocks, &books->used);
-    if ((above && above->region.addr < wanted.region.addr + place->size) ||
-        (below && vp_region_end(&below->region) > wanted.region.addr))
-        return NULL;
-    struct block *block = vp_slab_alloc(&books->slab);
-    *block = wanted;
-    RB_INSERT(blocks, &books->used, block);
-    return block;
-}
-
-static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    struct books *books = pool->books;
-    const bool tiny = req->asked <= VP_STALLOC_TINY;
-    struct block *block = NULL;
-    if (vp_slab_reserve(&books->slab, 1) < 0)
-        return -ENOMEM;
-    int err = tiny ? take_tiny(pool, &block) : 0;
-    if (err)
-        return err;
-    /* Asked again after a wait, or for want of memory, it is the same request. */
-    if (!tiny && !req->impatient && !req->pressed) {
-        block = take_place(pool, req);
-        books->placed += block != NULL;
-        books->missed += !block;
-    }
-    if (!block)
-        return vp_bfc_alloc(pool, req, out);
-    block->region.asked = req->asked;
-    count(pool, req->asked, true);
-    pool->mem.stats.allocs++;
-    *out = &block->region;
-    return 0;
-}
-
-static int release(struct vp_pool *pool, struct vp_region *region, struct vp_timeline *timeline) {
-    struct books *books = pool->books;
-    struct block *block = (struct block *)region;
-    if (region->space)
-        return vp_pool_free_async(pool, vp_pool_find(pool, region->addr), timeline);
-    count(pool, region->asked, false);
-    pool->mem.stats.frees++;
-    if (block->tiny) {
-        block->next = books->spare_tiny;
-        books->spare_tiny = block;
-    } else {
-        RB_REMOVE(blocks, &books->used, block);
-        vp_slab_free(&books->slab, block);
-    }
-    return 0;
-}
-
-void vp_stalloc_figures(const struct vp_pool *pool, uint64_t *placed, uint64_t *missed) {
-    const struct books *books = pool->books;
-    *placed = books->placed;
-    *missed = books->missed;
 }
 
 const struct vp_policy vp_policy_stalloc = {
     .name = "stalloc",
-    .traits = {.events = VP_EVENTS_NEVER, .per_stream = true, .never_stitches = true},
+    .traits = {.events = VP_EVENTS_CHOSEN, .per_stream = true, .never_stitches = true},
     .open = open_books,
     .layout = vp_bfc_layout,
     .alloc = allocate,
-    .free = release,
+    .wants_event = wants_event,
+    .range = vp_stalloc_range,
     .close = close_books,
 };

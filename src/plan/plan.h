@@ -43,6 +43,27 @@ int vp_plan_place(struct vp_plan_block *blocks, size_t count, const struct vp_pl
 int vp_plan_stalloc(struct vp_plan_block *blocks, size_t count, const uint64_t *phases, size_t phase_count,
                     struct vp_plan_figures *figures);
 
+/* Addresses [low, high). */
+struct vp_plan_spare {
+    uint64_t low, high;
+};
+
+struct vp_plan_spares {
+    struct vp_plan_spare *items; /* the caller's to free */
+    size_t count, room;
+};
+
+/* A stretch of time, begin < end; and, once it is asked for, where among the spares its own lie. */
+struct vp_plan_stretch {
+    uint64_t begin, end;
+    size_t first, count;
+};
+
+/* For each stretch, adds the addresses below `peak` that no block has in any of it, the lowest first. 0, or -EINVAL or
+ * -ENOMEM; what was added is the caller's either way. */
+int vp_plan_spare(const struct vp_plan_block *blocks, size_t count, uint64_t peak, struct vp_plan_stretch *stretches,
+                  size_t stretch_count, struct vp_plan_spares *spares);
+
 /* The most bytes alive at once; 0 and -ENOMEM or -EINVAL as above otherwise. */
 int vp_plan_lower_bound(const struct vp_plan_block *blocks, size_t count, uint64_t *bytes);
 

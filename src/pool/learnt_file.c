@@ -92,12 +92,18 @@ static int write_beside(const char *temporary, const char *text, size_t length) 
     return err;
 }
 
-/* What is there already is no link, device or pipe, and no other user's. */
+/* What is there already is no link, device or pipe, no other user's, and no file of another kind, as one of vpool plan's
+ * is. */
 static int replaceable(const char *path) {
+    char begins[sizeof VP_LEARNT_MAGIC - 1];
     struct stat about;
-    if (lstat(path, &about))
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
-    return S_ISREG(about.st_mode) && about.st_uid == geteuid() ? 0 : -EPERM;
+    int err = fstat(fd, &about) ? -errno : S_ISREG(about.st_mode) && about.st_uid == geteuid() ? 0 : -EPERM;
+    const ssize_t n = err ? 0 : read(fd, begins, sizeof begins);
+    close(fd);
+    return err || !n || (n == sizeof begins && !memcmp(begins, VP_LEARNT_MAGIC, sizeof begins)) ? err : -EEXIST;
 }
 
 int vp_learnt_save(const char *path, const struct vp_learnt *learnt) {

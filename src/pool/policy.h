@@ -19,6 +19,11 @@ struct vp_policy {
     int (*alloc)(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
     /* As vp_pool_free_async(), for a policy whose blocks are no regions of the memory; NULL: they are. */
     int (*free)(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline);
+    /* Should the free of a block record its own event? For VP_EVENTS_CHOSEN. */
+    bool (*wants_event)(const struct vp_pool *pool, const struct vp_region *block);
+    /* The program enters a range, as the depth-th of that thread, or leaves all of it from that depth on (NULL);
+     * NULL: it does not matter. */
+    void (*range)(struct vp_pool *pool, const char *name, uint64_t thread, unsigned depth);
     /* Frees its books; NULL: it keeps none. */
     void (*close)(struct vp_pool *pool);
 };

@@ -163,12 +163,13 @@ struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr ad
     return r && r->state == VP_LIVE && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
-/* Notes that `timeline` frees here. Should a free of so many bytes record its own event: may others want them, and are
- * they worth it? */
-static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, size_t size) {
+/* Notes that `timeline` frees here. Should the free of that block record its own event: may others want its bytes, and
+ * are they worth it? */
+static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, const struct vp_region *block) {
     if (pool->traits.events != VP_EVENTS_WORTH)
-        return pool->traits.events == VP_EVENTS_ALWAYS;
-    if (!vp_pool_worth_event(pool, size))
+        return pool->traits.events == VP_EVENTS_ALWAYS ||
+               (pool->traits.events == VP_EVENTS_CHOSEN && pool->policy->wants_event(pool, block));
+    if (!vp_pool_worth_event(pool, block->size))
         return false;
     if (!pool->first_stream)
         pool->first_stream = timeline->id;
@@ -213,7 +214,7 @@ void vp_pool_expect_free(const struct vp_region *block) {
 
 int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline) {
     const struct vp_stream_cache *cache = timeline->store ? timeline->store->cache : NULL;
-    bool record = wants_event(pool, timeline, block->size) && !(cache && vp_stream_cache_is_calm(cache));
+    bool record = wants_event(pool, timeline, block) && !(cache && vp_stream_cache_is_calm(cache));
     struct vp_fence fence = {0};
     assert(!block->cache);
     record |= block->spilled; /* the sooner the host has it back */

@@ -128,6 +128,7 @@ struct vp_traits {
         VP_EVENTS_WORTH,  /* frees of large blocks record an event of their own, once several streams free such */
         VP_EVENTS_ALWAYS, /* every free does, even while one stream alone uses the pool */
         VP_EVENTS_NEVER,  /* none does: no stream ever waits for another's, and later events are asked */
+        VP_EVENTS_CHOSEN, /* those do that the policy chooses: wants_event() */
     } events;
     bool by_stream, per_stream, homes; /* as in struct vp_memory */
     bool host_waits; /* in time, the host waits for what other streams have freed, instead of the stream: throttle.h */

@@ -55,12 +55,25 @@ PUBLIC int vpool_mark(const char *name) {
     return vp_watch.mark(name);
 }
 
+/* For a policy that knows the program's modules. */
+static void tell_range(const char *name, int depth) {
+    const struct vp_policy *policy = vp_policy_chosen();
+    if (depth < 0 || !policy || !policy->range || !vp_enter())
+        return;
+    vp_pools_each(pool) pool->policy->range(pool, name, (uint64_t)pthread_self(), (unsigned)depth);
+    vp_leave();
+}
+
 PUBLIC int vpool_range_push(const char *name) {
-    return name && *name ? vp_watch.range_push(name) : -EINVAL;
+    int depth = name && *name ? vp_watch.range_push(name) : -EINVAL;
+    tell_range(name, depth);
+    return depth;
 }
 
 PUBLIC int vpool_range_pop(void) {
-    return vp_watch.range_pop();
+    int depth = vp_watch.range_pop();
+    tell_range(NULL, depth);
+    return depth;
 }
 
 PUBLIC int vpool_snapshot(int fd) {

@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The names of the plans in their folder, in words of the shell; of zsh within quotes. */
+#define PLANS_ZSH "command ls ${XDG_CACHE_HOME:-$HOME/.cache}/vpool/plans 2>/dev/null"
+#define PLANS "command ls \"${XDG_CACHE_HOME:-$HOME/.cache}/vpool/plans\" 2>/dev/null"
+
 /* ---- bash ---- */
 
 /* Each --word of a help text, once. */
@@ -75,11 +79,17 @@ static void complete_bash(void) {
         put_words(vp_settings[i].allowed);
         puts("' -- \"$word\")) && return ;;");
     }
-    printf("    esac\n"
-           "    case ${COMP_WORDS[1]}/$word in\n"
-           "    */-*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
-           "    run/* | doctor/*) COMPREPLY=($(compgen -c -- \"$word\")) ;;\n"
-           "    help/*) COMPREPLY=($(compgen -W 'options");
+    printf(
+        "    esac\n"
+        "    case ${COMP_WORDS[1]}/$word in\n"
+        "    */-*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
+        "    run/* | doctor/*) COMPREPLY=($(compgen -c -- \"$word\")) ;;\n"
+        "    plan/*)\n"
+        "        options=$([[ $COMP_CWORD == 2 ]] && echo show forget)\n"
+        "        [[ ${COMP_WORDS[2]} != show && ${COMP_WORDS[2]} != forget || $COMP_CWORD == 2 ]] || options=$(" PLANS
+        ")\n"
+        "        COMPREPLY=($(compgen -f -W \"$options\" -- \"$word\")) ;;\n"
+        "    help/*) COMPREPLY=($(compgen -W 'options");
     for (size_t i = 0; i < vp_help_topic_count; i++)
         printf(" %s", vp_help_topics[i].name);
     for (size_t i = 0; i < vp_tool_command_count; i++)
@@ -207,6 +217,10 @@ static void zsh_command(size_t i) {
         for (size_t n = 0; n < vp_tool_command_count; n++)
             printf(" %s", vp_tool_commands[n].name);
         fputs(")'", stdout);
+    } else if (!strcmp(name, "plan")) {
+        fputs(" \\\n        '1:trace:{_alternative \"words:command:(show forget)\" files:trace:_files}' \\\n"
+              "        '*:file:{_alternative \"plans:plan:($(" PLANS_ZSH "))\" files:trace:_files}'",
+              stdout);
     } else if (strcmp(name, "options") && strcmp(name, "version")) {
         fputs(" \\\n        '*:file:_files'", stdout);
     }
@@ -271,7 +285,11 @@ static void complete_fish(void) {
     fputs("complete -c vpool -n '__fish_seen_subcommand_from help' -f -a 'options", stdout);
     for (size_t i = 0; i < vp_help_topic_count; i++)
         printf(" %s", vp_help_topics[i].name);
-    puts("'\ncomplete -c vpool -n '__fish_seen_subcommand_from run doctor' -x -a '(__fish_complete_subcommand "
+    puts("'\ncomplete -c vpool -n '__fish_seen_subcommand_from plan' -a 'show forget'\n"
+         "complete -c vpool -n '__fish_seen_subcommand_from plan; and __fish_seen_subcommand_from show forget' -a "
+         "'(set -q XDG_CACHE_HOME; and command ls $XDG_CACHE_HOME/vpool/plans 2>/dev/null; or command ls "
+         "~/.cache/vpool/plans 2>/dev/null)'");
+    puts("complete -c vpool -n '__fish_seen_subcommand_from run doctor' -x -a '(__fish_complete_subcommand "
          "--fcs-skip=2)'");
 }
 

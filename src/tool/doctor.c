@@ -12,6 +12,7 @@
 #include "tool/doctor.h"
 #include "tool/json_read.h"
 #include "tool/launch.h"
+#include "tool/learnt_list.h"
 #include "tool/probe.h"
 #include "tool/tool.h"
 #include "watch/shared_stats.h"
@@ -32,8 +33,8 @@
 
 static int wrongs;
 
-static void say(enum mark mark, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(enum mark mark, const char *format, ...) {
+static void say(int mark, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(int mark, const char *format, ...) {
     static const char *const marks[] = {"ok", "--", "!!"}, *const colours[] = {"32", "33", "1;31"};
     const char *none = getenv("NO_COLOR"), *kind = getenv("TERM");
     bool coloured = isatty(STDOUT_FILENO) && (!none || !*none) && kind && strcmp(kind, "dumb");
@@ -108,6 +109,7 @@ static char *run_probe(const char *which, const char *library, char stopped[64])
             vp_launch_preload(library);
             setenv("VPOOL_STATS", in_folder("probe.stats"), 1);
             unsetenv("VPOOL_TRACE");
+            unsetenv("VPOOL_PLAN");
         }
         alarm(PROBE_SECONDS);
         if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
@@ -303,6 +305,8 @@ static void check_environment(void) {
     else if (err != -ENOENT || getenv("VPOOL_CONFIG"))
         say(WRONG, "VPOOL_CONFIG: %s: %s", config, strerror(-err));
     check_lending(&options);
+    if (options.policy != VP_POLICY_NATIVE)
+        vp_learnt_doctor(options.plan, options.policy == VP_POLICY_STALLOC, say);
     const char *list = getenv("LD_PRELOAD"), *there = vp_launch_preloaded(), *wanted = vp_launch_library_name();
     bool all_there = check_preloads(list);
     if (!there)

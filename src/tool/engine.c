@@ -7,6 +7,7 @@
 #include "pool/throttle.h"
 #include "pool/waits.h"
 #include "tool/launch.h"
+#include "tool/modules.h"
 #include "tool/native.h"
 #include "tool/progress.h"
 #include "tool/second.h"
@@ -29,9 +30,7 @@ enum { PROGRESS_EVENTS = 256 };
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count) {
     *count = 0;
     for (char *name; (name = strsep(&list, ","));) {
-        const struct vp_policy *policy = !strcmp(vp_policy_bare.name, name)      ? &vp_policy_bare
-                                         : !strcmp(vp_policy_stalloc.name, name) ? &vp_policy_stalloc
-                                                                                 : NULL;
+        const struct vp_policy *policy = strcmp(vp_policy_bare.name, name) ? NULL : &vp_policy_bare;
         for (size_t i = 0; i < VP_POLICY_CHOICES && !policy; i++)
             policy = strcmp(vp_policies[i]->name, name) ? NULL : vp_policies[i];
         if (!policy || *count == VP_ENGINE_POLICIES)
@@ -119,6 +118,7 @@ struct run {
     struct vp_timelines timelines;
     struct vp_pool pool;
     CUstream *streams;
+    struct vp_modules_walk walk; /* of the round */
     struct vp_region **blocks;
     struct vp_native native;            /* of a GPU */
     const struct vp_timeline *timeline; /* of the last event */
@@ -237,10 +237,31 @@ static size_t late_events(const struct vp_replay_options *o, size_t total) {
     return o->late ? total * (size_t)o->late / 100 : total / LATE_SHARE;
 }
 
+/* ---- the program's modules, for a policy that wants to know ---- */
+
+static void tell_range(void *context, size_t range, bool begins) {
+    struct run *run = context;
+    const struct vp_trace_range *ranges = run->trace->ranges.items;
+    run->pool.policy->range(&run->pool, begins ? ranges[range].name : NULL, range, 0);
+}
+
+static void begin_round(struct run *run) {
+    vp_modules_walked(&run->walk);
+    run->walk = (struct vp_modules_walk){.trace = run->trace, .context = run, .told = tell_range};
+    if (run->pool.policy == &vp_policy_stalloc)
+        vp_stalloc_restart(&run->pool);
+}
+
+static int tell_ranges(struct run *run, size_t event) {
+    return run->pool.policy->range && run->trace->ranges.count ? vp_modules_before(&run->walk, event) : 0;
+}
+
 /* One event, and how long it kept the simulated driver busy. */
 static int step(struct run *run, const struct vp_trace_event *e) {
     uint64_t before = run->driver->cost_ns ? driver_ns(run) : 0;
-    int err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
+    int err = tell_ranges(run, (size_t)(e - run->trace->events));
+    if (!err)
+        err = e->alloc ? allocate(run, e) : release(run, e->block, e->stream);
     uint64_t took = run->driver->cost_ns ? driver_ns(run) - before : 0;
     if (took > run->result->longest_ns)
         run->result->longest_ns = took;
@@ -258,6 +279,7 @@ static int drive(struct run *run) {
     int err = stream_of ? 0 : -ENOMEM;
     vp_progress_begin(&progress);
     for (long round = 0; round < o->repeat && !err; round++) {
+        begin_round(run);
         for (size_t i = 0; i < trace->count && !err; i++, done++) {
             const struct vp_trace_event *e = &trace->events[i];
             if (done == late_from) {
@@ -328,7 +350,7 @@ static void take_figures(struct run *run, uint64_t cost_before) {
     result->timelines = vp_timelines_stats(&run->timelines, 0);
     result->driver_ns = driver_ns(run) - cost_before;
     if (run->pool.policy == &vp_policy_stalloc)
-        vp_stalloc_figures(&run->pool, &result->plan.placed, &result->plan.missed);
+        result->plan.figures = vp_stalloc_figures(&run->pool);
     result->metadata = vp_pool_metadata(&run->pool);
     vp_second_end(&run->second, run->options->command, result->trace, &result->second);
 }
@@ -336,6 +358,7 @@ static void take_figures(struct run *run, uint64_t cost_before) {
 static void close_run(struct run *run) {
     struct vp_engine *d = run->driver;
     vp_native_finish(&run->native);
+    vp_modules_walked(&run->walk);
     vp_pool_finish(&run->pool, true);
     vp_timelines_finish(&run->timelines);
     for (uint32_t s = 0; run->streams && s < run->trace->streams; s++)
@@ -395,6 +418,7 @@ static int take_plan(const struct vp_replay_options *o, const struct vp_trace *t
     int err = o->plan ? vp_planned_large(own, given) : vp_planned_make(own, trace, &published);
     result->plan.used = !err;
     result->plan.phases = !err && own->phases.count;
+    result->plan.modules = !err && own->plan.module_count;
     return err;
 }
 

@@ -33,9 +33,9 @@ struct vp_replay_result {
         uint64_t total_ns;                  /* of the program, to the end of all its streams */
         uint64_t lost_ns, lost_in_calls_ns; /* to waits of the pool's; to its driver calls */
     } model;
-    struct {                     /* of stalloc */
-        bool used, phases;       /* a plan; and it was made by phases */
-        uint64_t placed, missed; /* requests that had their places, and those that were left to the cache */
+    struct {                        /* of stalloc */
+        bool used, phases, modules; /* a plan; and it was made by phases, and knows modules that vary */
+        struct vp_stalloc_figures figures;
     } plan;
     struct vp_second_figures second; /* of VPOOL_PLAN */
 };
@@ -90,8 +90,8 @@ int vp_engine_replay(struct vp_engine *engine, const struct vp_replay_options *o
 /* Calls that create, map, set access, unmap or release. */
 uint64_t vp_engine_remap_calls(const struct vp_memory_stats *s);
 
-/* The policies that a replay knows: those that a program can choose, bare and stalloc. */
-enum { VP_ENGINE_POLICIES = VP_POLICY_CHOICES + 2 };
+/* The policies that a replay knows: those that a program can choose, and bare. */
+enum { VP_ENGINE_POLICIES = VP_POLICY_CHOICES + 1 };
 /* Reads "P[,P…]", cutting it up, into at most VP_ENGINE_POLICIES; 0, or the status of wrong usage, told on stderr. */
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count);
 /* Is it a capacity that the simulated device takes: a number, perhaps with K, M, G or T behind? */

@@ -4,6 +4,7 @@
 #include "tool/out.h"
 #include "tool/planned.h"
 #include "tool/engine.h"
+#include "tool/learnt_list.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -41,6 +42,9 @@ static void print_json(const struct options *o, const struct vp_planned *p, cons
     vp_json_string(&j, "planner", planner(o));
     vp_json_u64(&j, "blocks", p->plan.count);
     vp_json_u64(&j, "phases", p->phases.count);
+    vp_json_u64(&j, "modules", p->plan.module_count);
+    vp_json_u64(&j, "module_requests", p->within);
+    vp_json_bool(&j, "static_part", o->limits.published && !p->phases.count && !p->plan.module_count);
     vp_json_u64(&j, "lower_bound", p->figures.lower_bound);
     vp_json_u64(&j, "peak", p->figures.peak);
     vp_json_double(&j, "ratio", ratio(p));
@@ -57,9 +61,13 @@ static void print_header(void) {
 }
 
 static void print_row(const struct options *o, const struct vp_planned *p, const char *trace) {
-    printf("%-18s %3u %-9s %8zu %12.3f %12.3f %12.4f %8.2f%s\n", trace, p->device, planner(o), p->plan.count,
-           (double)p->figures.lower_bound / 1048576, (double)p->figures.peak / 1048576, ratio(p), p->figures.seconds,
-           o->limits.published && !p->phases.count ? "  static part" : "");
+    printf("%-18s %3u %-9s %8zu %12.3f %12.3f %12.4f %8.2f", trace, p->device, planner(o), p->plan.count,
+           (double)p->figures.lower_bound / 1048576, (double)p->figures.peak / 1048576, ratio(p), p->figures.seconds);
+    if (p->plan.module_count)
+        printf("  and %zu requests of %zu modules", p->within, p->plan.module_count);
+    else if (o->limits.published && !p->phases.count)
+        fputs("  static part", stdout);
+    putchar('\n');
     fflush(stdout);
 }
 
@@ -71,14 +79,16 @@ static int write_out(const struct options *o, const struct vp_planned_file *file
     umask(before);
     if (err < 0)
         return 1;
-    vp_planned_write(out.file, file);
-    return vp_out_close(&out, true) < 0;
+    err = vp_planned_write(out.file, file);
+    return vp_out_close(&out, !err) < 0 || err;
 }
 
 /* ---- arguments ---- */
 
 static void help(void) {
-    puts("usage: vpool plan [OPTION…] TRACE…\n\n"
+    puts("usage: vpool plan [OPTION…] TRACE…\n"
+         "       vpool plan show [--json] [FILE…]     the plans that runs under VPOOL_PLAN have left, or all of one\n"
+         "       vpool plan forget FILE… | --all      removes them\n\n"
          "Finds places for all blocks that a recorded program allocated, in as few addresses as it can,\n"
          "and prints how good they are, a row for each trace and device. A block is alive from the event\n"
          "that allocates it to the one that frees it, and takes whole 512 bytes.\n\n"
@@ -88,7 +98,8 @@ static void help(void) {
          "  --capacity SIZE    stop where so many addresses do, with K, M, G or T behind\n"
          "  --published        plan as STAlloc's published planner does, for comparison: by the program's\n"
          "                     phases, which begin at its marks and at the ends of its outermost ranges;\n"
-         "                     without any, what it calls the static part, block by block\n"
+         "                     modules that ask for other sizes in each visit get room, and no places;\n"
+         "                     without any marks, what it calls the static part, block by block\n"
          "  --json             JSON instead of the table: an object, or a list of them for several traces\n"
          "                     or devices\n"
          "  --help             this text\n\n"
@@ -204,6 +215,10 @@ int vp_tool_plan(int argc, char **argv) {
     struct options o = {.limits = {.seconds = 10}};
     bool asked_help = false;
     size_t shown = 0;
+    if (argc > 1 && !strcmp(argv[1], "show"))
+        return vp_learnt_show(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "forget"))
+        return vp_learnt_forget(argc - 1, argv + 1);
     int status = parse(&o, argc, argv, &asked_help);
     if (status)
         return status;

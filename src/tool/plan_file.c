@@ -1,14 +1,14 @@
-/* Plans as files: planned.h has the lines. */
+/* Plans as files: compare/stalloc_file.h has the lines. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/planned.h"
 
-#include "memory/memory.h"
+#include "compare/stalloc_file.h"
 #include "tool/source.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- writing ---- */
@@ -21,219 +21,137 @@ static void put_text(FILE *out, const char *text) {
             putc(*text, out);
 }
 
-static void put_device(FILE *out, const struct vp_planned *p) {
+static void put_visit(FILE *out, const struct vp_stalloc_plan *plan, const char *name,
+                      const struct vp_stalloc_visit *v) {
+    fputs("m,", out);
+    put_text(out, name);
+    for (size_t i = 0; i < v->count; i++)
+        fprintf(out, ",%" PRIu64 ",%" PRIu64, plan->spaces[v->first + i].low, plan->spaces[v->first + i].high);
+    putc('\n', out);
+}
+
+/* Of each visit, its module's name; NULL: no memory. */
+static const char **names_of_visits(const struct vp_stalloc_plan *plan) {
+    const char **names = calloc(plan->visit_count + 1, sizeof *names);
+    for (size_t m = 0; names && m < plan->module_count; m++)
+        for (size_t v = plan->modules[m].first + 1; v; v = plan->visits[v - 1].next)
+            names[v - 1] = plan->names + plan->modules[m].name;
+    return names;
+}
+
+/* The phases and visits before a request, in the order in which they began. */
+static void put_begun(FILE *out, const struct vp_planned *p, const char *const *names, size_t i, size_t *phase,
+                      size_t *visit) {
     const struct vp_planned_phase *phases = p->phases.items;
-    size_t phase = 0;
-    fprintf(out, "device,%u,%zu,%" PRIu64 ",%" PRIu64 "\n", p->device, p->plan.count, p->plan.peak,
-            p->figures.lower_bound);
-    for (size_t i = 0; i <= p->plan.count; i++) {
-        for (; phase < p->phases.count && phases[phase].first == i; phase++) {
+    const struct vp_stalloc_visit *visits = p->plan.visits;
+    for (;;) {
+        const bool begins = *phase < p->phases.count && phases[*phase].first == i;
+        if (*visit < p->plan.visit_count && visits[*visit].at == i && (!begins || visits[*visit].phase <= *phase)) {
+            put_visit(out, &p->plan, names[*visit], &visits[*visit]);
+            ++*visit;
+        } else if (begins) {
             fprintf(out, "p,%zu,", i);
-            put_text(out, phases[phase].name);
+            put_text(out, phases[(*phase)++].name);
             putc('\n', out);
+        } else {
+            return;
         }
-        if (i < p->plan.count)
-            fprintf(out, "r,%" PRIu64 ",%" PRIu32 ",%" PRIu64 "\n", p->plan.places[i].size, p->plan.places[i].stream,
-                    p->plan.places[i].offset);
     }
 }
 
-void vp_planned_write(FILE *out, const struct vp_planned_file *file) {
-    fprintf(out, "vpool-plan,%d\nmade,%s,", VP_PLANNED_VERSION, VP_VERSION);
+static int put_device(FILE *out, const struct vp_planned *p) {
+    const struct vp_stalloc_plan *plan = &p->plan;
+    const char **names = names_of_visits(plan);
+    size_t phase = 0, visit = 0;
+    if (!names)
+        return -ENOMEM;
+    fprintf(out, "device,%u,%zu,%" PRIu64 ",%" PRIu64 "\n", p->device, plan->count, plan->peak, p->figures.lower_bound);
+    for (size_t i = 0; i <= plan->count; i++) {
+        put_begun(out, p, names, i, &phase, &visit);
+        if (i < plan->count)
+            fprintf(out, "r,%" PRIu64 ",%" PRIu32 ",%" PRIu64 "\n", plan->places[i].size, plan->places[i].stream,
+                    plan->places[i].offset);
+    }
+    free(names);
+    return 0;
+}
+
+int vp_planned_write(FILE *out, const struct vp_planned_file *file) {
+    size_t visits = 0;
+    int err = 0;
+    for (unsigned d = 0; d < file->device_count; d++)
+        visits += file->devices[d].plan.visit_count;
+    /* Without modules, older releases can read it, too. */
+    fprintf(out, "vpool-plan,%d\nmade,%s,", visits ? VP_STALLOC_VERSION : 1, VP_VERSION);
     put_text(out, file->trace);
     fprintf(out, "\nplanner,%s\n", file->published ? "stalloc" : "vpool");
-    for (unsigned d = 0; d < file->device_count; d++)
-        put_device(out, &file->devices[d]);
+    for (unsigned d = 0; d < file->device_count && !err; d++)
+        err = put_device(out, &file->devices[d]);
     fputs("end\n", out);
+    return err;
 }
 
 /* ---- reading ---- */
 
-struct reader {
-    struct vp_planned_file *file;
-    struct vp_planned *device; /* whose plan is open; NULL: none yet */
-    size_t wanted;             /* its requests */
-    const char *path;
-    size_t line, room; /* room: of its places */
-    bool ended;
-    char *message;
-    size_t message_room;
-};
-
-static int fault(struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fault(struct reader *r, const char *format, ...) {
-    va_list args;
-    int n = snprintf(r->message, r->message_room, "%s:%zu: ", r->path, r->line);
-    va_start(args, format);
-    if (n >= 0 && (size_t)n < r->message_room)
-        vsnprintf(r->message + n, r->message_room - (size_t)n, format, args);
-    va_end(args);
-    return -EINVAL;
+static void *grow(void *context, void *old, size_t had, size_t wanted) {
+    return realloc(old, wanted);
 }
 
-/* Decimal digits alone, at most `most`. */
-static bool number(const char *text, uint64_t most, uint64_t *out) {
-    *out = 0;
-    for (const char *c = text; *c; c++)
-        if (*c < '0' || *c > '9' || __builtin_mul_overflow(*out, 10, out) ||
-            __builtin_add_overflow(*out, (uint64_t)(*c - '0'), out))
-            return false;
-    return *text && *out <= most;
+static int made(void *context, const char *trace) {
+    struct vp_planned_file *file = context;
+    file->trace = strdup(trace);
+    return file->trace ? 0 : -ENOMEM;
 }
 
-static int digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* In place; false: no text of ours. */
-static bool decode(char *text) {
-    char *to = text;
-    for (; *text; text++) {
-        if (*text != '%') {
-            *to++ = *text;
-            continue;
-        }
-        int high = digit(text[1]), low = high < 0 ? -1 : digit(text[2]);
-        if (low < 0 || !(high | low))
-            return false;
-        *to++ = (char)(high << 4 | low);
-        text += 2;
-    }
-    *to = 0;
-    return true;
-}
-
-/* Exactly so many fields behind the first one. */
-static bool fields(char *line, char **f, size_t count) {
-    size_t n = 0;
-    strsep(&line, ",");
-    while (line && n < count)
-        f[n++] = strsep(&line, ",");
-    return n == count && !line;
-}
-
-static int header(struct reader *r, char *line) {
-    char *f[2];
-    uint64_t version;
-    if (r->line == 1) {
-        if (strncmp(line, "vpool-plan,", 11) || !number(line + 11, UINT64_MAX, &version))
-            return fault(r, "no header of a plan: vpool-plan,%d", VP_PLANNED_VERSION);
-        return version == VP_PLANNED_VERSION ? 0
-                                             : fault(r, "a plan of version %" PRIu64 ": this vpool reads version %d",
-                                                     version, VP_PLANNED_VERSION);
-    }
-    if (r->line == 2) {
-        if (strncmp(line, "made,", 5) || !fields(line, f, 2) || !decode(f[1]))
-            return fault(r, "expected made,BY,TRACE");
-        r->file->trace = strdup(f[1]);
-        return r->file->trace ? 0 : -ENOMEM;
-    }
-    r->file->published = !strcmp(line, "planner,stalloc");
-    return r->file->published || !strcmp(line, "planner,vpool") ? 0
-                                                                : fault(r, "expected planner,vpool or planner,stalloc");
-}
-
-static int close_device(struct reader *r) {
-    if (r->device && r->device->plan.count != r->wanted)
-        return fault(r, "%zu requests of device %u, which has %zu", r->device->plan.count, r->device->device,
-                     r->wanted);
+static int device(void *context, uint16_t number, uint64_t bound, struct vp_stalloc_plan **plan) {
+    struct vp_planned_file *file = context;
+    for (unsigned d = 0; d < file->device_count; d++)
+        if (file->devices[d].device == number)
+            return -EEXIST;
+    if (file->device_count == VP_TRACE_DEVICES)
+        return -E2BIG;
+    struct vp_planned *p = &file->devices[file->device_count++];
+    *p = (struct vp_planned){.device = number, .figures = {.lower_bound = bound}};
+    *plan = &p->plan;
     return 0;
 }
 
-static int open_device(struct reader *r, char *line) {
-    char *f[4];
-    uint64_t n[4];
-    int err = close_device(r);
-    if (err)
-        return err;
-    if (!fields(line, f, 4) || !number(f[0], UINT16_MAX, &n[0]) || !number(f[1], UINT32_MAX, &n[1]) ||
-        !number(f[2], UINT64_MAX / 4, &n[2]) || !number(f[3], n[2], &n[3]))
-        return fault(r, "expected device,NUMBER,REQUESTS,PEAK,BOUND");
-    for (unsigned d = 0; d < r->file->device_count; d++)
-        if (r->file->devices[d].device == n[0])
-            return fault(r, "device %" PRIu64 " for the second time", n[0]);
-    if (r->file->device_count == VP_TRACE_DEVICES)
-        return fault(r, "a %dth device", VP_TRACE_DEVICES + 1);
-    r->device = &r->file->devices[r->file->device_count++];
-    *r->device = (struct vp_planned){
-        .device = (uint16_t)n[0], .plan = {.peak = n[2]}, .figures = {n[2], n[3], 0, 0, false}};
-    r->wanted = n[1];
-    r->room = 0;
-    return 0;
-}
-
-static int request(struct reader *r, char *line) {
-    struct vp_stalloc_plan *plan = &r->device->plan;
-    char *f[3];
-    uint64_t size, stream, offset;
-    if (!fields(line, f, 3) || !number(f[0], plan->peak, &size) || !size || size % VP_QUANTUM)
-        return fault(r, "expected r,SIZE,STREAM,OFFSET, with a size of whole %d bytes", VP_QUANTUM);
-    if (!number(f[1], UINT32_MAX, &stream) || !number(f[2], plan->peak - size, &offset) || offset % VP_QUANTUM)
-        return fault(r, "a request that is not within the plan's %" PRIu64 " bytes", plan->peak);
-    if (plan->count == r->wanted)
-        return fault(r, "more than %zu requests of device %u", r->wanted, r->device->device);
-    if (plan->count == r->room) {
-        size_t room = r->room ? r->room * 2 : 1024;
-        void *places = realloc(plan->places, room * sizeof *plan->places);
-        if (!places)
-            return -ENOMEM;
-        plan->places = places;
-        r->room = room;
-    }
-    plan->places[plan->count++] = (struct vp_stalloc_place){size, offset, (uint32_t)stream};
-    return 0;
-}
-
-static int phase(struct reader *r, char *line) {
-    char *f[2];
-    uint64_t first;
-    if (!fields(line, f, 2) || !number(f[0], UINT32_MAX, &first) || first != r->device->plan.count || !decode(f[1]))
-        return fault(r, "expected p,FIRST,NAME before request FIRST");
-    struct vp_planned_phase *p = vp_array_add(&r->device->phases, sizeof *p);
+static int phase(void *context, size_t first, const char *name) {
+    struct vp_planned_file *file = context;
+    struct vp_planned_phase *p = vp_array_add(&file->devices[file->device_count - 1].phases, sizeof *p);
     if (!p)
         return -ENOMEM;
-    *p = (struct vp_planned_phase){first, strdup(f[1])};
+    *p = (struct vp_planned_phase){first, strdup(name)};
     return p->name ? 0 : -ENOMEM;
 }
 
-static int read_line(struct reader *r, char *line) {
-    if (r->line <= 3)
-        return header(r, line);
-    if (r->ended)
-        return fault(r, "more text behind the end");
-    if (!strcmp(line, "end")) {
-        r->ended = true;
-        return close_device(r);
-    }
-    if (!strncmp(line, "device,", 7))
-        return open_device(r, line);
-    if (r->device && !strncmp(line, "r,", 2))
-        return request(r, line);
-    if (r->device && !strncmp(line, "p,", 2))
-        return phase(r, line);
-    return fault(r, "'%.20s': expected device, p, r or end", line);
-}
-
-static int read_lines(struct reader *r, FILE *in) {
+static int read_lines(struct vp_stalloc_reader *r, FILE *in) {
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
     int err = 0;
     while (!err && (n = getline(&line, &room, in)) >= 0) {
-        r->line++;
-        if (line[n - 1] != '\n')
-            err = fault(r, "the last line is cut off");
-        else if (line[--n] = 0, strlen(line) != (size_t)n)
-            err = fault(r, "a zero byte");
-        else
-            err = read_line(r, line);
+        if (line[n - 1] == '\n') {
+            line[n - 1] = 0;
+            err = vp_stalloc_read_line(r, line, (size_t)n - 1);
+        } else {
+            r->line++;
+            err = vp_stalloc_fault(r, "the last line is cut off");
+        }
     }
     free(line);
-    return !err && !r->ended ? fault(r, "the plan is cut off: it has no end") : err;
+    return err ? err : vp_stalloc_read_end(r);
 }
 
 int vp_planned_read(struct vp_planned_file *file, const char *path, char *message, size_t room) {
-    struct reader r = {.file = file, .path = path, .message = message, .message_room = room};
+    struct vp_stalloc_reader r = {.path = path,
+                                  .message = message,
+                                  .message_room = room,
+                                  .context = file,
+                                  .grow = grow,
+                                  .made = made,
+                                  .device = device,
+                                  .phase = phase};
     struct vp_source s;
     *file = (struct vp_planned_file){0};
     int err = vp_source_open(&s, path);
@@ -243,6 +161,9 @@ int vp_planned_read(struct vp_planned_file *file, const char *path, char *messag
     }
     err = read_lines(&r, s.file);
     const char *cause = vp_source_close(&s);
+    file->published = r.published;
+    for (unsigned d = 0; d < file->device_count; d++)
+        file->devices[d].figures.peak = file->devices[d].plan.peak;
     if (cause) {
         err = -EIO;
         snprintf(message, room, "%s:%zu: %s", path, r.line, cause);

@@ -1,14 +1,5 @@
 /* Plans of recorded programs: made of a trace, written, and read again. A plan is of one device.
- *
- * The file is text, a record a line:
- *   vpool-plan,1                          what it is, and its version
- *   made,BY,TRACE                         the vpool that made it, and of what; text is percent-encoded
- *   planner,NAME                          vpool or stalloc
- *   device,NUMBER,REQUESTS,PEAK,BOUND     a device's plan begins: how many requests, bytes of addresses, lower bound
- *   p,FIRST,NAME                          a phase, which begins before that request
- *   r,SIZE,STREAM,OFFSET                  a request, in the order of the program
- *   end                                   nothing is behind
- * Whatever is not as it should be is an error: a plan is read whole or not at all.
+ * src/compare/stalloc_file.h has the lines of the file.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,8 +9,6 @@
 #include "compare/stalloc.h"
 #include "plan/plan.h"
 #include "tool/trace.h"
-
-enum { VP_PLANNED_VERSION = 1 };
 
 struct vp_planned_phase {
     size_t first; /* request */
@@ -31,6 +20,7 @@ struct vp_planned {
     struct vp_stalloc_plan plan;
     struct vp_plan_figures figures;
     struct vp_array phases; /* of struct vp_planned_phase, in order; none: the program has no marks */
+    size_t within;          /* requests of modules that vary, which have no places */
 };
 
 struct vp_planned_limits {
@@ -53,8 +43,8 @@ struct vp_planned_file {
     unsigned device_count;
 };
 
-/* As printf: what went wrong shows in the file alone. */
-void vp_planned_write(FILE *out, const struct vp_planned_file *file);
+/* 0 or -ENOMEM; what else went wrong shows in the file, as with printf. */
+int vp_planned_write(FILE *out, const struct vp_planned_file *file);
 /* 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in `message`; nothing is kept then. */
 int vp_planned_read(struct vp_planned_file *file, const char *path, char *message, size_t room);
 void vp_planned_file_finish(struct vp_planned_file *file);

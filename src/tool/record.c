@@ -203,6 +203,7 @@ int vp_record_make(struct vp_record *r, struct vp_engine *engine, const struct v
     struct vp_replay_options o = *options;
     *r = (struct vp_record){.trace = trace,
                             .policy = policy,
+                            .name = policy->name,
                             .engine = engine,
                             .result = {.trace = name, .policy = policy->name},
                             .step = (uint32_t)(trace->count / SAMPLES + 1),

@@ -56,6 +56,7 @@ struct vp_record_calls {
 struct vp_record {
     const struct vp_trace *trace;
     const struct vp_policy *policy;
+    const char *name; /* of the run: the policy's, unless it is given another */
     struct vp_replay_result result;
     size_t granularity;
     struct vp_record_block *blocks; /* trace->blocks of them */

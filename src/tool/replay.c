@@ -84,7 +84,11 @@ static void json_truth(struct vp_json *j, const struct vp_trace *t) {
 
 /* What was planned: a program that tells of no phases has a static part alone. */
 static const char *plan_of(const struct vp_replay_options *o, const struct vp_replay_result *r) {
-    return o->plan ? "of a file" : r->plan.phases ? "by phases" : "static part";
+    return o->plan                             ? "of a file"
+           : r->plan.phases && r->plan.modules ? "by phases and modules"
+           : r->plan.modules                   ? "by modules"
+           : r->plan.phases                    ? "by phases"
+                                               : "static part";
 }
 
 /* VPOOL_PLAN: driver_us, and all that is said of calls and times, is the program's thread alone. */
@@ -138,8 +142,11 @@ static void print_json(const struct vp_replay_options *o, const struct vp_trace 
     vp_json_u64(&j, "metadata_bytes", r->metadata);
     if (r->plan.used) {
         vp_json_string(&j, "plan", plan_of(o, r));
-        vp_json_u64(&j, "placed", r->plan.placed);
-        vp_json_u64(&j, "missed", r->plan.missed);
+        vp_json_bool(&j, "static_part", !r->plan.phases && !r->plan.modules);
+        vp_json_u64(&j, "placed", r->plan.figures.placed);
+        vp_json_u64(&j, "missed", r->plan.figures.missed);
+        vp_json_u64(&j, "module_placed", r->plan.figures.module_placed);
+        vp_json_u64(&j, "module_missed", r->plan.figures.module_missed);
     }
     if (r->second.wanted)
         json_second(&j, &r->second);
@@ -171,6 +178,16 @@ static void print_header(const struct vp_replay_options *o) {
            o->modelled ? "  lost %" : "");
 }
 
+static void print_plan(const struct vp_replay_options *o, const struct vp_replay_result *r) {
+    const struct vp_stalloc_figures *f = &r->plan.figures;
+    printf("  plan %s%s: %llu placed, %llu missed", plan_of(o, r),
+           o->plan && !r->plan.phases && !r->plan.modules ? ", static part" : "", (unsigned long long)f->placed,
+           (unsigned long long)f->missed);
+    if (r->plan.modules)
+        printf(", of modules %llu and %llu", (unsigned long long)f->module_placed,
+               (unsigned long long)f->module_missed);
+}
+
 static void print_row(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
     struct spread m = spread_of(&r->malloc_ns), f = spread_of(&r->free_ns);
     char text[16];
@@ -182,8 +199,7 @@ static void print_row(const struct vp_replay_options *o, const struct vp_trace *
     if (o->modelled)
         printf(" %7.3f", lost_percent(r));
     if (r->plan.used)
-        printf("  plan %s: %llu placed, %llu missed", plan_of(o, r), (unsigned long long)r->plan.placed,
-               (unsigned long long)r->plan.missed);
+        print_plan(o, r);
     if (r->second.used)
         printf("  background %.1f ms, %llu of %llu requests placed", (double)r->second.background_ns / 1e6,
                (unsigned long long)r->second.served, (unsigned long long)r->second.requests);

@@ -95,10 +95,10 @@ const struct vp_help_topic vp_help_topics[] = {
      "  bfc      PyTorch's caching allocator\n"
      "  es       PyTorch's expandable segments\n"
      "  gmlake   GMLake: stitching of blocks from 512 MiB on (VPOOL_GMLAKE_FRAGMENT)\n"
-     "  stalloc  STAlloc, in replays alone: places planned beforehand (docs/plans.md)\n"
+     "  stalloc  STAlloc: places planned beforehand (VPOOL_PLAN; docs/plans.md)\n"
      "  native   CUDA itself; calls are counted, nothing else\n"
      "\n"
-     "libvpool.so has vpool and native. vpmm, bfc, es and gmlake are in\n"
+     "libvpool.so has vpool and native. vpmm, bfc, es, gmlake and stalloc are in\n"
      "libvpool-compare.so, which is the same library with them added: vpool run\n"
      "--policy preloads the one that is needed, and LD_PRELOAD may name either. Where\n"
      "both are in it, the first one serves.\n"},

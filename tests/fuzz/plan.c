@@ -21,6 +21,19 @@ static void check(const struct vp_planned *p) {
             place->offset > p->plan.peak - place->size)
             fuzz_fail("request %zu of %zu bytes at %zu", i, (size_t)place->size, (size_t)place->offset);
     }
+    for (size_t v = 0; v < p->plan.visit_count; v++) {
+        const struct vp_stalloc_visit *visit = &p->plan.visits[v];
+        if (visit->first + visit->count > p->plan.space_count || visit->next > p->plan.visit_count ||
+            (visit->next && visit->next <= v + 1) || visit->at > p->plan.count)
+            fuzz_fail("visit %zu of %zu", v, p->plan.visit_count);
+    }
+    for (size_t i = 0; i < p->plan.space_count; i++)
+        if (p->plan.spaces[i].low >= p->plan.spaces[i].high || p->plan.spaces[i].high > p->plan.peak)
+            fuzz_fail("room from %zu to %zu", (size_t)p->plan.spaces[i].low, (size_t)p->plan.spaces[i].high);
+    for (size_t m = 0; m < p->plan.module_count; m++)
+        if (p->plan.modules[m].first >= p->plan.visit_count || p->plan.modules[m].repeat >= p->plan.visit_count ||
+            p->plan.modules[m].name + strlen(p->plan.names + p->plan.modules[m].name) >= p->plan.names_size)
+            fuzz_fail("module %zu of %zu", m, p->plan.module_count);
     for (size_t i = 0; i < p->phases.count; i++)
         if (phases[i].first > p->plan.count || !phases[i].name || (i && phases[i].first < phases[i - 1].first))
             fuzz_fail("phase %zu begins before request %zu", i, phases[i].first);
@@ -34,6 +47,15 @@ static bool same(const struct vp_planned *a, const struct vp_planned *b) {
         equal = a->plan.places[i].size == b->plan.places[i].size &&
                 a->plan.places[i].offset == b->plan.places[i].offset &&
                 a->plan.places[i].stream == b->plan.places[i].stream;
+    equal = equal && a->plan.repeat == b->plan.repeat && a->plan.module_count == b->plan.module_count &&
+            a->plan.visit_count == b->plan.visit_count && a->plan.space_count == b->plan.space_count &&
+            a->plan.names_size == b->plan.names_size;
+    if (equal && a->plan.visit_count)
+        equal = !memcmp(a->plan.visits, b->plan.visits, a->plan.visit_count * sizeof *a->plan.visits) &&
+                !memcmp(a->plan.modules, b->plan.modules, a->plan.module_count * sizeof *a->plan.modules) &&
+                !memcmp(a->plan.names, b->plan.names, a->plan.names_size);
+    if (equal && a->plan.space_count)
+        equal = !memcmp(a->plan.spaces, b->plan.spaces, a->plan.space_count * sizeof *a->plan.spaces);
     for (size_t i = 0; equal && i < a->phases.count; i++)
         equal = p[i].first == q[i].first && !strcmp(p[i].name, q[i].name);
     return equal;
@@ -57,7 +79,8 @@ static void check_again(const struct vp_planned_file *file) {
     FILE *out = open_memstream(&text, &size);
     if (!out)
         abort();
-    vp_planned_write(out, file);
+    if (vp_planned_write(out, file))
+        abort();
     fclose(out);
     if (read_text(text, size, &again, message, sizeof message))
         fuzz_fail("what was written is refused: %s", message);

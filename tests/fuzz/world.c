@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -77,7 +78,7 @@ int sched_yield(void) {
 static struct {
     const char *name;
     char value[24];
-} settings[12];
+} settings[16];
 
 static const char *setting(void *unused, const char *name) {
     (void)unused;
@@ -98,13 +99,40 @@ __attribute__((format(printf, 2, 3))) static void set(const char *name, const ch
     va_end(args);
 }
 
+/* A file with places for requests of many sizes, a good part of which lie on others. */
+enum { PLACES = 128 };
+
+static const char *plan_of(size_t peak, unsigned seed) {
+    static char path[64];
+    static int fd = -1;
+    char text[8192];
+    size_t quanta = peak / 512;
+    int n = snprintf(text, sizeof text, "vpool-plan,2\nmade,x,y\nplanner,stalloc\ndevice,0,%d,%zu,0\n", PLACES, peak);
+    for (unsigned i = 0; i < PLACES; i++) {
+        seed = seed * 1103515245 + 12345;
+        size_t size = (size_t)2 << (seed >> 16) % 14, at = (seed >> 8) % (quanta - size);
+        n += snprintf(text + n, sizeof text - (size_t)n, "r,%zu,0,%zu\n", size * 512, at * 512);
+    }
+    n += snprintf(text + n, sizeof text - (size_t)n, "end\n");
+    if (fd >= 0)
+        close(fd);
+    fd = memfd_create("plan", MFD_CLOEXEC);
+    if (fd < 0 || write(fd, text, (size_t)n) != n)
+        abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return path;
+}
+
 /* The options are read once in a process's life, and lie in memory of their own. */
 static void set_options(struct fuzz_input *in) {
     static const char *const policies[] = {"vpool", "vpool", "vpool", "vpool", "vpmm", "bfc", "es", "gmlake"};
     static const char *const waits[] = {"auto", "early", "late", "never"};
     unsigned first = fuzz_byte(in), policy = first % 8, flags = fuzz_byte(in), handle = fuzz_byte(in);
     memset(settings, 0, sizeof settings);
-    set("VPOOL_POLICY", "%s", policies[policy]);
+    const bool planned = policy == 7 && first & 64;
+    set("VPOOL_POLICY", "%s", planned ? "stalloc" : policies[policy]);
+    if (planned)
+        set("VPOOL_PLAN", "%s", plan_of((size_t)16 << 20, handle));
     set("VPOOL_WAIT", "%s", waits[flags & 3]);
     set("VPOOL_SYNC_FREE", "%u", (flags & 28) == 4);
     set("VPOOL_CHECK", "%u", flags >= 252);

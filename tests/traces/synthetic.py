@@ -273,9 +273,9 @@ def make(name, seed, ops, scale=1.0):
     return trace
 
 
-def write(name, seed, ops, path, scale=1.0):
-    trace = make(name, seed, ops, scale)
-    text = "op,id,size,stream,us\n" + "\n".join(trace.rows) + "\n"
+def save(rows, path, header="op,id,size,stream,us"):
+    """Into a file, compressed if it is called so; None: to stdout."""
+    text = "\n".join((header, *rows)) + "\n"
     if path is None:
         sys.stdout.write(text)
     elif path.endswith(".gz"):
@@ -284,6 +284,11 @@ def write(name, seed, ops, path, scale=1.0):
     else:
         with open(path, "w") as out:
             out.write(text)
+
+
+def write(name, seed, ops, path, scale=1.0):
+    trace = make(name, seed, ops, scale)
+    save(trace.rows, path)
     return trace
 
 

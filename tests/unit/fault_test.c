@@ -6,6 +6,7 @@
  */
 #include "fixture.h"
 
+#include "compare/stalloc.h"
 #include "pool/giving.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@ static const char SIM[] = "capacity=20M,granularity=1M,lazy=0,devices=2";
 /* What fails, on which device: vpool's own policy on a small one, but where a test says otherwise. */
 static const struct vp_policy *policy = &vp_policy_vpool;
 static const char *sim = SIM;
+static const struct vp_pool_config *opened_with; /* NULL: the fixture's own */
 
 /* Words: stream, block, + and KiB, or -. Chunks are joined, taken apart, joined otherwise, and taken back;
  * one wait before growing, one when growing has failed; lending and trimming make room; peers come and go; blocks of
@@ -160,7 +162,7 @@ static void go(struct run *run) {
 
 static void run_with(const char *call, unsigned long nth, CUresult error) {
     struct run run = {.call = call, .nth = nth, .error = error};
-    fx_open_pool(sim, policy, NULL);
+    fx_open_pool(sim, policy, opened_with);
     fx.lossy = call && (!strcmp(call, "cuMemUnmap") || !strcmp(call, "cuMemRelease"));
     if (call)
         vp_sim_fail(call, (long)nth, error);
@@ -173,7 +175,7 @@ static void run_with(const char *call, unsigned long nth, CUresult error) {
 /* How often the undisturbed run makes the call. */
 static unsigned long times(const char *call) {
     struct run run = {0};
-    fx_open_pool(sim, policy, NULL);
+    fx_open_pool(sim, policy, opened_with);
     unsigned long before = vp_sim_calls(call);
     go(&run);
     unsigned long made = vp_sim_calls(call) - before;
@@ -216,6 +218,32 @@ Test(fault, each_call_of_the_published_policies) {
         policy = published[i];
         fail_each(CUDA_ERROR_OUT_OF_MEMORY);
     }
+}
+
+/* With places for each request of the run; some of them lie on others that are still alive. */
+Test(fault, each_call_of_stalloc) {
+    static struct vp_stalloc_place places[64];
+    static const size_t most = 24 * MiB;
+    struct vp_stalloc_plan plan = {.places = places, .peak = most};
+    size_t offset = 0;
+    for (const char *word = program; (word = strchr(word, '+')); word++) {
+        const size_t size = strtoul(word + 1, NULL, 10) * KiB;
+        offset = offset + size > most ? 0 : offset;
+        places[plan.count++] = (struct vp_stalloc_place){size, offset, (uint32_t)plan.count % 2};
+        offset += size;
+    }
+    const struct vp_pool_config planned = {.handle = MiB, .va = GiB, .plan = &plan};
+    sim = "capacity=200M,granularity=1M,lazy=0,devices=2";
+    policy = &vp_policy_stalloc;
+    opened_with = &planned;
+    fail_each(CUDA_ERROR_OUT_OF_MEMORY);
+    fail_each(CUDA_ERROR_LAUNCH_FAILED);
+    struct run run = {0};
+    fx_open_pool(sim, policy, opened_with);
+    go(&run);
+    const struct vp_stalloc_figures f = vp_stalloc_figures(&fx.pool);
+    cr_assert(f.placed > 5 && f.missed > 2, "%d placed, %d missed", (int)f.placed, (int)f.missed);
+    fx_close();
 }
 
 /* Opening a pool: all or nothing. */

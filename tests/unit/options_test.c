@@ -119,8 +119,9 @@ Test(options, a_wrong_value_is_reported_and_the_default_used) {
         cr_expect(eq(u64, options.handle, 256 << 20));
     }
     parse("VPOOL_POLICY=vmm");
-    cr_expect(eq(str, reported,
-                 "VPOOL_POLICY=vmm is not valid (allowed: vpool, vpmm, bfc, es, gmlake, native); using vpool\n"));
+    cr_expect(
+        eq(str, reported,
+           "VPOOL_POLICY=vmm is not valid (allowed: vpool, vpmm, bfc, es, gmlake, stalloc, native); using vpool\n"));
     parse("VPOOL_ADOPT=2");
     cr_expect(eq(str, reported, "VPOOL_ADOPT=2 is not valid (allowed: auto, bare, async, 0, 1); using auto\n"));
     cr_expect(options.adopt == VP_ADOPT_AUTO);

@@ -189,6 +189,61 @@ Test(plan, published_random_blocks_lie_apart) {
     }
 }
 
+/* ---- what a plan leaves free ---- */
+
+Test(plan, what_no_block_has_meanwhile_is_spare) {
+    struct vp_plan_stretch stretches[] = {{.begin = 0, .end = 2}, {.begin = 5, .end = 6}, {.begin = 2, .end = 9}};
+    struct vp_plan_spares spares = {0};
+    add(10, 0, 5);
+    add(5, 0, 2);
+    add(5, 6, 9);
+    blocks[0].offset = 5;
+    blocks[1].offset = 20;
+    blocks[2].offset = 25;
+    cr_assert(zero(vp_plan_spare(blocks, count, 30, stretches, 3, &spares)));
+    cr_expect(eq(sz, stretches[0].count, 3)); /* 0 to 5, 15 to 20, 25 to 30 */
+    cr_expect(eq(u64, spares.items[1].low, 15));
+    cr_expect(eq(u64, spares.items[2].low, 25));
+    cr_expect(eq(sz, stretches[1].count, 1)); /* all */
+    cr_expect(eq(u64, spares.items[stretches[1].first].high, 30));
+    cr_expect(eq(sz, stretches[2].count, 2)); /* 0 to 5, 15 to 25 */
+    cr_expect(eq(u64, spares.items[stretches[2].first + 1].high, 25));
+    free(spares.items);
+}
+
+/* Against a picture of every byte at every time. */
+Test(plan, random_spares_are_what_is_free) {
+    enum { BYTES = 64, TIMES = 64, STRETCHES = 20 };
+    srand(3);
+    for (int round = 0; round < 50; round++) {
+        struct vp_plan_stretch stretches[STRETCHES];
+        struct vp_plan_spares spares = {0};
+        count = 0;
+        for (int i = 0; i < 12; i++) {
+            uint64_t begin = (uint64_t)rand() % 60;
+            add(1 + (uint64_t)rand() % 16, begin, begin + 1 + (uint64_t)rand() % (63 - begin));
+            blocks[i].offset = (uint64_t)rand() % 48;
+        }
+        for (int i = 0; i < STRETCHES; i++) {
+            stretches[i].begin = (uint64_t)rand() % 60;
+            stretches[i].end = stretches[i].begin + 1 + (uint64_t)rand() % 4;
+        }
+        cr_assert(zero(vp_plan_spare(blocks, count, BYTES, stretches, STRETCHES, &spares)));
+        for (int i = 0; i < STRETCHES; i++)
+            for (uint64_t byte = 0; byte < BYTES; byte++) {
+                bool taken = false, spare = false;
+                for (size_t b = 0; b < count; b++)
+                    taken |= byte >= blocks[b].offset && byte < blocks[b].offset + blocks[b].size &&
+                             blocks[b].begin < stretches[i].end && stretches[i].begin < blocks[b].end;
+                for (size_t s = 0; s < stretches[i].count; s++)
+                    spare |= byte >= spares.items[stretches[i].first + s].low &&
+                             byte < spares.items[stretches[i].first + s].high;
+                cr_assert(spare != taken, "byte %llu of stretch %d", (unsigned long long)byte, i);
+            }
+        free(spares.items);
+    }
+}
+
 /* Problems of others, each to be placed within its capacity. */
 static void problem(char wanted) {
     FILE *file = fopen(MINIMALLOC, "r");

@@ -283,7 +283,7 @@ const shortNumber = n => n >= 1e6 ? `${n / 1e6} M` : n >= 1e4 ? `${n / 1e3} k` :
 
 /* ---- the three charts of a trace ---- */
 
-const POLICY_COLOURS = { vpool: "held", bfc: "c1", es: "c2", gmlake: "c3", vpmm: "c4", native: "c5" };
+const POLICY_COLOURS = { vpool: "held", bfc: "c1", es: "c2", gmlake: "c3", vpmm: "c4", native: "c5", stalloc: "c6" };
 
 function drawMemory(chart, trace, run) {
     const { from, to } = chart.axis;

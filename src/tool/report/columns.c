@@ -168,7 +168,7 @@ int vp_page_put_group(struct vp_page *page, const struct vp_trace *whole) {
 /* Of each block, the distance from the one before in quanta, and what rounding added in bytes; 0 and 0 where the pool
  * did not serve it. */
 static void put_blocks(struct vp_page *page, const struct vp_record *r) {
-    struct vp_base64 b = begin_column(page, r->policy->name, "places");
+    struct vp_base64 b = begin_column(page, r->name, "places");
     uint64_t last = 0;
     for (size_t i = 0; i < r->trace->count; i++) {
         const struct vp_trace_event *e = &r->trace->events[i];
@@ -185,7 +185,7 @@ static void put_blocks(struct vp_page *page, const struct vp_record *r) {
 
 static void put_mappings(struct vp_page *page, const struct vp_record *r) {
     const struct vp_record_mapping *m = r->mappings.items;
-    struct vp_base64 b = begin_column(page, r->policy->name, "mappings");
+    struct vp_base64 b = begin_column(page, r->name, "mappings");
     for (size_t i = 0; i < r->mappings.count; i++) {
         vp_base64_number(&b, m[i].from - (i ? m[i - 1].from : 0));
         vp_base64_number(&b, (uint64_t)(m[i].to - m[i].from) * 2 + m[i].current);
@@ -198,7 +198,7 @@ static void put_mappings(struct vp_page *page, const struct vp_record *r) {
 
 static void put_samples(struct vp_page *page, const struct vp_record *r) {
     const struct vp_record_sample *s = r->samples.items;
-    struct vp_base64 b = begin_column(page, r->policy->name, "samples");
+    struct vp_base64 b = begin_column(page, r->name, "samples");
     for (size_t i = 0; i < r->samples.count; i++) {
         vp_base64_number(&b, s[i].event - (i ? s[i - 1].event : 0));
         vp_base64_number(&b, s[i].live);
@@ -212,7 +212,7 @@ static void put_samples(struct vp_page *page, const struct vp_record *r) {
 
 static void put_calls(struct vp_page *page, const struct vp_record *r) {
     const struct vp_record_calls *c = r->calls.items;
-    struct vp_base64 b = begin_column(page, r->policy->name, "calls");
+    struct vp_base64 b = begin_column(page, r->name, "calls");
     for (size_t i = 0; i < r->calls.count; i++) {
         vp_base64_number(&b, c[i].event - (i ? c[i - 1].event : 0));
         for (int k = 0; k < VP_RECORD_KINDS; k++)

@@ -24,7 +24,8 @@ struct options {
     struct vp_replay_options replay;
     const struct vp_policy *policies[VP_ENGINE_POLICIES];
     size_t policy_count;
-    const char *output;
+    const struct vp_planned_file *plan; /* stalloc is shown by it, too; NULL: by that of the trace alone */
+    const char *output, *plan_path;
 };
 
 /* ---- what the columns are of ---- */
@@ -36,7 +37,7 @@ static void put_figure(FILE *file, const char *name, uint64_t n) {
 /* The figures are those that `vpool replay` prints, which frees at the end what the trace leaves live. */
 static void describe_run(FILE *file, const struct vp_record *r) {
     const struct vp_replay_result *result = &r->result;
-    fprintf(file, "{\"policy\":\"%s\",", r->policy->name);
+    fprintf(file, "{\"policy\":\"%s\",", r->name);
     put_figure(file, "granularity", r->granularity);
     put_figure(file, "mappings", r->mappings.count);
     put_figure(file, "samples", r->samples.count);
@@ -145,6 +146,23 @@ static int describe_trace(struct vp_page *page, const struct vp_trace *t, const 
 
 /* Each writes its columns to the page, and what they are of to the index. 0, or 1 told on stderr. */
 
+static int add_run(struct vp_page *page, const struct vp_trace *part, struct vp_engine *engine, const struct options *o,
+                   const struct vp_policy *policy, const struct vp_planned_file *plan, bool first) {
+    struct vp_replay_options replay = o->replay;
+    struct vp_record record;
+    replay.plan = plan;
+    int status = vp_record_make(&record, engine, &replay, policy, part, page->name) < 0;
+    if (plan)
+        record.name = "stalloc by --plan";
+    if (!status) {
+        fputs(first ? "" : ",", page->index);
+        describe_run(page->index, &record);
+        vp_page_put_run(page, &record);
+    }
+    vp_record_finish(&record);
+    return status;
+}
+
 static int add_device(struct vp_page *page, const struct vp_trace *whole, unsigned device, struct vp_engine *engine,
                       const struct options *o) {
     struct vp_trace part;
@@ -155,14 +173,9 @@ static int add_device(struct vp_page *page, const struct vp_trace *whole, unsign
     int status = describe_trace(page, &part, whole) < 0;
     vp_page_put_trace(page, &part);
     for (size_t p = 0; p < o->policy_count && !status; p++) {
-        struct vp_record record;
-        status = vp_record_make(&record, engine, &o->replay, o->policies[p], &part, page->name) < 0;
-        if (!status) {
-            fputs(p ? "," : "", page->index);
-            describe_run(page->index, &record);
-            vp_page_put_run(page, &record);
-        }
-        vp_record_finish(&record);
+        status = add_run(page, &part, engine, o, o->policies[p], NULL, !p);
+        if (!status && o->plan && o->policies[p] == &vp_policy_stalloc)
+            status = add_run(page, &part, engine, o, o->policies[p], o->plan, false);
     }
     fputs("]}", page->index);
     page->inputs++;
@@ -290,7 +303,9 @@ static void help(void) {
          "makes, as JSON.\n\n"
          "  -o, --output FILE  the page (default: report.html; - is standard output)\n"
          "  --policy P[,P…]    replay each trace under each of them: vpool, vpmm, bfc, es,\n"
-         "                     gmlake (default: vpool)\n"
+         "                     gmlake, stalloc (default: vpool)\n"
+         "  --plan FILE        show stalloc by this plan of vpool plan, too, beside that of\n"
+         "                     the trace itself\n"
          "  --capacity SIZE    memory of the simulated device, with K, M, G or T behind\n"
          "                     (default 1T)\n"
          "  --help             this text\n\n"
@@ -300,17 +315,16 @@ static void help(void) {
 
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
-        {"output", required_argument, NULL, 'o'},
-        {"policy", required_argument, NULL, 'p'},
-        {"capacity", required_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
+        {"output", required_argument, NULL, 'o'}, {"policy", required_argument, NULL, 'p'},
+        {"plan", required_argument, NULL, 'P'},   {"capacity", required_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},         {0},
     };
     int c, status = 0;
     opterr = 0;
     while (!status && (c = getopt_long(argc, argv, "ho:", long_options, NULL)) >= 0) {
         switch (c) {
         case 'o': o->output = optarg; break;
+        case 'P': o->plan_path = optarg; break;
         case 'p': status = vp_engine_policies("report", optarg, o->policies, &o->policy_count); break;
         case 'c':
             o->replay.capacity = optarg;
@@ -324,6 +338,11 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     for (size_t p = 0; p < o->policy_count && !status; p++)
         if (o->policies[p] == &vp_policy_native)
             status = vp_tool_usage("report", "native is CUDA's own pool, which is not simulated");
+    bool planned = false;
+    for (size_t p = 0; p < o->policy_count; p++)
+        planned |= o->policies[p] == &vp_policy_stalloc;
+    if (!status && o->plan_path && !planned)
+        status = vp_tool_usage("report", "--plan is for the policy stalloc");
     if (!status && optind == argc)
         status = vp_tool_usage("report", "no trace and no dump given");
     return status;
@@ -339,7 +358,15 @@ int vp_tool_report(int argc, char **argv) {
         help();
         return 0;
     }
+    struct vp_planned_file plan = {0};
+    char message[512];
+    if (o.plan_path && vp_planned_read(&plan, o.plan_path, message, sizeof message) < 0) {
+        fprintf(stderr, "vpool report: %s\n", message);
+        return 1;
+    }
+    o.plan = o.plan_path ? &plan : NULL;
     status = write_page(&o, argv + optind, (size_t)(argc - optind));
+    vp_planned_file_finish(&plan);
     if (!status && strcmp(o.output, "-"))
         printf("%s\n", o.output);
     return status;

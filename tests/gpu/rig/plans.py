@@ -11,15 +11,11 @@ from .table import MIB, Goal
 
 sys.path.insert(0, os.path.join(ROOT, "tests/traces"))
 import minimalloc
-import synthetic
+import pairs
 
 RECORDED, RECORDED_SECONDS = 1.01, 20
 PROBLEMS = "MiniMalloc's problems A to K, placed within 1 MiB in a minute each"
 SOLVED, PROBLEM_SECONDS, ROOM = 8, 58, MIB
-
-# Programs that are much the same with another seed, and some that are not.
-PAIRS, EVENTS = ("serving_kv_cat", "moe_routing", "phases", "drift", "hash_tables", "video"), 60_000
-
 
 def name_of(path):
     return os.path.basename(path).removesuffix(".csv.gz")
@@ -53,21 +49,26 @@ def problems(bench):
                  f">= {SOLVED}", len(solved) >= SOLVED)]
 
 
+def row_of(name):
+    return f"STAlloc, {name}: held / live by the plan of the same run; of another seed"
+
+
 def published_row(bench):
-    """STAlloc, by the plan of the same run and by that of another seed; held / live, and requests that had their places."""
+    """STAlloc, by the plan of the same run and by that of another seed: held / live, and the requests that got their places.
+    What its cache serves is held, too."""
     def figure(result):
-        return f"{waste_of(result):.4f}, {result['placed'] / max(1, result['placed'] + result['missed']):.0%} placed"
-    goals = [Goal(f"STAlloc, {result['trace']}: held / live", f"{figure(result)} ({result['plan']})", "-", None)
-             for result in replay(bench.folder, "--policy", "stalloc")]
+        placed = result["placed"] / max(1, result["placed"] + result["missed"])
+        return f"{waste_of(result):.4f}, {placed:.0%} placed"
+    goals = []
     with tempfile.TemporaryDirectory() as folder:
-        for kind in PAIRS:
-            paths = [os.path.join(folder, f"{kind} {seed}.csv.gz") for seed in (1, 2)]
-            for seed, path in enumerate(paths, 1):
-                synthetic.write(kind, seed, EVENTS, path, 1)
-            written = os.path.join(folder, kind)
-            plan(bench.folder, "--published", "-o", written, paths[0])
-            same, other = (replay(bench.folder, "--policy", "stalloc", "--plan", written, of=[path])[0] for path in paths)
-            goals.append(Goal(f"STAlloc, {kind}: held / live", f"{figure(same)}; with another seed {figure(other)}", "-", None))
+        for name in pairs.NAMES:
+            first, second = pairs.write(name, folder)
+            written = os.path.join(folder, name)
+            planned = plan(bench.folder, "--published", "-o", written, first)[0]
+            same, other = (replay(bench.folder, "--policy", "stalloc", "--plan", written, of=[path])[0] for path in (first, second))
+            cache = replay(bench.folder, "--policy", "bfc", of=[second])[0]
+            part = ", static part" if planned["static_part"] else ""
+            goals.append(Goal(row_of(name), f"{figure(same)}{part}; {figure(other)} (PyTorch's cache {waste_of(cache):.4f})", "-", None))
     return goals
 
 
@@ -77,5 +78,5 @@ def probes():
         Probe("plans: recorded programs", False, [(goal_name(name), f"<= {RECORDED}, and STAlloc's") for name in names], recorded),
         Probe("plans: MiniMalloc's problems", False, [(PROBLEMS, f">= {SOLVED}")], problems),
         Probe("plans: STAlloc, same run and another seed", False,
-              [(f"STAlloc, {name}: held / live", "-") for name in [*names, *PAIRS]], published_row),
+              [(row_of(name), "-") for name in pairs.NAMES], published_row),
     ]

@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 import tap
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../traces"))
+import marked
 import minimalloc
 
 VPOOL = os.path.realpath(sys.argv[1])
@@ -158,19 +159,83 @@ def a_damaged_plan_is_told_in_one_line():
     def with_line(i, line):
         return "".join(lines[:i] + [line] + lines[i + 1:])
     for text, said in (("", "cut off"), (whole[:-1], "cut off"), ("".join(lines[:-1]), "no end"), (whole + "end\n", "behind the end"),
-                       (with_line(0, "vpool-plan,2\n"), "version 2"), (with_line(0, "vpool-plan,x\n"), "no header"),
+                       (with_line(0, "vpool-plan,3\n"), "version 3"), (with_line(0, "vpool-plan,x\n"), "no header"),
                        (with_line(2, "planner,none\n"), "planner"), (with_line(request, ""), "requests"), (with_line(request, lines[request] * 2), "more than"),
                        (with_line(request, "r,1,0,0\n"), "whole 512"), (with_line(request, "r,512,0,99999999999\n"), "not within"),
                        (with_line(request, "r,-512,0,0\n"), "whole 512"), (with_line(request, "r,512,0\n"), "expected r"),
                        (with_line(request, "x,1\n"), "expected device"), (with_line(request, "r,512,0,0\0\n"), "zero byte"),
                        (with_line(3, "device,0,1\n"), "expected device"), (with_line(4, "p,7,x\n" + lines[4]), "expected p"),
-                       (with_line(3, lines[3] * 2), "requests")):
+                       (with_line(3, lines[3] * 2), "requests"), (with_line(request, "m,module:x,0,512\n" + lines[request]), "version 1"),
+                       ("vpool-plan,2\n" + with_line(request, "m,x,512,0\n")[len(lines[0]):], "expected m")):
         with open(path("damaged"), "w") as out:
             out.write(text)
         done = vpool("replay", "--policy", "stalloc", "--plan", path("damaged"), path("one.csv"))
         assert done.returncode == 1 and not done.stdout and done.stderr.count("\n") == 1 and said in done.stderr, (text, said, done)
     done = vpool("replay", "--policy", "stalloc", "--plan", path("nowhere"), path("one.csv"))
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "nowhere" in done.stderr, done
+
+
+# Experts ask for 1 and 3, then for 3 and 1 MiB, which live to the next phase: what lies there until then is left to others.
+def expert_rows(sizes, first):
+    rows = [("b", "step:%d" % first, 0), ("b", "phase:forward", 1), ("a", 10 + first, 8, 0), ("b", "module:experts", 2)]
+    rows += [("a", 20 + 10 * first + i, size, 0) for i, size in enumerate(sizes)]
+    rows += [("e", "", 2), ("f", 10 + first, 0, 0), ("e", "", 1), ("b", "phase:backward", 1), ("a", 100 + first, 2, 0)]
+    rows += [("b", "module:experts", 2)] + [("f", 20 + 10 * first + i, 0, 0) for i in range(len(sizes))]
+    return rows + [("e", "", 2), ("f", 100 + first, 0, 0), ("e", "", 1), ("e", "", 0)]
+
+
+def ranges(name, rows):
+    with open(path(name), "w") as out:
+        out.write("op,id,size,stream,us\n")
+        for i, row in enumerate(rows):
+            out.write(f"{row[0]},{row[1]},1,{row[2]},{i}\n" if row[0] in "be" else f"{row[0]},{row[1]},{int(row[2] * MIB)},{row[3]},{i}\n")
+    return path(name)
+
+
+def modules_that_vary_have_no_places_but_room():
+    base = [("a", 1, 4, 0)]
+    file = ranges("experts.csv", base + expert_rows((1, 3), 0) + expert_rows((3, 1), 1))
+    one = plan("--published", "-o", path("experts.plan"), file)
+    assert (one["blocks"], one["modules"], one["module_requests"], one["static_part"]) == (5, 1, 4, False), one
+    assert one["peak"] == 12 * MIB and one["phases"] > 4, one
+    row = vpool("plan", "--published", file).stdout.splitlines()[1]
+    assert row.endswith("and 4 requests of 1 modules") and "static part" not in row, row
+    lines = text_of(path("experts.plan")).splitlines()
+    assert lines[0] == "vpool-plan,2" and len([line for line in lines if line.startswith("m,module:experts")]) == 4, lines
+    # In the forward pass 12 MiB are in use by others, and the cache serves, with a segment for large and one for small requests.
+    result = replay("--plan", path("experts.plan"), file)
+    assert (result["placed"], result["missed"], result["module_placed"], result["module_missed"]) == (5, 4, 0, 4), result
+    assert not result["static_part"] and result["peak_held_bytes"] == (12 + 20 + 2) * MIB, result
+    own = vpool("replay", "--policy", "stalloc", file).stdout.splitlines()[1]
+    assert own.endswith("plan by phases and modules: 5 placed, 4 missed, of modules 0 and 4"), own
+    # Where the plan leaves room, it is theirs; and other sizes find it as well.
+    roomy = [("a", 1, 16, 0), ("f", 1, 0, 0)]
+    plan("--published", "-o", path("experts.plan"), ranges("roomy.csv", roomy + expert_rows((1, 3), 0) + expert_rows((3, 1), 1)))
+    for sizes in ((1, 3), (3, 1)), ((2, 2), (1, 2)), ((4, 4), (1, 1)):
+        result = replay("--plan", path("experts.plan"), ranges("other.csv", roomy + expert_rows(sizes[0], 0) + expert_rows(sizes[1], 1)))
+        assert (result["missed"], result["module_placed"]) == (0, 4) and result["peak_held_bytes"] == 16 * MIB, (sizes, result)
+
+
+def modules_that_do_not_vary_are_planned():
+    file = ranges("alike.csv", [("a", 1, 4, 0)] + expert_rows((1, 3), 0) + expert_rows((1, 3), 1))
+    one = plan("--published", file)
+    assert (one["blocks"], one["modules"], one["module_requests"]) == (9, 0, 0), one
+    assert replay(file)["plan"] == "by phases"
+
+
+def a_run_that_is_longer_repeats_the_last_step():
+    plan("--published", "-o", path("train.plan"), marked_trace("train", 3))
+    result = replay("--plan", path("train.plan"), marked_trace("train", 20))
+    assert result["missed"] == 0 and result["placed"] > 1000, result
+    bare = replay("--plan", path("train.plan"), marked_trace("train", 3, True))
+    assert bare["missed"] == 0, bare
+    assert plan("--published", marked_trace("train", 3, True))["static_part"]
+
+
+def marked_trace(name, steps, bare=False):
+    file = path(f"{name}-{steps}-{bare}.csv")
+    marked.write(name, 1, file, steps, bare)
+    return file
 
 
 def wrong_usage_gets_one_line():
@@ -185,4 +250,5 @@ def wrong_usage_gets_one_line():
 
 
 tap.run([a_row_for_each_trace_and_device, published_plans_leave_out_what_has_a_pool_of_its_own, a_plan_is_a_file_of_lines, requests_lie_where_they_were_planned,
-         whole_or_not_at_all, what_the_cache_serves_is_held_too, a_damaged_plan_is_told_in_one_line, wrong_usage_gets_one_line])
+         whole_or_not_at_all, what_the_cache_serves_is_held_too, a_damaged_plan_is_told_in_one_line, modules_that_vary_have_no_places_but_room,
+         modules_that_do_not_vary_are_planned, a_run_that_is_longer_repeats_the_last_step, wrong_usage_gets_one_line])
