@@ -17,9 +17,9 @@ enum { MAP_NS = 24000, CREATE_NS = 31000, CREATE_MIB_NS = 47, UNMAP_NS = 15000, 
 enum { BOUND_NS = 4200000, PART_NS = 3600000, RETURN_NS = 4000000 };
 
 /*
- * So many handles are moved at once, then. Memory is made anew only from some more on, at 17 ms: a program that repeats
- * itself moves them once, and others that did so at 5 ms held up to 1.23 times what was alive. Between, a range is
- * built in parts.
+ * So many handles are moved at once, then. In a program that roams what would take longer is made anew. Others come to
+ * rest: they move them once, and where all did so at 5 ms, some held up to 1.23 times what was alive. There memory is
+ * made anew only from some more handles on, at 17 ms; between, a range is built in parts.
  */
 enum { PART = PART_NS / MAP_NS, MOVED_MOST = 700 };
 
@@ -38,24 +38,35 @@ static uint64_t create_ns(size_t bytes) {
     return (uint64_t)(bytes >> 20) * CREATE_MIB_NS + (uint64_t)VP_FRESH_FEW * CREATE_NS;
 }
 
+/* How long the request takes if all that was chosen is moved. */
+static uint64_t whole_ns(const struct vp_pool *pool, const struct vp_harvest *h, size_t want) {
+    const size_t lacking = h->bytes < want ? want - h->bytes : 0;
+    const size_t fresh = lacking ? lacking / vp_fresh_handle(pool, h->req, lacking) + 1 : 0;
+    return h->chosen * MAP_NS + fresh * CREATE_NS + (uint64_t)(lacking >> 20) * CREATE_MIB_NS;
+}
+
 size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
-    if (h->chosen <= MOVED_MOST || h->req->pressed)
+    if (h->req->pressed || (vp_slack_roams(pool) ? whole_ns(pool, h, want) <= BOUND_NS : h->chosen <= MOVED_MOST))
         return 0;
     if (pool->bound.rest) {
         pool->bound.rest--;
         return 0;
     }
     const uint64_t fresh_ns = create_ns(want);
-    const size_t moved = fresh_ns < BOUND_NS ? (BOUND_NS - fresh_ns) / MAP_NS : 0;
+    size_t moved = fresh_ns < BOUND_NS ? (BOUND_NS - fresh_ns) / MAP_NS : 0;
+    if (moved > h->chosen)
+        moved = h->chosen;
     size_t bytes = 0;
     for (size_t i = 0; i < moved; i++)
         bytes += h->list[i].chunk->size;
-    const size_t fresh = want - bytes, held = pool->mem.stats.held_bytes;
+    const size_t fresh = want - bytes, lacking = h->bytes < want ? want - h->bytes : 0;
+    const size_t held = pool->mem.stats.held_bytes;
     if (pool->mem.limit && (fresh > pool->mem.limit || held > pool->mem.limit - fresh))
         return 0;
     h->chosen = moved;
     h->bytes = bytes;
-    return fresh;
+    h->few = true;
+    return fresh - lacking;
 }
 
 void vp_bound_spared(struct vp_pool *pool, size_t bytes, int err) {

@@ -17,8 +17,8 @@
 
 #include "pool/harvest.h"
 
-/* Drops chosen chunks that the request is rather made anew instead of; returns the bytes that makes. To be told of
- * the outcome, 0 or an error. */
+/* Drops chosen chunks that the request is rather made anew instead of; returns the bytes that makes, beside those that
+ * are short anyway. To be told of the outcome, 0 or an error. */
 size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want);
 void vp_bound_spared(struct vp_pool *pool, size_t bytes, int err);
 /* A call has built nothing: gives some of the excess back. */

@@ -121,6 +121,13 @@ static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
     return vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
 }
 
+static size_t fresh_handle(const struct vp_pool *pool, const struct vp_harvest *h, size_t fresh) {
+    size_t size = vp_fresh_handle(pool, h->req, fresh);
+    while (h->few && fresh / size > VP_FRESH_FEW)
+        size *= 2;
+    return size;
+}
+
 /* A new range at `hole` of the chosen chunks, and fresh ones for the rest of `want` bytes. `*built`: of how many. */
 static int assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUdeviceptr hole, size_t *built) {
     /* The chosen chunks move up to the front of the same memory, each over what was read before. */
@@ -132,7 +139,7 @@ static int assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUd
         chunks[i] = chunk;
     }
     if (lacking)
-        err = vp_fresh_create(pool, lacking, vp_fresh_handle(pool, h->req, lacking), chunks + old, &fresh);
+        err = vp_fresh_create(pool, lacking, fresh_handle(pool, h, lacking), chunks + old, &fresh);
     if (!err)
         err = vp_stitch_map(&pool->mem, chunks, old + fresh, hole);
     for (size_t i = 0; i < old && !err && (vp_slack_stays(pool, h->req) || vp_tight(pool, h->req)); i++)

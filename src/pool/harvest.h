@@ -16,6 +16,7 @@ struct vp_harvest {
     struct vp_candidate *list; /* of vp_harvest_room(); the chosen ones come first */
     size_t count, chosen;
     size_t bytes; /* of the chosen ones */
+    bool few;     /* what is short is made in few handles, to be quick */
     const struct vp_request *req;
     enum vp_usable use;
     CUdeviceptr skip, skip_end; /* the part of a region that stays where it is */

@@ -5,6 +5,7 @@
 #include "memory/sleep.h"
 #include "pool/bare.h"
 #include "pool/learn.h"
+#include "pool/place.h"
 
 /* The cache of a timeline, if it has one: NULL otherwise, or if the timeline is of another device. */
 static struct vp_stream_cache *cache_known(const struct vp_pool *pool, const struct vp_timeline *timeline) {
@@ -27,6 +28,7 @@ static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp
         vp_fence_add_late(pool->mem.timelines, &evicted->fence, timeline);
     if (__builtin_expect(pool->learn != NULL, 0))
         vp_learn_freed(pool->learn, evicted->region->addr);
+    vp_place_freed(pool, evicted->region);
     vp_region_release(&pool->mem, evicted->region, &evicted->fence);
 }
 
@@ -39,11 +41,36 @@ static struct vp_stream_cache_block describe(const struct vp_pool *pool, struct 
                                           .event = vp_pool_worth_event(pool, r->size)};
 }
 
+/* So many requests make a round of a program that begins anew from nothing; fewer are blocks that come and go. */
+enum { ROUND = 64 };
+
+/*
+ * Is this the last block of a round, of a program whose sizes hardly come again as its stream frees them? One that
+ * begins anew from nothing asks for its blocks in the order of the last time; were one of them handed out from the
+ * cache, all after it would lie elsewhere.
+ */
+static bool is_last(struct vp_pool *pool, struct vp_stream_cache *cache, const struct vp_region *block) {
+    size_t parked;
+    if (!vp_stream_cache_was_vain(cache, &parked) || pool->mem.stats.live_bytes != block->asked + parked)
+        return false;
+    /* A free may ask twice. */
+    if (pool->mem.stats.allocs != pool->emptied)
+        pool->ends_round = pool->mem.stats.allocs - pool->emptied >= ROUND;
+    pool->emptied = pool->mem.stats.allocs;
+    return pool->ends_round;
+}
+
 bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,
                      struct vp_fence *fence) {
     struct vp_stream_cache *cache = block->sync ? NULL : cache_of(pool, timeline);
     struct vp_evicted oldest;
-    if (!cache || vp_stream_cache_is_vain(cache) || vp_memory_sleeps(&pool->mem, block->addr))
+    if (!cache || vp_memory_sleeps(&pool->mem, block->addr))
+        return false;
+    if (is_last(pool, cache, block)) {
+        vp_parking_flush_own(pool, timeline);
+        return false;
+    }
+    if (vp_stream_cache_is_vain(cache))
         return false;
     const struct vp_stream_cache_block fresh = describe(pool, block);
     block->cache = cache;

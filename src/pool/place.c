@@ -14,8 +14,8 @@
  */
 #include "pool/place.h"
 
-/* Places of the exact size that are tried. Too few, and a model of many equal layers builds anew what it has: 32 are
- * too few. */
+/* Places of the exact size that are tried, beside those that a live block is known to lie in. Too few, and a model of
+ * many equal layers builds anew what it has: 32 are too few. */
 enum { TRIES = 512 };
 
 /* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is
@@ -35,9 +35,10 @@ enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
 /*
  * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to
  * rest, and cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a
- * chunk to come round: with 8, half of its driver time went into building again what had been reaped.
+ * chunk to come round: with 8, half of its driver time went into building again what had been reaped. Video of some
+ * 450 MiB needs ninety: with 40, two fifths. The floor is less in small programs.
  */
-enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096 };
+enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 16384, MAPPINGS_FLOOR_SMALL = 4096 };
 
 /*
  * Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work
@@ -46,11 +47,6 @@ enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 4096 };
  */
 enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
 
-int vp_place_compare(const struct vp_place *a, const struct vp_place *b) {
-    if (a->size != b->size)
-        return a->size < b->size ? -1 : 1;
-    return a->serial < b->serial ? -1 : a->serial > b->serial;
-}
 RB_GENERATE(vp_place_tree, vp_place, by_size, vp_place_compare)
 
 static void place_touch(struct vp_pool *pool, struct vp_place *k) {
@@ -59,6 +55,7 @@ static void place_touch(struct vp_pool *pool, struct vp_place *k) {
 }
 
 static void place_remove(struct vp_pool *pool, struct vp_place *k) {
+    vp_place_close(pool, k);
     RB_REMOVE(vp_place_tree, &pool->places[k->zone], k);
     vp_list_remove(&k->used);
     vp_slab_free(&pool->place_slab, k);
@@ -73,6 +70,7 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     *k = (struct vp_place){
         .addr = addr, .size = size, .serial = ++pool->place_serial, .zone = vp_space_of(&pool->mem, addr)->zone};
     RB_INSERT(vp_place_tree, &pool->places[k->zone], k);
+    vp_place_open(pool, k);
     vp_list_append(&pool->place_used, &k->used);
     if (++pool->place_count > VP_PLACE_MOST)
         place_remove(pool, vp_container_of(pool->place_used.next, struct vp_place, used));
@@ -94,8 +92,15 @@ enum place {
     PLACE_AWAY,  /* the same once its chunks are switched back */
 };
 
+/* A region that is not free as far as `end`: does a live block lie there? */
+static void note_block(const struct vp_region *r, struct vp_region **block) {
+    r = r->state == VP_FREE ? vp_region_next(r) : r;
+    *block = r && r->state == VP_LIVE ? (struct vp_region *)r : NULL;
+}
+
+/* `block`: one that is live and in the way; untouched: none is known. */
 static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req,
-                             enum vp_usable use) {
+                             enum vp_usable use, struct vp_region **block) {
     uint64_t mark = ++pool->mem.marks;
     const struct vp_region *last = vp_region_at(&pool->mem, addr);
     size_t pieces = 0;
@@ -115,7 +120,11 @@ static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr
         if (here && stop > end)
             stop = end;
         const struct vp_region *r = region_near(pool, begin, &last);
-        if (r->state != VP_FREE || vp_region_end(r) < stop || !vp_range_usable(r, begin, stop, req, use))
+        if (r->state != VP_FREE || vp_region_end(r) < stop) {
+            note_block(r, block);
+            return PLACE_TAKEN;
+        }
+        if (!vp_range_usable(r, begin, stop, req, use))
             return PLACE_TAKEN;
         for (const struct vp_piece *p = vp_piece_at(r, begin); p; p = p->end < stop ? p->next : NULL)
             pieces++;
@@ -127,14 +136,14 @@ static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr
 
 /* The first `size` bytes of a place, of which the first is mapped. */
 static enum place place_find(struct vp_pool *pool, const struct vp_place *k, size_t size, const struct vp_request *req,
-                             enum vp_usable use) {
+                             enum vp_usable use, struct vp_region **block) {
     CUdeviceptr end = k->addr + size;
     if (pool->traits.per_stream &&
         vp_mapping_at(&pool->mem, k->addr)->chunk->stream != (req->timeline ? req->timeline->id : 0))
         return PLACE_TAKEN;
     if (req->alone && (!vp_mapping_at(&pool->mem, end - 1) || !vp_range_whole(&pool->mem, k->addr, end)))
         return PLACE_TAKEN;
-    return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use) : PLACE_TAKEN;
+    return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use, block) : PLACE_TAKEN;
 }
 
 /* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the
@@ -165,13 +174,21 @@ static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, e
     return true;
 }
 
+/* The beginning of a place that is as large as the request or larger. */
+static enum place look_at(struct vp_pool *pool, const struct vp_place *k, const struct vp_request *req,
+                          enum vp_usable use, struct vp_region **block) {
+    *block = NULL;
+    return vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, use, block) : PLACE_GONE;
+}
+
 /* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is
  * forgotten, and counts for no try. */
 static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most, int tries,
                           const struct vp_request *req, enum vp_usable use) {
+    struct vp_region *block;
     for (struct vp_place *next; tries > 0 && k && k->size <= most; k = next) {
         next = RB_NEXT(vp_place_tree, &pool->places[req->zone], k);
-        enum place place = vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, use) : PLACE_GONE;
+        enum place place = look_at(pool, k, req, use, &block);
         if (place == PLACE_GONE)
             place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
@@ -182,27 +199,47 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most,
     return (struct vp_fit){NULL, 0};
 }
 
-struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+/* The oldest place of the request's size that may be free. */
+static struct vp_place *oldest_open(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_place key = {.size = req->size};
-    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size, TRIES, req, use);
+    return RB_NFIND(vp_open_places, &pool->open_places[req->zone], &key);
+}
+
+struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_place *k = oldest_open(pool, req), *next;
+    struct vp_region *block;
+    for (int tries = TRIES; tries > 0 && k && k->size == req->size; k = next) {
+        next = RB_NEXT(vp_open_places, &pool->open_places[req->zone], k);
+        enum place place = look_at(pool, k, req, use, &block);
+        if (place == PLACE_GONE)
+            place_remove(pool, k);
+        else if (switch_over(pool, k, req->size, place))
+            return (struct vp_fit){vp_region_at(&pool->mem, k->addr), k->addr};
+        else if (block)
+            vp_place_take(pool, k, block);
+        else
+            tries--;
+    }
+    return (struct vp_fit){NULL, 0};
 }
 
 struct vp_fit vp_place_find_at(struct vp_pool *pool, CUdeviceptr addr, const struct vp_request *req,
                                enum vp_usable use) {
     struct vp_place there = {.addr = addr, .size = req->size};
     vp_list_init(&there.used);
-    enum place place = vp_mapping_at(&pool->mem, addr) ? place_find(pool, &there, req->size, req, use) : PLACE_GONE;
+    struct vp_region *block;
+    const enum place place = look_at(pool, &there, req, use, &block);
     if (!switch_back(pool, &there, req->size, place))
         return (struct vp_fit){NULL, 0};
     return (struct vp_fit){vp_region_at(&pool->mem, addr), addr};
 }
 
 bool vp_place_is_pending(struct vp_pool *pool, const struct vp_request *req) {
-    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+    struct vp_place *k = oldest_open(pool, req);
+    struct vp_region *block;
     for (int tries = TRIES; tries > 0 && k && k->size == req->size;
-         k = RB_NEXT(vp_place_tree, &pool->places[req->zone], k)) {
-        enum place place = vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, VP_USE_PENDING)
-                                                              : PLACE_GONE;
+         k = RB_NEXT(vp_open_places, &pool->open_places[req->zone], k)) {
+        enum place place = look_at(pool, k, req, VP_USE_PENDING, &block);
         if (place >= PLACE_FREE)
             return true;
         tries -= place != PLACE_GONE;
@@ -261,11 +298,12 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
     struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key),
                     *largest = NULL;
     enum place place, largest_place = PLACE_TAKEN;
+    struct vp_region *block;
     for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
         CUdeviceptr stop = mapped_end(pool, k, req->size);
         bool whole = stop - k->addr >= req->size;
         if (!stop || (!whole && (largest || room_at(pool, stop) < req->size - (stop - k->addr) + vp_pool_room(pool))) ||
-            (place = place_find(pool, k, whole ? req->size : stop - k->addr, req, use)) < PLACE_FREE)
+            (place = place_find(pool, k, whole ? req->size : stop - k->addr, req, use, &block)) < PLACE_FREE)
             continue;
         largest = k;
         largest_place = place;
@@ -280,9 +318,10 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
 }
 
 void vp_place_limit(struct vp_pool *pool, size_t built) {
+    const size_t floor = vp_pool_is_small(pool) ? MAPPINGS_FLOOR_SMALL : MAPPINGS_FLOOR;
     size_t most = pool->mem.chunk_count * MAPPINGS_PER_CHUNK;
-    if (most < MAPPINGS_FLOOR)
-        most = MAPPINGS_FLOOR;
+    if (most < floor)
+        most = floor;
     if (pool->mem.mappings > most)
         vp_stitch_reap_some(&pool->mem, pool->mem.mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
 }

@@ -12,10 +12,15 @@ struct vp_place {
     uint64_t serial; /* in order of making */
     enum vp_zone_name zone;
     RB_ENTRY(vp_place) by_size;
-    struct vp_list used; /* vp_pool.place_used, least recent first */
+    struct vp_list used;  /* vp_pool.place_used, least recent first */
+    CUdeviceptr taken_by; /* address of a live block that lies in it, or in its chunks elsewhere; 0: none is known */
+    union {
+        RB_ENTRY(vp_place) open;  /* vp_pool.open_places, without such a block */
+        RB_ENTRY(vp_place) taken; /* vp_pool.taken_places, with one */
+    };
 };
 
-/* Places that are remembered: hints of some 80 bytes each. Beyond, the least recently used one is forgotten; what is
+/* Places that are remembered: hints of some 120 bytes each. Beyond, the least recently used one is forgotten; what is
  * mapped there stays until it is reaped. */
 enum { VP_PLACE_MOST = 16384 };
 
@@ -24,6 +29,26 @@ bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUde
 
 int vp_place_compare(const struct vp_place *a, const struct vp_place *b);
 RB_PROTOTYPE(vp_place_tree, vp_place, by_size, vp_place_compare)
+
+/* ---- place_taken.c: a block that is live lies in the way ---- */
+
+int vp_place_compare_taken(const struct vp_place *a, const struct vp_place *b);
+RB_PROTOTYPE(vp_open_places, vp_place, open, vp_place_compare)
+RB_PROTOTYPE(vp_taken_places, vp_place, taken, vp_place_compare_taken)
+
+/* A place has been made, which nothing is known of; it is forgotten. */
+void vp_place_open(struct vp_pool *pool, struct vp_place *k);
+void vp_place_close(struct vp_pool *pool, struct vp_place *k);
+/* It is not looked at until that block is freed. */
+void vp_place_take(struct vp_pool *pool, struct vp_place *k, struct vp_region *block);
+/* A live block is about to be free memory. */
+void vp_place_wake(struct vp_pool *pool, struct vp_region *block);
+static inline void vp_place_freed(struct vp_pool *pool, struct vp_region *block) {
+    if (block->blocks)
+        vp_place_wake(pool, block);
+}
+
+/* ---- place.c ---- */
 
 /* Remembers that a request of this size was served at `addr`. Not to be called for a place that is remembered already.
  */

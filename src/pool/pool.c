@@ -5,6 +5,7 @@
 #include "pool/giving.h"
 #include "pool/learn.h"
 #include "pool/parking.h"
+#include "pool/place.h"
 #include "pool/ahead.h"
 #include "pool/slack.h"
 
@@ -70,8 +71,11 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
     pool->config.handle -= pool->config.handle % pool->mem.granularity;
     vp_stream_caches_init(&pool->caches, timelines, dev, &pool->mem.stats);
     vp_list_init(&pool->place_used);
-    for (int z = 0; z < VP_ZONES; z++)
+    for (int z = 0; z < VP_ZONES; z++) {
         RB_INIT(&pool->places[z]);
+        RB_INIT(&pool->open_places[z]);
+    }
+    RB_INIT(&pool->taken_places);
     vp_slab_init(&pool->place_slab, sizeof(struct vp_place));
     if (!traits->own_spaces)
         err = reserve_first(pool);
@@ -185,6 +189,7 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence
         return;
     }
     pool->mem.stats.frees++;
+    vp_place_freed(pool, block);
     if (__builtin_expect(pool->learn != NULL, 0))
         vp_learn_freed(pool->learn, block->addr);
     vp_region_release(&pool->mem, block, fence);

@@ -15,6 +15,8 @@
 
 struct vp_place;
 RB_HEAD(vp_place_tree, vp_place);
+RB_HEAD(vp_open_places, vp_place);
+RB_HEAD(vp_taken_places, vp_place);
 
 struct vp_stalloc_plan;
 struct vp_learn;
@@ -92,6 +94,9 @@ struct vp_slack {
     size_t early_size;                 /* the last of them */
     bool early, early_over;            /* most were, and differed; it is no longer asked */
     unsigned still_windows;            /* so many in a row had next to no new sizes */
+    uint64_t price;                    /* of a request in the last window, in nanoseconds */
+    bool edge; /* little was left of the device when chunk `edge_birth` was the last that was made */
+    uint64_t edge_birth;
 };
 
 /* How long a call may take: bound.h. */
@@ -147,8 +152,13 @@ struct vp_pool {
     struct vp_pool_config config;
     uint64_t recent_peak; /* most bytes live since whoever reads it set it back */
     struct vp_stream_caches caches;
+    uint64_t emptied; /* allocations when nothing was alive, as far as a cache that served nothing saw it (parking.c) */
+    bool ends_round;  /* many had been made since the time before */
     struct vp_place_tree places[VP_ZONES];
-    struct vp_list place_used; /* of vp_place.used */
+    struct vp_open_places open_places[VP_ZONES]; /* those of them that may be free */
+    struct vp_taken_places taken_places;         /* and those in which a block was seen that is live still, by its
+                                                    address */
+    struct vp_list place_used;                   /* of vp_place.used */
     size_t place_count;
     uint64_t place_serial;
     struct vp_slab place_slab;

@@ -43,7 +43,7 @@ static const struct {
     size_t share, least;
 } GRADE[] = {
     {0, 0, 32, 8 << 20},
-    {WINDOW / 4, 24, 16, 8 << 20},
+    {WINDOW / 4, 20, 16, 8 << 20},
     {WINDOW * 5 / 8, 30, 12, 32 << 20},
 };
 enum { GRADES = sizeof GRADE / sizeof *GRADE };
@@ -61,7 +61,9 @@ enum { STAYS_SMALL = 96 };
 
 /*
  * A program roams from more than a twelfth of new sizes in a window on (recorded ones have up to a fifteenth, and that
- * in their first), or if its first requests say so; until for so many windows next to none was new.
+ * in their first), or if its first requests say so; until for so many windows next to none was new, and next to
+ * nothing was paid. Tables that double come in some hundred sizes, all of which are known after a while, and never in
+ * the same order: packed as a program that repeats itself is, they take twice the time.
  */
 enum { ROAMS = WINDOW / 12, STILL_WINDOWS = 32 };
 
@@ -159,13 +161,14 @@ static void settle(struct vp_slack *s, bool first) {
     s->early = false;
     s->roams |= first ? s->grade > 0 : s->novel > ROAMS;
     s->alike_sizes = 2 * s->alike > s->novel;
-    s->still_windows = s->novel > NOVEL ? 0 : s->still_windows + 1;
+    const bool still = s->novel <= NOVEL && (first || !s->roams || s->price < CHEAP_NS);
+    s->still_windows = still ? s->still_windows + 1 : 0;
     if (s->still_windows >= STILL_WINDOWS)
         s->roams = false;
 }
 
 static void step(struct vp_slack *s, uint64_t maps) {
-    const uint64_t price = maps * MAP_NS / WINDOW;
+    const uint64_t price = s->price = maps * MAP_NS / WINDOW;
     s->novel_windows = s->novel > NOVEL ? s->novel_windows + 1 : 0;
     s->cheap_windows = price < CHEAP_NS ? s->cheap_windows + 1 : 0;
     const bool novel = s->novel_windows >= NOVEL_WINDOWS || s->grade + 1 == GRADES;
@@ -241,7 +244,7 @@ static bool several_streams(const struct vp_pool *pool) {
 }
 
 bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req) {
-    return !vp_slack_roams(pool) || several_streams(pool) ||
+    return !vp_slack_roams(pool) ||
            (pool->slack.grade + 1 < GRADES && req->size >= pool->mem.stats.peak_live_bytes / OLD_SHARE);
 }
 
@@ -267,6 +270,15 @@ static bool at_edge(const struct vp_pool *pool, size_t fresh) {
     if (total && left < fresh + total / EDGE_SHARE)
         return true;
     return mem->drv->cuMemGetInfo_v2 && !mem->drv->cuMemGetInfo_v2(&left, &total) && left < fresh + total / EDGE_SHARE;
+}
+
+bool vp_slack_spares(struct vp_pool *pool) {
+    struct vp_slack *s = &pool->slack;
+    if (s->roams && s->edge_birth != pool->mem.births) {
+        s->edge_birth = pool->mem.births;
+        s->edge = at_edge(pool, 0);
+    }
+    return s->rest || (s->roams && s->edge);
 }
 
 size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {

@@ -320,6 +320,15 @@ bool vp_stream_cache_is_vain(struct vp_stream_cache *cache) {
     return (n + 1) % VAIN_TRIES;
 }
 
+bool vp_stream_cache_was_vain(struct vp_stream_cache *cache, size_t *bytes) {
+    if (get(&cache->in_vain) < VAIN)
+        return false;
+    cache_lock(cache);
+    *bytes = cache->bytes;
+    cache_unlock(cache);
+    return true;
+}
+
 bool vp_stream_cache_is_calm(const struct vp_stream_cache *cache) {
     return get(&cache->calm) >= CALM;
 }

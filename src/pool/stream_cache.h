@@ -122,6 +122,8 @@ unsigned vp_stream_cache_close(struct vp_stream_cache *cache, struct vp_evicted 
 /* Did sizes hardly repeat, so that one more block had better not be parked? A request served meanwhile may go
  * unnoticed: then the next one counts. */
 bool vp_stream_cache_is_vain(struct vp_stream_cache *cache);
+/* The same, whichever block this is. `*bytes`: what it holds, as asked for. */
+bool vp_stream_cache_was_vain(struct vp_stream_cache *cache, size_t *bytes);
 bool vp_stream_cache_is_calm(const struct vp_stream_cache *cache);
 
 /* Parks a block that the timeline frees. `fence`: its point, if the free recorded an event (its points then pass over),

@@ -83,7 +83,9 @@ static struct vp_fit late_place(struct vp_pool *pool, const struct vp_request *r
 }
 
 static struct vp_fit best_fit(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    return vp_fit_find(&pool->mem, req, use);
+    struct vp_fit fit = vp_fit_find(&pool->mem, req, use);
+    return vp_fit_pins_much(&pool->mem, req, fit) && vp_slack_spares(pool) ? vp_fit_pin_less(&pool->mem, req, use, fit)
+                                                                           : fit;
 }
 
 static struct vp_fit best_fit_of_parked(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {

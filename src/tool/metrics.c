@@ -75,7 +75,7 @@ static void put_device(FILE *out, const char *name, const struct vp_sample *s, c
     X(asleep_bytes, "asleep_bytes", "gauge", BYTES, "Bytes of the pool that sleep: the program has paused the device.")                                                                                                                  \
     X(lent_bytes, "lent_bytes_total", "counter", BYTES, "Idle bytes given back because another process lacked them.")                                                                                                                  \
     X(loans_asked, "loans_asked_total", "counter", COUNT, "Times that the process lacked memory and asked others.")                                                                                                                  \
-    X(loans_refused, "loans_refused_total", "counter", COUNT, "Times that it was asked and gave nothing.")  \
+    X(loans_refused, "loans_refused_total", "counter", COUNT, "Times that it was asked and gave nothing.")                                                                                                                  \
     X(spilled_bytes, "spilled_bytes", "gauge", BYTES, "Bytes of the host's memory, for what the device had no more memory for.")                                                                                                                  \
     X(spills_refused, "spills_refused_total", "counter", COUNT, "Times that the host's memory could not help.")
 

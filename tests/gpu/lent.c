@@ -1,6 +1,6 @@
-/* Two processes that need most of one device in turns: each fills its share, looks at its bytes and frees all, and keeps
- * what it freed. Without lending the second finds too little. Prints one JSON object: how many allocations failed, and
- * how long those took that had to have what the other keeps.
+/* Two processes that need most of one device in turns: each fills its share, looks at its bytes and frees all, and
+ * keeps what it freed. Without lending the second finds too little. Prints one JSON object: how many allocations
+ * failed, and how long those took that had to have what the other keeps.
  *
  * It fills and copies only: it also runs on the simulated driver (shared=FILE), whose times say nothing.
  *
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define FUNCTIONS(X)                                                                                                   \
-    X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2)    \
+    X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2)                    \
         X(cuStreamCreate) X(cuStreamSynchronize) X(cuMemsetD32Async) X(cuMemcpyDtoH_v2)
 
 #define POINTER(name) static __typeof__(&name) p_##name;

@@ -94,6 +94,27 @@ Test(bound, a_few_hundred_are_moved) {
     end();
 }
 
+/* Its sizes never come again, and so it would pay for that each time. */
+Test(bound, in_a_program_that_roams_a_few_hundred_take_too_long) {
+    open_pool(ROOM, false);
+    fx.pool.config.slack = 5;
+    fx.pool.slack.roams = true;
+    uint64_t before = vp_sim_cost_ns();
+    CUdeviceptr a = fx_alloc(500 * CHUNK, 0);
+    cr_assert_leq(vp_sim_cost_ns() - before, 5 * MS);
+    const uint64_t spared = stats()->spared_bytes, creates = stats()->calls.create;
+    cr_assert_gt(spared, 300 * CHUNK);
+    /* What is short anyway is no excess, however few handles it is made in. */
+    before = vp_sim_cost_ns();
+    CUdeviceptr b = fx_alloc(3000 * CHUNK, 0);
+    cr_assert_leq(vp_sim_cost_ns() - before, 6 * MS, "%llu us", (unsigned long long)(vp_sim_cost_ns() - before) / 1000);
+    cr_assert_leq(stats()->calls.create - creates, 40);
+    cr_assert_leq(stats()->spared_bytes - spared, CHUNKS * CHUNK);
+    fx_free(a, 0);
+    fx_free(b, 0);
+    end();
+}
+
 Test(bound, a_full_device_is_not_asked_in_vain_each_time) {
     open_pool(FULL, false);
     CUdeviceptr a = fx_alloc(MOVED * CHUNK, 0);

@@ -11,7 +11,7 @@
 
 /* Chunks of the test's: half of them free, each between two that are not. And the mappings that the pool then wants to
  * have at most. */
-enum { CHUNKS = 256, FREE = CHUNKS / 2, MOST = 32 * CHUNKS };
+enum { CHUNKS = 512, FREE = CHUNKS / 2, MOST = 32 * CHUNKS };
 
 static CUdeviceptr wall[CHUNKS];
 

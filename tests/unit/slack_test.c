@@ -61,6 +61,14 @@ static void repeats(unsigned rounds) {
             take(i, same_size(i), 0);
 }
 
+/* A few sizes in an order that never comes again. */
+static void shuffles(unsigned events) {
+    while (events--) {
+        const unsigned i = rnd(BLOCKS);
+        take(i, (4 * MiB << rnd(8)) + 512 * rnd(4), 1);
+    }
+}
+
 static void end(void) {
     for (unsigned i = 0; i < BLOCKS; i++)
         put(i);
@@ -269,6 +277,32 @@ Test(slack, blocks_that_are_alike_are_made_longer_where_they_lie) {
     cr_assert(fx.pool.slack.alike_sizes);
     cr_assert_leq(maps() - before, 30, "%llu", (unsigned long long)(maps() - before));
     cr_assert(held_within(PERCENT));
+    end();
+}
+
+Test(slack, known_sizes_in_no_order_are_no_rest) {
+    open_pool(PERCENT, 0);
+    never_repeats(4 * WINDOW);
+    shuffles(60 * WINDOW);
+    cr_assert_lt(vp_slack_novelty(&fx.pool), 0.05);
+    cr_assert(vp_slack_roams(&fx.pool), "it is still dear");
+    repeats(60 * WINDOW / BLOCKS);
+    cr_assert(!vp_slack_roams(&fx.pool));
+    end();
+}
+
+/* Whatever the streams: its old place would cut up what is free. But for a large block it is dear to make room again.
+ */
+Test(slack, what_is_free_comes_before_an_old_place_in_a_program_that_roams) {
+    open_pool(PERCENT, 0);
+    never_repeats(2 * WINDOW);
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert(vp_slack_roams(&fx.pool) && fx.pool.caches.several);
+    fx.pool.slack.grade = 0;
+    const size_t peak = fx.pool.mem.stats.peak_live_bytes;
+    const struct vp_request small = {.size = peak / 300}, large = {.size = peak / 200};
+    cr_assert(!vp_slack_keeps_place(&fx.pool, &small) && vp_slack_keeps_place(&fx.pool, &large));
     end();
 }
 
