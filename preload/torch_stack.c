@@ -15,26 +15,27 @@ static struct unwinder {
     void *(*function)(void *);
 } unwinder;
 
+static bool look_for_unwinder(void *handle) {
+    unwinder.trace = (__typeof__(unwinder.trace))vp_real_dlsym(handle, "_Unwind_Backtrace");
+    unwinder.address = (__typeof__(unwinder.address))vp_real_dlsym(handle, "_Unwind_GetIP");
+    unwinder.function = (__typeof__(unwinder.function))vp_real_dlsym(handle, "_Unwind_FindEnclosingFunction");
+    return unwinder.trace && unwinder.address && unwinder.function;
+}
+
+/* One thread looks, once; what others ask meanwhile is not known. */
 static bool find_unwinder(void) {
-    static _Atomic bool tried, found;
+    enum { NOT_YET, LOOKING, THERE, NOWHERE };
+    static atomic_int state = NOT_YET;
+    int now = atomic_load_explicit(&state, memory_order_acquire);
 
-    if (tried)
-        return found;
-    unwinder.trace = (__typeof__(unwinder.trace))vp_real_dlsym(RTLD_DEFAULT, "_Unwind_Backtrace");
-    unwinder.address = (__typeof__(unwinder.address))vp_real_dlsym(RTLD_DEFAULT, "_Unwind_GetIP");
-    unwinder.function = (__typeof__(unwinder.function))vp_real_dlsym(RTLD_DEFAULT, "_Unwind_FindEnclosingFunction");
-    if (!unwinder.trace) {
-        void *handle = dlopen("libgcc_s.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    if (now == NOT_YET && atomic_compare_exchange_strong(&state, &now, LOOKING)) {
+        bool found = look_for_unwinder(RTLD_DEFAULT);
+        void *handle = found ? NULL : dlopen("libgcc_s.so.1", RTLD_NOLOAD | RTLD_LAZY);
 
-        if (handle) {
-            unwinder.trace = (__typeof__(unwinder.trace))vp_real_dlsym(handle, "_Unwind_Backtrace");
-            unwinder.address = (__typeof__(unwinder.address))vp_real_dlsym(handle, "_Unwind_GetIP");
-            unwinder.function = (__typeof__(unwinder.function))vp_real_dlsym(handle, "_Unwind_FindEnclosingFunction");
-        }
+        now = found || (handle && look_for_unwinder(handle)) ? THERE : NOWHERE;
+        atomic_store_explicit(&state, now, memory_order_release);
     }
-    found = unwinder.trace && unwinder.address && unwinder.function;
-    tried = true;
-    return found;
+    return now == THERE;
 }
 
 /* Frames from here to the function in question: the cache's own, and ours. */

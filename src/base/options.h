@@ -30,7 +30,7 @@
       "expandable segments (es), GMLake, STAlloc (by VPOOL_PLAN); or CUDA (counted only).")                        \
     X(STRING, plan, "VPOOL_PLAN", "", "FILE, auto", \
       "Begin with what the last run has learnt, and write at exit what this one has: in FILE; auto: in a file for program, " \
-      "arguments, rank and device, in ~/.cache/vpool/plans. Under the stalloc policy, a file with places that vpool plan wrote.") \
+      "arguments, rank and device, in ~/.cache/vpool/plans. Under the stalloc policy, a file with places that vpool plan wrote.")                                                                  \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
       "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).")                                                                   \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \

@@ -92,8 +92,8 @@ static int write_beside(const char *temporary, const char *text, size_t length) 
     return err;
 }
 
-/* What is there already is no link, device or pipe, no other user's, and no file of another kind, as one of vpool plan's
- * is. */
+/* What is there already is no link, device or pipe, no other user's, and no file of another kind, as one of vpool
+ * plan's is. */
 static int replaceable(const char *path) {
     char begins[sizeof VP_LEARNT_MAGIC - 1];
     struct stat about;

@@ -33,8 +33,7 @@
 
 static int wrongs;
 
-static void say(int mark, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(int mark, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void say(int mark, const char *format, ...) {
     static const char *const marks[] = {"ok", "--", "!!"}, *const colours[] = {"32", "33", "1;31"};
     const char *none = getenv("NO_COLOR"), *kind = getenv("TERM");
     bool coloured = isatty(STDOUT_FILENO) && (!none || !*none) && kind && strcmp(kind, "dumb");

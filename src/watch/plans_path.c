@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -132,7 +133,7 @@ static void look_at_all(struct sweep *s) {
     s->bytes = 0;
     *s->name = 0;
     lseek(s->folder, 0, SEEK_SET);
-    for (ssize_t n; files && (n = getdents64(s->folder, entries, sizeof entries)) > 0;)
+    for (ssize_t n; files && (n = syscall(SYS_getdents64, s->folder, entries, sizeof entries)) > 0;)
         for (ssize_t at = 0; at < n && files; files--) {
             const struct dirent64 *entry = (const void *)(entries + at);
             at += entry->d_reclen;
