@@ -30,6 +30,18 @@ bool vp_borrow_held_back(void) {
     return waited;
 }
 
+/* Who lacks memory now will lack more soon, and may not ask again at once: as much as it had once, or half of what it
+ * has, and a little; never beyond the limit. */
+static size_t worth_asking(const struct vp_pool *pool, size_t lack) {
+    const size_t held = pool->mem.stats.held_bytes, peak = pool->mem.stats.peak_held_bytes, limit = pool->mem.limit;
+    const size_t there = vp_wait_device_free(pool);
+    size_t want = lack + held / 16 + (peak > held ? peak - held : held / 2);
+    want -= want < there ? want : there;
+    if (limit && want > (limit > held ? limit - held : 0))
+        want = limit > held ? limit - held : 0;
+    return want > lack ? want : lack;
+}
+
 bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
     static uint64_t last;
     const CUuuid uuid = vp_ipc_uuid(pool->mem.device), none = {{0}};
@@ -48,7 +60,8 @@ bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
         if (asks)
             last = now;
         vp_step_out();
-        const uint64_t got = vp_watch.borrow(&uuid, asks ? lack : 0, lack > ROUNDING ? lack - ROUNDING : lack, &some);
+        const uint64_t got = vp_watch.borrow(&uuid, asks ? worth_asking(pool, lack) : 0,
+                                             lack > ROUNDING ? lack - ROUNDING : lack, &some);
         if (!got && some && !asks)
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         vp_step_in();

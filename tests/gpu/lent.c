@@ -4,7 +4,10 @@
  *
  * It fills and copies only: it also runs on the simulated driver (shared=FILE), whose times say nothing.
  *
- * usage: lent [PERCENT [ROUNDS]]     of the device's memory, 60; 3 rounds
+ * A process that has lent something is spared for five seconds, so turns begin with a pause: what alternates faster
+ * than that waits for it.
+ *
+ * usage: lent [PERCENT [ROUNDS [MS]]]     of the device's memory, 60; 2 rounds; ms between turns, 5200
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -113,7 +116,7 @@ static int process(int go, int done, unsigned percent, unsigned word) {
 
 int main(int argc, char **argv) {
     const unsigned percent = argc > 1 ? (unsigned)atoi(argv[1]) : 60;
-    const int rounds = argc > 2 ? atoi(argv[2]) : 3;
+    const int rounds = argc > 2 ? atoi(argv[2]) : 2, rest_ms = argc > 3 ? atoi(argv[3]) : 5200;
     int go[2][2], done[2][2];
     struct turn all = {0};
     double worst = 0;
@@ -132,6 +135,7 @@ int main(int argc, char **argv) {
     bool ok = true;
     for (int k = 0; k < 2 * rounds && ok; k++) {
         struct turn turn;
+        usleep(k ? (useconds_t)rest_ms * 1000 : 0);
         ok = write(go[k % 2][1], "", 1) == 1 && read(done[k % 2][0], &turn, sizeof turn) == sizeof turn;
         if (!ok)
             break;
