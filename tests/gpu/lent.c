@@ -144,6 +144,8 @@ int main(int argc, char **argv) {
         all.taken += turn.taken;
         double each = turn.taken ? turn.took * 10737418240.0 / (double)turn.taken : 0;
         worst = each > worst ? each : worst;
+        fprintf(stderr, "turn %d: %.1f MiB that the device did not have, in %.1f ms\n", k + 1,
+                (double)turn.taken / 1048576, 1e3 * turn.took);
     }
     for (int i = 0; i < 2; i++)
         close(go[i][1]);
