@@ -54,13 +54,24 @@ static void wake(atomic_uint_least32_t *word) {
 static struct vp_shared_stats *_Atomic own;
 static atomic_bool ended;
 
+/* With a context of the device current, as wherever else memory is unmapped: 0 bytes are all that is idle. */
+static uint64_t take_from(struct vp_pool *pool, uint64_t bytes) {
+    const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
+    const bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
+    const uint64_t given = bytes ? vp_giving_lend(pool, bytes) : vp_pool_trim(pool, 0);
+    CUcontext popped;
+    if (pushed)
+        vp_state.drv.cuCtxPopCurrent_v2(&popped);
+    return given;
+}
+
 /* With the lock held. */
 static uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     static uint64_t last;
     const uint64_t now = vp_clock_ns();
     uint64_t given = 0;
-    if (!last || now - last > SPARED_NS)
-        given = vp_giving_lend(pool, bytes);
+    if (bytes && (!last || now - last > SPARED_NS))
+        given = take_from(pool, bytes);
     if (given)
         last = now;
     else
@@ -73,7 +84,7 @@ static void give_all(void) {
     uint64_t given = 0;
     vp_pools_each(pool) {
         vp_bare_await(pool);
-        given += vp_pool_trim(pool, 0);
+        given += take_from(pool, 0);
     }
     atomic_store(&own->loans.given, given);
 }
