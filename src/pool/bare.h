@@ -144,6 +144,7 @@ struct vp_bare {
     uint64_t crowded;       /* how often it was told to give some back */
     bool gives;             /* it is at it: what it frees now it has use for at once */
     struct vp_fence others; /* work of other streams on blocks that it has yet to see free, while it hoards */
+    bool others_unnoted;    /* there may be more of it, from before */
     bool short_of;       /* a block lacks memory: no chunk is pinned for a part of it any more, whatever that costs */
     uint64_t not_before; /* no wait for such until then */
     unsigned fruitless;  /* waits in a row */
