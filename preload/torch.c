@@ -164,18 +164,30 @@ static void round_told(size_t size, const char *from, const char *frame) {
     wanted(size, frame);
 }
 
-size_t VP_TORCH_ROUND_CUDA(size_t size) {
-    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND_CUDA, CALLER);
+/* What PyTorch makes of a size: the next of so many equal parts between two powers of two. */
+static size_t rounded(size_t size, size_t divisions) {
+    enum { LEAST = 512, LAST_BIT = 63 };
+    size_t floor, part;
 
-    round_told(size, CALLER, FRAME);
-    return real(size);
+    if (divisions <= 1 || size / LEAST < divisions || size > SIZE_MAX / 4)
+        return size;
+    floor = (size_t)1 << (LAST_BIT - __builtin_clzl(size));
+    part = floor >> (LAST_BIT - __builtin_clzl(divisions));
+    return part ? (size + part - 1) / part * part : size;
+}
+
+size_t VP_TORCH_ROUND_CUDA(size_t size) {
+    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND_CUDA, CALLER), divisions = real(size);
+
+    round_told(rounded(size, divisions), CALLER, FRAME);
+    return divisions;
 }
 
 size_t VP_TORCH_ROUND(size_t size) {
-    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND, CALLER);
+    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND, CALLER), divisions = real(size);
 
-    round_told(size, CALLER, FRAME);
-    return real(size);
+    round_told(rounded(size, divisions), CALLER, FRAME);
+    return divisions;
 }
 
 /* ---- a segment is made ---- */

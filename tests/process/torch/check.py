@@ -121,7 +121,7 @@ elif VERSION == "alone":
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
-    tests += [served(case) for case in HOARD]
+    tests += [served(case) for case in HOARD] + [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4")]
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               a_lock_that_is_released_keeps_memory_to_the_cache]
 tap.run(tests)
