@@ -190,6 +190,8 @@ static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
  * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the
  * two sees the other. */
 void vp_bare_promise(struct vp_bare *bare, bool open);
+/* Is the one that is open this thread's? */
+bool vp_bare_promised_here(const struct vp_bare *bare);
 
 /*
  * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
