@@ -7,6 +7,7 @@
 #include "torch.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
 #include "doors.h"
@@ -163,18 +164,30 @@ static void round_told(size_t size, const char *from, const char *frame) {
     wanted(size, frame);
 }
 
-size_t VP_TORCH_ROUND_CUDA(size_t size) {
-    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND_CUDA, CALLER);
+/* What PyTorch makes of a size: the next of so many equal parts between two powers of two. */
+static size_t rounded(size_t size, size_t divisions) {
+    enum { LEAST = 512, LAST_BIT = 63 };
+    size_t floor, part;
 
-    round_told(size, CALLER, FRAME);
-    return real(size);
+    if (divisions <= 1 || size / LEAST < divisions || size > SIZE_MAX / 4)
+        return size;
+    floor = (size_t)1 << (LAST_BIT - __builtin_clzl(size));
+    part = floor >> (LAST_BIT - __builtin_clzl(divisions));
+    return part ? (size + part - 1) / part * part : size;
+}
+
+size_t VP_TORCH_ROUND_CUDA(size_t size) {
+    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND_CUDA, CALLER), divisions = real(size);
+
+    round_told(rounded(size, divisions), CALLER, FRAME);
+    return divisions;
 }
 
 size_t VP_TORCH_ROUND(size_t size) {
-    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND, CALLER);
+    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND, CALLER), divisions = real(size);
 
-    round_told(size, CALLER, FRAME);
-    return real(size);
+    round_told(rounded(size, divisions), CALLER, FRAME);
+    return divisions;
 }
 
 /* ---- a segment is made ---- */
@@ -277,6 +290,15 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
 
 /* ---- calls that pass: torch_pass.S ---- */
 
+/* Is the cache to release its lock while it makes a segment? Then others come in between the size of a block and its
+ * report, and what room was made sure of may go to them. */
+static bool releases_lock(const char *name) {
+    static const char setting[] = "release_lock_on_cudamalloc";
+    const char *value = getenv(name), *at = value ? strstr(value, setting) : NULL;
+
+    return at && *(at + sizeof(setting) - 1 + strspn(at + sizeof(setting) - 1, ": ")) == 'T';
+}
+
 /* PyTorch reads its settings: the last moment to choose for it, and its libraries are all mapped. */
 static void environment(const char *name) {
     static atomic_flag decided = ATOMIC_FLAG_INIT;
@@ -284,6 +306,11 @@ static void environment(const char *name) {
 
     if (!vp_adopt_bare || !name || (strcmp(name, "PYTORCH_CUDA_ALLOC_CONF") && strcmp(name, "PYTORCH_ALLOC_CONF")))
         return;
+    if (releases_lock("PYTORCH_CUDA_ALLOC_CONF") || releases_lock("PYTORCH_ALLOC_CONF")) {
+        vp_adopt_bare = false;
+        never(0, "release_lock_on_cudamalloc lets others in while it makes a segment");
+        return;
+    }
     err = vp_torch_learn();
     if (err != -ENOTSUP || atomic_flag_test_and_set(&decided))
         return;

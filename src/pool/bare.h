@@ -144,6 +144,7 @@ struct vp_bare {
     uint64_t crowded;       /* how often it was told to give some back */
     bool gives;             /* it is at it: what it frees now it has use for at once */
     struct vp_fence others; /* work of other streams on blocks that it has yet to see free, while it hoards */
+    bool others_unnoted;    /* there may be more of it, from before */
     bool short_of;       /* a block lacks memory: no chunk is pinned for a part of it any more, whatever that costs */
     uint64_t not_before; /* no wait for such until then */
     unsigned fruitless;  /* waits in a row */
@@ -189,6 +190,8 @@ static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
  * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the
  * two sees the other. */
 void vp_bare_promise(struct vp_bare *bare, bool open);
+/* Is the one that is open this thread's? */
+bool vp_bare_promised_here(const struct vp_bare *bare);
 
 /*
  * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that

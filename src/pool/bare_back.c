@@ -213,14 +213,22 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     return err;
 }
 
-/* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. */
-static __thread const struct vp_bare *own_promise __attribute__((tls_model("initial-exec")));
+/* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. Another
+ * promise may have been given since, where its block never came. */
+static __thread struct {
+    const struct vp_bare *bare;
+    unsigned number;
+} own __attribute__((tls_model("initial-exec")));
+
+bool vp_bare_promised_here(const struct vp_bare *bare) {
+    return own.bare == bare && own.number == atomic_load(&bare->promises);
+}
 
 void vp_bare_promise(struct vp_bare *bare, bool open) {
     const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
-    own_promise = open ? bare : NULL;
+    own.bare = open ? bare : NULL;
     if (open)
-        atomic_store(&bare->promises, promises | 1);
+        atomic_store(&bare->promises, own.number = promises + (promises & 1 ? 2 : 1));
     else if (promises & 1)
         atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
 }
@@ -233,7 +241,7 @@ bool vp_bare_await(struct vp_pool *pool) {
     while (bare) {
         vp_bare_unsure(pool);
         unsigned promises = atomic_load(&bare->promises);
-        if (!(promises & 1) || own_promise == bare || !pool->config.pause || !pool->config.now)
+        if (!(promises & 1) || vp_bare_promised_here(bare) || !pool->config.pause || !pool->config.now)
             break;
         now = pool->config.now();
         if (!waited || seen != promises)

@@ -42,11 +42,21 @@ static bool others_work(struct vp_bare *bare) {
 
 void vp_bare_others_use(struct vp_bare *bare) {
     struct vp_timelines *timelines = bare->pool->mem.timelines;
+    bare->others_unnoted = true;
     if (!bare->hoards)
         return;
     vp_fence_clear(timelines, &bare->others);
     if (vp_bare_barrier(bare->pool, &bare->others) < 0)
         bare->hoards = false; /* until it is found so again */
+    else
+        bare->others_unnoted = false;
+}
+
+/* It has come to hoard. What others used before that is noted now, behind all work so far. */
+static void begin_to_hoard(struct vp_bare *bare) {
+    bare->hoards = true;
+    if (bare->others_unnoted)
+        vp_bare_others_use(bare);
 }
 
 bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
@@ -54,7 +64,8 @@ bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
     const struct vp_memory_stats *stats = &pool->mem.stats;
     vp_bare_count(pool);
     const size_t all = bare->addressed + size;
-    bare->hoards |= exceeds(pool, all, stats->peak_live_bytes, HOARD_PERCENT);
+    if (!bare->hoards && exceeds(pool, all, stats->peak_live_bytes, HOARD_PERCENT))
+        begin_to_hoard(bare);
     bool crowded = bare->hoards && exceeds(pool, all, stats->live_bytes, DENSE_PERCENT) && !others_work(bare) &&
                    unused(bare) >> pool->mem.granularity_shift >= WORTH_PAGES;
     bare->crowded += crowded;

@@ -414,6 +414,23 @@ static size_t creatable(const struct vp_pool *pool) {
 /* Pages beyond a block's own that it may take: those at its edges, and where it pins chunks for a part. */
 enum { ROOM_PAGES = VP_BARE_ROOM_PAGES };
 
+/*
+ * Bytes that a block may take. Where memory is short that is what it touches, and a page more. A small one lies in a
+ * segment of its own kind, which is no more than a page where pages are of the usual size, and may have the last ones:
+ * most small blocks lie in pages that have memory already, and are not to be refused where larger ones were.
+ */
+enum { SMALL_SEGMENT = 2 << 20 };
+
+static size_t needed(const struct vp_pool *pool, size_t size, bool pressed) {
+    const size_t page = pool->mem.granularity;
+    if (size > SIZE_MAX / 4)
+        return SIZE_MAX / 2;
+    const size_t own = vp_round_up(size, page);
+    if (!pressed)
+        return own + ROOM_PAGES * page;
+    return own + (size > VP_BARE_LARGE ? 2 * page : page < SMALL_SEGMENT ? page : 0);
+}
+
 /* Of what the device would give, the part that is left to others before it is made sure of; and the part that is
  * counted on until the device is asked again. Other processes may take the rest meanwhile. */
 enum { DEVICE_SHARE = 64 };
@@ -421,8 +438,7 @@ enum { DEVICE_SHARE = 64 };
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {
     struct vp_bare *bare = vp_bare_of(pool);
     struct filling f = {.pool = pool, .req = {.timeline = timeline}, .mark = ++pool->mem.marks};
-    const size_t page = pool->mem.granularity, body = VP_SLOT_PAGES * page, edges = ROOM_PAGES * page;
-    size_t need = size > SIZE_MAX / 4 ? SIZE_MAX / 2 : vp_round_up(size, page) + edges;
+    const size_t page = pool->mem.granularity, body = VP_SLOT_PAGES * page, need = needed(pool, size, pressed);
     if (!bare)
         return -ENOMEM;
     vp_bare_count(pool);
@@ -444,7 +460,6 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     /* Memory is short: only what is held is certain. */
     vp_bare_unsure(pool);
     int err = 0;
-    need -= pressed ? edges - 2 * page : 0;
     while (there < need && !err) {
         size_t want = need - there >= body && size >= body && single >= ROOM_PAGES ? body : page;
         err = create(&f, want, &chunk);

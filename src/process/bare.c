@@ -243,11 +243,22 @@ static int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUd
     return err;
 }
 
+/* The block that this thread was promised room for has come to lie in a segment that has memory. */
+static void need_none(void) {
+    for (int dev = 0; dev < atomic_load_explicit(&bare_count, memory_order_acquire); dev++) {
+        struct vp_bare *bare = atomic_load_explicit(&bares[dev], memory_order_acquire);
+        if (bare && vp_bare_promised_here(bare))
+            vp_bare_promise(bare, false);
+    }
+}
+
 bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     struct vp_bare *bare = bare_of(ptr);
     struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
-    if (!segment)
+    if (!segment) {
+        need_none();
         return false;
+    }
     const bool backed = vp_bare_use(bare, ptr, size), pins = captures() && !segment->pinned;
     const bool other = stream.known && stream.handle != segment->handle && segment->timeline;
     if (__builtin_expect(backed && !pins && !other && !vp_state.recording, true)) {

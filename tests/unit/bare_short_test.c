@@ -58,6 +58,51 @@ Test(bare, what_was_made_room_for_is_not_given_to_others) {
     door_close();
 }
 
+static pthread_barrier_t turns;
+
+/* What this thread was promised is not what is promised now: its block never came. */
+static void *take_after_a_promise(void *stream) {
+    CUdeviceptr got;
+    cu_ok(cuCtxSetCurrent(made_current));
+    cu_ok(vp_bare_room(0, MiB, on(stream)));
+    pthread_barrier_wait(&turns);
+    pthread_barrier_wait(&turns);
+    cr_assert_eq(door_alloc(&got, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    return NULL;
+}
+
+Test(bare, what_another_thread_was_promised_is_not_taken_for_ones_own) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 40 * MiB, s);
+    pthread_barrier_init(&turns, NULL, 2);
+    cr_assert(!pthread_create(&thread, NULL, take_after_a_promise, s));
+    pthread_barrier_wait(&turns);
+    cu_ok(vp_bare_room(0, 45 * MiB, on(s)));
+    pthread_barrier_wait(&turns);
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 40 * MiB, 45 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 40 * MiB, 1, 45 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+/* Nobody waits for a block that has come to lie elsewhere. */
+Test(bare, a_block_in_a_segment_with_memory_keeps_no_promise_open) {
+    CUdeviceptr other;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    use(segment(4 * MiB, s), MiB, s);
+    cu_ok(door_alloc(&other, MiB));
+    cu_ok(vp_bare_room(0, MiB, on(s)));
+    cr_assert(vp_bare_promised(pool_of(0)->bare));
+    cr_assert(!vp_bare_used(other, MiB, on(s)));
+    cr_assert(!vp_bare_promised(pool_of(0)->bare));
+    door_close();
+}
+
 static void *trim(void *unused) {
     CUdeviceptr other;
     (void)unused;

@@ -404,6 +404,24 @@ Test(bare, a_cache_is_not_asked_to_give_back_while_others_work) {
     door_close();
 }
 
+/* Nor where that work began before the cache was found to hoard. */
+Test(bare, a_cache_that_begins_to_hoard_is_not_asked_while_others_work) {
+    CUdeviceptr seg[5];
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    seg[4] = segment(4 * MiB, s);
+    use(seg[4], MiB, s);
+    busy(seg[4], side);
+    cr_assert(vp_bare_unused(seg[4], MiB, true));
+    hoard(seg, 4, s);
+    cr_assert(!vp_bare_is_crowded(0, 4 * MiB));
+    vp_sim_release(side);
+    cu_ok(cuStreamSynchronize(side));
+    vp_fit_refresh(&pool_of(0)->mem);
+    cr_assert(vp_bare_is_crowded(0, 4 * MiB));
+    door_close();
+}
+
 /* What it frees when it was asked is behind its own stream alone, as if it had kept it; the device keeps its memory. */
 Test(bare, what_was_given_back_when_asked_waits_for_nobody_else) {
     CUdeviceptr seg[4];

@@ -33,10 +33,16 @@ static size_t round_size(size_t size) {
     if (size < LEAST)
         return LEAST;
 #if TORCH < 210
-    CUDAAllocatorConfig::roundup_power2_divisions(size);
+    size_t divisions = CUDAAllocatorConfig::roundup_power2_divisions(size);
 #else
-    c10::CachingAllocator::AcceleratorAllocatorConfig::roundup_power2_divisions(size);
+    size_t divisions = c10::CachingAllocator::AcceleratorAllocatorConfig::roundup_power2_divisions(size);
 #endif
+    if (divisions > 1 && size > LEAST * divisions) {
+        size_t part = LEAST;
+        while (part * divisions * 2 <= size)
+            part *= 2;
+        return (size + part - 1) / part * part;
+    }
     return (size + LEAST - 1) / LEAST * LEAST;
 }
 

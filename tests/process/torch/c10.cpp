@@ -39,7 +39,8 @@ std::optional<std::string> get_env(const char *name) noexcept {
 namespace CachingAllocator {
 
 size_t AcceleratorAllocatorConfig::roundup_power2_divisions(size_t) {
-    return 0;
+    const char *divisions = getenv("STANDIN_DIVISIONS");
+    return divisions ? strtoul(divisions, nullptr, 10) : 0;
 }
 
 } // namespace CachingAllocator

@@ -88,6 +88,15 @@ def a_build_that_does_not_tell_can_be_kept():
     assert said.count(HANDS_OVER) == 1, said
 
 
+def a_lock_that_is_released_keeps_memory_to_the_cache():
+    for name, value in (("PYTORCH_CUDA_ALLOC_CONF", "release_lock_on_cudamalloc:True"),
+                        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:512, release_lock_on_cudamalloc : True")):
+        said = guest("nothing_is_told", TOLD, **{name: value})
+        assert said.count(NEVER) == 1, said
+    said = guest("the_stream_is_told", TOLD, PYTORCH_CUDA_ALLOC_CONF="release_lock_on_cudamalloc:False")
+    assert not said, said
+
+
 ORDER = ["the_first_segment_has_memory", "each_device_is_armed_by_itself", "tiny_blocks_are_told",
          "what_goes_past_the_cache_has_memory", "the_stream_is_told", "a_named_stream_is_unknown",
          "a_stream_asked_for_by_the_way_is_not_taken", "threads_do_not_meet", "a_use_on_another_stream_makes_a_barrier",
@@ -98,7 +107,7 @@ DATA = ["blocks_keep_their_bytes", "blocks_of_threads_keep_their_bytes", "graphs
         "restored_pools_keep_their_bytes"]
 HOARD = ["a_cache_that_hoards_gives_back", "a_cache_with_pools_is_let_be"]
 ORDERS = ["late", "silent", "moved"]
-FULL = ["a_batch_size_is_found", "a_refusal_holds_nothing"]
+FULL = ["a_batch_size_is_found", "a_refusal_holds_nothing", "small_blocks_are_had_where_larger_are_refused"]
 QUIET = {"VPOOL_LOG": "quiet"}
 
 if sys.argv[2:] == [VERSION, "rules"]:
@@ -112,6 +121,7 @@ elif VERSION == "alone":
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
-    tests += [served(case) for case in HOARD]
-    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept]
+    tests += [served(case) for case in HOARD] + [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4")]
+    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
+              a_lock_that_is_released_keeps_memory_to_the_cache]
 tap.run(tests)

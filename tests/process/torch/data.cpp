@@ -172,6 +172,25 @@ static void a_refusal_holds_nothing() {
     }
 }
 
+/* Where larger blocks were refused the cache has still room for small ones in a segment that it has. */
+static void small_blocks_are_had_where_larger_are_refused() {
+    Filled first = fill(KIB, 1), second = fill(3 * MIB, 2);
+    std::vector<Filled> small, large;
+    try {
+        for (;;)
+            large.push_back(fill(2 * MIB, 3));
+    } catch (const c10::OutOfMemoryError &) {
+    }
+    for (unsigned char i = 0; i < 100; i++)
+        small.push_back(fill(KIB, (unsigned char)(i + 4)));
+    for (Filled &filled : small)
+        expect(filled, getCurrentCUDAStream().stream());
+    expect(first, getCurrentCUDAStream().stream());
+    expect(second, getCurrentCUDAStream().stream());
+    CHECK(large.size() > 60);
+    expect(large.back(), getCurrentCUDAStream().stream());
+}
+
 /* Each block is larger than all before, and none fits what the cache has: it gives back before it hoards, and what is
  * in use keeps its bytes. With a pool in use it could not, and is not asked to. */
 static size_t grow(size_t blocks, size_t *most) {
@@ -212,6 +231,7 @@ const Case data_cases[] = {
     CASE(restored_pools_keep_their_bytes),
     CASE(a_batch_size_is_found),
     CASE(a_refusal_holds_nothing),
+    CASE(small_blocks_are_had_where_larger_are_refused),
     CASE(a_cache_that_hoards_gives_back),
     CASE(a_cache_with_pools_is_let_be),
     {nullptr, nullptr},

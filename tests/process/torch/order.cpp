@@ -340,6 +340,18 @@ static void a_whole_segment_is_copied() {
     cache::raw_delete(a);
 }
 
+/* Where sizes are rounded up, there is room for what comes of it. */
+static void room_is_for_the_size_that_is_rounded_up() {
+    arm();
+    for (size_t size : {600 * KIB, 4 * MIB, 4 * MIB + 1, 9 * MIB - 512, 33 * MIB, 3 * KIB + 5}) {
+        size_t since = told_count();
+        cache::allocate(size);
+        /* What is left of a large block stays with it, if it is no more. */
+        CHECK(told_last(since, 'u').size - told_last(since, 'r').size < (size > MIB ? MIB : 0) + 512);
+    }
+    CHECK(told_last(0, 'r').size == 3 * KIB + 512);
+}
+
 #define CASE(name) {#name, name}
 const Case order_cases[] = {
     CASE(the_first_segment_has_memory),
@@ -363,5 +375,6 @@ const Case order_cases[] = {
     CASE(an_address_is_asked_for),
     CASE(shared_memory_is_pinned),
     CASE(a_whole_segment_is_copied),
+    CASE(room_is_for_the_size_that_is_rounded_up),
     {nullptr, nullptr},
 };
