@@ -57,7 +57,7 @@ static void be_born(struct vp_memory *mem, struct vp_chunk *chunk) {
 /* Physical memory for a chunk of that size, which is then held. */
 static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
-    if (limit && (size > limit || mem->stats.held_bytes > limit - size))
+    if (limit && (size > limit || mem->stats.held_bytes + mem->coming_bytes > limit - size))
         return -ENOMEM;
     if (mem->may_grow && !mem->may_grow())
         return -ENOMEM;

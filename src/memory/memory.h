@@ -201,11 +201,12 @@ struct vp_memory {
     const struct vp_driver *drv;
     struct vp_timelines *timelines;
     CUdevice device;
-    size_t va;       /* first reservation, bytes; 0: automatic */
-    size_t limit;    /* most bytes to hold, as if the device had no more; 0: no limit */
-    bool by_stream;  /* free memory of different streams is kept apart even when all may use it */
-    bool per_stream; /* a chunk serves only the stream that it was created for: regions hold chunks of one stream */
-    bool homes;      /* chunks that become wholly free go back to where they were first mapped */
+    size_t va;           /* first reservation, bytes; 0: automatic */
+    size_t limit;        /* most bytes to hold, as if the device had no more; 0: no limit */
+    size_t coming_bytes; /* that another thread makes without the lock: the limit is for them, too */
+    bool by_stream;      /* free memory of different streams is kept apart even when all may use it */
+    bool per_stream;     /* a chunk serves only the stream that it was created for: regions hold chunks of one stream */
+    bool homes;          /* chunks that become wholly free go back to where they were first mapped */
     void (*account)(void *owner, size_t asked,
                     bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
     bool (*may_grow)(void);      /* may more be taken of the device? NULL: always */

@@ -185,6 +185,19 @@ bool vp_ahead_await(struct vp_pool *pool, const struct vp_request *req) {
            pool->config.await_ahead(pool);
 }
 
+bool vp_ahead_hold_back(struct vp_pool *pool) {
+    struct vp_ahead *p = pool->ahead;
+    if (!p)
+        return false;
+    p->held_back++;
+    return p->under_way && pool->config.await_ahead && pool->config.await_ahead(pool);
+}
+
+void vp_ahead_go_on(struct vp_pool *pool) {
+    if (pool->ahead)
+        pool->ahead->held_back--;
+}
+
 struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_ahead *p = pool->ahead;
     const uint32_t number = p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;

@@ -49,6 +49,7 @@ struct vp_ahead {
     /* ---- the builder ---- */
     uint32_t *built;          /* of each run: handles made, or passed by */
     size_t next;              /* the first run with some to make */
+    unsigned held_back;       /* by so many that lack memory, or want none to be made: nothing is begun */
     bool under_way;           /* the builder has some in its hands */
     CUdeviceptr way, way_end; /* and where */
     bool ended;               /* nothing more is made */
@@ -115,6 +116,10 @@ static inline bool vp_ahead_is_open(const struct vp_ahead *ahead) {
 }
 /* Are [addr, end) of the large zone made? What is not is made now, if the program seems to be the plan's. */
 bool vp_ahead_complete(struct vp_ahead *ahead, CUdeviceptr addr, CUdeviceptr end);
+/* Whoever lacks memory, or wants all that is idle, waits for what the builder has in its hands, which counts nowhere
+ * yet. True: it has waited. Nothing more is begun before vp_ahead_go_on(). */
+bool vp_ahead_hold_back(struct vp_pool *pool) __attribute__((cold));
+void vp_ahead_go_on(struct vp_pool *pool) __attribute__((cold));
 /* Has the builder some of that in its hands? */
 bool vp_ahead_busy(const struct vp_ahead *ahead, CUdeviceptr addr, CUdeviceptr end);
 

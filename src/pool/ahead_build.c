@@ -114,6 +114,7 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     }
     describe(&p->pool->mem, batch);
     p->under_way = true;
+    p->pool->mem.coming_bytes = batch->size * batch->count;
     p->way = addr;
     p->way_end = addr + batch->size * batch->count;
     return true;
@@ -132,7 +133,7 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
     struct vp_memory *mem = &p->pool->mem;
     const size_t may = allowed(p), held = mem->stats.held_bytes;
     size_t most = may > held ? may - held : 0;
-    if (p->ended || p->under_way || mem->asleep)
+    if (p->ended || p->under_way || p->held_back || mem->asleep)
         return false;
     while (p->next < p->plan.run_count && p->built[p->next] == p->plan.runs[p->next].count)
         p->next++;
@@ -259,6 +260,7 @@ void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool b
             vp_stitch_end(mem, stop, stop, p->way_end);
     }
     p->under_way = false;
+    mem->coming_bytes = 0;
     p->built[batch->run] += done;
     if (background) {
         p->background_ns += batch->ns;

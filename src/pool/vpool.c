@@ -278,6 +278,17 @@ static __attribute__((noinline)) void follow(struct vp_pool *pool, const struct 
         vp_learn_served(pool->learn, req, addr, pool->mem.births);
 }
 
+/* What other threads have in their hands may be what is lacking. */
+static __attribute__((noinline, cold)) int alloc_behind_others(struct vp_pool *pool, struct vp_request *req,
+                                                               struct vp_region **out) {
+    int err = -ENOMEM;
+    const bool built = vp_bound_wait(pool), ahead = vp_ahead_hold_back(pool);
+    if (built || ahead)
+        err = vp_bound_ended(req) ? -ENODEV : alloc_once(pool, req, out);
+    vp_ahead_go_on(pool);
+    return err;
+}
+
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const uint64_t maps = pool->mem.stats.calls.map;
     if (vp_bare_await(pool) && vp_bound_ended(req))
@@ -285,8 +296,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if (req->pressed)
         vp_slack_press(pool);
     int err = alloc_once(pool, req, out);
-    if (err == -ENOMEM && req->pressed && vp_bound_wait(pool))
-        err = vp_bound_ended(req) ? -ENODEV : alloc_once(pool, req, out);
+    if (err == -ENOMEM && req->pressed)
+        err = alloc_behind_others(pool, req, out);
     if (err)
         return err;
     if (__builtin_expect(pool->learn || pool->ahead, 0) && req->zone == VP_ZONE_LARGE)

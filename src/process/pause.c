@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/os_memory.h"
+#include "pool/ahead.h"
 #include "pool/bound.h"
 #include "pool/parking.h"
 #include "process/carrier.h"
@@ -173,7 +174,7 @@ static int go_to_sleep(struct vp_pool *pool, struct paused *p, const struct vpoo
     return err;
 }
 
-static int pause_locked(struct vp_pool *pool, const struct vpool_pause *how, const char **reason) {
+static int pause_held(struct vp_pool *pool, const struct vpool_pause *how, const char **reason) {
     struct paused *p = &pauses[pool->mem.device];
     const char *why = refusal(pool);
     if (p->paused)
@@ -199,6 +200,14 @@ static int pause_locked(struct vp_pool *pool, const struct vpool_pause *how, con
     else
         vp_log(VP_LOG_INFO, "device %d: paused, %.1f MiB of contents %s", (int)pool->mem.device,
                (double)p->bytes / 1048576, p->kept ? "kept" : "dropped");
+    return err;
+}
+
+/* What a plan's builder has in its hands would stay on the device. */
+static int pause_locked(struct vp_pool *pool, const struct vpool_pause *how, const char **reason) {
+    vp_ahead_hold_back(pool);
+    const int err = pause_held(pool, how, reason);
+    vp_ahead_go_on(pool);
     return err;
 }
 

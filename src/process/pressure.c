@@ -8,6 +8,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
+#include "pool/ahead.h"
 #include "pool/bare.h"
 #include "base/clock.h"
 #include "pool/giving.h"
@@ -105,7 +106,9 @@ static size_t trim_all(void) {
     size_t given = 0;
     vp_pools_each(pool) {
         vp_bare_await(pool);
+        vp_ahead_hold_back(pool);
         given += vp_pool_trim(pool, 0);
+        vp_ahead_go_on(pool);
     }
     return given;
 }

@@ -14,6 +14,7 @@
 #include "watch/lend.h"
 
 #include "base/clock.h"
+#include "pool/ahead.h"
 #include "pool/bare.h"
 #include "pool/giving.h"
 #include "watch/watch.h"
@@ -84,7 +85,9 @@ static void give_all(void) {
     uint64_t given = 0;
     vp_pools_each(pool) {
         vp_bare_await(pool);
+        vp_ahead_hold_back(pool);
         given += take_from(pool, 0);
+        vp_ahead_go_on(pool);
     }
     atomic_store(&own->loans.given, given);
 }

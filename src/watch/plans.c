@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 /* With nothing to be made the builder looks again after so long, and then after twice as long, up to the most. It is at
  * rest once the plan is made, or the program is out of step for so many looks. */
@@ -31,6 +32,7 @@ static struct {
     uint64_t key;
     struct vp_learnt_device about[VP_DEVICES]; /* what of a device is asked for while CUDA is there */
     uint64_t device_key[VP_DEVICES];
+    char folder[PATH_MAX]; /* that FILE is looked for in, and a slash; empty: it names its own */
 } plans;
 static atomic_bool ended;
 
@@ -132,7 +134,18 @@ static bool path_of(CUdevice dev, char path[PATH_MAX], const char **why) {
     if (is_auto())
         return vp_plans_path(path, PATH_MAX, plans.device_key[dev], why);
     *why = "the name is too long";
-    return snprintf(path, PATH_MAX, "%s", vp_options()->plan) < PATH_MAX;
+    return snprintf(path, PATH_MAX, "%s%s", plans.folder, vp_options()->plan) < PATH_MAX;
+}
+
+/* A program that changes its folder is to write what it has learnt where it has looked for it. */
+static void find_folder(void) {
+    size_t n;
+    if (*plans.folder || *vp_options()->plan == '/')
+        return;
+    if (!getcwd(plans.folder, sizeof plans.folder - 1) || *plans.folder != '/')
+        *plans.folder = 0;
+    else if ((n = strlen(plans.folder)))
+        memcpy(plans.folder + n, "/", 2);
 }
 
 static void read_plan(struct vp_pool *pool, const char *path) {
@@ -167,6 +180,8 @@ void vp_plans_open(struct vp_pool *pool) {
     describe(&plans.about[dev], pool);
     plans.device_key[dev] = key_of(&plans.about[dev]);
     pool->config.await_ahead = await_builder;
+    if (!is_auto())
+        find_folder();
     if (!path_of(dev, path, &why)) {
         vp_log_once(VP_LOG_WARN, "VPOOL_PLAN: %s: nothing is learnt", why);
         return;

@@ -1,6 +1,13 @@
-/* A program that repeats itself: some large blocks that stay, and steps of others. usage: guest [SHIFT [fork]] */
+/* A program that repeats itself: some large blocks that stay, and steps of others. usage: guest [SHIFT [fork | kill]].
+ * GUEST_THEN, which no plan is found by: what it does instead, while a plan is made ahead of its first request.
+ *
+ *   chdir     goes on in another folder
+ *   MIB       asks for so much, and may use no more than GUEST_MOST MiB of the device
+ *   pause     sleeps, and nothing may be left on the device
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +25,39 @@
 
 enum { LAYERS = 12, STEPS = 6 };
 
+static size_t used(void) {
+    size_t (*ask)(int) = (size_t (*)(int))dlsym(RTLD_DEFAULT, "vp_sim_used");
+    return ask ? ask(0) : SIZE_MAX;
+}
+
+static void must(int right, const char *what) {
+    if (!right) {
+        fprintf(stderr, "guest: %s: %zu bytes of the device are used\n", what, used());
+        exit(1);
+    }
+}
+
+static void do_instead(const char *what) {
+    const char *most = getenv("GUEST_MOST");
+    CUdeviceptr block;
+    if (!strcmp(what, "chdir")) {
+        must(!chdir("/"), what);
+        return;
+    }
+    usleep(100000); /* something is being made */
+    if (!strcmp(what, "pause")) {
+        int (*pause_now)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "vpool_pause");
+        must(pause_now && !pause_now(0), what);
+        usleep(600000);
+        must(!used(), what);
+        exit(0);
+    }
+    CHECK(cuMemAlloc(&block, strtoul(what, NULL, 10) << 20));
+    usleep(600000);
+    must(used() <= strtoul(most ? most : "8192", NULL, 10) << 20, what);
+    exit(0);
+}
+
 int main(int argc, char **argv) {
     const size_t shift = argc > 1 ? strtoul(argv[1], NULL, 10) : 0;
     CUdeviceptr weight[LAYERS], layer[LAYERS];
@@ -29,8 +69,11 @@ int main(int argc, char **argv) {
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    for (int i = 0; i < LAYERS; i++)
+    for (int i = 0; i < LAYERS; i++) {
         CHECK(cuMemAllocAsync(&weight[i], (8 << 20) + (size_t)i * 4096 + shift, stream));
+        if (!i && getenv("GUEST_THEN"))
+            do_instead(getenv("GUEST_THEN"));
+    }
     for (int step = 0; step < STEPS; step++) {
         for (int i = 0; i < LAYERS; i++) {
             CHECK(cuMemAllocAsync(&layer[i], (3 << 20) + (size_t)i * 65536 + shift, stream));
