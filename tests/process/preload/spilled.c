@@ -274,6 +274,7 @@ static void the_runtime_takes_it_for_device_memory(void) {
     CHECK_OK(cudaMemcpy(host, at, SIZE, cudaMemcpyDeviceToHost));
     CHECK(all_are(host, 3));
     CHECK_OK(cudaMemcpy2D(at, SIDE, host, SIDE, SIDE, SIDE, cudaMemcpyHostToDevice));
+    free(host);
     CHECK_OK(cudaFree(at));
 }
 
