@@ -344,7 +344,8 @@ bool vp_bare_check(const struct vp_pool *pool, FILE *out) {
     if (!bare)
         return true;
     vp_list_each(segment, &bare->segments, link) {
-        sound &= check_segment(bare, segment, out) & check_slots(bare, segment, out);
+        sound &= check_segment(bare, segment, out);
+        sound &= check_slots(bare, segment, out);
         bytes += segment->whole.size;
         count++;
     }

@@ -57,7 +57,8 @@ void vp_pressure_synchronized(void) {
     vp_pools_each(pool) {
         vp_bare_await(pool);
         vp_giving_settle(pool);
-        due |= vp_spill_settle(pool) | vp_giving_is_due(pool);
+        due |= vp_spill_settle(pool);
+        due |= vp_giving_is_due(pool);
     }
     if (!due)
         atomic_fetch_and(&vp_state.sync_matters, ~(unsigned)VP_SYNC_GIVING);

@@ -377,6 +377,7 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
     struct run run = {.driver = d, .options = o, .trace = trace, .result = result};
     const struct vp_pool_config config = {.handle = o->handle,
                                           .slack = (unsigned)vp_options()->slack,
+                                          .check = vp_options()->check,
                                           .plan = plan,
                                           .pause = o->modelled ? pause_modelled
                                                    : policy->traits.host_waits || policy == &vp_policy_bare

@@ -133,6 +133,9 @@ static void set_options(struct fuzz_input *in) {
     set("VPOOL_POLICY", "%s", planned ? "stalloc" : policies[policy]);
     if (planned)
         set("VPOOL_PLAN", "%s", plan_of((size_t)16 << 20, handle));
+    /* Other processes' time is real: what they are asked for would be waited for in no time, or for ever. */
+    set("VPOOL_PAGE", "0");
+    set("VPOOL_LEND", "0");
     set("VPOOL_WAIT", "%s", waits[flags & 3]);
     set("VPOOL_SYNC_FREE", "%u", (flags & 28) == 4);
     set("VPOOL_CHECK", "%u", flags >= 252);

@@ -167,12 +167,14 @@ static CUresult captured(const struct copy *c) {
 }
 
 static CUresult directed_now(const struct copy *c, bool per_thread) {
-    CUresult (*to_host)(void *, CUdeviceptr, size_t) = per_thread ? guest_symbol(NULL, "cuMemcpyDtoH_v2_ptds")
-                                                                  : cuMemcpyDtoH;
-    CUresult (*to_device)(CUdeviceptr, const void *, size_t) = per_thread ? guest_symbol(NULL, "cuMemcpyHtoD_v2_ptds")
-                                                                          : cuMemcpyHtoD;
-    CUresult (*within)(CUdeviceptr, CUdeviceptr, size_t) = per_thread ? guest_symbol(NULL, "cuMemcpyDtoD_v2_ptds")
-                                                                      : cuMemcpyDtoD;
+    CUresult (*to_host)(void *, CUdeviceptr, size_t) = cuMemcpyDtoH;
+    CUresult (*to_device)(CUdeviceptr, const void *, size_t) = cuMemcpyHtoD;
+    CUresult (*within)(CUdeviceptr, CUdeviceptr, size_t) = cuMemcpyDtoD;
+    if (per_thread) {
+        to_host = guest_symbol(NULL, "cuMemcpyDtoH_v2_ptds");
+        to_device = guest_symbol(NULL, "cuMemcpyHtoD_v2_ptds");
+        within = guest_symbol(NULL, "cuMemcpyDtoD_v2_ptds");
+    }
     if (on_host(c->to))
         return to_host(c->dst, ptr(c->src), SIZE);
     return on_host(c->from) ? to_device(ptr(c->dst), c->src, SIZE) : within(ptr(c->dst), ptr(c->src), SIZE);
@@ -272,6 +274,7 @@ static void the_runtime_takes_it_for_device_memory(void) {
     CHECK_OK(cudaMemcpy(host, at, SIZE, cudaMemcpyDeviceToHost));
     CHECK(all_are(host, 3));
     CHECK_OK(cudaMemcpy2D(at, SIDE, host, SIDE, SIDE, SIDE, cudaMemcpyHostToDevice));
+    free(host);
     CHECK_OK(cudaFree(at));
 }
 

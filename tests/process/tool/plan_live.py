@@ -2,6 +2,7 @@
 """A program that marks its modules, recorded, planned, and run again by STAlloc's places: on the simulated driver. Reports in TAP.
 
 usage: plan_live.py VPOOL
+From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before libvpool.so).
 """
 # SPDX-License-Identifier: Apache-2.0
 import ctypes
@@ -85,6 +86,10 @@ import tap
 
 VPOOL = os.path.realpath(sys.argv[1])
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("VPOOL_")}
+RUNTIMES = os.environ.get("TEST_PRELOAD", "").split(":")[:-1]
+if RUNTIMES:
+    ENV["LD_PRELOAD"] = ":".join(RUNTIMES)
+    ENV["ASAN_OPTIONS"] = ENV.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
 FOLDER = tempfile.TemporaryDirectory()
 
 
