@@ -294,7 +294,7 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
  * report, and what room was made sure of may go to them. */
 static bool releases_lock(const char *name) {
     static const char setting[] = "release_lock_on_cudamalloc";
-    const char *value = getenv(name), *at = value ? strstr(value, setting) : NULL;
+    const char *value = secure_getenv(name), *at = value ? strstr(value, setting) : NULL;
 
     return at && *(at + sizeof(setting) - 1 + strspn(at + sizeof(setting) - 1, ": ")) == 'T';
 }
