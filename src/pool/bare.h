@@ -141,8 +141,7 @@ struct vp_bare {
     struct vp_chunk **chunks; /* scratch: room for so many */
     size_t chunk_room;
     bool hoards;            /* the cache keeps many more addresses than it uses */
-    uint64_t crowded;       /* how often it was told to give some back */
-    bool gives;             /* it is at it: what it frees now it has use for at once */
+    bool gives;             /* it was asked to give some back: what it frees now it has use for at once */
     struct vp_fence others; /* work of other streams on blocks that it has yet to see free, while it hoards */
     bool others_unnoted;    /* there may be more of it, from before */
     bool short_of;       /* a block lacks memory: no chunk is pinned for a part of it any more, whatever that costs */

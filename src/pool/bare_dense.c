@@ -68,7 +68,6 @@ bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
         begin_to_hoard(bare);
     bool crowded = bare->hoards && exceeds(pool, all, stats->live_bytes, DENSE_PERCENT) && !others_work(bare) &&
                    unused(bare) >> pool->mem.granularity_shift >= WORTH_PAGES;
-    bare->crowded += crowded;
     bare->gives = crowded;
     return crowded;
 }

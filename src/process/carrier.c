@@ -3,13 +3,12 @@
 #include "process/carrier.h"
 
 #include "base/clock.h"
+#include "base/host_memory.h"
 #include "base/os_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -136,42 +135,6 @@ int vp_carrier_run(struct vp_carrier *c, const struct vp_span *spans, size_t cou
 
 /* ---- the arena ---- */
 
-/* The number behind `name` in a file of the system's; SIZE_MAX: there is none. In units of `unit` bytes. */
-static size_t number_in(const char *path, const char *name, size_t unit) {
-    char text[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return SIZE_MAX;
-    text[n] = '\0';
-    const char *at = strstr(text, name);
-    unsigned long long value = 0;
-    return at && sscanf(at + strlen(name), " %llu", &value) == 1 ? (size_t)value * unit : SIZE_MAX;
-}
-
-/* What the machine can give, and the group of processes that this one is in; where nothing is told, anything. */
-static size_t room(void) {
-    char path[512], group[384] = "";
-    size_t most = number_in("/proc/meminfo", "MemAvailable:", 1024);
-    int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, group, sizeof group - 1);
-    if (fd >= 0)
-        close(fd);
-    char *own = n > 0 ? strstr(group, "0::") : NULL;
-    if (!own)
-        return most;
-    own[strcspn(own, "\n")] = '\0';
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", own + 3);
-    size_t limit = number_in(path, "", 1);
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", own + 3);
-    size_t used = number_in(path, "anon ", 1);
-    if (limit != SIZE_MAX && used != SIZE_MAX && (limit > used ? limit - used : 0) < most)
-        most = limit > used ? limit - used : 0;
-    return most;
-}
-
 /* Huge pages make the first touch several times faster on some machines, and slower on others, which have none left and
  * look for some. */
 enum { PROBE = 32 << 20, PROBE_FROM = 1 << 30 };
@@ -216,7 +179,7 @@ int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file) {
     if (arena->bytes >= bytes && !file && arena->fd < 0)
         return 0;
     drop(arena);
-    if (!file && bytes > room())
+    if (!file && bytes > vp_host_memory_room(""))
         return -ENOMEM;
     int fd = file ? make_file(file, bytes) : -1;
     if (file && fd < 0)

@@ -1,9 +1,7 @@
 """A second run that starts where the first ended (VPOOL_PLAN): recorded programs by the plan of the same run, of another
 seed and of another program; and PyTorch programs, whose first steps are timed beside those under PyTorch's own cache."""
 # SPDX-License-Identifier: Apache-2.0
-import gzip
 import os
-import random
 import shutil
 import statistics
 import sys
@@ -18,41 +16,18 @@ from .side_by_side import run_side_by_side
 from .table import MIB, Goal
 
 sys.path.insert(0, os.path.join(ROOT, "tests/traces"))
-import synthetic
+import pairs
 
 SAME_TIME, SAME_WASTE = 0.10, 1.005
 SEED_TIME, SEED_WASTE = 0.60, 1.0075
 WRONG_TIME, WRONG_HELD = 1.05, 1.005
 DRIVER_MS, FIRST_STEPS, STEPS_SPEED, START = 20, 3, 1.0, 1.02
 
-# Of a recorded program the blocks that are alive for half of it stay as they are, and all others are made smaller, in each of
-# so many parts by another factor: another seed draws others.
-PARTS, FACTORS, VARIED_FROM = 10, (0.5, 0.625, 0.75, 0.875, 1.0), 64 << 10
-SYNTHETIC, EVENTS = ("moe_routing",), 20_000
+SYNTHETIC = ("moe_routing",)
 
 
 def name_of(path):
     return os.path.basename(path).removesuffix(".csv.gz")
-
-
-def another_seed(source, seed, target):
-    with gzip.open(source, "rt") as old:
-        head, *lines = old.read().splitlines()
-    rows = [line.split(",") for line in lines]
-    born, ended = {}, {}
-    for at, (op, block, size, *_) in enumerate(rows):
-        if op == "a":
-            born[block] = at, int(size)
-        elif op == "f":
-            ended[block] = at
-    stays = {size for block, (at, size) in born.items() if ended.get(block, len(rows)) - at > len(rows) / 2}
-    drawn = random.Random(seed).choices(FACTORS, k=PARTS)
-    with gzip.open(target, "wt", compresslevel=1) as new:
-        print(head, file=new)
-        for at, row in enumerate(rows):
-            if row[0] == "a" and int(row[2]) >= VARIED_FROM and int(row[2]) not in stays:
-                row[2] = str(int(int(row[2]) * drawn[at * PARTS // len(rows)]) // 512 * 512)
-            print(",".join(row), file=new)
 
 
 def replay(bench, trace, plan=None):
@@ -101,14 +76,8 @@ def seed_names(name):
 def seeds(bench):
     goals = []
     with tempfile.TemporaryDirectory() as folder:
-        paths = [os.path.join(folder, f"{seed}.csv.gz") for seed in (1, 2)]
         for source in [*traces(), *SYNTHETIC]:
-            for seed, path in enumerate(paths, 1):
-                if source in SYNTHETIC:
-                    synthetic.write(source, seed, EVENTS, path, 1)
-                else:
-                    another_seed(source, seed, path)
-            without, second = pair(bench, *paths, folder)
+            without, second = pair(bench, *pairs.write(name_of(source), folder), folder)
             what = [text for text, _ in seed_names(name_of(source))]
             waste = waste_of(second)
             goals += [time_goal(what[0], without, second, SEED_TIME),
