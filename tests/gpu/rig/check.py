@@ -17,6 +17,7 @@ from . import build
 from .device import Device
 from .rows import LONG, SECTIONS, all_rows, contexts_of, goals, peer_goals, verdict
 from .runner import Runner, run_rows, say
+from .spilling import spill_goals
 from .table import MIB, cell, print_goals, print_table
 from .torch_modes import print_features, torch_goals
 
@@ -90,7 +91,7 @@ def report(rows, chosen, contexts, device, options):
     words = {row.name: verdict(row, rows) for row in chosen}
     shown = [row for row in chosen if row.table or words[row.name][0] is not True]
     all_goals = goals(rows, contexts) if "core" in options.sections else []
-    all_goals += peer_goals(rows) + torch_goals(rows)
+    all_goals += peer_goals(rows) + torch_goals(rows) + spill_goals(rows)
 
     for row in shown:  # those that failed by themselves have been told already
         if words[row.name][0] is False and all(run.worked for run in row.runs):
