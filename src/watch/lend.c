@@ -5,9 +5,9 @@
  * back to the device: those first that have been idle for longest. Chunks are released there and made anew here, and
  * never passed on: no byte of one process is ever another's to read.
  *
- * Against thrashing: who has just given is spared for some seconds, and nobody asks more than once a second. Who does
- * not answer is not asked again for a minute. It can cost a process time that another of its user asks; it never costs
- * data.
+ * Against thrashing: who has just given, and needs memory again, is spared for some seconds, and nobody asks more than
+ * once a second. Who does not answer is not asked again for a minute. It can cost a process time that another of its
+ * user asks; it never costs data.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,7 +29,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Who has given is spared for so long. */
+/* Who has given, and has made something since, is spared for so long: memory that went to and fro would help nobody. */
 static const uint64_t SPARED_NS = 5000000000;
 
 /* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
@@ -68,14 +68,17 @@ static uint64_t take_from(struct vp_pool *pool, uint64_t bytes) {
 
 /* With the lock held. */
 static uint64_t give(struct vp_pool *pool, uint64_t bytes) {
-    static uint64_t last;
-    const uint64_t now = vp_clock_ns();
+    static struct {
+        uint64_t when, births;
+    } gave[VP_DEVICES];
+    const uint64_t now = vp_clock_ns(), last = gave[pool->mem.device].when;
     uint64_t given = 0;
-    if (bytes && (!last || now - last > SPARED_NS))
+    if (bytes && (!last || now - last > SPARED_NS || pool->mem.births == gave[pool->mem.device].births))
         given = take_from(pool, bytes);
-    if (given)
-        last = now;
-    else
+    if (given) {
+        gave[pool->mem.device].when = now;
+        gave[pool->mem.device].births = pool->mem.births;
+    } else
         pool->mem.stats.loans_refused++;
     return given;
 }

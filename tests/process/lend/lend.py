@@ -43,7 +43,7 @@ def two_processes_peak_in_turns():
         peak(b, a)
         assert b.seconds < 5
         assert a.well("STATS") < 110, "what it had idle was lent"
-        # Who has given is spared for five seconds; who lacks memory waits for that.
+        # Who has given, and has needed memory since, is spared for five seconds; who lacks memory waits for that.
         peak(a, b)
         peak(b, a)
         for one in (a, b):
@@ -81,6 +81,15 @@ def only_what_is_lacking_is_given():
         peak(a, b, 200)
         b.well("ALLOC", "a", 80)
         assert a.well("STATS") > 100, "80 were wanted, and 56 were free"
+
+
+def who_has_needed_nothing_since_gives_again():
+    with holders({}, {}) as (a, b):
+        peak(a, b, 200)
+        b.well("ALLOC", "a", 80)
+        time.sleep(1)
+        b.well("ALLOC", "b", 90)
+        assert b.seconds < 2, b.seconds
 
 
 def the_longest_idle_is_asked_first():
@@ -189,6 +198,7 @@ def each_call_fails_in_turn():
 
 
 tap.run([two_processes_peak_in_turns, without_lending_they_fail, who_does_not_lend_may_ask, live_memory_is_never_lent,
-         only_what_is_lacking_is_given, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long,
-         a_killed_process_is_not_waited_for, one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows,
-         cudas_own_calls_borrow_too, a_program_without_a_pool_borrows, each_call_fails_in_turn])
+         only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again, the_longest_idle_is_asked_first,
+         a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
+         one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows, cudas_own_calls_borrow_too,
+         a_program_without_a_pool_borrows, each_call_fails_in_turn])
