@@ -6,6 +6,8 @@
  *   pause     sleeps, and nothing may be left on the device
  */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../../common/forked.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>

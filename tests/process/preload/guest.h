@@ -6,6 +6,8 @@
 #ifndef GUEST_H
 #define GUEST_H
 
+#include "../../common/forked.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* A program whose holders of memory are known: `guest CASE`, on the simulated driver. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../../common/forked.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,5 +1,7 @@
 /* A program that allocates as it is told to: a word of the command line after the other. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../../common/forked.h"
+
 #include <cuda.h>
 #include <pthread.h>
 #include <signal.h>

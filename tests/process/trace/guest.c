@@ -6,6 +6,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "../../common/forked.h"
+
 #include <cuda.h>
 #include <fcntl.h>
 #include <pthread.h>
