@@ -3,8 +3,8 @@
  * that cannot be, the copy is made by another call of the driver's, which names a context for each end, and keeps its
  * place in its stream.
  *
- * Nodes that a program adds to a graph by itself, and batches, have no such form; copies that a stream captures
- * have.
+ * Nodes that a program adds to a graph by itself have no such form; copies that a stream captures have, and batches are
+ * made one by one (copy_batch.c).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -114,8 +114,7 @@ static bool captures(CUstream stream) {
     return VP_REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Makes the copy in the way that it needs, if that is not its own; true: done, with the outcome in `*res`. */
-static bool translated(struct vp_copy *copy, CUresult *res) {
+bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
     const CUDA_MEMCPY3D_PEER *p = &copy->p;
     struct vp_copy_end dst = vp_copy_end_of(p->dstMemoryType, p->dstDevice,
                                             p->dstXInBytes + (p->dstY + p->dstZ * p->dstHeight) * p->dstPitch);
@@ -154,7 +153,7 @@ static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUs
         .sync = sync,
     };
 
-    return translated(&copy, res);
+    return vp_copy_translated(&copy, res);
 }
 
 /* CUDA refused a copy, perhaps since bytes of a bare segment are among it that are no block's: they get memory. True if
@@ -206,7 +205,7 @@ static bool translated_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync, CU
         .Height = p->Height,
         .Depth = 1,
     };
-    return translated(&copy, res);
+    return vp_copy_translated(&copy, res);
 }
 
 static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CUresult *res) {
@@ -216,7 +215,7 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
         return false;
     memcpy(&copy.p, p, sizeof(copy.p));
     copy.p.srcContext = copy.p.dstContext = NULL;
-    return translated(&copy, res);
+    return vp_copy_translated(&copy, res);
 }
 
 #define VP_MAKE_AREA(symbol, like, translate, stream, sync, ...)                                                       \
@@ -241,7 +240,7 @@ static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync
         return false;
     copy.p = *p;
     copy.p.srcContext = copy.p.dstContext = NULL;
-    return translated(&copy, res);
+    return vp_copy_translated(&copy, res);
 }
 
 #define VP_MAKE_PEER(symbol, like, spilled, ...)                                                                       \

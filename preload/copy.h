@@ -26,6 +26,11 @@ static inline bool vp_copy_is_range(const CUDA_MEMCPY3D_PEER *p) {
     return p->Height == 1 && p->Depth == 1;
 }
 
+/* ---- copy.c ---- */
+
+/* Makes the copy in the way that it needs, if that is not its own; true: done, with the outcome in `*res`. */
+bool vp_copy_translated(struct vp_copy *copy, CUresult *res);
+
 /* ---- copy_spilled.c ---- */
 
 /* An end that is said to be device memory, and is spilled, is said to be memory from now on. */

@@ -276,7 +276,7 @@
     X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync, PEER, spilled_area(a, vp_own(b), false, &res), \
       const CUDA_MEMCPY3D_PEER *, CUstream)
 
-/* Many copies at once, which go one by one where some are of spilled memory: copy_spilled.c. */
+/* Many copies at once, which go one by one where some have to go another way: copy_batch.c. */
 #define VP_DOORS_BATCH(X) \
     X(cuMemcpyBatchAsync, vp_memcpy_batch_v1, BATCH, e, g, h, i, CUdeviceptr *, CUdeviceptr *, size_t *, \
       size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/wait.h>
 
 #include "guest.h"
 
@@ -89,8 +90,29 @@ static CUDA_MEMCPY3D slices(const struct copy *c) {
                            .Depth = SIZE / SIDE / SLICE};
 }
 
+static CUresult batch(const struct copy *c) {
+    CUdeviceptr dsts[2] = {c->dst, c->dst + SIZE / 2}, srcs[2] = {c->src, c->src + SIZE / 2};
+    size_t sizes[2] = {SIZE / 2, SIZE / 2}, index = 0;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+    return cuMemcpyBatchAsync(dsts, srcs, sizes, 2, &attributes, &index, 1, c->at);
+}
+
+static CUresult batch_of_slices(const struct copy *c) {
+    CUDA_MEMCPY3D_BATCH_OP op = {
+        .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = c->src},
+        .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = c->dst},
+        .extent = {SIDE, SLICE, SIZE / SIDE / SLICE},
+        .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+    };
+
+    return cuMemcpy3DBatchAsync(1, &op, 0, c->at);
+}
+
 /* The form of a call that means the per-thread stream. */
 #define PER_THREAD(call, suffix) ((__typeof__(&call))sim(#call suffix))
+
+enum { WAYS = 18 };
 
 static CUresult run(const struct copy *c, int way) {
     CUDA_MEMCPY2D area = rows(c);
@@ -113,6 +135,8 @@ static CUresult run(const struct copy *c, int way) {
     case 13: return ((__typeof__(&cuMemcpyDtoDAsync))sim("cuMemcpyDtoDAsync_v2_ptsz"))(c->dst, c->src, SIZE, NULL);
     case 14: return ((__typeof__(&cuMemcpy2DAsync))sim("cuMemcpy2DAsync_v2_ptsz"))(&area, c->at);
     case 15: return ((__typeof__(&cuMemcpy3D))sim("cuMemcpy3D_v2_ptds"))(&space);
+    case 16: return batch(c);
+    case 17: return batch_of_slices(c);
     default: return CUDA_ERROR_NOT_FOUND;
     }
 }
@@ -137,7 +161,7 @@ static void copies_need_no_leave(void) {
 
         for (int from = 0; from < 2; from++)
             for (int current = 0; current < 2; current++)
-                for (int way = 0; way < 16; way++) {
+                for (int way = 0; way < WAYS; way++) {
                     struct copy c = {
                         .dst = ptr[!from], .src = ptr[from], .to = !from, .from = from, .at = stream[current]};
 
@@ -153,6 +177,40 @@ static void copies_need_no_leave(void) {
             CHECK_OK(cuMemFree(ptr[device]));
     }
     check_served();
+}
+
+static void copy_once(int way, int current) {
+    start();
+    CUdeviceptr src = take(0, false), dst = take(1, false);
+    struct copy c = {.dst = dst, .src = src, .to = 1, .from = 0, .at = stream[current]};
+
+    enter(0);
+    CHECK_OK(cuMemsetD8(src, 7, SIZE));
+    CHECK_OK(cuCtxSynchronize());
+    enter(current);
+    CHECK_OK(run(&c, way));
+    CHECK_OK(cuCtxSynchronize());
+    check_bytes(dst, 7);
+    check_served();
+}
+
+/* What one copy has opened stays open: so each is the first of a process. */
+static void every_copy_may_be_the_first(void) {
+    for (int way = 0; way < WAYS; way++)
+        for (int current = 0; current < 2; current++) {
+            int status = 1;
+            pid_t child = fork();
+
+            CHECK(child >= 0);
+            if (!child) {
+                copy_once(way, current);
+                _exit(0);
+            }
+            CHECK(waitpid(child, &status, 0) == child);
+            if (status)
+                fprintf(stderr, "way %d, in %d\n", way, current);
+            CHECK(!status);
+        }
 }
 
 /* The other device's context is current while one's memory goes to the host, or comes from there. */
@@ -370,7 +428,7 @@ static void a_stopping_free_waits_for_the_blocks_device(void) {
     check_served();
 }
 
-GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order),
-           GUEST(copies_can_be_captured), GUEST(openness_is_not_told),
+GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(every_copy_may_be_the_first), GUEST(the_host_is_reached_from_any_context),
+           GUEST(copies_keep_their_order), GUEST(copies_can_be_captured), GUEST(openness_is_not_told),
            GUEST(what_cannot_be_opened_is_copied_nevertheless), GUEST(waits_for_the_pools_own_device),
            GUEST(a_stopping_free_waits_for_the_blocks_device))

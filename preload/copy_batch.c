@@ -1,0 +1,204 @@
+/* Doors of the driver: many copies in one call. Where one of them cannot be made as it is, since devices cannot reach
+ * each other or an end is spilled, all are made one by one in the same stream, by the ways of single copies.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "copy.h"
+
+#include <string.h>
+
+static bool captures(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return VP_REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* What is to be read before the call returns was read by then. */
+static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
+    return res == CUDA_SUCCESS && at_once && !captures(stream) ? VP_REAL(cuStreamSynchronize)(stream) : res;
+}
+
+/* Opens what one copy of a batch needs, and tells whether it has to be made in another way. */
+static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
+    struct vp_copy_end dst = {.ptr = to}, src = {.ptr = from};
+
+    return vp_api_copy_way(stream, &dst, &src) != VP_COPY_AS_IT_IS;
+}
+
+/* ---- ranges ---- */
+
+/* All are looked at: each opens what it needs. CUDA refuses a batch without a stream. */
+static bool ranges_go_apart(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
+                            CUstream stream) {
+    bool apart = false, ours = vp_door_enter();
+
+    for (size_t i = 0; ours && dsts && srcs && sizes && stream && i < count; i++)
+        apart |= goes_apart(dsts[i], srcs[i], stream);
+    vp_door_leave();
+    return apart;
+}
+
+/* The order of access comes first in the attributes, whose size older headers do not know: then it is taken to be the
+ * strictest. */
+static bool reads_at_once(const struct CUmemcpyAttributes_st *attributes, size_t kinds) {
+#if CUDA_VERSION >= 12080
+    for (size_t i = 0; attributes && i < kinds; i++)
+        if (attributes[i].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL)
+            return true;
+    return false;
+#else
+    return attributes && kinds;
+#endif
+}
+
+static CUresult copy_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+    struct vp_copy copy = {
+        .p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+              .srcDevice = src,
+              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+              .dstDevice = dst,
+              .WidthInBytes = bytes,
+              .Height = 1,
+              .Depth = 1},
+        .stream = stream,
+    };
+    CUresult res;
+
+    return vp_copy_translated(&copy, &res) ? res : VP_REAL(cuMemcpyAsync)(dst, src, bytes, stream);
+}
+
+static CUresult copy_ranges(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
+                            bool at_once, size_t *failed, CUstream stream) {
+    CUresult res = CUDA_SUCCESS;
+
+    for (size_t i = 0; i < count && res == CUDA_SUCCESS; i++) {
+        res = copy_range(dsts[i], srcs[i], sizes[i], stream);
+        if (res != CUDA_SUCCESS && failed)
+            *failed = i;
+    }
+    return finish_batch(res, at_once, stream);
+}
+
+#define VP_MAKE_BATCH(symbol, like, attributes, kinds, failed, stream, ...)                                            \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        if (vp_api_copies_matter() && ranges_go_apart(a, b, c, d, stream))                                             \
+            return copy_ranges(a, b, c, d, reads_at_once(attributes, kinds), failed, stream);                          \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
+/* ---- slices ---- */
+
+#if CUDA_VERSION >= 12080
+static CUdeviceptr slice_end(const CUmemcpy3DOperand *operand) {
+    return operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER ? operand->op.ptr.ptr : 0;
+}
+
+static bool slices_go_apart(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, CUstream stream) {
+    bool apart = false, ours = vp_door_enter();
+
+    for (size_t i = 0; ours && ops && stream && i < count; i++)
+        apart |= goes_apart(slice_end(&ops[i].dst), slice_end(&ops[i].src), stream);
+    vp_door_leave();
+    return apart;
+}
+
+/* Between two pointers an element is a byte. With an array it is as large as the array's. */
+static size_t element_of(const CUmemcpy3DOperand *operand) {
+    static const struct {
+        CUarray_format format;
+        size_t bytes;
+    } sizes[] = {
+        {CU_AD_FORMAT_UNSIGNED_INT8, 1}, {CU_AD_FORMAT_SIGNED_INT8, 1}, {CU_AD_FORMAT_UNSIGNED_INT16, 2},
+        {CU_AD_FORMAT_SIGNED_INT16, 2},  {CU_AD_FORMAT_HALF, 2},        {CU_AD_FORMAT_UNSIGNED_INT32, 4},
+        {CU_AD_FORMAT_SIGNED_INT32, 4},  {CU_AD_FORMAT_FLOAT, 4},
+    };
+    CUDA_ARRAY3D_DESCRIPTOR is;
+
+    if (operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+        return 1;
+    if (VP_REAL(cuArray3DGetDescriptor_v2)(&is, operand->op.array.array) != CUDA_SUCCESS)
+        return 0;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        if (sizes[i].format == is.Format)
+            return sizes[i].bytes * is.NumChannels;
+    return 0;
+}
+
+static CUresult queue_slice(const CUDA_MEMCPY3D *p, CUstream stream) {
+    struct vp_copy copy = {.stream = stream};
+    CUresult res;
+
+    memcpy(&copy.p, p, sizeof(copy.p));
+    copy.p.srcContext = copy.p.dstContext = NULL;
+    return vp_copy_translated(&copy, &res) ? res : VP_REAL(cuMemcpy3DAsync_v2)(p, stream);
+}
+
+/* An array whose elements are not known cannot be copied so. */
+static CUresult copy_slice(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream) {
+    const CUmemcpy3DOperand *dst = &op->dst, *src = &op->src;
+    const size_t to = element_of(dst), from = element_of(src), element = to > from ? to : from;
+    const size_t width = op->extent.width * element;
+    CUDA_MEMCPY3D p = {.WidthInBytes = width, .Height = op->extent.height, .Depth = op->extent.depth};
+
+    if (!to || !from)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (dst->type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
+        p.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+        p.dstDevice = dst->op.ptr.ptr;
+        p.dstPitch = dst->op.ptr.rowLength ? dst->op.ptr.rowLength * element : width;
+        p.dstHeight = dst->op.ptr.layerHeight ? dst->op.ptr.layerHeight : op->extent.height;
+    } else {
+        p.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+        p.dstArray = dst->op.array.array;
+        p.dstXInBytes = dst->op.array.offset.x * element;
+        p.dstY = dst->op.array.offset.y;
+        p.dstZ = dst->op.array.offset.z;
+    }
+    if (src->type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
+        p.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+        p.srcDevice = src->op.ptr.ptr;
+        p.srcPitch = src->op.ptr.rowLength ? src->op.ptr.rowLength * element : width;
+        p.srcHeight = src->op.ptr.layerHeight ? src->op.ptr.layerHeight : op->extent.height;
+    } else {
+        p.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+        p.srcArray = src->op.array.array;
+        p.srcXInBytes = src->op.array.offset.x * element;
+        p.srcY = src->op.array.offset.y;
+        p.srcZ = src->op.array.offset.z;
+    }
+    return queue_slice(&p, stream);
+}
+
+static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, size_t *failed, CUstream stream) {
+    CUresult res = CUDA_SUCCESS;
+    bool at_once = false;
+
+    for (size_t i = 0; i < count && res == CUDA_SUCCESS; i++) {
+        at_once |= ops[i].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+        res = copy_slice(&ops[i], stream);
+        if (res != CUDA_SUCCESS && failed)
+            *failed = i;
+    }
+    return finish_batch(res, at_once, stream);
+}
+#else
+struct CUDA_MEMCPY3D_BATCH_OP_st;
+static bool slices_go_apart(const struct CUDA_MEMCPY3D_BATCH_OP_st *ops, size_t count, CUstream stream) {
+    (void)ops, (void)count, (void)stream;
+    return false;
+}
+static CUresult copy_slices(const struct CUDA_MEMCPY3D_BATCH_OP_st *ops, size_t count, size_t *failed,
+                            CUstream stream) {
+    (void)ops, (void)count, (void)failed, (void)stream;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+#endif
+
+#define VP_MAKE_SLICES(symbol, like, failed, stream, ...)                                                              \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        if (vp_api_copies_matter() && slices_go_apart(b, a, stream))                                                   \
+            return copy_slices(b, a, failed, stream);                                                                  \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
+VP_DOORS_BATCH(VP_MAKE)
