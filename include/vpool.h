@@ -93,12 +93,18 @@ int64_t vpool_trim(int device, uint64_t keep);
  * CUDA made itself (contexts, libraries' own handles) stays.
  *
  * The call first waits until the device is done with what is queued. Returns 0, or with everything as it was:
- *   -EBUSY        a stream captures
- *   -ENOTSUP      others can reach the memory: it was exported to another process or opened from one, registered with a
- *                 network, bound to a multicast object; or there was an NCCL communicator of several ranks. The log
- * says which. Also: the driver lacks a call -ETIMEDOUT    the device is not done in time (10 seconds) -ENOMEM       the
- * host has not so much memory -EALREADY     it sleeps -EIO          a call of the driver failed -EINVAL, -ENODEV   as
- * above One error leaves it asleep, with nothing lost: -ENOTRECOVERABLE, when the driver refuses to unmap memory, and
+ *
+ * - `-EBUSY`: a stream captures.
+ * - `-ENOTSUP`: others can reach the memory: it was exported to another process or opened from one, registered with a
+ *   network, bound to a multicast object; or there was an NCCL communicator of several ranks. The log says which. Also:
+ *   the driver lacks a call.
+ * - `-ETIMEDOUT`: the device is not done in time (10 seconds).
+ * - `-ENOMEM`: the host has not so much memory.
+ * - `-EALREADY`: it sleeps.
+ * - `-EIO`: a call of the driver failed.
+ * - `-EINVAL`, `-ENODEV`: as above.
+ *
+ * One error leaves it asleep, with nothing lost: -ENOTRECOVERABLE, when the driver refuses to unmap memory, and
  * then to map again what it had unmapped. vpool_resume() is to be called then, too.
  *
  * The copy takes as much host memory as is live, some tenths of a second for 32 GiB at the second time, and several
@@ -120,7 +126,7 @@ struct vpool_pause {
     int contents;       /* in: VPOOL_KEEP and so on */
     unsigned wait_ms;   /* in: how long the device may take to be done; 0: 10 seconds */
     const char *file;   /* in: for VPOOL_FILE alone: the file to make, which must not exist */
-    const char *reason; /* out: why it was refused, a constant; NULL: it was not */
+    const char *reason; /* out: why it was refused, a constant, as the log has it; else NULL */
 };
 
 /* The same, in another way. A file that cannot be made: its errno. */

@@ -8,7 +8,7 @@ import os
 from vpool._library import needed
 from vpool._pools import _check
 
-CONTENTS = ("keep", "drop")
+CONTENTS = ("keep", "drop", "file")
 
 
 class CPause(ctypes.Structure):
@@ -17,17 +17,17 @@ class CPause(ctypes.Structure):
                 ("reason", ctypes.c_char_p)]
 
 
-FILE = 2
+FILE = CONTENTS.index("file")
 
 
 def pause(device=0, contents="keep", file=None, wait=10.0):
-    """Puts the memory of a device's pool to sleep: what is live goes to host memory, or to a new file of that name; with
-    contents="drop" nowhere. Until resume() nothing of it may be used. True if it sleeps now; False without the library.
-    Where it cannot be, it raises OSError: TimeoutError when the device is not done in `wait` seconds, and for what others
-    can reach the reason is told."""
+    """Puts the memory of a device's pool to sleep: what is live goes to host memory, or to a new file of that name (then
+    contents="file" may be left out); with contents="drop" nowhere. Until resume() nothing of it may be used. True if it
+    sleeps now; False without the library. Where it cannot be, it raises OSError with the reason: TimeoutError when the
+    device is not done in `wait` seconds."""
     _check(device)
-    if contents not in CONTENTS or (file is not None and contents != "keep"):
-        raise ValueError(f"contents is one of {', '.join(CONTENTS)}, and what is dropped goes to no file")
+    if contents not in CONTENTS or (contents == "file" and file is None) or (contents == "drop" and file is not None):
+        raise ValueError(f"contents is one of {', '.join(CONTENTS)}: to a file that is named, and what is dropped to none")
     call = needed("vpool_pause_with")
     if not call:
         return False

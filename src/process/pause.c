@@ -82,10 +82,14 @@ static const char *refusal(const struct vp_pool *pool) {
     return NULL;
 }
 
-static int refuse(CUdevice dev, const char *why, const char **reason) {
+static int refuse_with(CUdevice dev, int err, const char *why, const char **reason) {
     *reason = why;
     vp_log(VP_LOG_WARN, "device %d is not paused: %s", (int)dev, why);
-    return why == OPEN_CAPTURE ? -EBUSY : -ENOTSUP;
+    return err;
+}
+
+static int refuse(CUdevice dev, const char *why, const char **reason) {
+    return refuse_with(dev, why == OPEN_CAPTURE ? -EBUSY : -ENOTSUP, why, reason);
 }
 
 /* ---- all is over, and lies still ---- */
@@ -190,11 +194,15 @@ static int pause_held(struct vp_pool *pool, const struct vpool_pause *how, const
         err = -EALREADY;
     if (err == -EBUSY || (!err && (why = refusal(pool))))
         return refuse(pool->mem.device, why ? why : OPEN_CAPTURE, reason);
+    if (err == -ETIMEDOUT)
+        return refuse_with(pool->mem.device, err, "it is not done in time with what is queued", reason);
     if (err)
         return err;
     vp_pool_trim(pool, 0);
     recall_all(pool);
     err = go_to_sleep(pool, p, how);
+    if (err == -ENOMEM && !p->paused)
+        refuse_with(pool->mem.device, err, "the host has not so much memory", reason);
     if (!p->paused)
         forget(p);
     else

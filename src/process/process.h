@@ -127,10 +127,13 @@ void vp_api_peer_disabled(CUcontext peer);
 /*
  * Copies between devices, and from and to what is spilled (see copies.c): the door asks before each, unless
  * vp_api_copies_matter() is false, as with one device in use and nothing spilled. `way` opens what can be opened, and
- * tells how a copy in that stream is to be made: VP_COPY_AS_IT_IS    there is nothing about it VP_COPY_BETWEEN     by
- * cuMemcpyPeer and its like, between the contexts that it finds for the two ends VP_COPY_ELSEWHERE   one end can be
- * reached from anywhere: in the other's context, in the order of the stream VP_COPY_UNDIRECTED  an end is spilled: by a
- * call that does not say whether it is the device's memory or the host's
+ * tells how a copy in that stream is to be made:
+ *
+ * - `VP_COPY_AS_IT_IS`: there is nothing about it.
+ * - `VP_COPY_BETWEEN`: by cuMemcpyPeer and its like, between the contexts that it finds for the two ends.
+ * - `VP_COPY_ELSEWHERE`: one end can be reached from anywhere: in the other's context, in the order of the stream.
+ * - `VP_COPY_UNDIRECTED`: an end is spilled: by a call that does not say whether it is the device's memory or the
+ *   host's.
  */
 struct vp_copy_end {
     CUdeviceptr ptr;   /* 0: no address of CUDA's, as that of an array, or of host memory by its kind */

@@ -271,6 +271,7 @@ Test(pause, a_device_that_is_not_done_is_not_paused) {
     vp_sim_hold(s);
     cu_ok(cuMemsetD8Async(block[0].addr, 7, 100, s));
     cr_assert_eq(vpool_pause_with(0, &how), -ETIMEDOUT);
+    cr_assert(how.reason && *how.reason);
     check(1, "not paused");
     vp_sim_release(s);
     cr_assert_eq(vpool_pause_with(0, &how), 0);

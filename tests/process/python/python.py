@@ -82,7 +82,8 @@ assert vpool.pause() is False and vpool.resume() is False, "there is no pool yet
 a = allocate(5)
 assert not cuda.cuMemsetD8_v2(a, ctypes.c_ubyte(7), ctypes.c_size_t(5 << 20))
 seen = (ctypes.c_ubyte * 16)()
-for how in ({}, {"contents": "drop"}, {"file": "/tmp/vpool-python-%d" % __import__("os").getpid()}):
+name = "/tmp/vpool-python-%d" % __import__("os").getpid()
+for how in ({}, {"contents": "drop"}, {"file": name}, {"contents": "file", "file": name}):
     assert vpool.pause(**how) and vpool.stats().held_bytes == 0
     try:
         vpool.pause()
@@ -90,13 +91,14 @@ for how in ({}, {"contents": "drop"}, {"file": "/tmp/vpool-python-%d" % __import
     except OSError as problem:
         assert problem.errno == __import__("errno").EALREADY
     assert vpool.resume() and vpool.stats().held_bytes >= 5 << 20
-    if "contents" in how:
+    if how.get("contents") == "drop":
         assert not cuda.cuMemsetD8_v2(a, ctypes.c_ubyte(7), ctypes.c_size_t(5 << 20))
     assert not cuda.cuMemcpyDtoH_v2(seen, a, ctypes.c_size_t(16)) and set(seen) == {7}
 with vpool.asleep() as sleeps:
     assert sleeps and vpool.stats().held_bytes == 0
 assert vpool.stats().held_bytes
-for wrong in (lambda: vpool.pause(64), lambda: vpool.pause(contents="burn"), lambda: vpool.pause(contents="drop", file="x")):
+for wrong in (lambda: vpool.pause(64), lambda: vpool.pause(contents="burn"), lambda: vpool.pause(contents="drop", file="x"),
+              lambda: vpool.pause(contents="file")):
     try:
         wrong()
     except ValueError:
