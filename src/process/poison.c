@@ -31,6 +31,7 @@ struct record {
     uint64_t serial;
     size_t at;       /* of `begin`, in the block */
     uint32_t stream; /* the number of the stream that freed it; 0: cudaFree */
+    uint32_t stack;  /* who asked for it; 0: not recorded */
     CUdevice device;
     struct record *next;
 };
@@ -198,13 +199,17 @@ static void report(const struct record *rec, size_t first, size_t bytes, uint32_
         snprintf(freed, sizeof freed, "on stream %u", rec->stream);
     if (told_before(rec))
         return;
-    if (++vp_poison_counts.written_blocks <= REPORTS)
+    if (++vp_poison_counts.written_blocks <= REPORTS) {
         vp_log(VP_LOG_WARN,
                "VPOOL_POISON: a block of %zu bytes at %#llx (device %d, allocation %llu), freed %s, was written to "
                "afterwards: at least %zu bytes, from its byte %zu on; the first word there is %#x",
                rec->asked, (unsigned long long)rec->block, (int)rec->device, (unsigned long long)rec->serial, freed,
                bytes, rec->at + first, word);
-    else if (vp_poison_counts.written_blocks == REPORTS + 1)
+        vp_step_out(); /* the names of functions are the dynamic linker's, which has a lock of its own */
+        if (rec->stack)
+            vp_watch.tell_stack(rec->stack);
+        vp_step_in();
+    } else if (vp_poison_counts.written_blocks == REPORTS + 1)
         vp_log(VP_LOG_WARN, "VPOOL_POISON: more are only counted");
 }
 
@@ -316,6 +321,7 @@ void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const stru
         return;
     if (records > sweep_at)
         sweep();
+    const uint32_t stack = vp_watch.stack_of(pool->mem.device, r->serial);
     for (CUdeviceptr at = addr; part_next(&pool->mem, r, &at, &part);)
         record_new(&(struct record){.birth = part.chunk->birth,
                                     .begin = part.begin,
@@ -325,5 +331,6 @@ void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const stru
                                     .serial = r->serial,
                                     .at = part.chunk->current->addr + part.begin - addr,
                                     .stream = timeline ? timeline->number : 0,
+                                    .stack = stack,
                                     .device = pool->mem.device});
 }

@@ -17,6 +17,9 @@ struct vp_watch {
      * (freed) or `x` (out of memory: serial 0); `stream` is a timeline's number, 0 for a synchronous call. */
     bool (*wants_events)(void);
     void (*event)(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream);
+    /* The stack of a block that is alive, 0 for none; and the log is told of it, without the lock. */
+    uint32_t (*stack_of)(CUdevice device, uint64_t serial);
+    void (*tell_stack)(uint32_t stack);
     /* The program's own marks and ranges: as the functions of include/vpool.h. */
     int (*mark)(const char *name);
     int (*range_push)(const char *name);

@@ -128,6 +128,19 @@ void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, co
     }
 }
 
+void vp_holders_log(uint32_t stack) {
+    enum { FRAMES = 8 };
+    struct vp_text t = {.used = 0}; /* far from full */
+    if (!vp_log_shows(VP_LOG_WARN))
+        return;
+    vp_say(&t, "vpool:   it was asked for by\n");
+    for (int i = 0; stack && i < FRAMES; i++, stack = vp_stack_parent(stack))
+        say_frame(&t, "vpool: ", vp_stack_frame(stack));
+    if (stack)
+        vp_say(&t, "vpool:                ...\n");
+    vp_log_block(t.buffer);
+}
+
 /* The frame that people know a stack by, as in pages: the innermost in Python that is of no installed package, else the
  * innermost in Python, else the innermost. */
 static uint32_t line_of(uint32_t stack) {

@@ -19,6 +19,9 @@ void vp_holders_json(struct vp_json *j, CUdevice device);
  * functions are asked of the dynamic linker. */
 void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent);
 
+/* Tells the log who asked for a block. Not under the library's lock either. */
+void vp_holders_log(uint32_t stack);
+
 /* Of the peak, when it was and the line that held most then: in words behind "the peak was". "": not known. Not under
  * the library's lock. */
 void vp_holders_peak(char *text, size_t room);

@@ -230,6 +230,18 @@ uint32_t vp_stacks_event(char op, CUdevice device, uint64_t serial, size_t size)
     return block.stack;
 }
 
+uint32_t vp_stacks_of(CUdevice device, uint64_t serial) {
+    const uint64_t key = key_of(device, serial);
+    struct shard *s = shard_of(key);
+    if (!vp_stacks_wanted())
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    const struct block *block = s->open ? vp_table_get(&s->blocks, key) : NULL;
+    const uint32_t stack = block ? block->stack : 0;
+    pthread_mutex_unlock(&s->lock);
+    return stack;
+}
+
 /* ---- who holds most ---- */
 
 struct sum {

@@ -21,6 +21,8 @@ bool vp_stacks_wanted(void);
 void vp_stacks_start(void);
 /* Of an event: the stack of an allocation, 0 for none. */
 uint32_t vp_stacks_event(char op, CUdevice device, uint64_t serial, size_t size);
+/* Of a block that is alive; 0: none is recorded. */
+uint32_t vp_stacks_of(CUdevice device, uint64_t serial);
 
 /* What is alive by stack, on a device. */
 struct vp_stack_holder {

@@ -3,6 +3,7 @@
 #include "watch/watch.h"
 
 #include "watch/dump.h"
+#include "watch/holders.h"
 #include "watch/marks.h"
 #include "watch/stacks.h"
 #include "watch/trace.h"
@@ -110,6 +111,8 @@ const struct vp_watch vp_watch = {
     .pool_opened = pool_opened,
     .publish = publish,
     .event = event,
+    .stack_of = vp_stacks_of,
+    .tell_stack = vp_holders_log,
     .mark = vp_marks_mark,
     .range_push = range_push,
     .range_pop = range_pop,

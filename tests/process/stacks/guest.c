@@ -101,6 +101,13 @@ static void turns(void) {
     }
 }
 
+/* Written to after its free, which VPOOL_POISON sees when the bytes are handed out again. */
+static void dangling(void) {
+    CUdeviceptr p = activations(8 * MIB);
+    CHECK(!cuMemFree(p) && !cuMemsetD8(p, 1, 4));
+    CHECK(activations(8 * MIB) == p);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     mark = (__typeof__(mark))dlsym(RTLD_DEFAULT, "vpool_mark");
@@ -126,6 +133,8 @@ int main(int argc, char **argv) {
         threads();
     } else if (!strcmp(argv[1], "turns")) {
         turns();
+    } else if (!strcmp(argv[1], "dangling")) {
+        dangling();
     } else if (!strcmp(argv[1], "oom")) {
         out_of_memory();
     } else {

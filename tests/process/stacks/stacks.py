@@ -232,6 +232,15 @@ def what_is_alive_at_the_end_is_told():
     assert re.search(r"the peak was 0\.\d{3} s after the first block: stacks-guest\+0x\w+ held most, 64\.0 MiB \(65 %\)", with_stacks)
 
 
+def a_block_written_to_after_its_free_has_a_line():
+    for stacks, name in ("1M", "activations"), ("", ""):
+        _, done = run(GUEST, "dangling", stacks=stacks, VPOOL_POISON="1")
+        assert "freed by cudaFree, was written to afterwards: at least 4 bytes" in done.stderr, done.stderr
+        found = re.search(r"afterwards.*\nvpool:   it was asked for by\nvpool: +\S+\+0x(\w+)\nvpool: +\S+\+0x", done.stderr)
+        assert bool(found) == bool(name), done.stderr
+        assert not found or [n for at, n in symbols(GUEST) if at <= int(found[1], 16)][-1] == name, done.stderr
+
+
 def the_peak_has_a_line():
     for path in [path for path, free, _ in PYTHONS if not free][:1]:
         with tempfile.TemporaryDirectory() as folder:
@@ -427,6 +436,7 @@ if __name__ == "__main__":
              nothing_without_the_option, a_wrong_value_is_told, deep_recursion,
              threads_come_and_go, a_child_of_fork_has_a_trace_of_its_own, what_is_held_is_told,
              marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told, the_peak_has_a_line,
+             a_block_written_to_after_its_free_has_a_line,
              nvtx_is_taken_up,
              nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes,
              python_names_of_any_kind, python_recursion, python_threads,
