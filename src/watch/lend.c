@@ -36,7 +36,7 @@ static const uint64_t SPARED_NS = 5000000000;
 static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000;
 
 /* Pages looked at, and files: others can make many by their names alone. */
-enum { PAGES = 16, FILES = 512 };
+enum { PAGES = 64, FILES = 512 };
 
 /* Idle memory that is worth asking for. */
 enum { WORTH = 2 << 20 };
@@ -97,10 +97,10 @@ static void give_all(void) {
 
 static void answer(struct vp_loans *loans) {
     const uint64_t device = atomic_load(&loans->device);
-    if (device == VP_LOANS_ALL) {
+    if (device == VP_LOANS_ALL)
         give_all();
-        return;
-    }
+    if (device >= VP_LOANS_LOOK)
+        return; /* exact figures are published when the lock is let go */
     struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
     atomic_store(&loans->given, pool ? give(pool, atomic_load(&loans->bytes)) : 0);
 }
@@ -151,9 +151,16 @@ void vp_lend_leave_to_parent(void) {
 
 struct giver {
     struct vp_shared_stats *page;
+    const struct vp_shared_stats_device *figures;
     uint64_t device, idle, changed; /* CUDA's ordinal there; bytes; when it last did something */
     int pid;
 };
+
+static void read_figures(struct giver *g, uint64_t *held) {
+    const uint64_t live = atomic_load(&g->figures->live_bytes);
+    *held = atomic_load(&g->figures->held_bytes) + atomic_load(&g->figures->asleep_bytes);
+    g->idle = *held < live + WORTH ? 0 : *held - live;
+}
 
 /* Who did not answer, and until when it is left alone. */
 static struct {
@@ -177,7 +184,7 @@ static void sulk(int pid, uint64_t now) {
     sulking[oldest].until = now + SULK_NS;
 }
 
-/* The page of a process that lives in our namespace, gives, and has idle memory on that device. */
+/* The page of a process that lives in our namespace, gives, and has memory on that device. */
 static bool look(int folder, const char *name, int pid, const CUuuid *uuid, struct giver *out) {
     struct stat about;
     struct vp_process now;
@@ -195,21 +202,20 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
         page->namespace == vp_process_namespace() && atomic_load(&page->loans.takes) & VP_LOANS_LENT &&
         vp_process_read(pid, &now) && vp_process_same(&now, &page->process))
         for (uint32_t i = 0; i < atomic_load(&page->devices) && i < VP_SHARED_STATS_DEVICES; i++) {
-            struct vp_shared_stats_device *d = &page->device[i];
-            uint64_t live = atomic_load(&d->live_bytes),
-                     held = atomic_load(&d->held_bytes) + atomic_load(&d->asleep_bytes);
-            if (memcmp(&d->uuid, uuid, sizeof d->uuid) != 0 || held < live + WORTH)
+            uint64_t held;
+            out->figures = &page->device[i];
+            read_figures(out, &held);
+            if (memcmp(&out->figures->uuid, uuid, sizeof *uuid) != 0 || held < WORTH)
                 continue;
-            out->device = d->device;
-            out->idle = held - live;
-            out->changed = atomic_load(&d->changed_ns);
+            out->device = out->figures->device;
+            out->changed = atomic_load(&out->figures->changed_ns);
             return true;
         }
     munmap(page, VP_SHARED_STATS_SIZE);
     return false;
 }
 
-/* Those that have something, the one that did something longest ago first. */
+/* Those that have some, the one that did something longest ago first. */
 static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
     _Alignas(struct dirent64) char entries[2048];
     const int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC), self = getpid();
@@ -270,6 +276,26 @@ uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns) {
     return atomic_load(&page->loans.takes) & VP_LOANS_HEARD ? ask(&g, 0, most_ns < ANSWER_NS ? most_ns : ANSWER_NS) : 0;
 }
 
+static uint64_t add_up(const struct giver *givers, unsigned count) {
+    uint64_t all = 0;
+    for (unsigned i = 0; i < count; i++)
+        all += givers[i].idle;
+    return all;
+}
+
+/* What streams have freed last lies in their caches, and in the pages as alive: a process that sleeps since then has
+ * told nobody. It is asked for its figures, of which nothing comes to an end there. */
+static void look_closely(struct giver *givers, unsigned count) {
+    uint64_t held;
+    for (unsigned i = 0; i < count; i++) {
+        struct giver exactly = givers[i];
+        exactly.device = VP_LOANS_LOOK;
+        atomic_fetch_add(&exactly.page->asked, 1);
+        ask(&exactly, 0, ANSWER_NS);
+        read_figures(&givers[i], &held);
+    }
+}
+
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some) {
     struct giver givers[PAGES];
     uint64_t got = 0;
@@ -280,13 +306,13 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool
         return 0;
     }
     const unsigned count = look_at_all(uuid, givers);
-    uint64_t all = 0;
-    for (unsigned i = 0; i < count; i++)
-        all += givers[i].idle;
+    if (bytes && add_up(givers, count) < least)
+        look_closely(givers, count);
     /* What would not be enough in the end is not asked for: it would be missed there, and help nobody here. */
-    *some = count && all >= least;
+    const uint64_t all = add_up(givers, count);
+    *some = all && all >= least;
     for (unsigned i = 0; i < count; i++) {
-        if (*some && got < bytes)
+        if (*some && givers[i].idle && got < bytes)
             got += ask(&givers[i], bytes - got, ANSWER_NS);
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }

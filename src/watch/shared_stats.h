@@ -74,9 +74,10 @@ struct vp_shared_stats_device {
 #undef VP_SHARED_STATS_FIELD
 
 /* What others want of the process's idle memory: lend.c. A request for VP_LOANS_ALL is for what is idle on every
- * device, by who pauses the process. */
+ * device, by who pauses the process; one for VP_LOANS_LOOK is for exact figures in the page. */
 enum { VP_LOANS_LENT = 1, VP_LOANS_HEARD = 2 };
 #define VP_LOANS_ALL UINT64_MAX
+#define VP_LOANS_LOOK (UINT64_MAX - 1)
 struct vp_loans {
     atomic_uint_least32_t takes; /* VP_LOANS_: whether somebody listens */
     atomic_uint_least32_t asker; /* the process that asks; 0: none */

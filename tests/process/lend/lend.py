@@ -52,6 +52,18 @@ def two_processes_peak_in_turns():
         assert all(figures["lent_bytes"] > 40 << 20 and figures["loans_asked"] > 0 for figures in lent), lent
 
 
+def what_a_stream_has_just_freed_is_lent():
+    """It lies in the stream's cache, and no call of the process tells of it any more."""
+    with holders({}, {}) as (a, b):
+        a.well("ALLOC", "a", 200)
+        a.well("FREE", "a")
+        a.well("SYNC")
+        b.well("ALLOC", "b", 150)
+        assert b.seconds < 1
+        b.well("CHECK", "b")
+        assert top(a)["lent_bytes"] > 90 << 20
+
+
 def without_lending_they_fail():
     with holders({"VPOOL_LEND": "0"}, {"VPOOL_LEND": "0"}) as (a, b):
         peak(a, b)
@@ -197,8 +209,8 @@ def each_call_fails_in_turn():
                 assert c.well("FREEMEM") == 256, (who, call)
 
 
-tap.run([two_processes_peak_in_turns, without_lending_they_fail, who_does_not_lend_may_ask, live_memory_is_never_lent,
-         only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again, the_longest_idle_is_asked_first,
-         a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
+tap.run([two_processes_peak_in_turns, what_a_stream_has_just_freed_is_lent, without_lending_they_fail, who_does_not_lend_may_ask,
+         live_memory_is_never_lent, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
+         the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
          one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows, cudas_own_calls_borrow_too,
          a_program_without_a_pool_borrows, each_call_fails_in_turn])
