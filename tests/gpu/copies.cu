@@ -107,7 +107,7 @@ static cudaError_t slices(const struct copy *c, int async) {
     return async ? cudaMemcpy3DAsync(&p, c->at) : cudaMemcpy3D(&p);
 }
 
-static cudaError_t slices_peer(const struct copy *c) {
+static cudaError_t slices_peer(const struct copy *c, int async) {
     struct cudaMemcpy3DPeerParms p;
     memset(&p, 0, sizeof p);
     p.srcPtr = pitched(c->src);
@@ -115,7 +115,7 @@ static cudaError_t slices_peer(const struct copy *c) {
     p.extent = extent;
     p.srcDevice = c->from;
     p.dstDevice = c->to;
-    return cudaMemcpy3DPeer(&p);
+    return async ? cudaMemcpy3DPeerAsync(&p, c->at) : cudaMemcpy3DPeer(&p);
 }
 
 #if CUDART_VERSION >= 12080
@@ -130,6 +130,29 @@ static cudaError_t batch(const struct copy *c) {
 #else
     size_t failed;
     return cudaMemcpyBatchAsync(dst, src, sizes, 2, &how, &first, 1, &failed, c->at);
+#endif
+}
+
+static struct cudaMemcpy3DOperand operand(char *ptr) {
+    struct cudaMemcpy3DOperand o;
+    memset(&o, 0, sizeof o);
+    o.type = cudaMemcpyOperandTypePointer;
+    o.op.ptr.ptr = ptr;
+    return o;
+}
+
+static cudaError_t batch_of_slices(const struct copy *c) {
+    struct cudaMemcpy3DBatchOp op;
+    memset(&op, 0, sizeof op);
+    op.src = operand(c->src);
+    op.dst = operand(c->dst);
+    op.extent = extent;
+    op.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+#if CUDART_VERSION >= 13000
+    return cudaMemcpy3DBatchAsync(1, &op, 0, c->at);
+#else
+    size_t failed;
+    return cudaMemcpy3DBatchAsync(1, &op, &failed, 0, c->at);
 #endif
 }
 #endif
@@ -148,7 +171,9 @@ static const char *const ways[] = {"cudaMemcpy, default",
                                    "cudaMemcpy3D",
                                    "cudaMemcpy3DAsync",
                                    "cudaMemcpy3DPeer",
-                                   "cudaMemcpyBatchAsync"};
+                                   "cudaMemcpyBatchAsync",
+                                   "cudaMemcpy3DPeerAsync",
+                                   "cudaMemcpy3DBatchAsync"};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 static cudaError_t run(const struct copy *c, int way) {
@@ -166,9 +191,11 @@ static cudaError_t run(const struct copy *c, int way) {
     case 9: return node(c);
     case 10: return slices(c, 0);
     case 11: return slices(c, 1);
-    case 12: return slices_peer(c);
+    case 12: return slices_peer(c, 0);
+    case 14: return slices_peer(c, 1);
 #if CUDART_VERSION >= 12080
     case 13: return batch(c);
+    case 15: return batch_of_slices(c);
 #endif
 #endif
     default: return cudaErrorNotSupported;

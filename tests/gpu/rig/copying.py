@@ -9,7 +9,7 @@ CHURNS = {"one device in use": "1", "two devices in use": "2", "two devices that
 # By kind, how the questions of copies.cu begin.
 KINDS = {"cudaMemcpy": ("cudaMemcpy, ",), "cudaMemcpyAsync": ("cudaMemcpyAsync, ",), "2D": ("cudaMemcpy2D",),
          "3D": ("cudaMemcpy3D, ", "cudaMemcpy3DAsync, "), "Peer": ("cudaMemcpyPeer", "cudaMemcpy3DPeer"),
-         "batch": ("cudaMemcpyBatchAsync",), "a graph's memcpy node": ("captured", "node of a graph"),
+         "batch": ("cudaMemcpyBatchAsync", "cudaMemcpy3DBatchAsync"), "a graph's memcpy node": ("captured", "node of a graph"),
          "from and to the host": ("to a device", "to the host"), "access told and switched": ("access flags", "enable", "disable")}
 MOVED = {"moved tensors, vpool": "cudaMallocAsync", "moved tensors, vpool under its cache": "its cache"}
 ONE, TWO, OLD = "training, one device to be seen", "training, two devices to be seen", "training, one device, before"
