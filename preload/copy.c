@@ -226,6 +226,40 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 
+/* ---- a line of an array, which is a row ---- */
+
+static bool from_array(CUdeviceptr dst, CUarray src, size_t offset, size_t bytes, CUstream stream, CUresult *res) {
+    const CUDA_MEMCPY2D row = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                               .srcArray = src,
+                               .srcXInBytes = offset,
+                               .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .dstDevice = dst,
+                               .WidthInBytes = bytes,
+                               .Height = 1};
+
+    return translated_2d(&row, stream, true, res);
+}
+
+static bool to_array(CUarray dst, size_t offset, CUdeviceptr src, size_t bytes, CUstream stream, CUresult *res) {
+    const CUDA_MEMCPY2D row = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .srcDevice = src,
+                               .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                               .dstArray = dst,
+                               .dstXInBytes = offset,
+                               .WidthInBytes = bytes,
+                               .Height = 1};
+
+    return translated_2d(&row, stream, true, res);
+}
+
+#define VP_MAKE_ARRAY(symbol, like, translated, ...)                                                                   \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        CUresult res;                                                                                                  \
+        if (vp_api_copies_matter() && translated)                                                                      \
+            return res;                                                                                                \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
 /* ---- copies that name a context for each end: they need nothing, but are to be known ---- */
 
 static bool spilled_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream, bool sync, CUresult *res) {

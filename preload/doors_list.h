@@ -260,6 +260,14 @@
     X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2, AREA, translated_3d, b, false, const CUDA_MEMCPY3D *, CUstream) \
     X(cuMemcpy3DAsync_v2_ptsz, cuMemcpy3DAsync_v2, AREA, translated_3d, vp_own(b), false, const CUDA_MEMCPY3D *, \
       CUstream) \
+    X(cuMemcpyAtoD_v2, cuMemcpyAtoD_v2, ARRAY, from_array(a, b, c, d, CU_STREAM_LEGACY, &res), CUdeviceptr, CUarray, \
+      size_t, size_t) \
+    X(cuMemcpyAtoD_v2_ptds, cuMemcpyAtoD_v2, ARRAY, from_array(a, b, c, d, CU_STREAM_PER_THREAD, &res), CUdeviceptr, \
+      CUarray, size_t, size_t) \
+    X(cuMemcpyDtoA_v2, cuMemcpyDtoA_v2, ARRAY, to_array(a, b, c, d, CU_STREAM_LEGACY, &res), CUarray, size_t, \
+      CUdeviceptr, size_t) \
+    X(cuMemcpyDtoA_v2_ptds, cuMemcpyDtoA_v2, ARRAY, to_array(a, b, c, d, CU_STREAM_PER_THREAD, &res), CUarray, size_t, \
+      CUdeviceptr, size_t) \
     X(cuMemcpyPeer, cuMemcpyPeer, PEER, spilled_range(a, c, e, CU_STREAM_LEGACY, true, &res), CUdeviceptr, CUcontext, \
       CUdeviceptr, CUcontext, size_t) \
     X(cuMemcpyPeer_ptds, cuMemcpyPeer, PEER, spilled_range(a, c, e, CU_STREAM_PER_THREAD, true, &res), CUdeviceptr, \

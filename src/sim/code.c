@@ -1,5 +1,5 @@
-/* What takes memory of the device without being a block of it: arrays, and the code of modules. Nothing can be done
- * with either but to give it back. */
+/* What takes memory of the device without being a block of it: arrays, whose bytes copies find in ordinary memory of
+ * the simulator, and the code of modules, with which nothing can be done but to give it back. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
@@ -13,6 +13,8 @@ struct taken {
     enum sim_handle_kind kind;
     void *handle;
     size_t bytes;
+    char *data; /* of an array; NULL: there is none */
+    size_t row; /* bytes */
 };
 
 static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out) {
@@ -30,13 +32,14 @@ static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out) {
     if (!taken)
         abort();
     *out = sim_handle_new(kind, taken);
-    *taken = (struct taken){context, kind, *out, phys};
+    *taken = (struct taken){.context = context, .kind = kind, .handle = *out, .bytes = phys};
     return CUDA_SUCCESS;
 }
 
 static void end(struct taken *taken) {
     sim_handle_free(taken->kind, taken->handle);
     sim_phys_give(taken->context->device, taken->bytes);
+    free(taken->data);
     free(taken);
 }
 
@@ -64,11 +67,35 @@ void sim_code_end(struct sim_context *context) {
         ;
 }
 
+static size_t element_size(CUarray_format format) {
+    switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8: return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF: return 2;
+    default: return 4;
+    }
+}
+
+uintptr_t sim_array_at(CUarray array, size_t *row) {
+    const struct taken *taken = sim_handle_get(SIM_ARRAY, array);
+    *row = taken ? taken->row : 0;
+    return taken ? (uintptr_t)taken->data : 0;
+}
+
 SIM_API(0, 3020, cuArrayCreate_v2, (CUarray * out, const CUDA_ARRAY_DESCRIPTOR *desc), (out, desc)) {
     if (!out || !desc || !desc->Width || !desc->NumChannels)
         return CUDA_ERROR_INVALID_VALUE;
     /* Each element as the widest that there are. */
-    return take(SIM_ARRAY, desc->Width * (desc->Height ? desc->Height : 1) * desc->NumChannels * 4, (void **)out);
+    const size_t elements = desc->Width * (desc->Height ? desc->Height : 1) * desc->NumChannels;
+    CUresult result = take(SIM_ARRAY, elements * 4, (void **)out);
+    struct taken *taken = result == CUDA_SUCCESS ? sim_handle_get(SIM_ARRAY, *out) : NULL;
+    if (taken && !sim.options.ledger) {
+        taken->row = desc->Width * desc->NumChannels * element_size(desc->Format);
+        taken->data = calloc(elements, 4);
+    }
+    return result;
 }
 
 SIM_API(SIM_SURE, 2000, cuArrayDestroy, (CUarray array), (array)) {

@@ -256,22 +256,36 @@ SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpyPeerAsync,
     return copy_peer(dst, dst_context, src, src_context, bytes, stream, ASYNC);
 }
 
-/* Where a side of a 2D copy begins; arrays are not modelled. */
-static bool side(CUmemorytype type, CUdeviceptr device, const void *host, size_t x, size_t y, size_t pitch,
-                 size_t width, struct area *area) {
-    area->directed = type == CU_MEMORYTYPE_DEVICE;
-    area->pitch = pitch ? pitch : width;
-    area->at = (type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : (uintptr_t)device) + y * area->pitch + x;
-    return type != CU_MEMORYTYPE_ARRAY;
+/* Where a side of a 2D copy begins. Of an array that is the simulator's own memory, which is copied as the host's is.
+ */
+#define SIDE(p, which, row, area)                                                                                      \
+    side_at(&(struct side){(p)->which##MemoryType, (p)->which##Device, (p)->which##Host, (p)->which##Array,            \
+                           (p)->which##XInBytes, (row), (p)->which##Pitch},                                            \
+            (p)->WidthInBytes, (area))
+
+struct side {
+    CUmemorytype type;
+    CUdeviceptr device;
+    const void *host;
+    CUarray array;
+    size_t x, y, pitch;
+};
+
+static bool side_at(const struct side *s, size_t width, struct area *area) {
+    uintptr_t base = s->type == CU_MEMORYTYPE_HOST ? (uintptr_t)s->host : (uintptr_t)s->device;
+    area->directed = s->type == CU_MEMORYTYPE_DEVICE;
+    area->pitch = s->pitch ? s->pitch : width;
+    if (s->type == CU_MEMORYTYPE_ARRAY && !(base = sim_array_at(s->array, &area->pitch)))
+        return false;
+    area->at = base + s->y * area->pitch + s->x;
+    return true;
 }
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, enum wait wait) {
     struct area dst = {0}, src = {0};
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!side(p->dstMemoryType, p->dstDevice, p->dstHost, p->dstXInBytes, p->dstY, p->dstPitch, p->WidthInBytes,
-              &dst) ||
-        !side(p->srcMemoryType, p->srcDevice, p->srcHost, p->srcXInBytes, p->srcY, p->srcPitch, p->WidthInBytes, &src))
+    if (!SIDE(p, dst, p->dstY, &dst) || !SIDE(p, src, p->srcY, &src))
         return CUDA_ERROR_NOT_SUPPORTED;
     if (p->Height > 1 && (dst.pitch < p->WidthInBytes || src.pitch < p->WidthInBytes))
         return CUDA_ERROR_INVALID_VALUE;
@@ -290,6 +304,33 @@ SIM_STREAM_API(_ptsz, 0, 3020, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *params,
     return copy_2d(params, stream, ASYNC);
 }
 
+static CUresult copy_array(CUDA_MEMCPY2D p, CUstream stream) {
+    p.Height = 1;
+    return copy_2d(&p, stream, WAIT);
+}
+
+SIM_STREAM_API(_ptds, 0, 3020, cuMemcpyAtoD_v2, (CUdeviceptr dst, CUarray src, size_t offset, size_t bytes),
+               (dst, src, offset, bytes)) {
+    return copy_array((CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                                      .srcArray = src,
+                                      .srcXInBytes = offset,
+                                      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                      .dstDevice = dst,
+                                      .WidthInBytes = bytes},
+                      NULL);
+}
+
+SIM_STREAM_API(_ptds, 0, 3020, cuMemcpyDtoA_v2, (CUarray dst, size_t offset, CUdeviceptr src, size_t bytes),
+               (dst, offset, src, bytes)) {
+    return copy_array((CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                      .srcDevice = src,
+                                      .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                                      .dstArray = dst,
+                                      .dstXInBytes = offset,
+                                      .WidthInBytes = bytes},
+                      NULL);
+}
+
 /* Slice by slice. The two kinds of 3D copy have the same members, but for the contexts. */
 #define COPY_3D(p, dst_by_, src_by_, stream, wait)                                                                     \
     ({                                                                                                                 \
@@ -298,10 +339,8 @@ SIM_STREAM_API(_ptsz, 0, 3020, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *params,
         size_t src_rows_ = (p)->srcHeight ? (p)->srcHeight : (p)->Height;                                              \
         for (size_t z_ = 0; z_ < (p)->Depth && !result_; z_++) {                                                       \
             struct area dst_ = {.by = dst_by_}, src_ = {.by = src_by_};                                                \
-            if (!side((p)->dstMemoryType, (p)->dstDevice, (p)->dstHost, (p)->dstXInBytes,                              \
-                      (p)->dstY + ((p)->dstZ + z_) * dst_rows_, (p)->dstPitch, (p)->WidthInBytes, &dst_) ||            \
-                !side((p)->srcMemoryType, (p)->srcDevice, (p)->srcHost, (p)->srcXInBytes,                              \
-                      (p)->srcY + ((p)->srcZ + z_) * src_rows_, (p)->srcPitch, (p)->WidthInBytes, &src_))              \
+            if (!SIDE(p, dst, (p)->dstY + ((p)->dstZ + z_) * dst_rows_, &dst_) ||                                      \
+                !SIDE(p, src, (p)->srcY + ((p)->srcZ + z_) * src_rows_, &src_))                                        \
                 result_ = CUDA_ERROR_NOT_SUPPORTED;                                                                    \
             else                                                                                                       \
                 result_ = copy(dst_, src_, (p)->WidthInBytes, (p)->Height, stream, wait);                              \
@@ -416,10 +455,9 @@ SIM_API(0, 10000, cuGraphAddMemcpyNode,
         return why;
     if (!out || !p || (count && !after))
         return CUDA_ERROR_INVALID_VALUE;
-    if (p->Depth != 1 ||
-        !side(p->dstMemoryType, p->dstDevice, p->dstHost, p->dstXInBytes, p->dstY, p->dstPitch, p->WidthInBytes,
-              &dst) ||
-        !side(p->srcMemoryType, p->srcDevice, p->srcHost, p->srcXInBytes, p->srcY, p->srcPitch, p->WidthInBytes, &src))
+    /* What an array has in it when the graph runs is not modelled. */
+    if (p->Depth != 1 || p->dstMemoryType == CU_MEMORYTYPE_ARRAY || p->srcMemoryType == CU_MEMORYTYPE_ARRAY ||
+        !SIDE(p, dst, p->dstY, &dst) || !SIDE(p, src, p->srcY, &src))
         return CUDA_ERROR_NOT_SUPPORTED;
     CUresult result = copy_op(context, dst, src, p->WidthInBytes, p->Height, &op);
     if (result == CUDA_SUCCESS && !sim_graph_append(graph, op, after, count)) {

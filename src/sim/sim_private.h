@@ -135,6 +135,8 @@ void sim_handle_reset(void);
 /* Arrays and modules go with their context. */
 struct sim_context;
 void sim_code_end(struct sim_context *context);
+/* Where an array's bytes lie, and how long a row is; 0: it has none. */
+uintptr_t sim_array_at(CUarray array, size_t *row);
 
 /* Disjoint address ranges, kept in a search tree. Embedded first in what lies there. */
 struct sim_range {

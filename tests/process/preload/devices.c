@@ -213,6 +213,32 @@ static void every_copy_may_be_the_first(void) {
         }
 }
 
+/* An array of one device, and memory of the other. */
+static void arrays_need_no_leave(void) {
+    const CUDA_ARRAY_DESCRIPTOR line = {.Width = SIZE, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    CUresult (*to_array)(CUarray, size_t, CUdeviceptr, size_t) = sim("cuMemcpyDtoA_v2_ptds");
+    CUresult (*from_array)(CUdeviceptr, CUarray, size_t, size_t) = sim("cuMemcpyAtoD_v2_ptds");
+    CUarray array;
+
+    start();
+    enter(0);
+    CHECK_OK(cuArrayCreate(&array, &line));
+    CUdeviceptr src = take(1, false), dst = take(1, true);
+    for (unsigned char value = 1; value < 5; value++) {
+        enter(1);
+        CHECK_OK(cuMemsetD8(src, value, SIZE));
+        CHECK_OK(cuMemsetD8(dst, 0, SIZE));
+        CHECK_OK(cuCtxSynchronize());
+        enter(0);
+        CHECK_OK(value % 2 ? cuMemcpyDtoA(array, 16, src, SIZE - 16) : to_array(array, 16, src, SIZE - 16));
+        CHECK_OK(value % 2 ? cuMemcpyAtoD(dst, array, 16, SIZE - 16) : from_array(dst, array, 16, SIZE - 16));
+        CHECK_OK(cuMemcpyAtoD(dst + SIZE - 16, array, 16, 16));
+        CHECK_OK(cuCtxSynchronize());
+        check_bytes(dst, value);
+    }
+    check_served();
+}
+
 /* The other device's context is current while one's memory goes to the host, or comes from there. */
 static void the_host_is_reached_from_any_context(void) {
     static unsigned char plain[SIZE];
@@ -428,7 +454,7 @@ static void a_stopping_free_waits_for_the_blocks_device(void) {
     check_served();
 }
 
-GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(every_copy_may_be_the_first), GUEST(the_host_is_reached_from_any_context),
-           GUEST(copies_keep_their_order), GUEST(copies_can_be_captured), GUEST(openness_is_not_told),
-           GUEST(what_cannot_be_opened_is_copied_nevertheless), GUEST(waits_for_the_pools_own_device),
-           GUEST(a_stopping_free_waits_for_the_blocks_device))
+GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(every_copy_may_be_the_first), GUEST(arrays_need_no_leave),
+           GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order), GUEST(copies_can_be_captured),
+           GUEST(openness_is_not_told), GUEST(what_cannot_be_opened_is_copied_nevertheless),
+           GUEST(waits_for_the_pools_own_device), GUEST(a_stopping_free_waits_for_the_blocks_device))

@@ -239,6 +239,21 @@ static void copies_go_every_way(void) {
             }
 }
 
+static void arrays_are_copied_too(void) {
+    const CUDA_ARRAY_DESCRIPTOR line = {.Width = SIZE, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    CUarray array;
+
+    start();
+    is_spilled(ptr(ends[0][SPILLED]));
+    CHECK_OK(cuArrayCreate(&array, &line));
+    CHECK_OK(cuMemsetD8(ptr(ends[0][SPILLED]), 9, SIZE));
+    CHECK_OK(cuMemcpyDtoA(array, 0, ptr(ends[0][SPILLED]), SIZE));
+    CHECK_OK(cuMemcpyAtoD(ptr(ends[1][SPILLED]), array, 0, SIZE));
+    CHECK_OK(cuCtxSynchronize());
+    CHECK(all_are(ends[1][SPILLED], 9));
+    CHECK_OK(cuArrayDestroy(array));
+}
+
 /* The beginning is the device's memory, the end the host's. */
 static void copies_cross_the_border(void) {
     CUdeviceptr first, second;
@@ -278,4 +293,5 @@ static void the_runtime_takes_it_for_device_memory(void) {
     CHECK_OK(cudaFree(at));
 }
 
-GUEST_MAIN(GUEST(copies_go_every_way), GUEST(copies_cross_the_border), GUEST(the_runtime_takes_it_for_device_memory))
+GUEST_MAIN(GUEST(copies_go_every_way), GUEST(arrays_are_copied_too), GUEST(copies_cross_the_border),
+           GUEST(the_runtime_takes_it_for_device_memory))
