@@ -14,15 +14,15 @@ import signal
 import sys
 import time
 
-from . import (against, bare, build, calls, covered, given, own_cache, plans, programs, random_sizes, replays, second, sleeping, slow, stacks,
-               waits, workloads)
+from . import (against, bare, build, calls, covered, given, lags, own_cache, plans, programs, random_sizes, replays, second, sleeping, slow,
+               stacks, waits, workloads)
 from .probe import NEEDS_GPU, Bench, Failed
 from .device import Device
 from .runner import Runner, say
 from .table import Goal, print_goals
 
 # What is measured, in this order; then the PyTorch programs, which run in turns.
-PARTS = (replays, bare, programs, plans, slow, calls, stacks, covered, waits, sleeping, given, random_sizes)
+PARTS = (replays, lags, bare, programs, plans, slow, calls, stacks, covered, waits, sleeping, given, random_sizes)
 
 
 def parse():
