@@ -96,7 +96,7 @@ enum { PROBE_SECONDS = 60 };
  * its end, or "". */
 static char *run_probe(const char *which, const char *library, char stopped[64]) {
     *stopped = 0;
-    fflush(stdout);
+    vp_tool_flush();
     pid_t pid = fork();
     if (!pid) {
         char self[PATH_MAX] = "";
@@ -489,7 +489,7 @@ static void check_program(char **argv, const char *library) {
     char own[32];
     if (obstacle)
         say(WRONG, "%s %s", *argv, obstacle);
-    fflush(stdout);
+    vp_tool_flush();
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     pid_t pid = fork();

@@ -237,7 +237,7 @@ int vp_learnt_show(int argc, char **argv) {
     if (wants_json) {
         vp_json_end_array(&json);
         vp_json_end_object(&json);
-        status |= vp_json_finish(&json) < 0;
+        status |= vp_tool_wrote(vp_json_finish(&json));
     }
     return status;
 }

@@ -3,6 +3,8 @@
 #include "tool/settings.h"
 #include "tool/tool.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +75,41 @@ static int unknown_command(const char *name) {
                          meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
 }
 
+/* ---- standard output ---- */
+
+static int lost; /* errno of what was written past stdio, and did not arrive */
+
+int vp_tool_wrote(int err) {
+    lost = lost ? lost : -err;
+    return err ? 1 : 0;
+}
+
+void vp_tool_flush(void) {
+    if (fflush(stdout))
+        vp_tool_wrote(-errno);
+}
+
+/* Where one of the three is closed, the next file to be opened would be taken for it. What stands in for it cannot be
+ * written to, and is closed again in a program that is run. */
+static void have_standard_files(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", (fd ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
+}
+
+/* The command has failed if what it printed did not arrive: a full disk, a pipe that nobody reads. */
+static int end_output(const char *command, int status) {
+    vp_tool_flush();
+    if (ferror(stdout))
+        vp_tool_wrote(-EIO);
+    if (!lost)
+        return status;
+    fprintf(stderr, "vpool %s: standard output: %s\n", command, strerror(lost));
+    return status ? status : 1;
+}
+
 int main(int argc, char **argv) {
+    have_standard_files();
     if (argc < 2)
         return vp_tool_usage("", "no command given");
     const char *name = argv[1];
@@ -86,6 +122,5 @@ int main(int argc, char **argv) {
         return unknown_command(name);
     if (argc > 2 && !strcmp(argv[2], "-h"))
         argv[2] = "--help";
-    int status = command->run(argc - 1, argv + 1);
-    return fflush(stdout) || ferror(stdout) ? 1 : status;
+    return end_output(name, command->run(argc - 1, argv + 1));
 }

@@ -1,12 +1,9 @@
 /* Figures for Prometheus: its text format, and a file of it for node_exporter. Over HTTP: see serve.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/out.h"
 #include "tool/top.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- the text ---- */
 
@@ -117,19 +114,12 @@ void vp_metrics_print(FILE *out, const struct vp_sample *s) {
 }
 
 int vp_metrics_write(const char *command, const char *file, const struct vp_sample *s) {
-    char *name = NULL;
-    int fd = asprintf(&name, "%s.XXXXXX", file) < 0 ? -1 : mkstemp(name);
-    FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
-    if (out) {
-        vp_metrics_print(out, s);
-        fchmod(fd, 0644);
-    }
-    bool good = out && !ferror(out) && !fclose(out) && !rename(name, file);
-    if (!good) {
-        fprintf(stderr, "vpool %s: %s: %s\n", command, file, strerror(errno));
-        if (fd >= 0)
-            unlink(name);
-    }
-    free(name);
-    return good ? 0 : 1;
+    struct vp_out out;
+    if (vp_out_open(&out, command, file) < 0)
+        return 1;
+    /* node_exporter is another user; a device or a pipe keeps its mode. */
+    if (out.other)
+        fchmod(fileno(out.file), 0644);
+    vp_metrics_print(out.file, s);
+    return vp_out_close(&out, true) < 0;
 }

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,6 +21,11 @@
 
 static int fail(const struct vp_out *out) {
     fprintf(stderr, "vpool %s: %s: %s\n", out->command, out->path ? out->path : "standard output", strerror(errno));
+    if (!out->path) {
+        /* It is told; main() need not tell it again. */
+        __fpurge(stdout);
+        clearerr(stdout);
+    }
     return -1;
 }
 
@@ -177,14 +183,24 @@ static int open_beside(struct vp_out *out, const char *path) {
     return -1;
 }
 
-int vp_out_open(struct vp_out *out, const char *command, const char *path) {
+/* Something else than a file; or a name of an open file, such as /dev/stdout, in whose place none may come. */
+static bool is_written_to(const char *path) {
     struct stat there;
+    if (stat(path, &there) < 0)
+        return false;
+    if (!S_ISREG(there.st_mode))
+        return true;
+    return (!strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6)) && !lstat(path, &there) &&
+           S_ISLNK(there.st_mode);
+}
+
+int vp_out_open(struct vp_out *out, const char *command, const char *path) {
     *out = (struct vp_out){.command = command, .path = path};
     if (!path) {
         out->file = stdout;
         return 0;
     }
-    if (!stat(path, &there) && !S_ISREG(there.st_mode)) {
+    if (is_written_to(path)) {
         out->file = fopen(path, "we");
         return out->file ? 0 : fail(out);
     }

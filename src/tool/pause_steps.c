@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "tool/asleep.h"
 #include "tool/checkpoint.h"
+#include "tool/tool.h"
 #include "watch/lend.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ static const double GIB = 1 << 30;
 static int say(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static int say(int status, const char *format, ...) {
     va_list args;
-    fflush(stdout);
+    vp_tool_flush();
     fprintf(stderr, "vpool: ");
     va_start(args, format);
     vfprintf(stderr, format, args);

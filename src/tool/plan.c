@@ -34,7 +34,7 @@ static double ratio(const struct vp_planned *p) {
 static void print_json(const struct options *o, const struct vp_planned *p, const char *trace) {
     struct vp_json j;
     char buffer[1024];
-    fflush(stdout);
+    vp_tool_flush();
     vp_json_init(&j, 1, buffer, sizeof buffer);
     vp_json_begin_object(&j, NULL);
     vp_json_string(&j, "trace", trace);
@@ -52,7 +52,7 @@ static void print_json(const struct options *o, const struct vp_planned *p, cons
     vp_json_u64(&j, "rounds", p->figures.rounds);
     vp_json_bool(&j, "searched", p->figures.searched);
     vp_json_end_object(&j);
-    vp_json_finish(&j);
+    vp_tool_wrote(vp_json_finish(&j));
 }
 
 static void print_header(void) {
@@ -68,7 +68,7 @@ static void print_row(const struct options *o, const struct vp_planned *p, const
     else if (o->limits.published && !p->phases.count)
         fputs("  static part", stdout);
     putchar('\n');
-    fflush(stdout);
+    vp_tool_flush();
 }
 
 static int write_out(const struct options *o, const struct vp_planned_file *file) {

@@ -111,7 +111,7 @@ static void json_second(struct vp_json *j, const struct vp_second_figures *s) {
 static void print_json(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
     struct vp_json j;
     char buffer[4096];
-    fflush(stdout);
+    vp_tool_flush();
     vp_json_init(&j, 1, buffer, sizeof buffer);
     vp_json_begin_object(&j, NULL);
     vp_json_string(&j, "trace", r->trace);
@@ -155,7 +155,7 @@ static void print_json(const struct vp_replay_options *o, const struct vp_trace 
         json_model(&j, o, r);
     json_truth(&j, trace);
     vp_json_end_object(&j);
-    vp_json_finish(&j);
+    vp_tool_wrote(vp_json_finish(&j));
 }
 
 /* Of the time that the program would have taken without the pool's waits. */
@@ -227,7 +227,7 @@ static void print_unknown(const struct options *o, const struct vp_trace *trace,
         printf("%-18s %3u %-9s %s\n", r->trace, trace->devices[0], r->policy, why);
         return;
     }
-    fflush(stdout);
+    vp_tool_flush();
     vp_json_init(&j, 1, buffer, sizeof buffer);
     vp_json_begin_object(&j, NULL);
     vp_json_string(&j, "trace", r->trace);
@@ -235,7 +235,7 @@ static void print_unknown(const struct options *o, const struct vp_trace *trace,
     vp_json_string(&j, "policy", r->policy);
     vp_json_string(&j, "unknown", why);
     vp_json_end_object(&j);
-    vp_json_finish(&j);
+    vp_tool_wrote(vp_json_finish(&j));
 }
 
 /* ---- arguments ---- */

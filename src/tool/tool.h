@@ -33,6 +33,12 @@ extern const size_t vp_tool_command_count;
 /* One line on stderr, and 2. */
 int vp_tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What a JSON writer on standard output has come to, 0 or a negative errno: the command fails by it, and main() tells
+ * why. 0 or 1. */
+int vp_tool_wrote(int err);
+/* fflush(stdout), by the same rule. */
+void vp_tool_flush(void);
+
 /* What getopt_long() has just refused: an unknown option, with the one that was probably meant, or one without its
  * value. 2. */
 int vp_tool_unknown(const char *command, const struct option *options, char **argv);

@@ -87,7 +87,7 @@ static int print_json(const struct vp_sample *s) {
     }
     vp_json_end_array(&j);
     vp_json_end_object(&j);
-    return vp_json_finish(&j) ? 1 : 0;
+    return vp_tool_wrote(vp_json_finish(&j));
 }
 
 /* ---- the command ---- */

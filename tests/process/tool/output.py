@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Where the vpool command writes: what cannot be written is told and ends it, and what is no file stays what it is. TAP.
+
+usage: output.py VPOOL
+"""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
+import tap
+
+VPOOL = os.path.realpath(sys.argv[1])
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("VPOOL_")}
+TRACE = "op,id,size,stream,us\na,1,4194304,0,0\na,2,8388608,0,1\nf,1,0,0,2\n"
+PRINTING = [
+    ["--help"], ["--version"], ["help"], ["help", "waits"], ["help", "--man", "vpool"], ["help", "--completion", "zsh"],
+    ["options"], ["options", "--markdown"], ["top", "--once"], ["top", "--json"], ["top", "--prometheus"],
+    ["replay", "TRACE"], ["replay", "--json", "TRACE"], ["replay", "--json", "--policy=native", "TRACE"],
+    ["plan", "TRACE"], ["plan", "--json", "TRACE"], ["plan", "show"], ["plan", "show", "--json"], ["report", "-o-", "TRACE"],
+    ["export", "--perfetto", "TRACE"], ["export", "--snapshot", "TRACE"], ["export", "--rmm", "TRACE"], ["doctor", "--sim"],
+]
+
+
+def vpool(*args, **more):
+    return subprocess.run([VPOOL, *args], env=ENV, stderr=subprocess.PIPE, text=True, timeout=60, **more)
+
+
+def commands(folder):
+    trace = os.path.join(folder, "t.csv")
+    with open(trace, "w") as file:
+        file.write(TRACE)
+    return [[trace if word == "TRACE" else word for word in words] for words in PRINTING]
+
+
+def what_is_not_printed_is_told():
+    with tempfile.TemporaryDirectory() as folder:
+        for words in commands(folder):
+            with open("/dev/full", "w") as full:
+                done = vpool(*words, stdout=full)
+            assert done.returncode == 1, (words, done)
+            assert re.fullmatch("vpool \\w+: standard output: No space left on device\n", done.stderr), (words, done)
+
+
+def a_closed_output_is_told():
+    with tempfile.TemporaryDirectory() as folder:
+        for words in commands(folder):
+            done = vpool(*words, preexec_fn=lambda: os.close(1))
+            assert done.returncode == 1, (words, done)
+            assert re.fullmatch("vpool \\w+: standard output: Bad file descriptor\n", done.stderr), (words, done)
+    # A program that is run has what it would have without the command.
+    done = vpool("run", "--quiet", "--", "sh", "-c", "! [ -e /proc/self/fd/1 ]", preexec_fn=lambda: os.close(1))
+    assert done.returncode == 0, done
+
+
+def a_pipe_without_a_reader_ends_it():
+    for words in ["help", "--man", "vpool"], ["options"]:
+        come, go = os.pipe()
+        os.close(come)
+        with os.fdopen(go, "w") as pipe:
+            done = vpool(*words, stdout=pipe)
+        assert done.returncode != 0, (words, done)
+
+
+def writing_commands(folder, name):
+    trace = os.path.join(folder, "t.csv")
+    with open(trace, "w") as file:
+        file.write(TRACE)
+    return [["report", "-o", name, trace], ["export", "--perfetto", "-o", name, trace], ["plan", "-o", name, trace],
+            ["exporter", f"--file={name}", "--once"], ["top", f"--prometheus={name}"]]
+
+
+def a_pipe_stays_a_pipe():
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = os.path.join(folder, "pipe")
+        os.mkfifo(pipe)
+        for words in writing_commands(folder, pipe):
+            read = []
+
+            def hear():
+                with open(pipe, "rb") as file:
+                    read.append(file.read())
+            reader = threading.Thread(target=hear, daemon=True)
+            reader.start()
+            done = vpool(*words, stdout=subprocess.DEVNULL)
+            reader.join(30)
+            assert done.returncode == 0 and read and read[0], (words, done)
+            assert stat.S_ISFIFO(os.stat(pipe).st_mode), words
+        assert sorted(os.listdir(folder)) == ["pipe", "t.csv"], os.listdir(folder)
+
+
+def the_names_of_open_files_stay():
+    """Where standard output is a file, /dev/stdout leads to a file: it must not be replaced all the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        # As root a command that is wrong would take /dev/stdout away from the whole machine.
+        for name in ["/proc/self/fd/1"] + ["/dev/stdout", "/dev/fd/1"] * (os.geteuid() != 0):
+            for words in writing_commands(folder, name):
+                with open(os.path.join(folder, "out"), "w+") as out:
+                    done = vpool(*words, stdout=out)
+                    assert done.returncode == 0, (words, done)
+                    assert os.fstat(out.fileno()).st_size > 100, words
+
+
+def a_file_is_whole_or_not_there():
+    def little():
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+        import signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "out")
+        for words in writing_commands(folder, name):
+            for before in None, "before":
+                if before:
+                    with open(name, "w") as file:
+                        file.write(before)
+                done = vpool(*words, stdout=subprocess.DEVNULL, preexec_fn=little)
+                assert done.returncode == 1 and "File too large" in done.stderr, (words, done)
+                left = sorted(os.listdir(folder))
+                assert left == (["out", "t.csv"] if before else ["t.csv"]), (words, left)
+                if before:
+                    with open(name) as file:
+                        assert file.read() == before, words
+                    os.unlink(name)
+            assert vpool(*words, stdout=subprocess.DEVNULL).returncode == 0, words
+            os.unlink(name)
+
+
+TESTS = [
+    what_is_not_printed_is_told,
+    a_closed_output_is_told,
+    a_pipe_without_a_reader_ends_it,
+    a_pipe_stays_a_pipe,
+    the_names_of_open_files_stay,
+    a_file_is_whole_or_not_there,
+]
+
+tap.run(TESTS)
