@@ -129,6 +129,25 @@ int vp_output_open(const char *path, int flags) {
     return err ? err : fd;
 }
 
+int vp_output_beside(const char *path, const char *ending, unsigned mode, char *name, size_t room) {
+    for (unsigned tries = 0;; tries++) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        const unsigned long long own = (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec;
+        if (snprintf(name, room, "%s.%d-%08x%s", path, (int)getpid(), (unsigned)(own >> 4) + tries, ending) >=
+            (int)room)
+            return -ENAMETOOLONG;
+        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (fd >= 0) {
+            if ((fd = above_standard(fd)) < 0)
+                unlink(name);
+            return fd;
+        }
+        if (errno != EEXIST || tries == 100)
+            return -errno;
+    }
+}
+
 const char *vp_output_error(int err) {
     switch (err) {
     case -ELOOP: return "a link, which is followed to devices and pipes alone";

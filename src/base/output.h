@@ -30,6 +30,13 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
  */
 int vp_output_open(const char *path, int flags);
 
+/*
+ * Makes a file beside `path`, which is renamed to it once it is whole: `name` is `path`, something of the process's
+ * own, and `ending`. Nobody else has it, not a process with the same id in another container or before us, either.
+ * `mode` as for open(2). The descriptor, or a negative errno.
+ */
+int vp_output_beside(const char *path, const char *ending, unsigned mode, char *name, size_t room);
+
 /* Does the path name one of the program's own descriptors, as /dev/stderr does? */
 bool vp_output_is_own(const char *path);
 

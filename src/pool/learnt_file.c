@@ -76,13 +76,8 @@ int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t ro
 
 /* ---- writing ---- */
 
-static int write_beside(const char *temporary, const char *text, size_t length) {
-    /* One that a process of this id left behind when it was killed. */
-    if (unlink(temporary) && errno != ENOENT)
-        return -errno;
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return -errno;
+/* Closes the file. */
+static int fill(int fd, const char *text, size_t length) {
     int err = fchmod(fd, 0600) ? -errno : vp_output_write(fd, text, length);
     /* What is renamed is to be there after a crash, too. */
     if (!err && fsync(fd) && errno != EINVAL)
@@ -108,18 +103,17 @@ static int replaceable(const char *path) {
 
 int vp_learnt_save(const char *path, const struct vp_learnt *learnt) {
     char temporary[PATH_MAX];
-    if (snprintf(temporary, sizeof temporary, "%s.%d.new", path, (int)getpid()) >= (int)sizeof temporary)
-        return -ENAMETOOLONG;
     char *text = vp_os_take(VP_LEARNT_BYTES);
     if (!text)
         return -ENOMEM;
     const size_t length = vp_learnt_print(learnt, text);
     int err = length ? replaceable(path) : -EFBIG;
     if (!err) {
-        err = write_beside(temporary, text, length);
+        const int fd = vp_output_beside(path, ".new", 0600, temporary, sizeof temporary);
+        err = fd < 0 ? fd : fill(fd, text, length);
         if (!err && rename(temporary, path))
             err = -errno;
-        if (err)
+        if (fd >= 0 && err)
             unlink(temporary);
     }
     munmap(text, VP_LEARNT_BYTES);

@@ -3,6 +3,7 @@
 #include "tool/out.h"
 
 #include "base/json.h"
+#include "base/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -163,23 +164,29 @@ static bool wants_gzip(const char *path) {
 /* ---- files ---- */
 
 static int open_beside(struct vp_out *out, const char *path) {
-    if (asprintf(&out->other, "%s.%d.tmp", path, (int)getpid()) < 0) {
-        out->other = NULL;
-        return fail(out);
-    }
-    guard(out->other);
-    int fd = open(out->other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    sigset_t all, before;
+    char name[PATH_MAX];
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    int fd = vp_output_beside(path, ".tmp", 0666, name, sizeof name);
+    if (fd >= 0)
+        guard(name);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    errno = fd < 0 ? -fd : 0;
     out->file = fd < 0 ? NULL : fdopen(fd, "w");
-    if (out->file)
+    out->other = out->file ? strdup(name) : NULL;
+    if (out->other)
         return 0;
     fail(out);
-    if (fd >= 0) {
+    if (out->file)
+        fclose(out->file);
+    else if (fd >= 0)
         close(fd);
-        unlink(out->other);
+    out->file = NULL;
+    if (fd >= 0) {
+        unlink(name);
+        unguard();
     }
-    unguard();
-    free(out->other);
-    out->other = NULL;
     return -1;
 }
 

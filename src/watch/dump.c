@@ -117,23 +117,11 @@ static int fill(const struct vp_dump *dump, int device, const char *name, int fd
     return err;
 }
 
-/* Makes a file that was not there. What an earlier process of our id left half-way makes room for it. */
-static int create(const char *name) {
-    for (int tries = 0;; tries++) {
-        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-        if (fd >= 0)
-            return fd;
-        if (errno != EEXIST || tries || unlink(name) < 0)
-            return -errno;
-    }
-}
-
 /* A file is written under another name first: under its own, nobody ever sees half a dump. What had the name before, a
  * file with another name too, say, is left as it was. */
 static int write_file(const struct vp_dump *dump, int device, const char *name) {
     char other[VP_OPTION_TEXT + 64];
-    snprintf(other, sizeof other, "%s.%d.tmp", name, (int)getpid());
-    int fd = create(other);
+    int fd = vp_output_beside(name, ".tmp", 0644, other, sizeof other);
     int err = fd < 0 ? fd : fill(dump, device, name, fd);
     if (!err && rename(other, name) < 0)
         err = -errno;

@@ -7,6 +7,7 @@
 #include "watch/dump.h"
 #include "base/output.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,28 @@ Test(dump, names_are_made) {
     cr_assert_str_eq(name, wanted);
     cr_assert(!vp_output_name(name, 4, "abcd", "", 1, 0), "no room");
     cr_assert(vp_output_name(name, 5, "abcd", "", 1, 0));
+}
+
+/* Not even in one process: another container has processes of the same ids, and folders in common with this one. */
+Test(dump, a_file_beside_is_nobody_elses) {
+    char folder[] = "/tmp/vpool-beside-XXXXXX", file[64], names[20][128], small[70];
+    int fds[20];
+    cr_assert(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/file", folder);
+    for (int i = 0; i < 20; i++) {
+        fds[i] = vp_output_beside(file, ".tmp", 0600, names[i], sizeof names[i]);
+        cr_assert_gt(fds[i], STDERR_FILENO);
+        cr_assert(!strncmp(names[i], file, strlen(file)) && strstr(names[i], ".tmp"), "%s", names[i]);
+        for (int j = 0; j < i; j++)
+            cr_assert_str_neq(names[i], names[j]);
+    }
+    for (int i = 0; i < 20; i++) {
+        close(fds[i]);
+        cr_assert_eq(unlink(names[i]), 0);
+    }
+    cr_assert_eq(vp_output_beside(file, ".tmp", 0600, small, strlen(file) + 5), -ENAMETOOLONG);
+    cr_assert_eq(rmdir(folder), 0);
+    cr_assert_eq(vp_output_beside(file, ".tmp", 0600, names[0], sizeof names[0]), -ENOENT);
 }
 
 Test(dump, sizes_are_said) {

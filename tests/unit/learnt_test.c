@@ -9,6 +9,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -332,9 +335,22 @@ Test(learnt, a_plan_that_is_damaged_cut_or_newer_is_refused) {
     unlink(path);
 }
 
+/* Removes what is left of files that were being written beside the plan; how many there were. */
+static size_t forget_beside(void) {
+    char pattern[96];
+    glob_t found = {0};
+    snprintf(pattern, sizeof pattern, "%s.*.new", path);
+    glob(pattern, 0, NULL, &found);
+    const size_t count = found.gl_pathc;
+    for (size_t i = 0; i < count; i++)
+        unlink(found.gl_pathv[i]);
+    globfree(&found);
+    return count;
+}
+
 /* A limit to the size of files stands for a full disk: the old plan stays, and nothing beside it. */
 Test(learnt, a_plan_that_cannot_be_written_whole_is_not_written) {
-    char why[256], beside[96];
+    char why[256];
     learn_and_close(1);
     struct stat before, after;
     stat(path, &before);
@@ -351,8 +367,7 @@ Test(learnt, a_plan_that_cannot_be_written_whole_is_not_written) {
     stat(path, &after);
     cr_assert_eq(before.st_ino, after.st_ino);
     cr_assert_eq(load(why, sizeof why), 0);
-    snprintf(beside, sizeof beside, "%s.%d.new", path, (int)child);
-    cr_assert_eq(access(beside, F_OK), -1);
+    cr_assert_eq(forget_beside(), 0);
     unlink(path);
 }
 
@@ -375,12 +390,39 @@ Test(learnt, of_many_that_write_one_plan_one_wins) {
     for (int i = 0; i < READS; i++)
         cr_assert_eq(load(why, sizeof why), 0, "%s", why);
     for (int i = 0; i < WRITERS; i++) {
-        char beside[96];
         kill(writer[i], SIGKILL);
         waitpid(writer[i], NULL, 0);
         cr_assert_eq(load(why, sizeof why), 0, "%s", why);
-        snprintf(beside, sizeof beside, "%s.%d.new", path, (int)writer[i]);
-        unlink(beside);
     }
+    forget_beside();
+    unlink(path);
+}
+
+static void *save_again_and_again(void *stop) {
+    struct vp_learnt learnt;
+    char why[256];
+    bool good = !vp_learnt_load(path, &learnt, why, sizeof why);
+    while (good && !atomic_load((atomic_bool *)stop))
+        good = !vp_learnt_save(path, &learnt);
+    return good ? NULL : stop;
+}
+
+/* As processes of two containers have, which share a folder: here two threads. */
+Test(learnt, two_with_one_process_id_write_one_plan) {
+    atomic_bool stop = false;
+    pthread_t writer[2];
+    char why[256];
+    void *failed;
+    learn_and_close(1);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&writer[i], NULL, save_again_and_again, &stop);
+    for (int i = 0; i < 200; i++)
+        cr_assert_eq(load(why, sizeof why), 0, "%s", why);
+    atomic_store(&stop, true);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(writer[i], &failed);
+        cr_assert_null(failed);
+    }
+    cr_assert_eq(forget_beside(), 0);
     unlink(path);
 }
