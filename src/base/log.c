@@ -102,6 +102,12 @@ static size_t begin_line(char *line, size_t room) {
     return (size_t)n;
 }
 
+void vp_log_make_plain(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+}
+
 static void __attribute__((format(printf, 2, 0))) say_line(bool warning, const char *format, va_list arguments) {
     char line[LINE_SIZE], shown[LINE_SIZE + LINE_SIZE / 2], *end = shown;
     size_t used = begin_line(line, sizeof line);
@@ -113,9 +119,10 @@ static void __attribute__((format(printf, 2, 0))) say_line(bool warning, const c
     } else if (wanted > 0) {
         used += (size_t)wanted;
     }
+    line[used] = '\0';
+    vp_log_make_plain(line);
     if (width) {
         const char *rest = line;
-        line[used] = '\0';
         if (in_colour()) {
             end = stpcpy(stpcpy(stpcpy(end, warning ? "\033[1;33m" : "\033[1m"), "vpool:"), "\033[m");
             rest += strlen("vpool:");

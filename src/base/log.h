@@ -36,6 +36,9 @@ void vp_log_print(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* Some lines that belong together, each ended by a newline, written at once: at warn level, and uncapped. */
 void vp_log_block(const char *text);
 
+/* Control characters, which would break a line or tell a terminal what to do, become '?'. Every line is made so. */
+void vp_log_make_plain(char *text);
+
 /* Says it the first time that this line of the source is reached, and never again. */
 #define vp_log_once(level, ...)                                                                                        \
     do {                                                                                                               \

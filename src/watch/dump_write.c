@@ -350,8 +350,8 @@ static void text_device(struct vp_text *t, const struct vp_dump_device *d) {
 
 int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
     struct vp_text t = {.fd = fd};
-    vp_say(&t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s\n", VP_VERSION, dump->number,
-           (int)getpid(), program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
+    vp_say_line(&t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s", VP_VERSION, dump->number,
+                (int)getpid(), program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
     if (dump->reason == VP_DUMP_OOM)
         vp_say(&t, "out of memory: %zu bytes on device %d, stream %lu\n", dump->request.asked,
                (int)dump->request.device, dump->request.stream);

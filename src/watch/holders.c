@@ -105,13 +105,13 @@ static void say_frame(struct vp_text *t, const char *indent, uint32_t number) {
         name_function(&f);
     vp_say(t, "%s               ", indent);
     if (f.kind == VP_FRAME_PYTHON)
-        vp_say(t, "%.80s (%.200s:%lu)\n", f.function, f.file, f.place);
+        vp_say_line(t, "%.80s (%.200s:%lu)", f.function, f.file, f.place);
     else if (f.kind == VP_FRAME_NATIVE && *f.function)
-        vp_say(t, "%.120s (%.80s)\n", f.function, last_part(f.file));
+        vp_say_line(t, "%.120s (%.80s)", f.function, last_part(f.file));
     else if (f.kind == VP_FRAME_NATIVE)
-        vp_say(t, "%.80s+0x%lx\n", last_part(f.file), f.place);
+        vp_say_line(t, "%.80s+0x%lx", last_part(f.file), f.place);
     else
-        vp_say(t, "%.200s\n", f.file);
+        vp_say_line(t, "%.200s", f.file);
 }
 
 void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent) {
@@ -214,13 +214,15 @@ void vp_ranges_say(struct vp_text *t) {
     for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
         if (!peak.times)
             continue;
-        vp_say(t, "%s  %-40s %12s  %lu time%s\n", any ? "" : "\nranges, and the most that was alive in one\n",
-               peak.name, VP_SIZE(peak.peak_bytes), peak.times, peak.times == 1 ? "" : "s");
+        if (!any)
+            vp_say(t, "\nranges, and the most that was alive in one\n");
+        vp_say_line(t, "  %-40s %12s  %lu time%s", peak.name, VP_SIZE(peak.peak_bytes), peak.times,
+                    peak.times == 1 ? "" : "s");
         any = true;
     }
     for (unsigned i = 0; vp_marks_open(&i, &open);)
         if (open.thread)
-            vp_say(t, "  thread %lu is in %s, at depth %u\n", open.thread, open.name, open.depth);
+            vp_say_line(t, "  thread %lu is in %s, at depth %u", open.thread, open.name, open.depth);
         else
-            vp_say(t, "  the process is in %s\n", open.name);
+            vp_say_line(t, "  the process is in %s", open.name);
 }

@@ -164,7 +164,7 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
 static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     const struct vp_dump_request *request = &dump->request;
     unsigned more = atomic_exchange(&untold, 0);
-    struct vp_text b = {.used = 0}; /* far from full */
+    struct vp_text b = {.fd = STDERR_FILENO}; /* if names are long it is said in parts */
     vp_say(&b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device,
            VP_SIZE(request->asked), request->asked);
     if (request->stream)
@@ -197,7 +197,7 @@ void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
     bool locked = vp_dump_lock();
     struct vp_dump *dump = vp_dump_take(VP_DUMP_OOM, &request);
     for (int i = 0; dump && i < dump->count; i++)
-        if (dump->device[i].snap.device == device)
+        if (dump->device[i].snap.device == device && vp_log_shows(VP_LOG_WARN))
             report(dump, &dump->device[i]);
     if (dump && wanted && locked)
         vp_dump_write(dump);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/say.h"
 
+#include "base/log.h"
 #include "base/output.h"
 
 #include <stdarg.h>
@@ -28,11 +29,28 @@ void vp_say_flush(struct vp_text *t) {
     t->used = 0;
 }
 
-void vp_say(struct vp_text *t, const char *format, ...) {
-    va_list arguments;
+/* Where it begins in the buffer. */
+static char *__attribute__((format(printf, 2, 0))) say(struct vp_text *t, const char *format, va_list arguments) {
     if (sizeof t->buffer - t->used < 512)
         vp_say_flush(t);
+    char *begin = t->buffer + t->used;
+    const int wanted = vsnprintf(begin, 512, format, arguments);
+    t->used += wanted < 0 ? 0 : wanted < 512 ? (size_t)wanted : 511;
+    return begin;
+}
+
+void vp_say(struct vp_text *t, const char *format, ...) {
+    va_list arguments;
     va_start(arguments, format);
-    t->used += (size_t)vsnprintf(t->buffer + t->used, 512, format, arguments);
+    say(t, format, arguments);
     va_end(arguments);
+}
+
+void vp_say_line(struct vp_text *t, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = say(t, format, arguments);
+    va_end(arguments);
+    vp_log_make_plain(text);
+    vp_say(t, "\n");
 }

@@ -20,6 +20,9 @@ struct vp_text {
     char buffer[8192];
 };
 void vp_say(struct vp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same as a line of its own, whatever names it has: their control characters, which would break it or tell a
+ * terminal what to do, stand as '?'. */
+void vp_say_line(struct vp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Writes what there is. */
 void vp_say_flush(struct vp_text *t);
 

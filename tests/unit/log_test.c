@@ -48,6 +48,12 @@ Test(log, a_message_is_one_line_and_keeps_errno) {
     cr_expect(eq(int, kept, ENOMEM));
 }
 
+Test(log, a_name_neither_breaks_a_line_nor_tells_a_terminal_what_to_do) {
+    redirect();
+    vp_log(VP_LOG_WARN, "%s cannot be written", "a\nvpool: b\r\033[2J\x7f\xc3\xa9");
+    cr_expect(eq(str, (char *)restore(), "vpool: a?vpool: b??[2J?\xc3\xa9 cannot be written\n"));
+}
+
 Test(log, the_level_decides) {
     redirect();
     vp_log(VP_LOG_INFO, "not yet");

@@ -103,7 +103,7 @@ def names():
     """Names that are no text for a trace: with zero bytes, colons, halves of characters."""
     code = (lambda: alloc()).__code__
     for name, file in (("<cell line: 1>", "/tmp/cell.py"), ("a\0b", "zero.py"), ("zero", "a\0b.py"), ("half\udcff", "\udcff.py"),
-                       ("", ""), ("\n,;%\"", "\n,;%\"")):
+                       ("", ""), ("\n,;%\"\x1b[2J", "\n,;%\"\x1b[2J")):
         more = {"co_qualname": name} if sys.version_info >= (3, 11) else {}
         type(alloc)(code.replace(co_name=name, co_filename=file, **more), globals())()
 

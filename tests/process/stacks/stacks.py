@@ -350,8 +350,11 @@ def python_names_of_any_kind():
         if free:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", "--stacks", f"--trace={folder}/t.csv", path, PYTHON_GUEST,
-                            f"{folder}/expected", "free", "names"], env=ENV, check=True, timeout=120)
+            subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", "--stacks", f"--trace={folder}/t.csv", "--dump=exit",
+                            f"--dump-file={folder}/d.txt", path, PYTHON_GUEST, f"{folder}/expected", "free", "names"], env=ENV,
+                           check=True, timeout=120)
+            with open(f"{folder}/d.txt", "rb") as file:
+                assert not re.search(rb"[\0-\x09\x0b-\x1f\x7f]", file.read()), path
             trace = Trace(f"{folder}/t.csv")
             subprocess.run([VPOOL, "export", "--perfetto", "-o", f"{folder}/p.json", f"{folder}/t.csv"], check=True, env=ENV)
             with open(f"{folder}/p.json", encoding="utf-8") as file:
