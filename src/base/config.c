@@ -11,19 +11,39 @@
 
 /* ---- names of programs ---- */
 
-static void copy_name(char to[64], const char *path) {
+static void copy_name(char to[VP_CONFIG_NAME], const char *path) {
     const char *slash = strrchr(path, '/');
-    snprintf(to, 64, "%s", slash ? slash + 1 : path);
+    snprintf(to, VP_CONFIG_NAME, "%s", slash ? slash + 1 : path);
 }
 
-/* The script that an interpreter runs: its first argument that is no option. */
-static void copy_script(char to[64], const char *words, size_t length) {
-    const char *at = words + strlen(words) + 1, *end = words + length;
+static const char *next_word(const char *word, const char *end) {
+    return word < end ? word + strlen(word) + 1 : end;
+}
+
+/* Of a word of Python's options: what comes behind it, itself, or a script; NULL: no script does. Letters may stand
+ * together, and what W, X, c or m wants behind them or in the next word. */
+static const char *behind_option(const char *word, const char *end) {
+    if (!strcmp(word, "--check-hash-based-pycs"))
+        return next_word(next_word(word, end), end);
+    for (const char *letter = word + 1; *letter && word[1] != '-'; letter++) {
+        const char *rest = letter[1] ? letter + 1 : next_word(word, end);
+        if (*letter == 'c')
+            return NULL;
+        if (*letter == 'm')
+            return rest < end ? rest : NULL;
+        if (*letter == 'W' || *letter == 'X')
+            return next_word(rest, end);
+    }
+    return next_word(word, end);
+}
+
+/* The script that Python runs, or the module: its first argument that is no option. */
+static void copy_script(char to[VP_CONFIG_NAME], const char *words, size_t length) {
+    const char *end = words + length, *at = next_word(words, end);
     *to = 0;
-    for (; at < end && *at == '-'; at += strlen(at) + 1)
-        if (!strcmp(at, "-c"))
-            return;
-    if (at < end)
+    while (at && at < end && at[0] == '-' && at[1])
+        at = behind_option(at, end);
+    if (at && at < end)
         copy_name(to, at);
 }
 
@@ -144,6 +164,8 @@ void vp_config_read(char *text, const struct vp_config_reader *reader) {
     bool ours = true;
     char *next;
     unsigned number = 1;
+    /* What some editors begin a text with: the mark of UTF-8. */
+    text += strncmp(text, "\xef\xbb\xbf", 3) ? 0 : 3;
     for (char *line = text; line; line = next, number++) {
         const char *why = NULL;
         next = strchr(line, '\n');
@@ -180,4 +202,8 @@ int vp_config_load(const char *path, char text[VP_CONFIG_MOST]) {
     close(fd);
     text[err ? 0 : used] = 0;
     return err ? err : memchr(text, 0, used) ? -EINVAL : (int)used;
+}
+
+const char *vp_config_error(int err) {
+    return err == -EFBIG ? "longer than 16 KiB" : err == -EINVAL ? "no plain text file" : strerror(-err);
 }

@@ -17,11 +17,11 @@
 
 #define VP_CONFIG_FILE "/etc/vpool.conf"
 
-enum { VP_CONFIG_MOST = 16384, VP_CONFIG_NAMES = 4 };
+enum { VP_CONFIG_MOST = 16384, VP_CONFIG_NAMES = 4, VP_CONFIG_NAME = 256 /* NAME_MAX and a zero */ };
 
 /* Names by which a program goes; the unused ones are "". */
 struct vp_program {
-    char name[VP_CONFIG_NAMES][64];
+    char name[VP_CONFIG_NAMES][VP_CONFIG_NAME];
 };
 
 /* This process's: the name that it was called by, its file's, and under an interpreter the script's. Allocates nothing.
@@ -47,5 +47,7 @@ void vp_config_read(char *text, const struct vp_config_reader *reader);
 /* Loads a file. The bytes read, of at most VP_CONFIG_MOST - 1, and a zero behind them; or a negative errno: -EFBIG, it
  * is longer; -EINVAL, it is no plain file, or has a zero byte in it. */
 int vp_config_load(const char *path, char text[VP_CONFIG_MOST]);
+/* What one of those errors means. */
+const char *vp_config_error(int err);
 
 #endif

@@ -349,10 +349,7 @@ static void read_own_file(vp_options_line_fn *report, void *report_context) {
     int err = read_file(file, text[report != NULL], false);
     if (!report || !err || (err == -ENOENT && !chosen))
         return;
-    snprintf(line, sizeof line, "VPOOL_CONFIG: %.200s: %s; it is left out", file->path,
-             err == -EFBIG    ? "longer than 16 KiB"
-             : err == -EINVAL ? "no plain text file"
-                              : strerror(-err));
+    snprintf(line, sizeof line, "VPOOL_CONFIG: %.200s: %s; it is left out", file->path, vp_config_error(err));
     report(report_context, line);
 }
 

@@ -297,12 +297,12 @@ static void check_environment(void) {
     if (options.sync_free)
         say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain "
                   "CUDA is");
-    const char *config = getenv("VPOOL_CONFIG") && *getenv("VPOOL_CONFIG") ? getenv("VPOOL_CONFIG") : VP_CONFIG_FILE;
+    const char *named = getenv("VPOOL_CONFIG"), *config = named && *named ? named : VP_CONFIG_FILE;
     int err = vp_options_check_file(config, complain, NULL);
     if (!err)
         say(NOTE, "%s has options by program name, too", config);
-    else if (err != -ENOENT || getenv("VPOOL_CONFIG"))
-        say(WRONG, "VPOOL_CONFIG: %s: %s", config, strerror(-err));
+    else if (err != -ENOENT || config == named)
+        say(WRONG, "VPOOL_CONFIG: %s: %s", config, vp_config_error(err));
     check_lending(&options);
     if (options.policy != VP_POLICY_NATIVE)
         vp_learnt_doctor(options.plan, options.policy == VP_POLICY_STALLOC, say);

@@ -73,12 +73,12 @@ static int count_all(const struct vp_trace *t, struct vp_array *samples) {
 
 /* ---- collapsed ---- */
 
-/* A semicolon parts frames, and the last blank the number. */
+/* A semicolon parts frames, and the last blank the number; some readers end lines at other characters, too. */
 static void put_collapsed_frame(FILE *file, const struct vp_stacks *s, uint32_t stack) {
     char text[1024];
     vp_frame_text(s, vp_stacks_frame(s, stack), text, sizeof text);
     for (char *c = text; *c; c++)
-        putc(*c == ';' ? ':' : *c == '\n' ? ' ' : *c, file);
+        putc(*c == ';' ? ':' : (unsigned char)*c < ' ' ? ' ' : *c, file);
 }
 
 static void put_collapsed_stack(FILE *file, const struct vp_stacks *s, uint32_t stack) {

@@ -53,9 +53,19 @@ def wrong_lines_are_told_by_number():
     assert not guest(None, VPOOL_LOG="quiet")[1]
     status, out, _ = vpool("doctor", "--sim", VPOOL_CONFIG=FILE)
     assert status == 1 and f"!!  {FILE}:1: limit = lots is not valid" in out and out.count(FILE + ":") == 8, out
+    # An empty name is none: the file of the machine need not be there.
+    assert "VPOOL_CONFIG" not in vpool("doctor", "--sim", VPOOL_CONFIG="")[1]
+    assert f"!!  VPOOL_CONFIG: {FOLDER.name}: no plain text file\n" in vpool("doctor", "--sim", VPOOL_CONFIG=FOLDER.name)[1]
     # A program that does not use CUDA is told nothing.
     done = subprocess.run(["true"], env={**ENV, "VPOOL_CONFIG": FILE, "LD_PRELOAD": ":".join(RUNTIMES + [LIBRARY])}, capture_output=True)
     assert not done.stderr, done
+
+
+def the_mark_of_an_editor_is_passed_over():
+    values, said = guest("\ufeff[other]\nslack = 1\n")
+    assert values["VPOOL_SLACK"] == "5" and not said, (values, said)
+    values, said = guest("\ufeffslack = 1\r\n[guest]\r\nlimit = 64M\r\n")
+    assert (values["VPOOL_SLACK"], values["VPOOL_LIMIT"]) == ("1", "64M") and not said, (values, said)
 
 
 def files_that_are_none_are_told():
@@ -72,15 +82,24 @@ def files_that_are_none_are_told():
 
 
 def a_script_counts_under_python():
-    script = os.path.join(FOLDER.name, "train_model.py")
+    long = "train_" + 80 * "m" + "_model.py"
+    script = os.path.join(FOLDER.name, long)
     with open(script, "w") as file:
         file.write("import ctypes\ncuda, c, p = ctypes.CDLL('libcuda.so.1'), ctypes.c_void_p(), ctypes.c_uint64()\n"
                    "assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0)\n"
                    "assert not cuda.cuCtxSetCurrent(c) and not cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(5))\n")
-    for section, counts in ("train_*.py", True), ("python*", True), ("other.py", False):
+    for section, counts in ("train_*_model.py", True), (long, True), ("python*", True), ("other.py", False):
         values = guest(f"[{section}]\nslack = 2\n", "-B", script, program=sys.executable)[0]
         assert values["VPOOL_SLACK"] == ("2" if counts else "5"), (section, values)
+    module = long[:-len(".py")]
+    for words, names, others in ((["-X", "dev", script], long, "dev"), (["-Xdev", "-W", "ignore", script], long, "ignore"),
+                                 (["-BW", "ignore", script], long, "ignore"), (["-Wignore", "-u", script], long, "open"),
+                                 (["-B", "-m", module], module, "open"), ([f"-Bm{module}"], module, "open"),
+                                 (["-Bc", f"exec(open('{script}').read())", "other.py"], "python*", "other.py")):
+        for section, counts in (names, True), (others, False):
+            values = guest(f"[{section}]\nslack = 2\n", *words, program=sys.executable, PYTHONPATH=FOLDER.name)[0]
+            assert values["VPOOL_SLACK"] == ("2" if counts else "5"), (section, words, values)
 
 
-TESTS = [options_go_by_program_name, the_environment_counts_first, wrong_lines_are_told_by_number, files_that_are_none_are_told,
+TESTS = [options_go_by_program_name, the_environment_counts_first, wrong_lines_are_told_by_number, the_mark_of_an_editor_is_passed_over, files_that_are_none_are_told,
          a_script_counts_under_python]
