@@ -1,12 +1,11 @@
 """The pools of this process: figures, snapshots, and memory that goes back to the devices."""
 # SPDX-License-Identifier: Apache-2.0
-import ctypes
 import errno
 import json
 import os
 import tempfile
 
-from vpool._library import CStats, function, needed
+from vpool._library import CStats, ctypes, function, needed
 
 DEVICES = 64        # ordinals that the library knows
 
@@ -29,8 +28,11 @@ class Stats(dict):
 
 
 def _ask(device):
-    call, figures = function("vpool_stats"), CStats(size=ctypes.sizeof(CStats))
-    if not call or call(device, ctypes.byref(figures)):
+    call = function("vpool_stats")
+    if not call:
+        return None
+    figures = CStats(size=ctypes.sizeof(CStats))
+    if call(device, ctypes.byref(figures)):
         return None
     found = Stats((name, getattr(figures, name)) for name, _ in CStats._fields_[1:])
     held = found["peak_held_bytes"]

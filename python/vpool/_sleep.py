@@ -1,21 +1,20 @@
 """A device's memory asleep in host memory while other programs work, and back at the same addresses."""
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
-import ctypes
 import errno
 import os
 
-from vpool._library import needed
+from vpool._library import ctypes, needed
 from vpool._pools import _check
 
 CONTENTS = ("keep", "drop", "file")
 
 
-class CPause(ctypes.Structure):
-    """struct vpool_pause of include/vpool.h."""
-    _fields_ = [("size", ctypes.c_size_t), ("contents", ctypes.c_int), ("wait_ms", ctypes.c_uint), ("file", ctypes.c_char_p),
-                ("reason", ctypes.c_char_p)]
-
+if ctypes:
+    class CPause(ctypes.Structure):
+        """struct vpool_pause of include/vpool.h."""
+        _fields_ = [("size", ctypes.c_size_t), ("contents", ctypes.c_int), ("wait_ms", ctypes.c_uint), ("file", ctypes.c_char_p),
+                    ("reason", ctypes.c_char_p)]
 
 FILE = CONTENTS.index("file")
 

@@ -238,8 +238,14 @@ static int show(const struct asked *asked, bool again) {
     return status;
 }
 
+/* A terminal that calls itself dumb shows what moves its cursor. */
+static bool can_watch(void) {
+    const char *kind = getenv("TERM");
+    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !(kind && !strcmp(kind, "dumb"));
+}
+
 int vp_tool_top(int argc, char **argv) {
-    struct asked asked = {.options.order = 'h', .how = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? WATCH : ONCE};
+    struct asked asked = {.options.order = 'h', .how = can_watch() ? WATCH : ONCE};
     struct vp_top_options *o = &asked.options;
     int status = parse(&asked, argc, argv);
     if (!status && asked.help) {

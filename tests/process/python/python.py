@@ -75,6 +75,25 @@ for _ in range(2):
     assert python("vpool.mark('a')", env={"VPOOL_LOG": "quiet"}) == (0, "", "")
 
 
+def an_interpreter_without_ctypes_has_all_functions():
+    """Such as a sub-interpreter of Python 3.12 has none; under the library, too."""
+    text = """
+import sys
+sys.modules["ctypes"] = None
+import warnings
+with warnings.catch_warnings(record=True) as said:
+    import vpool
+    with vpool.range("r"):
+        assert not vpool.mark("m") and not vpool.range_pop() and vpool.stats() is None and vpool.trim() == 0
+    assert vpool.devices() == [] and vpool.snapshot() is None and not vpool.pause() and not vpool.resume()
+    assert not vpool.preloaded() and vpool.version() is None
+assert len(said) == 1 and "no ctypes" in str(said[0].message), said
+"""
+    for before in [], [VPOOL, "run", "--sim", "--quiet"]:
+        done = subprocess.run([*before, sys.executable, "-W", "always", "-c", text], env=ENV, text=True, capture_output=True, timeout=60)
+        assert done.returncode == 0 and not done.stderr, done
+
+
 def a_device_sleeps_and_wakes():
     assert served("""
 start()
@@ -295,6 +314,7 @@ def old_pythons_can_read_it():
         ast.parse(path.read_text(), feature_version=(3, 8))
 
 
-tap.run([nothing_fails_without_the_library, a_device_sleeps_and_wakes, an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump,
+tap.run([nothing_fails_without_the_library, an_interpreter_without_ctypes_has_all_functions, a_device_sleeps_and_wakes,
+         an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump,
          marks_are_in_the_trace, ranges_open_and_close, what_is_suspended_is_not_open, many_threads_may_ask,
          a_forked_child_has_no_pool, the_module_is_the_command, old_pythons_can_read_it])

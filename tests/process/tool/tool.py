@@ -293,6 +293,9 @@ def top_keeps_a_terminal_tidy():
         terminal.read(LEFT)
         assert terminal.end() == 0
         assert terminal.before[3] & termios.ECHO and termios.tcgetattr(terminal.fd)[3] & termios.ECHO
+    terminal = Terminal(kind="dumb")
+    assert "\033" not in terminal.read("PID") and terminal.end() == 0
+    os.close(terminal.fd)
     for number in signal.SIGTERM, signal.SIGINT:
         terminal = Terminal()
         terminal.read("PID")
