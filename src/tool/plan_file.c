@@ -125,12 +125,13 @@ static int phase(void *context, size_t first, const char *name) {
     return p->name ? 0 : -ENOMEM;
 }
 
-static int read_lines(struct vp_stalloc_reader *r, FILE *in) {
-    char *line = NULL;
+static int read_lines(struct vp_stalloc_reader *r, struct vp_source *s) {
+    char head[64], *line = NULL;
     size_t room = 0;
-    ssize_t n;
-    int err = 0;
-    while (!err && (n = getline(&line, &room, in)) >= 0) {
+    bool ended;
+    ssize_t n = vp_source_head(s, head, sizeof head, &ended);
+    int err = n < 0 ? 0 : vp_stalloc_read_line(r, head, (size_t)n);
+    while (!err && (n = getline(&line, &room, s->file)) >= 0) {
         if (line[n - 1] == '\n') {
             line[n - 1] = 0;
             err = vp_stalloc_read_line(r, line, (size_t)n - 1);
@@ -159,7 +160,7 @@ int vp_planned_read(struct vp_planned_file *file, const char *path, char *messag
         snprintf(message, room, "%s: %s", path, strerror(-err));
         return -EIO;
     }
-    err = read_lines(&r, s.file);
+    err = read_lines(&r, &s);
     const char *cause = vp_source_close(&s);
     file->published = r.published;
     for (unsigned d = 0; d < file->device_count; d++)

@@ -99,6 +99,16 @@ int vp_source_open(struct vp_source *s, const char *path) {
     return err;
 }
 
+ssize_t vp_source_head(struct vp_source *s, char *head, size_t room, bool *ended) {
+    size_t n = 0;
+    int c = 0;
+    while (n < room - 1 && (c = getc(s->file)) != EOF && c != '\n')
+        head[n++] = (char)c;
+    head[n] = 0;
+    *ended = c == '\n';
+    return n || *ended ? (ssize_t)n : -1;
+}
+
 const char *vp_source_close(struct vp_source *s) {
     int status = 0;
     const char *fault = ferror(s->file) ? "cannot be read" : NULL;

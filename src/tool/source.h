@@ -3,6 +3,7 @@
 #ifndef VP_TOOL_SOURCE_H
 #define VP_TOOL_SOURCE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -15,6 +16,10 @@ struct vp_source {
 
 /* 0 or a negative errno. */
 int vp_source_open(struct vp_source *s, const char *path);
+/* Its first line, by which a reader knows what it is, and no more than fits: what is endless, such as /dev/zero, or one
+ * line as a whole, is not taken in for that. Without the newline, which *ended tells of; the length, or -1 at the end.
+ */
+ssize_t vp_source_head(struct vp_source *s, char *head, size_t room, bool *ended);
 /* What was wrong with the file as such, or NULL; good until the source is opened anew. */
 const char *vp_source_close(struct vp_source *s);
 

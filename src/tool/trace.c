@@ -210,11 +210,28 @@ static int read_padding(struct vp_trace_reader *r, FILE *file, char **line, size
     return 0;
 }
 
-static int read_lines(struct vp_trace_reader *r, FILE *file) {
+static int read_head(struct vp_trace_reader *r, struct vp_source *s) {
+    char head[64];
+    bool ended;
+    ssize_t n = vp_source_head(s, head, sizeof head, &ended);
+    if (n < 0 || (n && !*head))
+        return vp_trace_fault(r, "the file is empty");
+    r->line++;
+    if (n && head[n - 1] == '\r')
+        head[n - 1] = 0;
+    r->rmm = !strcmp(head, "Thread,Time,Action,Pointer,Size,Stream");
+    if (!r->rmm && strcmp(head, "op,id,size,stream,us"))
+        return vp_trace_fault(r,
+                              "no header of a trace: op,id,size,stream,us or Thread,Time,Action,Pointer,Size,Stream");
+    return 0;
+}
+
+static int read_lines(struct vp_trace_reader *r, struct vp_source *s) {
+    FILE *file = s->file;
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
-    int err = 0;
+    int err = read_head(r, s);
     while (!err && (n = getline(&line, &room, file)) >= 0) {
         r->line++;
         if (!*line) {
@@ -225,12 +242,7 @@ static int read_lines(struct vp_trace_reader *r, FILE *file) {
         bool ended = n && line[n - 1] == '\n';
         while (n && (line[n - 1] == '\n' || line[n - 1] == '\r'))
             line[--n] = 0;
-        if (r->line == 1) {
-            r->rmm = !strcmp(line, "Thread,Time,Action,Pointer,Size,Stream");
-            if (!r->rmm && strcmp(line, "op,id,size,stream,us"))
-                err = vp_trace_fault(
-                    r, "no header of a trace: op,id,size,stream,us or Thread,Time,Action,Pointer,Size,Stream");
-        } else if (!ended) {
+        if (!ended) {
             err = vp_trace_fault(r, "the last line is cut off");
         } else if (strlen(line) != (size_t)n) {
             err = vp_trace_fault(r, "a zero byte");
@@ -239,8 +251,6 @@ static int read_lines(struct vp_trace_reader *r, FILE *file) {
         }
     }
     free(line);
-    if (!err && !r->line)
-        err = vp_trace_fault(r, "the file is empty");
     return err;
 }
 
@@ -253,7 +263,7 @@ int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_
         snprintf(message, room, "%s: %s", path, strerror(-err));
         return -EIO;
     }
-    err = vp_array_add(&trace->stacks.stacks, sizeof(struct vp_stack)) ? read_lines(&r, s.file) : -ENOMEM;
+    err = vp_array_add(&trace->stacks.stacks, sizeof(struct vp_stack)) ? read_lines(&r, &s) : -ENOMEM;
     if (!err)
         err = vp_trace_record_end(&r);
     vp_trace_close_ranges(&r);

@@ -132,7 +132,22 @@ def a_file_is_whole_or_not_there():
             os.unlink(name)
 
 
+def what_is_endless_is_not_read_to_its_end():
+    with tempfile.TemporaryDirectory() as folder:
+        trace, long = os.path.join(folder, "t.csv"), os.path.join(folder, "long")
+        with open(trace, "w") as file:
+            file.write(TRACE)
+        with open(long, "w") as file:
+            file.write("x" * (1 << 20))
+        for name in "/dev/zero", "/dev/urandom", long:
+            for words in ["replay", name], ["report", "-o-", name], ["plan", name], ["export", "--rmm", name], \
+                    ["replay", "--policy=stalloc", "--plan", name, trace], ["plan", "show", name]:
+                done = vpool(*words, stdout=subprocess.DEVNULL)
+                assert done.returncode == 1 and done.stderr.count("\n") == 1 and name in done.stderr, (words, done)
+
+
 TESTS = [
+    what_is_endless_is_not_read_to_its_end,
     what_is_not_printed_is_told,
     a_closed_output_is_told,
     a_pipe_without_a_reader_ends_it,
