@@ -324,16 +324,17 @@ static void check_environment(void) {
 
 /* A value of the numbers and names that VPOOL_STATS tells. */
 struct stats {
-    char program[64];
     unsigned long long allocs, frees, peak_live, peak_held, passed[16];
     char passed_names[16][48], doors[256], policy[16];
     unsigned passed_count, devices;
+    struct vp_learnt_told plan;
 };
 
 static void take_value(void *context, const char *path, const char *value) {
     struct stats *s = context;
     const char *last = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
     unsigned long long number = strtoull(value, NULL, 10);
+    vp_learnt_take(&s->plan, path, value);
     if (!strncmp(path, "doors.", 6)) {
         snprintf(s->doors + strlen(s->doors), sizeof s->doors - strlen(s->doors), "%s%s", *s->doors ? ", " : "", value);
     } else if (!strncmp(path, "passed_on.", 10) && s->passed_count < 16) {
@@ -451,6 +452,7 @@ static void say_process(const char *pid, bool main, const struct stats *s) {
             "expandable segments, JAX's default), "
             "or all it asked for went on to CUDA",
             which, pid);
+    vp_learnt_fitted(&s->plan, which, pid, say);
     for (unsigned i = 0; i < s->passed_count; i++)
         say(NOTE, "process %s: %s went on to CUDA %llu times: %s", pid, s->passed_names[i], s->passed[i],
             reason(s->passed_names[i]));
@@ -536,15 +538,13 @@ static void check_program(char **argv, const char *library) {
 /* ---- the command ---- */
 
 static void help(void) {
-    puts("usage: vpool doctor [--sim[=SIZE]] [--] [PROGRAM [ARGUMENT…]]\n\n"
-         "Tries out the driver and the library on this machine. With a program, runs it\n"
-         "under libvpool.so and tells by which calls it came, what was served, what went\n"
-         "on to CUDA and why; its child processes too.\n\n"
-         "  --sim[=SIZE]   on the simulated driver, as vpool run has it\n"
-         "  --help\n\n"
-         "A line begins with ok, with -- where there is something to know, or with !!\n"
-         "where there is something to do. The exit status is 1 if there is any of those,\n"
-         "else 0.");
+    puts(
+        "usage: vpool doctor [--sim[=SIZE]] [--] [PROGRAM [ARGUMENT…]]\n\nTries out the driver and the library on this machine. With a program, runs it\n"
+        "under libvpool.so and tells by which calls it came, what was served, what went\n"
+        "on to CUDA and why; its child processes too.\n\n"
+        "  --sim[=SIZE]   on the simulated driver, as vpool run has it\n  --help\n\n"
+        "A line begins with ok, with -- where there is something to know, or with !!\n"
+        "where there is something to do. The exit status is 1 if there is any of those,\nelse 0.");
 }
 
 int vp_tool_doctor(int argc, char **argv) {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,7 +50,6 @@ static size_t look_at_all(const char *folder, off_t *bytes, teller *say) {
 static void check_named(const char *path, teller *say) {
     struct vp_learnt_entry entry;
     char age[32];
-    /* %p and the like are filled in by the library. */
     vp_learnt_look(&entry, path);
     if (entry.err == -ENOENT)
         say(OK, "plans are on: this run writes %s at its end (VPOOL_PLAN)", path);
@@ -99,4 +99,23 @@ void vp_learnt_doctor(const char *option, bool stalloc, teller *say) {
         say(NOTE, "plans are off, and %zu of %.1f KiB are in %s: VPOOL_PLAN=auto uses them", count, size, folder);
     else if (!*option)
         say(NOTE, "plans are off: VPOOL_PLAN=auto has a second run begin where the first ended");
+}
+
+void vp_learnt_take(struct vp_learnt_told *told, const char *path, const char *value) {
+    const char *plan = strncmp(path, "devices.", 8) ? NULL : strstr(path, ".plan.");
+    if (!plan)
+        return;
+    const char *member = plan + strlen(".plan.");
+    told->wanted = true;
+    told->used |= !strcmp(member, "used") && !strcmp(value, "true");
+    told->requests += strcmp(member, "requests") ? 0 : strtoull(value, NULL, 10);
+    told->placed += strcmp(member, "placed") ? 0 : strtoull(value, NULL, 10);
+}
+
+void vp_learnt_fitted(const struct vp_learnt_told *told, const char *which, const char *pid, teller *say) {
+    if (told->used)
+        say(OK, "%s (process %s) used its plan: %llu of %llu large requests had their places", which, pid, told->placed,
+            told->requests);
+    else if (told->wanted)
+        say(NOTE, "%s (process %s) had no plan; its next run begins with what this one has learnt", which, pid);
 }

@@ -45,4 +45,14 @@ int vp_learnt_forget(int argc, char **argv);
 void vp_learnt_doctor(const char *option, bool stalloc,
                       void (*say)(int mark, const char *format, ...) __attribute__((format(printf, 2, 3))));
 
+/* How far the plan of a process fitted, taken from its statistics value by value as vp_json_read() tells them; and what
+ * `vpool doctor` says of it: nothing where no plan was wanted. `which` is "the program" or "its child". */
+struct vp_learnt_told {
+    bool wanted, used;
+    unsigned long long requests, placed;
+};
+void vp_learnt_take(struct vp_learnt_told *told, const char *path, const char *value);
+void vp_learnt_fitted(const struct vp_learnt_told *told, const char *which, const char *pid,
+                      void (*say)(int mark, const char *format, ...) __attribute__((format(printf, 2, 3))));
+
 #endif

@@ -194,5 +194,29 @@ def the_doctor_looks_at_a_named_one():
     assert line_with(doctor(VPOOL_POLICY="stalloc"), "without VPOOL_PLAN").startswith("--  ")
 
 
+PROGRAM = """
+import ctypes
+cuda, context, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) and not cuda.cuCtxSetCurrent(context)
+for mib in range(2, 12):
+    assert not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(mib << 20))
+"""
+
+
+def the_doctor_tells_how_far_a_programs_plan_fitted():
+    runtimes = os.environ.get("TEST_PRELOAD", "").split(":")[:-1]
+    words = ["doctor", "--sim=1G", "--", sys.executable, "-c", PROGRAM]
+    more = {"LD_PRELOAD": ":".join(runtimes), "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"} if runtimes else {}
+    clear()
+    for plan in "auto", path("named"):
+        first, second = (vpool(*words, VPOOL_PLAN=plan, **more).stdout for _ in range(2))
+        assert line_with(first, "had no plan").startswith("--  the program (process "), first
+        line = line_with(second, "used its plan")
+        assert line.startswith("ok  the program (process ") and "10 of 10 large requests had their places" in line, line
+    assert "plan" not in line_with(vpool(*words, **more).stdout, "was served")
+    clear()
+
+
 tap.run([where_there_are_none_it_says_so, a_row_for_each_device, all_of_one, what_is_wrong_with_one_is_said, forgetting_removes_plans_alone,
-         wrong_usage_gets_one_line, the_doctor_tells_of_plans, the_doctor_looks_at_a_named_one])
+         wrong_usage_gets_one_line, the_doctor_tells_of_plans, the_doctor_looks_at_a_named_one,
+         the_doctor_tells_how_far_a_programs_plan_fitted])
