@@ -187,7 +187,7 @@ static int show_all(struct vp_json *j, const char *folder) {
     int err = vp_learnt_names(folder, &names);
     if (err && err != -ENOENT)
         fprintf(stderr, "vpool plan: %s: %s\n", folder, strerror(-err));
-    if (!j && !names.count)
+    else if (!j && !names.count)
         printf("no plans in %s\n", folder);
     for (size_t i = 0; i < names.count; i++) {
         struct vp_learnt_entry entry;

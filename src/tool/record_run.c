@@ -332,8 +332,8 @@ static void say(const struct traces *traces, const char *page) {
         vp_trace_finish(&part);
     }
     vp_trace_finish(&t);
-    fprintf(stderr, "vpool: look: open %s in a browser%s%s\n", page, traces->own ? "" : "; the trace is ",
-            traces->own ? "" : traces->paths[0]);
+    fprintf(stderr, "vpool: look: open %s in a browser%s%s\n", strcmp(page, "-") ? page : "what is on standard output",
+            traces->own ? "" : "; the trace is ", traces->own ? "" : traces->paths[0]);
     if (traces->passed_over)
         fprintf(stderr, "vpool: %zu smaller processes are not on the page\n", traces->passed_over);
 }

@@ -127,6 +127,14 @@ def what_is_wrong_with_one_is_said():
     assert "fault" not in plans["one"]
 
 
+def a_folder_that_cannot_be_read_is_not_empty():
+    file = os.path.join(CACHE.name, "file")
+    with open(file, "w"):
+        pass
+    done = vpool("plan", "show", XDG_CACHE_HOME=file)
+    assert done.returncode == 1 and not done.stdout and done.stderr.count("\n") == 1 and "Not a directory" in done.stderr, done
+
+
 def forgetting_removes_plans_alone():
     clear()
     for name in "one", "two", "three":
@@ -217,6 +225,7 @@ def the_doctor_tells_how_far_a_programs_plan_fitted():
     clear()
 
 
-tap.run([where_there_are_none_it_says_so, a_row_for_each_device, all_of_one, what_is_wrong_with_one_is_said, forgetting_removes_plans_alone,
+tap.run([where_there_are_none_it_says_so, a_row_for_each_device, all_of_one, what_is_wrong_with_one_is_said,
+         a_folder_that_cannot_be_read_is_not_empty, forgetting_removes_plans_alone,
          wrong_usage_gets_one_line, the_doctor_tells_of_plans, the_doctor_looks_at_a_named_one,
          the_doctor_tells_how_far_a_programs_plan_fitted])
