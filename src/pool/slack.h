@@ -45,8 +45,6 @@ bool vp_slack_early(const struct vp_pool *pool);
 bool vp_slack_roams(const struct vp_pool *pool);
 /* Does it count what a block pins beside it in its chunk? */
 bool vp_slack_spares(struct vp_pool *pool);
-/* Does the size's old place come before all that is free? Always, but in programs that roam. */
-bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req);
 /* Does what is moved for the request stay? In a program that roams its old place is not wanted again, and here it lies
  * beside the rest. */
 bool vp_slack_stays(const struct vp_pool *pool, const struct vp_request *req);
