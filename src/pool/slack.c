@@ -270,6 +270,15 @@ bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req) {
            2 * s->alike <= s->novel;
 }
 
+/*
+ * Until a program was known to roam, its blocks got addresses of their own, and what is left of these serves nobody.
+ * Where most sizes are new, little is left so; and what several streams have freed lies everywhere.
+ */
+bool vp_slack_gathers(const struct vp_pool *pool, const struct vp_request *req) {
+    return req->zone == VP_ZONE_LARGE && vp_slack_roams(pool) && vp_slack_packs(pool, req) &&
+           pool->slack.grade + 1 < GRADES && !apart(pool, SIZE_MAX);
+}
+
 /* Is the end of what there is so near that each byte beside a live block will count? */
 static bool at_edge(const struct vp_pool *pool, size_t fresh) {
     const struct vp_memory *mem = &pool->mem;

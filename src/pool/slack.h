@@ -51,6 +51,9 @@ bool vp_slack_stays(const struct vp_pool *pool, const struct vp_request *req);
 /* Is the request to lie right behind what is there, and not to get addresses of its own to grow in? */
 bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req);
 
+/* Is what lies at the ends of what is mapped to be brought to the rest, before anything is created? */
+bool vp_slack_gathers(const struct vp_pool *pool, const struct vp_request *req);
+
 /* Frees our memory. */
 void vp_slack_finish(struct vp_pool *pool);
 /* Bytes of it. */

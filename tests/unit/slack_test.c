@@ -319,6 +319,26 @@ Test(slack, what_is_free_comes_before_an_old_place_in_a_program_that_roams) {
     cr_assert(!goes_to_its_old_place(true));
 }
 
+/* Blocks that got addresses of their own are free, when it is seen that the program roams. */
+Test(slack, what_lies_apart_is_brought_to_the_rest_before_more_is_made) {
+    open_pool(PERCENT, 0);
+    CUdeviceptr most = fx_alloc(2 * GiB, 1), least = fx_alloc(20 * MiB, 1);
+    CUdeviceptr one = fx_alloc(21 * MiB, 1), other = fx_alloc(22 * MiB, 1);
+    fx_free(one, 1);
+    fx_free(other, 1);
+    fx.pool.slack.roams = true;
+    const size_t held = fx.pool.mem.stats.held_bytes;
+    CUdeviceptr block = fx_alloc(100 * MiB, 1);
+    cr_assert_eq(block, other, "made longer");
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, held + (100 - 22 - 22) * MiB);
+    fx_free(block, 1);
+    cr_assert_eq(fx_alloc(99 * MiB, 1), block, "and stays so");
+    fx_free(block, 1);
+    fx_free(most, 1);
+    fx_free(least, 1);
+    end();
+}
+
 /* Weights that are all alike, and then `n` blocks of sizes that are not. */
 static bool roams_after(unsigned n) {
     open_pool(PERCENT, 0);
