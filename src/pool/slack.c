@@ -121,8 +121,9 @@ static void look_at_size(struct vp_slack *s, size_t size) {
         s->last_new = size;
     }
     s->recent = s->recent << 1 | (novel && !alike);
-    s->roams |= __builtin_popcount(s->recent) > ROAMS_RECENT;
     s->count++;
+    if (s->windows || s->count > FIRST) /* of the first ones more is made: settle() */
+        s->roams |= __builtin_popcount(s->recent) > ROAMS_RECENT;
 }
 
 static bool on(const struct vp_pool *pool) {
