@@ -176,6 +176,8 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
         return -ENOMEM;
     const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
     const bool created = lags || (want && vp_slack_room(pool, req, want));
+    if (want && created && !lags && !h.exact && vp_slack_gathers(pool, req))
+        vp_harvest_ends(pool, &h, want);
     if (want && !created) {
         vp_harvest(pool, &h, want);
         if (vp_throttle_due(pool, req, want - h.bytes))

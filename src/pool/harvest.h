@@ -33,6 +33,11 @@ bool vp_harvest_room(struct vp_pool *pool, struct vp_harvest *h, size_t want);
  */
 void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want);
 /*
+ * The same, for the large zone and what is to be exact, but only chunks that lie at an end of what is mapped, in
+ * regions too small for the request, and few: nothing is split where they are taken from.
+ */
+void vp_harvest_ends(struct vp_pool *pool, struct vp_harvest *h, size_t want);
+/*
  * For what is to be exact all those left over are too large. Nothing is created while enough free memory
  * lies about: the smallest goes back to the device, and what is lacking is created in its stead.
  */

@@ -94,6 +94,7 @@ struct vp_slack {
     size_t early_size;                 /* the last of them */
     bool early, early_over;            /* most were, and differed; it is no longer asked */
     unsigned still_windows;            /* so many in a row had next to no new sizes */
+    uint32_t recent;                   /* of the last 32 requests, a bit for each of a size that was new and differed */
     uint64_t price;                    /* of a request in the last window, in nanoseconds */
     bool edge; /* little was left of the device when chunk `edge_birth` was the last that was made */
     uint64_t edge_birth;

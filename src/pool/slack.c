@@ -61,25 +61,30 @@ enum { STAYS_SMALL = 96 };
 
 /*
  * A program roams from more than a twelfth of new sizes in a window on (recorded ones have up to a fifteenth, and that
- * in their first), or if its first requests say so; until for so many windows next to none was new, and next to
- * nothing was paid. Tables that double come in some hundred sizes, all of which are known after a while, and never in
- * the same order: packed as a program that repeats itself is, they take twice the time.
+ * in their first); or if its first requests say so; or if of any 32 requests in a row so many are of sizes that are new
+ * and differ (recorded ones have up to 12 such). Until it is known, each new size gets addresses of its own, and what
+ * is free then lies in as many places.
  */
-enum { ROAMS = WINDOW / 12, STILL_WINDOWS = 32 };
+enum { ROAMS = WINDOW / 12, ROAMS_RECENT = 20 };
+
+/*
+ * It goes on roaming when nothing is new any more. Tables that double come in some hundred sizes, all of which are
+ * known after a while, and never in the same order; and to be served in old places again would split what lies in one
+ * piece by now. But for so many windows with next to none new, and next to nothing paid, it needs no slack.
+ */
+enum { STILL_WINDOWS = 32 };
 
 /* New sizes are alike if most differ by no more than an eighth from the one before. */
 enum { ALIKE = 8 };
 
-/*
- * A block of this part of the peak and more goes to its old place first even so: it is dear to make room for it again.
- * A smaller one's old place lies in the midst of what is free now, and splits it: a training step whose sizes drift
- * held 1.04 times what was alive for it, and 1.0005 without.
- */
-enum { OLD_SHARE = 256 };
-
 /* With several streams, blocks of so many granules and more get addresses of their own: side by side, parts of one
  * chunk wait for different streams. */
 enum { APART_GRANULES = 8 };
+
+/* Of slack, in thousandths, no more is used at once where several streams use chunks that large: what is lacking
+ * because parts of it wait for other streams comes on top. With all of it 16 streams of mixed sizes hold up to 1.0555
+ * times what is alive, and 1.0528 so. */
+enum { APART_SLACK = 800 };
 
 /* Larger handles only while the device, or what the user allows of it, has more than this part of it left: at the edge
  * what lies beside a live block in its chunk is lacking. */
@@ -109,12 +114,16 @@ static bool about(size_t a, size_t b) {
 }
 
 static void look_at_size(struct vp_slack *s, size_t size) {
-    if (!seen(s, size)) {
+    const bool novel = !seen(s, size), alike = novel && about(s->last_new, size);
+    if (novel) {
         s->novel++;
-        s->alike += about(s->last_new, size);
+        s->alike += alike;
         s->last_new = size;
     }
+    s->recent = s->recent << 1 | (novel && !alike);
     s->count++;
+    if (s->windows || s->count > FIRST) /* of the first ones more is made: settle() */
+        s->roams |= __builtin_popcount(s->recent) > ROAMS_RECENT;
 }
 
 static bool on(const struct vp_pool *pool) {
@@ -163,8 +172,6 @@ static void settle(struct vp_slack *s, bool first) {
     s->alike_sizes = 2 * s->alike > s->novel;
     const bool still = s->novel <= NOVEL && (first || !s->roams || s->price < CHEAP_NS);
     s->still_windows = still ? s->still_windows + 1 : 0;
-    if (s->still_windows >= STILL_WINDOWS)
-        s->roams = false;
 }
 
 static void step(struct vp_slack *s, uint64_t maps) {
@@ -230,22 +237,25 @@ bool vp_slack_roams(const struct vp_pool *pool) {
     return on(pool) && pool->slack.roams;
 }
 
+/* May all slack be used at once? */
+static bool needs_all(const struct vp_pool *pool) {
+    return vp_slack_roams(pool) && pool->slack.still_windows < STILL_WINDOWS;
+}
+
+/* Do several streams use blocks, or chunks, of that size? */
+static bool apart(const struct vp_pool *pool, size_t size) {
+    return atomic_load_explicit(&pool->caches.several, memory_order_relaxed) &&
+           size >= APART_GRANULES * pool->mem.granularity;
+}
+
 bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     const struct vp_slack *s = &pool->slack;
     /* Blocks that are alike are better made longer than made anew: what they are longer by is all that one needs. */
-    const bool all = vp_slack_roams(pool) && (!s->alike_sizes || fresh <= req->size / ALIKE);
+    const bool all = needs_all(pool) && (!s->alike_sizes || fresh <= req->size / ALIKE);
     const unsigned step = all ? STEPS - 1 : s->step;
+    const unsigned share = apart(pool, pool->mem.largest) && STEP[step] > APART_SLACK ? APART_SLACK : STEP[step];
     return on(pool) && step && !req->pressed && (req->asked >= WORTH || s->roams) &&
-           within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[step]);
-}
-
-static bool several_streams(const struct vp_pool *pool) {
-    return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
-}
-
-bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req) {
-    return !vp_slack_roams(pool) ||
-           (pool->slack.grade + 1 < GRADES && req->size >= pool->mem.stats.peak_live_bytes / OLD_SHARE);
+           within(pool, req, pool->mem.stats.held_bytes + fresh, share);
 }
 
 bool vp_slack_stays(const struct vp_pool *pool, const struct vp_request *req) {
@@ -255,10 +265,19 @@ bool vp_slack_stays(const struct vp_pool *pool, const struct vp_request *req) {
 bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_slack *s = &pool->slack;
     if (vp_slack_roams(pool))
-        return !s->alike_sizes && !(several_streams(pool) && req->size >= APART_GRANULES * pool->mem.granularity);
+        return !s->alike_sizes && !apart(pool, req->size);
     /* So may the very first ones, as long as hardly one size came again. */
     return on(pool) && !s->windows && s->count >= FIRST / 8 && s->count < FIRST && 4 * s->novel >= 3 * s->count &&
            2 * s->alike <= s->novel;
+}
+
+/*
+ * Until a program was known to roam, its blocks got addresses of their own, and what is left of these serves nobody.
+ * Where most sizes are new, little is left so; and what several streams have freed lies everywhere.
+ */
+bool vp_slack_gathers(const struct vp_pool *pool, const struct vp_request *req) {
+    return req->zone == VP_ZONE_LARGE && vp_slack_roams(pool) && vp_slack_packs(pool, req) &&
+           pool->slack.grade + 1 < GRADES && !apart(pool, SIZE_MAX);
 }
 
 /* Is the end of what there is so near that each byte beside a live block will count? */
@@ -312,12 +331,12 @@ bool vp_slack_early(const struct vp_pool *pool) {
 size_t vp_slack_excess(const struct vp_pool *pool) {
     const struct vp_request none = {0};
     const size_t held = pool->mem.stats.held_bytes;
-    const size_t most = allowed(pool, &none, on(pool) ? STEP[vp_slack_roams(pool) ? STEPS - 1 : pool->slack.step] : 0);
+    const size_t most = allowed(pool, &none, on(pool) ? STEP[needs_all(pool) ? STEPS - 1 : pool->slack.step] : 0);
     return held > most ? held - most : 0;
 }
 
 double vp_slack_percent(const struct vp_pool *pool) {
-    const bool all = vp_slack_roams(pool) && !pool->slack.alike_sizes;
+    const bool all = needs_all(pool) && !pool->slack.alike_sizes;
     return on(pool) ? pool->config.slack * STEP[all ? STEPS - 1 : pool->slack.step] / 1000.0 : 0;
 }
 

@@ -45,13 +45,14 @@ bool vp_slack_early(const struct vp_pool *pool);
 bool vp_slack_roams(const struct vp_pool *pool);
 /* Does it count what a block pins beside it in its chunk? */
 bool vp_slack_spares(struct vp_pool *pool);
-/* Does the size's old place come before all that is free? Always, but in programs that roam. */
-bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req);
 /* Does what is moved for the request stay? In a program that roams its old place is not wanted again, and here it lies
  * beside the rest. */
 bool vp_slack_stays(const struct vp_pool *pool, const struct vp_request *req);
 /* Is the request to lie right behind what is there, and not to get addresses of its own to grow in? */
 bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req);
+
+/* Is what lies at the ends of what is mapped to be brought to the rest, before anything is created? */
+bool vp_slack_gathers(const struct vp_pool *pool, const struct vp_request *req);
 
 /* Frees our memory. */
 void vp_slack_finish(struct vp_pool *pool);

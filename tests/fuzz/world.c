@@ -127,6 +127,7 @@ static const char *plan_of(size_t peak, unsigned seed) {
 static void set_options(struct fuzz_input *in) {
     static const char *const policies[] = {"vpool", "vpool", "vpool", "vpool", "vpmm", "bfc", "es", "gmlake"};
     static const char *const waits[] = {"auto", "early", "late", "never"};
+    static const unsigned slack[] = {5, 0, 2, 20, 5, 50, 1, 5};
     unsigned first = fuzz_byte(in), policy = first % 8, flags = fuzz_byte(in), handle = fuzz_byte(in);
     memset(settings, 0, sizeof settings);
     const bool planned = policy == 7 && first & 64;
@@ -139,6 +140,7 @@ static void set_options(struct fuzz_input *in) {
     set("VPOOL_WAIT", "%s", waits[flags & 3]);
     set("VPOOL_SYNC_FREE", "%u", (flags & 28) == 4);
     set("VPOOL_CHECK", "%u", flags >= 252);
+    set("VPOOL_SLACK", "%u", slack[flags >> 5]);
     set("VPOOL_HANDLE", "%uK", 64u << handle % 13);
     set("VPOOL_VPMM_PAGES", "%u", handle >> 4);
     world.limit = SIZE_MAX;

@@ -285,25 +285,78 @@ Test(slack, known_sizes_in_no_order_are_no_rest) {
     never_repeats(4 * WINDOW);
     shuffles(60 * WINDOW);
     cr_assert_lt(vp_slack_novelty(&fx.pool), 0.05);
-    cr_assert(vp_slack_roams(&fx.pool), "it is still dear");
+    cr_assert_eq(vp_slack_percent(&fx.pool), PERCENT, "it is still dear");
     repeats(60 * WINDOW / BLOCKS);
-    cr_assert(!vp_slack_roams(&fx.pool));
+    cr_assert_eq(vp_slack_percent(&fx.pool), 0);
+    cr_assert(vp_slack_roams(&fx.pool), "what is free goes on lying in one piece");
     end();
 }
 
-/* Whatever the streams: its old place would cut up what is free. But for a large block it is dear to make room again.
- */
-Test(slack, what_is_free_comes_before_an_old_place_in_a_program_that_roams) {
+/* Where a block goes that fits into a free region as well as into its old place, at the beginning of a longer one. */
+static bool goes_to_its_old_place(bool roams) {
     open_pool(PERCENT, 0);
-    never_repeats(2 * WINDOW);
-    fx_free(fx_alloc(8 * MiB, 2), 2);
-    fx_free(fx_alloc(8 * MiB, 1), 1);
-    cr_assert(vp_slack_roams(&fx.pool) && fx.pool.caches.several);
-    fx.pool.slack.grade = 0;
-    const size_t peak = fx.pool.mem.stats.peak_live_bytes;
-    const struct vp_request small = {.size = peak / 300}, large = {.size = peak / 200};
-    cr_assert(!vp_slack_keeps_place(&fx.pool, &small) && vp_slack_keeps_place(&fx.pool, &large));
+    fx.pool.slack.roams = roams;
+    const size_t size = 600 * MiB + 512;
+    CUdeviceptr other = fx_alloc(size + 8 * MiB, 1), wall = fx_alloc(9 * MiB, 1);
+    CUdeviceptr place = fx_alloc(size, 1), behind = fx_alloc(100 * MiB, 1), end_wall = fx_alloc(10 * MiB, 1);
+    fx_free(other, 1);
+    fx_free(place, 1);
+    fx_free(behind, 1);
+    fx_free(fx_alloc(20 * MiB, 1), 1); /* so that the stream's cache gives back what it has */
+    CUdeviceptr again = fx_alloc(size, 1);
+    const bool old = again == place;
+    cr_assert(old || again == other);
+    fx_free(again, 1);
+    fx_free(wall, 1);
+    fx_free(end_wall, 1);
     end();
+    return old;
+}
+
+/* It would cut up what is free, however large the block. */
+Test(slack, what_is_free_comes_before_an_old_place_in_a_program_that_roams) {
+    cr_assert(goes_to_its_old_place(false));
+    cr_assert(!goes_to_its_old_place(true));
+}
+
+/* Blocks that got addresses of their own are free, when it is seen that the program roams. */
+Test(slack, what_lies_apart_is_brought_to_the_rest_before_more_is_made) {
+    open_pool(PERCENT, 0);
+    CUdeviceptr most = fx_alloc(2 * GiB, 1), least = fx_alloc(20 * MiB, 1);
+    CUdeviceptr one = fx_alloc(21 * MiB, 1), other = fx_alloc(22 * MiB, 1);
+    fx_free(one, 1);
+    fx_free(other, 1);
+    fx.pool.slack.roams = true;
+    const size_t held = fx.pool.mem.stats.held_bytes;
+    CUdeviceptr block = fx_alloc(100 * MiB, 1);
+    cr_assert_eq(block, other, "made longer");
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, held + (100 - 22 - 22) * MiB);
+    fx_free(block, 1);
+    cr_assert_eq(fx_alloc(99 * MiB, 1), block, "and stays so");
+    fx_free(block, 1);
+    fx_free(most, 1);
+    fx_free(least, 1);
+    end();
+}
+
+/* Weights that are all alike, and then `n` blocks of sizes that are not. */
+static bool roams_after(unsigned n) {
+    open_pool(PERCENT, 0);
+    for (unsigned i = 0; i < 40; i++)
+        fx_free(fx_alloc(32 * MiB, 1 + (int)i % 2), 1 + (int)i % 2);
+    for (unsigned i = 0; i < n; i++) {
+        const size_t mibs = 2 + i * 7 % 31;
+        fx_free(fx_alloc(mibs * MiB + (i + 1) * 512, 1), 1);
+    }
+    const bool roams = vp_slack_roams(&fx.pool);
+    cr_assert_eq(fx.pool.slack.windows, 0);
+    end();
+    return roams;
+}
+
+Test(slack, sizes_that_are_new_and_differ_are_seen_before_a_window_is_over) {
+    cr_assert(!roams_after(18));
+    cr_assert(roams_after(28));
 }
 
 /* What lies beside a live block in its chunk will be lacking. */
