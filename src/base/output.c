@@ -200,3 +200,36 @@ int vp_output_write(int fd, const char *bytes, size_t count) {
 int vp_output_say(int fd, const char *bytes, size_t count) {
     return write_quietly(fd, bytes, count, 0);
 }
+
+/* ---- stderr ---- */
+
+static struct {
+    bool known, open;
+    dev_t dev;
+    ino_t ino;
+} at_start;
+
+void vp_output_know_stderr(void) {
+    struct stat about;
+    const int place_errno = errno;
+    at_start.open = !fstat(STDERR_FILENO, &about);
+    if (at_start.open) {
+        at_start.dev = about.st_dev;
+        at_start.ino = about.st_ino;
+    }
+    at_start.known = true;
+    errno = place_errno;
+}
+
+bool vp_output_is_stderr(void) {
+    struct stat about;
+    if (!at_start.known)
+        return true;
+    if (fstat(STDERR_FILENO, &about) < 0)
+        return false;
+    if (at_start.open && about.st_dev == at_start.dev && about.st_ino == at_start.ino)
+        return true;
+    if (S_ISREG(about.st_mode) && at_start.open)
+        return !about.st_nlink || (fcntl(STDERR_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY;
+    return S_ISCHR(about.st_mode) || S_ISFIFO(about.st_mode);
+}

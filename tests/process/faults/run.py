@@ -480,6 +480,9 @@ CASES = [
      on_the_smallest_stack({"VPOOL_DUMP": "oom", "VPOOL_DUMP_FILE": "%p.small.json"})),
     ("29 the smallest stack, and a trace", on_the_smallest_stack({"VPOOL_TRACE": "%p.small.csv"})),
     ("29 the smallest stack, and spilling", on_the_smallest_stack({"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M"})),
+    ("30 a file of the program's where its stderr was", says("taken", "^as it was$")),
+    ("30 a file that its stderr goes to", says("taken written", "^told of there$")),
+    ("30 a file without a name that its stderr goes to", says("taken nameless", "^told of there$")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
