@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include "process/process.h"
 #include "base/options.h"
+#include "base/output.h"
 #include "watch/stacks.h"
 #include "dumper.h"
 #include "early.h"
@@ -13,11 +14,12 @@
 
 /*
  * Runs in every process that the preload reaches, nearly all of which never touch a GPU: only the environment
- * is looked at. libc's dlsym is found while the process has one thread, though a door may have come first, in
- * another library's constructor.
+ * is looked at, and what stderr is. libc's dlsym is found while the process has one thread, though a door may have come
+ * first, in another library's constructor.
  */
 __attribute__((constructor)) static void begin(void) {
     vp_early_find();
+    vp_output_know_stderr();
     vp_options();
     vp_adopt();
     vp_first_mark();

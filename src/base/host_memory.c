@@ -2,16 +2,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/host_memory.h"
 
+#include "base/os_memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* The last of the system's files that are read has some 3 KiB. */
 enum { TEXT = 8192, PATH = 1024 };
+
+/* Not on the stack, which may be some KiB in all. */
+struct scratch {
+    char groups[TEXT], text[TEXT], path[PATH];
+};
 
 static bool read_text(const char *path, char *text) {
     size_t length = 0;
@@ -48,22 +56,23 @@ static const struct files V1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"
                                 "total_inactive_file "},
                           V2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
 
-static bool group_text(const char *root, const struct files *f, const char *group, const char *name, char *text) {
-    char path[PATH];
-    return (size_t)snprintf(path, sizeof path, "%s%s%s/%s", root, f->mount, group, name) < sizeof path &&
-           read_text(path, text);
+static bool group_text(struct scratch *scratch, const char *root, const struct files *f, const char *group,
+                       const char *name) {
+    char *path = scratch->path;
+    return (size_t)snprintf(path, PATH, "%s%s%s/%s", root, f->mount, group, name) < PATH &&
+           read_text(path, scratch->text);
 }
 
-static uint64_t group_room(const char *root, const struct files *f, const char *group) {
-    char text[TEXT];
+static uint64_t group_room(struct scratch *scratch, const char *root, const struct files *f, const char *group) {
+    const char *text = scratch->text;
     uint64_t cache = 0;
-    if (!group_text(root, f, group, f->most, text) || *text < '0' || *text > '9')
+    if (!group_text(scratch, root, f, group, f->most) || *text < '0' || *text > '9')
         return UINT64_MAX;
     const uint64_t most = strtoull(text, NULL, 10);
-    if (!group_text(root, f, group, f->used, text))
+    if (!group_text(scratch, root, f, group, f->used))
         return UINT64_MAX;
     uint64_t used = strtoull(text, NULL, 10);
-    if (group_text(root, f, group, "memory.stat", text))
+    if (group_text(scratch, root, f, group, "memory.stat"))
         find_number(text, f->cache, &cache);
     used -= cache < used ? cache : used;
     return most > used ? most - used : 0;
@@ -71,10 +80,10 @@ static uint64_t group_room(const char *root, const struct files *f, const char *
 
 /* The least room of a group and all above it. One that is not to be seen from here (its path is another namespace's)
  * limits nothing. */
-static uint64_t room_up_to_root(const char *root, const struct files *f, char *group) {
+static uint64_t room_up_to_root(struct scratch *scratch, const char *root, const struct files *f, char *group) {
     uint64_t least = UINT64_MAX;
     for (;;) {
-        const uint64_t room = group_room(root, f, group);
+        const uint64_t room = group_room(scratch, root, f, group);
         char *last = strrchr(group, '/');
         least = room < least ? room : least;
         if (!last)
@@ -83,11 +92,11 @@ static uint64_t room_up_to_root(const char *root, const struct files *f, char *g
     }
 }
 
-static uint64_t groups_room(const char *root) {
-    char text[TEXT], path[PATH], *line, *rest = text;
+static uint64_t groups_room(struct scratch *scratch, const char *root) {
+    char *line, *rest = scratch->groups;
     uint64_t least = UINT64_MAX;
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    if (!read_text(path, text))
+    snprintf(scratch->path, PATH, "%s/proc/self/cgroup", root);
+    if (!read_text(scratch->path, scratch->groups))
         return least;
     /* NUMBER:CONTROLLERS:PATH; the second version has no controllers. */
     while ((line = strsep(&rest, "\n"))) {
@@ -95,20 +104,24 @@ static uint64_t groups_room(const char *root) {
         const char *controllers = strsep(&line, ":");
         if (!line || (*controllers && strcmp(controllers, "memory") != 0))
             continue;
-        const uint64_t room = room_up_to_root(root, *controllers ? &V1 : &V2, line);
+        const uint64_t room = room_up_to_root(scratch, root, *controllers ? &V1 : &V2, line);
         least = room < least ? room : least;
     }
     return least;
 }
 
 uint64_t vp_host_memory_room(const char *root) {
-    char text[TEXT], path[PATH];
+    struct scratch *scratch = vp_os_take(sizeof *scratch);
     uint64_t available = 0;
-    snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (!read_text(path, text) || !find_number(text, "MemAvailable:", &available))
+    if (!scratch)
         return 0;
-    available *= 1024;
-    available -= available / 10;
-    const uint64_t groups = groups_room(root);
-    return groups < available ? groups : available;
+    snprintf(scratch->path, PATH, "%s/proc/meminfo", root);
+    if (read_text(scratch->path, scratch->text) && find_number(scratch->text, "MemAvailable:", &available)) {
+        available *= 1024;
+        available -= available / 10;
+        const uint64_t groups = groups_room(scratch, root);
+        available = groups < available ? groups : available;
+    }
+    munmap(scratch, sizeof *scratch);
+    return available;
 }

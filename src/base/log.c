@@ -42,7 +42,8 @@ static void say(const char *text, size_t length) {
     busy = true;
     vp_cancel_hold();
     int kept = errno;
-    (void)vp_output_say(STDERR_FILENO, text, length);
+    if (vp_output_is_stderr())
+        (void)vp_output_say(STDERR_FILENO, text, length);
     errno = kept;
     busy = false;
 }

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/output.h"
 
+#include "base/os_memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,13 +64,19 @@ static int own_descriptor(const char *path) {
 /* In a folder where everybody may make files and remove only their own, an earlier file of another user's is
  * a trap: what the kernel refuses with fs.protected_regular, here whatever that is set to. */
 static bool trap(const char *path, const struct stat *file) {
-    char folder[PATH_MAX];
     struct stat about;
     const char *slash = strrchr(path, '/');
-    int n = snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    if (file->st_uid == geteuid() || n >= (int)sizeof folder)
+    const size_t n = slash ? (size_t)(slash - path) + 1 : 1;
+    char *folder;
+    if (file->st_uid == geteuid() || n >= PATH_MAX)
         return false;
-    return !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH && about.st_uid != file->st_uid;
+    if (!(folder = vp_os_take(PATH_MAX))) /* the stack may be some KiB in all */
+        return true;
+    memcpy(folder, slash ? path : ".", n);
+    const bool open = !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH &&
+                      about.st_uid != file->st_uid;
+    munmap(folder, PATH_MAX);
+    return open;
 }
 
 static int check(int fd, const char *path) {
@@ -209,4 +218,37 @@ int vp_output_write(int fd, const char *bytes, size_t count) {
 
 int vp_output_say(int fd, const char *bytes, size_t count) {
     return write_quietly(fd, bytes, count, 0);
+}
+
+/* ---- stderr ---- */
+
+static struct {
+    bool known, open;
+    dev_t dev;
+    ino_t ino;
+} at_start;
+
+void vp_output_know_stderr(void) {
+    struct stat about;
+    const int place_errno = errno;
+    at_start.open = !fstat(STDERR_FILENO, &about);
+    if (at_start.open) {
+        at_start.dev = about.st_dev;
+        at_start.ino = about.st_ino;
+    }
+    at_start.known = true;
+    errno = place_errno;
+}
+
+bool vp_output_is_stderr(void) {
+    struct stat about;
+    if (!at_start.known)
+        return true;
+    if (fstat(STDERR_FILENO, &about) < 0)
+        return false;
+    if (at_start.open && about.st_dev == at_start.dev && about.st_ino == at_start.ino)
+        return true;
+    if (S_ISREG(about.st_mode) && at_start.open)
+        return !about.st_nlink || (fcntl(STDERR_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY;
+    return S_ISCHR(about.st_mode) || S_ISFIFO(about.st_mode);
 }

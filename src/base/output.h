@@ -51,4 +51,12 @@ int vp_output_say(int fd, const char *bytes, size_t count);
 /* What one of those errors means, where strerror() would not say it. */
 const char *vp_output_error(int err);
 
+/*
+ * Is descriptor 2 what the program has for messages? One that has closed it may have a file of its own there since, or
+ * a connection, in which they would do harm. What was there at the start is; so are terminals and pipes, and files that
+ * are only written to, or have no name. vp_output_know_stderr() tells that it is the start.
+ */
+bool vp_output_is_stderr(void);
+void vp_output_know_stderr(void);
+
 #endif

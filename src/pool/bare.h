@@ -128,7 +128,9 @@ struct vp_bare {
     _Atomic uint64_t other;        /* what else was live when last looked at */
     _Atomic size_t used;           /* pages of chunks with blocks in them */
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
-    _Atomic size_t bounds;         /* so many pages may be used with memory for them certain */
+    _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
+    size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
+    uint64_t counted_until; /* when it is asked again: other processes take from it, too */
     /* Chunks that may be had, the best first. Some may be in use again. */
     struct {
         struct vp_bare_idle *list; /* anonymous memory */
@@ -180,10 +182,18 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
  */
 enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
 
+/* The pages that it touches must be held; for the rest the device may be counted on. */
+static inline size_t vp_bare_touched(const struct vp_bare *bare, size_t size) {
+    const struct vp_memory *mem = &bare->pool->mem;
+    return ((size + mem->granularity - 1) >> mem->granularity_shift) + 1;
+}
+bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages);
+
 static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
-    size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) + VP_BARE_ROOM_PAGES;
-    size_t bounds = atomic_load(&bare->bounds);
-    return used <= bounds && size >> bare->pool->mem.granularity_shift < bounds - used;
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed), touched = vp_bare_touched(bare, size),
+                 bounds = atomic_load(&bare->bounds);
+    return used + touched + VP_BARE_ROOM_PAGES <= bounds ||
+           (used + touched <= bounds && vp_bare_counts_on(bare, used + touched + VP_BARE_ROOM_PAGES - bounds));
 }
 /* Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then
  * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the

@@ -187,6 +187,9 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     for (int failed = 0, tries = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
         bare->idle_listed = false;
         bare->short_of |= err == -ENOMEM;
+        /* What was known of the device is not so any more. */
+        if (bare->short_of)
+            atomic_store(&bare->bounds, 0);
         /* Nobody is there to be told of a failure: a block in use must have memory. */
         if (err != -EAGAIN && ++failed > FAILURES)
             break;

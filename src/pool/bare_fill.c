@@ -244,6 +244,13 @@ static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
     return NULL;
 }
 
+/* So much more is held now, or less; if it is known how much that is. */
+static void count_held(struct vp_pool *pool, size_t size, bool more) {
+    const size_t pages = size >> pool->mem.granularity_shift, bounds = atomic_load(&pool->bare->bounds);
+    if (bounds)
+        atomic_store(&pool->bare->bounds, more ? bounds + pages : bounds > pages ? bounds - pages : 0);
+}
+
 /* Gives one idle chunk back: of those of other sizes, then of that kind which is needed later. False: there is none. */
 static bool release_one(struct filling *f) {
     struct vp_bare *bare = f->pool->bare;
@@ -263,6 +270,7 @@ static bool release_one(struct filling *f) {
         bool given = vp_chunk_give_back(&f->pool->mem, chunk);
         f->unready |= !given;
         if (given) {
+            count_held(f->pool, size, false);
             bare->idle_releases++;
             bare->idle_bytes -= size < bare->idle_bytes ? size : bare->idle_bytes;
             return true;
@@ -275,8 +283,10 @@ static int create(struct filling *f, size_t size, struct vp_chunk **out) {
     int err = f->exhausted && size >= f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, out);
     if (err == -ENOMEM && (!f->exhausted || size < f->exhausted))
         f->exhausted = size;
-    if (!err)
+    if (!err) {
         vp_chunk_spare(&f->pool->mem, *out, true);
+        count_held(f->pool, size, true);
+    }
     return err;
 }
 
@@ -293,6 +303,7 @@ static bool break_spare(struct filling *f) {
     struct vp_chunk *chunk;
     vp_list_each(chunk, &f->pool->mem.spares, link)
         if (chunk->size > f->pool->mem.granularity && chunk->mark != f->mark) {
+            count_held(f->pool, chunk->size, false);
             vp_chunk_destroy(&f->pool->mem, chunk);
             return true;
         }
@@ -431,9 +442,45 @@ static size_t needed(const struct vp_pool *pool, size_t size, bool pressed) {
     return own + (size > VP_BARE_LARGE ? 2 * page : page < SMALL_SEGMENT ? page : 0);
 }
 
-/* Of what the device would give, the part that is left to others before it is made sure of; and the part that is
- * counted on until the device is asked again. Other processes may take the rest meanwhile. */
+/*
+ * Of what the device would give, the part that is left to others before it is made sure of; and the part that is
+ * counted on, for so long. Other processes may take all of it meanwhile, and a block without memory ends the program:
+ * what a block is sure to take is made before it is promised.
+ */
 enum { DEVICE_SHARE = 64 };
+static const uint64_t COUNTED_NS = 10000000;
+
+bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages) {
+    return pages < bare->counted && (!bare->pool->config.now || bare->pool->config.now() < bare->counted_until);
+}
+
+/* Held, and in no chunk with blocks, as far as is known. */
+static size_t there_of(const struct vp_pool *pool) {
+    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed),
+                 bounds = atomic_load(&pool->bare->bounds);
+    return bounds > used ? (bounds - used) << pool->mem.granularity_shift : 0;
+}
+
+/* The same, by a look at all that is idle. */
+static bool look_there(struct vp_pool *pool, size_t *there) {
+    const struct vp_chunk *chunk;
+    pool->bare->idle_listed = false;
+    if (!know_idle(pool))
+        return false;
+    *there = pool->bare->idle_bytes;
+    vp_list_each(chunk, &pool->mem.spares, link)
+        *there += chunk->size;
+    return true;
+}
+
+/* Single pages that may be had. */
+static size_t singles_of(const struct vp_pool *pool) {
+    const struct vp_chunk *chunk;
+    size_t single = pool->bare->idle[VP_BARE_PAGES].count;
+    vp_list_each(chunk, &pool->mem.spares, link)
+        single += chunk->size == pool->mem.granularity;
+    return single;
+}
 
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {
     struct vp_bare *bare = vp_bare_of(pool);
@@ -442,29 +489,29 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     if (!bare)
         return -ENOMEM;
     vp_bare_count(pool);
-    size_t fresh = creatable(pool), sure = fresh - fresh / DEVICE_SHARE;
-    bare->idle_listed = false;
-    if (!know_idle(pool))
+    const size_t fresh = creatable(pool), counted = fresh / DEVICE_SHARE, sure = fresh - counted;
+    size_t there = there_of(pool), least = size < need ? vp_bare_touched(bare, size) * page : need;
+    if ((there < least || there + sure < need) && !look_there(pool, &there))
         return -ENOMEM;
+    /* Memory is short: only what is held is certain, for this block alone. */
+    const bool is_short = there + sure < need;
+    if (is_short || least > need)
+        least = need;
+    else if (need > counted && need - counted > least)
+        least = need - counted;
+    size_t single = singles_of(pool);
     struct vp_chunk *chunk;
-    size_t there = bare->idle_bytes, single = bare->idle[VP_BARE_PAGES].count;
-    vp_list_each(chunk, &pool->mem.spares, link) {
-        there += chunk->size;
-        single += chunk->size == page;
-    }
-    if (there + sure >= need) {
-        const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
-        atomic_store(&bare->bounds, used + ((there + fresh / DEVICE_SHARE) >> pool->mem.granularity_shift));
-        return 0;
-    }
-    /* Memory is short: only what is held is certain. */
-    vp_bare_unsure(pool);
     int err = 0;
-    while (there < need && !err) {
-        size_t want = need - there >= body && size >= body && single >= ROOM_PAGES ? body : page;
+    while (there < least && !err) {
+        bool whole = least - there >= body && size >= body && (single >= ROOM_PAGES || !is_short);
+        size_t want = whole ? body : page;
         err = create(&f, want, &chunk);
         there += err ? 0 : want;
         single += want == page;
     }
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
+    bare->counted = counted >> pool->mem.granularity_shift;
+    bare->counted_until = pool->config.now ? pool->config.now() + COUNTED_NS : 0;
+    atomic_store(&bare->bounds, is_short || err ? 0 : used + (there >> pool->mem.granularity_shift));
     return err;
 }

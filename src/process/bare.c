@@ -236,7 +236,14 @@ static void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, s
 static int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
     const bool asked = vp_bare_promised(bare);
     const bool is_new = !asked && vp_bare_unasked_is_new(bare, segment, ptr, size);
+    const uint64_t serial = segment->whole.serial;
+    uint64_t begin = 0;
     int err = vp_bare_back_waiting(bare->pool, ptr, size);
+    /* Another process took what the device had when room was made. Nobody can refuse the block any more. */
+    while (asked && err == -ENOMEM && vp_borrow(bare->pool, vp_borrow_lack(bare->pool, size), &begin)) {
+        const bool there = segment_of(bare, ptr, size) == segment && segment->whole.serial == serial;
+        err = there ? vp_bare_back_waiting(bare->pool, ptr, size) : -ENODEV;
+    }
     if (!asked && (is_new || err == -ENOMEM) && err != -ENODEV &&
         vp_bare_unasked_add(bare, ptr, size, is_new, err == -ENOMEM) && err == -ENOMEM)
         return -EINPROGRESS;

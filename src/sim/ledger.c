@@ -71,7 +71,7 @@ static void strike_out_the_dead(void) {
 
 /* Opens the file, finds our line in it and locks it. False: there is none. */
 static bool lock(void) {
-    if (!sim.options.shared[0] || !open_file() || flock(ledger.fd, LOCK_EX) < 0)
+    if (!sim.options.shared[0] || !open_file() || TEMP_FAILURE_RETRY(flock(ledger.fd, LOCK_EX)) < 0)
         return false;
     if (ledger.pid == getpid())
         return true;

@@ -120,7 +120,7 @@ static int fill(const struct vp_dump *dump, int device, const char *name, int fd
 /* A file is written under another name first: under its own, nobody ever sees half a dump. What had the name before, a
  * file with another name too, say, is left as it was. */
 static int write_file(const struct vp_dump *dump, int device, const char *name) {
-    char other[VP_OPTION_TEXT + 64];
+    static char other[VP_OPTION_TEXT + 64]; /* under the dumps' lock, as all of this: the stack may be small */
     int fd = vp_output_beside(name, ".tmp", 0644, other, sizeof other);
     int err = fd < 0 ? fd : fill(dump, device, name, fd);
     if (!err && rename(other, name) < 0)
@@ -137,7 +137,7 @@ static int write_special(const struct vp_dump *dump, int device, const char *nam
 }
 
 static void write_one(const struct vp_dump *dump, int device) {
-    char name[VP_OPTION_TEXT + 16];
+    static char name[VP_OPTION_TEXT + 16];
     struct stat there;
     int err = -ENAMETOOLONG;
     if (vp_output_name(name, sizeof name, vp_options()->dump_file, "pnd%", dump->number, device))

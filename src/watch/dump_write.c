@@ -5,11 +5,13 @@
 #include "watch/holders.h"
 #include "watch/stacks.h"
 #include "watch/watch.h"
+#include "base/os_memory.h"
 #include "base/output.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -205,9 +207,12 @@ static void json_request(struct vp_json *j, const struct vp_dump_request *reques
 }
 
 int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
+    enum { BUFFER = 8192 }; /* not on the stack, which may be some KiB in all */
     struct vp_json j;
-    char buffer[8192];
-    vp_json_init(&j, fd, buffer, sizeof buffer);
+    char *buffer = vp_os_take(BUFFER);
+    if (!buffer)
+        return -ENOMEM;
+    vp_json_init(&j, fd, buffer, BUFFER);
     vp_json_begin_object(&j, NULL);
     vp_json_string(&j, "format", "vpool-dump");
     vp_json_u64(&j, "version", FORMAT_VERSION);
@@ -237,7 +242,9 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
     vp_ranges_open_json(&j);
     vp_json_end_array(&j);
     vp_json_end_object(&j);
-    return vp_json_finish(&j);
+    const int err = vp_json_finish(&j);
+    munmap(buffer, BUFFER);
+    return err;
 }
 
 /* ---- text ---- */
@@ -349,19 +356,24 @@ static void text_device(struct vp_text *t, const struct vp_dump_device *d) {
 }
 
 int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
-    struct vp_text t = {.fd = fd};
-    vp_say_line(&t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s", VP_VERSION, dump->number,
+    struct vp_text *t = vp_os_take(sizeof *t); /* the stack may be some KiB in all */
+    if (!t)
+        return -ENOMEM;
+    t->fd = fd;
+    vp_say_line(t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s", VP_VERSION, dump->number,
                 (int)getpid(), program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
     if (dump->reason == VP_DUMP_OOM)
-        vp_say(&t, "out of memory: %zu bytes on device %d, stream %lu\n", dump->request.asked,
-               (int)dump->request.device, dump->request.stream);
+        vp_say(t, "out of memory: %zu bytes on device %d, stream %lu\n", dump->request.asked, (int)dump->request.device,
+               dump->request.stream);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (dump->passed[i])
-            vp_say(&t, "passed on to CUDA: %s, %lu times\n", vp_passed_names[i], dump->passed[i]);
+            vp_say(t, "passed on to CUDA: %s, %lu times\n", vp_passed_names[i], dump->passed[i]);
     for (int i = 0; i < dump->count; i++)
         if (shown(&dump->device[i], device))
-            text_device(&t, &dump->device[i]);
-    vp_ranges_say(&t);
-    vp_say_flush(&t);
-    return t.error;
+            text_device(t, &dump->device[i]);
+    vp_ranges_say(t);
+    vp_say_flush(t);
+    const int err = t->error;
+    munmap(t, sizeof *t);
+    return err;
 }

@@ -27,6 +27,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Who has given, and has made something since, is spared for so long: memory that went to and fro would help nobody. */
@@ -34,6 +35,9 @@ static const uint64_t SPARED_NS = 5000000000;
 
 /* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
 static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000;
+
+/* Who asks reads its answer well within this, unless it is stopped. */
+enum { MOMENT_NS = 20000000 };
 
 /* Pages looked at, and files: others can make many by their names alone. */
 enum { PAGES = 64, FILES = 512 };
@@ -240,13 +244,23 @@ static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
     return count;
 }
 
-/* One asks at a time: its id stands there. That of one that is gone counts no more. */
+/* One asks at a time: its id stands there. That of one that is gone counts no more; nor, after a moment, that of one
+ * that has its answer: it is stopped, or the id is another process's by now. */
 static bool begin(struct vp_loans *loans) {
     const uint32_t self = (uint32_t)getpid();
     uint32_t other = 0;
     struct vp_process there;
-    return atomic_compare_exchange_strong(&loans->asker, &other, self) || other == self ||
-           (!vp_process_read((int)other, &there) && atomic_compare_exchange_strong(&loans->asker, &other, self));
+    if (atomic_compare_exchange_strong(&loans->asker, &other, self) || other == self)
+        return true;
+    if (vp_process_read((int)other, &there)) {
+        const uint32_t asked = atomic_load(&loans->asked);
+        if (atomic_load(&loans->done) != asked)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
+        if (atomic_load(&loans->asked) != asked)
+            return false;
+    }
+    return atomic_compare_exchange_strong(&loans->asker, &other, self);
 }
 
 static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
@@ -267,7 +281,8 @@ static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
     if (done != number)
         sulk(g->pid, vp_clock_ns());
     const uint64_t given = done == number ? atomic_load(&loans->given) : 0;
-    atomic_store(&loans->asker, 0);
+    uint32_t self = (uint32_t)getpid();
+    atomic_compare_exchange_strong(&loans->asker, &self, 0); /* unless it was taken for stopped */
     return given;
 }
 

@@ -10,12 +10,15 @@
 #include "watch/holders.h"
 #include "process/state.h"
 #include "base/clock.h"
+#include "base/os_memory.h"
+#include "base/output.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { REPORTS = 5 };
@@ -164,24 +167,29 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
 static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     const struct vp_dump_request *request = &dump->request;
     unsigned more = atomic_exchange(&untold, 0);
-    struct vp_text b = {.fd = STDERR_FILENO}; /* if names are long it is said in parts */
-    vp_say(&b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device,
+    struct vp_text *b = vp_os_take(sizeof *b); /* the stack may be some KiB in all */
+    if (!b)
+        return;
+    /* If names are long it is said in parts. */
+    b->fd = vp_output_is_stderr() && vp_log_shows(VP_LOG_WARN) ? STDERR_FILENO : -1;
+    vp_say(b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device,
            VP_SIZE(request->asked), request->asked);
     if (request->stream)
-        vp_say(&b, "stream %lu", request->stream);
+        vp_say(b, "stream %lu", request->stream);
     else
-        vp_say(&b, "cudaMalloc");
+        vp_say(b, "cudaMalloc");
     if (more)
-        vp_say(&b, "; %u more since the last one that was told", more);
-    vp_say(&b, "\n");
-    say_pool(&b, d);
+        vp_say(b, "; %u more since the last one that was told", more);
+    vp_say(b, "\n");
+    say_pool(b, d);
     if (d->snap.stats.spilled_bytes)
-        vp_say(&b, "vpool:   spilled  %12s of what is live, in the host's memory\n",
+        vp_say(b, "vpool:   spilled  %12s of what is live, in the host's memory\n",
                VP_SIZE(d->snap.stats.spilled_bytes));
-    say_device(&b, d);
-    vp_holders_say(&b, d->snap.device, HOLDERS, HOLDER_FRAMES, "vpool:   holder ");
-    say_hints(&b, d, request);
-    vp_log_block(b.buffer);
+    say_device(b, d);
+    vp_holders_say(b, d->snap.device, HOLDERS, HOLDER_FRAMES, "vpool:   holder ");
+    say_hints(b, d, request);
+    vp_log_block(b->buffer);
+    munmap(b, sizeof *b);
 }
 
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {

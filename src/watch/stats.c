@@ -293,6 +293,8 @@ static bool add_process_id(char *out, size_t room, const char *name) {
 static void print_alive(void) {
     enum { HOLDERS = 5, FRAMES = 4 };
     struct vp_text t = {.fd = STDERR_FILENO};
+    if (!vp_output_is_stderr())
+        return;
     vp_pools_each(pool) vp_holders_say(&t, pool->mem.device, HOLDERS, FRAMES, "vpool:   alive  ");
     vp_say_flush(&t);
 }

@@ -39,7 +39,7 @@ static struct {
 
 static void begin(void) {
     static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
-    char name[VP_OPTION_TEXT + 16];
+    static char name[VP_OPTION_TEXT + 16]; /* under the trace's lock: the stack may be some KiB in all */
     trace.tried = true;
     if (!*vp_options()->trace)
         return;

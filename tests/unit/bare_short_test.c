@@ -32,7 +32,38 @@ Test(bare, room_that_another_library_took_is_room_no_more) {
     door_close();
 }
 
+/* What another process took, moments after the device was asked. */
+Test(bare, room_that_another_process_took_is_room_no_more) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s);
+    use(seg, 100 * KiB, s);
+    vp_sim_others(0, 96 * MiB - held());
+    cr_assert_eq(vp_bare_room(0, 600 * KiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    vp_sim_others(0, 0);
+    use(seg + MiB, 600 * KiB, s);
+    door_close();
+}
+
 /* ---- between room and the block ---- */
+
+/* Another process may take all that the device has: the block has its memory already. */
+Test(bare, what_was_made_room_for_no_other_process_takes) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s);
+    for (size_t size = 10 * KiB; size < MiB; size *= 3) {
+        cu_ok(vp_bare_room(0, size, on(s)));
+        vp_sim_others(0, 96 * MiB - held());
+        cr_assert(vp_bare_used(seg + 60 * KiB, size, on(s)));
+        cu_ok(cuMemsetD8Async(seg + 60 * KiB, 1, size, s));
+        cu_ok(cuStreamSynchronize(s));
+        vp_sim_others(0, 0);
+        unuse(seg + 60 * KiB, size);
+        seg += MiB;
+    }
+    door_close();
+}
 
 static CUcontext made_current;
 

@@ -379,6 +379,17 @@ def a_trace_is_none_of_the_standard_descriptors():
           f"what the program wrote is in the trace:\n{text}")
 
 
+# ---- 29: small stacks
+
+def on_the_smallest_stack(env):
+    """A sanitizer's own frames do not fit."""
+    def test():
+        if SANITIZED:
+            raise Skip("a sanitizer takes more of the stack")
+        same("smallstack", env=env)()
+    return test
+
+
 # ---- the table: the fault's number, what it was, how the program is run, what is wanted
 
 PAIR = {"CUR0": "1"}
@@ -463,6 +474,15 @@ CASES = [
     ("28 a thread cancelled in a mark",
      says("cancel_more mark", r"^at once, served$", env={"VPOOL_TRACE": "m.csv"})),
     ("28 a thread cancelled while an error is explained", cancelled_in_a_dump),
+    ("29 the smallest stack", on_the_smallest_stack({})),
+    ("29 the smallest stack, and a dump", on_the_smallest_stack({"VPOOL_DUMP": "oom", "VPOOL_DUMP_FILE": "%p.small"})),
+    ("29 the smallest stack, and a dump as JSON",
+     on_the_smallest_stack({"VPOOL_DUMP": "oom", "VPOOL_DUMP_FILE": "%p.small.json"})),
+    ("29 the smallest stack, and a trace", on_the_smallest_stack({"VPOOL_TRACE": "%p.small.csv"})),
+    ("29 the smallest stack, and spilling", on_the_smallest_stack({"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M"})),
+    ("30 a file of the program's where its stderr was", says("taken", "^as it was$")),
+    ("30 a file that its stderr goes to", says("taken written", "^told of there$")),
+    ("30 a file without a name that its stderr goes to", says("taken nameless", "^told of there$")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 

@@ -124,6 +124,23 @@ def a_stopped_process_holds_nobody_up_for_long():
         a.process.send_signal(signal.SIGCONT)
 
 
+def one_that_is_stopped_while_it_asks_is_in_nobodys_way():
+    with holders({}, {}, {}) as (a, b, c):
+        peak(a, b)
+        a.process.send_signal(signal.SIGSTOP)
+        b.process.stdin.write("ALLOC a 110\n")
+        b.process.stdin.flush()
+        time.sleep(0.5)
+        b.process.send_signal(signal.SIGSTOP)
+        a.process.send_signal(signal.SIGCONT)
+        time.sleep(0.2)
+        assert a.well("STATS") > 60, "it gave what was lacking"
+        c.well("ALLOC", "a", 200)
+        c.well("CHECK", "a")
+        b.process.send_signal(signal.SIGCONT)
+        b.process.stdout.readline()
+
+
 def a_killed_process_is_not_waited_for():
     for moment in (0, 0.001, 0.01):
         with holders({}, {}) as (a, b):
@@ -212,5 +229,6 @@ def each_call_fails_in_turn():
 tap.run([two_processes_peak_in_turns, what_a_stream_has_just_freed_is_lent, without_lending_they_fail, who_does_not_lend_may_ask,
          live_memory_is_never_lent, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
          the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
+         one_that_is_stopped_while_it_asks_is_in_nobodys_way,
          one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows, cudas_own_calls_borrow_too,
          a_program_without_a_pool_borrows, each_call_fails_in_turn])
