@@ -139,6 +139,35 @@ static _Noreturn void refuse(CUdevice device, size_t size) {
     vp_torch_refuse(device, size, allocated, reserved);
 }
 
+/*
+ * Blocks of max_split_size and more are not split. One serves any size from that on that is smaller by less than a
+ * bound: a block may come that is so much larger than what is asked for. The settings are read in the environment;
+ * where they are made later (torch.cuda.memory._set_allocator_settings), the first such block tells of it.
+ */
+static _Atomic size_t unsplit_least = SIZE_MAX, unsplit_more = (size_t)20 << 20;
+
+/* What is left of a block that is split stays with it up to that. */
+static const size_t LEFT_MOST = (size_t)1 << 20;
+
+static size_t size_at_most(size_t size) {
+    size_t more = size >= atomic_load_explicit(&unsplit_least, memory_order_relaxed)
+                      ? atomic_load_explicit(&unsplit_more, memory_order_relaxed)
+                      : 0;
+
+    return size < SIZE_MAX - more ? size + more : size;
+}
+
+static void note_unsplit(size_t asked, size_t given) {
+    size_t more = given - asked;
+
+    if (more <= LEFT_MOST || asked < LEFT_MOST)
+        return;
+    if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed))
+        atomic_store_explicit(&unsplit_least, asked, memory_order_relaxed);
+    if (more > atomic_load_explicit(&unsplit_more, memory_order_relaxed))
+        atomic_store_explicit(&unsplit_more, more, memory_order_relaxed);
+}
+
 /* Not back if there is no memory to be had. */
 static void wanted(size_t size, const char *frame) {
     CUdevice device = -1;
@@ -154,7 +183,7 @@ static void wanted(size_t size, const char *frame) {
         device = current_device();
     if (device < 0 || device >= DEVICES || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
         return;
-    if (vp_bare_room(device, size, said.stream) == CUDA_ERROR_OUT_OF_MEMORY)
+    if (vp_bare_room(device, size_at_most(size), said.stream) == CUDA_ERROR_OUT_OF_MEMORY)
         refuse(device, size);
 }
 
@@ -268,6 +297,8 @@ static void reported(CUdeviceptr ptr, int64_t change, int device, const char *fr
     if (change >= (int64_t)said.size) {
         if (said.early && said.frame)
             failed(device);
+        if (said.frame)
+            note_unsplit(said.size, (size_t)change);
         said.early = false;
         said.frame = NULL;
         said.size = 0;
@@ -290,13 +321,32 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
 
 /* ---- calls that pass: torch_pass.S ---- */
 
+/* The value of a setting in a variable of PyTorch's; NULL: it has none there. */
+static const char *setting_in(const char *name, const char *setting) {
+    const char *value = secure_getenv(name), *at = value ? strstr(value, setting) : NULL;
+
+    return at ? at + strlen(setting) + strspn(at + strlen(setting), ": ") : NULL;
+}
+
 /* Is the cache to release its lock while it makes a segment? Then others come in between the size of a block and its
  * report, and what room was made sure of may go to them. */
 static bool releases_lock(const char *name) {
-    static const char setting[] = "release_lock_on_cudamalloc";
-    const char *value = secure_getenv(name), *at = value ? strstr(value, setting) : NULL;
+    const char *value = setting_in(name, "release_lock_on_cudamalloc");
 
-    return at && *(at + sizeof(setting) - 1 + strspn(at + sizeof(setting) - 1, ": ")) == 'T';
+    return value && *value == 'T';
+}
+
+static void read_mebibytes(const char *name, const char *setting, _Atomic size_t *to) {
+    enum { MOST = 1 << 30, DIGITS = 10 };
+    const char *value = setting_in(name, setting);
+    size_t number = 0;
+
+    if (!value || *value < '0' || *value > '9')
+        return;
+    for (; *value >= '0' && *value <= '9'; value++)
+        number = number < MOST ? number * DIGITS + (size_t)(*value - '0') : number;
+    if (number < MOST)
+        atomic_store_explicit(to, number << 20, memory_order_relaxed);
 }
 
 /* PyTorch reads its settings: the last moment to choose for it, and its libraries are all mapped. */
@@ -311,6 +361,8 @@ static void environment(const char *name) {
         never(0, "release_lock_on_cudamalloc lets others in while it makes a segment");
         return;
     }
+    read_mebibytes(name, "max_split_size_mb", &unsplit_least);
+    read_mebibytes(name, "max_non_split_rounding_mb", &unsplit_more);
     err = vp_torch_learn();
     if (err != -ENOTSUP || atomic_flag_test_and_set(&decided))
         return;

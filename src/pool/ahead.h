@@ -91,6 +91,7 @@ struct vp_ahead_batch {
     CUdeviceptr addr;
     size_t size;         /* of each */
     unsigned count;      /* wanted; once they were made: there are */
+    unsigned each;       /* handles of the plan in one */
     size_t run;          /* of the plan */
     bool bare, short_of; /* in bare segments; the device, or the driver, refused some */
     CUcontext context;   /* to ask what is free; NULL: not to be asked */

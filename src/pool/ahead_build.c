@@ -89,6 +89,25 @@ static void describe(const struct vp_memory *mem, struct vp_ahead_batch *batch) 
                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 }
 
+/*
+ * Handles of the plan that are made as one. Those of a run are wanted by one request first, so that they are in use
+ * together at least once. Where the program does just what the plan's did they never have to serve anything else, and
+ * fewer calls make them. So many requests must show that: programs with other sizes often begin alike. And so large
+ * they may be, as those of what stays for good.
+ */
+static const size_t WIDE_MOST = (size_t)256 << 20;
+enum { WIDE_REQUESTS = 128 };
+
+static unsigned how_wide(const struct vp_ahead *p, const struct vp_learnt_run *run, size_t count, size_t most) {
+    const size_t largest = p->pool->config.handle < WIDE_MOST ? p->pool->config.handle : WIDE_MOST;
+    unsigned wide = 1;
+    if (run->zone != VP_ZONE_LARGE || p->requests < WIDE_REQUESTS || !vp_ahead_is_exact(p))
+        return 1;
+    while (2 * wide <= count && run->size * wide <= largest / 2 && run->size * wide <= most / 2)
+        wide *= 2;
+    return wide;
+}
+
 /* Takes some handles of a run, up to so many bytes; false: not now, or never. */
 static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_batch *batch) {
     const struct vp_learnt_run *run = &p->plan.runs[i];
@@ -96,11 +115,14 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     size_t count = run->count - p->built[i];
     if (!base || !count || most < run->size)
         return false;
-    if (count > most / run->size)
-        count = most / run->size;
+    const unsigned each = how_wide(p, run, count, most);
+    const size_t size = run->size * each;
+    count /= each;
+    if (count > most / size)
+        count = most / size;
     if (count > VP_AHEAD_BATCH)
         count = VP_AHEAD_BATCH;
-    *batch = (struct vp_ahead_batch){.addr = addr, .size = run->size, .count = (unsigned)count, .run = i};
+    *batch = (struct vp_ahead_batch){.addr = addr, .size = size, .count = (unsigned)count, .each = each, .run = i};
     batch->bare = run->zone == VP_ZONE_BARE;
     /* Mapped since, by who was faster; or the plan names addresses twice. */
     const struct vp_region *r = batch->bare ? NULL : vp_region_at(&p->pool->mem, addr);
@@ -261,7 +283,7 @@ void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool b
     }
     p->under_way = false;
     mem->coming_bytes = 0;
-    p->built[batch->run] += done;
+    p->built[batch->run] += done * batch->each;
     if (background) {
         p->background_ns += batch->ns;
         p->background_calls += batch->calls;
@@ -301,11 +323,11 @@ static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
             continue;
         while (p->built[i] < run->count && begin + run->size * p->built[i] < end) {
             const uint32_t before = p->built[i];
-            if (!choose(p, i, SIZE_MAX, &batch))
-                continue;
             const size_t limit = p->pool->mem.limit, held = p->pool->mem.stats.held_bytes;
-            const size_t may = limit && limit < most ? limit : most;
-            if (held > may || batch.size * batch.count > may - held)
+            const size_t may = limit && limit < most ? limit : most, left = may > held ? may - held : 0;
+            if (!choose(p, i, left > run->size ? left : run->size, &batch))
+                continue;
+            if (batch.size * batch.count > left)
                 batch.count = 0;
             if (batch.count)
                 vp_ahead_make(p->pool->mem.drv, &batch);

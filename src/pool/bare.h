@@ -1,7 +1,7 @@
 /* Bare segments: addresses without memory, for a cache that tells which bytes of them it uses (PyTorch's).
  *
- * All segments of a device lie in one space (VP_ZONE_BARE of its memory). A page is a granule of it. Five pages from a
- * multiple of five on are a slot, and a segment has slots to itself; a chunk there is one page, or all of a slot (its
+ * All segments of a device lie in one space (VP_ZONE_BARE of its memory). A page is a granule of it. Four pages from a
+ * multiple of four on are a slot, and a segment has slots to itself; a chunk there is one page, or all of a slot (its
  * body). Under a block that is used each page is *backed*: its mapping is the current one of its chunk, and stays so.
  * Pages under no block stay backed, too, until somebody wants memory: only then are they let go of, behind a fence,
  * and are free memory like any other, whose chunks may be mapped elsewhere.
@@ -24,7 +24,7 @@
 #include "pool/bare_past.h"
 #include "pool/pool.h"
 
-enum { VP_SLOT_PAGES = 5 };
+enum { VP_SLOT_PAGES = 4 };
 
 /* Smaller blocks are told of by counts alone: they come by the thousand, and neither is their memory worth an event,
  * nor do they say what comes next. */
@@ -86,6 +86,8 @@ struct vp_bare_slot {
     uint32_t rested, seq; /* as of a page: of what filled the slot */
     bool late;            /* that left it with no event noted */
     unsigned char inside; /* pages with blocks that do not fill it. Under the cache's lock */
+    /* A part of it was under no block, and yet held, when memory was nearly used up. */
+    _Atomic bool lossy;
 };
 
 /* A chunk that may be had. */
@@ -117,6 +119,7 @@ struct vp_bare {
     struct vp_bare_run *runs;  /* by page */
     size_t bytes;              /* of them all */
     _Atomic size_t waste_most; /* bytes lost in chunks before it is too much */
+    _Atomic size_t loss_most;  /* before slots are looked at that were lossy when it mattered */
     struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
     struct vp_slab segment_slab;
     struct vp_bare_past past;
@@ -264,7 +267,9 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
 /* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
 bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
 /* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
-bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead);
+bool vp_bare_tight(const struct vp_pool *pool, size_t n);
+/* Is so much lost, with `n` pages more, that it is to be replaced where it is known to be lost in vain? */
+bool vp_bare_loses(const struct vp_pool *pool, size_t n);
 
 /* ---- bare_page.c, for the others ---- */
 

@@ -11,12 +11,20 @@ struct pages {
     bool patient; /* what is pending may be waited for */
 };
 
+/* Is a chunk that is mapped there known to be lost in vain, for a part of it: beyond its segment, or was it when memory
+ * was nearly used up? */
+static bool in_vain(const struct vp_bare *bare, const struct vp_bare_segment *segment, const struct vp_mapping *m) {
+    const size_t first = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
+    return atomic_load_explicit(&bare->slots[first / VP_SLOT_PAGES].lossy, memory_order_relaxed) ||
+           vp_bare_addr(bare, first + pages) > vp_region_end(&segment->whole);
+}
+
 /*
- * What is mapped from page `p` on, which is not backed, becomes so without a driver call (0), or goes (1): what others
+ * What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
  * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short.
  */
 static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m,
-                     const struct pages *block, size_t p) {
+                     const struct pages *block) {
     const struct vp_request req = {.timeline = segment->timeline};
     struct vp_chunk *chunk = m->chunk;
     struct vp_bare *bare = pool->bare;
@@ -29,7 +37,11 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
-    if (free && (!beyond || !vp_bare_tight(pool, beyond, block->end - p))) {
+    /* Nothing is waited for to spare what is merely lost. */
+    const bool too_large = beyond &&
+                           (vp_bare_tight(pool, beyond) || (in_vain(bare, segment, m) && vp_bare_loses(pool, beyond) &&
+                                                            vp_mapping_over(&pool->mem, m)));
+    if (free && !too_large) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
         if (!ready && here && vp_bare_stale(bare, m))
             return -EAGAIN;
@@ -60,7 +72,7 @@ static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segme
             continue;
         }
         size_t ends = vp_bare_page(bare, m->addr) + vp_bare_pages(pool, m->chunk);
-        err = take_back(pool, segment, m, block, p);
+        err = take_back(pool, segment, m, block);
         if (!err)
             p = ends;
     }
@@ -84,12 +96,16 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     struct vp_bare *bare = pool->bare;
     struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
     bool stays = false;
-    if (!m || !only_partly(bare, m, first, end) || !vp_bare_tight(pool, 0, end - page))
+    if (!m || !(vp_bare_tight(pool, 0) || (in_vain(bare, segment, m) && vp_bare_loses(pool, 0))))
+        return false;
+    /* What cannot be replaced now is not to be looked at each time that the block comes. */
+    struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
+    atomic_store_explicit(&slot->lossy, false, memory_order_relaxed);
+    if (!only_partly(bare, m, first, end))
         return false;
     size_t from = vp_bare_page(bare, m->addr), to = from + (m->chunk->size >> pool->mem.granularity_shift);
     from = from > first ? from : first;
     to = to < end ? to : end;
-    struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
     vp_bare_count_used(bare, -vp_bare_pinned_in(bare, page));
     slot->inside -= (unsigned char)(to - from);
     for (size_t p = from; p < to; p++)

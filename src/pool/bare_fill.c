@@ -2,17 +2,19 @@
  *
  * Bodies of blocks get chunks of a slot, all else single pages. While no more is held than the most that was alive, and
  * a little, chunks are created: that is cheaper than to move one, and an old mapping stays of use where it is. Beyond,
- * the idle chunk moves that is needed last, as far as the past tells; where the past tells nothing, the one that has
- * been idle for longest. It counts as needed where it is mapped now, and wherever it was: to take it back there costs
- * nothing. Where no chunk of the right size is idle, another goes back to the device, and one is created in its stead.
+ * the idle chunk moves that is needed last, as far as the past tells; where now is as at no time before, the one that
+ * will rest for longest, by its pauses so far. It counts as needed where it is mapped now, and wherever it was: to take
+ * it back there costs nothing. Where no chunk of the right size is idle, another goes back to the device, and one is
+ * created in its stead.
  *
  * A block that reaches into a chunk pins it whole. Once more is lost in this way than is worth it, and memory is
- * nearly used up, such a chunk is replaced by single pages.
+ * nearly used up, such a chunk is replaced by single pages as the block comes; sooner where a slot lost some the last
+ * time that memory was nearly used up, and where the rest lies beyond the segment.
  *
- * On recorded training and generation (scripts/bench --sim prints the frontier): slots of 8 MiB take a tenth longer in
- * the first round and a fifth longer later, those of 16 MiB hold more than 1.02 of what is alive where blocks are small
- * beside them, and more sizes than two cost more in chunks of the wrong size than they save. Not to look at the old
- * mappings of a chunk costs a fifth in later rounds.
+ * On recorded training and generation (scripts/bench --sim prints the frontier): slots of 10 MiB take a twentieth less,
+ * and hold up to 0.4 % more; those of 16 MiB hold more than 1.02 of what is alive where blocks are small beside them,
+ * and more sizes than two cost more in chunks of the wrong size than they save. Not to look at the old mappings of a
+ * chunk costs a fifth in later rounds.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -27,6 +29,10 @@ enum { SPARE_SHARE = 98, SPARE_PAGES = 8 };
 
 /* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
 enum { WASTE_SHARE = 130 };
+
+/* Such a share of it is lost before a chunk is replaced that is known to be lost in vain: it reaches beyond the
+ * segment, or was pinned for a part when so much of that peak was in use, in percent. */
+enum { LOSS_SHARE = 30, NEAR_PERCENT = 98 };
 
 /* Large blocks after which idle chunks are listed anew. */
 enum { LISTED_FOR = 64 };
@@ -85,15 +91,36 @@ static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint3
     return soonest;
 }
 
+/* When a chunk in pages from `p` on, which may be a run's, will be used next, where now is as at no time before. Of one
+ * without large blocks nothing is known: as long from now as it has been idle, twice. */
+static uint32_t guess(const struct vp_bare *bare, size_t p, size_t pages, uint32_t idle_since) {
+    const struct vp_bare_past *past = &bare->past;
+    const struct vp_bare_run *before = NULL;
+    uint32_t soonest = vp_bare_past_guess(past, bare->slots[p / VP_SLOT_PAGES].last);
+    for (const size_t end = p + pages; p < end; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
+        if (run && run != before) {
+            const uint32_t next = vp_bare_past_guess(past, run->last);
+            soonest = next < soonest ? next : soonest;
+        }
+        before = run;
+    }
+    return soonest == VP_BARE_NEVER ? past->now + 2 * (past->now - idle_since) : soonest;
+}
+
 /* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
  * as it has been idle, twice. */
 static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
     const struct vp_bare *bare = pool->bare;
     const struct vp_bare_past *past = &bare->past;
     const size_t pages = vp_bare_pages(pool, chunk);
-    struct vp_bare_idle one = {.chunk = chunk, .next = past->match ? VP_BARE_NEVER : VP_BARE_SOON};
-    if (chunk->current->addr - bare->base < bare->size)
+    struct vp_bare_idle one = {.chunk = chunk, .next = VP_BARE_NEVER};
+    const bool is_bare = chunk->current->addr - bare->base < bare->size;
+    if (is_bare)
         one.rested = rested(bare, vp_bare_page(bare, chunk->current->addr), pages);
+    if (!past->match)
+        one.next = is_bare ? guess(bare, vp_bare_page(bare, chunk->current->addr), pages, one.rested)
+                           : past->now + 2 * (past->now - one.rested);
     for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
         if (m->addr - bare->base >= bare->size)
             continue;
@@ -163,24 +190,40 @@ static bool make_lists(struct vp_pool *pool) {
     return true;
 }
 
+/* A chunk in use, while memory is nearly used up: where a part of it is under no block, that will be remembered. */
+static void note_loss(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    const struct vp_bare *bare = pool->bare;
+    const size_t first = vp_bare_page(bare, chunk->current->addr), end = first + vp_bare_pages(pool, chunk);
+    bool lossy = false;
+    for (size_t p = first; p < end; p++)
+        lossy |= !(vp_bare_word(bare, p) & VP_PAGE_USED);
+    if (lossy)
+        atomic_store_explicit(&bare->slots[first / VP_SLOT_PAGES].lossy, true, memory_order_relaxed);
+}
+
 static bool list_idle(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
     struct vp_chunk *chunk;
     if (!make_lists(pool))
         return false;
     bare->idle_bytes = 0;
+    const size_t in_use = atomic_load_explicit(&bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
+    const bool near = in_use > pool->mem.stats.peak_live_bytes / 100 * NEAR_PERCENT;
     vp_list_each(chunk, &pool->mem.chunks, link) {
         bool used;
         if (is_idle(pool, chunk, &used) && !chunk->exported) {
             enum vp_bare_kind kind = kind_of(pool, chunk);
             bare->idle[kind].list[bare->idle[kind].count++] = describe(pool, chunk);
             bare->idle_bytes += chunk->size;
+        } else if (used && near && kind_of(pool, chunk) == VP_BARE_BODIES) {
+            note_loss(pool, chunk);
         }
     }
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
         sort(bare->idle[k].list, bare->idle[k].count);
     const size_t most = share(pool, WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
     atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
+    atomic_store(&bare->loss_most, share(pool, LOSS_SHARE));
     bare->idle_at = bare->past.now;
     bare->idle_releases = pool->mem.stats.calls.release;
     return bare->idle_listed = true;
@@ -195,16 +238,23 @@ static bool know_idle(struct vp_pool *pool) {
     return list_idle(pool);
 }
 
-bool vp_bare_tight(struct vp_pool *pool, size_t n, size_t ahead) {
-    const struct vp_memory_stats *stats = &pool->mem.stats;
+/* Bytes that are held under no block, beside blocks. */
+static size_t lost(const struct vp_pool *pool) {
     const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
-    const size_t live = pool->mem.bare_live, wasted = used > live ? used - live : 0;
+    return used > pool->mem.bare_live ? used - pool->mem.bare_live : 0;
+}
+
+bool vp_bare_tight(const struct vp_pool *pool, size_t n) {
+    const struct vp_memory_stats *stats = &pool->mem.stats;
     if (pool->bare->short_of)
         return true;
     if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
         return false;
-    return wasted + (n << pool->mem.granularity_shift) >
-           share(pool, WASTE_SHARE) + (ahead << pool->mem.granularity_shift);
+    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, WASTE_SHARE);
+}
+
+bool vp_bare_loses(const struct vp_pool *pool, size_t n) {
+    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, LOSS_SHARE);
 }
 
 /* ---- one chunk ---- */

@@ -112,6 +112,22 @@ uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last, uint3
     return next;
 }
 
+/* It has rested for a while: the next pause is one of those that were longer, the shortest of them. Where there was
+ * none, as long from now as it has rested, twice. */
+uint32_t vp_bare_past_guess(const struct vp_bare_past *past, uint32_t last) {
+    const struct vp_bare_use *use = use_of(past, last);
+    if (!use)
+        return VP_BARE_NEVER;
+    const uint32_t latest = use->time, rested = past->now - latest;
+    uint32_t pause = VP_BARE_NEVER, time = latest;
+    for (int looks = 0; looks < LOOKS && (use = use_of(past, use->before)); looks++) {
+        if (time - use->time > rested && time - use->time < pause)
+            pause = time - use->time;
+        time = use->time;
+    }
+    return pause == VP_BARE_NEVER ? past->now + 2 * rested : latest + pause;
+}
+
 void vp_bare_past_unite(struct vp_bare_past *past, uint32_t *last, uint32_t other) {
     uint32_t times[LOOKS + 1], base = *last;
     const struct vp_bare_use *use = use_of(past, base), *more = use_of(past, other);

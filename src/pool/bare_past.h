@@ -45,8 +45,11 @@ void vp_bare_past_slot(struct vp_bare_past *past, uint32_t *last);
 
 /* When a slot will be used next, with the last use of it and of a run that it is in (0: none), as far as expected: on
  * the clock of the time that matches now. */
-enum { VP_BARE_SOON = 0, VP_BARE_NEVER = UINT32_MAX };
+static const uint32_t VP_BARE_NEVER = UINT32_MAX;
 uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last, uint32_t other);
+/* When it will be used next, where now is as at no time before: on the clock of now, by the pauses between the uses of
+ * it (`last`) so far. */
+uint32_t vp_bare_past_guess(const struct vp_bare_past *past, uint32_t last);
 /* What followed `*last` in the order of uses that ends with `other` is noted after it. */
 void vp_bare_past_unite(struct vp_bare_past *past, uint32_t *last, uint32_t other);
 

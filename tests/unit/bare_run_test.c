@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
-enum { SLOT = 5 };
+enum { SLOT = VP_SLOT_PAGES };
 
 static const struct vp_bare_run *run_at(CUdeviceptr at) {
     const struct vp_bare *bare = pool_of(0)->bare;

@@ -152,6 +152,36 @@ Test(learnt, handles_that_are_not_there_in_time_are_made_for_the_request) {
     close_with_plan();
 }
 
+/* Handles that were made for a block of a gigabyte, after so many blocks that the plan does not know. */
+static uint64_t made_for_a_large_block(int strangers) {
+    enum { LONG = 8 };
+    static const size_t KEPT = 600 * MiB; /* most of what is held by then, which bounds what is made */
+    open_learning();
+    train(LONG, 0);
+    take(KEPT);
+    take(1024 * MiB);
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    train(LONG, 0);
+    take(KEPT);
+    for (int i = 0; i < strangers; i++)
+        fx_free(take(5 * MiB + (size_t)i * 64 * KiB), 1);
+    const uint64_t before = fx.pool.mem.stats.calls.create;
+    cr_assert_eq(vp_ahead_in_step(fx.pool.ahead), VP_AHEAD_IN_STEP);
+    take(1024 * MiB);
+    const uint64_t made = fx.pool.mem.stats.calls.create - before;
+    cr_assert(vp_pool_check(&fx.pool, stderr));
+    close_with_plan();
+    return made;
+}
+
+Test(learnt, where_all_is_as_it_was_fewer_and_larger_handles_are_made) {
+    const uint64_t exact = made_for_a_large_block(0), other = made_for_a_large_block(8);
+    cr_assert_leq(4 * exact, other, "%lu %lu", exact, other);
+}
+
 Test(learnt, a_program_that_does_something_else_has_little_made_for_it) {
     learn_and_close(STEPS);
     fx_open_pool(LEDGER, &vp_policy_vpool, &config);

@@ -50,6 +50,12 @@ static size_t segment_size(size_t size) {
     return size <= SMALL ? 2 * MIB : size < 10 * MIB ? 20 * MIB : (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
+/* Blocks from that on are not split: STANDIN_UNSPLIT, in MiB. */
+static size_t unsplit() {
+    const char *least = getenv("STANDIN_UNSPLIT");
+    return least ? strtoul(least, nullptr, 10) * MIB : SIZE_MAX;
+}
+
 Pool *DeviceCache::pool_of(size_t size, cudaStream_t stream) {
     for (auto &[id, only] : captures_)
         if (!only || only == stream)
@@ -61,6 +67,8 @@ bool DeviceCache::find(Params &params) {
     Block key{params.stream, params.size, nullptr, nullptr};
     auto at = params.pool->blocks.lower_bound(&key);
     if (at == params.pool->blocks.end() || (*at)->stream != params.stream)
+        return false;
+    if ((*at)->size >= unsplit() && (params.size < unsplit() || (*at)->size >= params.size + 20 * MIB))
         return false;
     params.block = *at;
     params.pool->blocks.erase(at);
@@ -93,7 +101,7 @@ bool DeviceCache::make(Params &params) {
 
 Block *DeviceCache::found(Params &params, size_t size) {
     Block *block = params.block;
-    if (block->size - size >= LEAST && (params.pool == &small_ || block->size - size > SMALL || params.pool->owner)) {
+    if (size < unsplit() && block->size - size >= LEAST && (params.pool == &small_ || block->size - size > SMALL || params.pool->owner)) {
         Block *rest = new Block{block->stream, block->size - size, block->pool, block->ptr + size};
         rest->prev = block;
         rest->next = block->next;

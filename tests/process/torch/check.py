@@ -121,7 +121,10 @@ elif VERSION == "alone":
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
-    tests += [served(case) for case in HOARD] + [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4")]
+    tests += [served(case) for case in HOARD] + [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4"),
+                                              told("room_is_for_a_block_that_is_not_split", STANDIN_UNSPLIT="40",
+                                                   PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:40"),
+                                              told("room_is_for_a_block_that_is_not_split", STANDIN_UNSPLIT="40", TOLD_LATER="1")]
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               a_lock_that_is_released_keeps_memory_to_the_cache]
 tap.run(tests)

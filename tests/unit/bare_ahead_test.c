@@ -1,0 +1,125 @@
+/* Bare segments whose memory is made ahead of the program, as an earlier run's plan says. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+#include "pool/ahead.h"
+
+enum { SLOTS = 8, PAGES = 4 };
+static struct vp_learnt_run runs[2];
+static struct vp_learnt_slot no_slot;
+static uint32_t no_request;
+static struct vp_ahead_batch batch;
+static unsigned waits;
+
+static size_t slot_bytes(void) {
+    return VP_SLOT_PAGES * PAGE;
+}
+
+static size_t planned_bytes(void) {
+    return SLOTS * slot_bytes() + PAGES * PAGE;
+}
+
+/* A plan of some slots and some single pages, from the first address on. */
+static void begin_with_plan(void) {
+    struct vp_learnt learnt = {.device_count = 1};
+    runs[0] = (struct vp_learnt_run){0, slot_bytes(), SLOTS, 0, VP_ZONE_BARE};
+    runs[1] = (struct vp_learnt_run){SLOTS * slot_bytes(), PAGE, PAGES, 0, VP_ZONE_BARE};
+    learnt.device[0] = (struct vp_learnt_device){.granularity = PAGE,
+                                                 .peak_live = planned_bytes(),
+                                                 .peak_held = planned_bytes(),
+                                                 .runs = runs,
+                                                 .slots = &no_slot,
+                                                 .requests = &no_request,
+                                                 .run_count = 2};
+    cr_assert_eq(vp_ahead_start(pool_of(0), &learnt, true), 0);
+}
+
+static void make_all(void) {
+    while (vp_ahead_begin(pool_of(0)->ahead, &batch)) {
+        vp_ahead_make(pool_of(0)->mem.drv, &batch);
+        vp_ahead_end(pool_of(0)->ahead, &batch, true);
+        cr_assert(vp_pool_check(pool_of(0), stderr));
+    }
+}
+
+/* The builder hands over what it has in its hands. */
+static bool hand_over(struct vp_pool *pool) {
+    if (!pool->ahead->under_way)
+        return false;
+    vp_ahead_end(pool->ahead, &batch, true);
+    waits++;
+    return true;
+}
+
+static CUdeviceptr open_with_plan(CUstream *s) {
+    door_open(SIM);
+    *s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(planned_bytes(), *s);
+    begin_with_plan();
+    return seg;
+}
+
+Test(bare, what_was_made_ahead_lies_under_its_blocks_without_a_call) {
+    CUstream s;
+    CUdeviceptr seg = open_with_plan(&s);
+    make_all();
+    cr_assert_eq(held(), planned_bytes());
+    const unsigned long before = maps() + vp_sim_calls("cuMemCreate") + vp_sim_calls("cuMemSetAccess");
+    use(seg, planned_bytes(), s);
+    cr_assert_eq(maps() + vp_sim_calls("cuMemCreate") + vp_sim_calls("cuMemSetAccess"), before);
+    cr_assert_eq(held(), planned_bytes());
+    cu_ok(cuMemsetD8Async(seg, 3, planned_bytes(), s));
+    unuse(seg, planned_bytes());
+    door_close();
+}
+
+/* Nothing is made where the cache was faster. */
+Test(bare, where_a_block_lies_already_nothing_is_made_ahead) {
+    CUstream s;
+    CUdeviceptr seg = open_with_plan(&s);
+    use(seg, planned_bytes(), s);
+    cu_ok(cuMemsetD8Async(seg, 3, planned_bytes(), s));
+    make_all();
+    cr_assert_eq(held(), planned_bytes());
+    cr_assert_eq(pool_of(0)->mem.stats.planned_bytes, 0);
+    unuse(seg, planned_bytes());
+    door_close();
+}
+
+/* What the builder has in its hands is in no index, and mapped by it. */
+Test(bare, a_block_waits_for_what_is_being_made_under_it) {
+    CUstream s;
+    CUdeviceptr seg = open_with_plan(&s);
+    pool_of(0)->config.await_ahead = hand_over;
+    cr_assert(vp_ahead_begin(pool_of(0)->ahead, &batch));
+    vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    use(seg, MiB, s);
+    cr_assert_eq(waits, 1);
+    cr_assert_leq(held(), planned_bytes());
+    cu_ok(cuMemsetD8Async(seg, 3, MiB, s));
+    unuse(seg, MiB);
+    door_close();
+}
+
+/* No block ever lay there, but what others did with the memory elsewhere must be over before one does. */
+Test(bare, what_was_made_ahead_and_lent_waits_for_the_borrower) {
+    CUstream s;
+    CUdeviceptr seg = open_with_plan(&s);
+    CUstream other = door_stream(CU_STREAM_NON_BLOCKING);
+    make_all();
+    CUdeviceptr block = door_malloc(SLOTS * slot_bytes());
+    cr_assert_leq(held(), planned_bytes() + slot_bytes());
+    vp_sim_hold(other);
+    cu_ok(cuMemsetD8Async(block, 9, SLOTS * slot_bytes(), other));
+    cu_ok(door_free(block));
+    release_soon(other);
+    use(seg, SLOTS * slot_bytes(), s);
+    cu_ok(cuMemsetD8Async(seg, 3, SLOTS * slot_bytes(), s));
+    cu_ok(cuCtxSynchronize());
+    size_t wrong = 0;
+    for (size_t i = 0; i < SLOTS * slot_bytes(); i++)
+        wrong += ((unsigned char *)seg)[i] != 3;
+    cr_assert_eq(wrong, 0);
+    unuse(seg, SLOTS * slot_bytes());
+    door_close();
+}

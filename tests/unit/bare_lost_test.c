@@ -1,0 +1,111 @@
+/* Bare segments: what blocks pin of chunks beside themselves, and which chunks are needed last. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+#include "memory/fit.h"
+
+static size_t pages_used(void) {
+    return atomic_load(&pool_of(0)->bare->used);
+}
+
+/* Blocks of a page each, in segments of their own, where a large one had its memory. What its chunks have beyond those
+ * segments could serve nobody. */
+Test(bare, what_lies_beyond_a_segment_is_not_kept_for_it) {
+    enum { COUNT = 64 };
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr large = segment(COUNT * VP_SLOT_PAGES * PAGE, s), small[COUNT];
+    use(large, COUNT * VP_SLOT_PAGES * PAGE, s);
+    unuse(large, COUNT * VP_SLOT_PAGES * PAGE);
+    cu_ok(door_free(large));
+    for (int i = 0; i < COUNT; i++) {
+        small[i] = segment(PAGE, s);
+        cr_assert_eq(small[i], large + (CUdeviceptr)i * VP_SLOT_PAGES * PAGE);
+        use(small[i], PAGE, s);
+    }
+    cr_assert_leq(pages_used(), COUNT + 8 + VP_SLOT_PAGES, "%zu", pages_used());
+    door_close();
+}
+
+/* But work on it is not waited for. */
+Test(bare, what_lies_beyond_a_segment_is_kept_rather_than_waited_for) {
+    enum { COUNT = 64 };
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr large = segment(COUNT * VP_SLOT_PAGES * PAGE, s);
+    use(large, COUNT * VP_SLOT_PAGES * PAGE, s);
+    pool_of(0)->bare->gives = true; /* the cache gives it back because it was asked to: the stream has it at once */
+    busy(large, s);
+    unuse(large, COUNT * VP_SLOT_PAGES * PAGE);
+    cu_ok(door_free(large));
+    release_soon(s);
+    for (int i = 0; i < COUNT; i++)
+        use(segment(PAGE, s), PAGE, s);
+    cr_assert_eq(vp_pool_stats(pool_of(0)).waits_host, 0);
+    door_close();
+}
+
+/* All that the stream has done so far was seen to be over. */
+static void work_is_over(CUdeviceptr seg, CUstream s) {
+    struct vp_fence fence = {0};
+    vp_fence_add_free(&vp_state.timelines, &fence, vp_bare_at(pool_of(0)->bare, seg)->timeline, true);
+    vp_fence_clear(&vp_state.timelines, &fence);
+    cu_ok(cuStreamSynchronize(s));
+    vp_fit_refresh(&pool_of(0)->mem);
+}
+
+/* Of the slots at both ends of each block a page is lost. Where blocks come there again, less is. */
+Test(bare, what_was_lost_at_the_peak_is_not_lost_again) {
+    enum { BLOCKS = 8, LET_BE = 8 };
+    const size_t slot = VP_SLOT_PAGES * PAGE, block = 8 * slot - 2 * PAGE, rest = 100 * MiB;
+    door_open("capacity=256M,granularity=64K,lazy=0,timeout=3000");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(BLOCKS * 8 * slot, s), other = segment(rest, s);
+    use(other, rest, s);
+    use(seg, BLOCKS * 8 * slot, s); /* each slot has a chunk of its own size */
+    unuse(seg, BLOCKS * 8 * slot);
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < BLOCKS; i++)
+            use(seg + 8 * i * slot + PAGE, block, s);
+        const size_t lost = pages_used() - (rest + BLOCKS * block) / PAGE;
+        if (!round)
+            cr_assert_eq(lost, 2 * BLOCKS, "%zu", lost);
+        else
+            cr_assert_leq(lost, LET_BE + 2, "%zu", lost);
+        vp_bare_unsure(pool_of(0)); /* it looks again at what is idle */
+        cu_ok(vp_bare_room(0, MiB, on(s)));
+        for (size_t i = 0; i < BLOCKS; i++)
+            unuse(seg + 8 * i * slot + PAGE, block);
+        work_is_over(seg, s);
+    }
+    door_close();
+}
+
+/* Times of use: pauses of 3 and of 50. */
+static uint32_t guess_after(unsigned rested) {
+    struct vp_bare_past past;
+    uint32_t last = 0, now = 0, guess;
+    cr_assert_eq(vp_bare_past_init(&past), 0);
+    for (int i = 0; i < 12; i++) {
+        const unsigned pause = i % 4 == 3 ? 50 : 3;
+        for (unsigned k = 0; k < pause; k++, now++)
+            vp_bare_past_block(&past, now * 4096, now * 512 + 512);
+        vp_bare_past_slot(&past, &last);
+    }
+    const uint32_t used = now;
+    for (unsigned k = 0; k < rested; k++, now++)
+        vp_bare_past_block(&past, now * 4096, now * 512 + 512);
+    cr_assert_eq(past.match, 0);
+    guess = vp_bare_past_guess(&past, last) - used;
+    vp_bare_past_finish(&past);
+    return guess;
+}
+
+Test(bare, a_slots_next_use_is_guessed_by_its_pauses) {
+    cr_assert_eq(guess_after(1), 3);
+    cr_assert_eq(guess_after(2), 3);
+    cr_assert_eq(guess_after(3), 50);
+    cr_assert_eq(guess_after(49), 50);
+    /* So long it never was: as long again, twice. */
+    cr_assert_eq(guess_after(60), 180);
+}
