@@ -59,9 +59,9 @@ bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
             return vp_wait_device_free(pool) > before;
         if (asks)
             last = now;
+        const uint64_t want = asks ? worth_asking(pool, lack) : 0;
         vp_step_out();
-        const uint64_t got = vp_watch.borrow(&uuid, asks ? worth_asking(pool, lack) : 0,
-                                             lack > ROUNDING ? lack - ROUNDING : lack, &some);
+        const uint64_t got = vp_watch.borrow(&uuid, want, lack > ROUNDING ? lack - ROUNDING : lack, &some);
         if (!got && some && !asks)
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         vp_step_in();
