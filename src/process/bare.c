@@ -43,14 +43,14 @@ static void publish(struct vp_pool *pool) {
 }
 
 /* The device's pool, if its memory may go to and fro between allocations and segments. */
-static struct vp_pool *pool_of(CUdevice dev) {
+static VP_LOCKED struct vp_pool *pool_of(CUdevice dev) {
     struct vp_pool *pool = vp_options()->ipc == VP_IPC_NATIVE ? NULL : vp_state_pool(dev);
     return pool && pool->policy == &vp_policy_vpool ? pool : NULL;
 }
 
 /* The timeline of a stream; NULL: not known. A thread's own stream is another one in each thread, and goes by the same
  * handle. */
-static struct vp_timeline *timeline_of(const struct vp_pool *pool, struct vp_bare_stream stream) {
+static VP_LOCKED struct vp_timeline *timeline_of(const struct vp_pool *pool, struct vp_bare_stream stream) {
     struct vp_timeline *timeline;
     if (!stream.known || stream.handle == CU_STREAM_PER_THREAD ||
         vp_timeline_get(&vp_state.timelines, stream.handle, &timeline) < 0 ||
@@ -92,7 +92,7 @@ static void trace_unused(const struct vp_pool *pool, const struct vp_bare_segmen
 }
 
 /* With VPOOL_CHECK, after each step under the lock. */
-static void verify(const struct vp_pool *pool) {
+static VP_LOCKED void verify(const struct vp_pool *pool) {
     if (pool->config.check && !vp_pool_check(pool, stderr))
         assert(!"vp_pool_check");
 }
@@ -146,7 +146,7 @@ bool vp_bare_find(CUdeviceptr ptr, CUdeviceptr *base, size_t *size) {
 /* ---- room ---- */
 
 /* All that others keep idle. True if there was any. */
-static bool relieve(struct vp_pool *pool) {
+static VP_LOCKED bool relieve(struct vp_pool *pool) {
     size_t given = 0;
     vp_parking_flush(pool, VP_FLUSH_ALL);
     vp_fit_refresh(&pool->mem);
@@ -155,7 +155,7 @@ static bool relieve(struct vp_pool *pool) {
 }
 
 /* With the lock held, which waits let go. */
-static int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
+static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
     const uint64_t serial = vp_state.timelines.recorded;
     uint64_t begin = 0, borrows = 0;
     bool relieved = false;
@@ -227,13 +227,13 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
 /* ---- blocks ---- */
 
 /* Another stream uses the segment's memory than the one it was made for. */
-static void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_bare_stream stream) {
+static VP_LOCKED void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_bare_stream stream) {
     if (segment->timeline && timeline_of(pool, stream) != segment->timeline)
         vp_bare_forget_stream(pool, segment);
 }
 
 /* Backs a block. One that no room was asked for may get its memory later, or be gone before. */
-static int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
+static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
     const bool asked = vp_bare_promised(bare);
     const bool is_new = !asked && vp_bare_unasked_is_new(bare, segment, ptr, size);
     int err = vp_bare_back_waiting(bare->pool, ptr, size);

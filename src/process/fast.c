@@ -71,12 +71,16 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     vp_thread.inside = true;
     enum vp_stream_cache_answer answer = vp_stream_cache_free(cache, stream, ptr, &block);
     vp_thread.inside = false;
-    bool locked = answer == VP_STREAM_CACHE_EVENT && vp_enter();
-    bool served = locked ? vp_parking_free_event(cache, stream, ptr, &block) : answer == VP_STREAM_CACHE_DONE;
+    if (__builtin_expect(answer == VP_STREAM_CACHE_DONE, true)) {
+        record(cache, 'f', &block);
+        return true;
+    }
+    if (answer != VP_STREAM_CACHE_EVENT || !vp_enter())
+        return false;
+    const bool served = vp_parking_free_event(cache, stream, ptr, &block);
     if (served)
         record(cache, 'f', &block);
-    if (locked)
-        vp_leave();
+    vp_leave();
     return served;
 }
 

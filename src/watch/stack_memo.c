@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_memo.h"
 
+#include "base/lock.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -73,9 +75,9 @@ __attribute__((no_sanitize("address"))) void vp_memo_step(struct vp_memo *memo, 
 }
 
 static struct kept *open_table(void) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct vp_lock lock;
     struct kept *of = NULL;
-    if (pthread_mutex_trylock(&lock))
+    if (!vp_lock_try(&lock))
         return NULL;
     of = atomic_load(&all);
     if (!of) {
@@ -84,7 +86,7 @@ static struct kept *open_table(void) {
         of = mem == MAP_FAILED ? NULL : mem;
         atomic_store(&all, of);
     }
-    pthread_mutex_unlock(&lock);
+    vp_lock_release(&lock);
     return of;
 }
 
