@@ -91,6 +91,7 @@ struct vp_state {
     uint64_t multicast VP_GUARDED;     /* or bound to a multicast object */
     struct vp_list imports VP_GUARDED; /* of vp_import.link: memory of other processes (ipc.h) */
     unsigned ties[VP_TIES] VP_GUARDED; /* ties.c */
+    unsigned tied VP_GUARDED;          /* of which kinds there are some, one bit each */
     struct vp_table managed VP_GUARDED;
     struct vp_slab managed_slab VP_GUARDED;
     unsigned doors VP_GUARDED; /* one bit for each enum vp_passed: calls of that kind have come here */

@@ -268,7 +268,7 @@ static VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool exa
     uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
     store_blocks(out, s, told[i].parked);
-    store(&out->changed_ns, vp_clock_ns());
+    store(&out->changed_ns, vp_clock_coarse_ns());
     told[i].live = s->live_bytes;
     if (exactly || calls - told[i].calls >= FEW_CALLS || rare != told[i].rare) {
         store_rest(out, pool);
@@ -295,9 +295,7 @@ static VP_LOCKED void answer(struct vp_shared_stats *page, uint32_t asked, uint3
 static VP_LOCKED void tell_ties(struct vp_ties_page *out) {
     unsigned now = VP_TOLD |
                    (atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed) ? VP_TOLD_CAPTURES : 0) |
-                   (vp_state.ranks ? VP_TOLD_RANKS : 0);
-    for (unsigned i = 0; i < VP_TIES; i++)
-        now |= (vp_state.ties[i] != 0) * VP_TOLD_TIES << i;
+                   (vp_state.ranks ? VP_TOLD_RANKS : 0) | vp_state.tied * VP_TOLD_TIES;
     for (uint32_t i = 0; i < devices; i++)
         now |= (told[i].pool->mem.exported != 0) * VP_TOLD_TIES << VP_TIE_EXPORT;
     now |= !vp_list_empty(&vp_state.imports) * VP_TOLD_TIES << VP_TIE_IMPORT;
