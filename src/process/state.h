@@ -13,6 +13,7 @@
 #include "base/process.h"
 #include "pool/policy.h"
 
+#include <assert.h>
 #include <pthread.h>
 
 enum { VP_DEVICES = 64 };
@@ -119,6 +120,19 @@ static inline VP_ACQUIRES(vp_library_lock) void vp_lock_in_turn(void) {
     atomic_fetch_add_explicit(&vp_state.came, 1, memory_order_relaxed);
     vp_lock_take(&vp_library_lock);
     atomic_fetch_add_explicit(&vp_state.had, 1, memory_order_relaxed);
+}
+
+/*
+ * Around driver calls of ours that are made without the lock, never within one another: what the thread meets under
+ * them (a tool's callback, which calls CUDA) is passed on, as it is under the lock. Whoever has the lock has this, too.
+ */
+extern struct VP_LOCK_TYPE vp_calls vp_own_calls; /* for the analysis alone: there is none */
+static inline VP_ACQUIRES(vp_own_calls) VP_NOT_ANALYSED void vp_calls_begin(void) {
+    assert(!vp_thread.inside);
+    vp_thread.inside = true;
+}
+static inline VP_RELEASES(vp_own_calls) VP_NOT_ANALYSED void vp_calls_end(void) {
+    vp_thread.inside = false;
 }
 
 /* As vp_enter(), for calls that mostly come to no point of cancellation. */

@@ -69,9 +69,9 @@ struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_re
         return NULL;
     struct vp_dump *dump = NULL;
     if (vp_lock_for_a_while(&vp_library_lock)) {
-        vp_thread.inside = true;
+        vp_calls_begin();
         dump = take(reason, request, &err);
-        vp_thread.inside = false;
+        vp_calls_end();
         vp_lock_release(&vp_library_lock);
     }
     if (err)

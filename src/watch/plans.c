@@ -85,9 +85,9 @@ static void *build(void *unused) {
         }
         napped = NAP_NS;
         vp_step_out();
-        vp_thread.inside = true; /* what it meets under its driver calls is passed on */
+        vp_calls_begin(); /* what it meets under its driver calls is passed on */
         vp_ahead_make(&vp_state.drv, &batch);
-        vp_thread.inside = false;
+        vp_calls_end();
         vp_step_in();
         vp_ahead_end(pool->ahead, &batch, true);
         vp_leave();

@@ -36,6 +36,8 @@ BROKEN = {
         "calling function 'vp_bare_crowded' requires holding mutex 'vp_library_lock'"),
     "a stream cache is looked at without its own lock": (
         "src/pool/stream_cache.c", "    cache_lock(cache);\n", "", "requires holding mutex 'cache->lock'"),
+    "driver calls of ours do not end": (
+        "src/process/fast.c", "    vp_calls_end();\n", "", "mutex 'vp_own_calls' is not held on every path"),
     "the trace is written without its lock": (
         "src/watch/trace_records.c", "    if (!vp_trace_lock())\n        return;\n", "", "requires holding mutex 'vp_trace_guard'"),
     "the peak is added to without its lock": (
