@@ -20,6 +20,7 @@
 #include <wchar.h>
 #include "base/options.h"
 #include "early.h"
+#include "load.h"
 #include "watch/marks.h"
 
 #define PUBLIC __attribute__((visibility("default")))
@@ -90,6 +91,10 @@ static struct {
     char (*names)[NAME];
     unsigned count;
 } registered VP_GUARDED_BY(registered_lock);
+
+void vp_nvtx_fork_child(void) {
+    vp_lock_reset(&registered_lock);
+}
 
 static void *register_name(const char *name) {
     char *kept = NULL;

@@ -74,10 +74,15 @@ __attribute__((no_sanitize("address"))) void vp_memo_step(struct vp_memo *memo, 
 #endif
 }
 
+static struct vp_lock table_made; /* held while the table is */
+
+void vp_memo_fork_child(void) {
+    vp_lock_reset(&table_made);
+}
+
 static struct kept *open_table(void) {
-    static struct vp_lock lock;
     struct kept *of = NULL;
-    if (!vp_lock_try(&lock))
+    if (!vp_lock_try(&table_made))
         return NULL;
     of = atomic_load(&all);
     if (!of) {
@@ -86,7 +91,7 @@ static struct kept *open_table(void) {
         of = mem == MAP_FAILED ? NULL : mem;
         atomic_store(&all, of);
     }
-    vp_lock_release(&lock);
+    vp_lock_release(&table_made);
     return of;
 }
 

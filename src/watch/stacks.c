@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stacks.h"
 
+#include "watch/stack_memo.h"
 #include "watch/stack_native.h"
 #include "watch/stack_peak.h"
 #include "watch/stack_python.h"
@@ -313,6 +314,7 @@ VP_NOT_ANALYSED void vp_stacks_fork_parent(void) {
 }
 
 void vp_stacks_fork_child(void) {
+    vp_memo_fork_child();
     vp_stack_table_fork_child();
     vp_python_fork_child();
     vp_stack_peak_fork_child();

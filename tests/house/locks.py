@@ -6,6 +6,7 @@ usage: locks.py BUILD CUDA_HEADERS
 As the sources are it has nothing to say. Then each case of BROKEN takes a lock away from a function, and clang must refuse the file.
 """
 # SPDX-License-Identifier: Apache-2.0
+import re
 import shutil
 import subprocess
 import sys
@@ -70,8 +71,16 @@ def case(name):
     return test
 
 
+def the_child_of_a_fork_finds_each_lock_free():
+    texts = {path: path.read_text() for top in ("src", "preload") for path in (ROOT / top).rglob("*.[ch]")}
+    everything = "\n".join(texts.values())
+    for path, text in texts.items():
+        for indented, name in re.findall(r"^( *)(?:static )?(?:_Alignas\(64\) )?struct vp_lock (\w+);", text, re.M):
+            assert f"vp_lock_reset(&{name})" in everything or (indented and f".{name})" in text), f"{path}: {name} stays taken"
+
+
 if __name__ == "__main__":
     if shutil.which("clang"):
-        tap.run([case(name) for name in BROKEN])
+        tap.run([the_child_of_a_fork_finds_each_lock_free] + [case(name) for name in BROKEN])
     else:
         print("1..0 # SKIP there is no clang")
