@@ -193,7 +193,7 @@ static bool told_before(const struct record *rec) {
     return false;
 }
 
-static void report(const struct record *rec, size_t first, size_t bytes, uint32_t word) {
+static VP_LOCKED void report(const struct record *rec, size_t first, size_t bytes, uint32_t word) {
     char freed[32] = "by cudaFree";
     if (rec->stream)
         snprintf(freed, sizeof freed, "on stream %u", rec->stream);

@@ -236,10 +236,10 @@ uint32_t vp_stacks_of(CUdevice device, uint64_t serial) {
     struct shard *s = shard_of(key);
     if (!vp_stacks_wanted())
         return 0;
-    pthread_mutex_lock(&s->lock);
+    vp_lock_take(&s->lock);
     const struct block *block = s->open ? vp_table_get(&s->blocks, key) : NULL;
     const uint32_t stack = block ? block->stack : 0;
-    pthread_mutex_unlock(&s->lock);
+    vp_lock_release(&s->lock);
     return stack;
 }
 
