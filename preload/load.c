@@ -25,6 +25,7 @@ __attribute__((constructor)) static void begin(void) {
     vp_first_mark();
     /* A fork may meet another thread that opens the library. */
     pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child);
+    pthread_atfork(NULL, NULL, vp_nvtx_fork_child);
 }
 
 /*

@@ -8,4 +8,7 @@
 /* The program has its driver and the library is open on it. Once. */
 void vp_load_opened(void);
 
+/* nvtx.c: in the child of a fork. */
+void vp_nvtx_fork_child(void);
+
 #endif

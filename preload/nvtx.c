@@ -20,6 +20,7 @@
 #include <wchar.h>
 #include "base/options.h"
 #include "early.h"
+#include "load.h"
 #include "watch/marks.h"
 
 #define PUBLIC __attribute__((visibility("default")))
@@ -85,18 +86,22 @@ static const char *narrow(const wchar_t *wide, char name[NAME]) {
  */
 enum { REGISTERED = 4096 };
 
+static struct vp_lock registered_lock;
 static struct {
-    pthread_mutex_t lock;
     char (*names)[NAME];
     unsigned count;
-} registered = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} registered VP_GUARDED_BY(registered_lock);
+
+void vp_nvtx_fork_child(void) {
+    vp_lock_reset(&registered_lock);
+}
 
 static void *register_name(const char *name) {
     char *kept = NULL;
 
     if (!name)
         return NULL;
-    pthread_mutex_lock(&registered.lock);
+    vp_lock_take(&registered_lock);
     if (!registered.names) {
         void *mem = mmap(NULL, sizeof(*registered.names) * REGISTERED, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -108,7 +113,7 @@ static void *register_name(const char *name) {
     }
     if (!kept && registered.names && registered.count < REGISTERED)
         kept = strncpy(registered.names[registered.count++], name, NAME - 1);
-    pthread_mutex_unlock(&registered.lock);
+    vp_lock_release(&registered_lock);
     return kept;
 }
 

@@ -142,9 +142,12 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
             record_failed(ls, timeline, ev, res);
     }
     vp_context_leave(ls, entered);
-    if (!err)
-        ev->seq = timeline->next++;
-    atomic_store(&timeline->recording, false);
+    /* Whoever sees that nothing is recorded any more sees the next number, too. */
+    if (!err) {
+        ev->seq = atomic_load_explicit(&timeline->next, memory_order_relaxed);
+        atomic_store_explicit(&timeline->next, ev->seq + 1, memory_order_relaxed);
+    }
+    atomic_store_explicit(&timeline->recording, false, memory_order_release);
     if (err) {
         if (ev)
             vp_event_recycle(ls, ev);

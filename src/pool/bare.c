@@ -302,7 +302,7 @@ static bool breach(FILE *out, const char *what, const struct vp_region *r) {
 /* One segment's pages. Only while nobody uses or frees blocks. */
 static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segment *segment, FILE *out) {
     const struct vp_memory *mem = &bare->pool->mem;
-    const bool all_backed = !vp_bare_unasked_lacking(bare);
+    const bool all_backed = !vp_bare_unasked_lacking(bare) && !bare->coming;
     bool sound = true;
     for (size_t p = vp_bare_page(bare, segment->whole.addr); p < slots_end(bare, segment); p++) {
         const struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));

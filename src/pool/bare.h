@@ -156,6 +156,7 @@ struct vp_bare {
     uint32_t filled;     /* past.now, when chunks last moved */
     struct vp_bare_unasked unasked[VP_BARE_UNASKED]; /* since room was asked for last; of more nothing is known */
     unsigned unasked_count;
+    unsigned coming; /* blocks that are counted, and have yet to be backed: by who waits for that without the lock */
     uint64_t unasked_captures; /* captures that had begun, when the last of them came */
 };
 

@@ -31,8 +31,9 @@ enum { KEEPS = 16, CALM = 256 };
 
 enum { SPINS = 100, YIELDS = 100 };
 
-static void cache_lock(struct vp_stream_cache *cache) {
-    for (unsigned n = 0; atomic_exchange_explicit(&cache->locked, true, memory_order_acquire); n++)
+/* Not analysed: these two are what it is made of. */
+static void cache_lock(struct vp_stream_cache *cache) VP_ACQUIRES(cache->lock) VP_NOT_ANALYSED {
+    for (unsigned n = 0; atomic_exchange_explicit(&cache->lock.taken, true, memory_order_acquire); n++)
         if (n >= SPINS + YIELDS)
             vp_clock_nap(); /* to yield does not help a holder of lower priority that this thread keeps from the
                                processor */
@@ -40,8 +41,8 @@ static void cache_lock(struct vp_stream_cache *cache) {
             sched_yield();
 }
 
-static void cache_unlock(struct vp_stream_cache *cache) {
-    atomic_store_explicit(&cache->locked, false, memory_order_release);
+static void cache_unlock(struct vp_stream_cache *cache) VP_RELEASES(cache->lock) VP_NOT_ANALYSED {
+    atomic_store_explicit(&cache->lock.taken, false, memory_order_release);
 }
 
 /* What is also looked at without it. */
@@ -72,7 +73,8 @@ static void set_recent(struct vp_stream_cache *cache, unsigned slot, CUdeviceptr
     atomic_store_explicit(&cache->recent_at[slot], addr, memory_order_relaxed);
 }
 
-static void remember(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block) {
+static void remember(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block)
+    VP_REQUIRES(cache->lock) {
     unsigned at = slot_of(block->addr, 0);
     for (unsigned way = 1; way < WAYS && recent_at(cache, at); way++)
         at = slot_of(block->addr, way);
@@ -92,7 +94,8 @@ static unsigned remembered(const struct vp_stream_cache *cache, CUdeviceptr addr
 }
 
 /* True if it is still remembered there: it comes out. */
-static bool forget(struct vp_stream_cache *cache, CUdeviceptr addr, unsigned at, struct vp_stream_cache_block *out) {
+static bool forget(struct vp_stream_cache *cache, CUdeviceptr addr, unsigned at, struct vp_stream_cache_block *out)
+    VP_REQUIRES(cache->lock) {
     if (at == VP_STREAM_CACHE_RECENT || recent_at(cache, at) != addr)
         return false;
     *out = cache->recent[at];
@@ -102,7 +105,7 @@ static bool forget(struct vp_stream_cache *cache, CUdeviceptr addr, unsigned at,
 
 /* ---- parked blocks ---- */
 
-static void list(struct vp_stream_cache *cache) {
+static void list(struct vp_stream_cache *cache) VP_REQUIRES(cache->lock) {
     struct vp_stream_cache *first = atomic_load_explicit(&cache->all->busy, memory_order_relaxed);
     if (cache->listed)
         return;
@@ -135,7 +138,8 @@ static void count_kind(struct vp_stream_cache *cache, uint16_t tag, int more) {
 }
 
 /* `fence`: what the block waits for besides its stream, then passed over; NULL: nothing. */
-static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, struct vp_fence *fence) {
+static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, struct vp_fence *fence)
+    VP_REQUIRES(cache->lock) {
     unsigned n = get(&cache->count);
     cache->tag[n] = tag_of(block->asked);
     PARKED(cache, n).block = *block;
@@ -152,7 +156,7 @@ static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_blo
 }
 
 /* Its condition, if it has one, is the caller's. */
-static struct vp_stream_cache_block take_out(struct vp_stream_cache *cache, unsigned i) {
+static struct vp_stream_cache_block take_out(struct vp_stream_cache *cache, unsigned i) VP_REQUIRES(cache->lock) {
     unsigned left = get(&cache->count) - 1;
     uint8_t slot = cache->slot[i];
     set(&cache->tiny, get(&cache->tiny) - is_tiny(cache->tag[i]));
@@ -168,7 +172,7 @@ static struct vp_stream_cache_block take_out(struct vp_stream_cache *cache, unsi
 }
 
 /* Takes out all, or all but tiny ones; oldest first. Returns how many. */
-static unsigned give_up(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) {
+static unsigned give_up(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) VP_REQUIRES(cache->lock) {
     unsigned count = get(&cache->count), begin = 0, n = 0;
     uint8_t slots[VP_STREAM_CACHE_PARKED];
     /* Mostly that is the last one alone, behind many tiny ones. */
@@ -199,7 +203,7 @@ enum { TAGS = 4, TAG_BITS = 16 };
 static const uint64_t EACH = UINT64_C(0x0001000100010001);
 
 /* The block of that size that was parked last; `count`: none. */
-static unsigned find(const struct vp_stream_cache *cache, size_t asked, const void *owner) {
+static unsigned find(const struct vp_stream_cache *cache, size_t asked, const void *owner) VP_REQUIRES(cache->lock) {
     unsigned n = get(&cache->count);
     uint64_t tags, want = tag_of(asked) * EACH;
     for (unsigned w = (n + TAGS - 1) / TAGS; w-- > 0;) {
@@ -216,7 +220,8 @@ static unsigned find(const struct vp_stream_cache *cache, size_t asked, const vo
 }
 
 /* Takes a parked block into use again. Its own stream need not wait for it. */
-static struct vp_stream_cache_block give_out(struct vp_stream_cache *cache, unsigned i, uint64_t serial) {
+static struct vp_stream_cache_block give_out(struct vp_stream_cache *cache, unsigned i, uint64_t serial)
+    VP_REQUIRES(cache->lock) {
     cache->spent += !vp_fence_empty(&PARKED(cache, i).fence);
     struct vp_stream_cache_block block = take_out(cache, i);
     block.serial = serial;
@@ -277,7 +282,7 @@ enum vp_stream_cache_answer vp_stream_cache_free(struct vp_stream_cache *cache, 
 /* ---- under the library's lock ---- */
 
 /* Drops the points of blocks that the stream took back. The cache's lock is held too. */
-static void drop_spent(struct vp_stream_cache *cache) {
+static void drop_spent(struct vp_stream_cache *cache) VP_REQUIRES(cache->lock) {
     if (cache->spent)
         cache->timeline->refs -= cache->spent;
     cache->spent = 0;
@@ -333,9 +338,8 @@ bool vp_stream_cache_is_calm(const struct vp_stream_cache *cache) {
     return get(&cache->calm) >= CALM;
 }
 
-/* The cache's lock is held. */
 static void put(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, struct vp_fence *fence,
-                struct vp_evicted *oldest) {
+                struct vp_evicted *oldest) VP_REQUIRES(cache->lock) {
     oldest->region = NULL;
     if (get(&cache->count) == VP_STREAM_CACHE_PARKED) {
         oldest->fence = PARKED(cache, 0).fence;
@@ -393,7 +397,7 @@ void vp_stream_cache_remember(struct vp_stream_cache *cache, const struct vp_str
 }
 
 /* Does it hold the block, whose size is known? */
-static bool holds(const struct vp_stream_cache *cache, const struct vp_region *block) {
+static bool holds(const struct vp_stream_cache *cache, const struct vp_region *block) VP_REQUIRES(cache->lock) {
     uint16_t tag = tag_of(block->asked);
     for (unsigned i = of_kind(cache, tag) ? get(&cache->count) : 0; i-- > 0;)
         if (cache->tag[i] == tag && PARKED(cache, i).block.region == block)
@@ -426,15 +430,14 @@ bool vp_stream_cache_recall(struct vp_region *block) {
     return !parked;
 }
 
-/* The cache's lock is held. */
-static void count(struct vp_stream_cache *cache) {
+static void count(struct vp_stream_cache *cache) VP_REQUIRES(cache->lock) {
     cache->all->stats->allocs += cache->allocs;
     cache->all->stats->frees += cache->frees;
     cache->allocs = cache->frees = 0;
 }
 
-/* Somebody else wants what it holds: it is calm no more. Its lock is held. */
-static unsigned evict(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) {
+/* Somebody else wants what it holds: it is calm no more. */
+static unsigned evict(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) VP_REQUIRES(cache->lock) {
     unsigned n = give_up(cache, all, out);
     drop_spent(cache);
     set(&cache->calm, 0);
@@ -454,8 +457,8 @@ unsigned vp_stream_cache_evict(struct vp_stream_cache *cache, struct vp_evicted 
 /* What caches may keep together: what rounding to a few handles costs anyway. */
 enum { KEPT_BYTES = 32 << 20 };
 
-/* May the cache, whose lock is held, keep what it holds? Then it counts as kept. */
-static bool keeps(const struct vp_stream_cache *cache, size_t *kept) {
+/* May the cache keep what it holds? Then it counts as kept. */
+static bool keeps(const struct vp_stream_cache *cache, size_t *kept) VP_REQUIRES(cache->lock) {
     size_t bytes = *kept + cache->bytes;
     if (get(&cache->calm) < KEEPS || bytes > KEPT_BYTES)
         return false;

@@ -18,6 +18,7 @@
 #ifndef VP_STREAM_CACHE_H
 #define VP_STREAM_CACHE_H
 
+#include "base/thread_safety.h"
 #include "memory/memory.h"
 
 /* Blocks parked: few, so that finding one is a glance. Blocks remembered: so that a free needs no look-up that others
@@ -46,10 +47,15 @@ struct vp_stream_caches {
     struct vp_slab slab;
 };
 
+/* Held for some ten nanoseconds: whoever finds it taken spins. */
+struct VP_LOCK_TYPE vp_stream_cache_lock {
+    atomic_bool taken;
+};
+
 /* Its lock guards all of it. What is atomic is looked at without it too, where a value of a moment ago will do: stored
  * relaxed, under the lock. */
 struct vp_stream_cache {
-    atomic_bool locked;
+    struct vp_stream_cache_lock lock;
     bool listed;       /* on vp_stream_caches.busy; whoever takes it from there, flushes it */
     atomic_uint count; /* of parked */
     uint64_t id;       /* of its timeline; 0: it has none */

@@ -16,7 +16,7 @@
 static const uint64_t BARRIER_REST_NS = 60000000000;
 
 /* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
-static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+static VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     uint64_t begin = 0, serial = 0, borrows = 0;
     if (__builtin_expect(vp_options()->spill != 0, false) && vp_spill_is_due(pool, req->asked) &&
         !vp_spill(pool, req, false, out))
@@ -58,8 +58,8 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
 }
 
 /* What the door returns. */
-static CUresult answer(struct vp_pool *pool, int err, const struct vp_request *req, const struct vp_region *r,
-                       CUdeviceptr *out) {
+static VP_LOCKED CUresult answer(struct vp_pool *pool, int err, const struct vp_request *req, const struct vp_region *r,
+                                 CUdeviceptr *out) {
     if (err == -EOPNOTSUPP) /* the policy leaves it to CUDA */
         return VP_NOT_OURS;
     if (err == -ENOMEM) {
@@ -239,8 +239,9 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         if (spilled)
             vp_spill_freed(pool);
     }
+    res = vp_result(err, NULL, NULL);
     vp_leave();
-    return vp_result(err, NULL, NULL);
+    return res;
 }
 
 CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {

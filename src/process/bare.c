@@ -43,14 +43,14 @@ static void publish(struct vp_pool *pool) {
 }
 
 /* The device's pool, if its memory may go to and fro between allocations and segments. */
-static struct vp_pool *pool_of(CUdevice dev) {
+static VP_LOCKED struct vp_pool *pool_of(CUdevice dev) {
     struct vp_pool *pool = vp_options()->ipc == VP_IPC_NATIVE ? NULL : vp_state_pool(dev);
     return pool && pool->policy == &vp_policy_vpool ? pool : NULL;
 }
 
 /* The timeline of a stream; NULL: not known. A thread's own stream is another one in each thread, and goes by the same
  * handle. */
-static struct vp_timeline *timeline_of(const struct vp_pool *pool, struct vp_bare_stream stream) {
+static VP_LOCKED struct vp_timeline *timeline_of(const struct vp_pool *pool, struct vp_bare_stream stream) {
     struct vp_timeline *timeline;
     if (!stream.known || stream.handle == CU_STREAM_PER_THREAD ||
         vp_timeline_get(&vp_state.timelines, stream.handle, &timeline) < 0 ||
@@ -92,7 +92,7 @@ static void trace_unused(const struct vp_pool *pool, const struct vp_bare_segmen
 }
 
 /* With VPOOL_CHECK, after each step under the lock. */
-static void verify(const struct vp_pool *pool) {
+static VP_LOCKED void verify(const struct vp_pool *pool) {
     if (pool->config.check && !vp_pool_check(pool, stderr))
         assert(!"vp_pool_check");
 }
@@ -146,7 +146,7 @@ bool vp_bare_find(CUdeviceptr ptr, CUdeviceptr *base, size_t *size) {
 /* ---- room ---- */
 
 /* All that others keep idle. True if there was any. */
-static bool relieve(struct vp_pool *pool) {
+static VP_LOCKED bool relieve(struct vp_pool *pool) {
     size_t given = 0;
     vp_parking_flush(pool, VP_FLUSH_ALL);
     vp_fit_refresh(&pool->mem);
@@ -155,7 +155,7 @@ static bool relieve(struct vp_pool *pool) {
 }
 
 /* With the lock held, which waits let go. */
-static int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
+static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
     const uint64_t serial = vp_state.timelines.recorded;
     uint64_t begin = 0, borrows = 0;
     bool relieved = false;
@@ -189,10 +189,14 @@ static void warn(CUdeviceptr ptr, size_t size, int err) {
 
 /* The cache is through with blocks that no room was asked for. */
 static __attribute__((cold)) void forget_unasked(struct vp_bare *bare) {
-    const struct vp_bare_unasked *lacking = vp_bare_unasked_lacking(bare);
-    if (lacking)
-        warn(lacking->addr, lacking->size, -ENOMEM);
+    if (!vp_enter_briefly())
+        return;
+    const struct vp_bare_unasked *found = vp_bare_unasked_lacking(bare);
+    const struct vp_bare_unasked lacking = found ? *found : (struct vp_bare_unasked){0};
     bare->unasked_count = 0;
+    vp_leave();
+    if (found)
+        warn(lacking.addr, lacking.size, -ENOMEM);
 }
 
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
@@ -227,13 +231,13 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
 /* ---- blocks ---- */
 
 /* Another stream uses the segment's memory than the one it was made for. */
-static void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_bare_stream stream) {
+static VP_LOCKED void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_bare_stream stream) {
     if (segment->timeline && timeline_of(pool, stream) != segment->timeline)
         vp_bare_forget_stream(pool, segment);
 }
 
 /* Backs a block. One that no room was asked for may get its memory later, or be gone before. */
-static int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
+static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
     const bool asked = vp_bare_promised(bare);
     const bool is_new = !asked && vp_bare_unasked_is_new(bare, segment, ptr, size);
     const uint64_t serial = segment->whole.serial;
@@ -259,37 +263,87 @@ static void need_none(void) {
     }
 }
 
+/* A block that is used now, and by whom. */
+struct use {
+    struct vp_bare *bare;
+    struct vp_bare_segment *segment;
+    CUdeviceptr ptr;
+    size_t size;
+    bool backed, pins, other; /* its pages have memory; its segment is to be pinned; another stream's it is */
+};
+
+/* Counts it. True: nothing else is to be done. */
+static inline bool count_use(struct use *u, struct vp_bare_stream stream) {
+    u->backed = vp_bare_use(u->bare, u->ptr, u->size);
+    u->pins = captures() && !u->segment->pinned;
+    u->other = stream.known && stream.handle != u->segment->handle && u->segment->timeline;
+    return u->backed && !u->pins && !u->other && !vp_state.recording;
+}
+
+/* The rest, for one whose segment is still there. */
+static VP_LOCKED int settle_use(const struct use *u, struct vp_bare_stream stream) {
+    struct vp_pool *pool = u->bare->pool;
+    int err = 0;
+    if (u->other)
+        know_stream(pool, u->segment, stream);
+    if (!u->backed) {
+        u->bare->coming++;
+        err = back(u->bare, u->segment, u->ptr, u->size);
+        u->bare->coming--;
+    }
+    if (u->pins && err != -ENODEV)
+        vp_bare_pin_segment(pool, u->segment);
+    if (vp_state.recording && err != -ENODEV)
+        trace_used(pool, u->segment, u->ptr, u->size);
+    return err;
+}
+
+/*
+ * With VPOOL_CHECK other threads look at all of the pool, under the lock: what is counted page by page is counted under
+ * it then. To wait until it is backed lets the lock go, and says so (vp_bare.coming).
+ */
+static inline bool counts_locked(const struct vp_bare *bare) {
+    return __builtin_expect(bare->pool->config.check, false);
+}
+
 bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     struct vp_bare *bare = bare_of(ptr);
-    struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
-    if (!segment) {
+    struct use u = {.bare = bare, .segment = bare ? segment_of(bare, ptr, size) : NULL, .ptr = ptr, .size = size};
+    if (!u.segment) {
         need_none();
         return false;
     }
-    const bool backed = vp_bare_use(bare, ptr, size), pins = captures() && !segment->pinned;
-    const bool other = stream.known && stream.handle != segment->handle && segment->timeline;
-    if (__builtin_expect(backed && !pins && !other && !vp_state.recording, true)) {
+    const bool later = counts_locked(bare);
+    bool done = !later && count_use(&u, stream);
+    if (__builtin_expect(done, true)) {
         vp_bare_promise(bare, false);
         return true;
     }
-    if (!vp_enter_briefly())
+    if (!vp_enter_briefly()) {
+        if (later)
+            vp_bare_use(bare, ptr, size);
         return true;
-    struct vp_pool *pool = bare->pool;
-    int err = segment_of(bare, ptr, size) == segment ? 0 : -ENODEV;
-    if (other && !err)
-        know_stream(pool, segment, stream);
-    if (!backed && !err)
-        err = back(bare, segment, ptr, size);
-    if (pins && err != -ENODEV)
-        vp_bare_pin_segment(pool, segment);
-    if (vp_state.recording && err != -ENODEV)
-        trace_used(pool, segment, ptr, size);
+    }
+    int err = segment_of(bare, ptr, size) == u.segment ? 0 : -ENODEV;
+    if (later && !err)
+        done = count_use(&u, stream);
+    if (!done && !err)
+        err = settle_use(&u, stream);
     vp_bare_promise(bare, false);
-    if (!err)
-        verify(pool);
+    if (!done && !err)
+        verify(bare->pool);
     vp_leave();
     if (err && err != -ENODEV && err != -EINPROGRESS) /* -ENODEV: it went with its context, nobody may use it */
         warn(ptr, size, err);
+    return true;
+}
+
+/* A block is used no more, and there is nothing else to be noted of it. False: it is large, and there is. */
+static inline bool count_unuse(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr,
+                               size_t size) {
+    if (size >= VP_BARE_LARGE)
+        return vp_bare_unuse_large(bare, segment, ptr, size);
+    vp_bare_unuse(bare, ptr, size);
     return true;
 }
 
@@ -299,20 +353,24 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
     if (!segment)
         return false;
     const bool plain = !barrier && !captures() && !segment->pinned && !vp_state.recording && !bare->unasked_count;
-    if (plain && size >= VP_BARE_LARGE && vp_bare_unuse_large(bare, segment, ptr, size))
+    const bool later = counts_locked(bare);
+    if (plain && !later && count_unuse(bare, segment, ptr, size))
         return true;
-    if (__builtin_expect(plain && size < VP_BARE_LARGE, true) || !vp_enter_briefly()) {
+    if (!vp_enter_briefly()) {
         vp_bare_unuse(bare, ptr, size);
         return true;
     }
-    if (barrier)
-        vp_bare_others_use(bare);
-    vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
-    if (vp_state.recording && segment_of(bare, ptr, size) == segment)
-        trace_unused(bare->pool, segment, ptr);
-    if (bare->unasked_count)
-        vp_bare_unasked_left(bare->pool, ptr, size);
-    verify(bare->pool);
+    const bool there = segment_of(bare, ptr, size) == segment;
+    if (!(plain && later && there && count_unuse(bare, segment, ptr, size))) {
+        if (barrier)
+            vp_bare_others_use(bare);
+        vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
+        if (vp_state.recording && there)
+            trace_unused(bare->pool, segment, ptr);
+        if (bare->unasked_count)
+            vp_bare_unasked_left(bare->pool, ptr, size);
+        verify(bare->pool);
+    }
     vp_leave();
     return true;
 }

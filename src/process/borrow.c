@@ -32,7 +32,7 @@ bool vp_borrow_held_back(void) {
 
 /* Who lacks memory now will lack more soon, and may not ask again at once: as much as it had once, or half of what it
  * has, and a little; never beyond the limit. */
-static size_t worth_asking(const struct vp_pool *pool, size_t lack) {
+static VP_LOCKED size_t worth_asking(const struct vp_pool *pool, size_t lack) {
     const size_t held = pool->mem.stats.held_bytes, peak = pool->mem.stats.peak_held_bytes, limit = pool->mem.limit;
     const size_t there = vp_wait_device_free(pool);
     size_t want = lack + held / 16 + (peak > held ? peak - held : held / 2);
@@ -59,9 +59,9 @@ bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
             return vp_wait_device_free(pool) > before;
         if (asks)
             last = now;
+        const uint64_t want = asks ? worth_asking(pool, lack) : 0;
         vp_step_out();
-        const uint64_t got = vp_watch.borrow(&uuid, asks ? worth_asking(pool, lack) : 0,
-                                             lack > ROUNDING ? lack - ROUNDING : lack, &some);
+        const uint64_t got = vp_watch.borrow(&uuid, want, lack > ROUNDING ? lack - ROUNDING : lack, &some);
         if (!got && some && !asks)
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         vp_step_in();

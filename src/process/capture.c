@@ -11,8 +11,10 @@ static __thread bool begins __attribute__((tls_model("initial-exec")));
  * Who asks the driver whether a stream captures, and then records an event there, must not have a capture begin in
  * between: it would take the event, or, on a blocking stream, be destroyed by one on the legacy stream. So nobody else
  * is in the library until it has begun.
+ *
+ * Not analysed, as is the next: the one takes the lock, and the other lets it go.
  */
-void vp_api_capture_beginning(CUstream stream) {
+VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
     struct vp_timeline *timeline;
     if (!vp_enter())
         return;
@@ -28,7 +30,7 @@ void vp_captures_over(void) {
         vp_timelines_poll(&vp_state.timelines, true);
 }
 
-static void capture_ended(CUstream stream) {
+static VP_LOCKED void capture_ended(CUstream stream) {
     unsigned long long id;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     /* A refused end (by the wrong thread, say) leaves the capture running. */
@@ -41,7 +43,7 @@ static void capture_ended(CUstream stream) {
     vp_captures_over();
 }
 
-void vp_api_capture_began(CUstream stream, bool ok) {
+VP_NOT_ANALYSED void vp_api_capture_began(CUstream stream, bool ok) {
     if (!begins)
         return;
     begins = false;

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 
 /* It has ended: what it had goes with it. */
-static void drop(struct vp_context *ctx) {
+static VP_LOCKED void drop(struct vp_context *ctx) {
     CUcontext handle = ctx->handle;
     int captures = atomic_load(&vp_state.timelines.captures);
     /* If another context has its handle by now, blocks made since may be that one's: they stay. */

@@ -41,7 +41,7 @@ void vp_copies_update(void) {
     atomic_store_explicit(&vp_copies_matter, spilled || (vp_state.used & (vp_state.used - 1)), memory_order_relaxed);
 }
 
-static bool spilled_at(CUdeviceptr ptr) {
+static VP_LOCKED bool spilled_at(CUdeviceptr ptr) {
     vp_pools_each(pool) if (vp_spill_holds(&pool->mem, ptr)) return true;
     return false;
 }
@@ -54,13 +54,13 @@ bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src) {
     return spilled;
 }
 
-static bool find_spilled(struct vp_copy_end *dst, struct vp_copy_end *src) {
+static VP_LOCKED bool find_spilled(struct vp_copy_end *dst, struct vp_copy_end *src) {
     dst->spilled = !dst->anywhere && dst->ptr && spilled_at(dst->ptr);
     src->spilled = !src->anywhere && src->ptr && spilled_at(src->ptr);
     return dst->spilled || src->spilled;
 }
 
-static CUcontext handle_on(CUdevice dev) {
+static VP_LOCKED CUcontext handle_on(CUdevice dev) {
     const struct vp_context *ctx = vp_context_on(&vp_state.timelines, dev);
     return ctx ? ctx->handle : NULL;
 }
@@ -78,7 +78,7 @@ bool vp_copies_reach_all(const struct vp_pool *pool) {
 }
 
 /* Opens it if need be. What is open to a peer of the program's is noted too: it must not close while copies run. */
-static bool pool_reached(struct vp_pool *pool, CUdevice dev) {
+static VP_LOCKED bool pool_reached(struct vp_pool *pool, CUdevice dev) {
     const uint64_t one = UINT64_C(1) << dev;
     if (dev == pool->mem.device || pool->mem.copiers & one)
         return true;
@@ -87,13 +87,13 @@ static bool pool_reached(struct vp_pool *pool, CUdevice dev) {
     return vp_memory_add_copier(&pool->mem, dev);
 }
 
-static struct vp_pool *pool_at(CUdeviceptr ptr) {
+static VP_LOCKED struct vp_pool *pool_at(CUdeviceptr ptr) {
     vp_pools_each(pool) if (vp_mapping_at(&pool->mem, ptr)) return pool;
     return NULL;
 }
 
 /* Memory that is not ours. */
-static void ask_driver(struct vp_copy_end *end) {
+static VP_LOCKED void ask_driver(struct vp_copy_end *end) {
     unsigned type = CU_MEMORYTYPE_HOST, managed = 0;
     int dev = -1;
     const struct vp_driver *drv = &vp_state.drv;
@@ -115,7 +115,7 @@ struct owner {
     struct vp_import *import;
 };
 
-static struct owner owner_of(const struct vp_copy_end *end) {
+static VP_LOCKED struct owner owner_of(const struct vp_copy_end *end) {
     struct owner owner = {0};
     if (end->anywhere || !end->ptr)
         return owner;
@@ -126,11 +126,11 @@ static struct owner owner_of(const struct vp_copy_end *end) {
 }
 
 /* Can a copy that `dev` makes touch it? Opened if need be. What is not ours is CUDA's affair. */
-static bool reached(struct owner owner, CUdevice dev) {
+static VP_LOCKED bool reached(struct owner owner, CUdevice dev) {
     return owner.pool ? pool_reached(owner.pool, dev) : !owner.import || vp_import_add_copier(owner.import, dev);
 }
 
-static void find_context(struct vp_copy_end *end, struct owner owner) {
+static VP_LOCKED void find_context(struct vp_copy_end *end, struct owner owner) {
     if (owner.pool)
         end->context = handle_on(owner.pool->mem.device);
     else if (owner.import)
@@ -156,7 +156,7 @@ static uint64_t devices_near(struct owner to, struct owner from) {
  * The devices, as bits, that a stream may be of. A capturing stream is not asked. That which began the capture is
  * known; one that has joined it is taken to be of any device concerned.
  */
-static uint64_t devices_of(CUstream stream, struct owner to, struct owner from) {
+static VP_LOCKED uint64_t devices_of(CUstream stream, struct owner to, struct owner from) {
     CUcontext handle = NULL;
     CUdevice dev = -1;
     if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD) {
@@ -177,7 +177,7 @@ static uint64_t devices_of(CUstream stream, struct owner to, struct owner from) 
     return vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev);
 }
 
-static bool reached_by_all(struct owner to, struct owner from, uint64_t devices) {
+static VP_LOCKED bool reached_by_all(struct owner to, struct owner from, uint64_t devices) {
     bool all = true;
     for (CUdevice dev = 0; dev < VP_DEVICES; dev++)
         if (devices & bit_of(dev))

@@ -53,9 +53,9 @@ bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream 
         s->changed != atomic_load_explicit(&vp_state.mempools_changed, memory_order_acquire))
         return false;
     struct vp_stream_cache_block block;
-    vp_thread.inside = true;
+    vp_calls_begin();
     bool served = vp_stream_cache_alloc(cache, stream, size, s->mp, &block);
-    vp_thread.inside = false;
+    vp_calls_end();
     if (served) {
         *out = block.addr;
         record(cache, 'a', &block);
@@ -68,15 +68,19 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     if (!cache)
         return false;
     struct vp_stream_cache_block block;
-    vp_thread.inside = true;
+    vp_calls_begin();
     enum vp_stream_cache_answer answer = vp_stream_cache_free(cache, stream, ptr, &block);
-    vp_thread.inside = false;
-    bool locked = answer == VP_STREAM_CACHE_EVENT && vp_enter();
-    bool served = locked ? vp_parking_free_event(cache, stream, ptr, &block) : answer == VP_STREAM_CACHE_DONE;
+    vp_calls_end();
+    if (__builtin_expect(answer == VP_STREAM_CACHE_DONE, true)) {
+        record(cache, 'f', &block);
+        return true;
+    }
+    if (answer != VP_STREAM_CACHE_EVENT || !vp_enter())
+        return false;
+    const bool served = vp_parking_free_event(cache, stream, ptr, &block);
     if (served)
         record(cache, 'f', &block);
-    if (locked)
-        vp_leave();
+    vp_leave();
     return served;
 }
 

@@ -3,19 +3,19 @@
 #include "process/ipc.h"
 
 /* A tool's callback may fork under a driver call of ours: then the lock is this thread's already. */
-void vp_api_fork_prepare(void) {
+VP_NOT_ANALYSED /* what it takes, the next two let go */ void vp_api_fork_prepare(void) {
     if (vp_thread.inside)
         return;
     vp_imports_fork_prepare();
-    pthread_mutex_lock(&vp_state.lock);
+    vp_lock_take(&vp_library_lock);
     vp_watch.fork_prepare();
 }
 
-void vp_api_fork_parent(void) {
+VP_NOT_ANALYSED void vp_api_fork_parent(void) {
     if (vp_thread.inside)
         return;
     vp_watch.fork_parent();
-    pthread_mutex_unlock(&vp_state.lock);
+    vp_lock_release(&vp_library_lock);
     vp_imports_fork_parent();
 }
 
@@ -24,9 +24,9 @@ void vp_api_fork_parent(void) {
  * none starts afresh. Nothing here waits or allocates: after _Fork() it runs late, and other threads may have held any
  * lock.
  */
-void vp_api_fork_child(void) {
+VP_NOT_ANALYSED /* there is one thread */ void vp_api_fork_child(void) {
     vp_process_mark();
-    pthread_mutex_init(&vp_state.lock, NULL);
+    vp_lock_reset(&vp_library_lock);
     atomic_store(&vp_state.had, atomic_load(&vp_state.came));
     vp_imports_fork_child();
     vp_ipc_leave_to_parent();

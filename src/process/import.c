@@ -8,22 +8,22 @@
 
 /* Held while memory is opened or closed, so that nobody else opens the same meanwhile. Before the other locks. A fork
  * does not wait for it: what is half made is the parent's. */
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static struct vp_lock opening;
 
 /* Held while descriptors of another process's memory are open here: a child that is forked in between would keep that
  * memory. Not while an answer is waited for. Before the library's lock. */
-static pthread_mutex_t in_hand = PTHREAD_MUTEX_INITIALIZER;
+static struct vp_lock in_hand;
 
 /* Whoever is cancelled while it waits for another process would never let go. */
-static int begin_opening(void) {
+static VP_ACQUIRES(opening) int begin_opening(void) {
     int cancel;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    pthread_mutex_lock(&opening);
+    vp_lock_take(&opening);
     return cancel;
 }
 
-static void end_opening(int cancel) {
-    pthread_mutex_unlock(&opening);
+static VP_RELEASES(opening) void end_opening(int cancel) {
+    vp_lock_release(&opening);
     pthread_setcancelstate(cancel, NULL);
 }
 
@@ -133,11 +133,11 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
         size_t n = VP_CHANNEL_FDS;
         if (!err)
             err = vp_channel_wait(fd);
-        pthread_mutex_lock(&in_hand);
+        vp_lock_take(&in_hand);
         if (!err)
             err = vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
         if (err) {
-            pthread_mutex_unlock(&in_hand);
+            vp_lock_release(&in_hand);
             res = vp_ipc_unreachable(err, handle);
             break;
         }
@@ -150,7 +150,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
             res = map_some(&reply, fds, import, &mapped);
         while (n)
             close(fds[--n]);
-        pthread_mutex_unlock(&in_hand);
+        vp_lock_release(&in_hand);
     } while (!res && reply.left);
     close(fd);
     if (!res && mapped != import->bytes)
@@ -350,15 +350,15 @@ void vp_imports_set_peers(CUdevice device, uint64_t peers) {
     }
 }
 
-void vp_imports_fork_prepare(void) {
-    pthread_mutex_lock(&in_hand);
+VP_NOT_ANALYSED /* the next lets it go */ void vp_imports_fork_prepare(void) {
+    vp_lock_take(&in_hand);
 }
 
-void vp_imports_fork_parent(void) {
-    pthread_mutex_unlock(&in_hand);
+VP_NOT_ANALYSED void vp_imports_fork_parent(void) {
+    vp_lock_release(&in_hand);
 }
 
 void vp_imports_fork_child(void) {
-    pthread_mutex_init(&opening, NULL);
-    pthread_mutex_init(&in_hand, NULL);
+    vp_lock_reset(&opening);
+    vp_lock_reset(&in_hand);
 }

@@ -88,7 +88,7 @@ static void close_in_flight(void) {
 
 /* Chunks of the block from the `done`th byte of their mapping on, as many as fit into one message. With the lock held.
  */
-static void fill_reply(const struct vp_ipc_request *ask, uint64_t done, struct vp_ipc_reply *reply) {
+static VP_LOCKED void fill_reply(const struct vp_ipc_request *ask, uint64_t done, struct vp_ipc_reply *reply) {
     struct vp_pool *pool = ask->device < VP_DEVICES ? vp_state.pools[ask->device] : NULL;
     struct vp_region *block = pool ? vp_pool_find(pool, ask->addr) : NULL;
     size_t offset, inside;
@@ -205,7 +205,7 @@ void vp_ipc_leave_to_parent(void) {
 /* ---- the call ---- */
 
 /* Once it is out, other processes hold the block. 0 or a negative errno. */
-static int give_out(struct vp_pool *pool, struct vp_region *block) {
+static VP_LOCKED int give_out(struct vp_pool *pool, struct vp_region *block) {
     size_t offset;
     int fd, err;
     vp_parking_flush(pool, VP_FLUSH_ALL);

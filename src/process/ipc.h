@@ -71,7 +71,7 @@ void vp_ipc_stop(void);
 /* ---- the rest of it; with the library's lock held ---- */
 
 /* May other processes open this live block? 0 or as vp_pool_export_check(). */
-int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block);
+int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) VP_LOCKED;
 /* Must a synchronous block of so many bytes be placed so that it can be exported? */
 bool vp_ipc_alone(size_t size);
 /* Was the handle made by this process? */

@@ -49,17 +49,17 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
 }
 
 /* What nobody uses counts for the default pool. */
-static uint64_t reserved(const struct vp_mempool *mp) {
+static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
     return mp->is_default ? vp_memory_idle(&vp_state.pools[mp->device]->mem) + mp->used : mp->used;
 }
 
-static uint64_t note_reserved(struct vp_mempool *mp) {
+static VP_LOCKED uint64_t note_reserved(struct vp_mempool *mp) {
     if (reserved(mp) > mp->reserved_high)
         mp->reserved_high = reserved(mp);
     return mp->reserved_high;
 }
 
-static void note_peaks(struct vp_mempool *mp) {
+static VP_LOCKED void note_peaks(struct vp_mempool *mp) {
     vp_pool_note_peak(mp->used, &mp->used_high, vp_state.pools[mp->device], mp);
     note_reserved(mp);
 }
@@ -84,8 +84,8 @@ static void changed(void) {
 }
 
 /* Looks a pool up with the lock held; NULL with the lock free. The pool's device is opened if the handle may be its
- * default. */
-static struct vp_mempool *enter_with(CUmemoryPool handle) {
+ * default. Not analysed: it returns both ways. */
+static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(CUmemoryPool handle) {
     if (!handle || !vp_enter())
         return NULL;
     struct vp_mempool *mp = vp_mempool_of(handle);
@@ -165,7 +165,9 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
 CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
     if (attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return VP_NOT_OURS;
-    struct vp_mempool *mp = value ? enter_with(pool) : NULL;
+    if (!value)
+        return VP_NOT_OURS;
+    struct vp_mempool *mp = enter_with(pool);
     if (!mp)
         return VP_NOT_OURS;
     vp_parking_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
@@ -180,7 +182,7 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 }
 
 /* The driver has agreed. */
-static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const void *value) {
+static VP_LOCKED void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const void *value) {
     switch (attr) {
     /* Events of the program's are not followed, so that nothing depends on REUSE_FOLLOW_EVENT_DEPENDENCIES. */
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -206,7 +208,9 @@ static void set_attribute(struct vp_mempool *mp, CUmemPool_attribute attr, const
 }
 
 CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    struct vp_mempool *mp = value && vp_state.drv.cuMemPoolSetAttribute ? enter_with(pool) : NULL;
+    if (!value || !vp_state.drv.cuMemPoolSetAttribute)
+        return VP_NOT_OURS;
+    struct vp_mempool *mp = enter_with(pool);
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
@@ -228,7 +232,9 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
 
 /* The driver's own pool knows the rules, and later answers cuMemPoolGetAccess. */
 CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    struct vp_mempool *mp = map && count && vp_state.drv.cuMemPoolSetAccess ? enter_with(pool) : NULL;
+    if (!map || !count || !vp_state.drv.cuMemPoolSetAccess)
+        return VP_NOT_OURS;
+    struct vp_mempool *mp = enter_with(pool);
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAccess(pool, map, count);
@@ -266,7 +272,7 @@ bool vp_api_sync_matters(void) {
  * would keep, another may have got. A pool whose threshold was never set has no say: CUDA's default would give
  * everything back, which is what this library is there to avoid.
  */
-static uint64_t idle_allowed(CUdevice dev) {
+static VP_LOCKED uint64_t idle_allowed(CUdevice dev) {
     uint64_t idle = 0;
     bool any = false;
     const struct vp_mempool *mp;
@@ -281,7 +287,7 @@ static uint64_t idle_allowed(CUdevice dev) {
     return any ? idle : UINT64_MAX;
 }
 
-static void release_idle(void) {
+static VP_LOCKED void release_idle(void) {
     vp_pools_each(pool) {
         uint64_t idle = idle_allowed(pool->mem.device), held = pool->mem.stats.held_bytes,
                  live = vp_memory_awake(&pool->mem), parked = vp_stream_caches_parked(&pool->caches, NULL);
@@ -292,7 +298,7 @@ static void release_idle(void) {
 }
 
 /* For the timeline, or all of the context; neither: for an event. */
-static void synchronized(const struct vp_context *ctx, struct vp_timeline *timeline) {
+static VP_LOCKED void synchronized(const struct vp_context *ctx, struct vp_timeline *timeline) {
     struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
     release_idle();
     vp_pressure_synchronized();
@@ -300,11 +306,13 @@ static void synchronized(const struct vp_context *ctx, struct vp_timeline *timel
         vp_pool_synchronized(pool, timeline);
 }
 
-static bool enter_synchronized(void) {
-    bool entered = vp_enter(), captures = entered && atomic_load(&vp_state.timelines.captures);
-    if (captures)
-        vp_leave();
-    return entered && !captures;
+static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED /* it returns both ways */ bool enter_synchronized(void) {
+    if (!vp_enter())
+        return false;
+    if (!atomic_load(&vp_state.timelines.captures))
+        return true;
+    vp_leave();
+    return false;
 }
 
 void vp_api_stream_synchronized(CUstream stream) {

@@ -34,7 +34,7 @@ static void dropped(CUdevice device, const struct vp_region *block) {
     vp_record('f', device, block->serial, block->asked, 0);
 }
 
-static struct vp_pool *open_pool(CUdevice dev) {
+static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
     if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
         return NULL;
     const struct vp_options *o = vp_options();
@@ -78,14 +78,14 @@ static struct vp_pool *open_pool(CUdevice dev) {
 
 /* ---- the library ---- */
 
-static void closing(void *user, struct vp_timeline *timeline) {
+static VP_LOCKED void closing(void *user, struct vp_timeline *timeline) {
     struct vp_pool *pool = vp_state.pools[timeline->context->device];
     (void)user;
     if (pool)
         vp_pool_close_timeline(pool, timeline);
 }
 
-static void forget_timeline(void *user, struct vp_timeline *timeline) {
+static VP_LOCKED void forget_timeline(void *user, struct vp_timeline *timeline) {
     struct vp_pool *pool = vp_state.pools[timeline->context->device];
     (void)user;
     if (pool)
@@ -123,7 +123,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     if (phase != VP_CLOSED)
         return phase == VP_OPEN ? 0 : -ENODEV;
     const char *missing = NULL;
-    pthread_mutex_lock(&vp_state.lock);
+    vp_lock_take(&vp_library_lock);
     int err = 0;
     if (atomic_load(&vp_state.phase) == VP_CLOSED) {
         fill_hooks();
@@ -137,7 +137,7 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
         atomic_store_explicit(&vp_copies_matter, false, memory_order_relaxed);
         atomic_store_explicit(&vp_state.phase, err ? VP_REFUSED : VP_OPEN, memory_order_release);
     }
-    pthread_mutex_unlock(&vp_state.lock);
+    vp_lock_release(&vp_library_lock);
     if (err)
         vp_log(VP_LOG_WARN, "this CUDA driver lacks %s: everything is passed on to it", missing);
     return err;

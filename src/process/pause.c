@@ -64,7 +64,7 @@ void vp_api_multicast(CUdeviceptr ptr) {
 static const char *const OPEN_CAPTURE = "a stream captures";
 
 /* Why not; NULL: it may. */
-static const char *refusal(const struct vp_pool *pool) {
+static VP_LOCKED const char *refusal(const struct vp_pool *pool) {
     const struct vp_import *import;
     if (atomic_load(&vp_state.timelines.captures))
         return OPEN_CAPTURE;
@@ -94,7 +94,7 @@ static int refuse(CUdevice dev, const char *why, const char **reason) {
 
 /* ---- all is over, and lies still ---- */
 
-static int drain(struct vp_pool *pool, uint64_t most_ns) {
+static VP_LOCKED int drain(struct vp_pool *pool, uint64_t most_ns) {
     struct vp_fence fence = {0};
     const uint64_t begin = vp_clock_ns();
     int err = vp_barrier_of_all(pool, true, &fence);
@@ -121,7 +121,7 @@ static void recall_all(struct vp_pool *pool) {
                 vp_stream_cache_recall(r);
 }
 
-static int list_spans(struct vp_pool *pool, struct paused *p) {
+static VP_LOCKED int list_spans(struct vp_pool *pool, struct paused *p) {
     int err = vp_sleep_begin(&pool->mem, NULL, 0, &p->count, &p->bytes);
     if (err)
         return err;
@@ -138,7 +138,7 @@ static void forget(struct paused *p) {
     *p = (struct paused){.arena = arena};
 }
 
-static int carry(struct vp_pool *pool, struct paused *p, bool out) {
+static VP_LOCKED int carry(struct vp_pool *pool, struct paused *p, bool out) {
     struct vp_carrier carrier;
     const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
     if (!p->bytes)
@@ -155,7 +155,7 @@ static int carry(struct vp_pool *pool, struct paused *p, bool out) {
 
 /* ---- there ---- */
 
-static int go_to_sleep(struct vp_pool *pool, struct paused *p, const struct vpool_pause *how) {
+static VP_LOCKED int go_to_sleep(struct vp_pool *pool, struct paused *p, const struct vpool_pause *how) {
     const char *file = how->contents == VPOOL_FILE ? how->file : NULL;
     int err = list_spans(pool, p);
     p->kept = how->contents != VPOOL_DROP;
@@ -178,7 +178,7 @@ static int go_to_sleep(struct vp_pool *pool, struct paused *p, const struct vpoo
     return err;
 }
 
-static int pause_held(struct vp_pool *pool, const struct vpool_pause *how, const char **reason) {
+static VP_LOCKED int pause_held(struct vp_pool *pool, const struct vpool_pause *how, const char **reason) {
     struct paused *p = &pauses[pool->mem.device];
     const char *why = refusal(pool);
     if (p->paused)
@@ -212,7 +212,7 @@ static int pause_held(struct vp_pool *pool, const struct vpool_pause *how, const
 }
 
 /* What a plan's builder has in its hands would stay on the device. */
-static int pause_locked(struct vp_pool *pool, const struct vpool_pause *how, const char **reason) {
+static VP_LOCKED int pause_locked(struct vp_pool *pool, const struct vpool_pause *how, const char **reason) {
     vp_ahead_hold_back(pool);
     const int err = pause_held(pool, how, reason);
     vp_ahead_go_on(pool);
@@ -245,7 +245,7 @@ PUBLIC int vpool_pause(int device) {
 /* ---- and back ---- */
 
 /* What was freed meanwhile keeps its place in the arena, and has none on the device. */
-static void pass_over_freed(const struct vp_pool *pool, struct paused *p) {
+static VP_LOCKED void pass_over_freed(const struct vp_pool *pool, struct paused *p) {
     for (size_t i = 0; i < p->count; i++) {
         const struct vp_mapping *m = p->spans[i].addr ? vp_mapping_at(&pool->mem, p->spans[i].addr) : NULL;
         if (!m || !m->chunk->asleep)
@@ -253,7 +253,7 @@ static void pass_over_freed(const struct vp_pool *pool, struct paused *p) {
     }
 }
 
-static int wake(struct vp_pool *pool, struct paused *p) {
+static VP_LOCKED int wake(struct vp_pool *pool, struct paused *p) {
     int err = vp_sleep_wake(&pool->mem);
     if (err == -ENOMEM && vp_pool_trim(pool, 0) > 0)
         err = vp_sleep_wake(&pool->mem);

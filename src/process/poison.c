@@ -67,7 +67,7 @@ static void record_free(struct record **link) {
     records--;
 }
 
-static bool is_there(uint64_t birth, CUdevice dev) {
+static VP_LOCKED bool is_there(uint64_t birth, CUdevice dev) {
     const struct vp_chunk *chunk;
     vp_list_each(chunk, &vp_state.pools[dev]->mem.chunks, link)
         if (chunk->birth == birth)
@@ -76,7 +76,7 @@ static bool is_there(uint64_t birth, CUdevice dev) {
 }
 
 /* Of chunks that are gone. Rare: each time there are twice as many records as were left the last time. */
-static void sweep(void) {
+static VP_LOCKED void sweep(void) {
     for (int i = 0; i < HEADS; i++) {
         uint64_t known = 0;
         bool there = false;
@@ -125,7 +125,7 @@ static void leave(struct place *p) {
 }
 
 /* Waits until the stream has done what it was given: false after the bound (0: there is none), or an error. */
-static bool wait_for(const struct place *p, uint64_t most_ns) {
+static VP_LOCKED bool wait_for(const struct place *p, uint64_t most_ns) {
     const uint64_t begin = vp_clock_ns();
     CUevent event;
     bool over = false;
@@ -193,7 +193,7 @@ static bool told_before(const struct record *rec) {
     return false;
 }
 
-static void report(const struct record *rec, size_t first, size_t bytes, uint32_t word) {
+static VP_LOCKED void report(const struct record *rec, size_t first, size_t bytes, uint32_t word) {
     char freed[32] = "by cudaFree";
     if (rec->stream)
         snprintf(freed, sizeof freed, "on stream %u", rec->stream);
@@ -214,7 +214,7 @@ static void report(const struct record *rec, size_t first, size_t bytes, uint32_
 }
 
 /* Compares what lies at `addr`, part of a record that was taken out. False: it could not be seen in time. */
-static bool look(struct place *p, const struct record *rec, CUdeviceptr addr, size_t bytes) {
+static VP_LOCKED bool look(struct place *p, const struct record *rec, CUdeviceptr addr, size_t bytes) {
     struct window *w = window_take();
     for (size_t at = 0; w && at < bytes;) {
         size_t n = bytes - at < WINDOW ? bytes - at : WINDOW, bad = 0, first = 0;
@@ -272,7 +272,8 @@ struct part {
 };
 
 /* That at `*at`, which moves behind it; false: there is none. */
-static bool part_next(const struct vp_memory *mem, const struct vp_region *r, CUdeviceptr *at, struct part *out) {
+static VP_LOCKED bool part_next(const struct vp_memory *mem, const struct vp_region *r, CUdeviceptr *at,
+                                struct part *out) {
     if (*at >= vp_region_end(r))
         return false;
     const struct vp_mapping *m = vp_mapping_at(mem, *at);

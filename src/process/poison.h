@@ -17,9 +17,9 @@
 
 /* A block was handed out: to a stream, or NULL with the context for all. */
 void vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline,
-                          const struct vp_context *ctx) __attribute__((cold));
+                          const struct vp_context *ctx) VP_LOCKED __attribute__((cold));
 /* A block is about to be freed on a stream; NULL: all work on it is over. */
-void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline)
+void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline) VP_LOCKED
     __attribute__((cold));
 
 /* What was seen so far, for the statistics. */

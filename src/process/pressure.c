@@ -103,7 +103,7 @@ void vp_pressure_start(void) {
 
 /* ---- on demand ---- */
 
-static size_t trim_all(void) {
+static VP_LOCKED size_t trim_all(void) {
     size_t given = 0;
     vp_pools_each(pool) {
         vp_bare_await(pool);
@@ -115,14 +115,14 @@ static size_t trim_all(void) {
 }
 
 /* A pool that could give memory back once work has ended; NULL: there is nothing to wait for. */
-static struct vp_pool *shrinkable(void) {
+static VP_LOCKED struct vp_pool *shrinkable(void) {
     vp_pools_each(pool) if (vp_pool_shrinkable(pool)) return pool;
     return NULL;
 }
 
 /* Waits without the lock until some of what was pending at the first call is over and could be given back; true then.
  */
-static bool wait_for_work(struct vp_relief *relief) {
+static VP_LOCKED bool wait_for_work(struct vp_relief *relief) {
     struct vp_timelines *timelines = &vp_state.timelines;
     uint64_t moves = timelines->moves;
     if (!relief->waited)
@@ -149,7 +149,7 @@ static bool wait_for_work(struct vp_relief *relief) {
     return false;
 }
 
-static bool wait_pending(struct vp_relief *relief) {
+static VP_LOCKED bool wait_pending(struct vp_relief *relief) {
     struct vp_pool *pool = shrinkable();
     uint64_t begin = vp_clock_ns();
     if (!pool || vp_list_empty(&vp_state.timelines.pending))
@@ -171,7 +171,7 @@ bool vp_api_relieve(void) {
 enum { UNKNOWN = 512 << 20 };
 
 /* Without a pool of our own on the device there is none to lend either; it is opened, as nothing is lost by it. */
-static bool borrow(struct vp_relief *relief, size_t wanted) {
+static VP_LOCKED bool borrow(struct vp_relief *relief, size_t wanted) {
     CUdevice dev;
     struct vp_pool *pool = vp_state.drv.cuCtxGetDevice(&dev) ? NULL : vp_state_pool(dev);
     if (!pool)

@@ -35,7 +35,7 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
 }
 
 /* The live block with this byte: what lies behind the last one that was asked for is nobody's. */
-static const struct vp_region *block_at(CUdeviceptr ptr, struct vp_pool **pool) {
+static VP_LOCKED const struct vp_region *block_at(CUdeviceptr ptr, struct vp_pool **pool) {
     const struct vp_region *r = vp_state_find_inside(ptr, pool);
     return r && ptr - r->addr < r->asked ? r : NULL;
 }
@@ -72,7 +72,7 @@ CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) 
 
 /* CUDA says of cuMemAlloc's memory that every device may read and write it, peer access or not (seen on two H200s).
  * What is stream-ordered is not the program's to touch while it is open for copies alone. */
-static bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
+static VP_LOCKED bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
     const struct vp_context *ctx = vp_context_current(&vp_state.timelines);
     if (!ctx || ctx->device == pool->mem.device)
         return false;
@@ -98,8 +98,8 @@ static bool import_attribute(void *data, CUpointer_attribute attribute, const st
 }
 
 /* To CUDA, spilled memory is the host's. Programs that were told so would touch it there, or take it for pinned. */
-static CUresult spilled_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
-                                  const struct vp_pool *pool, const struct vp_region *r) {
+static VP_LOCKED CUresult spilled_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+                                            const struct vp_pool *pool, const struct vp_region *r) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(unsigned *)data = CU_MEMORYTYPE_DEVICE; break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER: return CUDA_ERROR_INVALID_VALUE;

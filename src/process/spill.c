@@ -32,7 +32,7 @@ static bool forced(size_t asked) {
 /* ---- may it? ---- */
 
 /* Others reach such memory in other ways than the device's, or not at all. */
-static enum vp_spill_refusal refusal(const struct vp_pool *pool, size_t asked) {
+static VP_LOCKED enum vp_spill_refusal refusal(const struct vp_pool *pool, size_t asked) {
     const CUdevice dev = pool->mem.device;
     if (asked <= SPILL_ABOVE && !forced(asked))
         return VP_SPILL_small;
@@ -69,7 +69,8 @@ bool vp_spill_is_due(const struct vp_pool *pool, size_t asked) {
 }
 
 /* What may be made of the device's memory and of the host's; `*bound`: which bound is the host's. */
-static struct vp_spill_room room_of(const struct vp_pool *pool, size_t asked, bool last, enum vp_spill_refusal *bound) {
+static VP_LOCKED struct vp_spill_room room_of(const struct vp_pool *pool, size_t asked, bool last,
+                                              enum vp_spill_refusal *bound) {
     const size_t most = vp_pressure_share(pool->mem.device, vp_options()->spill, "VPOOL_SPILL"),
                  now = pool->mem.stats.spilled_bytes, rest = most > now ? most - now : 0;
     const uint64_t host = vp_host_memory_room("");

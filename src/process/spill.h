@@ -31,12 +31,12 @@ extern uint64_t vp_spill_refused[VP_DEVICES][VP_SPILL_REFUSED_COUNT];
 
 /* Serves a request that would fail for want of memory (`last`), or is to be served so at once: 0, or -ENOMEM, which is
  * counted and told of if it was the last resort. The lock is held. */
-int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, struct vp_region **out)
+int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, struct vp_region **out) VP_LOCKED
     __attribute__((cold));
 /* Is a request to be served so at once, so that some of the device stays for smaller ones, which are not spilled? For
  * tests (VPOOL_SPILL_TEST): always. */
-bool vp_spill_is_due(const struct vp_pool *pool, size_t asked);
+bool vp_spill_is_due(const struct vp_pool *pool, size_t asked) VP_LOCKED;
 /* A block that was spilled is free. */
-void vp_spill_freed(struct vp_pool *pool) __attribute__((cold));
+void vp_spill_freed(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-struct vp_state vp_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+struct vp_state vp_state;
 
 __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -55,7 +55,7 @@ void vp_leave(void) {
     if (vp_state.published)
         vp_watch.publish();
     vp_thread.inside = false;
-    pthread_mutex_unlock(&vp_state.lock);
+    vp_lock_release(&vp_library_lock);
     if (__builtin_expect(vp_thread.tells_end, false))
         vp_state.on.left();
     vp_cancel_release();
@@ -66,7 +66,7 @@ void vp_step_out(void) {
     if (vp_state.published)
         vp_watch.publish();
     vp_thread.inside = false;
-    pthread_mutex_unlock(&vp_state.lock);
+    vp_lock_release(&vp_library_lock);
 }
 
 void vp_step_in(void) {

@@ -3,14 +3,17 @@
 #ifndef VP_PROCESS_STATE_H
 #define VP_PROCESS_STATE_H
 
+#include "process/locked.h"
 #include "process/process.h"
 #include "process/watch.h"
 #include "base/cancel.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/process.h"
 #include "pool/policy.h"
 
+#include <assert.h>
 #include <pthread.h>
 
 enum { VP_DEVICES = 64 };
@@ -53,10 +56,12 @@ struct vp_hooks {
     struct vp_pool *(*open_pool)(CUdevice dev);
 };
 
+/*
+ * The library's lock (vp_library_lock) guards everything here that is not atomic. Never held while a host wait runs.
+ * Driver calls are made under it; the driver calls us back under none of its locks, but a tool's callback may: see
+ * vp_enter().
+ */
 struct vp_state {
-    /* Guards everything below that is not atomic. Never held while a host wait runs. Driver calls are made under it;
-     * the driver calls us back under none of its locks, but a tool's callback may: see vp_enter(). */
-    pthread_mutex_t lock;
     atomic_uint came, had; /* threads that found it taken, and those of them that have had it since */
     atomic_int phase;      /* enum vp_phase */
     atomic_bool coupled;
@@ -66,29 +71,31 @@ struct vp_state {
     bool published;        /* what changes is told when the lock is let go */
     struct vp_hooks on;
     struct vp_driver drv;
-    struct vp_timelines timelines;
-    struct vp_pool *pools[VP_DEVICES];
-    bool refused[VP_DEVICES]; /* the device cannot: said once, passed on */
-    struct vp_list peers;     /* of struct vp_peer: which context was given access to which one's device (peers.c) */
-    uint64_t used;            /* devices that a context was seen of, one bit each */
-    struct vp_mempool *current[VP_DEVICES]; /* the device's current pool; NULL: one that we do not serve */
+    struct vp_timelines timelines; /* but for what it says is atomic */
+    struct vp_pool *pools[VP_DEVICES] VP_GUARDED;
+    bool refused[VP_DEVICES] VP_GUARDED; /* the device cannot: said once, passed on */
+    /* Of struct vp_peer: which context was given access to which one's device (peers.c). */
+    struct vp_list peers VP_GUARDED;
+    uint64_t used VP_GUARDED;                          /* devices that a context was seen of, one bit each */
+    struct vp_mempool *current[VP_DEVICES] VP_GUARDED; /* the device's current pool; NULL: one that we do not serve */
     atomic_uint_least64_t
         mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
-    struct vp_list mempools;
+    struct vp_list mempools VP_GUARDED;
     atomic_uint sync_matters; /* VP_SYNC_: who wants to know when the program synchronises */
-    struct vp_slab mempool_slab, pool_slab, peer_slab;
-    struct vp_foreign_sum others[VP_DEVICES];
-    struct vp_table other_handles; /* struct vp_foreign by handle: foreign.c */
-    struct vp_slab other_slab;
+    struct vp_slab mempool_slab VP_GUARDED, pool_slab VP_GUARDED, peer_slab VP_GUARDED;
+    struct vp_foreign_sum others[VP_DEVICES] VP_GUARDED;
+    struct vp_table other_handles VP_GUARDED; /* struct vp_foreign by handle: foreign.c */
+    struct vp_slab other_slab VP_GUARDED;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
-    atomic_bool ranks;      /* an NCCL communicator of several ranks was made */
-    uint64_t registered;    /* devices memory of which was registered with others, one bit each */
-    uint64_t multicast;     /* or bound to a multicast object */
-    struct vp_list imports; /* of vp_import.link: memory of other processes (ipc.h) */
-    unsigned ties[VP_TIES]; /* ties.c */
-    struct vp_table managed;
-    struct vp_slab managed_slab;
-    unsigned doors; /* one bit for each enum vp_passed: calls of that kind have come here */
+    atomic_bool ranks;                 /* an NCCL communicator of several ranks was made */
+    uint64_t registered VP_GUARDED;    /* devices memory of which was registered with others, one bit each */
+    uint64_t multicast VP_GUARDED;     /* or bound to a multicast object */
+    struct vp_list imports VP_GUARDED; /* of vp_import.link: memory of other processes (ipc.h) */
+    unsigned ties[VP_TIES] VP_GUARDED; /* ties.c */
+    unsigned tied VP_GUARDED;          /* of which kinds there are some, one bit each */
+    struct vp_table managed VP_GUARDED;
+    struct vp_slab managed_slab VP_GUARDED;
+    unsigned doors VP_GUARDED; /* one bit for each enum vp_passed: calls of that kind have come here */
 };
 
 enum vp_phase { VP_CLOSED, VP_OPEN, VP_REFUSED };
@@ -107,16 +114,29 @@ extern __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exe
 void vp_forked(void) __attribute__((cold));
 
 /* Takes the lock. Those who have to wait for it are counted: see vp_wait_pause(). */
-static inline void vp_lock_in_turn(void) {
-    if (__builtin_expect(!pthread_mutex_trylock(&vp_state.lock), true))
+static inline VP_ACQUIRES(vp_library_lock) void vp_lock_in_turn(void) {
+    if (__builtin_expect(vp_lock_try(&vp_library_lock), true))
         return;
     atomic_fetch_add_explicit(&vp_state.came, 1, memory_order_relaxed);
-    pthread_mutex_lock(&vp_state.lock);
+    vp_lock_take(&vp_library_lock);
     atomic_fetch_add_explicit(&vp_state.had, 1, memory_order_relaxed);
 }
 
+/*
+ * Around driver calls of ours that are made without the lock, never within one another: what the thread meets under
+ * them (a tool's callback, which calls CUDA) is passed on, as it is under the lock. Whoever has the lock has this, too.
+ */
+extern struct VP_LOCK_TYPE vp_calls vp_own_calls; /* for the analysis alone: there is none */
+static inline VP_ACQUIRES(vp_own_calls) VP_NOT_ANALYSED void vp_calls_begin(void) {
+    assert(!vp_thread.inside);
+    vp_thread.inside = true;
+}
+static inline VP_RELEASES(vp_own_calls) VP_NOT_ANALYSED void vp_calls_end(void) {
+    vp_thread.inside = false;
+}
+
 /* As vp_enter(), for calls that mostly come to no point of cancellation. */
-static inline bool vp_enter_briefly(void) {
+static inline VP_TRIES(vp_library_lock) bool vp_enter_briefly(void) {
     if (__builtin_expect(!vp_process_is_marked(), false))
         vp_forked();
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_thread.inside)
@@ -130,11 +150,11 @@ static inline bool vp_enter_briefly(void) {
 }
 /* Takes the lock. False: not open, or this thread is inside already (a tool's callback under a driver call of ours):
  * pass the call on. */
-bool vp_enter(void);
-void vp_leave(void);
+bool vp_enter(void) VP_TRIES(vp_library_lock);
+void vp_leave(void) VP_RELEASES(vp_library_lock);
 /* In the middle of a call: lets the lock go and takes it again. The thread cannot be cancelled meanwhile. */
-void vp_step_out(void);
-void vp_step_in(void);
+void vp_step_out(void) VP_RELEASES(vp_library_lock);
+void vp_step_in(void) VP_ACQUIRES(vp_library_lock);
 
 /* Starts a thread of the library's own: it takes no signal of the program's, and ends with the process. 0 or a negative
  * errno. */
@@ -142,22 +162,22 @@ int vp_thread_start(void *(*run)(void *));
 
 /* For each pool that there is. */
 #define vp_pools_each(pool) for (struct vp_pool *pool = vp_next_pool(-1); pool; pool = vp_next_pool(pool->mem.device))
-static inline struct vp_pool *vp_next_pool(CUdevice dev) {
+static inline VP_LOCKED struct vp_pool *vp_next_pool(CUdevice dev) {
     while (++dev < VP_DEVICES)
         if (vp_state.pools[dev])
             return vp_state.pools[dev];
     return NULL;
 }
 /* The pool of a device, opened at first use; NULL: the device's memory is not served. */
-static inline struct vp_pool *vp_state_pool(CUdevice dev) {
+static inline VP_LOCKED struct vp_pool *vp_state_pool(CUdevice dev) {
     struct vp_pool *pool = dev >= 0 && dev < VP_DEVICES ? vp_state.pools[dev] : NULL;
     return pool ? pool : vp_state.on.open_pool(dev);
 }
 /* The pool and live region that begins at `ptr`, or that holds it. */
-struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool);
-struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool);
+struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool) VP_LOCKED;
+struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) VP_LOCKED;
 /* The devices that the program lets touch memory of `dev`, one bit each, without itself. */
-uint64_t vp_peers_of(CUdevice dev);
+uint64_t vp_peers_of(CUdevice dev) VP_LOCKED;
 /* The names of enum vp_passed. */
 extern const char *const vp_passed_names[VP_PASSED_COUNT];
 
@@ -169,7 +189,7 @@ static inline void vp_record(char op, CUdevice device, uint64_t serial, size_t s
 /* ---- errors.c ---- */
 
 /* What a call returns for an errno; behind -EIO, the driver's own answer to the pool. `pool` and `ctx` may be NULL. */
-CUresult vp_result(int err, const struct vp_pool *pool, const struct vp_context *ctx);
+CUresult vp_result(int err, const struct vp_pool *pool, const struct vp_context *ctx) VP_LOCKED;
 
 /* ---- wait.c: on the host. The lock is held at entry and exit, and let go in between ---- */
 
@@ -180,87 +200,88 @@ static const uint64_t VP_PENDING_WAIT_NS = 5000000000;
 static const uint64_t VP_QUARANTINE_WAIT_NS = 100000000;
 
 /* A moment, which is the longer the longer one has waited. */
-void vp_wait_pause(uint64_t waited_ns);
+void vp_wait_pause(uint64_t waited_ns) VP_LOCKED;
 /* True if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
-bool vp_wait_event(struct vp_event *ev) __attribute__((cold));
+bool vp_wait_event(struct vp_event *ev) VP_LOCKED __attribute__((cold));
 /* What cuMemGetInfo calls free on the pool's device, as far as a limit lets the pool have it. */
-size_t vp_wait_device_free(const struct vp_pool *pool);
+size_t vp_wait_device_free(const struct vp_pool *pool) VP_LOCKED;
 /* Could the request not be met even if everything pending came free? */
-bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) __attribute__((cold));
+bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
 /*
  * Waits for work that was queued before `serial`; true if something completed since, so that another try may succeed.
  * False: nothing of it is left, or it takes too long. What was freed while captures run has no event yet, and is waited
  * for as well.
  */
-bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) __attribute__((cold));
+bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) VP_LOCKED __attribute__((cold));
 /*
  * Waits for all contexts of those devices, one bit each; not while captures run, which that would destroy. A context
  * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report.
  */
-CUresult vp_wait_for_devices(uint64_t devices, CUdevice own);
+CUresult vp_wait_for_devices(uint64_t devices, CUdevice own) VP_LOCKED;
 
 /* ---- alloc.c ---- */
 
 /* Adds to the fence all that any context has queued so far which could touch the pool's memory. 0 or -ENOMEM. */
-int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence);
+int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) VP_LOCKED;
 
 /* ---- borrow.c ---- */
 
 /* How much of the device's memory a request of so many bytes lacks; 0: it is no lack of memory. */
-size_t vp_borrow_lack(const struct vp_pool *pool, size_t size);
+size_t vp_borrow_lack(const struct vp_pool *pool, size_t size) VP_LOCKED;
 /*
  * Asks the user's other processes for so much, and waits for a bounded time while one of them has some. `*begin` is 0
  * at first. True: some came free, and another try is worth it. The lock is let go in between.
  */
-bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) __attribute__((cold));
+bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) VP_LOCKED __attribute__((cold));
 /* Waits while another process is about to be brought back, which needs the devices' memory; true if it has. The lock is
  * let go in between. */
-bool vp_borrow_held_back(void) __attribute__((cold));
+bool vp_borrow_held_back(void) VP_LOCKED __attribute__((cold));
 
 /* ---- ties.c ---- */
 
 /* With the lock held: something that is not ours is about to be freed. */
-void vp_ties_freed(CUdeviceptr ptr);
+void vp_ties_freed(CUdeviceptr ptr) VP_LOCKED;
 
 /* ---- capture.c, context.c, stream.c ---- */
 
 /* If no capture runs any more, what was freed meanwhile gets its event. */
-void vp_captures_over(void);
+void vp_captures_over(void) VP_LOCKED;
 /* Contexts that ended with nobody telling us. */
-void vp_contexts_drop_lost(void);
+void vp_contexts_drop_lost(void) VP_LOCKED;
 /* The calling thread's own streams, while its end will be told of (see vp_timelines.of_thread); `init` once, before. */
 void vp_threads_init(void);
 struct vp_list *vp_thread_streams(void *user);
 /* What is not to be done under the lock. */
-void vp_thread_left(void);
+void vp_thread_left(void) VP_UNLOCKED;
 
 /* mempool.c. Registers the default pool of a device; accounts for a block. */
-void vp_mempool_open_device(CUdevice dev);
-struct vp_mempool *vp_mempool_of(CUmemoryPool handle);
-void vp_mempool_account(void *mempool, size_t size, bool taken);
+void vp_mempool_open_device(CUdevice dev) VP_LOCKED;
+struct vp_mempool *vp_mempool_of(CUmemoryPool handle) VP_LOCKED;
+void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
 
 /*
  * peers.c. Whom the memory of a device is open to: peers of its contexts, devices that one of its memory pools was
  * opened to. `update` makes the device's pool agree: 0 or a negative errno, with nothing changed. `forget`: a context
  * has ended, and what was between it and others.
  */
-int vp_peers_update(CUdevice dev);
-void vp_peers_forget(const struct vp_context *ctx);
+int vp_peers_update(CUdevice dev) VP_LOCKED;
+void vp_peers_forget(const struct vp_context *ctx) VP_LOCKED;
 /* Did the program give work of `ctx` access to the memory that `block` is? */
-bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block);
+bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block) VP_LOCKED;
 
 /* copies.c. A context was seen for the first time: from that of a second device on, copies matter. So they do while
  * something is spilled, which may have begun or ended. */
-void vp_copies_arrived(void *unused, struct vp_context *ctx);
-void vp_copies_update(void);
+void vp_copies_arrived(void *unused, struct vp_context *ctx) VP_LOCKED;
+void vp_copies_update(void) VP_LOCKED;
 /* Could each device that is in use reach the pool's memory? Else copies name a context for each end, which is not to be
  * for what is spilled. */
-bool vp_copies_reach_all(const struct vp_pool *pool);
+bool vp_copies_reach_all(const struct vp_pool *pool) VP_LOCKED;
 
 /* fast.c: what needs no lock of the library; false: the slow way decides. `know` tells it what that found out. */
-bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
-bool vp_fast_free(CUdeviceptr ptr, CUstream stream);
-void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *timeline, const struct vp_mempool *mp);
+bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream) VP_UNLOCKED;
+bool vp_fast_free(CUdeviceptr ptr, CUstream stream) VP_UNLOCKED;
+void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *timeline,
+                  const struct vp_mempool *mp) VP_LOCKED;
 
 /* pressure.c: VPOOL_LIMIT of a device in bytes, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM says
  * so; gives back what was idle since the last call (with the lock held). */
@@ -268,12 +289,12 @@ size_t vp_pressure_limit(CUdevice dev);
 /* A SHARE option in bytes, of a device. */
 size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option);
 void vp_pressure_start(void);
-void vp_pressure_tick(void);
+void vp_pressure_tick(void) VP_LOCKED;
 /* A cudaFree of so many bytes was served: idle memory may go back by itself. `synchronized`: the program has. `trim`
  * does as it is asked, now and, for what work still uses, then. */
-void vp_pressure_freed(struct vp_pool *pool, size_t size);
-void vp_pressure_synchronized(void);
-size_t vp_pressure_trim(struct vp_pool *pool, size_t keep);
+void vp_pressure_freed(struct vp_pool *pool, size_t size) VP_LOCKED;
+void vp_pressure_synchronized(void) VP_LOCKED;
+size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) VP_LOCKED;
 /* The process ends: from here on nothing is given back by time. */
 void vp_pressure_stop(void);
 

@@ -12,7 +12,7 @@
 #include "process/state.h"
 
 /* Timelines that are gone and linger. */
-static void tidy(void) {
+static VP_LOCKED void tidy(void) {
     if (!vp_timelines_linger(&vp_state.timelines))
         return;
     vp_timelines_poll(&vp_state.timelines, true);

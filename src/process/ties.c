@@ -12,10 +12,16 @@ struct managed {
     uint64_t ptr;
 };
 
+static VP_LOCKED void count(enum vp_tie tie, int more) {
+    vp_state.ties[tie] += (unsigned)more;
+    vp_state.tied &= ~(1u << tie);
+    vp_state.tied |= (vp_state.ties[tie] != 0) << tie;
+}
+
 void vp_api_tied(enum vp_tie tie) {
     if (!vp_enter())
         return;
-    vp_state.ties[tie]++;
+    count(tie, 1);
     vp_leave();
 }
 
@@ -26,7 +32,7 @@ void vp_api_managed(CUdeviceptr ptr) {
         vp_slab_init(&vp_state.managed_slab, sizeof(struct managed));
     struct managed *m = vp_table_take(&vp_state.managed, ptr);
     if (m)
-        vp_state.ties[VP_TIE_MANAGED]--; /* it went with its context */
+        count(VP_TIE_MANAGED, -1); /* it went with its context */
     else if (!vp_table_reserve(&vp_state.managed))
         m = vp_slab_alloc(&vp_state.managed_slab);
     if (m) {
@@ -34,7 +40,7 @@ void vp_api_managed(CUdeviceptr ptr) {
         vp_table_add(&vp_state.managed, m);
     }
     /* One that there was no room to write down is there for good. */
-    vp_state.ties[VP_TIE_MANAGED]++;
+    count(VP_TIE_MANAGED, 1);
     vp_leave();
 }
 
@@ -43,5 +49,5 @@ void vp_ties_freed(CUdeviceptr ptr) {
     if (!m)
         return;
     vp_slab_free(&vp_state.managed_slab, m);
-    vp_state.ties[VP_TIE_MANAGED]--;
+    count(VP_TIE_MANAGED, -1);
 }

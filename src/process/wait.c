@@ -79,7 +79,7 @@ bool vp_wait_event(struct vp_event *ev) {
 }
 
 /* cuMemGetInfo of that device, whichever is current. */
-static CUresult mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
+static VP_LOCKED CUresult mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
     CUdevice current;
     CUcontext popped;
     vp_cancel_hold();

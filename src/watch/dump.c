@@ -19,9 +19,9 @@
 
 /* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the
  * rest here. */
-static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
-static sigset_t before;
-static unsigned written;
+struct vp_lock vp_dump_guard;
+static sigset_t before VP_GUARDED_BY(vp_dump_guard);
+static unsigned written VP_GUARDED_BY(vp_dump_guard);
 
 /* ---- when ---- */
 
@@ -73,16 +73,18 @@ void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wro
     }
 }
 
+/* Held while what is wanted is read for the first time. */
+static struct vp_lock plan_lock;
+
 const struct vp_dump_plan *vp_dump_plan(void) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct vp_dump_plan plan;
     static bool read;
     const char *wrong = NULL;
-    pthread_mutex_lock(&lock);
+    vp_lock_take(&plan_lock);
     if (!read)
         vp_dump_parse(vp_options()->dump, &plan, &wrong);
     read = true;
-    pthread_mutex_unlock(&lock);
+    vp_lock_release(&plan_lock);
     if (wrong)
         vp_log(VP_LOG_WARN, "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS); it is left out",
                (int)strcspn(wrong, ", "), wrong);
@@ -155,11 +157,11 @@ static bool by_device(const char *pattern) {
 }
 
 /* The thread takes no signal meanwhile: a handler could end the process under the lock. */
-bool vp_dump_lock(void) {
+VP_NOT_ANALYSED /* it returns both ways */ bool vp_dump_lock(void) {
     sigset_t all, mask;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &mask);
-    if (!vp_lock_for_a_while(&one)) {
+    if (!vp_lock_for_a_while(&vp_dump_guard)) {
         pthread_sigmask(SIG_SETMASK, &mask, NULL);
         return false;
     }
@@ -169,7 +171,7 @@ bool vp_dump_lock(void) {
 
 void vp_dump_unlock(void) {
     sigset_t mask = before;
-    pthread_mutex_unlock(&one);
+    vp_lock_release(&vp_dump_guard);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
@@ -183,7 +185,7 @@ void vp_dump_write(struct vp_dump *dump) {
 }
 
 /* With the lock. */
-static void make(enum vp_dump_reason reason) {
+static VP_REQUIRES(vp_dump_guard) void make(enum vp_dump_reason reason) {
     struct vp_dump *dump = vp_dump_take(reason, NULL);
     if (dump)
         vp_dump_write(dump);
@@ -273,14 +275,15 @@ void vp_dump_answer(void) {
 }
 
 /* The lock stays taken: a thread that came now would be cut off in the middle. */
-void vp_dump_end(void) {
+VP_NOT_ANALYSED void vp_dump_end(void) {
     if (atomic_load(&vp_state.phase) != VP_OPEN)
         return;
     vp_dump_answer();
     vp_dump_make(VP_DUMP_EXIT);
-    (void)vp_lock_for_a_while(&one);
+    (void)vp_lock_for_a_while(&vp_dump_guard);
 }
 
 void vp_dump_fork_child(void) {
-    pthread_mutex_init(&one, NULL);
+    vp_lock_reset(&plan_lock);
+    vp_lock_reset(&vp_dump_guard);
 }

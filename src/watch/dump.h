@@ -9,6 +9,7 @@
 #ifndef VP_DUMP_H
 #define VP_DUMP_H
 
+#include "base/lock.h"
 #include "process/process.h"
 #include "watch/plans.h"
 #include "watch/say.h"
@@ -106,10 +107,11 @@ void vp_dump_begin(void);
 
 /* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second
  * at most. */
-bool vp_dump_lock(void);
+extern struct vp_lock vp_dump_guard;
+bool vp_dump_lock(void) VP_TRIES(vp_dump_guard);
 /* Writes the file or files. What goes wrong is told once. */
-void vp_dump_write(struct vp_dump *dump);
-void vp_dump_unlock(void);
+void vp_dump_write(struct vp_dump *dump) VP_REQUIRES(vp_dump_guard);
+void vp_dump_unlock(void) VP_RELEASES(vp_dump_guard);
 
 /* One that was asked for and not made yet, and the last, if it is wanted; waits at most a second for one under way.
  * None is made from here on. */

@@ -8,13 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-bool vp_lock_for_a_while(pthread_mutex_t *lock) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
-    return pthread_mutex_timedlock(lock, &until) == 0;
-}
-
 /* The figures of the request's device; the thread's context may be another device's. */
 static void ask_device(struct vp_dump_device *d) {
     static const CUdevice_attribute where[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
@@ -28,7 +21,7 @@ static void ask_device(struct vp_dump_device *d) {
         d->total = 0;
 }
 
-static int take_all(struct vp_dump *dump, const struct vp_dump_request *request) {
+static VP_LOCKED int take_all(struct vp_dump *dump, const struct vp_dump_request *request) {
     vp_pools_each(pool) {
         struct vp_dump_device *d = &dump->device[dump->count];
         int err = vp_snapshot_take(pool, &d->snap);
@@ -45,7 +38,7 @@ static int take_all(struct vp_dump *dump, const struct vp_dump_request *request)
 }
 
 /* Under the lock. */
-static struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
+static VP_LOCKED struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
     size_t pools = 0;
     uint64_t passed = 0;
     vp_pools_each(pool) pools++;
@@ -75,11 +68,11 @@ struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_re
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_thread.inside)
         return NULL;
     struct vp_dump *dump = NULL;
-    if (vp_lock_for_a_while(&vp_state.lock)) {
-        vp_thread.inside = true;
+    if (vp_lock_for_a_while(&vp_library_lock)) {
+        vp_calls_begin();
         dump = take(reason, request, &err);
-        vp_thread.inside = false;
-        pthread_mutex_unlock(&vp_state.lock);
+        vp_calls_end();
+        vp_lock_release(&vp_library_lock);
     }
     if (err)
         vp_log_once(VP_LOG_WARN, "VPOOL_DUMP: no dump: %s",

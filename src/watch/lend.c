@@ -60,7 +60,7 @@ static struct vp_shared_stats *_Atomic own;
 static atomic_bool ended;
 
 /* With a context of the device current, as wherever else memory is unmapped: 0 bytes are all that is idle. */
-static uint64_t take_from(struct vp_pool *pool, uint64_t bytes) {
+static VP_LOCKED uint64_t take_from(struct vp_pool *pool, uint64_t bytes) {
     const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
     const bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
     const uint64_t given = bytes ? vp_giving_lend(pool, bytes) : vp_pool_trim(pool, 0);
@@ -71,7 +71,7 @@ static uint64_t take_from(struct vp_pool *pool, uint64_t bytes) {
 }
 
 /* With the lock held. */
-static uint64_t give(struct vp_pool *pool, uint64_t bytes) {
+static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     static struct {
         uint64_t when, births;
     } gave[VP_DEVICES];
@@ -88,7 +88,7 @@ static uint64_t give(struct vp_pool *pool, uint64_t bytes) {
 }
 
 /* Who pauses the process wants all that is idle, and counts it itself. */
-static void give_all(void) {
+static VP_LOCKED void give_all(void) {
     uint64_t given = 0;
     vp_pools_each(pool) {
         vp_bare_await(pool);
@@ -99,7 +99,7 @@ static void give_all(void) {
     atomic_store(&own->loans.given, given);
 }
 
-static void answer(struct vp_loans *loans) {
+static VP_LOCKED void answer(struct vp_loans *loans) {
     const uint64_t device = atomic_load(&loans->device);
     if (device == VP_LOANS_ALL)
         give_all();
@@ -146,11 +146,11 @@ void vp_lend_end(void) {
 
 /* ---- to ask ---- */
 
-static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+static struct vp_lock one;
 
 void vp_lend_leave_to_parent(void) {
     own = NULL;
-    pthread_mutex_init(&one, NULL);
+    vp_lock_reset(&one);
 }
 
 struct giver {
@@ -316,7 +316,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool
     uint64_t got = 0;
     *some = false;
     /* While another thread asks, there may be some for this one, too. */
-    if (pthread_mutex_trylock(&one)) {
+    if (!vp_lock_try(&one)) {
         *some = true;
         return 0;
     }
@@ -331,6 +331,6 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool
             got += ask(&givers[i], bytes - got, ANSWER_NS);
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }
-    pthread_mutex_unlock(&one);
+    vp_lock_release(&one);
     return got;
 }

@@ -192,7 +192,8 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     munmap(b, sizeof *b);
 }
 
-void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
+/* Not analysed: what there is to say is said without the lock, too, where another dump takes too long. */
+VP_NOT_ANALYSED void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
     bool wanted = vp_dump_plan()->when[VP_DUMP_OOM];
     int place_errno = errno;
     if ((!wanted && !vp_log_shows(VP_LOG_WARN)) || !worth_telling())

@@ -42,7 +42,7 @@ static bool is_auto(void) {
 
 /* ---- the builder ---- */
 
-static struct vp_pool *next_to_build(struct vp_ahead_batch *batch, bool *open) {
+static VP_LOCKED struct vp_pool *next_to_build(struct vp_ahead_batch *batch, bool *open) {
     *open = false;
     vp_pools_each(pool) {
         struct vp_ahead *ahead = pool->ahead;
@@ -85,9 +85,9 @@ static void *build(void *unused) {
         }
         napped = NAP_NS;
         vp_step_out();
-        vp_thread.inside = true; /* what it meets under its driver calls is passed on */
+        vp_calls_begin(); /* what it meets under its driver calls is passed on */
         vp_ahead_make(&vp_state.drv, &batch);
-        vp_thread.inside = false;
+        vp_calls_end();
         vp_step_in();
         vp_ahead_end(pool->ahead, &batch, true);
         vp_leave();
@@ -96,7 +96,7 @@ static void *build(void *unused) {
 }
 
 /* With the lock held; lets it go for a moment. */
-static bool await_builder(struct vp_pool *pool) {
+static VP_LOCKED bool await_builder(struct vp_pool *pool) {
     const uint64_t begin = vp_clock_ns();
     while (pool->ahead->under_way && vp_clock_ns() - begin < LAST_BATCH_NS)
         vp_wait_pause(vp_clock_ns() - begin);
@@ -148,7 +148,7 @@ static void find_folder(void) {
         memcpy(plans.folder + n, "/", 2);
 }
 
-static void read_plan(struct vp_pool *pool, const char *path) {
+static VP_LOCKED void read_plan(struct vp_pool *pool, const char *path) {
     struct vp_learnt learnt;
     char why[256];
     const uint64_t key = plans.device_key[pool->mem.device];
@@ -234,14 +234,14 @@ static void save(struct writing *w, const char *path) {
 }
 
 /* A run that was cut short has less to tell than the plan that it followed so far. */
-static bool has_news(const struct vp_pool *pool) {
+static VP_LOCKED bool has_news(const struct vp_pool *pool) {
     const struct vp_ahead *a = pool->ahead;
     if (!pool->learn)
         return false;
     return !a || !(vp_ahead_fitted(a) || (a->requests < a->plan.request_count / 2 && vp_ahead_is_exact(a)));
 }
 
-static void write_all(void) {
+static VP_LOCKED void write_all(void) {
     static struct writing w; /* too large for some stacks */
     char path[PATH_MAX];
     const char *why;
@@ -265,11 +265,11 @@ void vp_plans_stop(void) {
     const uint64_t begin = vp_clock_ns();
     atomic_store(&ended, true);
     for (bool busy = *vp_options()->plan != 0; busy && vp_clock_ns() - begin < LAST_BATCH_NS;) {
-        if (!vp_lock_for_a_while(&vp_state.lock))
+        if (!vp_lock_for_a_while(&vp_library_lock))
             return;
         busy = false;
         vp_pools_each(pool) busy |= pool->ahead && pool->ahead->under_way;
-        pthread_mutex_unlock(&vp_state.lock);
+        vp_lock_release(&vp_library_lock);
         if (busy)
             nap(NAP_NS);
     }
@@ -277,13 +277,13 @@ void vp_plans_stop(void) {
 
 void vp_plans_write(void) {
     if (!*vp_options()->plan || atomic_load(&vp_state.phase) != VP_OPEN || !vp_process_is_marked() ||
-        !vp_lock_for_a_while(&vp_state.lock))
+        !vp_lock_for_a_while(&vp_library_lock))
         return;
     write_all();
-    pthread_mutex_unlock(&vp_state.lock);
+    vp_lock_release(&vp_library_lock);
 }
 
-void vp_plans_fork_child(void) {
+VP_NOT_ANALYSED /* there is one thread */ void vp_plans_fork_child(void) {
     vp_pools_each(pool) pool->learn = NULL;
     plans.building = false;
 }

@@ -5,6 +5,7 @@
 #define VP_PLANS_H
 
 #include "base/json.h"
+#include "base/lock.h"
 #include "pool/pool.h"
 
 /* What a plan has come to, of one pool. */
@@ -17,7 +18,7 @@ struct vp_plan_figures {
 };
 
 /* With the lock held. */
-void vp_plans_open(struct vp_pool *pool) __attribute__((cold));
+void vp_plans_open(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
 struct vp_plan_figures vp_plans_figures(const struct vp_pool *pool);
 /* The object `plan`; nothing where VPOOL_PLAN is not set. */
 void vp_plans_json(struct vp_json *j, const struct vp_plan_figures *f);

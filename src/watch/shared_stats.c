@@ -217,7 +217,7 @@ static void store_blocks(struct vp_shared_stats_device *out, const struct vp_mem
     store(&out->frees, s->frees);
 }
 
-static void store_rest(struct vp_shared_stats_device *out, const struct vp_pool *pool) {
+static VP_LOCKED void store_rest(struct vp_shared_stats_device *out, const struct vp_pool *pool) {
     const struct vp_memory_stats *s = &pool->mem.stats;
     const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
     uint64_t calls = timelines.records + timelines.barriers + timelines.queries + timelines.waits;
@@ -257,7 +257,7 @@ static inline bool is_due(uint32_t i) {
            s->live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
 }
 
-static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
+static VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
     struct vp_shared_stats_device *out = &page->device[i];
     struct vp_pool *pool = told[i].pool;
     const struct vp_memory_stats *s = &pool->mem.stats;
@@ -268,7 +268,7 @@ static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
     uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
     store_blocks(out, s, told[i].parked);
-    store(&out->changed_ns, vp_clock_ns());
+    store(&out->changed_ns, vp_clock_coarse_ns());
     told[i].live = s->live_bytes;
     if (exactly || calls - told[i].calls >= FEW_CALLS || rare != told[i].rare) {
         store_rest(out, pool);
@@ -279,7 +279,7 @@ static void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
 }
 
 /* A reader wants to know exactly, or wants idle memory to go back. */
-static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
+static VP_LOCKED void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
     for (uint32_t i = 0; i < devices && trims != trims_done; i++)
         vp_pressure_trim(told[i].pool, 0);
     for (uint32_t i = 0; i < devices; i++)
@@ -292,12 +292,10 @@ static void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims)
     atomic_store_explicit(&page->answered, answered = asked, memory_order_release);
 }
 
-static void tell_ties(struct vp_ties_page *out) {
+static VP_LOCKED void tell_ties(struct vp_ties_page *out) {
     unsigned now = VP_TOLD |
                    (atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed) ? VP_TOLD_CAPTURES : 0) |
-                   (vp_state.ranks ? VP_TOLD_RANKS : 0);
-    for (unsigned i = 0; i < VP_TIES; i++)
-        now |= (vp_state.ties[i] != 0) * VP_TOLD_TIES << i;
+                   (vp_state.ranks ? VP_TOLD_RANKS : 0) | vp_state.tied * VP_TOLD_TIES;
     for (uint32_t i = 0; i < devices; i++)
         now |= (told[i].pool->mem.exported != 0) * VP_TOLD_TIES << VP_TIE_EXPORT;
     now |= !vp_list_empty(&vp_state.imports) * VP_TOLD_TIES << VP_TIE_IMPORT;

@@ -68,7 +68,7 @@ struct vp_shared_stats_device {
     atomic_uint_least64_t changes;
     uint64_t device;                  /* CUDA's ordinal */
     unsigned char uuid[16];           /* the device's; zero: the driver does not tell */
-    atomic_uint_least64_t changed_ns; /* by the monotonic clock: when something was last told */
+    atomic_uint_least64_t changed_ns; /* by the monotonic clock, to some milliseconds: when something was last told */
     VP_SHARED_STATS_FIGURES(VP_SHARED_STATS_FIELD)
 };
 #undef VP_SHARED_STATS_FIELD

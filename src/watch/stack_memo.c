@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_memo.h"
 
+#include "base/lock.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -72,10 +74,15 @@ __attribute__((no_sanitize("address"))) void vp_memo_step(struct vp_memo *memo, 
 #endif
 }
 
+static struct vp_lock table_made; /* held while the table is */
+
+void vp_memo_fork_child(void) {
+    vp_lock_reset(&table_made);
+}
+
 static struct kept *open_table(void) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     struct kept *of = NULL;
-    if (pthread_mutex_trylock(&lock))
+    if (!vp_lock_try(&table_made))
         return NULL;
     of = atomic_load(&all);
     if (!of) {
@@ -84,7 +91,7 @@ static struct kept *open_table(void) {
         of = mem == MAP_FAILED ? NULL : mem;
         atomic_store(&all, of);
     }
-    pthread_mutex_unlock(&lock);
+    vp_lock_release(&table_made);
     return of;
 }
 

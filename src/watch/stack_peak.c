@@ -13,18 +13,18 @@ struct held {
     uint64_t since;
 };
 
+static struct vp_lock peak_lock; /* comes last */
 static struct {
-    pthread_mutex_t lock; /* comes last */
-    struct held *stacks;  /* by number, one more than the table has room for; NULL: no block came yet */
+    struct held *stacks; /* by number, one more than the table has room for; NULL: no block came yet */
     int64_t alive, most;
     uint64_t peaks;     /* so far */
     uint64_t first, at; /* by vp_clock_ns(): the first block, the last peak */
     bool has_none;      /* there was no memory */
-} peak = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} peak VP_GUARDED_BY(peak_lock);
 
 enum { BYTES = (VP_STACKS_MOST + 1) * sizeof(struct held) };
 
-static bool have_stacks(void) {
+static VP_REQUIRES(peak_lock) bool have_stacks(void) {
     if (!peak.stacks && !peak.has_none) {
         void *mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         peak.stacks = mem == MAP_FAILED ? NULL : mem;
@@ -35,7 +35,7 @@ static bool have_stacks(void) {
 }
 
 void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
-    pthread_mutex_lock(&peak.lock);
+    vp_lock_take(&peak_lock);
     if (stack <= VP_STACKS_MOST && have_stacks()) {
         struct held *h = &peak.stacks[stack];
         if (h->since != peak.peaks)
@@ -48,15 +48,15 @@ void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
             peak.at = vp_clock_ns();
         }
     }
-    pthread_mutex_unlock(&peak.lock);
+    vp_lock_release(&peak_lock);
 }
 
-static int64_t then(const struct held *h) {
+static VP_REQUIRES(peak_lock) int64_t then(const struct held *h) {
     return h->since == peak.peaks ? h->before : h->bytes;
 }
 
 bool vp_stack_peak(struct vp_stack_peak *out) {
-    if (!vp_lock_for_a_while(&peak.lock))
+    if (!vp_lock_for_a_while(&peak_lock))
         return false;
     const bool some = peak.stacks && peak.most > 0;
     if (some) {
@@ -68,18 +68,18 @@ bool vp_stack_peak(struct vp_stack_peak *out) {
                 out->most_bytes = (uint64_t)then(&peak.stacks[i]);
             }
     }
-    pthread_mutex_unlock(&peak.lock);
+    vp_lock_release(&peak_lock);
     return some;
 }
 
-void vp_stack_peak_fork_prepare(void) {
-    pthread_mutex_lock(&peak.lock);
+VP_NOT_ANALYSED /* the next lets it go */ void vp_stack_peak_fork_prepare(void) {
+    vp_lock_take(&peak_lock);
 }
 
-void vp_stack_peak_fork_parent(void) {
-    pthread_mutex_unlock(&peak.lock);
+VP_NOT_ANALYSED void vp_stack_peak_fork_parent(void) {
+    vp_lock_release(&peak_lock);
 }
 
 void vp_stack_peak_fork_child(void) {
-    pthread_mutex_init(&peak.lock, NULL);
+    vp_lock_reset(&peak_lock);
 }

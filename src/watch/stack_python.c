@@ -15,6 +15,8 @@
  */
 #include "watch/stack_python.h"
 
+#include "base/lock.h"
+
 #include "watch/stack_native.h"
 #include "watch/symbols.h"
 
@@ -195,11 +197,11 @@ static const char *study(struct interpreter *py, void *const *symbols) {
 static struct interpreter found[2];
 static struct interpreter *_Atomic current;
 static atomic_uint_least64_t came = UINT64_MAX, went;
-static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
+static struct vp_lock finding;
 
 static void find(struct vp_modules_seen seen) {
     void *symbols[SYMBOLS];
-    pthread_mutex_lock(&finding);
+    vp_lock_take(&finding);
     struct interpreter *py = atomic_load(&current) == &found[0] ? &found[1] : &found[0];
     if (!vp_symbols_find(names, SYMBOLS, symbols)) {
         atomic_store(&current, NULL);
@@ -210,7 +212,7 @@ static void find(struct vp_modules_seen seen) {
     }
     atomic_store(&went, seen.went);
     atomic_store(&came, seen.came);
-    pthread_mutex_unlock(&finding);
+    vp_lock_release(&finding);
 }
 
 /* It may come with a plug-in, and go with it. Where there is one, only that some module went matters. */
@@ -394,14 +396,14 @@ const void *vp_python_code(void) {
     return py ? (const void *)py->line_of : NULL;
 }
 
-void vp_python_fork_prepare(void) {
-    pthread_mutex_lock(&finding);
+VP_NOT_ANALYSED /* the next lets it go */ void vp_python_fork_prepare(void) {
+    vp_lock_take(&finding);
 }
 
-void vp_python_fork_parent(void) {
-    pthread_mutex_unlock(&finding);
+VP_NOT_ANALYSED void vp_python_fork_parent(void) {
+    vp_lock_release(&finding);
 }
 
 void vp_python_fork_child(void) {
-    pthread_mutex_init(&finding, NULL);
+    vp_lock_reset(&finding);
 }

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_table.h"
 
+#include "base/lock.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,9 +33,9 @@ struct module {
     uint64_t bias;
 };
 
+static struct vp_lock table_lock; /* of whoever adds; the last but the trace's. To look up needs none */
 static struct {
-    pthread_mutex_t lock; /* of whoever adds; the last but the trace's */
-    struct pairs stacks;  /* parent, frame */
+    struct pairs stacks; /* parent, frame */
     struct pairs keys;
     struct pairs frames; /* two hashes of kind and text, which together nobody will meet twice */
     uint32_t *frame_of_key;
@@ -44,7 +46,7 @@ static struct {
     char *text;
     size_t text_used;
     atomic_bool full;
-} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} table;
 
 /* ---- pairs ---- */
 
@@ -161,7 +163,7 @@ static uint32_t frame_of_text(enum vp_frame_kind kind, const char *text) {
 }
 
 uint32_t vp_frame_add(struct vp_frame_key key, enum vp_frame_kind kind, const char *text) {
-    pthread_mutex_lock(&table.lock);
+    vp_lock_take(&table_lock);
     uint32_t frame = vp_frame_find(key);
     if (!frame && (frame = frame_of_text(kind, text))) {
         const uint32_t n = next(&table.keys);
@@ -170,7 +172,7 @@ uint32_t vp_frame_add(struct vp_frame_key key, enum vp_frame_kind kind, const ch
             show(&table.keys, n, key.a, key.b);
         }
     }
-    pthread_mutex_unlock(&table.lock);
+    vp_lock_release(&table_lock);
     return frame;
 }
 
@@ -178,11 +180,11 @@ uint32_t vp_stack_push(uint32_t parent, uint32_t frame) {
     uint32_t stack = find(&table.stacks, parent, frame);
     if (__builtin_expect(stack != 0, true))
         return stack;
-    pthread_mutex_lock(&table.lock);
+    vp_lock_take(&table_lock);
     stack = find(&table.stacks, parent, frame);
     if (!stack && (stack = next(&table.stacks)))
         show(&table.stacks, stack, parent, frame);
-    pthread_mutex_unlock(&table.lock);
+    vp_lock_release(&table_lock);
     return stack;
 }
 
@@ -198,7 +200,7 @@ void vp_walk_add_words(struct vp_walk *walk, uint64_t number, const char *words)
 /* ---- modules: few, and looked for only when an address is new ---- */
 
 uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias) {
-    pthread_mutex_lock(&table.lock);
+    vp_lock_take(&table_lock);
     uint32_t count = atomic_load(&table.module_count), n = 1;
     while (n <= count && (table.modules[n].bias != bias || strcmp(table.text + table.modules[n].path, path) != 0 ||
                           strcmp(table.text + table.modules[n].build_id, build_id) != 0))
@@ -212,7 +214,7 @@ uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias) {
             n = 0;
         }
     }
-    pthread_mutex_unlock(&table.lock);
+    vp_lock_release(&table_lock);
     return n;
 }
 
@@ -264,14 +266,14 @@ bool vp_stack_table_is_full(void) {
 
 /* ---- forks ---- */
 
-void vp_stack_table_fork_prepare(void) {
-    pthread_mutex_lock(&table.lock);
+VP_NOT_ANALYSED /* the next lets it go */ void vp_stack_table_fork_prepare(void) {
+    vp_lock_take(&table_lock);
 }
 
-void vp_stack_table_fork_parent(void) {
-    pthread_mutex_unlock(&table.lock);
+VP_NOT_ANALYSED void vp_stack_table_fork_parent(void) {
+    vp_lock_release(&table_lock);
 }
 
 void vp_stack_table_fork_child(void) {
-    pthread_mutex_init(&table.lock, NULL);
+    vp_lock_reset(&table_lock);
 }

@@ -9,11 +9,11 @@
 
 /* How far it has been told of, under its lock; the last looked at without. */
 static struct {
-    uint32_t modules, frames;
+    uint32_t modules VP_GUARDED_BY(vp_trace_guard), frames VP_GUARDED_BY(vp_trace_guard);
     atomic_uint_least32_t stacks;
 } told;
 
-static void tell_modules(void) {
+static VP_REQUIRES(vp_trace_guard) void tell_modules(void) {
     const uint32_t count = vp_module_count();
     while (told.modules < count) {
         const uint32_t n = ++told.modules;
@@ -21,7 +21,7 @@ static void tell_modules(void) {
     }
 }
 
-static void tell_frames(void) {
+static VP_REQUIRES(vp_trace_guard) void tell_frames(void) {
     const uint32_t count = vp_frame_count();
     while (told.frames < count) {
         const uint32_t n = ++told.frames;
@@ -45,7 +45,7 @@ void vp_stacks_tell(uint32_t stack) {
     vp_trace_unlock();
 }
 
-void vp_stacks_tell_anew(void) {
+VP_NOT_ANALYSED /* there is one thread */ void vp_stacks_tell_anew(void) {
     told.modules = told.frames = 0;
     atomic_store(&told.stacks, 0);
 }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stacks.h"
 
+#include "watch/stack_memo.h"
 #include "watch/stack_native.h"
 #include "watch/stack_peak.h"
 #include "watch/stack_python.h"
@@ -74,11 +75,11 @@ struct block {
 
 /* Each by blocks of its own, so that threads seldom meet. A lock here comes before the peak's alone. */
 static struct shard {
-    _Alignas(64) pthread_mutex_t lock;
+    _Alignas(64) struct vp_lock lock;
     bool open;
     struct vp_table blocks; /* of struct block */
     struct vp_slab slab;
-} shards[SHARDS] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+} shards[SHARDS];
 static atomic_uint_least64_t small_blocks; /* there, of less than SIZE */
 
 static uint64_t key_of(CUdevice device, uint64_t serial) {
@@ -91,7 +92,7 @@ static struct shard *shard_of(uint64_t key) {
 
 static void keep(const struct block *block) {
     struct shard *s = shard_of(block->key);
-    pthread_mutex_lock(&s->lock);
+    vp_lock_take(&s->lock);
     if (!s->open) {
         vp_slab_init(&s->slab, sizeof(struct block));
         s->open = true;
@@ -104,14 +105,14 @@ static void keep(const struct block *block) {
             atomic_fetch_add_explicit(&small_blocks, 1, memory_order_relaxed);
         vp_stack_peak_add(kept->stack, (int64_t)kept->bytes);
     }
-    pthread_mutex_unlock(&s->lock);
+    vp_lock_release(&s->lock);
 }
 
 static void forget(uint64_t key, size_t size) {
     struct shard *s = shard_of(key);
     if (size < plan.every && !atomic_load_explicit(&small_blocks, memory_order_relaxed))
         return;
-    pthread_mutex_lock(&s->lock);
+    vp_lock_take(&s->lock);
     struct block *block = s->open ? vp_table_take(&s->blocks, key) : NULL;
     if (block) {
         if (block->blocks)
@@ -119,7 +120,7 @@ static void forget(uint64_t key, size_t size) {
         vp_stack_peak_add(block->stack, -(int64_t)block->bytes);
         vp_slab_free(&s->slab, block);
     }
-    pthread_mutex_unlock(&s->lock);
+    vp_lock_release(&s->lock);
 }
 
 /* ---- stacks ---- */
@@ -235,10 +236,10 @@ uint32_t vp_stacks_of(CUdevice device, uint64_t serial) {
     struct shard *s = shard_of(key);
     if (!vp_stacks_wanted())
         return 0;
-    pthread_mutex_lock(&s->lock);
+    vp_lock_take(&s->lock);
     const struct block *block = s->open ? vp_table_get(&s->blocks, key) : NULL;
     const uint32_t stack = block ? block->stack : 0;
-    pthread_mutex_unlock(&s->lock);
+    vp_lock_release(&s->lock);
     return stack;
 }
 
@@ -265,7 +266,7 @@ static void add_up_shard(struct sum *sums, uint32_t stacks, CUdevice device, str
         if (block && (block->key - 1) >> 48 == (uint64_t)device)
             add_up(sums, stacks, block);
     }
-    pthread_mutex_unlock(&s->lock);
+    vp_lock_release(&s->lock);
 }
 
 int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
@@ -296,26 +297,27 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
 
 /* ---- forks: the child has the parent's memory, and none of its blocks ---- */
 
-void vp_stacks_fork_prepare(void) {
+VP_NOT_ANALYSED /* the next lets it go */ void vp_stacks_fork_prepare(void) {
     for (int i = 0; i < SHARDS; i++)
-        pthread_mutex_lock(&shards[i].lock);
+        vp_lock_take(&shards[i].lock);
     vp_stack_peak_fork_prepare();
     vp_python_fork_prepare();
     vp_stack_table_fork_prepare();
 }
 
-void vp_stacks_fork_parent(void) {
+VP_NOT_ANALYSED void vp_stacks_fork_parent(void) {
     vp_stack_table_fork_parent();
     vp_python_fork_parent();
     vp_stack_peak_fork_parent();
     for (int i = 0; i < SHARDS; i++)
-        pthread_mutex_unlock(&shards[i].lock);
+        vp_lock_release(&shards[i].lock);
 }
 
 void vp_stacks_fork_child(void) {
+    vp_memo_fork_child();
     vp_stack_table_fork_child();
     vp_python_fork_child();
     vp_stack_peak_fork_child();
     for (int i = 0; i < SHARDS; i++)
-        pthread_mutex_init(&shards[i].lock, NULL);
+        vp_lock_reset(&shards[i].lock);
 }

@@ -25,7 +25,7 @@ struct device_stats {
     struct vp_timeline_stats timelines;
 };
 
-static struct device_stats device_stats(const struct vp_pool *pool) {
+static VP_LOCKED struct device_stats device_stats(const struct vp_pool *pool) {
     return (struct device_stats){pool->mem.stats, vp_timelines_stats(&vp_state.timelines, pool->mem.device)};
 }
 
@@ -94,7 +94,7 @@ static void json_refused(struct vp_json *j, CUdevice dev) {
     vp_json_end_object(j);
 }
 
-static void json_device(struct vp_json *j, const struct vp_pool *pool) {
+static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool) {
     const struct device_stats s = device_stats(pool);
     vp_json_begin_object(j, NULL);
     vp_json_u64(j, "device", (uint64_t)pool->mem.device);
@@ -136,7 +136,7 @@ static void json_others(struct vp_json *j, CUdevice dev) {
     vp_json_end_object(j);
 }
 
-static int write_json(int fd) {
+static VP_LOCKED int write_json(int fd) {
     struct vp_json j;
     char buffer[4096];
     vp_json_init(&j, fd, buffer, sizeof buffer);
@@ -177,7 +177,7 @@ static int write_json(int fd) {
 }
 
 /* Has this process seen CUDA at all? Where it has not, its children may have, which then tell for themselves. */
-static bool has_used_cuda(void) {
+static VP_LOCKED bool has_used_cuda(void) {
     uint64_t passed = 0;
     bool pools = false;
     vp_pools_each(pool) pools = true;
@@ -214,7 +214,7 @@ static void print_spilled(const struct vp_memory_stats *s, CUdevice dev) {
             vp_log_print("  not spilled %lu times (%s)", vp_spill_refused[dev][i], refusals[i]);
 }
 
-static void print_summary(void) {
+static VP_LOCKED void print_summary(void) {
     vp_log_print("%s, process %d (%s), policy %s", VP_VERSION, (int)getpid(), program_invocation_short_name,
                  vp_policy_name());
     vp_pools_each(pool) {
@@ -290,7 +290,7 @@ static bool add_process_id(char *out, size_t room, const char *name) {
 }
 
 /* What is alive at the end, by stack, where stacks are recorded. */
-static void print_alive(void) {
+static VP_LOCKED void print_alive(void) {
     enum { HOLDERS = 5, FRAMES = 4 };
     struct vp_text t = {.fd = STDERR_FILENO};
     if (!vp_output_is_stderr())
@@ -316,7 +316,7 @@ static void print_look(void) {
         vp_log_print("  look: `vpool run --report=FILE -- PROGRAM` draws it, and which lines hold it");
 }
 
-static void write_file(const char *pattern) {
+static VP_LOCKED void write_file(const char *pattern) {
     char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32];
     const char *path = name;
     if (!vp_output_name(name, sizeof name, pattern, "p", 0, 0)) {
@@ -341,7 +341,8 @@ static void write_file(const char *pattern) {
         vp_log_print("VPOOL_STATS: %s cannot be written: %s", path, vp_output_error(err));
 }
 
-void vp_stats_write(void) {
+/* Not analysed: the process ends, and the figures are told even where a thread that hangs, or is gone, has the lock. */
+VP_NOT_ANALYSED void vp_stats_write(void) {
     static atomic_flag written = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&written))
         return;
@@ -351,7 +352,7 @@ void vp_stats_write(void) {
         print_silence();
     if (!*where || !strcmp(where, "0") || !open || (summary && !has_used_cuda()))
         return;
-    bool locked = vp_lock_for_a_while(&vp_state.lock);
+    bool locked = vp_lock_for_a_while(&vp_library_lock);
     if (locked)
         vp_pools_each(pool) vp_pool_stats(pool);
     if (summary)
@@ -359,7 +360,7 @@ void vp_stats_write(void) {
     else
         write_file(where);
     if (locked)
-        pthread_mutex_unlock(&vp_state.lock);
+        vp_lock_release(&vp_library_lock);
     if (summary) {
         print_alive();
         print_look();

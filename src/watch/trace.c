@@ -25,8 +25,8 @@ struct digits {
     char text[32];          /* copied whole, which is faster than as much as there is */
 };
 
+struct vp_lock vp_trace_guard;
 static struct {
-    pthread_mutex_t lock; /* guards the others */
     struct vp_journal file;
     bool tried, on;
     bool parents; /* the file of this name is a parent's */
@@ -35,9 +35,9 @@ static struct {
     uint64_t now;                 /* not 0: the time of what is being recorded, which was a while ago */
     struct digits size_stream[2]; /* of allocations, of frees */
     struct digits time;
-} trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} trace VP_GUARDED_BY(vp_trace_guard);
 
-static void begin(void) {
+static VP_REQUIRES(vp_trace_guard) void begin(void) {
     static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
     static char name[VP_OPTION_TEXT + 16]; /* under the trace's lock: the stack may be some KiB in all */
     trace.tried = true;
@@ -128,20 +128,20 @@ static inline char *put_time(char *at, struct digits *kept, uint64_t us) {
 }
 
 /* The lock is held. False: nothing is recorded. */
-static bool recording(void) {
+static VP_REQUIRES(vp_trace_guard) bool recording(void) {
     if (!trace.tried)
         begin();
     return trace.on;
 }
 
-static uint64_t time_now(void) {
+static VP_REQUIRES(vp_trace_guard) uint64_t time_now(void) {
     uint64_t now = trace.now ? trace.now : vp_clock_often(&trace.clock);
     if (!trace.begin)
         trace.begin = now;
     return now > trace.begin ? (now - trace.begin) / 1000 : 0;
 }
 
-static void append(const char *text, const char *end) {
+static VP_REQUIRES(vp_trace_guard) void append(const char *text, const char *end) {
     int err = vp_journal_append(&trace.file, text, (size_t)(end - text));
     if (err) {
         trace.on = false;
@@ -150,14 +150,14 @@ static void append(const char *text, const char *end) {
     }
 }
 
-bool vp_trace_lock(void) {
+VP_NOT_ANALYSED /* it returns both ways */ bool vp_trace_lock(void) {
     if (!vp_state.recording || !*vp_options()->trace || !vp_process_is_marked())
         return false;
     vp_cancel_hold();
-    pthread_mutex_lock(&trace.lock);
+    vp_lock_take(&vp_trace_guard);
     if (recording())
         return true;
-    pthread_mutex_unlock(&trace.lock);
+    vp_lock_release(&vp_trace_guard);
     return false;
 }
 
@@ -167,7 +167,7 @@ void vp_trace_at(uint64_t ns) {
 
 void vp_trace_unlock(void) {
     trace.now = 0;
-    pthread_mutex_unlock(&trace.lock);
+    vp_lock_release(&vp_trace_guard);
 }
 
 /* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
@@ -246,7 +246,7 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
 /* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed
  * process would leave it. */
 void vp_trace_end(void) {
-    if (!vp_state.recording || !vp_lock_for_a_while(&trace.lock))
+    if (!vp_state.recording || !vp_lock_for_a_while(&vp_trace_guard))
         return;
     if (trace.on) {
         trace.on = false;
@@ -254,21 +254,21 @@ void vp_trace_end(void) {
         if (err)
             vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot be closed: %s", strerror(-err));
     }
-    pthread_mutex_unlock(&trace.lock);
+    vp_lock_release(&vp_trace_guard);
 }
 
 /* ---- forks ---- */
 
-void vp_trace_fork_prepare(void) {
-    pthread_mutex_lock(&trace.lock);
+VP_NOT_ANALYSED /* the next lets it go */ void vp_trace_fork_prepare(void) {
+    vp_lock_take(&vp_trace_guard);
 }
 
-void vp_trace_fork_parent(void) {
-    pthread_mutex_unlock(&trace.lock);
+VP_NOT_ANALYSED void vp_trace_fork_parent(void) {
+    vp_lock_release(&vp_trace_guard);
 }
 
-void vp_trace_fork_child(void) {
-    pthread_mutex_init(&trace.lock, NULL);
+VP_NOT_ANALYSED /* there is one thread */ void vp_trace_fork_child(void) {
+    vp_lock_reset(&vp_trace_guard);
     if (trace.on)
         vp_journal_leave(&trace.file);
     trace.parents |= trace.on;

@@ -7,16 +7,19 @@
 
 /* ---- trace.c ---- */
 
+/* The last that anybody takes. */
+extern struct vp_lock vp_trace_guard;
+
 /* `stack` NULL: stacks are not recorded. */
 void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream, const uint32_t *stack);
 
-/* Takes the trace's lock, which is the last that anybody takes; false, without it: nothing is recorded. The caller
+/* Takes the trace's lock; false, without it: nothing is recorded. The caller
  * holds cancellation off. */
-bool vp_trace_lock(void);
-void vp_trace_unlock(void);
+bool vp_trace_lock(void) VP_TRIES(vp_trace_guard);
+void vp_trace_unlock(void) VP_RELEASES(vp_trace_guard);
 
 /* With the lock, until it is let go: what is put has come at that time of vp_clock_ns(). */
-void vp_trace_at(uint64_t ns);
+void vp_trace_at(uint64_t ns) VP_REQUIRES(vp_trace_guard);
 
 /* A field of a record: text, or where that is NULL a number. */
 struct vp_trace_field {
@@ -28,7 +31,8 @@ struct vp_trace_field {
 
 /* With the lock. A text that the line has no room for goes on in lines of its own; only the last one of a record may.
  */
-void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, struct vp_trace_field c);
+void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, struct vp_trace_field c)
+    VP_REQUIRES(vp_trace_guard);
 
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
@@ -40,7 +44,7 @@ void vp_trace_fork_child(void);
 /* ---- trace_records.c ---- */
 
 /* With the library's lock: what the pools hold, where that has changed. */
-void vp_trace_held(void);
+void vp_trace_held(void) VP_LOCKED;
 void vp_trace_failure(CUdevice device, size_t size, uint32_t stream);
 /* A mark (m), a range that begins (b), or one that ends (e), of that thread. False: nothing is recorded. */
 bool vp_trace_mark(char op, const char *name, uint64_t thread, uint32_t depth);

@@ -9,7 +9,7 @@ static struct {
     uint64_t held, calls;
 } told[VP_DEVICES];
 
-static uint64_t calls_of(const struct vp_pool *pool) {
+static VP_LOCKED uint64_t calls_of(const struct vp_pool *pool) {
     const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
     uint64_t calls = timelines.records + timelines.barriers + timelines.queries + timelines.waits;
 #define ADD(field, name) calls += pool->mem.stats.calls.field;

@@ -23,6 +23,7 @@ static bool wants_events(void) {
 
 /* What records wants to hear of every time that the lock was let go, too. */
 static void pool_opened(struct vp_pool *pool) {
+    vp_lock_is_held();
     vp_plans_open(pool);
     vp_shared_stats_open_device(pool);
     vp_lend_start(vp_shared_stats_page());
@@ -30,6 +31,7 @@ static void pool_opened(struct vp_pool *pool) {
 }
 
 static void publish(void) {
+    vp_lock_is_held();
     vp_shared_stats_publish();
     if (*vp_options()->trace)
         vp_trace_held();
@@ -42,8 +44,10 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
         return;
     vp_marks_tell_early();
     /* On the fast path nothing of it changes. */
-    if (vp_thread.inside && *vp_options()->trace)
+    if (vp_thread.inside && *vp_options()->trace) {
+        vp_lock_is_held();
         vp_trace_held();
+    }
     if (op == 'x') {
         vp_trace_failure(device, size, stream);
         return;
@@ -92,9 +96,9 @@ static void end(void) {
 }
 
 void vp_dump_begin(void) {
-    pthread_mutex_lock(&vp_state.lock);
+    vp_lock_take(&vp_library_lock);
     vp_shared_stats_take_dumps();
-    pthread_mutex_unlock(&vp_state.lock);
+    vp_lock_release(&vp_library_lock);
 }
 
 static int range_push(const char *name) {

@@ -7,10 +7,6 @@
 #include "base/json.h"
 #include "pool/slack.h"
 
-/* Takes a lock that a thread of a dying process may hold, or one that hangs in the driver: waits for a second at most.
- */
-bool vp_lock_for_a_while(pthread_mutex_t *lock);
-
 /* ---- stats.c ---- */
 
 void vp_stats_write(void);
@@ -24,10 +20,10 @@ void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, con
 
 /* ---- shared_stats.c ---- */
 
-void vp_shared_stats_open_device(struct vp_pool *pool);
-void vp_shared_stats_publish(void);
+void vp_shared_stats_open_device(struct vp_pool *pool) VP_LOCKED;
+void vp_shared_stats_publish(void) VP_LOCKED;
 /* From here on somebody answers who asks for a dump. With the library's lock held. */
-void vp_shared_stats_take_dumps(void);
+void vp_shared_stats_take_dumps(void) VP_LOCKED;
 void vp_shared_stats_leave_to_parent(void);
 void vp_shared_stats_remove(void);
 

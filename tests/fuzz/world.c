@@ -252,7 +252,7 @@ static void close_library(void) {
     vp_slab_finish(&vp_state.other_slab);
     vp_table_finish(&vp_state.other_handles);
     memset(&vp_state, 0, sizeof vp_state);
-    pthread_mutex_init(&vp_state.lock, NULL);
+    vp_lock_reset(&vp_library_lock);
     atomic_store(&vp_state.mempools_changed, changed);
 }
 

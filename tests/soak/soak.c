@@ -51,7 +51,7 @@ struct seen {
  * too. */
 static struct seen seen(void) {
     struct seen s = {.ooms = soak.ooms, .captures = soak.captures, .contexts = soak.contexts};
-    if (!doors_direct || pthread_mutex_trylock(&vp_state.lock) != 0)
+    if (!doors_direct || !vp_lock_try(&vp_library_lock))
         return s;
     for (int d = 0; d < soak.devices; d++) {
         const struct vp_pool *pool = vp_state.pools[d];
@@ -65,7 +65,7 @@ static struct seen seen(void) {
         s.lent += pool->mem.stats.lent_bytes;
         s.given += pool->mem.stats.given_back;
     }
-    pthread_mutex_unlock(&vp_state.lock);
+    vp_lock_release(&vp_library_lock);
     return s;
 }
 

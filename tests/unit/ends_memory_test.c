@@ -124,8 +124,8 @@ Test(ends, a_thread_is_not_cancelled_under_the_lock) {
     door_open(SIM);
     cr_assert(!pthread_create(&thread, NULL, cancelled_inside, NULL) && !pthread_join(thread, &how));
     cr_assert_eq(how, PTHREAD_CANCELED);
-    cr_assert(!pthread_mutex_trylock(&vp_state.lock), "it has taken the lock along");
-    pthread_mutex_unlock(&vp_state.lock);
+    cr_assert(vp_lock_try(&vp_library_lock), "it has taken the lock along");
+    vp_lock_release(&vp_library_lock);
     nothing_is_held_up();
     door_close();
 }
@@ -149,8 +149,8 @@ Test(ends, a_thread_is_not_cancelled_in_a_driver_call) {
     cu_ok(door_free(door_malloc(MiB))); /* what is done once, is done */
     cr_assert(!pthread_create(&thread, NULL, cancelled_in_a_call, made) && !pthread_join(thread, &how));
     cr_assert_eq(how, PTHREAD_CANCELED);
-    cr_assert(!pthread_mutex_trylock(&vp_state.lock), "it has taken the lock along");
-    pthread_mutex_unlock(&vp_state.lock);
+    cr_assert(vp_lock_try(&vp_library_lock), "it has taken the lock along");
+    vp_lock_release(&vp_library_lock);
     cr_assert_eq(vp_state.pools[0]->mem.stats.live_bytes, 0, "the call did not come to its end");
     nothing_is_held_up();
     door_context_destroy(made);
@@ -245,11 +245,11 @@ static struct vp_stream_cache *cache;
 static atomic_bool holds;
 
 static void *hold_the_lane(void *unused) {
-    atomic_store(&cache->locked, true);
+    atomic_store(&cache->lock.taken, true);
     holds = true;
     for (volatile int i = 0; i < 20000000; i++)
         ;
-    atomic_store(&cache->locked, false);
+    atomic_store(&cache->lock.taken, false);
     return unused;
 }
 
