@@ -71,7 +71,6 @@ static bool find_libc(void) {
 /* Is "NAME=VALUE" among the words of the mark? */
 static bool is_marked(const char *mark, const char *name, const char *value) {
     size_t name_length = strlen(name), value_length = strlen(value);
-
     for (const char *end; *mark; mark = *end ? end + 1 : end) {
         end = mark + strcspn(mark, " ");
         if ((size_t)(end - mark) == name_length + 1 + value_length && strncmp(mark, name, name_length) == 0 &&
@@ -83,12 +82,10 @@ static bool is_marked(const char *mark, const char *name, const char *value) {
 
 static void take_back(void) {
     const char *mark = libc.getenv(MARK);
-
     if (!mark)
         return;
     for (size_t i = 0; i < SETTINGS; i++) {
         const char *value = libc.getenv(settings[i].variable);
-
         if (value && is_marked(mark, settings[i].variable, value))
             libc.unsetenv(settings[i].variable);
     }
@@ -98,7 +95,6 @@ static void take_back(void) {
 /* Where NVTX is to find us; a mark has no room for a space. */
 static void find_own_path(void) {
     Dl_info info;
-
     if (!dladdr((void *)vp_adopt, &info) || !info.dli_fname || !realpath(info.dli_fname, own_path) ||
         strpbrk(own_path, " :"))
         *own_path = 0;
@@ -107,7 +103,6 @@ static void find_own_path(void) {
 /* Sets one, and adds it to the mark. */
 static void set(const struct setting *setting, char *mark, size_t room) {
     size_t used = strlen(mark);
-
     libc.setenv(setting->variable, setting->value, 0);
     snprintf(mark + used, room - used, "%s%s=%s", used ? " " : "", setting->variable, setting->value);
 }
@@ -128,14 +123,12 @@ bool vp_adopt_bare;
 static void adopt(size_t from, size_t to) {
     char mark[512 + PATH_MAX] = "";
     const char *marked = libc.getenv(MARK);
-
     if (marked)
         snprintf(mark, sizeof(mark), "%s", marked);
     for (size_t i = from; i < to; i++) {
         struct setting *setting = &settings[i];
         const char *variable = setting->variable;
         const char *value = libc.getenv(variable);
-
         if (!*setting->value || (setting->needs && !agrees(setting->needs)))
             continue;
         if (!value && setting->alias) {
@@ -154,7 +147,6 @@ static void adopt(size_t from, size_t to) {
 void vp_adopt(void) {
     const struct vp_options *options = vp_options();
     int how = options->adopt == VP_ADOPT_AUTO || options->adopt == VP_ADOPT_YES ? (int)AUTO : options->adopt;
-
     /* What PyTorch's cache hands out of its own is not filled: it is to hand over. */
     if (how == (int)AUTO && (options->poison || options->zero))
         how = VP_ADOPT_ASYNC;
@@ -177,7 +169,6 @@ void vp_adopt_torch(void) {
 void vp_adopt_report(void) {
     for (size_t i = 0; i < SETTINGS; i++) {
         const struct setting *setting = &settings[i];
-
         if (setting->kept)
             vp_log(VP_LOG_WARN, "%s is set and kept; with %s=%s, %s would leave its memory to vpool", setting->kept,
                    setting->variable, setting->value, setting->framework);

@@ -15,7 +15,6 @@
 static const char *object_at(const void *address) {
     struct link_map *map;
     Dl_info info;
-
     return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map->l_name : NULL;
 }
 
@@ -23,7 +22,6 @@ static const char *object_at(const void *address) {
 static void *find_in(const char *object, const char *symbol) {
     void *handle = dlopen(object, RTLD_NOLOAD | RTLD_LAZY);
     void *found = NULL;
-
     if (handle) {
         found = vp_real_dlsym(handle, symbol);
         dlclose(handle);
@@ -40,7 +38,6 @@ static int match_file_name(struct dl_phdr_info *info, size_t size, void *data) {
     struct search *search = data;
     const char *slash = strrchr(info->dlpi_name, '/');
     const char *file = slash ? slash + 1 : info->dlpi_name;
-
     if (strncmp(file, search->library, strlen(search->library)) != 0)
         return 0;
     snprintf(search->object, sizeof(search->object), "%s", info->dlpi_name);
@@ -51,7 +48,6 @@ void *vp_caller_find(const void *address, const char *symbol, const void *ours, 
     const char *caller = object_at(address);
     struct search search = {.library = library};
     void *next, *found = NULL;
-
     if (!vp_real_dlsym)
         vp_early_find();
     next = vp_real_dlsym(RTLD_NEXT, symbol);
@@ -87,11 +83,9 @@ static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     cudaError_t (*get_version)(int *);
     const char *name = vp_early_runtime_names;
     int version = 0;
-
     *runtime = no_runtime;
     for (size_t i = 0; handle && i < VP_RUNTIME_COUNT; i++, name += strlen(name) + 1) {
         void *real = vp_real_dlsym(handle, name);
-
         if (real == vp_door_table.runtime[i])
             real = vp_real_dlsym(RTLD_NEXT, name);
         if (real)
@@ -116,7 +110,6 @@ static atomic_uint runtime_count;
 static const struct vp_runtime *runtime_of(void *malloc_function) {
     const unsigned capacity = sizeof(runtimes) / sizeof(runtimes[0]);
     unsigned i;
-
     for (i = 0; i < capacity; i++) {
         if (atomic_load_explicit(&runtimes[i].malloc_function, memory_order_acquire) == malloc_function)
             return &runtimes[i].runtime;
@@ -144,17 +137,14 @@ static struct site {
 
 static struct site *site_at(const void *address, unsigned probe) {
     uint64_t hash = (uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15);
-
     return &sites[((hash >> 32) + probe) % SITES];
 }
 
 const struct vp_runtime *vp_caller_runtime(const void *address) {
     const struct vp_runtime *runtime;
     void *malloc_function;
-
     for (unsigned probe = 0; probe < PROBES; probe++) {
         struct site *site = site_at(address, probe);
-
         if (atomic_load_explicit(&site->address, memory_order_relaxed) == address) {
             runtime = atomic_load_explicit(&site->runtime, memory_order_acquire);
             if (runtime)
@@ -170,7 +160,6 @@ const struct vp_runtime *vp_caller_runtime(const void *address) {
     for (unsigned probe = 0; probe < PROBES; probe++) {
         struct site *site = site_at(address, probe);
         const void *free_slot = NULL;
-
         if (atomic_compare_exchange_strong(&site->address, &free_slot, address) || free_slot == address) {
             atomic_store_explicit(&site->runtime, runtime, memory_order_release);
             break;

@@ -20,14 +20,12 @@
 
 static CUcontext of_green(CUgreenCtx green) {
     CUcontext context;
-
     return VP_REAL(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS ? context : NULL;
 }
 
 /* The program may make its context current, and run work in it, with no stream of its own. */
 static void created_green(CUgreenCtx green) {
     CUcontext context = of_green(green);
-
     if (context)
         vp_api_context_created(context, false);
 }
@@ -39,13 +37,11 @@ static void created_green(CUgreenCtx green) {
 static bool primary_ended(CUdevice device) {
     unsigned int flags;
     int active;
-
     return VP_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
 }
 
 static bool is_current(CUcontext context) {
     CUcontext current;
-
     return VP_REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context;
 }
 
@@ -58,7 +54,6 @@ CUresult cuCtxDetach(CUcontext context) {
     unsigned int version;
     CUresult res;
     bool ours = vp_door_enter(), was_current = ours && is_current(context);
-
     if (ours)
         vp_api_context_destroying(context);
     res = VP_REAL(cuCtxDetach)(context);
@@ -74,7 +69,6 @@ CUresult cuCtxDetach(CUcontext context) {
 CUresult cuCtxSynchronize(void) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuCtxSynchronize)();
-
     if (ours && res == CUDA_SUCCESS && vp_api_sync_matters())
         vp_api_context_synchronized();
     vp_door_leave();
@@ -84,7 +78,6 @@ CUresult cuCtxSynchronize(void) {
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     bool ours = vp_door_enter();
     CUresult res = VP_TRIED(ours, 0, VP_REAL(cuCtxEnablePeerAccess)(peer, flags));
-
     if (ours && res == CUDA_SUCCESS && (res = vp_api_peer_enabled(peer)) != CUDA_SUCCESS)
         VP_REAL(cuCtxDisablePeerAccess)(peer);
     vp_door_leave();

@@ -38,17 +38,12 @@ static bool ranges_go_apart(const CUdeviceptr *dsts, const CUdeviceptr *srcs, co
     return apart;
 }
 
-/* The order of access comes first in the attributes, whose size older headers do not know: then it is taken to be the
- * strictest. */
+/* Is any of it to be read before the call returns? */
 static bool reads_at_once(const struct CUmemcpyAttributes_st *attributes, size_t kinds) {
-#if CUDA_VERSION >= 12080
     for (size_t i = 0; attributes && i < kinds; i++)
         if (attributes[i].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL)
             return true;
     return false;
-#else
-    return attributes && kinds;
-#endif
 }
 
 static CUresult copy_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
@@ -88,7 +83,6 @@ static CUresult copy_ranges(const CUdeviceptr *dsts, const CUdeviceptr *srcs, co
 
 /* ---- slices ---- */
 
-#if CUDA_VERSION >= 12080
 static CUdeviceptr slice_end(const CUmemcpy3DOperand *operand) {
     return operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER ? operand->op.ptr.ptr : 0;
 }
@@ -181,18 +175,6 @@ static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, siz
     }
     return finish_batch(res, at_once, stream);
 }
-#else
-struct CUDA_MEMCPY3D_BATCH_OP_st;
-static bool slices_go_apart(const struct CUDA_MEMCPY3D_BATCH_OP_st *ops, size_t count, CUstream stream) {
-    (void)ops, (void)count, (void)stream;
-    return false;
-}
-static CUresult copy_slices(const struct CUDA_MEMCPY3D_BATCH_OP_st *ops, size_t count, size_t *failed,
-                            CUstream stream) {
-    (void)ops, (void)count, (void)failed, (void)stream;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-#endif
 
 #define VP_MAKE_SLICES(symbol, like, failed, stream, ...)                                                              \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \

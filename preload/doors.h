@@ -94,7 +94,6 @@ bool vp_door_open(void);
  */
 static inline bool vp_door_enter(void) {
     const char *here = __builtin_frame_address(0);
-
     if (vp_door_depth && here < vp_door_outer) {
         vp_door_depth++;
         return false;
@@ -137,7 +136,6 @@ extern _Thread_local struct vp_door_told {
 /* Takes the answer kept for an allocation of `size` bytes; VP_NOT_OURS: there is none. */
 static inline CUresult vp_door_take_told(size_t size) {
     bool told = vp_door_told.size && vp_door_told.size == size;
-
     vp_door_told.size = 0;
     return told ? vp_door_told.res : VP_NOT_OURS;
 }

@@ -19,7 +19,6 @@ enum { STACK = 512 << 10 };
 
 static void on_signal(int number) {
     int kept = errno;
-
     (void)number;
     vp_dump_ask();
     errno = kept;
@@ -37,7 +36,6 @@ static void advance(struct timespec *t, uint64_t ms) {
 static void *run(void *unused) {
     const uint64_t every_ms = vp_dump_plan()->every_ms;
     struct timespec next, now;
-
     (void)unused;
     pthread_setname_np(pthread_self(), "vpool-dump");
     clock_gettime(CLOCK_MONOTONIC, &next);
@@ -81,7 +79,6 @@ static bool start_thread(void) {
 static void start_handler(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
     int number = vp_dump_signal();
-
     sigemptyset(&action.sa_mask);
     if (sigaction(number, NULL, &theirs))
         return;
@@ -97,7 +94,6 @@ static void start_handler(void) {
 
 void vp_dumper_start(void) {
     const struct vp_dump_plan *plan = vp_dump_plan();
-
     if ((plan->when[VP_DUMP_SIGNAL] || plan->when[VP_DUMP_EVERY]) && start_thread() && plan->when[VP_DUMP_SIGNAL]) {
         vp_dump_begin();
         start_handler();

@@ -61,7 +61,6 @@ VP_EARLY static const void *table_at(uintptr_t base, ElfW(Addr) value) {
 
 VP_EARLY static void object_read(struct object *object, const struct link_map *map) {
     ElfW(Xword) name = 0;
-
     /* One by one: a whole struct would be cleared by calling memset. */
     object->base = map->l_addr;
     object->symbols = NULL;
@@ -71,7 +70,6 @@ VP_EARLY static void object_read(struct object *object, const struct link_map *m
     object->hash = NULL;
     for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
         const void *table = table_at(map->l_addr, entry->d_un.d_ptr);
-
         if (entry->d_tag == DT_SYMTAB)
             object->symbols = table;
         else if (entry->d_tag == DT_STRTAB)
@@ -91,7 +89,6 @@ VP_EARLY static void object_read(struct object *object, const struct link_map *m
 /* The address of a function, if the symbol at `index` is its definition. */
 VP_EARLY static void *function_at(const struct object *object, uint32_t index, const char *name) {
     const ElfW(Sym) *symbol = &object->symbols[index];
-
     if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC)
         return NULL;
     return vp_early_equal(object->strings + symbol->st_name, name) ? (void *)(object->base + symbol->st_value) : NULL;
@@ -109,7 +106,6 @@ VP_EARLY static bool is_default_version(const struct object *object, uint32_t in
  */
 VP_EARLY static void *object_function(const struct object *object, const char *name) {
     void *found = NULL, *function;
-
     if (!object->symbols || !object->strings)
         return NULL;
     if (object->gnu_hash) {
@@ -118,7 +114,6 @@ VP_EARLY static void *object_function(const struct object *object, const char *n
         const uint32_t *bucket = (const uint32_t *)((const ElfW(Addr) *)&table[4] + table[2]);
         const uint32_t *chain = bucket + buckets;
         uint32_t hash = 5381, index;
-
         for (const char *c = name; *c; c++)
             hash = hash * 33 + (unsigned char)*c;
         index = bucket[hash % buckets];
@@ -146,10 +141,8 @@ VP_EARLY static void *object_function(const struct object *object, const char *n
 VP_EARLY static void *find_function(const char *prefix, const char *name) {
     const struct r_debug *debug = &_r_debug ? &_r_debug : &_dl_debug_addr ? _dl_debug_addr : NULL;
     struct object object;
-
     for (const struct link_map *map = debug ? debug->r_map : NULL; map; map = map->l_next) {
         void *function = NULL;
-
         object_read(&object, map);
         if (begins_with(object.name, prefix))
             function = object_function(&object, name);
@@ -165,7 +158,6 @@ VP_EARLY static void *find_function(const char *prefix, const char *name) {
 VP_EARLY void vp_early_find(void) {
     void *symbol = find_function("libc.", "dlsym");
     void *versioned = find_function("libc.", "dlvsym");
-
     if (!symbol)
         symbol = find_function("libdl.", "dlsym");
     if (!versioned)

@@ -12,7 +12,6 @@ struct own {
 /* The copy as the node is to have it: the program's, or the one in `own`. */
 static const CUDA_MEMCPY3D *open_copy(const CUDA_MEMCPY3D *p, CUcontext context, CUDA_MEMCPY3D *own) {
     struct vp_copy_end dst, src;
-
     if (!p)
         return p;
     dst = vp_copy_end_of(p->dstMemoryType, p->dstDevice, p->dstXInBytes);
@@ -28,7 +27,6 @@ static const CUDA_MEMCPY3D *open_copy(const CUDA_MEMCPY3D *p, CUcontext context,
 
 static CUgraphNodeParams *open_node(CUgraphNodeParams *params, struct own *own) {
     const CUDA_MEMCPY3D *p;
-
     if (!params || params->type != CU_GRAPH_NODE_TYPE_MEMCPY)
         return params;
     p = open_copy(&params->memcpy.copyParams, params->memcpy.copyCtx, &own->copy);

@@ -7,7 +7,6 @@
 /* Another process is shown the whole segment, if it lies in one. */
 static CUresult shared(CUipcMemHandle *out, CUdeviceptr ptr) {
     CUresult res = vp_bare_pin(ptr, 0);
-
     res = res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_api_ipc_get(out, ptr);
     if (res == VP_NOT_OURS)
         vp_api_tied(VP_TIE_EXPORT);

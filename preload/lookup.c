@@ -40,7 +40,6 @@ void *vp_lookup_handed_out(enum vp_nccl_door door) {
 static void *exchange_nccl(const char *name, void *real) {
     for (size_t i = 0; i < VP_NCCL_COUNT; i++) {
         void *first = NULL;
-
         if (!vp_early_equal(name, nccl_names[i]) || real == vp_door_table.nccl[i])
             continue;
         if (atomic_compare_exchange_strong(&handed_out[i], &first, real) || first == real)
@@ -64,7 +63,6 @@ static void *exchange_libc(void *real) {
 
 static bool is_own(const void *function) {
     Dl_info its, ours;
-
     return dladdr(function, &its) && dladdr(&vp_door_table, &ours) && its.dli_fbase == ours.dli_fbase;
 }
 
@@ -76,7 +74,6 @@ static void *ask_default(const char *name) {
     static const char *const libraries[] = {"libcuda.so", "libcudart.so", "libnccl.so"};
     const char *library = libraries[name[0] == 'n' ? 2 : name[2] == 'd' && name[3] == 'a' ? 1 : 0];
     void *first = vp_real_dlsym(RTLD_DEFAULT, name);
-
     if (!first || !is_own(first) || vp_caller_find(NULL, name, first, NULL, library))
         return NULL;
     vp_real_dlsym(RTLD_NEXT, name);
@@ -89,7 +86,6 @@ static void *ask_default(const char *name) {
  */
 void *vp_lookup_ask(void *handle, const char *name, const char *version) {
     void *real, *ours;
-
     if (handle == RTLD_DEFAULT)
         return ask_default(name);
     if (name[0] == 'c')

@@ -15,7 +15,6 @@ static void pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     CUresult res;
     bool ours = vp_door_enter();
-
     if (ours)
         vp_api_pool_destroying(pool);
     res = VP_REAL(cuMemPoolDestroy)(pool);

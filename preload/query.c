@@ -7,7 +7,6 @@
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     bool ours = vp_door_enter();
     CUresult res = ours ? vp_api_address_range(base, size, ptr) : VP_NOT_OURS;
-
     if (res == VP_NOT_OURS)
         res = VP_REAL(cuMemGetAddressRange_v2)(base, size, ours ? vp_api_asked_address(ptr) : ptr);
     vp_door_leave();
@@ -17,7 +16,6 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pt
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     bool ours = vp_door_enter();
     CUresult res = ours ? vp_api_pointer_attribute(data, attribute, ptr) : VP_NOT_OURS;
-
     if (res == VP_NOT_OURS)
         res = VP_REAL(cuPointerGetAttribute)(data, attribute, ours ? vp_api_asked_address(ptr) : ptr);
     vp_door_leave();
@@ -28,10 +26,8 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
     bool ours = vp_door_enter();
     CUdeviceptr asked = ours ? vp_api_asked_address(ptr) : ptr;
     CUresult res = VP_REAL(cuPointerGetAttributes)(count, attributes, data, asked);
-
     for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++) {
         CUresult one = vp_api_pointer_attribute(data[i], attributes[i], ptr);
-
         /* Here there is no error for one of them: what has no answer is zero. */
         if (one == CUDA_ERROR_INVALID_VALUE && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
             *(void **)data[i] = NULL;

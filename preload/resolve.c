@@ -43,7 +43,6 @@ static _Atomic(void *) libcuda;
 bool vp_resolve(void) {
     int saved_errno = errno;
     void *handle;
-
     if (atomic_load_explicit(&libcuda, memory_order_acquire))
         return true;
     if (!vp_real_dlsym)
@@ -51,10 +50,8 @@ bool vp_resolve(void) {
     handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
     if (handle) {
         const char *name = vp_early_names;
-
         for (size_t i = 0; i < VP_REAL_COUNT; i++, name += strlen(name) + 1) {
             void *real;
-
             if (i == VP_DOOR_COUNT)
                 name = asked_names;
             real = vp_real_dlsym(handle, name);
@@ -75,7 +72,6 @@ static void *lookup(const char *symbol, void *handle) {
 bool vp_door_open(void) {
     static atomic_bool opened;
     int cancel;
-
     if (!vp_resolve())
         return false;
     if (!atomic_load_explicit(&opened, memory_order_relaxed) && !atomic_exchange(&opened, true)) {
@@ -91,7 +87,6 @@ bool vp_door_open(void) {
 bool vp_door_look_current(void) {
     unsigned ends = __atomic_load_n(&vp_door_ends, __ATOMIC_RELAXED);
     CUcontext context = NULL;
-
     if (VP_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context)
         return false;
     vp_door_current = ends;

@@ -38,7 +38,6 @@ static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) 
 static bool alloc(void **ptr, size_t size, const void *address) {
     CUdeviceptr found = 0;
     CUresult res = VP_NOT_OURS;
-
     if (vp_door_enter() && vp_door_has_current()) {
         res = vp_torch_segment(&found, size, address);
         if (res == VP_NOT_OURS)
@@ -53,7 +52,6 @@ static bool alloc_pitch(void **ptr, size_t *pitch, size_t width, size_t height) 
     CUdeviceptr found = 0;
     CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc_pitch(&found, pitch, width, height, element)
                                                             : VP_NOT_OURS;
-
     return short_way(res, found, ptr, width * height);
 }
 
@@ -61,20 +59,17 @@ static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream str
     CUdeviceptr found = 0;
     CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc_async(&found, size, pool, stream)
                                                             : VP_NOT_OURS;
-
     return short_way(res, found, ptr, size);
 }
 
 static bool free_now(void *ptr) {
     CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_free((CUdeviceptr)(uintptr_t)ptr) : VP_NOT_OURS;
-
     return short_way(res, 0, NULL, 0);
 }
 
 static bool free_async(void *ptr, CUstream stream) {
     CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream)
                                                             : VP_NOT_OURS;
-
     return short_way(res, 0, NULL, 0);
 }
 

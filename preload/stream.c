@@ -25,7 +25,6 @@
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuStreamEndCapture)(stream, graph);
-
     if (ours)
         vp_api_capture_ended(stream);
     vp_door_leave();
@@ -50,7 +49,6 @@ static void batch(unsigned int count, const CUstreamBatchMemOpParams *ops) {
  */
 static void host_function(CUstream stream) {
     CUstreamCaptureStatus status;
-
     if (VP_REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
         vp_api_coupled("a host function in a graph");
     else

@@ -75,7 +75,6 @@ static bool is_cuda(uint16_t device) {
 /* Says once why segments have memory. */
 static void never(CUdevice device, const char *why) {
     static atomic_flag said_it = ATOMIC_FLAG_INIT;
-
     atomic_store(&devices[device].state, NEVER);
     if (!atomic_flag_test_and_set(&said_it))
         vp_log(VP_LOG_WARN, "PyTorch's cache keeps its memory to itself: %s (docs/pytorch.md)", why);
@@ -91,7 +90,6 @@ static void failed(CUdevice device) {
 struct vp_torch_stream VP_TORCH_CURRENT(signed char device) {
     struct vp_torch_stream (*real)(signed char) = vp_torch_real_of(VP_TORCH_IS_CURRENT, CALLER);
     struct vp_torch_stream current = real(device);
-
     if (vp_torch_is_cache(CALLER)) {
         said.asked_from = CALLER;
         said.asked_frame = FRAME;
@@ -106,7 +104,6 @@ CUstream
 VP_TORCH_STREAM(const void *stream) {
     CUstream (*real)(const void *) = vp_torch_real_of(VP_TORCH_IS_STREAM, CALLER);
     CUstream handle = real(stream);
-
     if (!vp_torch_is_cache(CALLER))
         return handle;
     said.other_streams = true;
@@ -124,7 +121,6 @@ VP_TORCH_STREAM(const void *stream) {
 
 static CUdevice current_device(void) {
     CUdevice device = 0;
-
     return VP_REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS && device < DEVICES ? device : -1;
 }
 
@@ -133,7 +129,6 @@ static _Noreturn void refuse(CUdevice device, size_t size) {
     uint64_t allocated = atomic_load(&devices[device].allocated), reserved = atomic_load(&devices[device].reserved);
     void (*tell)(int64_t, size_t, size_t, uint16_t) = vp_torch_real_of((enum vp_torch_symbol)VP_TORCH_REFUSED,
                                                                        (const void *)atomic_load(&vp_torch_code.begin));
-
     said.frame = NULL;
     tell((int64_t)size, allocated, reserved, (uint16_t)(device << 8 | 1));
     vp_torch_refuse(device, size, allocated, reserved);
@@ -171,7 +166,6 @@ static void note_unsplit(size_t asked, size_t given) {
 /* Not back if there is no memory to be had. */
 static void wanted(size_t size, const char *frame) {
     CUdevice device = -1;
-
     if (said.first)
         failed(said.first_device);
     said.first = 0;
@@ -197,7 +191,6 @@ static void round_told(size_t size, const char *from, const char *frame) {
 static size_t rounded(size_t size, size_t divisions) {
     enum { LEAST = 512, LAST_BIT = 63 };
     size_t floor, part;
-
     if (divisions <= 1 || size / LEAST < divisions || size > SIZE_MAX / 4)
         return size;
     floor = (size_t)1 << (LAST_BIT - __builtin_clzl(size));
@@ -207,14 +200,12 @@ static size_t rounded(size_t size, size_t divisions) {
 
 size_t VP_TORCH_ROUND_CUDA(size_t size) {
     size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND_CUDA, CALLER), divisions = real(size);
-
     round_told(rounded(size, divisions), CALLER, FRAME);
     return divisions;
 }
 
 size_t VP_TORCH_ROUND(size_t size) {
     size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND, CALLER), divisions = real(size);
-
     round_told(rounded(size, divisions), CALLER, FRAME);
     return divisions;
 }
@@ -225,7 +216,6 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
     bool next = said.segment_next;
     CUdevice device;
     CUresult res;
-
     said.segment_next = false;
     if (!vp_torch_is_cache(address) || (device = current_device()) < 0)
         return VP_NOT_OURS;
@@ -256,7 +246,6 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
 
 static void first_reported(CUdeviceptr ptr, size_t size) {
     CUdevice device = said.first_device;
-
     if (!said.frame || ptr < said.first || ptr - said.first + size > said.first_size || size < said.size) {
         failed(device);
     } else if (atomic_load(&devices[device].state) == UNKNOWN) {
@@ -272,7 +261,6 @@ static void used(CUdeviceptr ptr, size_t size, const char *frame) {
     /* Blocks under 512 bytes come without a size to round. */
     CUdevice device;
     struct vp_bare_stream stream = said.frame ? said.stream : vp_torch_hint_take(&said.hints, frame, &device);
-
     if (said.first)
         first_reported(ptr, size);
     else
@@ -282,7 +270,6 @@ static void used(CUdeviceptr ptr, size_t size, const char *frame) {
 static void unused(CUdeviceptr ptr, size_t size) {
     bool barrier = said.other_streams || (atomic_load_explicit(&pools, memory_order_relaxed) &&
                                           atomic_load_explicit(&other_uses, memory_order_relaxed));
-
     vp_bare_unused(ptr, size, barrier);
 }
 
@@ -310,7 +297,6 @@ static void reported(CUdeviceptr ptr, int64_t change, int device, const char *fr
 
 void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserved, uint16_t device) {
     void (*real)(void *, int64_t, size_t, size_t, uint16_t) = vp_torch_real_of(VP_TORCH_IS_REPORT, CALLER);
-
     if (vp_torch_is_cache(CALLER) && is_cuda(device)) {
         atomic_store_explicit(&devices[device >> 8].allocated, allocated, memory_order_relaxed);
         atomic_store_explicit(&devices[device >> 8].reserved, reserved, memory_order_relaxed);
@@ -353,7 +339,6 @@ static void read_mebibytes(const char *name, const char *setting, _Atomic size_t
 static void environment(const char *name) {
     static atomic_flag decided = ATOMIC_FLAG_INIT;
     int err;
-
     if (!vp_adopt_bare || !name || (strcmp(name, "PYTORCH_CUDA_ALLOC_CONF") && strcmp(name, "PYTORCH_ALLOC_CONF")))
         return;
     if (releases_lock("PYTORCH_CUDA_ALLOC_CONF") || releases_lock("PYTORCH_ALLOC_CONF")) {

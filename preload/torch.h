@@ -44,7 +44,6 @@ extern _Atomic(void *) vp_torch_real[VP_TORCH_SYMBOLS];
 
 static inline void *vp_torch_real_of(enum vp_torch_symbol symbol, const void *address) {
     void *real = atomic_load_explicit(&vp_torch_real[symbol], memory_order_relaxed);
-
     return __builtin_expect(real != NULL, true) ? real : vp_torch_find(symbol, address);
 }
 
@@ -56,7 +55,6 @@ extern struct vp_torch_code {
 
 static inline bool vp_torch_is_cache(const void *address) {
     uintptr_t size = atomic_load_explicit(&vp_torch_code.size, memory_order_acquire);
-
     return (uintptr_t)address - atomic_load_explicit(&vp_torch_code.begin, memory_order_relaxed) < size;
 }
 

@@ -36,7 +36,6 @@ static uintptr_t nothing(void) {
 void *vp_torch_find(enum vp_torch_symbol symbol, const void *address) {
     void *ours = vp_door_table.torch[symbol];
     void *real = vp_caller_find(address, names[symbol], ours, NULL, "libc10_cuda.so");
-
     if (!real)
         real = vp_caller_find(address, names[symbol], ours, NULL, "libtorch_cuda.so");
     if (!real)
@@ -65,7 +64,6 @@ struct found {
 static int match(struct dl_phdr_info *info, size_t size, void *data) {
     struct found *found = data;
     const char *slash = strrchr(info->dlpi_name, '/');
-
     if (strncmp(slash ? slash + 1 : info->dlpi_name, found->file, strlen(found->file)) != 0 ||
         strlen(info->dlpi_name) >= sizeof(found->path))
         return 0;
@@ -75,7 +73,6 @@ static int match(struct dl_phdr_info *info, size_t size, void *data) {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
         uintptr_t begin = info->dlpi_addr + part->p_vaddr;
-
         if (part->p_type == PT_DYNAMIC)
             found->dynamic = (const void *)begin;
         if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
@@ -105,10 +102,8 @@ static size_t size_of(const struct found *found, ElfW(Sxword) tag) {
 static bool binds_in(const struct found *found, const ElfW(Rela) * entries, size_t bytes, const char *name) {
     const ElfW(Sym) *symbols = table_of(found, DT_SYMTAB);
     const char *strings = table_of(found, DT_STRTAB);
-
     for (size_t i = 0; entries && i < bytes / sizeof(*entries); i++) {
         unsigned how = ELF64_R_TYPE(entries[i].r_info);
-
         if ((how == JUMP_SLOT || how == GLOB_DAT) &&
             !strcmp(strings + symbols[ELF64_R_SYM(entries[i].r_info)].st_name, name))
             return true;
@@ -133,7 +128,6 @@ int vp_torch_learn(void) {
     struct found found = {.file = "libc10_cuda.so"};
     int so_far = atomic_load(&outcome);
     void *handle;
-
     if (so_far != -EAGAIN || !dl_iterate_phdr(match, &found))
         return so_far;
     handle = dlopen(found.path, RTLD_NOLOAD | RTLD_LAZY);
@@ -151,7 +145,6 @@ int vp_torch_learn(void) {
 void vp_torch_listen(void) {
     struct found found = {.file = "libc10_cuda.so"};
     bool heard = vp_torch_real[VP_TORCH_GET_ENV] || vp_torch_real[VP_TORCH_GET_ENV_CXX11];
-
     if (!heard && dl_iterate_phdr(match, &found))
         vp_log(VP_LOG_WARN,
                "PyTorch's cache keeps its memory to itself: this build, or who has loaded it, binds its calls "
@@ -162,7 +155,6 @@ bool vp_torch_knows_pools(void) {
     struct found found = {.file = "libtorch_cuda.so"}, cache = {.file = "libc10_cuda.so"};
     void *handle = NULL;
     bool graphs, pools = false;
-
     if (dl_iterate_phdr(match, &found) || dl_iterate_phdr(match, &cache))
         handle = dlopen(*found.path ? found.path : cache.path, RTLD_NOLOAD | RTLD_LAZY);
     if (!handle)

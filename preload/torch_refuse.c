@@ -47,7 +47,6 @@ static bool find_strings(void *library) {
 
 bool vp_torch_can_refuse(void *library) {
     enum { FIRST = 2 /* behind the offset and the type */ };
-
     if (!find_strings(library) || !FIND(table, "_ZTV" OUT_OF_MEMORY) || !FIND(type, "_ZTI" OUT_OF_MEMORY) ||
         !FIND(allocate, "__cxa_allocate_exception") || !FIND(hurl, "__cxa_throw"))
         return false;
@@ -61,7 +60,6 @@ static const char *size_text(char *text, size_t room, uint64_t bytes) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB"};
     unsigned unit = 0;
     double size = (double)bytes;
-
     while (size >= 1024 && unit < 3) {
         size /= 1024;
         unit++;
@@ -74,7 +72,6 @@ static void message(char *text, size_t room, CUdevice device, size_t size, uint6
     enum { SIZE = 32 };
     char asked[SIZE], total[SIZE], unused[SIZE], live[SIZE], cached[SIZE];
     size_t free_bytes = 0, all = 0;
-
     vp_api_mem_info(&free_bytes, &all);
     snprintf(
         text, room,

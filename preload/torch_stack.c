@@ -27,11 +27,9 @@ static bool find_unwinder(void) {
     enum { NOT_YET, LOOKING, THERE, NOWHERE };
     static atomic_int state = NOT_YET;
     int now = atomic_load_explicit(&state, memory_order_acquire);
-
     if (now == NOT_YET && atomic_compare_exchange_strong(&state, &now, LOOKING)) {
         bool found = look_for_unwinder(RTLD_DEFAULT);
         void *handle = found ? NULL : dlopen("libgcc_s.so.1", RTLD_NOLOAD | RTLD_LAZY);
-
         now = found || (handle && look_for_unwinder(handle)) ? THERE : NOWHERE;
         atomic_store_explicit(&state, now, memory_order_release);
     }
@@ -50,14 +48,12 @@ struct search {
 static int look(struct _Unwind_Context *frame, void *data) {
     struct search *search = data;
     uintptr_t address = unwinder.address(frame);
-
     search->found = address && unwinder.function((void *)(address - 1)) == search->function;
     return search->found || ++search->frames == FRAMES ? STOP : TRACED;
 }
 
 static bool is_running(const char *from) {
     struct search search = {0};
-
     if (!find_unwinder())
         return false;
     search.function = unwinder.function((void *)(uintptr_t)(from - 1));
@@ -75,7 +71,6 @@ bool vp_torch_is_one_function(const char *a, const char *b) {
     enum { KNOWN = sizeof(known) / sizeof(known[0]) };
     void *function = NULL;
     unsigned i;
-
     for (i = 0; i < KNOWN; i++)
         if (known[i].a == a && known[i].b == b)
             return known[i].one;
@@ -102,7 +97,6 @@ static bool runs(const struct vp_torch_hint *hint, const char *frame) {
     enum { KNOWN = sizeof(seen.known) / sizeof(seen.known[0]) };
     const ptrdiff_t distance = hint->frame - frame;
     struct known *known;
-
     for (known = seen.known; known < seen.known + KNOWN; known++)
         if (known->from == hint->from && known->distance == distance)
             return known->runs;
@@ -113,10 +107,8 @@ static bool runs(const struct vp_torch_hint *hint, const char *frame) {
 
 struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame, CUdevice *device) {
     struct vp_bare_stream stream = {0};
-
     while (hints->count && !stream.known) {
         const struct vp_torch_hint *hint = &hints->hint[--hints->count];
-
         if (hint->frame > frame && runs(hint, frame)) {
             stream = (struct vp_bare_stream){hint->stream, true};
             *device = hint->device;

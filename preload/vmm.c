@@ -17,7 +17,6 @@ static size_t memory_of(size_t size, const CUmemAllocationProp *prop) {
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *ptr) {
     CUresult res;
     bool ours = vp_door_enter();
-
     if (ours && vp_api_owns((CUdeviceptr)(uintptr_t)ptr)) {
         res = CUDA_ERROR_INVALID_VALUE;
     } else {

@@ -162,8 +162,8 @@ def debian_layout(prefix):
     (doc / "CHANGELOG.md.gz").rename(doc / "changelog.gz")
 
 
-def deb(prefix, root, out):
-    """Packs the installation in `root`, of which `prefix` is usr/."""
+def deb(prefix, root, out, *how):
+    """Packs the installation in `root`, of which `prefix` is usr/; `how`: more words for dpkg-deb."""
     architecture = run("dpkg", "--print-architecture", stdout=subprocess.PIPE, text=True).stdout.strip()
     debian_layout(prefix)
     control = root / "DEBIAN"
@@ -180,5 +180,5 @@ def deb(prefix, root, out):
             path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"vpool_{release()}_{architecture}.deb"
-    run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, path, stdout=subprocess.DEVNULL)
+    run("dpkg-deb", "--root-owner-group", "-Zxz", *how, "--build", root, path, stdout=subprocess.DEVNULL)
     return path

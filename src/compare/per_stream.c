@@ -135,7 +135,7 @@ int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t
     struct vp_chunk **chunks = vp_pool_scratch(pool, n * sizeof *chunks);
     size_t made = 0;
     int err = chunks ? 0 : -ENOMEM;
-    while (!err && made < n && !(err = vp_chunk_create(&pool->mem, chunk, &chunks[made])))
+    while (!err && made < n && !(err = vp_chunk_create(&pool->mem, chunk, false, &chunks[made])))
         chunks[made++]->stream = vp_owner_of(req);
     if (!err)
         err = vp_stitch_map(&pool->mem, chunks, n, addr);

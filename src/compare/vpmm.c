@@ -149,7 +149,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
     harvest(pool, &h, false);
     if (h.count != pages)
         return -EIO;
-    while (created < fresh && !(err = vp_chunk_create(&pool->mem, pool->mem.granularity, &h.chunks[created])))
+    while (created < fresh && !(err = vp_chunk_create(&pool->mem, pool->mem.granularity, false, &h.chunks[created])))
         created++;
     if (!err)
         err = vp_stitch_map(&pool->mem, h.chunks, pages, addr);

@@ -29,7 +29,7 @@ int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, s
     if (size > mem->largest)
         mem->largest = size;
     vp_memory_note_held(mem, size);
-    vp_mapping_note(mem, m);
+    vp_mapping_note(mem, m, true);
     vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
     r->state = VP_FREE;
     vp_region_join(mem, r);

@@ -18,9 +18,10 @@
         res_;                                                                                                          \
     })
 
-static int failure(struct vp_memory *mem, CUresult res) {
-    if (res == CUDA_ERROR_OUT_OF_MEMORY)
-        return -ENOMEM;
+/* 0, or what an answer of the driver's means. */
+static int errno_of(struct vp_memory *mem, CUresult res) {
+    if (res == CUDA_SUCCESS || res == CUDA_ERROR_OUT_OF_MEMORY)
+        return res ? -ENOMEM : 0;
     mem->error = res;
     return -EIO;
 }
@@ -33,14 +34,9 @@ static bool refused(CUresult res) {
 
 /* ---- addresses ---- */
 
-static int reserve(struct vp_memory *mem, size_t size, CUdeviceptr *base) {
-    CUresult res = CALL(mem, reserve, mem->drv->cuMemAddressReserve(base, size, mem->granularity, 0, 0));
-    return res ? failure(mem, res) : 0;
-}
-
 int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) {
     CUdeviceptr base;
-    int err = reserve(mem, size, &base);
+    int err = errno_of(mem, CALL(mem, reserve, mem->drv->cuMemAddressReserve(&base, size, mem->granularity, 0, 0)));
     if (err)
         return err;
     if ((err = vp_space_carve(mem, zone, base, size, size)) < 0)
@@ -49,10 +45,6 @@ int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) {
 }
 
 /* ---- chunks ---- */
-
-static void be_born(struct vp_memory *mem, struct vp_chunk *chunk) {
-    chunk->birth = ++mem->births;
-}
 
 /* Physical memory for a chunk of that size, which is then held. */
 static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
@@ -72,8 +64,8 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
             mem->prop = plain;
     }
     if (res)
-        return failure(mem, res);
-    be_born(mem, chunk);
+        return errno_of(mem, res);
+    chunk->birth = ++mem->births;
     vp_memory_note_held(mem, size);
     return 0;
 }
@@ -86,18 +78,18 @@ void vp_memory_note_held(struct vp_memory *mem, size_t size) {
 
 /* The same of the host's, which counts apart, and for no limit of the device's. */
 static int create_on_host(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
-    CUresult res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->host_prop, 0));
-    if (res)
-        return failure(mem, res);
+    int err = errno_of(mem, CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->host_prop, 0)));
+    if (err)
+        return err;
     chunk->host = true;
-    be_born(mem, chunk);
+    chunk->birth = ++mem->births;
     mem->stats.spilled_bytes += size;
     if (mem->stats.spilled_bytes > mem->stats.peak_spilled_bytes)
         mem->stats.peak_spilled_bytes = mem->stats.spilled_bytes;
     return 0;
 }
 
-static int new_chunk(struct vp_memory *mem, size_t size, bool host, struct vp_chunk **out) {
+int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chunk **out) {
     struct vp_chunk *chunk = vp_slab_alloc(&mem->chunk_slab);
     int err = !chunk ? -ENOMEM : host ? create_on_host(mem, chunk, size) : create(mem, chunk, size);
     if (err) {
@@ -111,14 +103,6 @@ static int new_chunk(struct vp_memory *mem, size_t size, bool host, struct vp_ch
         mem->largest = size;
     *out = chunk;
     return 0;
-}
-
-int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
-    return new_chunk(mem, size, false, out);
-}
-
-int vp_chunk_create_host(struct vp_memory *mem, size_t size, struct vp_chunk **out) {
-    return new_chunk(mem, size, true, out);
 }
 
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare) {
@@ -156,14 +140,10 @@ bool vp_range_whole(const struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr e
     return first && last && first->addr == addr && last->addr + last->chunk->size == end;
 }
 
-static void set_granules(struct vp_memory *mem, CUdeviceptr addr, size_t size, struct vp_mapping *m) {
-    struct vp_granule *granule = vp_space_granule(mem, vp_space_of(mem, addr), addr);
-    for (size_t i = 0; i < size >> mem->granularity_shift; i++)
-        granule[i].mapping = m;
-}
-
-void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m) {
-    set_granules(mem, m->addr, m->chunk->size, m);
+void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m, bool there) {
+    struct vp_granule *granule = vp_space_granule(mem, vp_space_of(mem, m->addr), m->addr);
+    for (size_t i = 0; i < m->chunk->size >> mem->granularity_shift; i++)
+        granule[i].mapping = there ? m : NULL;
 }
 
 static int set_access(struct vp_memory *mem, CUdeviceptr addr, size_t size, uint64_t devices, CUmemAccess_flags flags) {
@@ -172,13 +152,12 @@ static int set_access(struct vp_memory *mem, CUdeviceptr addr, size_t size, uint
     for (int dev = 0; dev < 64; dev++)
         if (devices >> dev & 1)
             desc[n++] = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
-    CUresult res = CALL(mem, set_access, mem->drv->cuMemSetAccess(addr, size, desc, n));
-    return res ? failure(mem, res) : 0;
+    return errno_of(mem, CALL(mem, set_access, mem->drv->cuMemSetAccess(addr, size, desc, n)));
 }
 
 /* New mappings of one kind of memory for all that it is open to. Copies of other devices are worth no failure: where
  * theirs fails they are given up. */
-static int open_range(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
+int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
     const uint64_t needed = mem->peers | UINT64_C(1) << mem->device;
     const CUresult before = mem->error;
     int err = set_access(mem, addr, size, needed | mem->copiers, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -192,10 +171,6 @@ static int open_range(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
     return 0;
 }
 
-int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
-    return open_range(mem, addr, size);
-}
-
 /* Chunks mapped side by side from `addr` on: what is the device's and what is the host's by calls of their own. */
 static int open_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
     CUdeviceptr end = addr;
@@ -204,7 +179,7 @@ static int open_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
         end += chunks[i]->size;
         if (i + 1 < n && chunks[i + 1]->host == chunks[i]->host)
             continue;
-        err = open_range(mem, addr, end - addr);
+        err = vp_chunk_open(mem, addr, end - addr);
         addr = end;
     }
     return err;
@@ -217,7 +192,7 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
     for (; !err && done < n; done++) {
         CUresult res = CALL(mem, map, mem->drv->cuMemMap(end, chunks[done]->size, 0, chunks[done]->handle, 0));
         if (res) {
-            err = failure(mem, res);
+            err = errno_of(mem, res);
             break;
         }
         end += chunks[done]->size;
@@ -236,7 +211,7 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
         m->next = chunks[i]->mappings;
         chunks[i]->mappings = m;
         vp_list_append(&mem->zombies, &m->zombie);
-        set_granules(mem, end, chunks[i]->size, m);
+        vp_mapping_note(mem, m, true);
         end += chunks[i]->size;
         out[i] = m;
     }
@@ -245,17 +220,17 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
 }
 
 int vp_chunk_suspend(struct vp_memory *mem, struct vp_chunk *chunk) {
-    CUresult res = CALL(mem, unmap, mem->drv->cuMemUnmap(chunk->current->addr, chunk->size));
-    if (res)
-        return failure(mem, res);
+    int err = errno_of(mem, CALL(mem, unmap, mem->drv->cuMemUnmap(chunk->current->addr, chunk->size)));
+    if (err)
+        return err;
     chunk->unmapped = true;
     return 0;
 }
 
 int vp_chunk_let_go(struct vp_memory *mem, struct vp_chunk *chunk) {
-    CUresult res = CALL(mem, release, mem->drv->cuMemRelease(chunk->handle));
-    if (res)
-        return failure(mem, res);
+    int err = errno_of(mem, CALL(mem, release, mem->drv->cuMemRelease(chunk->handle)));
+    if (err)
+        return err;
     chunk->released = true;
     mem->stats.held_bytes -= chunk->size;
     mem->asleep_bytes += chunk->size;
@@ -273,9 +248,8 @@ int vp_chunk_make_again(struct vp_memory *mem, struct vp_chunk *chunk) {
 
 int vp_chunk_map_again(struct vp_memory *mem, struct vp_chunk *chunk) {
     const CUdeviceptr addr = chunk->current->addr;
-    CUresult res = CALL(mem, map, mem->drv->cuMemMap(addr, chunk->size, 0, chunk->handle, 0));
-    int err = res ? failure(mem, res) : 0;
-    if (!err && (err = open_range(mem, addr, chunk->size)))
+    int err = errno_of(mem, CALL(mem, map, mem->drv->cuMemMap(addr, chunk->size, 0, chunk->handle, 0)));
+    if (!err && (err = vp_chunk_open(mem, addr, chunk->size)))
         CALL(mem, unmap, mem->drv->cuMemUnmap(addr, chunk->size));
     if (!err)
         chunk->unmapped = false;
@@ -286,7 +260,7 @@ int vp_chunk_unmap(struct vp_memory *mem, struct vp_mapping *m) {
     const bool there = !m->chunk->unmapped || m != m->chunk->current;
     if (there && CALL(mem, unmap, mem->drv->cuMemUnmap(m->addr, m->chunk->size)))
         return -EIO;
-    set_granules(mem, m->addr, m->chunk->size, NULL);
+    vp_mapping_note(mem, m, false);
     mem->away -= m->chunk->current != m->chunk->home;
     if (m->chunk->current == m)
         m->chunk->current = NULL;

@@ -11,8 +11,7 @@
 int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) __attribute__((cold));
 /* Creates a chunk, not mapped: of the device's memory, or of the host's (spill.h). 0, -ENOMEM (there is no more) or
  * -EIO. */
-int vp_chunk_create(struct vp_memory *mem, size_t size, struct vp_chunk **out);
-int vp_chunk_create_host(struct vp_memory *mem, size_t size, struct vp_chunk **out);
+int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chunk **out);
 /* Keeps a chunk that is mapped nowhere for later; takes it back then. */
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare);
 /* A handle that is mapped at `addr`, open to whom it should be, becomes a chunk; of a building region without mappings
@@ -21,9 +20,9 @@ int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, s
     __attribute__((cold));
 /* Opens what was mapped there to all that the memory is open to. 0, -ENOMEM or -EIO. */
 int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size);
-/* So much more is held; a mapping is found by its addresses. */
+/* So much more is held; a mapping is found by its addresses, or no longer. */
 void vp_memory_note_held(struct vp_memory *mem, size_t size);
-void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m);
+void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m, bool there);
 /* Releases a chunk without mappings. */
 void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk);
 /*

@@ -330,7 +330,7 @@ static bool release_one(struct filling *f) {
 }
 
 static int create(struct filling *f, size_t size, struct vp_chunk **out) {
-    int err = f->exhausted && size >= f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, out);
+    int err = f->exhausted && size >= f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, false, out);
     if (err == -ENOMEM && (!f->exhausted || size < f->exhausted))
         f->exhausted = size;
     if (!err) {

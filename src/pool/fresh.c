@@ -36,7 +36,7 @@ int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct v
         if (bytes <= largest)
             for (size = pool->mem.granularity; size * 2 + spared <= bytes; size *= 2)
                 continue;
-        err = vp_chunk_create(&pool->mem, size, &out[n]);
+        err = vp_chunk_create(&pool->mem, size, false, &out[n]);
         if (!err) {
             n++;
             bytes -= size;

@@ -35,7 +35,7 @@ static int make_host(struct vp_pool *pool, size_t bytes, struct parts *p) {
         size_t size = HOST_HANDLE < pool->mem.granularity ? pool->mem.granularity : HOST_HANDLE;
         while (size > bytes)
             size /= 2;
-        err = vp_chunk_create_host(&pool->mem, size, &p->chunks[p->count]);
+        err = vp_chunk_create(&pool->mem, size, true, &p->chunks[p->count]);
         if (!err) {
             p->count++;
             bytes -= size;

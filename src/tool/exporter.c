@@ -56,7 +56,6 @@ int vp_tool_exporter(int argc, char **argv) {
     const char *file = NULL, *address = NULL;
     double seconds = 0;
     bool once = false;
-    char *end;
     opterr = 0;
     optind = 0;
     for (int chosen; (chosen = getopt_long(argc, argv, "hd:", long_options, NULL)) >= 0;) {
@@ -66,9 +65,8 @@ int vp_tool_exporter(int argc, char **argv) {
         case 'o': once = true; break;
         case 'h': help(); return 0;
         case 'd':
-            seconds = strtod(optarg, &end);
-            if (end == optarg || *end || !(seconds >= 0.05 && seconds <= 86400))
-                return vp_tool_usage("exporter", "'%s' is no number of seconds: 0.05 to 86400", optarg);
+            if (vp_tool_seconds("exporter", optarg, 0.05, &seconds))
+                return 2;
             break;
         default: return vp_tool_unknown("exporter", long_options, argv);
         }

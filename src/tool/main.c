@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int vp_tool_usage(const char *command, const char *format, ...) {
@@ -17,6 +18,14 @@ int vp_tool_usage(const char *command, const char *format, ...) {
     va_end(args);
     fprintf(stderr, " (see vpool %s%s--help)\n", command, *command ? " " : "");
     return 2;
+}
+
+int vp_tool_seconds(const char *command, const char *text, double least, double *seconds) {
+    char *end;
+    *seconds = strtod(text, &end);
+    if (end == text || *end || !(*seconds >= least && *seconds <= 86400))
+        return vp_tool_usage(command, "'%s' is no number of seconds: %g to 86400", text, least);
+    return 0;
 }
 
 static int options(int argc, char **argv) {

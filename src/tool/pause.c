@@ -182,9 +182,8 @@ static int parse(struct job *job, int *pid, bool *helped, int argc, char **argv)
     for (int chosen; (chosen = getopt_long(argc, argv, "h", long_options, NULL)) >= 0;)
         switch (chosen) {
         case 't':
-            job->seconds = strtod(optarg, &end);
-            if (end == optarg || *end || !(job->seconds >= 0.1 && job->seconds <= 86400))
-                return vp_tool_usage(command, "'%s' is no number of seconds: 0.1 to 86400", optarg);
+            if (vp_tool_seconds(command, optarg, 0.1, &job->seconds))
+                return 2;
             break;
         case 'h': *helped = true; return 0;
         default: return vp_tool_unknown(command, long_options, argv);

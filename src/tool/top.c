@@ -177,15 +177,13 @@ static int parse(struct asked *asked, int argc, char **argv) {
         {0},
     };
     struct vp_top_options *o = &asked->options;
-    char *end;
     opterr = 0;
     optind = 0;
     for (int chosen; (chosen = getopt_long(argc, argv, "hd:", long_options, NULL)) >= 0;) {
         switch (chosen) {
         case 'd':
-            o->seconds = strtod(optarg, &end);
-            if (end == optarg || *end || !(o->seconds >= 0.05 && o->seconds <= 86400))
-                return vp_tool_usage("top", "'%s' is no number of seconds: 0.05 to 86400", optarg);
+            if (vp_tool_seconds("top", optarg, 0.05, &o->seconds))
+                return 2;
             break;
         case SORT:
             if (!vp_top_is_order(*optarg) || optarg[1])

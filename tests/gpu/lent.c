@@ -11,22 +11,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <cuda.h>
-#include <dlfcn.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FUNCTIONS(X)                                                                                                   \
     X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2)                    \
         X(cuStreamCreate) X(cuStreamSynchronize) X(cuMemsetD32Async) X(cuMemcpyDtoH_v2)
 
-#define POINTER(name) static __typeof__(&name) p_##name;
-FUNCTIONS(POINTER)
-#undef POINTER
+#include "found.h"
 
 enum { BLOCKS_MOST = 4096, BLOCKS = 320 };
 
@@ -36,33 +28,10 @@ struct turn {
     double took;                 /* s for these */
 };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static void need(CUresult result, const char *what) {
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "%s: %d\n", what, (int)result);
-        exit(1);
-    }
-}
-#define NEED(name, ...) need(p_##name(__VA_ARGS__), #name)
-
 static CUstream start(void) {
-    CUcontext context;
-    CUstream stream;
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
-#define FIND(name)                                                                                                     \
-    if (!cuda || !(p_##name = (__typeof__(p_##name))dlsym(cuda, #name)))                                               \
+    if (!find_driver())
         exit(1);
-    FUNCTIONS(FIND)
-    NEED(cuInit, 0);
-    NEED(cuDevicePrimaryCtxRetain, &context, 0);
-    NEED(cuCtxSetCurrent, context);
-    NEED(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    return stream;
+    return need_stream();
 }
 
 static size_t unused(size_t *total) {

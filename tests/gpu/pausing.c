@@ -9,14 +9,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <cuda.h>
-#include <dlfcn.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <vpool.h>
 
@@ -27,9 +21,7 @@
         X(cuStreamSynchronize) X(cuMemsetD32Async) X(cuMemHostAlloc) X(cuMemcpyDtoH_v2) X(cuStreamBeginCapture_v2)                              \
             X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)
 
-#define POINTER(name) static __typeof__(&name) p_##name;
-FUNCTIONS(POINTER)
-#undef POINTER
+#include "found.h"
 
 enum { MIB = 1 << 20, BLOCKS_MOST = 512, WINDOW = 4 * MIB };
 
@@ -43,20 +35,6 @@ static unsigned *window; /* pinned */
 static CUstream stream;
 static CUgraphExec graph;
 static size_t wrong;
-
-static void need(CUresult result, const char *what) {
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "%s: %d\n", what, (int)result);
-        exit(1);
-    }
-}
-#define NEED(name, ...) need(p_##name(__VA_ARGS__), #name)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void fill(int i, unsigned word) {
     block[i].word = word;
@@ -170,22 +148,15 @@ static pid_t start_helper(int *go, const char *vpool) {
 }
 
 static void start(void) {
-    CUcontext context;
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
     sleep_as = (__typeof__(sleep_as))dlsym(RTLD_DEFAULT, "vpool_pause_with");
     wake = (__typeof__(wake))dlsym(RTLD_DEFAULT, "vpool_resume");
-#define FIND(name)                                                                                                     \
-    if (!cuda || !(p_##name = (__typeof__(p_##name))dlsym(cuda, #name)))                                               \
+    if (!find_driver())
         exit(1);
-    FUNCTIONS(FIND)
     if (!sleep_as || !wake) {
         fprintf(stderr, "pausing: run this under libvpool.so\n");
         exit(1);
     }
-    NEED(cuInit, 0);
-    NEED(cuDevicePrimaryCtxRetain, &context, 0);
-    NEED(cuCtxSetCurrent, context);
-    NEED(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    stream = need_stream();
     NEED(cuMemHostAlloc, (void **)&window, WINDOW, 0);
 }
 

@@ -6,12 +6,6 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <cuda.h>
-#include <dlfcn.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 #include <vpool.h>
 
 #define FUNCTIONS(X)                                                                                                   \
@@ -20,22 +14,12 @@
     X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemAllocAsync) X(cuMemFreeAsync)                       \
         X(cuStreamCreate) X(cuStreamSynchronize) X(cuMemsetD8Async) X(cuMemcpyDtoH_v2)
 
-#define POINTER(name) static __typeof__(&name) p_##name;
-FUNCTIONS(POINTER)
-#undef POINTER
+#include "found.h"
 
 enum { MIB = 1 << 20, BLOCK = 8 * MIB, STEPS = 50, LAYERS = 16 };
 
 static CUstream stream, side;
 static __typeof__(&vpool_stats) stats_of;
-
-static void need(CUresult result, const char *what) {
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "%s: %d\n", what, (int)result);
-        exit(1);
-    }
-}
-#define NEED(name, ...) need(p_##name(__VA_ARGS__), #name)
 
 static unsigned long found(void) {
     struct vpool_stats stats = {.size = sizeof(stats)};
@@ -103,9 +87,8 @@ static bool reads(void) {
 
 /* Layers forward and backward, of sizes that change: bytes go from hand to hand. */
 static bool a_right_program(double *seconds) {
-    struct timespec begin, end;
+    const double begin = now();
     unsigned long before = found();
-    clock_gettime(CLOCK_MONOTONIC, &begin);
     for (int step = 0; step < STEPS; step++) {
         CUdeviceptr layer[LAYERS];
         for (int i = 0; i < LAYERS; i++) {
@@ -117,28 +100,20 @@ static bool a_right_program(double *seconds) {
             NEED(cuMemFreeAsync, layer[i], stream);
     }
     NEED(cuCtxSynchronize);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    *seconds = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
+    *seconds = now() - begin;
     return found() == before;
 }
 
 int main(void) {
-    CUcontext context;
     double seconds = 0;
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
     stats_of = (__typeof__(stats_of))dlsym(RTLD_DEFAULT, "vpool_stats");
-#define FIND(name)                                                                                                     \
-    if (!cuda || !(p_##name = (__typeof__(p_##name))dlsym(cuda, #name)))                                               \
+    if (!find_driver())
         return 1;
-    FUNCTIONS(FIND)
     if (!stats_of) {
         fprintf(stderr, "poisoned: run this under libvpool.so, with VPOOL_POISON=1\n");
         return 1;
     }
-    NEED(cuInit, 0);
-    NEED(cuDevicePrimaryCtxRetain, &context, 0);
-    NEED(cuCtxSetCurrent, context);
-    NEED(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    stream = need_stream();
     NEED(cuStreamCreate, &side, CU_STREAM_NON_BLOCKING);
     bool accused = !a_right_program(&seconds);
     bool kinds[] = {after_a_streams_free(), on_a_side_stream(), after_cudaFree(), reads()};

@@ -6,11 +6,6 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <cuda.h>
-#include <dlfcn.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FUNCTIONS(X)                                                                                                   \
@@ -21,17 +16,10 @@
                     X(cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate)                         \
                         X(cuMemPoolDestroy) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) X(cuMemPoolGetAccess)                        \
                             X(cuMemPoolSetAccess) X(cuMemPoolTrimTo) X(cuMemPoolExportToShareableHandle)                                                 \
-                                X(cuMemPoolExportPointer)
+                                X(cuMemPoolExportPointer) X(cuMemGetDefaultMemPool) X(cuMemGetMemPool)                                  \
+                                    X(cuMemSetMemPool)
 
-#define POINTER(name) static __typeof__(&name) p_##name;
-FUNCTIONS(POINTER)
-#undef POINTER
-
-#if CUDA_VERSION >= 13000
-static __typeof__(&cuMemGetDefaultMemPool) p_cuMemGetDefaultMemPool;
-static __typeof__(&cuMemGetMemPool) p_cuMemGetMemPool;
-static __typeof__(&cuMemSetMemPool) p_cuMemSetMemPool;
-#endif
+#include "found.h"
 
 enum { MIB = 1 << 20, BLOCK = 32 * MIB };
 
@@ -44,14 +32,6 @@ static void say(const char *pool, const char *question, long long answer) {
     length += (size_t)snprintf(json + length, sizeof(json) - length, "%s\"%s: %s\": %lld", length ? ", " : "", pool,
                                question, answer);
 }
-
-static void need(CUresult result, const char *what) {
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "%s: %d\n", what, (int)result);
-        exit(1);
-    }
-}
-#define NEED(name, ...) need(p_##name(__VA_ARGS__), #name)
 
 static CUstream stream, other;
 
@@ -250,7 +230,6 @@ static void current(CUmemoryPool def, CUmemoryPool own) {
     say("current", "allocates", whose == own);
     NEED(cuMemFreeAsync, ptr, stream);
     say("current", "the default is as it was", p_cuDeviceGetDefaultMemPool(&now, 0) == CUDA_SUCCESS && now == def);
-#if CUDA_VERSION >= 13000
     if (p_cuMemGetDefaultMemPool && p_cuMemGetMemPool && p_cuMemSetMemPool) {
         CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, nowhere = place;
         CUmemAllocationType pinned = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -267,7 +246,6 @@ static void current(CUmemoryPool def, CUmemoryPool own) {
         NEED(cuMemFreeAsync, ptr, stream);
         NEED(cuDeviceSetMemPool, 0, own);
     }
-#endif
     ptr = take(own, BLOCK, stream);
     say("current", "destroy the default", p_cuMemPoolDestroy(def));
     say("current", "destroy, with a block live", p_cuMemPoolDestroy(own));
@@ -318,25 +296,14 @@ static void a_largest_size(void) {
 /* `spilled`: not asked is what is kept for later, which memory of the host never is (VPOOL_SPILL). */
 int main(int argc, char **argv) {
     const bool spilled = argc > 1 && strcmp(argv[1], "spilled") == 0;
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
-    CUcontext context;
     CUmemoryPool def, own;
 
-#define FIND(name) p_##name = (__typeof__(p_##name))dlsym(cuda, #name);
-    if (cuda) {
-        FUNCTIONS(FIND)
-#if CUDA_VERSION >= 13000
-        FIND(cuMemGetDefaultMemPool) FIND(cuMemGetMemPool) FIND(cuMemSetMemPool)
-#endif
-    }
-#undef FIND
-    if (!cuda || !p_cuInit || p_cuInit(0) != CUDA_SUCCESS) {
+    find_driver(); /* older ones lack some, which are then not asked for */
+    if (!p_cuInit || p_cuInit(0) != CUDA_SUCCESS) {
         fprintf(stderr, "no device\n");
         return 1;
     }
-    NEED(cuDevicePrimaryCtxRetain, &context, 0);
-    NEED(cuCtxSetCurrent, context);
-    NEED(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    stream = need_stream();
     NEED(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
     NEED(cuDeviceGetDefaultMemPool, &def, 0);
     own = create(CU_MEM_HANDLE_TYPE_NONE, 0);

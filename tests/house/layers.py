@@ -8,6 +8,7 @@ them. Calls are what a linker sees: names that one object file defines and anoth
 upwards go through a struct of pointers, which the upper one fills in; and what whoever links the core provides is in PROVIDED.
 """
 # SPDX-License-Identifier: Apache-2.0
+import functools
 import re
 import subprocess
 import sys
@@ -76,19 +77,22 @@ def objects():
         source = (BUILD / lines[1].strip()).resolve() if len(lines) > 1 else None
         if source and name.endswith(".o") and source.is_relative_to(ROOT) and folder_of(source.relative_to(ROOT)):
             if (BUILD / name).exists() and not name.startswith("tests/"):
-                yield BUILD / name, str(source.relative_to(ROOT))
+                yield str(BUILD / name), str(source.relative_to(ROOT))
 
 
+@functools.cache
 def called():
     defined, needed = {}, defaultdict(set)
-    for path, source in objects():
-        names = subprocess.run(["nm", "--no-sort", str(path)], capture_output=True, text=True, check=True).stdout
-        for line in names.splitlines():
-            kind, name = line.split()[-2:]
-            if kind == "U":
-                needed[source].add(name)
-            elif kind.isupper() and name not in PROVIDED:
-                defined[name] = source
+    source_of = dict(objects())
+    names = subprocess.run(["nm", "--no-sort", "--print-file-name", *source_of], capture_output=True, text=True, check=True).stdout
+    for line in names.splitlines():
+        path, _, symbol = line.partition(":")
+        kind, name = symbol.split()[-2:]
+        source = source_of[path]
+        if kind == "U":
+            needed[source].add(name)
+        elif kind.isupper() and name not in PROVIDED:
+            defined[name] = source
     arrows = defaultdict(set)
     for source, names in needed.items():
         for name in names - PROVIDED - (set() if source.startswith("preload/") else DOORS):

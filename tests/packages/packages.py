@@ -151,7 +151,7 @@ def a_debian_package_can_be_unpacked():
     root = FOLDER / "deb-root"
     root.mkdir()
     shutil.move(prefix, root / "usr")
-    package = packages.deb(root / "usr", root, FOLDER / "dist")
+    package = packages.deb(root / "usr", root, FOLDER / "dist", "-z0")
     fields = subprocess.run(["dpkg-deb", "-f", package], capture_output=True, text=True, check=True).stdout
     assert f"Version: {packages.release()}\n" in fields and "Package: vpool\n" in fields, fields
     newest = max(map(elf_needs.glibc_of, packages.elf_files(root)))

@@ -188,7 +188,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert(vp_pool_check(pool_of(0), stderr), "step %d", step);
     }
     forget_faults();
-    cr_assert_gt(cache.runs, 50);
+    cr_assert_gt(cache.runs, VP_FEWER(50));
     for (int i = 0; i < BLOCKS; i++)
         if (cache.block[i].ptr)
             unuse_one(&cache.block[i]);
@@ -207,17 +207,17 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
 }
 
 Test(bare, bytes_are_their_owners_while_the_gpu_keeps_up) {
-    run(1, "capacity=48M,granularity=64K,lazy=10,timeout=3000", 3000, false);
+    run(1, "capacity=48M,granularity=64K,lazy=10,timeout=3000", VP_FEWER(3000), false);
 }
 
 Test(bare, bytes_are_their_owners_while_the_gpu_lags) {
-    run(2, "capacity=48M,granularity=64K,lazy=95,timeout=3000", 2000, false);
+    run(2, "capacity=48M,granularity=64K,lazy=95,timeout=3000", VP_FEWER(2000), false);
 }
 
 Test(bare, bytes_are_their_owners_with_plenty_of_memory) {
-    run(3, "capacity=200M,granularity=64K,lazy=50,timeout=3000", 2000, false);
+    run(3, "capacity=200M,granularity=64K,lazy=50,timeout=3000", VP_FEWER(2000), false);
 }
 
 Test(bare, a_driver_that_fails_once_in_a_while_costs_no_byte) {
-    run(4, "capacity=64M,granularity=64K,lazy=30,timeout=3000", 2000, true);
+    run(4, "capacity=64M,granularity=64K,lazy=30,timeout=3000", VP_FEWER(2000), true);
 }

@@ -164,6 +164,7 @@ Test(field, a_reused_address_has_a_new_buffer_id) {
 
 /* VPMM #179, pytorch #186213: each remapping took new addresses, until there were none. */
 Test(field, addresses_are_used_again) {
+    enum { TIMES = VP_FEWER(40000) };
     static CUdeviceptr at[64];
     unsigned long at_half = 0;
     uint64_t random = 1;
@@ -171,8 +172,8 @@ Test(field, addresses_are_used_again) {
     setenv("VPOOL_VA", "1G", 1);
     door_open("backing=ledger,capacity=64M,granularity=64K,lazy=0");
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    for (int i = 0; i < 40000; i++) {
-        if (i == 20000)
+    for (int i = 0; i < TIMES; i++) {
+        if (i == TIMES / 2)
             at_half = vp_sim_calls("cuMemAddressReserve");
         random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
         size_t k = random >> 58, size = (random >> 20) % (4 * MiB) + 1;

@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 
 #include "../common/doors.h"
+#include "../common/fewer.h"
 #include "compare/compare.h"
 #include "sim.h"
 

@@ -6,6 +6,7 @@
  *   pause     sleeps, and nothing may be left on the device
  */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../../common/check.h"
 #include "../../common/forked.h"
 
 #include <cuda.h>
@@ -15,15 +16,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        CUresult res_ = (call);                                                                                        \
-        if (res_) {                                                                                                    \
-            fprintf(stderr, "guest: %s: %d\n", #call, (int)res_);                                                      \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { LAYERS = 12, STEPS = 6 };
 
@@ -54,7 +46,7 @@ static void do_instead(const char *what) {
         must(!used(), what);
         exit(0);
     }
-    CHECK(cuMemAlloc(&block, strtoul(what, NULL, 10) << 20));
+    CHECK_OK(cuMemAlloc(&block, strtoul(what, NULL, 10) << 20));
     usleep(600000);
     must(used() <= strtoul(most ? most : "8192", NULL, 10) << 20, what);
     exit(0);
@@ -66,25 +58,25 @@ int main(int argc, char **argv) {
     CUcontext context;
     CUdevice device;
     CUstream stream;
-    CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, 0));
-    CHECK(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK(cuCtxSetCurrent(context));
-    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuInit(0));
+    CHECK_OK(cuDeviceGet(&device, 0));
+    CHECK_OK(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK_OK(cuCtxSetCurrent(context));
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < LAYERS; i++) {
-        CHECK(cuMemAllocAsync(&weight[i], (8 << 20) + (size_t)i * 4096 + shift, stream));
+        CHECK_OK(cuMemAllocAsync(&weight[i], (8 << 20) + (size_t)i * 4096 + shift, stream));
         if (!i && getenv("GUEST_THEN"))
             do_instead(getenv("GUEST_THEN"));
     }
     for (int step = 0; step < STEPS; step++) {
         for (int i = 0; i < LAYERS; i++) {
-            CHECK(cuMemAllocAsync(&layer[i], (3 << 20) + (size_t)i * 65536 + shift, stream));
-            CHECK(cuMemsetD8Async(layer[i], (unsigned char)i, 1 << 20, stream));
+            CHECK_OK(cuMemAllocAsync(&layer[i], (3 << 20) + (size_t)i * 65536 + shift, stream));
+            CHECK_OK(cuMemsetD8Async(layer[i], (unsigned char)i, 1 << 20, stream));
             usleep(300); /* of work, in which a builder is ahead */
         }
         for (int i = 0; i < LAYERS; i++)
-            CHECK(cuMemFreeAsync(layer[i], stream));
-        CHECK(cuStreamSynchronize(stream));
+            CHECK_OK(cuMemFreeAsync(layer[i], stream));
+        CHECK_OK(cuStreamSynchronize(stream));
     }
     if (argc > 2 && !strcmp(argv[2], "fork")) {
         pid_t child = fork();
@@ -95,7 +87,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[2], "kill"))
         abort();
     for (int i = 0; i < LAYERS; i++)
-        CHECK(cuMemFreeAsync(weight[i], stream));
-    CHECK(cuStreamSynchronize(stream));
+        CHECK_OK(cuMemFreeAsync(weight[i], stream));
+    CHECK_OK(cuStreamSynchronize(stream));
     return 0;
 }

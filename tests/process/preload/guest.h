@@ -6,6 +6,7 @@
 #ifndef GUEST_H
 #define GUEST_H
 
+#include "../../common/check.h"
 #include "../../common/forked.h"
 
 #include <cuda.h>
@@ -19,24 +20,6 @@ struct guest_case {
     const char *name;
     void (*run)(void);
 };
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
-
-/* For calls that return CUresult or cudaError_t. */
-#define CHECK_OK(call)                                                                                                 \
-    do {                                                                                                               \
-        int guest_result = (int)(call);                                                                                \
-        if (guest_result != 0) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s returned %d\n", __FILE__, __LINE__, #call, guest_result);                       \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 /* Prints what a call returns, for the comparison. */
 #define SHOW(call) printf("%s: %d\n", #call, (int)(call))

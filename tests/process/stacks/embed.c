@@ -3,18 +3,12 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "../../common/check.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 enum { MIB = 1 << 20 };
 

@@ -1,5 +1,6 @@
 /* A program whose holders of memory are known: `guest CASE`, on the simulated driver. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../../common/check.h"
 #include "../../common/forked.h"
 
 #include <cuda.h>
@@ -10,14 +11,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 enum { MIB = 1 << 20 };
 

@@ -3,6 +3,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "../../common/check.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,14 +13,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <wchar.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 typedef void function(void);
 

@@ -3,19 +3,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "../../common/check.h"
+
 #include <cuda.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 enum { MIB = 1 << 20 };
 

@@ -5,20 +5,12 @@
 #ifndef STANDIN_GUEST_H
 #define STANDIN_GUEST_H
 
+#include "../../common/check.h"
 #include "c10.h"
 #include "told.h"
 
 #include <cstdio>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
-#define CHECK_OK(call) CHECK((int)(call) == 0)
 
 namespace cache = c10::cuda::CUDACachingAllocator;
 using c10::cuda::CUDAStream;

@@ -6,6 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "../../common/check.h"
 #include "../../common/forked.h"
 
 #include <cuda.h>
@@ -18,14 +19,6 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 enum { BLOCKS = 64, THREADS = 2 };
 
