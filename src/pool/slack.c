@@ -81,6 +81,13 @@ enum { OLD_SHARE = 256 };
  * chunk wait for different streams. */
 enum { APART_GRANULES = 8 };
 
+/*
+ * Where several streams roam, smaller ones that need no more than so many new granules get handles of one each: one of
+ * two, half of which another block pins, serves no other stream. Two thousand streams hold 1.055 times what is alive
+ * so, and 1.06 without; with all handles of one granule they take a fifth longer.
+ */
+enum { FINE_GRANULES = 2 };
+
 /* Larger handles only while the device, or what the user allows of it, has more than this part of it left: at the edge
  * what lies beside a live block in its chunk is lacking. */
 enum { EDGE_SHARE = 8 };
@@ -241,6 +248,15 @@ bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, siz
 
 static bool several_streams(const struct vp_pool *pool) {
     return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
+}
+
+bool vp_slack_roams_apart(const struct vp_pool *pool) {
+    return vp_slack_roams(pool) && several_streams(pool);
+}
+
+bool vp_slack_fine(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+    return req->size < APART_GRANULES * pool->mem.granularity && fresh <= FINE_GRANULES * pool->mem.granularity &&
+           vp_slack_roams_apart(pool);
 }
 
 bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req) {
