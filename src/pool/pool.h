@@ -94,6 +94,7 @@ struct vp_slack {
     size_t early_size;                 /* the last of them */
     bool early, early_over;            /* most were, and differed; it is no longer asked */
     unsigned still_windows;            /* so many in a row had next to no new sizes */
+    unsigned known_windows;            /* the same, whatever they cost */
     uint64_t price;                    /* of a request in the last window, in nanoseconds */
     bool edge; /* little was left of the device when chunk `edge_birth` was the last that was made */
     uint64_t edge_birth;

@@ -67,6 +67,9 @@ enum { STAYS_SMALL = 96 };
  */
 enum { ROAMS = WINDOW / 12, STILL_WINDOWS = 32 };
 
+/* It shuffles if for so many windows next to none was new, and it roams for what it pays. */
+enum { SHUFFLES_WINDOWS = 8 };
+
 /* New sizes are alike if most differ by no more than an eighth from the one before. */
 enum { ALIKE = 8 };
 
@@ -168,6 +171,7 @@ static void settle(struct vp_slack *s, bool first) {
     s->early = false;
     s->roams |= first ? s->grade > 0 : s->novel > ROAMS;
     s->alike_sizes = 2 * s->alike > s->novel;
+    s->known_windows = s->novel <= NOVEL ? s->known_windows + 1 : 0;
     const bool still = s->novel <= NOVEL && (first || !s->roams || s->price < CHEAP_NS);
     s->still_windows = still ? s->still_windows + 1 : 0;
     if (s->still_windows >= STILL_WINDOWS)
@@ -248,6 +252,10 @@ bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, siz
 
 static bool several_streams(const struct vp_pool *pool) {
     return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
+}
+
+bool vp_slack_shuffles(const struct vp_pool *pool) {
+    return vp_slack_roams(pool) && pool->slack.known_windows >= SHUFFLES_WINDOWS && !several_streams(pool);
 }
 
 bool vp_slack_roams_apart(const struct vp_pool *pool) {

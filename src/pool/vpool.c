@@ -84,6 +84,8 @@ static struct vp_fit late_place(struct vp_pool *pool, const struct vp_request *r
 
 static struct vp_fit best_fit(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_fit fit = vp_fit_find(&pool->mem, req, use);
+    if (req->zone == VP_ZONE_LARGE && vp_slack_shuffles(pool))
+        fit = vp_fit_finer(&pool->mem, req, use, fit);
     return vp_fit_pins_much(&pool->mem, req, fit) && vp_slack_spares(pool) ? vp_fit_pin_less(&pool->mem, req, use, fit)
                                                                            : fit;
 }

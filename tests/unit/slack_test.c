@@ -292,6 +292,26 @@ Test(slack, known_sizes_in_no_order_are_no_rest) {
     end();
 }
 
+/* Large chunks are left to large requests, where sizes are known and come in no order. */
+Test(slack, known_sizes_in_no_order_lie_in_small_chunks_first) {
+    open_pool(PERCENT, 0);
+    never_repeats(2 * WINDOW);
+    cr_assert(!vp_slack_shuffles(&fx.pool));
+    shuffles(16 * WINDOW);
+    cr_assert(vp_slack_shuffles(&fx.pool));
+    const struct vp_request any = {.asked = 2 * MiB, .size = 2 * MiB, .align = VP_QUANTUM, .zone = VP_ZONE_LARGE};
+    struct vp_fit best = vp_fit_find(&fx.pool.mem, &any, VP_USE_PENDING), finer = best;
+    cr_assert(best.region);
+    finer = vp_fit_finer(&fx.pool.mem, &any, VP_USE_PENDING, best);
+    cr_assert(vp_range_usable(finer.region, finer.addr, finer.addr + any.size, &any, VP_USE_PENDING));
+    cr_assert_leq(vp_mapping_at(&fx.pool.mem, finer.addr)->chunk->size,
+                  vp_mapping_at(&fx.pool.mem, best.addr)->chunk->size);
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert(!vp_slack_shuffles(&fx.pool));
+    end();
+}
+
 /* Whatever the streams: its old place would cut up what is free. But for a large block it is dear to make room again.
  */
 Test(slack, what_is_free_comes_before_an_old_place_in_a_program_that_roams) {
