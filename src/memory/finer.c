@@ -1,14 +1,15 @@
 /* A fit among small chunks, so that large ones stay whole for large requests.
  *
- * Best fit goes by the size of free regions alone. Where tables that double lie in a few hundred known sizes, a table of
- * 64 MiB went as well between chunks of 64 MiB as between those of 8, and one of 2 GiB was then moved together of the
- * small ones. Six seeds of them take 3.7 ms of driver time for 1,000 events on the average so, and 4.2 without.
+ * Best fit goes by the size of free regions alone. Where tables that double lie in a few hundred known sizes, a table
+ * of 64 MiB went as well between chunks of 64 MiB as between those of 8, and one of 2 GiB was then moved together of
+ * the small ones. Six seeds of them take 3.7 ms of driver time for 1,000 events on the average so, and 4.2 without.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "memory/chunk.h"
 
-/* Regions looked at in each index, from the smallest one that fits on. With 32 as many calls are made, and more is held. */
+/* Regions looked at in each index, from the smallest one that fits on. With 32 as many calls are made, and more is
+ * held. */
 enum { REGIONS = 8 };
 
 static size_t largest_chunk(const struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
