@@ -56,7 +56,7 @@ size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req,
     size_t size = pool->mem.granularity, most = req->size / HANDLE_SHARE;
     if (req->size >= HUGE && vp_slack_novel(pool))
         most = req->size / HUGE_SHARE;
-    if (req->zone == VP_ZONE_SMALL || vp_tight(pool, req))
+    if (req->zone == VP_ZONE_SMALL || vp_tight(pool, req) || vp_slack_fine(pool, req, fresh))
         return size;
     const size_t coarse = vp_slack_handle(pool, req, fresh);
     const size_t least = least_handle(pool, req);

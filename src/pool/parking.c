@@ -38,7 +38,7 @@ static struct vp_stream_cache_block describe(const struct vp_pool *pool, struct 
                                           .asked = r->asked,
                                           .owner = r->owner,
                                           .serial = r->serial,
-                                          .event = vp_pool_worth_event(pool, r->size)};
+                                          .event = vp_pool_worth_event(pool, r)};
 }
 
 /* So many requests make a round of a program that begins anew from nothing; fewer are blocks that come and go. */

@@ -169,7 +169,7 @@ static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline
     if (pool->traits.events != VP_EVENTS_WORTH)
         return pool->traits.events == VP_EVENTS_ALWAYS ||
                (pool->traits.events == VP_EVENTS_CHOSEN && pool->policy->wants_event(pool, block));
-    if (!vp_pool_worth_event(pool, block->size))
+    if (!vp_pool_worth_event(pool, block))
         return false;
     if (!pool->first_stream)
         pool->first_stream = timeline->id;

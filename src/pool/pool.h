@@ -228,13 +228,15 @@ static inline bool vp_pool_is_small(const struct vp_pool *pool) {
 }
 
 /*
- * Is the free of a block of that size worth an event of its own, if several streams are in use? Where streams wait
+ * Is the free of a block worth an event of its own, if several streams are in use? Where streams wait
  * before more memory is made, they wait for events alone. Small blocks have none: together they are little. Not so in a
  * small program, where most of what each stream has freed would then stay its own for good: mixed sizes on 16 streams
- * held 5.5 times what was alive, and hold 1.3 times so.
+ * held 5.5 times what was alive, and hold 1.3 times so. Nor for one between large blocks: what is free around it could
+ * serve no other stream in one piece.
  */
-static inline bool vp_pool_worth_event(const struct vp_pool *pool, size_t size) {
-    return vp_pool_large(size) || (pool->waits_early && vp_pool_is_small(pool));
+static inline bool vp_pool_worth_event(const struct vp_pool *pool, const struct vp_region *block) {
+    return vp_pool_large(block->size) ||
+           (pool->waits_early && (vp_pool_is_small(pool) || (!block->bare && block->space->zone == VP_ZONE_LARGE)));
 }
 
 /*

@@ -15,7 +15,7 @@
  * free, usable chunks lie about; nor before the host has waited for what other streams have freed, where that is due
  * (throttle.h). If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with
  * them. A small request takes its best fit first: the small zone has chunks of one size only, each as good as the
- * other.
+ * other. Where several streams roam (slack.h), it takes what is left between large blocks before a new range.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -238,6 +238,20 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req, struct vp_reg
     return req->await ? -EAGAIN : NEXT;
 }
 
+/*
+ * A small request, where several streams roam: a piece of the large zone that is less than a granule. No large request
+ * may ever want it, and two thousand streams had a fiftieth of what was alive in such. Not before all else: what lies
+ * there is in the way of what is free beside it.
+ */
+static int reuse_scrap(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    if (!vp_slack_roams_apart(pool) || vp_tight(pool, req))
+        return NEXT;
+    struct vp_request there = *req;
+    there.zone = VP_ZONE_LARGE;
+    const struct vp_fit fit = vp_fit_find(&pool->mem, &there, waits_of(req));
+    return fit.region && fit.region->size < pool->mem.granularity ? vp_fit_take(&pool->mem, fit, req, out) : NEXT;
+}
+
 static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     if (vp_tight(pool, req) && vp_parking_flush(pool, VP_FLUSH_ALL)) {
         int err = reuse_tight(pool, req, waits_of(req), out);
@@ -252,7 +266,7 @@ static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_re
 /* The steps of the head comment, in its order. */
 enum { STEPS = 8 };
 static int (*const STEP[VP_ZONES][STEPS])(struct vp_pool *, struct vp_request *, struct vp_region **) = {
-    [VP_ZONE_SMALL] = {reuse_ready, ask_and_reuse, wait_and_reuse, host_wait, build_anew},
+    [VP_ZONE_SMALL] = {reuse_ready, ask_and_reuse, wait_and_reuse, host_wait, reuse_scrap, build_anew},
     [VP_ZONE_LARGE] = {take_over, planned_place, wait_for_place, reuse_ready, ask_and_reuse, wait_and_reuse, host_wait,
                        build_anew},
 };

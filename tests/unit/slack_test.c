@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
+#include "pool/fresh.h"
 #include "pool/slack.h"
 
 #include <errno.h>
@@ -328,12 +329,12 @@ Test(slack, what_lies_apart_is_brought_to_the_rest_before_more_is_made) {
     fx_free(other, 1);
     fx.pool.slack.roams = true;
     const size_t held = fx.pool.mem.stats.held_bytes;
-    CUdeviceptr block = fx_alloc(100 * MiB, 1);
-    cr_assert_eq(block, other, "made longer");
+    CUdeviceptr longer = fx_alloc(100 * MiB, 1);
+    cr_assert_eq(longer, other, "made longer");
     cr_assert_eq(fx.pool.mem.stats.held_bytes, held + (100 - 22 - 22) * MiB);
-    fx_free(block, 1);
-    cr_assert_eq(fx_alloc(99 * MiB, 1), block, "and stays so");
-    fx_free(block, 1);
+    fx_free(longer, 1);
+    cr_assert_eq(fx_alloc(99 * MiB, 1), longer, "and stays so");
+    fx_free(longer, 1);
     fx_free(most, 1);
     fx_free(least, 1);
     end();
@@ -357,6 +358,51 @@ static bool roams_after(unsigned n) {
 Test(slack, sizes_that_are_new_and_differ_are_seen_before_a_window_is_over) {
     cr_assert(!roams_after(18));
     cr_assert(roams_after(28));
+}
+
+static uint64_t records(void) {
+    return vp_timelines_stats(&fx.timelines, 0).records;
+}
+
+/* Before memory is made for it; and others may wait for it, as for what is freed around it. */
+Test(slack, where_streams_roam_a_small_block_lies_in_what_is_left_between_large_ones) {
+    open_pool(PERCENT, 0);
+    fx.waits = VP_WAITS_EARLY;
+    const CUdeviceptr early = fx_alloc(64 * KiB, 3);
+    never_repeats(2 * WINDOW);
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert(vp_slack_roams_apart(&fx.pool));
+    CUdeviceptr small[512], last = 0;
+    const size_t size = 900 * KiB;
+    unsigned n = 0;
+    while (n < 512 && vp_space_of(&fx.pool.mem, last = small[n++] = fx_alloc(size, 3))->zone == VP_ZONE_SMALL)
+        continue;
+    cr_assert_eq(vp_space_of(&fx.pool.mem, last)->zone, VP_ZONE_LARGE);
+    cr_assert(vp_pool_worth_event(&fx.pool, vp_pool_find(&fx.pool, last)));
+    cr_assert(!vp_pool_worth_event(&fx.pool, vp_pool_find(&fx.pool, early)));
+    const uint64_t before = records();
+    fx_free(last, 3);
+    cr_assert_gt(records(), before);
+    while (--n)
+        fx_free(small[n - 1], 3);
+    fx_free(early, 3);
+    end();
+}
+
+/* So that the half of what one block leaves is of use to another. */
+Test(slack, where_streams_roam_a_few_new_granules_are_handles_of_their_own) {
+    open_pool(PERCENT, 0);
+    never_repeats(2 * WINDOW);
+    const struct vp_request small = {.asked = 3 * MiB, .size = 3 * MiB, .zone = VP_ZONE_LARGE},
+                            large = {.asked = 64 * MiB, .size = 64 * MiB, .zone = VP_ZONE_LARGE};
+    cr_assert_gt(vp_fresh_handle(&fx.pool, &small, 4 * MiB), 2 * MiB);
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert_eq(vp_fresh_handle(&fx.pool, &small, 4 * MiB), 2 * MiB);
+    cr_assert_gt(vp_fresh_handle(&fx.pool, &small, 6 * MiB), 2 * MiB);
+    cr_assert_gt(vp_fresh_handle(&fx.pool, &large, 4 * MiB), 2 * MiB);
+    end();
 }
 
 /* What lies beside a live block in its chunk will be lacking. */
