@@ -77,6 +77,7 @@ struct vp_bare_segment {
     struct vp_timeline *_Atomic timeline; /* whose work touches it; NULL: not known, or not any more */
     CUstream handle;                      /* that the cache names that one by */
     bool pinned;                          /* all that is backed stays so */
+    bool pins_pages;                      /* some pages of it are pinned, or were */
     _Atomic uint64_t live;                /* bytes of its blocks; as vp_bare.live */
 };
 
@@ -278,6 +279,8 @@ bool vp_bare_loses(const struct vp_pool *pool, size_t n);
 int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m);
 /* So many pages more, or fewer, lie in chunks with blocks. */
 void vp_bare_count_used(struct vp_bare *bare, size_t pages);
+/* So many pages more, or fewer, may be used; if it is known how many those are. With the lock. */
+void vp_bare_count_held(struct vp_bare *bare, size_t pages);
 /* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */
 size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
 

@@ -288,6 +288,7 @@ int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     int err = vp_bare_back_waiting(pool, addr, size);
     if (err == -ENODEV) /* its pages count nothing any more */
         return err;
+    vp_bare_at(bare, addr)->pins_pages = true;
     for (size_t p = first; p < end; p++) {
         if (!err)
             atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);

@@ -294,11 +294,9 @@ static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
     return NULL;
 }
 
-/* So much more is held now, or less; if it is known how much that is. */
 static void count_held(struct vp_pool *pool, size_t size, bool more) {
-    const size_t pages = size >> pool->mem.granularity_shift, bounds = atomic_load(&pool->bare->bounds);
-    if (bounds)
-        atomic_store(&pool->bare->bounds, more ? bounds + pages : bounds > pages ? bounds - pages : 0);
+    const size_t pages = size >> pool->mem.granularity_shift;
+    vp_bare_count_held(pool->bare, more ? pages : -pages);
 }
 
 /* Gives one idle chunk back: of those of other sizes, then of that kind which is needed later. False: there is none. */

@@ -51,6 +51,12 @@ void vp_bare_count_used(struct vp_bare *bare, size_t pages) {
                           memory_order_relaxed);
 }
 
+void vp_bare_count_held(struct vp_bare *bare, size_t pages) {
+    const size_t bounds = atomic_load(&bare->bounds);
+    if (bounds)
+        atomic_store(&bare->bounds, (ptrdiff_t)(bounds + pages) > 0 ? bounds + pages : 0);
+}
+
 static bool is_wider(const struct vp_bare *bare, size_t page) {
     return atomic_load_explicit(&bare->pages[page].word, memory_order_relaxed) & VP_PAGE_BODY;
 }
@@ -291,6 +297,14 @@ bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *seg
     return true;
 }
 
+/* Is a page pinned in the slots that a block lies in? */
+static bool is_pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
+    uint32_t all = 0;
+    for (size_t p = x->head * VP_SLOT_PAGES; p < (x->tail + 1) * VP_SLOT_PAGES; p++)
+        all |= atomic_load(&bare->pages[p].word);
+    return all & VP_PAGE_PINNED;
+}
+
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
@@ -302,12 +316,17 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
     if (flags || segment->pinned) /* it is used no more, and yet it is not idle */
         vp_bare_unsure(pool);
+    segment->pins_pages |= flags != 0;
+    const bool stays = segment->pins_pages && is_pinned_around(bare, &x);
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
     for (size_t p = x.first; p < x.end && flags; p++)
         atomic_fetch_or(&bare->pages[p].word, flags);
     if (leave_pages(bare, &x, seq) && size >= VP_BARE_LARGE && x.whole + VP_RUN_LEAST <= x.stop && !flags)
         vp_bare_run_left(bare, x.whole, x.stop, seq);
+    if (stays)
+        vp_bare_count_held(bare, -(used - atomic_load_explicit(&bare->used, memory_order_relaxed)));
     count_live(bare, x.first, size, false);
     struct vp_mapping *m;
     if (timeline && size >= VP_BARE_LARGE)

@@ -29,9 +29,17 @@ static size_t worth(const struct vp_pool *pool) {
     return LEAST + pool->mem.stats.live_bytes / LEAST_SHARE;
 }
 
+/* Has a block of PyTorch's cache been promised room, and has yet to come? That is a moment: nothing goes back in it. */
+static bool promised(struct vp_pool *pool) {
+    vp_bare_unsure(pool);
+    return pool->bare && atomic_load(&pool->bare->promises) & 1 && !vp_bare_promised_here(pool->bare);
+}
+
 /* Gives back, and watches whether that will be regretted. */
 static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
     struct vp_giving *g = &pool->giving;
+    if (promised(pool))
+        return 0;
     const uint64_t now = now_ns(pool);
     if (g->period_ns < period_least)
         g->period_ns = period_least;

@@ -352,7 +352,8 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
     struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
     if (!segment)
         return false;
-    const bool plain = !barrier && !captures() && !segment->pinned && !vp_state.recording && !bare->unasked_count;
+    const bool plain = !barrier && !captures() && !segment->pinned && !segment->pins_pages && !vp_state.recording &&
+                       !bare->unasked_count;
     const bool later = counts_locked(bare);
     if (plain && !later && count_unuse(bare, segment, ptr, size))
         return true;

@@ -45,6 +45,25 @@ Test(bare, room_that_another_process_took_is_room_no_more) {
     door_close();
 }
 
+/* Pages that a capture pinned are not idle when a later block leaves them. */
+Test(bare, room_that_stays_pinned_is_no_room) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), capturing = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = segment(60 * MiB, s), b = segment(60 * MiB, s);
+    CUgraph graph;
+    use(a, 40 * MiB, s);
+    cu_ok(door_begin_capture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+    unuse(a, 40 * MiB);
+    cu_ok(door_end_capture(capturing, &graph));
+    use(a, 40 * MiB, s);
+    use(b, 40 * MiB, s);
+    unuse(a, 40 * MiB);
+    cr_assert_eq(vp_bare_room(0, 30 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    use(b + 40 * MiB, 8 * MiB, s);
+    cu_ok(cuMemsetD8Async(b, 1, 48 * MiB, s));
+    door_close();
+}
+
 /* ---- between room and the block ---- */
 
 /* Another process may take all that the device has: the block has its memory already. */
