@@ -255,6 +255,14 @@ static unsigned next_random(void) {
     return waiting.random >> 16 & 255;
 }
 
+/* Who finds no memory waits for the range that is being built: here by this same thread. */
+static bool builds(void) {
+    for (int i = 0; i < world.devices; i++)
+        if (vp_state.pools[i] && vp_state.pools[i]->bound.under_way)
+            return true;
+    return false;
+}
+
 /* Another thread's turn. */
 static void meanwhile(void) {
     static void (*const operations[])(void) = {
@@ -262,7 +270,7 @@ static void meanwhile(void) {
         free_sync,    let_go,       let_go,  hold,    memory_pool,  alloc_async, begin_capture, context_ends};
     uint8_t bytes[24];
     CUcontext current;
-    if (!waiting.open || !run.meanwhile || run.count > BLOCKS - 16)
+    if (!waiting.open || !run.meanwhile || run.count > BLOCKS - 16 || builds())
         return;
     run.meanwhile--;
     uint64_t began = vp_clock_ns();
