@@ -68,10 +68,11 @@ static const uint64_t PLACE_FIRST_NS = 200000, PLACE_LEAST_NS = 100000;
  * may be lost at the beginning (20 ms, in a recorded training, for memory that it needed a moment later anyway), and
  * yet what is held does not run away while one wait after the other is too short. At one price whatever is held, the
  * model of a video server holds up to 6.8 times what streams that wait do, and at this one 1.6 times.
- * A wait may take longer where waits have left more of their part of the program's time: a quarter of that.
+ * In a small program, which has no other room, it is worth more. And a wait may take longer where waits have left more
+ * of their part of the program's time: a quarter of that.
  */
 static const uint64_t PRICE_NS = 15000000;
-enum { LEFT_SHARE = 4 };
+enum { LEFT_SHARE = 4, SMALL_TIMES = 4 };
 
 /* A request that itself raises the most that was alive is one of a program that still grows: what is made beyond will
  * soon be lacking anyway, and up to such a part of what is alive it is. */
@@ -135,7 +136,7 @@ static uint64_t left_of(const struct vp_pool *pool, unsigned part, uint64_t firs
 /* Does the program still grow, and may as much be held for that? */
 static bool grows(const struct vp_pool *pool, const struct vp_request *req, size_t held) {
     const size_t alive = pool->mem.stats.live_bytes + req->size;
-    return req->waits == VP_WAITS_HOST && alive > pool->mem.stats.peak_live_bytes &&
+    return req->waits == VP_WAITS_HOST && !vp_pool_is_small(pool) && alive > pool->mem.stats.peak_live_bytes &&
            held <= alive + alive / GROWTH_SHARE + room(alive);
 }
 
@@ -151,7 +152,7 @@ static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh
 }
 
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
-    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size, false) ||
+    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size, false) || req->any_place ||
         pool->config.now() < pool->throttle.no_place_before ||
         left_of(pool, PLACE_SHARE, PLACE_FIRST_NS) < PLACE_LEAST_NS)
         return false;
@@ -223,10 +224,21 @@ static uint64_t worth(const struct vp_pool *pool) {
         return left_of(pool, PLACE_SHARE, PLACE_FIRST_NS);
     const double alive = (double)pool->mem.stats.peak_live_bytes + 1;
     const double over = (double)pool->mem.stats.held_bytes / alive, part = (double)pool->throttle.lacking / alive;
-    const double price = (double)PRICE_NS * part * over * over * over * over;
+    const double whole = (double)PRICE_NS * (vp_pool_is_small(pool) ? SMALL_TIMES : 1);
+    const double price = whole * part * over * over * over * over;
     const double left = (double)left_of(pool, LOST_SHARE, 0) / LEFT_SHARE;
     const double ns = price > left ? price : left;
     return ns < (double)BOUND_MOST_NS ? (uint64_t)ns : BOUND_MOST_NS;
+}
+
+/* Its place was waited for as long as that may take; without it new memory would be made, and that may be worth more.
+ */
+static void go_on_for_memory(const struct vp_pool *pool, struct wait *wait) {
+    const uint64_t bound = bound_of(&pool->throttle);
+    wait->bound += worth(pool);
+    if (wait->bound > bound)
+        wait->bound = bound;
+    wait->lacking = pool->throttle.lacking;
 }
 
 static void begin(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
@@ -321,9 +333,14 @@ int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_re
     begin(pool, req, &wait);
     wait.lacking = pool->throttle.lacking;
     do {
-        req->impatient = !go_on(pool, req, &wait);
+        const bool more = go_on(pool, req, &wait);
+        const bool placed = !wait.lacking && wait.late && !req->any_place && wait.bound < bound_of(&pool->throttle);
+        req->any_place |= placed;
+        req->impatient = !more && !placed;
         bool ended = req->timeline->gone || req->context->gone;
         err = ended ? -ENODEV : vp_pool_alloc(pool, req, out);
+        if (placed && err == -EAGAIN)
+            go_on_for_memory(pool, &wait);
     } while (err == -EAGAIN);
     end(pool, &wait);
     return err;

@@ -205,6 +205,18 @@ Test(throttle, short_waits_in_vain_are_one_when_they_took_as_long) {
     fx_close();
 }
 
+/* A place is worth less than memory: what is no longer waited for as a place may still be as that. */
+Test(throttle, memory_is_waited_for_where_a_place_is_not) {
+    open_pool();
+    CUdeviceptr a = pending_block(BIG);
+    fx.pool.throttle.opened = now_ns;
+    idle_after = 9;
+    cr_assert_eq(alloc(BIG, 2), a);
+    cr_assert(pauses == 9 && stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 0);
+    fx_free(a, 2);
+    fx_close();
+}
+
 /* What is made for a program that grows it will soon need anyway; but not without bound. */
 Test(throttle, a_program_that_grows_need_not_wait) {
     open_pool();
