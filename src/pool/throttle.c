@@ -66,13 +66,12 @@ static const uint64_t PLACE_FIRST_NS = 200000, PLACE_LEAST_NS = 100000;
  * What memory is worth, in time that may be lost: as much as is alive is worth so much, and a part of it that part. The
  * more is held already the dearer more is, by the fourth power of held / alive. So no single wait takes most of what
  * may be lost at the beginning (20 ms, in a recorded training, for memory that it needed a moment later anyway), and
- * yet what is held does not run away while one wait after the other is too short. At one price whatever is held, the
- * model of a video server holds up to 6.8 times what streams that wait do, and at this one 1.6 times.
+ * yet what is held does not run away so fast while one wait after the other is too short: docs/measured.md.
  * In a small program, which has no other room, it is worth more. And a wait may take longer where waits have left more
- * of their part of the program's time: a quarter of that.
+ * of their part of the program's time: an eighth of that.
  */
-static const uint64_t PRICE_NS = 15000000;
-enum { LEFT_SHARE = 4, SMALL_TIMES = 4 };
+static const uint64_t PRICE_NS = 8000000;
+enum { LEFT_SHARE = 8, SMALL_TIMES = 4 };
 
 /* A request that itself raises the most that was alive is one of a program that still grows: what is made beyond will
  * soon be lacking anyway, and up to such a part of what is alive it is. */
