@@ -61,6 +61,7 @@ struct vp_throttle {
     uint64_t longest_ns; /* the longest wait that succeeded */
     uint64_t rest_ns;    /* the last long rest after waits in vain; 0: none since one succeeded */
     unsigned fruitless;  /* waits in vain, in a row */
+    uint64_t vain_ns;    /* what shorter ones have taken since one was of use */
     size_t lacking; /* bytes of new memory that the last request to wait would have made; 0: it waits for a place */
     uint64_t no_place_before; /* no wait for a place until then */
     uint64_t lost_ns;         /* of the program's time, as estimated */

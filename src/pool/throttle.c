@@ -55,12 +55,27 @@ static const uint64_t LOST_FIRST_NS = 50000000;
 
 /*
  * Of that, what may go into waits for a place instead of for memory. They spare remaps, now and later; but were all
- * spent on them, memory would grow as if nobody waited. With half and a quarter a recorded training that gathers its
- * layers comes to rest (no remap late, for 3,000) and holds no more; recorded and made-up programs on many streams hold
- * at most 1.04 times what they do without.
+ * spent on them, memory would grow as if nobody waited. Half is for them, and next to nothing at the beginning: nobody
+ * knows yet which places come again, and 12 ms for it there cost a recorded training 6 % of half a second. None begins
+ * for which less is left than a few looks take.
  */
 enum { PLACE_SHARE = 2 * LOST_SHARE };
-static const uint64_t PLACE_FIRST_NS = LOST_FIRST_NS / 4;
+static const uint64_t PLACE_FIRST_NS = 200000, PLACE_LEAST_NS = 100000;
+
+/*
+ * What memory is worth, in time that may be lost: as much as is alive is worth so much, and a part of it that part. The
+ * more is held already the dearer more is, by the fourth power of held / alive. So no single wait takes most of what
+ * may be lost at the beginning (20 ms, in a recorded training, for memory that it needed a moment later anyway), and
+ * yet what is held does not run away so fast while one wait after the other is too short: docs/measured.md.
+ * In a small program, which has no other room, it is worth more. And a wait may take longer where waits have left more
+ * of their part of the program's time: an eighth of that.
+ */
+static const uint64_t PRICE_NS = 8000000;
+enum { LEFT_SHARE = 8, SMALL_TIMES = 4 };
+
+/* A request that itself raises the most that was alive is one of a program that still grows: what is made beyond will
+ * soon be lacking anyway, and up to such a part of what is alive it is. */
+enum { GROWTH_SHARE = 4 };
 
 /* Have other streams freed memory, a granule of it or more in one piece, that the request may not use yet? Of a small
  * program's small requests: as much as they need. */
@@ -105,25 +120,40 @@ bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, 
            pool->mem.stats.held_bytes + fresh <= peak + (vp_pool_is_small(pool) ? 0 : peak / LAG_SHARE) + room(peak);
 }
 
-/* Have waits cost less than 1/part of the program's time, and `first` nanoseconds? */
-static bool can_afford(const struct vp_pool *pool, unsigned part, uint64_t first) {
-    return pool->throttle.lost_ns <= (pool->config.now() - pool->throttle.opened) / part + first;
+/* Have waits cost less than their part of the program's time? */
+static bool can_afford(const struct vp_pool *pool) {
+    return pool->throttle.lost_ns <= (pool->config.now() - pool->throttle.opened) / LOST_SHARE + LOST_FIRST_NS;
+}
+
+/* What is left of such a part of the program's time, and `first`, should all be lost that still may be. */
+static uint64_t left_of(const struct vp_pool *pool, unsigned part, uint64_t first) {
+    const uint64_t all = (pool->config.now() - pool->throttle.opened) / part + first;
+    const uint64_t used = pool->throttle.lost_ns + pool->throttle.ahead_ns;
+    return all > used ? all - used : 0;
+}
+
+/* Does the program still grow, and may as much be held for that? */
+static bool grows(const struct vp_pool *pool, const struct vp_request *req, size_t held) {
+    const size_t alive = pool->mem.stats.live_bytes + req->size;
+    return req->waits == VP_WAITS_HOST && !vp_pool_is_small(pool) && alive > pool->mem.stats.peak_live_bytes &&
+           held <= alive + alive / GROWTH_SHARE + room(alive);
 }
 
 static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh, bool blocked) {
     size_t held = pool->mem.stats.held_bytes + fresh;
-    if (!fresh || !may_wait(pool, req, held, blocked))
+    if (!fresh || !may_wait(pool, req, held, blocked) || (!blocked && grows(pool, req, held)))
         return false;
     pool->throttle.lacking = fresh;
-    if (can_afford(pool, LOST_SHARE, LOST_FIRST_NS))
+    if (can_afford(pool))
         return true;
     pool->throttle.granted = held;
     return false;
 }
 
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
-    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size, false) ||
-        pool->config.now() < pool->throttle.no_place_before || !can_afford(pool, PLACE_SHARE, PLACE_FIRST_NS))
+    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size, false) || req->any_place ||
+        pool->config.now() < pool->throttle.no_place_before ||
+        left_of(pool, PLACE_SHARE, PLACE_FIRST_NS) < PLACE_LEAST_NS)
         return false;
     pool->throttle.lacking = 0;
     return true;
@@ -181,13 +211,41 @@ struct wait {
     bool in_vain;          /* and nothing of that was gained */
 };
 
+/* How long a wait may take, whatever it is for. */
+static uint64_t bound_of(const struct vp_throttle *t) {
+    const uint64_t bound = BOUND_TIMES * t->longest_ns;
+    return bound < BOUND_LEAST_NS ? BOUND_LEAST_NS : bound > BOUND_MOST_NS ? BOUND_MOST_NS : bound;
+}
+
+/* And for what it is for. */
+static uint64_t worth(const struct vp_pool *pool) {
+    if (!pool->throttle.lacking)
+        return left_of(pool, PLACE_SHARE, PLACE_FIRST_NS);
+    const double alive = (double)pool->mem.stats.peak_live_bytes + 1;
+    const double over = (double)pool->mem.stats.held_bytes / alive, part = (double)pool->throttle.lacking / alive;
+    const double whole = (double)PRICE_NS * (vp_pool_is_small(pool) ? SMALL_TIMES : 1);
+    const double price = whole * part * over * over * over * over;
+    const double left = (double)left_of(pool, LOST_SHARE, 0) / LEFT_SHARE;
+    const double ns = price > left ? price : left;
+    return ns < (double)BOUND_MOST_NS ? (uint64_t)ns : BOUND_MOST_NS;
+}
+
+/* Its place was waited for as long as that may take; without it new memory would be made, and that may be worth more.
+ */
+static void go_on_for_memory(const struct vp_pool *pool, struct wait *wait) {
+    const uint64_t bound = bound_of(&pool->throttle);
+    wait->bound += worth(pool);
+    if (wait->bound > bound)
+        wait->bound = bound;
+    wait->lacking = pool->throttle.lacking;
+}
+
 static void begin(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
     wait->begin = wait->working_at = wait->over = pool->config.now();
-    wait->bound = BOUND_TIMES * pool->throttle.longest_ns;
-    if (wait->bound < BOUND_LEAST_NS)
-        wait->bound = BOUND_LEAST_NS;
-    if (wait->bound > BOUND_MOST_NS)
-        wait->bound = BOUND_MOST_NS;
+    wait->bound = bound_of(&pool->throttle);
+    const uint64_t most = worth(pool);
+    if (wait->bound > most)
+        wait->bound = most;
     /* What was freed with no event of its own gets one, which can be asked like any other. */
     vp_timelines_poll(pool->mem.timelines, true);
     vp_fence_add_barrier(pool->mem.timelines, &wait->busy, req->context, true);
@@ -218,8 +276,8 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
     }
 }
 
-static void rest(struct vp_throttle *t, uint64_t now, uint64_t bound) {
-    uint64_t rest_ns = bound > REST_NS ? bound : REST_NS;
+static void rest(struct vp_throttle *t, uint64_t now) {
+    uint64_t rest_ns = bound_of(t) > REST_NS ? bound_of(t) : REST_NS;
     if (++t->fruitless > 1) {
         t->rest_ns = t->rest_ns ? 2 * t->rest_ns : REST_LONG_NS;
         if (t->rest_ns > REST_LONGEST_NS)
@@ -230,19 +288,27 @@ static void rest(struct vp_throttle *t, uint64_t now, uint64_t bound) {
     t->not_before = now + rest_ns;
 }
 
+/* Short waits in vain are one when they have taken as long as one, together. */
+static bool long_in_vain(struct vp_throttle *t, const struct wait *wait, uint64_t took) {
+    t->vain_ns = wait->in_vain ? t->vain_ns + took : 0;
+    if (t->vain_ns < bound_of(t))
+        return false;
+    t->vain_ns = 0;
+    return true;
+}
+
 /* The request has been served, or has failed: what was learnt is kept. */
 static void end(struct vp_pool *pool, struct wait *wait) {
     struct vp_throttle *t = &pool->throttle;
     uint64_t now = pool->config.now(), took = now - wait->begin;
     wait->in_vain = wait->late && t->lacking >= wait->lacking;
     vp_pool_waited(pool, took, wait->in_vain);
-    if (wait->in_vain && !t->lacking) {
-        t->no_place_before = now + REST_LONG_NS;
-    } else if (wait->in_vain) {
-        /* One that began before the last rest did went on beside that wait: nothing new is learnt. */
-        if (wait->begin >= t->rested)
-            rest(t, now, wait->bound);
-    } else {
+    if (long_in_vain(t, wait, took)) {
+        if (!t->lacking)
+            t->no_place_before = now + REST_LONG_NS;
+        else if (wait->begin >= t->rested) /* else it went on beside the last one in vain: nothing new is learnt */
+            rest(t, now);
+    } else if (!wait->in_vain) {
         t->fruitless = 0;
         t->rest_ns = 0;
         if (took > t->longest_ns)
@@ -266,9 +332,14 @@ int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_re
     begin(pool, req, &wait);
     wait.lacking = pool->throttle.lacking;
     do {
-        req->impatient = !go_on(pool, req, &wait);
+        const bool more = go_on(pool, req, &wait);
+        const bool placed = !wait.lacking && wait.late && !req->any_place && wait.bound < bound_of(&pool->throttle);
+        req->any_place |= placed;
+        req->impatient = !more && !placed;
         bool ended = req->timeline->gone || req->context->gone;
         err = ended ? -ENODEV : vp_pool_alloc(pool, req, out);
+        if (placed && err == -EAGAIN)
+            go_on_for_memory(pool, &wait);
     } while (err == -EAGAIN);
     end(pool, &wait);
     return err;

@@ -9,8 +9,8 @@
  *
  * When: a stream's request of 1 MiB and more would need new memory beyond what the program has had alive at once (and a
  * little), and memory that other streams have freed is pending. Never during captures. What such waits cost is watched:
- * the time for which the device stands still in and after them. Beyond a hundredth of the program's time more memory is
- * held instead, and from then on that much is.
+ * the time for which the device stands still in and after them. None is longer than what it spares is worth, and beyond
+ * a hundredth of the program's time more memory is held instead, and from then on that much is.
  *
  * The caller holds the library's lock; vp_pool_config.pause lets it go.
  *

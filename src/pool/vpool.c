@@ -181,7 +181,8 @@ static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct v
     struct vp_fit fit = waits != VP_USE_READY ? vp_place_find(pool, req, waits) : (struct vp_fit){0};
     if (fit.region)
         return vp_fit_take(&pool->mem, fit, req, out);
-    return vp_throttle_place_due(pool, req) && place_pending(pool, req) ? -EAGAIN : NEXT;
+    /* A program that roams comes to rest nowhere, whatever is waited for. */
+    return !vp_slack_roams(pool) && vp_throttle_place_due(pool, req) && place_pending(pool, req) ? -EAGAIN : NEXT;
 }
 
 /* The place that an earlier run has found for the request: behind a wait like the place that served its size. */

@@ -161,7 +161,7 @@ Test(throttle, waits_for_the_oldest_place_while_there_is_no_room) {
 
 Test(throttle, is_bounded_and_learns) {
     open_pool();
-    CUdeviceptr a = pending_block(BIG);
+    CUdeviceptr a = pending_block(4 * BIG);
     CUdeviceptr b = alloc(OTHER, 2);
     cr_assert(b != a && pauses == 50, "50 ms, then new memory");
     cr_assert(stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 1);
@@ -183,6 +183,57 @@ Test(throttle, is_bounded_and_learns) {
     CUdeviceptr all[] = {b, c, d, e, f, g};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         fx_free(all[i], 2);
+    fx_close();
+}
+
+/* At the beginning a wait may take what the memory is worth. Such waits in vain are one, in the end. */
+Test(throttle, short_waits_in_vain_are_one_when_they_took_as_long) {
+    open_pool();
+    CUdeviceptr blocks[40];
+    unsigned count = 0, taken = 0, longest = 0;
+    pending_block(16 * BIG);
+    do {
+        fx.pool.throttle.opened = now_ns;
+        blocks[count++] = alloc(OTHER, 2);
+        taken += pauses;
+        longest = pauses > longest ? pauses : longest;
+    } while (count < 40 && (pauses || !taken));
+    cr_assert(taken >= 50 && taken < 70 && longest < 20, "%u ms in all, %u at most", taken, longest);
+    cr_assert_eq(fx.pool.mem.stats.waits_fruitless, stat_waits());
+    while (count)
+        fx_free(blocks[--count], 2);
+    fx_close();
+}
+
+/* A place is worth less than memory: what is no longer waited for as a place may still be as that. */
+Test(throttle, memory_is_waited_for_where_a_place_is_not) {
+    open_pool();
+    CUdeviceptr a = pending_block(BIG);
+    fx.pool.throttle.opened = now_ns;
+    idle_after = 9;
+    cr_assert_eq(alloc(BIG, 2), a);
+    cr_assert(pauses == 9 && stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 0);
+    fx_free(a, 2);
+    fx_close();
+}
+
+/* What is made for a program that grows it will soon need anyway; but not without bound. */
+Test(throttle, a_program_that_grows_need_not_wait) {
+    open_pool();
+    CUdeviceptr base = alloc(4 * BIG, 2), pending = pending_block(BIG);
+    size_t held = fx.pool.mem.stats.held_bytes;
+    CUdeviceptr grown = alloc(OTHER, 2);
+    cr_assert(pauses == 0 && grown != pending && fx.pool.mem.stats.held_bytes == held + OTHER);
+    fx_free(grown, 2);
+    fx_free(base, 2);
+    fx_close();
+
+    open_pool();
+    pending = pending_block(BIG);
+    idle_after = 3;
+    grown = alloc(OTHER, 2);
+    cr_assert_eq(pauses, 3, "as much again is more than a quarter");
+    fx_free(grown, 2);
     fx_close();
 }
 
