@@ -74,6 +74,13 @@ enum { ROAMS = WINDOW / 12, ROAMS_RECENT = 20 };
  */
 enum { STILL_WINDOWS = 32 };
 
+/*
+ * Where the host waits, and a GPU lags, what several streams have freed becomes theirs piece by piece: what is free is
+ * not ready, and memory is made for it, again and again. There a block of this part of the peak and more goes to its
+ * old place first, behind what its own stream did.
+ */
+enum { OLD_SHARE = 256 };
+
 /* New sizes are alike if most differ by no more than an eighth from the one before. */
 enum { ALIKE = 8 };
 
@@ -266,6 +273,15 @@ bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, siz
 
 static bool several_streams(const struct vp_pool *pool) {
     return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
+}
+
+bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req) {
+    const struct vp_slack *s = &pool->slack;
+    if (!vp_slack_roams(pool))
+        return true;
+    return req->waits == VP_WAITS_HOST && several_streams(pool) &&
+           (s->still_windows >= STILL_WINDOWS ||
+            (s->grade + 1 < GRADES && req->size >= pool->mem.stats.peak_live_bytes / OLD_SHARE));
 }
 
 bool vp_slack_roams_apart(const struct vp_pool *pool) {

@@ -43,6 +43,8 @@ bool vp_slack_early(const struct vp_pool *pool);
 
 /* Does the program roam? */
 bool vp_slack_roams(const struct vp_pool *pool);
+/* Does the request's old place come before what is free all the same? */
+bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *req);
 /* Do several streams, so that what lies in pieces is much? */
 bool vp_slack_roams_apart(const struct vp_pool *pool);
 /* Is new memory for the request made in handles of a granule, each of which may serve another stream later? */

@@ -76,11 +76,11 @@ static enum vp_usable waits_of(const struct vp_request *req) {
 
 /* The size's old place comes before all that is free, but in programs that roam: there it would lie in its midst. */
 static struct vp_fit first_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    return vp_slack_roams(pool) ? (struct vp_fit){0} : vp_place_find(pool, req, use);
+    return vp_slack_keeps_place(pool, req) ? vp_place_find(pool, req, use) : (struct vp_fit){0};
 }
 
 static struct vp_fit late_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    return vp_slack_roams(pool) ? vp_place_find(pool, req, use) : (struct vp_fit){0};
+    return vp_slack_keeps_place(pool, req) ? (struct vp_fit){0} : vp_place_find(pool, req, use);
 }
 
 static struct vp_fit best_fit(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
@@ -175,7 +175,7 @@ static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
 
 /* The place that served the size before, behind a wait of the stream or of the host. */
 static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    if (vp_slack_roams(pool) || vp_tight(pool, req))
+    if (!vp_slack_keeps_place(pool, req) || vp_tight(pool, req))
         return NEXT;
     const enum vp_usable waits = waits_of(req);
     struct vp_fit fit = waits != VP_USE_READY ? vp_place_find(pool, req, waits) : (struct vp_fit){0};

@@ -320,6 +320,24 @@ Test(slack, what_is_free_comes_before_an_old_place_in_a_program_that_roams) {
     cr_assert(!goes_to_its_old_place(true));
 }
 
+/* What they leave becomes ready piece by piece, where a GPU lags. */
+Test(slack, where_the_host_waits_large_blocks_of_several_streams_keep_their_places) {
+    open_pool(PERCENT, 0);
+    never_repeats(2 * WINDOW);
+    fx.pool.slack.grade = 0;
+    const size_t peak = fx.pool.mem.stats.peak_live_bytes;
+    const struct vp_request small = {.size = peak / 300, .waits = VP_WAITS_HOST},
+                            large = {.size = peak / 200, .waits = VP_WAITS_HOST},
+                            early = {.size = peak / 200, .waits = VP_WAITS_EARLY};
+    cr_assert(!vp_slack_keeps_place(&fx.pool, &large));
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert(vp_slack_roams(&fx.pool) && fx.pool.caches.several);
+    cr_assert(vp_slack_keeps_place(&fx.pool, &large));
+    cr_assert(!vp_slack_keeps_place(&fx.pool, &small) && !vp_slack_keeps_place(&fx.pool, &early));
+    end();
+}
+
 /* Blocks that got addresses of their own are free, when it is seen that the program roams. */
 Test(slack, what_lies_apart_is_brought_to_the_rest_before_more_is_made) {
     open_pool(PERCENT, 0);
