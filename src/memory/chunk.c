@@ -140,10 +140,16 @@ bool vp_range_whole(const struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr e
     return first && last && first->addr == addr && last->addr + last->chunk->size == end;
 }
 
+void vp_chunk_tell(const struct vp_memory *mem, const struct vp_chunk *chunk) {
+    for (const struct vp_mapping *m = chunk->mappings; m; m = m->next)
+        vp_mapping_tell(mem, m);
+}
+
 void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m, bool there) {
     struct vp_granule *granule = vp_space_granule(mem, vp_space_of(mem, m->addr), m->addr);
     for (size_t i = 0; i < m->chunk->size >> mem->granularity_shift; i++)
         granule[i].mapping = there ? m : NULL;
+    vp_mapping_tell(mem, m);
 }
 
 static int set_access(struct vp_memory *mem, CUdeviceptr addr, size_t size, uint64_t devices, CUmemAccess_flags flags) {
@@ -264,8 +270,10 @@ int vp_chunk_unmap(struct vp_memory *mem, struct vp_mapping *m) {
     mem->away -= m->chunk->current != m->chunk->home;
     if (m->chunk->current == m)
         m->chunk->current = NULL;
-    if (m->chunk->home == m)
+    if (m->chunk->home == m) {
         m->chunk->home = m->chunk->current;
+        vp_chunk_tell(mem, m->chunk);
+    }
     mem->away += m->chunk->current != m->chunk->home;
     struct vp_mapping **link = &m->chunk->mappings;
     while (*link != m)

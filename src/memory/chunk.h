@@ -23,6 +23,12 @@ int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size);
 /* So much more is held; a mapping is found by its addresses, or no longer. */
 void vp_memory_note_held(struct vp_memory *mem, size_t size);
 void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m, bool there);
+/* Whoever watches hears of a change to a mapping, or to all of a chunk's. */
+static inline void vp_mapping_tell(const struct vp_memory *mem, const struct vp_mapping *m) {
+    if (mem->remapped)
+        mem->remapped(mem->watcher, m->addr);
+}
+void vp_chunk_tell(const struct vp_memory *mem, const struct vp_chunk *chunk);
 /* Releases a chunk without mappings. */
 void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk);
 /*

@@ -210,6 +210,9 @@ struct vp_memory {
     void (*account)(void *owner, size_t asked,
                     bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
     bool (*may_grow)(void);      /* may more be taken of the device? NULL: always */
+    /* At `addr` a mapping came or went, or became or ceased to be current or at home. NULL: nobody wants to know. */
+    void (*remapped)(void *watcher, CUdeviceptr addr);
+    void *watcher;
     /* Devices, one bit each, that every mapping is open to besides the own one. */
     uint64_t peers;   /* because the program said so */
     uint64_t copiers; /* since copies were made there, which need no leave in CUDA */

@@ -46,6 +46,8 @@ void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to) {
     if (chunk->current != chunk->home)
         vp_list_append(&mem->zombies, &chunk->current->zombie);
     vp_list_remove(&to->zombie);
+    vp_mapping_tell(mem, chunk->current);
+    vp_mapping_tell(mem, to);
     chunk->current = to;
     mem->switches++;
     mem->away += chunk->current != chunk->home;
@@ -78,6 +80,7 @@ static void make_current(struct vp_memory *mem, struct vp_mapping **maps, size_t
             continue;
         }
         chunk->current = chunk->home = maps[i];
+        vp_chunk_tell(mem, chunk);
         vp_list_remove(&maps[i]->zombie);
         struct vp_region *r = vp_region_carve(mem, maps[i]->addr, maps[i]->addr + chunk->size);
         if (r->state == VP_BUILDING) {
@@ -225,6 +228,7 @@ void vp_mapping_settle(struct vp_memory *mem, struct vp_chunk *chunk) {
         return;
     vp_list_append(&mem->zombies, &chunk->home->zombie);
     chunk->home = chunk->current;
+    vp_chunk_tell(mem, chunk);
     mem->away--;
 }
 

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/record.h"
 
+#include "memory/chunk.h"
 #include "pool/bare.h"
 
 #include "pool/stream_cache.h"
@@ -11,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Samples of where the bytes are: some more than a wide screen has pixels. Each is a walk over all regions. */
-enum { SAMPLES = 3000 };
+/* Samples of where the bytes are: some more than a wide screen has pixels. Each is a walk over all regions, of some
+ * 15 ns a step. In a pool of so many that walks are long, further ones are left out until it has come to so many steps
+ * for each event, and a second for all: a replay takes microseconds an event. */
+enum { SAMPLES = 3000, LONG_WALK = 1 << 15, EVENT_WALK = 64 };
 
 /* ---- mappings ---- */
 
@@ -22,55 +25,58 @@ static uint64_t home_of(const struct vp_mapping *m) {
 
 static int open_mapping(struct vp_record *r, const struct vp_mapping *m, bool current, uint32_t i) {
     struct vp_record_mapping *new = vp_array_add(&r->mappings, sizeof *new);
-    uint32_t *lasting = vp_array_add(&r->lasting, sizeof *lasting);
-    if (!new || !lasting || vp_numbers_set(&r->open, m->addr, r->mappings.count) < 0)
+    if (!new || vp_numbers_set(&r->open, m->addr, r->mappings.count) < 0)
         return -ENOMEM;
     *new = (struct vp_record_mapping){
         .addr = m->addr, .size = m->chunk->size, .home = home_of(m), .from = i, .to = UINT32_MAX, .current = current};
-    *lasting = (uint32_t)(r->mappings.count - 1);
     return 0;
 }
 
-/* A lasting one is marked as seen by an end that lies in the future. */
-static int see_mapping(struct vp_record *r, const struct vp_mapping *m, uint32_t i) {
-    struct vp_record_mapping *all = r->mappings.items;
-    size_t n = vp_numbers_get(&r->open, m->addr);
-    bool current = m->chunk->current == m;
-    if (n && all[n - 1].size == m->chunk->size && all[n - 1].current == current && all[n - 1].home == home_of(m)) {
-        all[n - 1].to = i;
+/* Compares what is mapped at an address with what was. */
+static int look_at_mapping(struct vp_record *r, const struct vp_pool *pool, uint64_t addr, uint32_t i) {
+    const struct vp_mapping *m = vp_mapping_at(&pool->mem, addr);
+    const size_t n = vp_numbers_get(&r->open, addr);
+    struct vp_record_mapping *was = n ? (struct vp_record_mapping *)r->mappings.items + n - 1 : NULL;
+    m = m && m->addr == addr ? m : NULL;
+    const bool current = m && m->chunk->current == m;
+    if (was && m && was->size == m->chunk->size && was->current == current && was->home == home_of(m))
         return 0;
+    if (was) {
+        was->to = i;
+        vp_numbers_drop(&r->open, addr);
     }
-    int err = open_mapping(r, m, current, i);
-    if (!err)
-        ((struct vp_record_mapping *)r->mappings.items)[r->mappings.count - 1].to = i;
-    return err;
+    return m ? open_mapping(r, m, current, i) : 0;
 }
 
-/* Compares what is mapped with what was. */
-static int look_at_mappings(struct vp_record *r, const struct vp_pool *pool, uint32_t i) {
+/* The memory tells. What it is by the end of the event counts. */
+static void note_change(void *record, CUdeviceptr addr) {
+    struct vp_record *r = record;
+    uint64_t *changed = vp_array_add(&r->changed, sizeof *changed);
+    if (changed)
+        *changed = addr;
+    else
+        r->missed = true;
+}
+
+/* From here on it tells; all that is there by now is to be looked at once. */
+static void listen(struct vp_record *r, struct vp_pool *pool) {
     const struct vp_chunk *chunk;
+    pool->mem.watcher = r;
+    pool->mem.remapped = note_change;
     vp_list_each(chunk, &pool->mem.chunks, link)
-        for (const struct vp_mapping *m = chunk->mappings; m; m = m->next) {
-            int err = see_mapping(r, m, i);
-            if (err)
-                return err;
-        }
-    struct vp_record_mapping *all = r->mappings.items;
-    uint32_t *lasting = r->lasting.items;
-    size_t kept = 0;
-    for (size_t n = 0; n < r->lasting.count; n++) {
-        struct vp_record_mapping *m = &all[lasting[n]];
-        if (m->to == i) {
-            m->to = UINT32_MAX;
-            lasting[kept++] = lasting[n];
-            continue;
-        }
-        m->to = i;
-        if (vp_numbers_get(&r->open, m->addr) == lasting[n] + 1u)
-            vp_numbers_drop(&r->open, m->addr);
-    }
-    r->lasting.count = kept;
-    return 0;
+        vp_chunk_tell(&pool->mem, chunk);
+}
+
+/* Only what has changed: a trace may have as many changes as the pool has mappings. */
+static int look_at_mappings(struct vp_record *r, struct vp_pool *pool, uint32_t i) {
+    int err = 0;
+    if (pool->mem.watcher != r)
+        listen(r, pool);
+    const uint64_t *changed = r->changed.items;
+    for (size_t n = 0; n < r->changed.count && !err; n++)
+        err = look_at_mapping(r, pool, changed[n], i);
+    r->changed.count = 0;
+    return r->missed ? -ENOMEM : err;
 }
 
 /* ---- where the bytes are ---- */
@@ -80,6 +86,7 @@ struct in_chunk {
     const struct vp_mapping *mapping;
     uint64_t live, free;
     bool pending;
+    uint64_t steps; /* of the whole walk, so far */
 };
 
 static void leave_chunk(struct vp_record_sample *s, const struct in_chunk *c) {
@@ -99,8 +106,9 @@ static void count_range(struct vp_record_sample *s, struct in_chunk *c, const st
         uint64_t stop = m->addr + m->chunk->size < end ? m->addr + m->chunk->size : end;
         if (m != c->mapping) {
             leave_chunk(s, c);
-            *c = (struct in_chunk){.mapping = m};
+            *c = (struct in_chunk){.mapping = m, .steps = c->steps};
         }
+        c->steps++;
         *(live ? &c->live : &c->free) += stop - at;
         c->pending |= pending;
         at = stop;
@@ -110,6 +118,7 @@ static void count_range(struct vp_record_sample *s, struct in_chunk *c, const st
 static void count_region(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool,
                          const struct vp_timeline *timeline, const struct vp_region *r) {
     uint64_t at = r->addr;
+    c->steps++;
     if (r->state == VP_LIVE) {
         const struct vp_timeline *parked = vp_stream_cache_holding(r);
         if (!parked) {
@@ -140,6 +149,7 @@ static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, c
         vp_list_each(r, &space->regions, va)
             count_region(s, &in, pool, timeline, r);
     leave_chunk(s, &in);
+    record->due = i + in.steps / (LONG_WALK / record->step + EVENT_WALK);
     return 0;
 }
 
@@ -185,7 +195,7 @@ static int look(void *context, struct vp_pool *pool, size_t i, const struct vp_t
     r->changes = changes;
     if (!err)
         err = look_at_calls(r, pool, (uint32_t)i);
-    if (!err && (i % r->step == 0 || i + 1 == r->trace->count))
+    if (!err && ((i % r->step == 0 && i >= r->due) || i + 1 == r->trace->count))
         err = look_at_bytes(r, pool, timeline, (uint32_t)i);
     return err;
 }
@@ -228,7 +238,7 @@ void vp_record_finish(struct vp_record *r) {
     free(r->mappings.items);
     free(r->samples.items);
     free(r->calls.items);
-    free(r->lasting.items);
+    free(r->changed.items);
     vp_numbers_finish(&r->open);
     *r = (struct vp_record){0};
 }

@@ -66,8 +66,10 @@ struct vp_record {
     /* while it is made */
     const struct vp_engine *engine;
     struct vp_numbers open;  /* by address, number + 1 of the mapping that lasts */
-    struct vp_array lasting; /* of uint32_t, the same */
-    uint32_t step;           /* events from one sample to the next */
+    struct vp_array changed; /* of uint64_t: addresses where mappings have changed since they were last looked at */
+    bool missed;             /* there was no room for one */
+    uint32_t step;           /* events from one sample to the next, while walks are short */
+    uint64_t due;            /* and the event from which on there may be one */
     uint64_t changes;        /* calls and switches that change mappings, so far */
     uint64_t totals[VP_RECORD_KINDS], ns;
 };
