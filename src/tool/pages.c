@@ -283,6 +283,32 @@ int vp_page_open(const struct vp_page *page) {
     return fd;
 }
 
+int vp_page_take_answer(const struct vp_page *page, const char *suffix) {
+    char name[VP_PAGE_NAME + 32];
+    struct stat st;
+    int folder = open_folder(page->via), fd = -1;
+    snprintf(name, sizeof name, "%s%s", page->name, suffix);
+    if (folder >= 0)
+        fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != page->uid)) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd >= 0)
+        unlinkat(folder, name, 0);
+    if (folder >= 0)
+        close(folder);
+    return fd;
+}
+
+void vp_page_wake(int fd, size_t offset) {
+    char *at = mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at != MAP_FAILED) {
+        syscall(SYS_futex, at + offset, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        munmap(at, VP_SHARED_STATS_SIZE);
+    }
+}
+
 /* A dump's thread sleeps on its word; a counter that is no more there wakes nobody, and is no fault. */
 bool vp_page_ask(const struct vp_page *page, enum vp_page_wish wish) {
     static const size_t words[] = {[VP_PAGE_COUNT] = offsetof(struct vp_shared_stats, asked),
@@ -291,11 +317,7 @@ bool vp_page_ask(const struct vp_page *page, enum vp_page_wish wish) {
     const int fd = vp_page_open(page);
     if (fd >= 0) {
         raise_counter(fd, words[wish]);
-        char *at = mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (at != MAP_FAILED) {
-            syscall(SYS_futex, at + words[wish], FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-            munmap(at, VP_SHARED_STATS_SIZE);
-        }
+        vp_page_wake(fd, words[wish]);
         close(fd);
     }
     return fd >= 0;

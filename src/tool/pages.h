@@ -29,4 +29,10 @@ enum vp_page_wish { VP_PAGE_COUNT, VP_PAGE_TRIM, VP_PAGE_DUMP };
 /* Raises what the process looks at. False: its page is gone. */
 bool vp_page_ask(const struct vp_page *page, enum vp_page_wish wish);
 
+/* What the process has written beside its page, under the page's name with that behind it; -1: there is nothing. Then
+ * the file is removed: it is the caller's alone. */
+int vp_page_take_answer(const struct vp_page *page, const char *suffix);
+/* Wakes whoever sleeps on a word of the page. */
+void vp_page_wake(int fd, size_t offset);
+
 #endif

@@ -6,6 +6,7 @@
 #include "tool/top.h"
 
 #include "base/json.h"
+#include "tool/asked.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -29,7 +30,18 @@ static void print_plain(const struct vp_sample *s) {
 
 /* ---- JSON ---- */
 
-static void json_row(struct vp_json *j, const struct vp_row *row) {
+/* Who does not tell is told of on stderr, once. */
+static void json_row_holders(struct vp_json *j, const struct vp_page *page, const struct vp_row *row) {
+    struct vp_asked asked;
+    const char *fault = vp_asked_take(&asked, page, row->device);
+    if (!fault)
+        vp_asked_json(j, &asked);
+    else
+        fprintf(stderr, "vpool top: process %d %s\n", page->pid, fault);
+    vp_asked_drop(&asked);
+}
+
+static void json_row(struct vp_json *j, const struct vp_page *page, const struct vp_row *row, bool holders) {
     vp_json_begin_object(j, NULL);
     vp_json_u64(j, "device", row->device);
     if (row->total)
@@ -49,10 +61,12 @@ static void json_row(struct vp_json *j, const struct vp_row *row) {
         vp_json_double(j, "allocs_per_s", row->allocs_per_s);
         vp_json_double(j, "driver_calls_per_s", row->driver_calls_per_s);
     }
+    if (holders)
+        json_row_holders(j, page, row);
     vp_json_end_object(j);
 }
 
-static int print_json(const struct vp_sample *s) {
+static int print_json(const struct vp_sample *s, bool holders) {
     struct vp_json j;
     char buffer[4096];
     vp_json_init(&j, STDOUT_FILENO, buffer, sizeof buffer);
@@ -81,7 +95,7 @@ static int print_json(const struct vp_sample *s) {
         vp_json_begin_array(&j, "devices");
         for (unsigned i = 0; i < s->row_count; i++)
             if (s->rows[i].process == p)
-                json_row(&j, &s->rows[i]);
+                json_row(&j, &w->page, &s->rows[i], holders);
         vp_json_end_array(&j);
         vp_json_end_object(&j);
     }
@@ -105,10 +119,13 @@ static void help(void) {
          "  --sort KEY           the column to begin with, by its key (default h)\n"
          "  --once               print the table once\n"
          "  --json               print all figures as JSON, once\n"
+         "  --holders            with --json: ask each process which stacks hold most, as\n"
+         "                       key s does, and print them, too\n"
          "  --prometheus[=FILE]  print them as Prometheus reads them, or write FILE in one\n"
          "                       step; with -d again and again (see vpool exporter, too)\n"
          "  -h, --help\n\n"
-         "Keys: arrows choose a process; d makes it write a dump, t makes it give idle\n"
+         "Keys: arrows choose a process; d makes it write a dump, s lists the stacks that\n"
+         "hold most of its memory (it must run with VPOOL_STACKS), t makes it give idle\n"
          "memory back to the device when it allocates or frees next; ? lists the keys, q\n"
          "ends. The table is sorted by l live, h held, f free, e efficiency,\n"
          "a allocations, c calls, w waits, p process id, u user.\n\n"
@@ -149,7 +166,7 @@ struct asked {
     struct vp_top_options options;
     enum how how;
     const char *file; /* for Prometheus; NULL: standard output */
-    bool help;
+    bool holders, help;
 };
 
 /* The process ids that are left in the arguments; the caller frees them. */
@@ -167,10 +184,11 @@ static int read_pids(struct vp_top_options *o, int argc, char **argv) {
 }
 
 static int parse(struct asked *asked, int argc, char **argv) {
-    enum { SORT = PROMETHEUS + 1, HELP };
+    enum { SORT = PROMETHEUS + 1, HOLDERS, HELP };
     static const struct option long_options[] = {
         {"once", no_argument, NULL, ONCE},
         {"json", no_argument, NULL, JSON},
+        {"holders", no_argument, NULL, HOLDERS},
         {"prometheus", optional_argument, NULL, PROMETHEUS},
         {"sort", required_argument, NULL, SORT},
         {"help", no_argument, NULL, HELP},
@@ -190,6 +208,7 @@ static int parse(struct asked *asked, int argc, char **argv) {
                 return vp_tool_usage("top", "'%s' is no key of a column", optarg);
             o->order = *optarg;
             break;
+        case HOLDERS: asked->holders = true; break;
         case PROMETHEUS: asked->file = optarg; __attribute__((fallthrough));
         case ONCE:
         case JSON: asked->how = (enum how)chosen; break;
@@ -198,12 +217,14 @@ static int parse(struct asked *asked, int argc, char **argv) {
         default: return vp_tool_unknown("top", long_options, argv);
         }
     }
+    if (asked->holders && asked->how != JSON)
+        return vp_tool_usage("top", "--holders goes with --json");
     return read_pids(o, argc, argv);
 }
 
 static int print(const struct vp_sample *s, const struct asked *asked) {
     switch (asked->how) {
-    case JSON: return print_json(s);
+    case JSON: return print_json(s, asked->holders);
     case PROMETHEUS:
         if (asked->file)
             return vp_metrics_write("top", asked->file, s);

@@ -9,6 +9,7 @@
 #include "tool/top.h"
 
 #include "base/clock.h"
+#include "tool/asked.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -68,7 +69,9 @@ struct view {
     int pid; /* of the row chosen, with its device; 0: none */
     uint64_t device;
     struct vp_panel *panel;
-    bool keys; /* what they do is shown in the table's place */
+    bool keys;    /* what they do is shown in the table's place */
+    bool holders; /* or who holds most of the chosen process's memory, as it has told */
+    struct vp_asked asked;
     char message[160];
 };
 
@@ -122,6 +125,7 @@ static void draw_keys(struct picture *p) {
     static const char *const lines[] = {
         "up, down   choose a process",
         "d          have it write a dump (it must run with VPOOL_DUMP=signal)",
+        "s          list the stacks that hold most of its memory, and the table again",
         "t          have it give idle memory back when it allocates or frees next",
         "l h f e    sort by live, held, free, efficiency",
         "a c w      by allocations, calls to the driver, waits",
@@ -134,6 +138,43 @@ static void draw_keys(struct picture *p) {
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines && p->used + 1 < p->rows; i++)
         put_line(p, lines[i], false);
+}
+
+/* One of them, with as many of its callers as are wanted. */
+static void draw_holder(struct picture *p, const struct vp_asked_holder *h, uint64_t live, unsigned callers) {
+    const struct vp_asked_frame *f = h->stack.items;
+    const int line = vp_asked_line(h);
+    char human[16], frame[400] = "?";
+    if (line >= 0)
+        vp_asked_frame_text(&f[line], frame, sizeof frame);
+    LINE(p, false,
+         fprintf(words, "%8s %4.0f%% %7lu  %s", vp_top_human(human, (double)h->bytes),
+                 live ? 100 * (double)h->bytes / (double)live : 0, (unsigned long)h->blocks, frame));
+    for (size_t i = (size_t)line + 1; line >= 0 && i < h->stack.count && callers; i++, callers--) {
+        vp_asked_frame_text(&f[i], frame, sizeof frame);
+        LINE(p, false, fprintf(words, "%24sby %s", "", frame));
+    }
+}
+
+/* In the table's place. Callers are shown where the screen has room for some of each. */
+static void draw_holders(struct picture *p, const struct view *v) {
+    const unsigned at = chosen_row(v), count = (unsigned)v->asked.holders.count;
+    const struct vp_asked_holder *h = v->asked.holders.items;
+    if (at == v->sample.row_count)
+        return;
+    const struct vp_row *row = &v->sample.rows[at];
+    const struct vp_watched *w = &v->sample.processes[row->process];
+    char human[16];
+    LINE(p, true,
+         fprintf(words, "    HELD  SHARE  BLOCKS  BY, of %s live of process %d on device %u: %s",
+                 vp_top_human(human, (double)row->now.live_bytes), w->page.pid, (unsigned)row->device, w->command));
+    const unsigned room = p->rows > p->used + 1 ? p->rows - p->used - 1 : 0;
+    for (unsigned i = 0; i < count && p->used + 1 < p->rows; i++) {
+        const unsigned callers = room > count ? (room - count) / count : 0, left = p->rows - p->used - 2;
+        draw_holder(p, &h[i], row->now.live_bytes, callers < left ? callers : left);
+    }
+    if (!count)
+        put_line(p, "Nothing whose stack is recorded is alive.", false);
 }
 
 static void draw_table(struct picture *p, const struct view *v) {
@@ -165,20 +206,38 @@ static void draw(const struct view *v) {
     fputs("\033[H", p.out);
     LINE(&p, false, fputs("vpool top: ", words); vp_top_totals(words, &v->sample);
          fprintf(words, "; by %s", order->name));
-    put_line(&p, *v->message ? v->message : "arrows choose, d dump, t trim, ? keys, q quit; sort by l h f e a c w p u",
-             false);
+    put_line(
+        &p, *v->message ? v->message : "arrows choose, d dump, s holders, t trim, ? keys, q quit; by l h f e a c w p u",
+        false);
     /* The devices get what the processes leave, and of a small screen nothing. */
     unsigned table = v->sample.row_count + 5;
-    if (p.rows >= 16 && p.rows > table)
+    if (p.rows >= 16 && p.rows > table && !v->holders)
         vp_panel_draw(v->panel, p.rows - table < p.rows / 2 ? p.rows - table : p.rows / 2, p.columns, put_plain, &p);
     if (v->keys)
         draw_keys(&p);
+    else if (v->holders)
+        draw_holders(&p, v);
     else
         draw_table(&p, v);
     fputs("\033[J", p.out);
     if (!fclose(p.out))
         put(drawn, length);
     free(drawn);
+}
+
+/* What has told once is asked each time. */
+static void look_at_holders(struct view *v) {
+    const unsigned at = chosen_row(v);
+    vp_asked_drop(&v->asked);
+    if (at == v->sample.row_count) {
+        v->holders = false;
+        return;
+    }
+    const struct vp_page *page = &v->sample.processes[v->sample.rows[at].process].page;
+    const char *silent = vp_asked_take(&v->asked, page, v->device);
+    if (silent)
+        snprintf(v->message, sizeof v->message, "process %d %s", page->pid, silent);
+    v->holders = !silent;
 }
 
 static int look(struct view *v) {
@@ -190,6 +249,8 @@ static int look(struct view *v) {
     v->sample = now;
     vp_panel_add(&v->panel, &now);
     vp_top_sort(&v->sample, v->order);
+    if (v->holders)
+        look_at_holders(v);
     return 0;
 }
 
@@ -225,6 +286,17 @@ static void trim(struct view *v) {
                                                  : "is gone");
 }
 
+static void holders(struct view *v) {
+    v->keys = false;
+    if (v->holders) {
+        v->holders = false;
+    } else if (chosen_page(v)) {
+        if (chosen_row(v) == v->sample.row_count)
+            choose(v, 1);
+        look_at_holders(v);
+    }
+}
+
 /* False: that is all. */
 static bool press(struct view *v, const char *keys, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -232,6 +304,8 @@ static bool press(struct view *v, const char *keys, size_t count) {
         *v->message = 0;
         if (key == '\033' && i + 2 < count && keys[i + 1] == '[') {
             choose(v, keys[i + 2] == 'A' ? -1 : keys[i + 2] == 'B' ? 1 : 0);
+            if (v->holders)
+                look_at_holders(v);
             i += 2;
         } else if (key == 'q') {
             return false;
@@ -239,6 +313,8 @@ static bool press(struct view *v, const char *keys, size_t count) {
             v->keys = !v->keys;
         } else if (key == 'd') {
             dump(v);
+        } else if (key == 's') {
+            holders(v);
         } else if (key == 't') {
             trim(v);
         } else if (vp_top_is_order(key)) {
@@ -315,6 +391,7 @@ int vp_top_watch(const struct vp_top_options *options) {
         }
     }
     leave();
+    vp_asked_drop(&view.asked);
     vp_sample_drop(&view.sample);
     vp_panel_drop(view.panel);
     if (caught)

@@ -8,10 +8,12 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- a frame, taken apart again ---- */
 
@@ -58,10 +60,15 @@ static void name_function(struct frame *f) {
 
 /* ---- JSON ---- */
 
-static void json_frame(struct vp_json *j, uint32_t number) {
-    const struct frame f = frame_of(number);
+/* `named`: with the function's name of native code, too. */
+static void json_frame(struct vp_json *j, uint32_t number, bool named) {
+    struct frame f = frame_of(number);
     char address[24];
     vp_json_begin_row(j, NULL);
+    if (named && f.kind == VP_FRAME_NATIVE)
+        name_function(&f);
+    if (f.kind == VP_FRAME_NATIVE && *f.function)
+        vp_json_string(j, "function", f.function);
     if (f.kind == VP_FRAME_PYTHON) {
         vp_json_string(j, "function", f.function);
         vp_json_string(j, "file", f.file);
@@ -77,7 +84,7 @@ static void json_frame(struct vp_json *j, uint32_t number) {
     vp_json_end_object(j);
 }
 
-void vp_holders_json(struct vp_json *j, CUdevice device) {
+static void json_holders(struct vp_json *j, CUdevice device, bool named) {
     struct vp_stack_holder all[VP_HOLDERS_TOLD];
     const int count = vp_stacks_holders(device, all, VP_HOLDERS_TOLD);
     if (count < 0)
@@ -90,11 +97,46 @@ void vp_holders_json(struct vp_json *j, CUdevice device) {
         vp_json_u64(j, "sampled", all[i].sampled);
         vp_json_begin_array(j, "stack");
         for (uint32_t s = all[i].stack; s; s = vp_stack_parent(s))
-            json_frame(j, vp_stack_frame(s));
+            json_frame(j, vp_stack_frame(s), named);
         vp_json_end_array(j);
         vp_json_end_object(j);
     }
     vp_json_end_array(j);
+}
+
+void vp_holders_json(struct vp_json *j, CUdevice device) {
+    json_holders(j, device, false);
+}
+
+/* ---- to a reader of the page ---- */
+
+/* A file of its own each time: whoever reads the last one keeps that. */
+static void write_answer(const char *page, uint32_t device) {
+    struct vp_json j;
+    char name[96], buffer[4096];
+    snprintf(name, sizeof name, "%s" VP_SHARED_STATS_HOLDERS, page);
+    unlink(name);
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    vp_json_init(&j, fd, buffer, sizeof buffer);
+    vp_json_begin_object(&j, NULL);
+    vp_json_u64(&j, "device", device);
+    vp_json_bool(&j, "recorded", vp_stacks_wanted());
+    json_holders(&j, (CUdevice)device, true);
+    vp_json_end_object(&j);
+    const bool whole = !vp_json_finish(&j);
+    if (close(fd) < 0 || !whole)
+        unlink(name);
+}
+
+void vp_holders_answer(struct vp_shared_stats *page, const char *file) {
+    struct vp_holders_wish *wish = &page->loans.holders;
+    const uint8_t asked = atomic_load(&wish->asked);
+    if (asked == atomic_load(&wish->answered))
+        return;
+    write_answer(file, atomic_load(&wish->device));
+    atomic_store(&wish->answered, asked);
 }
 
 /* ---- text ---- */

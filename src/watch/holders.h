@@ -7,6 +7,7 @@
 #define VP_HOLDERS_H
 
 #include "watch/say.h"
+#include "watch/shared_stats.h"
 #include "base/json.h"
 #include "driver/driver.h"
 
@@ -18,6 +19,9 @@ void vp_holders_json(struct vp_json *j, CUdevice device);
 /* The `most` largest, each with so many frames; every line begins with `indent`. Not under the library's lock: names of
  * functions are asked of the dynamic linker. */
 void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent);
+
+/* Answers a reader's wish, if there is one, by a file beside that of the page. Not under a lock. */
+void vp_holders_answer(struct vp_shared_stats *page, const char *file);
 
 /* Tells the log who asked for a block. Not under the library's lock either. */
 void vp_holders_log(uint32_t stack);

@@ -17,6 +17,7 @@
 #include "pool/ahead.h"
 #include "pool/bare.h"
 #include "pool/giving.h"
+#include "watch/holders.h"
 #include "watch/watch.h"
 
 #include <errno.h>
@@ -114,6 +115,9 @@ static void *listen_for_ever(void *unused) {
     (void)unused;
     for (;;) {
         uint32_t asked = atomic_load(&loans->asked);
+        /* A wake for this does not change the word, and comes again. */
+        if (!atomic_load(&ended))
+            vp_holders_answer(own, vp_shared_stats_name());
         if (asked == atomic_load(&loans->done)) {
             wait_while(&loans->asked, asked, NULL);
             continue;

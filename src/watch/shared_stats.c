@@ -55,11 +55,16 @@ void vp_shared_stats_lock_name(unsigned uid, char out[64]) {
     snprintf(out, 64, VP_SHARED_STATS_FOLDER "/vpool-%u.lock", uid);
 }
 
-int vp_shared_stats_owner(const char *name) {
+static int owner_of(const char *name, bool answers) {
     unsigned uid;
     int pid, end = 0;
-    bool named = sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) == 2 && !name[end];
+    bool named = sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) == 2 &&
+                 (!name[end] || (answers && !strcmp(name + end, VP_SHARED_STATS_HOLDERS)));
     return named && uid == geteuid() && pid > 0 ? pid : 0;
+}
+
+int vp_shared_stats_owner(const char *name) {
+    return owner_of(name, false);
 }
 
 /* False: it is no page, or has not been finished. */
@@ -95,7 +100,7 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
     while (folder >= 0 && files && pages && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
         for (ssize_t at = 0; at < n && files && pages; files--) {
             const struct dirent64 *entry = (const void *)(entries + at);
-            int pid = vp_shared_stats_owner(entry->d_name);
+            int pid = owner_of(entry->d_name, true);
             at += entry->d_reclen;
             if (!pid || !is_ours(folder, entry->d_name))
                 continue;
@@ -322,6 +327,10 @@ struct vp_shared_stats *vp_shared_stats_page(void) {
     return published;
 }
 
+const char *vp_shared_stats_name(void) {
+    return page_name;
+}
+
 void vp_shared_stats_take_dumps(void) {
     struct vp_shared_stats *page = published;
     takes_dumps = true;
@@ -340,6 +349,10 @@ void vp_shared_stats_leave_to_parent(void) {
 
 /* The mapping stays: other threads may be at it until the process is gone. */
 void vp_shared_stats_remove(void) {
-    if (published)
-        unlink(page_name);
+    char answer[sizeof page_name + sizeof VP_SHARED_STATS_HOLDERS];
+    if (!published)
+        return;
+    unlink(page_name);
+    snprintf(answer, sizeof answer, "%s" VP_SHARED_STATS_HOLDERS, page_name);
+    unlink(answer);
 }

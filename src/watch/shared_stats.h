@@ -73,13 +73,26 @@ struct vp_shared_stats_device {
 };
 #undef VP_SHARED_STATS_FIELD
 
+/*
+ * A reader wants to know who holds most on a device, by stack: it stores that, raises `asked` and wakes whoever listens
+ * to loans.asked, again and again, since that word has not changed. The answer is the file of the page's name and
+ * VP_SHARED_STATS_HOLDERS, written before `answered` becomes what `asked` was; the reader removes it. Where there is no
+ * such file the process could not write one, or another reader has it.
+ */
+#define VP_SHARED_STATS_HOLDERS ".holders"
+struct vp_holders_wish {
+    atomic_uint_least8_t device; /* CUDA's ordinal */
+    atomic_uint_least8_t asked, answered;
+};
+
 /* What others want of the process's idle memory: lend.c. A request for VP_LOANS_ALL is for what is idle on every
  * device, by who pauses the process; one for VP_LOANS_LOOK is for exact figures in the page. */
 enum { VP_LOANS_LENT = 1, VP_LOANS_HEARD = 2 };
 #define VP_LOANS_ALL UINT64_MAX
 #define VP_LOANS_LOOK (UINT64_MAX - 1)
 struct vp_loans {
-    atomic_uint_least32_t takes; /* VP_LOANS_: whether somebody listens */
+    atomic_uint_least8_t takes; /* VP_LOANS_: whether somebody listens */
+    struct vp_holders_wish holders;
     atomic_uint_least32_t asker; /* the process that asks; 0: none */
     atomic_uint_least32_t asked; /* its: raised with each request, and woken */
     atomic_uint_least32_t done;  /* the number of the last that was answered */
@@ -133,6 +146,8 @@ int vp_shared_stats_owner(const char *name);
 void vp_shared_stats_lock_name(unsigned uid, char out[64]);
 /* Our own; NULL: there is none. */
 struct vp_shared_stats *vp_shared_stats_page(void);
+/* Its file. */
+const char *vp_shared_stats_name(void);
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.
  * Looks at no more than so many of the folder's files, and of this user's pages, which others can make many of by their
  * names alone. Allocates nothing. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The vpool command as a user meets it. Reports in TAP.
 
-usage: tool.py SUBJECT VPOOL GUEST LIBRARY     run, lines, top, config, node, doctor or help
+usage: tool.py SUBJECT VPOOL GUEST LIBRARY     run, lines, top, holders, config, node, doctor or help
 From the environment: TEST_PRELOAD (a sanitizer's runtime may stand in it before libvpool.so), TEST_BUILD.
 """
 # SPDX-License-Identifier: Apache-2.0
@@ -21,6 +21,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
 import config
 import doctor
+import holders
 import lines
 import node
 import tap
@@ -457,6 +458,7 @@ TESTS = {
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
     "config": config.TESTS,
+    "holders": holders.TESTS,
     "lines": lines.TESTS,
     "node": node.TESTS,
     "doctor": doctor.TESTS,
