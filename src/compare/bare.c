@@ -6,7 +6,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "compare/bfc.h"
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -8,7 +8,7 @@
  *            it back costs no driver call once its chunks are wholly free;
  *   retired  free, but for nobody any more: another process may have it mapped, or the bytes beside it. It goes back to
  *            the device;
- *   backed   of a bare segment (pool/bare.h), and in use there: one mapping each;
+ *   backed   of a bare segment (pool/bare/bare.h), and in use there: one mapping each;
  *   hole     not mapped;
  *   building in the hands of one thread, which makes a range of it and lets the lock go at times: nobody else's.
  *            What is mapped so far has pieces, the rest has none.
@@ -135,7 +135,7 @@ struct vp_chunk {
     struct vp_list link;         /* vp_memory.chunks */
     uint64_t mark : 57;          /* scratch of the harvest */
     uint64_t host : 1;           /* its memory is the host's: of one block, and released with it */
-    uint64_t planned : 1;        /* made ahead of the program (pool/ahead.h) */
+    uint64_t planned : 1;        /* made ahead of the program (pool/learnt/ahead.h) */
     uint64_t touched : 1;        /* and a large block has lain in it */
     uint64_t exported : 1;       /* a block in it is or was exported: it will go back to the device */
     uint64_t asleep : 1;         /* its contents are elsewhere, and what is free in it is retired: sleep.c */

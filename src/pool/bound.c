@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bound.h"
 
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "pool/fresh.h"
 #include "pool/place.h"
 #include "pool/slack.h"

@@ -1,6 +1,6 @@
 /* The pool's own invariants, beside those of its memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "pool/place.h"
 
 static bool check_places(const struct vp_pool *pool, FILE *out) {

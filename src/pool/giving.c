@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/giving.h"
 
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "pool/parking.h"
 
 /*

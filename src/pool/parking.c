@@ -3,8 +3,8 @@
 #include "pool/parking.h"
 
 #include "memory/sleep.h"
-#include "pool/bare.h"
-#include "pool/learn.h"
+#include "pool/bare/bare.h"
+#include "pool/learnt/learn.h"
 #include "pool/place.h"
 
 /* The cache of a timeline, if it has one: NULL otherwise, or if the timeline is of another device. */

@@ -1,12 +1,12 @@
 /* The pool as a whole: opened, asked, freed into, and closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "pool/policy.h"
 #include "pool/giving.h"
-#include "pool/learn.h"
+#include "pool/learnt/learn.h"
 #include "pool/parking.h"
 #include "pool/place.h"
-#include "pool/ahead.h"
+#include "pool/learnt/ahead.h"
 #include "pool/slack.h"
 
 #include <errno.h>

@@ -19,12 +19,12 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "pool/bound.h"
 #include "pool/build.h"
-#include "pool/learn.h"
+#include "pool/learnt/learn.h"
 #include "pool/parking.h"
-#include "pool/ahead.h"
+#include "pool/learnt/ahead.h"
 #include "pool/slack.h"
 #include "pool/throttle.h"
 #include "pool/tight.h"

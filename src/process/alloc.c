@@ -4,7 +4,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
 #include "process/poison.h"

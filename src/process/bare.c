@@ -9,7 +9,7 @@
 #include "process/state.h"
 
 #include "base/clock.h"
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "pool/parking.h"
 
 #include <errno.h>

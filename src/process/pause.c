@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/os_memory.h"
-#include "pool/ahead.h"
+#include "pool/learnt/ahead.h"
 #include "pool/bound.h"
 #include "pool/parking.h"
 #include "process/carrier.h"

@@ -8,8 +8,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
-#include "pool/ahead.h"
-#include "pool/bare.h"
+#include "pool/learnt/ahead.h"
+#include "pool/bare/bare.h"
 #include "base/clock.h"
 #include "pool/giving.h"
 #include "pool/spill.h"

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/poison.h"
 
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 
 #include <errno.h>
 #include <string.h>

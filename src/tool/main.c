@@ -1,6 +1,6 @@
 /* vpool: the command beside the library. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/settings.h"
+#include "tool/help/settings.h"
 #include "tool/tool.h"
 
 #include <errno.h>

@@ -14,8 +14,8 @@
 #include "watch/lend.h"
 
 #include "base/clock.h"
-#include "pool/ahead.h"
-#include "pool/bare.h"
+#include "pool/learnt/ahead.h"
+#include "pool/bare/bare.h"
 #include "pool/giving.h"
 #include "watch/holders.h"
 #include "watch/watch.h"

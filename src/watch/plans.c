@@ -3,10 +3,10 @@
 #include "watch/plans.h"
 
 #include "base/clock.h"
-#include "pool/ahead.h"
-#include "pool/bare.h"
-#include "pool/learn.h"
-#include "pool/learnt_file.h"
+#include "pool/learnt/ahead.h"
+#include "pool/bare/bare.h"
+#include "pool/learnt/learn.h"
+#include "pool/learnt/learnt_file.h"
 #include "watch/watch.h"
 
 #include <errno.h>

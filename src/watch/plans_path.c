@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/plans.h"
 
-#include "pool/learnt.h"
+#include "pool/learnt/learnt.h"
 
 #include <dirent.h>
 #include <errno.h>

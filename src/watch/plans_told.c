@@ -3,7 +3,7 @@
 #include "watch/plans.h"
 
 #include "base/log.h"
-#include "pool/ahead.h"
+#include "pool/learnt/ahead.h"
 
 struct vp_plan_figures vp_plans_figures(const struct vp_pool *pool) {
     const struct vp_ahead *a = pool->ahead;

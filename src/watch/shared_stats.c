@@ -10,7 +10,7 @@
 
 #include "watch/dump.h"
 #include "watch/watch.h"
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "pool/slack.h"
 #include "base/clock.h"
 #include "pool/stream_cache.h"

@@ -6,7 +6,7 @@
 #include "watch/plans.h"
 #include "base/json.h"
 #include "base/output.h"
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "process/poison.h"
 #include "process/spill.h"
 

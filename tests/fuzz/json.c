@@ -3,7 +3,7 @@
 #include "base/json.h"
 
 #include "fuzz.h"
-#include "tool/json_read.h"
+#include "tool/read/json_read.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 #include "memory/memory.h"
-#include "pool/learnt.h"
+#include "pool/learnt/learnt.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 #include "memory/memory.h"
-#include "tool/planned.h"
+#include "tool/plan/planned.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A recorded trace of either format: read whole, or refused with one line; what is read is consistent. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/trace.h"
+#include "tool/read/trace.h"
 
 #include "fuzz.h"
 

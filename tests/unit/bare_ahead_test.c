@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
-#include "pool/ahead.h"
+#include "pool/learnt/ahead.h"
 
 enum { SLOTS = 8, PAGES = 4 };
 /* Held for a block before it comes, as it may touch so much more than its size. */

@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-#include "pool/bare.h"
+#include "pool/bare/bare.h"
 #include "process/bare.h"
 #include "process/state.h"
 

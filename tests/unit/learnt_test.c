@@ -3,9 +3,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
-#include "pool/ahead.h"
-#include "pool/learn.h"
-#include "pool/learnt_file.h"
+#include "pool/learnt/ahead.h"
+#include "pool/learnt/learn.h"
+#include "pool/learnt/learnt_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

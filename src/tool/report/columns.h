@@ -5,7 +5,7 @@
 
 #include "tool/out.h"
 #include "tool/progress.h"
-#include "tool/record.h"
+#include "tool/replay/record.h"
 
 /* What is being written. */
 struct vp_page {

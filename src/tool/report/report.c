@@ -8,8 +8,8 @@
 #include "tool/report/report.h"
 
 #include "base/options.h"
-#include "tool/dump_read.h"
-#include "tool/holders.h"
+#include "tool/read/dump_read.h"
+#include "tool/read/holders.h"
 #include "tool/report/columns.h"
 #include "tool/report/embedded.h"
 #include "tool/tool.h"

@@ -261,10 +261,17 @@ def pages_can_be_refused():
     assert done.returncode == 0, done
 
 
+def parent_of(pid):
+    """None if it is gone: programs of others come and go."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
+
+
 def a_forked_child_has_its_own():
     with Guest("fork", "open", "alloc=5", "sleep=60", last="alloc=5") as guest:
-        shown = [p for p in json.loads(vpool("top", "--json")[1])["processes"]
-                 if open(f"/proc/{p['pid']}/stat").read().split()[3] == str(guest.pid)]
+        shown = [p for p in json.loads(vpool("top", "--json")[1])["processes"] if parent_of(p["pid"]) == guest.pid]
         assert len(shown) == 1 and shown[0]["devices"][0]["live_bytes"] == 5 * MIB, shown
         assert not os.path.exists(page(guest.pid))
         os.kill(shown[0]["pid"], signal.SIGKILL)

@@ -1,0 +1,299 @@
+/* Bare segments: a block's pages get their memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/learnt/ahead.h"
+#include "pool/bare/bare.h"
+
+#include <errno.h>
+
+/* The pages of a block. */
+struct pages {
+    size_t first, end;
+    bool patient; /* what is pending may be waited for */
+};
+
+/* Is a chunk that is mapped there known to be lost in vain, for a part of it: beyond its segment, or was it when memory
+ * was nearly used up? */
+static bool in_vain(const struct vp_bare *bare, const struct vp_bare_segment *segment, const struct vp_mapping *m) {
+    const size_t first = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
+    return atomic_load_explicit(&bare->slots[first / VP_SLOT_PAGES].lossy, memory_order_relaxed) ||
+           vp_bare_addr(bare, first + pages) > vp_region_end(&segment->whole);
+}
+
+/*
+ * What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
+ * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short.
+ */
+static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m,
+                     const struct pages *block) {
+    const struct vp_request req = {.timeline = segment->timeline};
+    struct vp_chunk *chunk = m->chunk;
+    struct vp_bare *bare = pool->bare;
+    const size_t begins = vp_bare_page(bare, m->addr), ends = begins + vp_bare_pages(pool, chunk);
+    const size_t beyond = (begins < block->first ? block->first - begins : 0) +
+                          (ends > block->end ? ends - block->end : 0);
+    const bool here = chunk->current == m;
+    if (!here && chunk->current->addr - bare->base < bare->size)
+        vp_bare_let_go(pool, chunk->current);
+    const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
+    const struct vp_region *r = vp_region_at(&pool->mem, addr);
+    bool free = r->state == VP_FREE && vp_region_end(r) >= end;
+    /* Nothing is waited for to spare what is merely lost. */
+    const bool too_large = beyond &&
+                           (vp_bare_tight(pool, beyond) || (in_vain(bare, segment, m) && vp_bare_loses(pool, beyond) &&
+                                                            vp_mapping_over(&pool->mem, m)));
+    if (free && !too_large) {
+        bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
+        if (!ready && here && vp_bare_stale(bare, m))
+            return -EAGAIN;
+        if (!ready && !here && block->patient)
+            return -EAGAIN;
+        int err = !here && ready ? vp_mapping_prepare(&pool->mem, &chunk, 1) : 0;
+        if (err)
+            return err;
+        if (!here && ready) {
+            vp_mapping_switch(&pool->mem, m);
+            pool->mem.stats.reactivations++;
+        }
+        if (here || ready)
+            return vp_bare_keep(pool, segment, m);
+    }
+    int err = vp_backing_clear(&pool->mem, m);
+    return err ? err : 1;
+}
+
+/* Backs the pages that have something mapped. */
+static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct pages *block) {
+    struct vp_bare *bare = pool->bare;
+    int err = 0;
+    for (size_t p = block->first; p < block->end && err >= 0;) {
+        struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, p));
+        if (!m || atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED) {
+            p++;
+            continue;
+        }
+        size_t ends = vp_bare_page(bare, m->addr) + vp_bare_pages(pool, m->chunk);
+        err = take_back(pool, segment, m, block);
+        if (!err)
+            p = ends;
+    }
+    return err < 0 ? err : 0;
+}
+
+/* Is the block of the pages [first, end) the only one in the mapping, and does not fill it? */
+static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, size_t first, size_t end) {
+    const size_t begins = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
+    for (size_t p = begins; p < begins + pages; p++) {
+        uint32_t word = vp_bare_word(bare, p);
+        if (!(word & VP_PAGE_BACKED) || (word & VP_PAGE_USED) != (p >= first && p < end))
+            return false;
+    }
+    return begins < first || begins + pages > end;
+}
+
+/* A block has come to lie in a part of a chunk that nothing else is in: that is replaced, where it is worth it. Until
+ * it is free memory the block counts for nothing there. True: it stays, as work on it is not over. */
+static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t page, size_t first, size_t end) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
+    bool stays = false;
+    if (!m || !(vp_bare_tight(pool, 0) || (in_vain(bare, segment, m) && vp_bare_loses(pool, 0))))
+        return false;
+    /* What cannot be replaced now is not to be looked at each time that the block comes. */
+    struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
+    atomic_store_explicit(&slot->lossy, false, memory_order_relaxed);
+    if (!only_partly(bare, m, first, end))
+        return false;
+    size_t from = vp_bare_page(bare, m->addr), to = from + (m->chunk->size >> pool->mem.granularity_shift);
+    from = from > first ? from : first;
+    to = to < end ? to : end;
+    vp_bare_count_used(bare, -vp_bare_pinned_in(bare, page));
+    slot->inside -= (unsigned char)(to - from);
+    for (size_t p = from; p < to; p++)
+        atomic_fetch_sub(&bare->pages[p].word, 1);
+    if (vp_bare_let_go(pool, m)) {
+        /* What it is behind may be an event that nobody has recorded yet. */
+        if (bare->short_of && segment->timeline) {
+            struct vp_fence fence = {0};
+            vp_fence_add_free(pool->mem.timelines, &fence, segment->timeline, true);
+            vp_fence_clear(pool->mem.timelines, &fence);
+        }
+        if (bare->short_of)
+            vp_fit_refresh(&pool->mem);
+        if ((stays = vp_backing_clear(&pool->mem, m)))
+            vp_bare_keep(pool, segment, m);
+    }
+    for (size_t p = from; p < to; p++)
+        atomic_fetch_add(&bare->pages[p].word, 1);
+    slot->inside += (unsigned char)(to - from);
+    vp_bare_count_used(bare, vp_bare_pinned_in(bare, page));
+    return stays;
+}
+
+int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    bool stays = false;
+    vp_bare_count(pool);
+    vp_bare_run_open(bare, addr, size);
+    if (size >= VP_BARE_LARGE || bare->short_of) {
+        stays |= shed(pool, segment, first, first, end);
+        stays |= shed(pool, segment, end - 1, first, end);
+    }
+    int err = back_mapped(pool, segment, &(struct pages){first, end, patient});
+    for (size_t p = first, gap; p < end && !err; p = gap) {
+        gap = p;
+        while (gap < end && !vp_mapping_at(&pool->mem, vp_bare_addr(bare, gap)))
+            gap++;
+        if (gap == p)
+            gap++;
+        else
+            err = vp_bare_fill(pool, segment, p, gap, size, patient);
+    }
+    return err == -ENOMEM && stays ? -EAGAIN : err;
+}
+
+/* How long memory that is pending is waited for before more is made; for how long not again where that was in vain, and
+ * where it was twice in a row. How long for what cannot be done without. */
+static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000;
+
+/* So often is tried again what the driver refused; and, without a pause, whenever something has completed: that may be
+ * of no use here. */
+enum { FAILURES = 8, TRIES = 8 };
+
+/* The host pauses for what is pending. False: it has waited for too long. */
+static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
+    struct vp_bare *bare = pool->bare;
+    const uint64_t now = pool->config.now(), passed = now - begin;
+    if (*patient && passed > PATIENCE_NS) {
+        *patient = false;
+        bare->not_before = now + (bare->fruitless++ ? LONG_REST_NS : REST_NS);
+        return true;
+    }
+    if (passed > WAIT_NS)
+        return false;
+    pool->config.pause(passed);
+    return true;
+}
+
+/* Is there still that segment? Whoever was waited for may have freed it, or ended its context. */
+static bool is_there(const struct vp_bare *bare, CUdeviceptr addr, uint64_t serial) {
+    const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    return segment && segment->whole.serial == serial;
+}
+
+/* What is being made ahead for the block's pages is handed over first. False: the segment has ended meanwhile. */
+static bool await_ahead(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t serial) {
+    const size_t page = pool->mem.granularity;
+    const CUdeviceptr first = addr / page * page, end = vp_round_up(addr + size, page);
+    while (pool->ahead && pool->config.await_ahead && vp_ahead_busy(pool->ahead, first, end) &&
+           pool->config.await_ahead(pool) && is_there(pool->bare, addr, serial))
+        continue;
+    return is_there(pool->bare, addr, serial);
+}
+
+int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    struct vp_bare *bare = pool->bare;
+    const uint64_t serial = vp_bare_at(bare, addr)->whole.serial;
+    if (!await_ahead(pool, addr, size, serial))
+        return -ENODEV;
+    const uint64_t begin = pool->config.now ? pool->config.now() : 0;
+    bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
+    int err;
+    for (int failed = 0, tries = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
+        bare->idle_listed = false;
+        bare->short_of |= err == -ENOMEM;
+        /* What was known of the device is not so any more. */
+        if (bare->short_of)
+            atomic_store(&bare->bounds, 0);
+        /* Nobody is there to be told of a failure: a block in use must have memory. */
+        if (err != -EAGAIN && ++failed > FAILURES)
+            break;
+        /* What has completed is asked for before anything is waited for, or created. */
+        if ((vp_fit_refresh(&pool->mem) && ++tries % TRIES) || err != -EAGAIN)
+            continue;
+        if (!asked && !patient) {
+            asked = true;
+            continue;
+        }
+        asked = waited = true;
+        if (!pool->config.pause || !pause_for(pool, begin, &patient))
+            break;
+        if (!is_there(bare, addr, serial)) {
+            err = -ENODEV;
+            break;
+        }
+    }
+    bare->short_of = false;
+    if (patient && waited)
+        bare->fruitless = 0;
+    if (waited)
+        vp_pool_waited(pool, pool->config.now ? pool->config.now() - begin : 0, !patient || err);
+    return err;
+}
+
+/* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. Another
+ * promise may have been given since, where its block never came. */
+static __thread struct {
+    const struct vp_bare *bare;
+    unsigned number;
+} own __attribute__((tls_model("initial-exec")));
+
+bool vp_bare_promised_here(const struct vp_bare *bare) {
+    return own.bare == bare && own.number == atomic_load(&bare->promises);
+}
+
+void vp_bare_promise(struct vp_bare *bare, bool open) {
+    const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
+    own.bare = open ? bare : NULL;
+    if (open)
+        atomic_store(&bare->promises, own.number = promises + (promises & 1 ? 2 : 1));
+    else if (promises & 1)
+        atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
+}
+
+bool vp_bare_await(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    uint64_t begin = 0, now = 0;
+    unsigned seen = 0;
+    bool waited = false;
+    while (bare) {
+        vp_bare_unsure(pool);
+        unsigned promises = atomic_load(&bare->promises);
+        if (!(promises & 1) || vp_bare_promised_here(bare) || !pool->config.pause || !pool->config.now)
+            break;
+        now = pool->config.now();
+        if (!waited || seen != promises)
+            begin = now;
+        seen = promises;
+        if (now - begin > VP_BARE_PATIENCE_NS) {
+            /* It was refused after all, or its thread is held up. The next one need not wait for it. */
+            atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
+            break;
+        }
+        pool->config.pause(now - begin);
+        waited = true;
+    }
+    return waited;
+}
+
+int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    struct vp_bare *bare = pool->bare;
+    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    const size_t used = atomic_load(&bare->used);
+    vp_bare_unsure(pool);
+    /* As long as it is not pinned a block that is none holds it. */
+    for (size_t p = first; p < end; p++)
+        atomic_fetch_add(&bare->pages[p].word, 1);
+    int err = vp_bare_back_waiting(pool, addr, size);
+    if (err == -ENODEV) /* its pages count nothing any more */
+        return err;
+    vp_bare_at(bare, addr)->pins_pages = true;
+    for (size_t p = first; p < end; p++) {
+        if (!err)
+            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);
+        atomic_fetch_sub(&bare->pages[p].word, 1);
+    }
+    atomic_store(&bare->used, used);
+    return err;
+}

@@ -1,0 +1,406 @@
+/* Bare segments: addresses without memory, for a cache that tells which bytes of them it uses (PyTorch's).
+ *
+ * All segments of a device lie in one space (VP_ZONE_BARE of its memory). A page is a granule of it. Four pages from a
+ * multiple of four on are a slot, and a segment has slots to itself; a chunk there is one page, or all of a slot (its
+ * body). Under a block that is used each page is *backed*: its mapping is the current one of its chunk, and stays so.
+ * Pages under no block stay backed, too, until somebody wants memory: only then are they let go of, behind a fence,
+ * and are free memory like any other, whose chunks may be mapped elsewhere.
+ *
+ * The same chunk under the same address needs no condition: the cache itself decides when an address may be used again.
+ * Conditions matter when a chunk moves: the memory must be ready for the segment's stream, and what is mapped at the
+ * address until then is unmapped only when work on it was seen over.
+ *
+ * Whole pages that a block takes and leaves time and again are a *run*: taken as one, and left as one, however many
+ * they are. Who wants memory of theirs breaks the run first; from then on its pages are counted one by one.
+ *
+ * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, by atomic
+ * steps; where all pages are backed, that is all. Everything else is under the lock of the library.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_POOL_BARE_BARE_H
+#define VP_POOL_BARE_BARE_H
+
+#include "pool/bare/past.h"
+#include "pool/pool.h"
+
+enum { VP_SLOT_PAGES = 4 };
+
+/* Smaller blocks are told of by counts alone: they come by the thousand, and neither is their memory worth an event,
+ * nor do they say what comes next. */
+enum { VP_BARE_LARGE = 1 << 20 };
+
+/* Chunks that blocks pin for a part are let be while no more of the most that was alive is: percent. */
+enum { VP_BARE_TIGHT_PERCENT = 50 };
+
+/* vp_bare_page.word: how many blocks lie in the page, and what else there is to it. A block that fills a slot is noted
+ * in the slot's first page alone. */
+#define VP_PAGE_BLOCKS UINT32_C(0x00ffffff)
+#define VP_PAGE_FILLED UINT32_C(0x01000000) /* first page: one block fills the slot */
+#define VP_PAGE_USED (VP_PAGE_BLOCKS | VP_PAGE_FILLED)
+#define VP_PAGE_BACKED UINT32_C(0x80000000) /* its mapping may not be taken away but by whoever clears this */
+#define VP_PAGE_PINNED UINT32_C(0x40000000) /* nor may this be cleared */
+#define VP_PAGE_SHARED UINT32_C(0x20000000) /* other streams than the segment's may still use it */
+/* What lies there is another segment's, which was freed: its fence counts. */
+#define VP_PAGE_STALE UINT32_C(0x10000000)
+#define VP_PAGE_BODY UINT32_C(0x08000000) /* its chunk has more pages */
+
+struct vp_bare_page {
+    _Atomic uint32_t word;
+    uint32_t rested;      /* past.now, when the last block left it */
+    uint32_t seq;         /* the number of the stream's next event then, its lower half; 0: not noted */
+    _Atomic uint32_t run; /* the first page of the run that it is in, and 1; 0: none. Written under both locks */
+};
+
+/* vp_bare_run.word: how many pages it has, and: */
+#define VP_RUN_USED                                                                                                    \
+    UINT32_C(0x80000000)                  /* one block takes up all of it, and is counted nowhere else; only if whole  \
+                                           */
+#define VP_RUN_WHOLE UINT32_C(0x40000000) /* all its pages are backed, and stay so but by whoever clears this */
+#define VP_RUN_PAGES UINT32_C(0x3fffffff)
+
+/* Fewer pages are counted one by one: that is as fast. */
+enum { VP_RUN_LEAST = 2 };
+
+/* By its first page. What was noted of its pages before it was made stays noted there, and counts, too. */
+struct vp_bare_run {
+    _Atomic uint32_t word; /* 0: none begins there */
+    uint32_t left; /* pages of the block that left last from here on, counted one by one; 0: since it broke, none */
+    uint32_t last; /* use of it, in the past; 0: not since it was made */
+    uint32_t rested, seq; /* as of a page */
+    bool late;            /* its block left it with no event noted */
+};
+
+struct vp_bare_segment {
+    struct vp_region whole;               /* live and bare */
+    struct vp_list link;                  /* vp_bare.segments */
+    struct vp_timeline *_Atomic timeline; /* whose work touches it; NULL: not known, or not any more */
+    CUstream handle;                      /* that the cache names that one by */
+    bool pinned;                          /* all that is backed stays so */
+    bool pins_pages;                      /* some pages of it are pinned, or were */
+    _Atomic uint64_t live;                /* bytes of its blocks; as vp_bare.live */
+};
+
+struct vp_bare_slot {
+    struct vp_bare_segment *segment;
+    uint32_t last;        /* use of it, in the past */
+    uint32_t rested, seq; /* as of a page: of what filled the slot */
+    bool late;            /* that left it with no event noted */
+    unsigned char inside; /* pages with blocks that do not fill it. Under the cache's lock */
+    /* A part of it was under no block, and yet held, when memory was nearly used up. */
+    _Atomic bool lossy;
+};
+
+/* A chunk that may be had. */
+struct vp_bare_idle {
+    struct vp_chunk *chunk;
+    uint32_t next;   /* use of it, as far as expected */
+    uint32_t rested; /* past.now, when its last block left it */
+};
+
+/* A block that no room was asked for: unasked.c. */
+struct vp_bare_unasked {
+    CUdeviceptr addr;
+    size_t size;
+    bool is_new; /* none of its whole pages had memory before */
+    bool lacks;  /* it has no memory yet */
+};
+enum { VP_BARE_UNASKED = 64 };
+
+enum vp_bare_kind { VP_BARE_BODIES, VP_BARE_PAGES, VP_BARE_OTHERS, VP_BARE_IDLE_KINDS };
+
+struct vp_bare {
+    struct vp_pool *pool;
+    CUdeviceptr base;
+    size_t size; /* of the space */
+    size_t most; /* bytes that all segments may have together */
+    size_t addressed, peak_addressed;
+    struct vp_bare_page *pages; /* anonymous memory, with the slots and the runs behind */
+    struct vp_bare_slot *slots;
+    struct vp_bare_run *runs;  /* by page */
+    size_t bytes;              /* of them all */
+    _Atomic size_t waste_most; /* bytes lost in chunks before it is too much */
+    _Atomic size_t loss_most;  /* before slots are looked at that were lossy when it mattered */
+    struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
+    struct vp_slab segment_slab;
+    struct vp_bare_past past;
+    /* Written by who holds the cache's lock, read by all. */
+    _Atomic uint64_t uses, ends;   /* blocks used, and freed, so far */
+    uint64_t uses_told, ends_told; /* of them, in the pool's statistics */
+    _Atomic uint64_t live;         /* bytes of blocks */
+    _Atomic uint64_t peak;         /* most of that and of what else was live */
+    _Atomic uint64_t other;        /* what else was live when last looked at */
+    _Atomic size_t used;           /* pages of chunks with blocks in them */
+    _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
+    _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
+    size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
+    uint64_t counted_until; /* when it is asked again: other processes take from it, too */
+    /* Chunks that may be had, the best first. Some may be in use again. */
+    struct {
+        struct vp_bare_idle *list; /* anonymous memory */
+        size_t count, next, room;
+    } idle[VP_BARE_IDLE_KINDS];
+    bool idle_listed;
+    uint32_t idle_at;       /* past.now, when they were listed */
+    uint64_t idle_releases; /* and how many chunks had been released before */
+    size_t idle_bytes;
+    struct vp_chunk **chunks; /* scratch: room for so many */
+    size_t chunk_room;
+    bool hoards;            /* the cache keeps many more addresses than it uses */
+    bool gives;             /* it was asked to give some back: what it frees now it has use for at once */
+    struct vp_fence others; /* work of other streams on blocks that it has yet to see free, while it hoards */
+    bool others_unnoted;    /* there may be more of it, from before */
+    bool short_of;       /* a block lacks memory: no chunk is pinned for a part of it any more, whatever that costs */
+    uint64_t not_before; /* no wait for such until then */
+    unsigned fruitless;  /* waits in a row */
+    uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
+    uint32_t filled;     /* past.now, when chunks last moved */
+    struct vp_bare_unasked unasked[VP_BARE_UNASKED]; /* since room was asked for last; of more nothing is known */
+    unsigned unasked_count;
+    unsigned coming; /* blocks that are counted, and have yet to be backed: by who waits for that without the lock */
+    uint64_t unasked_captures; /* captures that had begun, when the last of them came */
+};
+
+/* What there is of bare segments on the device; made when first asked for. NULL: no addresses, or no memory for it. */
+struct vp_bare *vp_bare_of(struct vp_pool *pool) __attribute__((cold));
+void vp_bare_finish(struct vp_bare *bare) __attribute__((cold));
+size_t vp_bare_metadata(const struct vp_bare *bare);
+
+/* A new segment of `size` bytes (a multiple of the granularity) for the work of one stream (NULL: of any). 0; -ENOMEM:
+ * no addresses are left. */
+int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struct vp_timeline *timeline,
+                struct vp_bare_segment **out);
+/* Ends a segment, all work on which `fence` tells of. */
+void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_fence *fence);
+/* A context has ended: so have its segments. */
+void vp_bare_drop_context(struct vp_pool *pool, const struct vp_context *ctx);
+/* Its stream is not known any more. */
+void vp_bare_forget_stream(struct vp_pool *pool, struct vp_bare_segment *segment);
+/* A timeline ends: so does what is known of segments of its. */
+void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *timeline);
+
+/*
+ * Will a block of that size find memory? True at once while there is plenty. False: ask vp_bare_make_room(), with the
+ * lock: 0; -EAGAIN: pending work may free some, ask again; -ENOMEM.
+ *
+ * What counts is pages, not bytes of blocks: a few bytes pin a page.
+ */
+enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
+
+/* The pages that it touches must be held; for the rest the device may be counted on. */
+static inline size_t vp_bare_touched(const struct vp_bare *bare, size_t size) {
+    const struct vp_memory *mem = &bare->pool->mem;
+    return ((size + mem->granularity - 1) >> mem->granularity_shift) + 1;
+}
+bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages);
+
+static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed), touched = vp_bare_touched(bare, size),
+                 bounds = atomic_load(&bare->bounds);
+    return used + touched + VP_BARE_ROOM_PAGES <= bounds ||
+           (used + touched <= bounds && vp_bare_counts_on(bare, used + touched + VP_BARE_ROOM_PAGES - bounds));
+}
+/* Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then
+ * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the
+ * two sees the other. */
+void vp_bare_promise(struct vp_bare *bare, bool open);
+/* Is the one that is open this thread's? */
+bool vp_bare_promised_here(const struct vp_bare *bare);
+
+/*
+ * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
+ * another thread was promised room for. That is a moment; for one that does not come, VP_BARE_PATIENCE_NS. True: it has
+ * waited.
+ */
+enum { VP_BARE_PATIENCE_NS = 50000000 };
+bool vp_bare_await(struct vp_pool *pool);
+
+/* Others have taken memory, or given it back: it is asked for anew. */
+static inline void vp_bare_unsure(struct vp_pool *pool) {
+    if (pool->bare)
+        atomic_store(&pool->bare->bounds, 0);
+}
+int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed);
+
+/* A block is used. True: it lies in pages that are backed, and nothing is to be said against them. Else, with the lock,
+ * vp_bare_back() must see to it. */
+bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+/* Backs the pages of a block in use. 0; -EAGAIN: pending work is in the way, ask again, after a moment and the look at
+ * what has completed that this has made already; -ENOMEM, -EIO. `patient` as long as it may ask for waits that spare
+ * memory, too. */
+int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient);
+/* The same, with the waits: pauses as the pool does. -ENODEV: the segment has ended meanwhile. */
+int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
+/* A block is used no more. The lock need be held for a large one, unless vp_bare_unuse_large() says true, which it does
+ * where there is nothing to be noted but that; and for a `barrier`: others than the segment's stream may still use it.
+ */
+void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size);
+void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
+/* Backs [addr, addr + size) of one segment, used or not; it stays so until the segment ends. As
+ * vp_bare_back_waiting(). Nobody may use or free blocks there meanwhile, but under the cache's lock. */
+int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
+/* All that is backed in the segment, or will be, stays so. */
+void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment);
+
+/* Adds the work of every context so far: which of it touches the bytes is not known. 0 or -ENOMEM. */
+int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence);
+
+/* Lets go of all pages under no block: they are free memory then. */
+void vp_bare_flush(struct vp_pool *pool);
+/* Brings the pool's statistics up to date. */
+void vp_bare_count(struct vp_pool *pool);
+bool vp_bare_check(const struct vp_pool *pool, FILE *out);
+
+/* ---- dense.c ---- */
+
+/* Should the cache give back the segments that it makes no use of before it gets one of `size` bytes? Then it is told
+ * that there is no memory, gives back, and asks again: then it must get one. */
+bool vp_bare_crowded(struct vp_pool *pool, size_t size);
+/* A block was freed that others than its segment's stream may still use. */
+void vp_bare_others_use(struct vp_bare *bare);
+
+/* ---- fill.c ---- */
+
+/* Maps chunks into the pages [first, end), where nothing is mapped, for a block of `size` bytes in `segment`. As
+ * vp_bare_back(). */
+int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
+                 bool patient);
+/* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
+bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
+/* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
+bool vp_bare_tight(const struct vp_pool *pool, size_t n);
+/* Is so much lost, with `n` pages more, that it is to be replaced where it is known to be lost in vain? */
+bool vp_bare_loses(const struct vp_pool *pool, size_t n);
+
+/* ---- page.c, for the others ---- */
+
+/* A mapping that is current and free is backed from now on, for a segment. 0 or -ENOMEM. */
+int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m);
+/* So many pages more, or fewer, lie in chunks with blocks. */
+void vp_bare_count_used(struct vp_bare *bare, size_t pages);
+/* So many pages more, or fewer, may be used; if it is known how many those are. With the lock. */
+void vp_bare_count_held(struct vp_bare *bare, size_t pages);
+/* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */
+size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
+
+/* ---- unasked.c ---- */
+
+/* Has a block's segment to be pinned, and had none of its whole pages memory before it? Asked before it is backed. */
+bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr,
+                            size_t size);
+/* It is remembered, true, unless there are too many. */
+bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bool is_new, bool lacks);
+/* A block is used no more: others may have its memory. */
+void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size);
+/* One that has no memory yet; NULL: none. */
+static inline const struct vp_bare_unasked *vp_bare_unasked_lacking(const struct vp_bare *bare) {
+    for (unsigned i = 0; i < bare->unasked_count; i++)
+        if (bare->unasked[i].lacks)
+            return &bare->unasked[i];
+    return NULL;
+}
+
+/* Was room made for the block that is used now? */
+static inline bool vp_bare_promised(const struct vp_bare *bare) {
+    return atomic_load_explicit(&bare->promises, memory_order_relaxed) & 1;
+}
+
+/* ---- run.c ---- */
+
+/* A block that was counted page by page has left the whole pages [first, end), with both locks held. Where it did so
+ * the last time, too, they are a run from now on. */
+void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t seq);
+/* Takes a page out of its run, for whoever wants its memory. False: the run is in use. */
+bool vp_bare_run_break(struct vp_bare *bare, size_t page);
+/* A block in use, with both locks held: it is counted page by page from now on. */
+void vp_bare_run_open(struct vp_bare *bare, CUdeviceptr addr, size_t size);
+/* There are no runs any more in the pages [first, end) of a segment. */
+void vp_bare_run_forget(struct vp_bare *bare, size_t first, size_t end);
+/* The run that a page is in; NULL: none. */
+static inline struct vp_bare_run *vp_bare_run_of(const struct vp_bare *bare, size_t page) {
+    const uint32_t run = atomic_load_explicit(&bare->pages[page].run, memory_order_relaxed);
+    return run ? &bare->runs[run - 1] : NULL;
+}
+bool vp_bare_run_check(const struct vp_bare *bare, size_t page);
+
+/* ---- where ---- */
+
+/* Where a block lies: the pages that it touches, those that it fills, which nobody else has; the slots of its first and
+ * its last page, and which of them others may have a part of. */
+struct vp_bare_extent {
+    size_t first, end, whole, stop;
+    size_t head, tail;
+    bool head_shared, tail_shared;
+};
+
+static inline size_t vp_bare_page(const struct vp_bare *bare, CUdeviceptr addr) {
+    return (addr - bare->base) >> bare->pool->mem.granularity_shift;
+}
+
+/* The segment of an address; NULL: none. */
+static inline struct vp_bare_segment *vp_bare_at(const struct vp_bare *bare, CUdeviceptr addr) {
+    if (!bare || addr - bare->base >= bare->size)
+        return NULL;
+    struct vp_bare_segment *segment = bare->slots[vp_bare_page(bare, addr) / VP_SLOT_PAGES].segment;
+    return segment && addr < vp_region_end(&segment->whole) ? segment : NULL;
+}
+
+static inline CUdeviceptr vp_bare_addr(const struct vp_bare *bare, size_t page) {
+    return bare->base + ((CUdeviceptr)page << bare->pool->mem.granularity_shift);
+}
+
+static inline size_t vp_bare_pages(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    return chunk->size >> pool->mem.granularity_shift;
+}
+
+/* Does it fill a slot? */
+static inline bool vp_bare_fills(const struct vp_bare_extent *x, size_t slot) {
+    return slot * VP_SLOT_PAGES >= x->whole && (slot + 1) * VP_SLOT_PAGES <= x->stop;
+}
+
+static inline struct vp_bare_extent vp_bare_extent(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const unsigned shift = bare->pool->mem.granularity_shift;
+    const size_t at = addr - bare->base, mask = ((size_t)1 << shift) - 1;
+    struct vp_bare_extent x = {.first = at >> shift,
+                               .end = ((at + size - 1) >> shift) + 1,
+                               .whole = (at + mask) >> shift,
+                               .stop = (at + size) >> shift};
+    x.head = x.first / VP_SLOT_PAGES;
+    x.tail = (x.end - 1) / VP_SLOT_PAGES;
+    x.head_shared = !vp_bare_fills(&x, x.head);
+    x.tail_shared = x.tail != x.head && !vp_bare_fills(&x, x.tail);
+    return x;
+}
+
+/* A page's word, with what is noted of its slot and its run. */
+static inline uint32_t vp_bare_word(const struct vp_bare *bare, size_t page) {
+    const size_t head = page / VP_SLOT_PAGES * VP_SLOT_PAGES;
+    const struct vp_bare_run *run = vp_bare_run_of(bare, page);
+    return atomic_load(&bare->pages[page].word) | (atomic_load(&bare->pages[head].word) & VP_PAGE_FILLED) |
+           (run && atomic_load(&run->word) & VP_RUN_USED ? VP_PAGE_FILLED : 0);
+}
+
+/* Does another segment's memory still lie there, whose fence counts? */
+static inline bool vp_bare_stale(const struct vp_bare *bare, const struct vp_mapping *m) {
+    size_t p = vp_bare_page(bare, m->addr);
+    return atomic_load(&bare->pages[p].word) & VP_PAGE_STALE;
+}
+
+/* Each mapping of a segment's slots, current or not. `at` and `end` are pages; ends at once where there are none. */
+static inline struct vp_mapping *vp_bare_mapping_from(const struct vp_bare *bare, size_t *at, size_t end) {
+    while (*at < end) {
+        struct vp_mapping *m = vp_mapping_at(&bare->pool->mem, vp_bare_addr(bare, *at));
+        if (m) {
+            *at = vp_bare_page(bare, m->addr) + vp_bare_pages(bare->pool, m->chunk);
+            return m;
+        }
+        ++*at;
+    }
+    return NULL;
+}
+
+#define vp_bare_mappings_each(m, bare, first, end)                                                                     \
+    for (size_t at_ = (first), end_ = (end); (m = vp_bare_mapping_from(bare, &at_, end_));)
+
+#endif

@@ -1,0 +1,565 @@
+/* Bare segments: which chunks come under a block, and from where.
+ *
+ * Bodies of blocks get chunks of a slot, all else single pages. While no more is held than the most that was alive, and
+ * a little, chunks are created: that is cheaper than to move one, and an old mapping stays of use where it is. Beyond,
+ * the idle chunk moves that is needed last, as far as the past tells; where now is as at no time before, the one that
+ * will rest for longest, by its pauses so far. It counts as needed where it is mapped now, and wherever it was: to take
+ * it back there costs nothing. Where no chunk of the right size is idle, another goes back to the device, and one is
+ * created in its stead.
+ *
+ * A block that reaches into a chunk pins it whole. Once more is lost in this way than is worth it, and memory is
+ * nearly used up, such a chunk is replaced by single pages as the block comes; sooner where a slot lost some the last
+ * time that memory was nearly used up, and where the rest lies beyond the segment.
+ *
+ * On recorded training and generation (scripts/bench --sim prints the frontier): slots of 10 MiB take a twentieth less,
+ * and hold up to 0.4 % more; those of 16 MiB hold more than 1.02 of what is alive where blocks are small beside them,
+ * and more sizes than two cost more in chunks of the wrong size than they save. Not to look at the old mappings of a
+ * chunk costs a fifth in later rounds.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "pool/bare/bare.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
+enum { SPARE_SHARE = 98, SPARE_PAGES = 8 };
+
+/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
+enum { WASTE_SHARE = 130 };
+
+/* Such a share of it is lost before a chunk is replaced that is known to be lost in vain: it reaches beyond the
+ * segment, or was pinned for a part when so much of that peak was in use, in percent. */
+enum { LOSS_SHARE = 30, NEAR_PERCENT = 98 };
+
+/* Large blocks after which idle chunks are listed anew. */
+enum { LISTED_FOR = 64 };
+
+static size_t share(const struct vp_pool *pool, unsigned share_of) {
+    size_t bytes = pool->mem.stats.peak_live_bytes / 10000 * share_of, least = SPARE_PAGES * pool->mem.granularity;
+    return bytes > least ? bytes : least;
+}
+
+static size_t cap_of(const struct vp_pool *pool) {
+    return pool->mem.stats.peak_live_bytes + share(pool, SPARE_SHARE);
+}
+
+/* ---- what is idle ---- */
+
+/* Is no block in it? `*used`: some are. Neither: it is pinned. */
+static bool is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used) {
+    const struct vp_bare *bare = pool->bare;
+    const CUdeviceptr addr = chunk->current->addr;
+    *used = false;
+    if (addr - bare->base >= bare->size) {
+        const struct vp_region *r = vp_region_at(&pool->mem, addr);
+        return r->state == VP_FREE && vp_region_end(r) >= addr + chunk->size;
+    }
+    uint32_t all = 0;
+    for (size_t p = vp_bare_page(bare, addr), end = p + vp_bare_pages(pool, chunk); p < end; p++)
+        all |= vp_bare_word(bare, p);
+    *used = all & VP_PAGE_USED;
+    const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
+}
+
+static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
+    uint32_t last = bare->slots[first / VP_SLOT_PAGES].rested;
+    for (size_t p = first; p < first + pages; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
+        last = bare->pages[p].rested > last ? bare->pages[p].rested : last;
+        last = run && run->rested > last ? run->rested : last;
+    }
+    return last;
+}
+
+/* When the pages [p, end) of one slot will be used next; of one without large blocks nothing is known: `unknown`. */
+static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint32_t unknown) {
+    const struct vp_bare_run *before = NULL;
+    const uint32_t last = bare->slots[p / VP_SLOT_PAGES].last;
+    uint32_t soonest = last ? vp_bare_past_next(&bare->past, last, 0) : unknown;
+    for (; p < end; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
+        if (run && run != before && run->last) {
+            const uint32_t next = vp_bare_past_next(&bare->past, last, run->last);
+            soonest = next < soonest ? next : soonest;
+        }
+        before = run;
+    }
+    return soonest;
+}
+
+/* When a chunk in pages from `p` on, which may be a run's, will be used next, where now is as at no time before. Of one
+ * without large blocks nothing is known: as long from now as it has been idle, twice. */
+static uint32_t guess(const struct vp_bare *bare, size_t p, size_t pages, uint32_t idle_since) {
+    const struct vp_bare_past *past = &bare->past;
+    const struct vp_bare_run *before = NULL;
+    uint32_t soonest = vp_bare_past_guess(past, bare->slots[p / VP_SLOT_PAGES].last);
+    for (const size_t end = p + pages; p < end; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
+        if (run && run != before) {
+            const uint32_t next = vp_bare_past_guess(past, run->last);
+            soonest = next < soonest ? next : soonest;
+        }
+        before = run;
+    }
+    return soonest == VP_BARE_NEVER ? past->now + 2 * (past->now - idle_since) : soonest;
+}
+
+/* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
+ * as it has been idle, twice. */
+static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
+    const struct vp_bare *bare = pool->bare;
+    const struct vp_bare_past *past = &bare->past;
+    const size_t pages = vp_bare_pages(pool, chunk);
+    struct vp_bare_idle one = {.chunk = chunk, .next = VP_BARE_NEVER};
+    const bool is_bare = chunk->current->addr - bare->base < bare->size;
+    if (is_bare)
+        one.rested = rested(bare, vp_bare_page(bare, chunk->current->addr), pages);
+    if (!past->match)
+        one.next = is_bare ? guess(bare, vp_bare_page(bare, chunk->current->addr), pages, one.rested)
+                           : past->now + 2 * (past->now - one.rested);
+    for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
+        if (m->addr - bare->base >= bare->size)
+            continue;
+        const size_t first = vp_bare_page(bare, m->addr);
+        for (size_t p = first, stop; p < first + pages; p = stop) {
+            stop = (p / VP_SLOT_PAGES + 1) * VP_SLOT_PAGES;
+            stop = stop < first + pages ? stop : first + pages;
+            const uint32_t next = next_use(bare, p, stop, past->match + 2 * (past->now - one.rested));
+            one.next = next < one.next ? next : one.next;
+        }
+    }
+    return one;
+}
+
+static bool better(const struct vp_bare_idle *a, const struct vp_bare_idle *b) {
+    if (a->next != b->next)
+        return a->next > b->next;
+    if (a->rested != b->rested)
+        return a->rested < b->rested;
+    return a->chunk->current->addr < b->chunk->current->addr;
+}
+
+/* Heap sort, the best first: libc's qsort may call malloc. */
+static void sort(struct vp_bare_idle *list, size_t n) {
+    for (size_t start = n / 2, end = n; end > 1;) {
+        if (start > 0) {
+            start--;
+        } else {
+            struct vp_bare_idle t = list[--end];
+            list[end] = list[0];
+            list[0] = t;
+        }
+        for (size_t i = start, j; (j = 2 * i + 1) < end; i = j) {
+            if (j + 1 < end && better(&list[j], &list[j + 1]))
+                j++;
+            if (!better(&list[i], &list[j]))
+                break;
+            struct vp_bare_idle t = list[i];
+            list[i] = list[j];
+            list[j] = t;
+        }
+    }
+}
+
+static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    size_t pages = vp_bare_pages(pool, chunk);
+    return pages == VP_SLOT_PAGES ? VP_BARE_BODIES : pages == 1 ? VP_BARE_PAGES : VP_BARE_OTHERS;
+}
+
+/* Room for every chunk in each list. */
+static bool make_lists(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    size_t room = pool->mem.chunk_count + pool->mem.chunk_count / 4 + 512;
+    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++) {
+        bare->idle[k].count = bare->idle[k].next = 0;
+        if (bare->idle[k].room >= pool->mem.chunk_count)
+            continue;
+        void *list = mmap(NULL, room * sizeof(struct vp_bare_idle), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                          -1, 0);
+        if (list == MAP_FAILED)
+            return false;
+        if (bare->idle[k].list)
+            munmap(bare->idle[k].list, bare->idle[k].room * sizeof(struct vp_bare_idle));
+        bare->idle[k].list = list;
+        bare->idle[k].room = room;
+    }
+    return true;
+}
+
+/* A chunk in use, while memory is nearly used up: where a part of it is under no block, that will be remembered. */
+static void note_loss(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    const struct vp_bare *bare = pool->bare;
+    const size_t first = vp_bare_page(bare, chunk->current->addr), end = first + vp_bare_pages(pool, chunk);
+    bool lossy = false;
+    for (size_t p = first; p < end; p++)
+        lossy |= !(vp_bare_word(bare, p) & VP_PAGE_USED);
+    if (lossy)
+        atomic_store_explicit(&bare->slots[first / VP_SLOT_PAGES].lossy, true, memory_order_relaxed);
+}
+
+static bool list_idle(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_chunk *chunk;
+    if (!make_lists(pool))
+        return false;
+    bare->idle_bytes = 0;
+    const size_t in_use = atomic_load_explicit(&bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
+    const bool near = in_use > pool->mem.stats.peak_live_bytes / 100 * NEAR_PERCENT;
+    vp_list_each(chunk, &pool->mem.chunks, link) {
+        bool used;
+        if (is_idle(pool, chunk, &used) && !chunk->exported) {
+            enum vp_bare_kind kind = kind_of(pool, chunk);
+            bare->idle[kind].list[bare->idle[kind].count++] = describe(pool, chunk);
+            bare->idle_bytes += chunk->size;
+        } else if (used && near && kind_of(pool, chunk) == VP_BARE_BODIES) {
+            note_loss(pool, chunk);
+        }
+    }
+    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
+        sort(bare->idle[k].list, bare->idle[k].count);
+    const size_t most = share(pool, WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
+    atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
+    atomic_store(&bare->loss_most, share(pool, LOSS_SHARE));
+    bare->idle_at = bare->past.now;
+    bare->idle_releases = pool->mem.stats.calls.release;
+    return bare->idle_listed = true;
+}
+
+/* Lists what is idle, unless that is known. What is listed may be in use again, but is there. */
+static bool know_idle(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    if (bare->idle_listed && bare->idle_releases == pool->mem.stats.calls.release &&
+        bare->past.now - bare->idle_at < LISTED_FOR)
+        return true;
+    return list_idle(pool);
+}
+
+/* Bytes that are held under no block, beside blocks. */
+static size_t lost(const struct vp_pool *pool) {
+    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
+    return used > pool->mem.bare_live ? used - pool->mem.bare_live : 0;
+}
+
+bool vp_bare_tight(const struct vp_pool *pool, size_t n) {
+    const struct vp_memory_stats *stats = &pool->mem.stats;
+    if (pool->bare->short_of)
+        return true;
+    if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
+        return false;
+    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, WASTE_SHARE);
+}
+
+bool vp_bare_loses(const struct vp_pool *pool, size_t n) {
+    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, LOSS_SHARE);
+}
+
+/* ---- one chunk ---- */
+
+struct filling {
+    struct vp_pool *pool;
+    struct vp_request req;
+    uint64_t mark;    /* of chunks that it has taken already */
+    bool unready;     /* something was passed over, work on which is not over */
+    size_t exhausted; /* the device has no so many bytes any more; 0: not as far as is known */
+};
+
+/* Is it free memory now, not taken, and ready for the stream? */
+static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
+    const struct vp_bare *bare = f->pool->bare;
+    bool used;
+    if (chunk->mark == f->mark || !is_idle(f->pool, chunk, &used) ||
+        (chunk->current->addr - bare->base < bare->size && !vp_bare_let_go(f->pool, chunk->current)))
+        return false;
+    bool ready = vp_chunk_usable(&f->pool->mem, chunk, &f->req, VP_USE_READY);
+    f->unready |= !ready;
+    return ready;
+}
+
+/* The best idle chunk of that kind; NULL: none. */
+static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
+    struct vp_bare *bare = f->pool->bare;
+    for (bool known = false; know_idle(f->pool); bare->idle_listed = false, known = true) {
+        while (bare->idle[kind].next < bare->idle[kind].count) {
+            struct vp_chunk *chunk = bare->idle[kind].list[bare->idle[kind].next++].chunk;
+            if (obtainable(f, chunk))
+                return chunk;
+        }
+        if (known || bare->idle_at == bare->past.now)
+            break;
+    }
+    return NULL;
+}
+
+static void count_held(struct vp_pool *pool, size_t size, bool more) {
+    const size_t pages = size >> pool->mem.granularity_shift;
+    vp_bare_count_held(pool->bare, more ? pages : -pages);
+}
+
+/* Gives one idle chunk back: of those of other sizes, then of that kind which is needed later. False: there is none. */
+static bool release_one(struct filling *f) {
+    struct vp_bare *bare = f->pool->bare;
+    while (know_idle(f->pool)) {
+        int best = -1;
+        for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
+            if (bare->idle[k].next < bare->idle[k].count &&
+                (best < 0 || k == VP_BARE_OTHERS ||
+                 better(&bare->idle[k].list[bare->idle[k].next], &bare->idle[best].list[bare->idle[best].next])))
+                best = k;
+        if (best < 0)
+            return false;
+        struct vp_chunk *chunk = bare->idle[best].list[bare->idle[best].next++].chunk;
+        if (!obtainable(f, chunk))
+            continue;
+        const size_t size = chunk->size;
+        bool given = vp_chunk_give_back(&f->pool->mem, chunk);
+        f->unready |= !given;
+        if (given) {
+            count_held(f->pool, size, false);
+            bare->idle_releases++;
+            bare->idle_bytes -= size < bare->idle_bytes ? size : bare->idle_bytes;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int create(struct filling *f, size_t size, struct vp_chunk **out) {
+    int err = f->exhausted && size >= f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, false, out);
+    if (err == -ENOMEM && (!f->exhausted || size < f->exhausted))
+        f->exhausted = size;
+    if (!err) {
+        vp_chunk_spare(&f->pool->mem, *out, true);
+        count_held(f->pool, size, true);
+    }
+    return err;
+}
+
+static struct vp_chunk *take_spare(struct filling *f, size_t size) {
+    struct vp_chunk *chunk;
+    vp_list_each(chunk, &f->pool->mem.spares, link)
+        if (chunk->size == size && chunk->mark != f->mark)
+            return chunk;
+    return NULL;
+}
+
+/* Gives a spare body back, so that single pages may be created. */
+static bool break_spare(struct filling *f) {
+    struct vp_chunk *chunk;
+    vp_list_each(chunk, &f->pool->mem.spares, link)
+        if (chunk->size > f->pool->mem.granularity && chunk->mark != f->mark) {
+            count_held(f->pool, chunk->size, false);
+            vp_chunk_destroy(&f->pool->mem, chunk);
+            return true;
+        }
+    return false;
+}
+
+/* A chunk for `pages` pages. What was created is among the spares. 0; -EAGAIN, -ENOMEM, -EIO. */
+static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_chunk **out) {
+    struct vp_memory *mem = &f->pool->mem;
+    const size_t size = pages << mem->granularity_shift, cap = cap_of(f->pool);
+    const enum vp_bare_kind kind = pages == 1 ? VP_BARE_PAGES : VP_BARE_BODIES;
+    int err = -ENOMEM;
+    if ((*out = take_spare(f, size)))
+        return 0;
+    if (mem->stats.held_bytes + size <= cap)
+        err = create(f, size, out);
+    if (err != -ENOMEM || (*out = take_idle(f, kind)))
+        return err == -ENOMEM ? 0 : err;
+    while (mem->stats.held_bytes + size > cap && release_one(f))
+        f->exhausted = 0;
+    if (patient && f->unready && mem->stats.held_bytes + size > cap)
+        return -EAGAIN;
+    while ((err = create(f, size, out)) == -ENOMEM && (release_one(f) || (pages == 1 && break_spare(f))))
+        f->exhausted = 0;
+    return err;
+}
+
+/* ---- a gap ---- */
+
+/* What is mapped in the pages [first, end), all current and free, is backed. */
+static int keep_all(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
+    struct vp_mapping *m;
+    int err = 0;
+    vp_bare_mappings_each(m, pool->bare, first, end) if (!err) err = vp_bare_keep(pool, segment, m);
+    return err;
+}
+
+/* Room for so many chunks; NULL: there is no memory. */
+static struct vp_chunk **chunk_list(struct vp_bare *bare, size_t n) {
+    if (n <= bare->chunk_room)
+        return bare->chunks;
+    size_t room = n + n / 2 + 512;
+    void *list = mmap(NULL, room * sizeof *bare->chunks, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (list == MAP_FAILED)
+        return NULL;
+    if (bare->chunks)
+        munmap(bare->chunks, bare->chunk_room * sizeof *bare->chunks);
+    bare->chunk_room = room;
+    return bare->chunks = list;
+}
+
+/* What was not used stays for the next try. */
+static void give_up(struct filling *f, struct vp_chunk **chunks, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (chunks[i]->mark == f->mark)
+            chunks[i]->mark = 0;
+}
+
+static int gather(struct filling *f, size_t first, size_t end, bool body, bool patient, struct vp_chunk **chunks,
+                  size_t *count) {
+    bool whole = body;
+    int err = 0;
+    for (size_t p = first; p < end && !err;) {
+        size_t pages = whole && p % VP_SLOT_PAGES == 0 && p + VP_SLOT_PAGES <= end ? VP_SLOT_PAGES : 1;
+        err = find_chunk(f, pages, patient, &chunks[*count]);
+        if (err == -ENOMEM && pages > 1) {
+            /* Single pages may still be had. */
+            whole = false;
+            err = 0;
+        } else if (!err) {
+            chunks[(*count)++]->mark = f->mark;
+            p += pages;
+        }
+    }
+    return err == -ENOMEM && f->unready ? -EAGAIN : err;
+}
+
+int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
+                 bool patient) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_memory *mem = &pool->mem;
+    struct filling f = {.pool = pool, .req = {.timeline = segment->timeline}, .mark = ++mem->marks};
+    struct vp_chunk **chunks = chunk_list(bare, end - first);
+    size_t count = 0;
+    if (!chunks)
+        return -ENOMEM;
+    bool body = size >= (size_t)VP_SLOT_PAGES << mem->granularity_shift;
+    int err = gather(&f, first, end, body, patient, chunks, &count);
+    if (!err) {
+        for (size_t i = 0; i < count; i++)
+            if (!chunks[i]->current)
+                vp_chunk_spare(mem, chunks[i], false);
+        err = vp_stitch_map(mem, chunks, count, vp_bare_addr(bare, first));
+        for (size_t i = 0; i < count && err; i++)
+            if (!chunks[i]->current)
+                vp_chunk_spare(mem, chunks[i], true);
+    }
+    if (err) {
+        give_up(&f, chunks, count);
+        return err;
+    }
+    bare->filled = bare->past.now ? bare->past.now : 1;
+    return keep_all(pool, segment, first, end);
+}
+
+/* ---- room ---- */
+
+/* What the device would still give. */
+static size_t creatable(const struct vp_pool *pool) {
+    const struct vp_memory *mem = &pool->mem;
+    size_t free_bytes = 0, total = 0, held = mem->stats.held_bytes;
+    if (mem->drv->cuMemGetInfo_v2(&free_bytes, &total))
+        free_bytes = 0;
+    if (mem->limit && free_bytes > (mem->limit > held ? mem->limit - held : 0))
+        free_bytes = mem->limit > held ? mem->limit - held : 0;
+    return free_bytes;
+}
+
+/* Pages beyond a block's own that it may take: those at its edges, and where it pins chunks for a part. */
+enum { ROOM_PAGES = VP_BARE_ROOM_PAGES };
+
+/*
+ * Bytes that a block may take. Where memory is short that is what it touches, and a page more. A small one lies in a
+ * segment of its own kind, which is no more than a page where pages are of the usual size, and may have the last ones:
+ * most small blocks lie in pages that have memory already, and are not to be refused where larger ones were.
+ */
+enum { SMALL_SEGMENT = 2 << 20 };
+
+static size_t needed(const struct vp_pool *pool, size_t size, bool pressed) {
+    const size_t page = pool->mem.granularity;
+    if (size > SIZE_MAX / 4)
+        return SIZE_MAX / 2;
+    const size_t own = vp_round_up(size, page);
+    if (!pressed)
+        return own + ROOM_PAGES * page;
+    return own + (size > VP_BARE_LARGE ? 2 * page : page < SMALL_SEGMENT ? page : 0);
+}
+
+/*
+ * Of what the device would give, the part that is left to others before it is made sure of; and the part that is
+ * counted on, for so long. Other processes may take all of it meanwhile, and a block without memory ends the program:
+ * what a block is sure to take is made before it is promised.
+ */
+enum { DEVICE_SHARE = 64 };
+static const uint64_t COUNTED_NS = 10000000;
+
+bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages) {
+    return pages < bare->counted && (!bare->pool->config.now || bare->pool->config.now() < bare->counted_until);
+}
+
+/* Held, and in no chunk with blocks, as far as is known. */
+static size_t there_of(const struct vp_pool *pool) {
+    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed),
+                 bounds = atomic_load(&pool->bare->bounds);
+    return bounds > used ? (bounds - used) << pool->mem.granularity_shift : 0;
+}
+
+/* The same, by a look at all that is idle. */
+static bool look_there(struct vp_pool *pool, size_t *there) {
+    const struct vp_chunk *chunk;
+    pool->bare->idle_listed = false;
+    if (!know_idle(pool))
+        return false;
+    *there = pool->bare->idle_bytes;
+    vp_list_each(chunk, &pool->mem.spares, link)
+        *there += chunk->size;
+    return true;
+}
+
+/* Single pages that may be had. */
+static size_t singles_of(const struct vp_pool *pool) {
+    const struct vp_chunk *chunk;
+    size_t single = pool->bare->idle[VP_BARE_PAGES].count;
+    vp_list_each(chunk, &pool->mem.spares, link)
+        single += chunk->size == pool->mem.granularity;
+    return single;
+}
+
+int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {
+    struct vp_bare *bare = vp_bare_of(pool);
+    struct filling f = {.pool = pool, .req = {.timeline = timeline}, .mark = ++pool->mem.marks};
+    const size_t page = pool->mem.granularity, body = VP_SLOT_PAGES * page, need = needed(pool, size, pressed);
+    if (!bare)
+        return -ENOMEM;
+    vp_bare_count(pool);
+    const size_t fresh = creatable(pool), counted = fresh / DEVICE_SHARE, sure = fresh - counted;
+    size_t there = there_of(pool), least = size < need ? vp_bare_touched(bare, size) * page : need;
+    if ((there < least || there + sure < need) && !look_there(pool, &there))
+        return -ENOMEM;
+    /* Memory is short: only what is held is certain, for this block alone. */
+    const bool is_short = there + sure < need;
+    if (is_short || least > need)
+        least = need;
+    else if (need > counted && need - counted > least)
+        least = need - counted;
+    size_t single = singles_of(pool);
+    struct vp_chunk *chunk;
+    int err = 0;
+    while (there < least && !err) {
+        bool whole = least - there >= body && size >= body && (single >= ROOM_PAGES || !is_short);
+        size_t want = whole ? body : page;
+        err = create(&f, want, &chunk);
+        there += err ? 0 : want;
+        single += want == page;
+    }
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
+    bare->counted = counted >> pool->mem.granularity_shift;
+    bare->counted_until = pool->config.now ? pool->config.now() + COUNTED_NS : 0;
+    atomic_store(&bare->bounds, is_short || err ? 0 : used + (there >> pool->mem.granularity_shift));
+    return err;
+}

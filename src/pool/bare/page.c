@@ -1,0 +1,442 @@
+/* Bare segments, page by page: blocks come and go, and their memory is kept or let go of. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/bare/bare.h"
+
+/* ---- blocks ---- */
+
+/* What is said of blocks that are none may be wrong, but never less than nothing. */
+static uint64_t step(_Atomic uint64_t *sum, uint64_t size, bool used) {
+    uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
+    bytes = used ? bytes + size : bytes - (size < bytes ? size : bytes);
+    atomic_store_explicit(sum, bytes, memory_order_relaxed);
+    return bytes;
+}
+
+static void count_live(struct vp_bare *bare, size_t page, uint64_t size, bool used) {
+    struct vp_bare_segment *segment = bare->slots[page / VP_SLOT_PAGES].segment;
+    if (!segment)
+        return;
+    const uint64_t before = atomic_load_explicit(&segment->live, memory_order_relaxed);
+    const uint64_t after = step(&segment->live, size, used);
+    uint64_t live = step(&bare->live, used ? size : before - after, used);
+    _Atomic uint64_t *count = used ? &bare->uses : &bare->ends;
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1, memory_order_relaxed);
+    live += atomic_load_explicit(&bare->other, memory_order_relaxed);
+    if (used && live > atomic_load_explicit(&bare->peak, memory_order_relaxed))
+        atomic_store_explicit(&bare->peak, live, memory_order_relaxed);
+}
+
+/* Is so much lost in chunks that are pinned for a part that some may be worth replacing? */
+static bool much_lost(const struct vp_bare *bare) {
+    size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) << bare->pool->mem.granularity_shift;
+    size_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
+    const uint64_t all = live + atomic_load_explicit(&bare->other, memory_order_relaxed);
+    if (all <= atomic_load_explicit(&bare->peak, memory_order_relaxed) / 100 * VP_BARE_TIGHT_PERCENT)
+        return false;
+    return used > live + atomic_load_explicit(&bare->waste_most, memory_order_relaxed);
+}
+
+/* Is one of the slots at the ends of a block known to be lossy, and enough lost to have a look? */
+static bool lossy_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
+    if (!(x->head_shared && atomic_load_explicit(&bare->slots[x->head].lossy, memory_order_relaxed)) &&
+        !(x->tail_shared && atomic_load_explicit(&bare->slots[x->tail].lossy, memory_order_relaxed)))
+        return false;
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) << bare->pool->mem.granularity_shift;
+    return used > atomic_load_explicit(&bare->live, memory_order_relaxed) +
+                      atomic_load_explicit(&bare->loss_most, memory_order_relaxed);
+}
+
+void vp_bare_count_used(struct vp_bare *bare, size_t pages) {
+    atomic_store_explicit(&bare->used, atomic_load_explicit(&bare->used, memory_order_relaxed) + pages,
+                          memory_order_relaxed);
+}
+
+void vp_bare_count_held(struct vp_bare *bare, size_t pages) {
+    const size_t bounds = atomic_load(&bare->bounds);
+    if (bounds)
+        atomic_store(&bare->bounds, (ptrdiff_t)(bounds + pages) > 0 ? bounds + pages : 0);
+}
+
+static bool is_wider(const struct vp_bare *bare, size_t page) {
+    return atomic_load_explicit(&bare->pages[page].word, memory_order_relaxed) & VP_PAGE_BODY;
+}
+
+static inline size_t pinned_in(const struct vp_bare *bare, size_t slot) {
+    const size_t inside = bare->slots[slot].inside;
+    return inside && inside < VP_SLOT_PAGES && is_wider(bare, slot * VP_SLOT_PAGES) ? VP_SLOT_PAGES - inside : 0;
+}
+
+size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
+    return pinned_in(bare, page / VP_SLOT_PAGES);
+}
+
+/* Where others may have a part of the slots at its ends. */
+static inline size_t pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
+    return (x->head_shared ? pinned_in(bare, x->head) : 0) + (x->tail_shared ? pinned_in(bare, x->tail) : 0);
+}
+
+static inline size_t slot_end(size_t page, size_t end) {
+    const size_t stop = (page / VP_SLOT_PAGES + 1) * VP_SLOT_PAGES;
+    return stop < end ? stop : end;
+}
+
+/*
+ * A block fills the slot that begins at a page: what the words of all its pages have in common. Whoever lets go of one
+ * of them clears its word first and looks at the first page's then, while this notes it there first and looks at all
+ * then: one of the two sees the other.
+ */
+static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
+    uint32_t all = atomic_fetch_add(&bare->pages[head].word, VP_PAGE_FILLED);
+    for (size_t p = head + 1; p < head + VP_SLOT_PAGES; p++)
+        all &= atomic_load(&bare->pages[p].word);
+    return all;
+}
+
+/* A block comes into a page: its word before. */
+static inline uint32_t enter_page(struct vp_bare *bare, size_t page, size_t *used) {
+    const uint32_t word = atomic_fetch_add(&bare->pages[page].word, 1);
+    const bool empty = !(word & VP_PAGE_BLOCKS);
+    *used += empty;
+    bare->slots[page / VP_SLOT_PAGES].inside += empty;
+    return word;
+}
+
+/* One by one: what the pages' words have in common. */
+static uint32_t enter_pages(struct vp_bare *bare, const struct vp_bare_extent *x, size_t *used) {
+    uint32_t all = VP_PAGE_BACKED;
+    for (size_t p = x->first, stop; p < x->end; p = stop) {
+        stop = slot_end(p, x->end);
+        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p / VP_SLOT_PAGES)) {
+            all &= fill_slot(bare, p);
+            *used += VP_SLOT_PAGES;
+            continue;
+        }
+        for (; p < stop; p++)
+            all &= enter_page(bare, p, used);
+    }
+    return all;
+}
+
+/* The run of all whole pages of a block that is in that state; NULL: there is none. */
+static inline struct vp_bare_run *run_as(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t state) {
+    if (x->whole + VP_RUN_LEAST > x->stop)
+        return NULL;
+    struct vp_bare_run *run = &bare->runs[x->whole];
+    const uint32_t word = (uint32_t)(x->stop - x->whole) | state;
+    return atomic_load_explicit(&run->word, memory_order_relaxed) == word ? run : NULL;
+}
+
+/* Pages of a block's run that lie in a slot. */
+static inline unsigned char run_in(const struct vp_bare_extent *x, size_t slot) {
+    const size_t first = slot * VP_SLOT_PAGES, end = first + VP_SLOT_PAGES;
+    const size_t from = x->whole > first ? x->whole : first, to = x->stop < end ? x->stop : end;
+    return to > from ? (unsigned char)(to - from) : 0;
+}
+
+/* Takes a run that nobody has broken since, and the pages beside it. NULL: there is none. */
+static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t *all,
+                                            size_t *used) {
+    struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE);
+    uint32_t word = (uint32_t)(x->stop - x->whole) | VP_RUN_WHOLE;
+    if (!run || !atomic_compare_exchange_strong(&run->word, &word, word | VP_RUN_USED))
+        return NULL;
+    *used += x->stop - x->whole;
+    bare->slots[x->head].inside += x->head_shared ? run_in(x, x->head) : 0;
+    bare->slots[x->tail].inside += x->tail_shared ? run_in(x, x->tail) : 0;
+    if (x->first < x->whole)
+        *all &= enter_page(bare, x->first, used);
+    if (x->stop < x->end)
+        *all &= enter_page(bare, x->stop, used);
+    return run;
+}
+
+/* For the past: the run is used, or every slot; and those at its ends, which count by themselves. */
+static inline void note_use(struct vp_bare *bare, const struct vp_bare_extent *x, struct vp_bare_run *run) {
+    if (!run) {
+        for (size_t slot = x->head; slot <= x->tail; slot++)
+            vp_bare_past_slot(&bare->past, &bare->slots[slot].last);
+        return;
+    }
+    vp_bare_past_slot(&bare->past, &run->last);
+    if (x->head_shared)
+        vp_bare_past_slot(&bare->past, &bare->slots[x->head].last);
+    if (x->tail_shared)
+        vp_bare_past_slot(&bare->past, &bare->slots[x->tail].last);
+}
+
+bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    uint32_t all = VP_PAGE_BACKED;
+    size_t used = -pinned_around(bare, &x), around;
+    struct vp_bare_run *run = enter_run(bare, &x, &all, &used);
+    if (!run)
+        all = enter_pages(bare, &x, &used);
+    used += around = pinned_around(bare, &x);
+    vp_bare_count_used(bare, used);
+    count_live(bare, x.first, size, true);
+    if (size >= VP_BARE_LARGE) {
+        vp_bare_past_block(&bare->past, addr, size);
+        note_use(bare, &x, run);
+        return all && !(around && (much_lost(bare) || lossy_around(bare, &x)));
+    }
+    return all;
+}
+
+/* A block leaves a page, which is then empty, if true; `seq`: the stream's next event. */
+static inline bool leave_page(struct vp_bare *bare, size_t at, uint32_t seq) {
+    struct vp_bare_page *page = &bare->pages[at];
+    if (!(atomic_load_explicit(&page->word, memory_order_relaxed) & VP_PAGE_BLOCKS))
+        return false;
+    page->seq = seq;
+    if ((atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel) & VP_PAGE_BLOCKS) != 1)
+        return false;
+    bare->slots[at / VP_SLOT_PAGES].inside--;
+    page->rested = bare->past.now;
+    return true;
+}
+
+/* The block that fills a slot leaves it. */
+static inline size_t leave_slot(struct vp_bare *bare, size_t head, uint32_t seq) {
+    struct vp_bare_slot *slot = &bare->slots[head / VP_SLOT_PAGES];
+    if (!(atomic_load_explicit(&bare->pages[head].word, memory_order_relaxed) & VP_PAGE_FILLED))
+        return 0;
+    slot->seq = seq;
+    slot->late = !seq;
+    slot->rested = bare->past.now;
+    atomic_fetch_sub(&bare->pages[head].word, VP_PAGE_FILLED);
+    return VP_SLOT_PAGES;
+}
+
+static size_t leave_one_by_one(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
+    size_t empty = 0;
+    for (size_t p = x->first, stop; p < x->end; p = stop) {
+        stop = slot_end(p, x->end);
+        if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p / VP_SLOT_PAGES)) {
+            empty += leave_slot(bare, p, seq);
+            continue;
+        }
+        for (; p < stop; p++)
+            empty += leave_page(bare, p, seq);
+    }
+    return empty;
+}
+
+/* As one, where the block is a run, with the pages beside it. */
+static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, const struct vp_bare_extent *x,
+                               uint32_t seq) {
+    size_t empty = x->stop - x->whole;
+    run->seq = seq;
+    run->late = !seq;
+    run->rested = bare->past.now;
+    atomic_store_explicit(&run->word, (uint32_t)empty | VP_RUN_WHOLE, memory_order_release);
+    bare->slots[x->head].inside -= x->head_shared ? run_in(x, x->head) : 0;
+    bare->slots[x->tail].inside -= x->tail_shared ? run_in(x, x->tail) : 0;
+    if (x->first < x->whole)
+        empty += leave_page(bare, x->first, seq);
+    if (x->stop < x->end)
+        empty += leave_page(bare, x->stop, seq);
+    return empty;
+}
+
+/* True: it was no run. */
+static inline bool leave_pages(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
+    struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE | VP_RUN_USED);
+    size_t empty = pinned_around(bare, x);
+    empty += run ? leave_run(bare, run, x, seq) : leave_one_by_one(bare, x, seq);
+    vp_bare_count_used(bare, pinned_around(bare, x) - empty);
+    return !run;
+}
+
+void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    leave_pages(bare, &x, 0);
+    count_live(bare, x.first, size, false);
+}
+
+/* Events for what large blocks leave, while chunks move: so that it is known of each within a while whether work on it
+ * is over. */
+enum { EVENT_BYTES = 64 << 20, EVENT_SHARE = 64, MOVES_WITHIN = 4096 };
+
+static inline bool event_is_due(const struct vp_bare *bare, size_t size) {
+    const uint64_t worth = atomic_load_explicit(&bare->peak, memory_order_relaxed) / EVENT_SHARE;
+    return bare->filled && bare->past.now - bare->filled <= MOVES_WITHIN &&
+           bare->let_go + size >= (worth > EVENT_BYTES ? worth : EVENT_BYTES);
+}
+
+static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_t size) {
+    struct vp_bare *bare = pool->bare;
+    const bool due = event_is_due(bare, size);
+    bare->let_go += size;
+    if (!due)
+        return;
+    struct vp_fence fence = {0};
+    bare->let_go = 0;
+    vp_fence_add_free(pool->mem.timelines, &fence, timeline, true);
+    vp_fence_clear(pool->mem.timelines, &fence);
+}
+
+/*
+ * The number of an event that comes after all that this thread has queued, without the lock. One that is being recorded
+ * may have come before it. Where none is, that number's is recorded later: who records it says so first, and the driver
+ * orders what it does on one stream.
+ */
+static inline uint32_t coming(const struct vp_timeline *timeline) {
+    const bool recording = atomic_load(&timeline->recording);
+    return (uint32_t)(atomic_load(&timeline->next) + recording);
+}
+
+bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    const struct vp_timeline *timeline = atomic_load_explicit(&segment->timeline, memory_order_acquire);
+    const bool one_step = x.whole + VP_RUN_LEAST > x.stop || run_as(bare, &x, VP_RUN_WHOLE | VP_RUN_USED);
+    if (!timeline || !one_step || event_is_due(bare, size))
+        return false;
+    bare->let_go += size;
+    leave_pages(bare, &x, coming(timeline));
+    count_live(bare, x.first, size, false);
+    return true;
+}
+
+/* Is a page pinned in the slots that a block lies in? */
+static bool is_pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
+    uint32_t all = 0;
+    for (size_t p = x->head * VP_SLOT_PAGES; p < (x->tail + 1) * VP_SLOT_PAGES; p++)
+        all |= atomic_load(&bare->pages[p].word);
+    return all & VP_PAGE_PINNED;
+}
+
+void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    if (!segment) /* it ended while this thread waited for the lock */
+        return;
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    struct vp_timeline *timeline = segment->timeline;
+    const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
+    uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
+    if (flags || segment->pinned) /* it is used no more, and yet it is not idle */
+        vp_bare_unsure(pool);
+    segment->pins_pages |= flags != 0;
+    const bool stays = segment->pins_pages && is_pinned_around(bare, &x);
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
+    if (barrier || !timeline)
+        flags |= VP_PAGE_SHARED;
+    for (size_t p = x.first; p < x.end && flags; p++)
+        atomic_fetch_or(&bare->pages[p].word, flags);
+    if (leave_pages(bare, &x, seq) && size >= VP_BARE_LARGE && x.whole + VP_RUN_LEAST <= x.stop && !flags)
+        vp_bare_run_left(bare, x.whole, x.stop, seq);
+    if (stays)
+        vp_bare_count_held(bare, -(used - atomic_load_explicit(&bare->used, memory_order_relaxed)));
+    count_live(bare, x.first, size, false);
+    struct vp_mapping *m;
+    if (timeline && size >= VP_BARE_LARGE)
+        note_event(pool, timeline, size);
+    if (flags & VP_PAGE_SHARED && size >= VP_BARE_LARGE)
+        vp_bare_mappings_each(m, bare, x.first, x.end) vp_bare_let_go(pool, m);
+}
+
+/* ---- letting go ---- */
+
+/* One of another device that fails for good has no work left that could touch the bytes. */
+int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
+    struct vp_context *ctx;
+    int err = 0;
+    vp_list_each(ctx, &pool->mem.timelines->contexts, link)
+        if (!err && !ctx->gone && (ctx->device == pool->mem.device || !ctx->sick))
+            err = vp_fence_add_barrier(pool->mem.timelines, fence, ctx, true);
+    return err;
+}
+
+/* How many events of the stream ago an event was to come next. The one after that was noted where one was just being
+ * recorded, and that may have failed. */
+static inline uint32_t since(uint32_t next, uint32_t seq) {
+    return seq && (int32_t)(next - seq) > 0 ? next - seq : 0;
+}
+
+/* How many events of the stream ago a block left a page last. */
+static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next) {
+    const struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
+    const uint32_t ago = since(next, bare->pages[page].seq);
+    const uint32_t slot_ago = slot->seq ? since(next, slot->seq) : slot->late ? 0 : ago;
+    const struct vp_bare_run *run = vp_bare_run_of(bare, page);
+    const uint32_t run_ago = !run ? ago : run->late ? 0 : since(next, run->seq);
+    const uint32_t least = slot_ago < ago ? slot_ago : ago;
+    return run_ago < least ? run_ago : least;
+}
+
+/* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
+ * events of the stream ago the last block left them. False: one is in use, or pinned. */
+static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next, uint32_t *flags, uint32_t *ago) {
+    bool ours = true;
+    size_t p = first;
+    *flags = 0;
+    *ago = UINT32_MAX;
+    /* Not to break a run for nothing. */
+    for (size_t q = first; q < end && ours; q++)
+        ours = !(vp_bare_word(bare, q) & (VP_PAGE_USED | VP_PAGE_PINNED));
+    while (ours && p < end) {
+        uint32_t word = atomic_load(&bare->pages[p].word);
+        ours = word & VP_PAGE_BACKED && !(word & (VP_PAGE_USED | VP_PAGE_PINNED)) && vp_bare_run_break(bare, p) &&
+               atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED);
+        if (!ours)
+            break;
+        ours = !(vp_bare_word(bare, p) & VP_PAGE_FILLED);
+        const uint32_t since = left_ago(bare, p++, next);
+        *flags |= word;
+        *ago = since < *ago ? since : *ago;
+    }
+    while (!ours && p > first)
+        atomic_fetch_or(&bare->pages[--p].word, VP_PAGE_BACKED);
+    return ours;
+}
+
+bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_timelines *timelines = pool->mem.timelines;
+    const struct vp_bare_segment *segment = vp_bare_at(bare, m->addr);
+    const size_t first = vp_bare_page(bare, m->addr), end = first + vp_bare_pages(pool, m->chunk);
+    struct vp_timeline *timeline = segment ? segment->timeline : NULL;
+    uint32_t flags, ago;
+    if (!(atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED))
+        return true;
+    if (!segment || segment->pinned || !claim(bare, first, end, timeline ? (uint32_t)timeline->next : 0, &flags, &ago))
+        return false;
+    struct vp_fence fence = {0};
+    int err = 0;
+    if (timeline && !(flags & VP_PAGE_SHARED))
+        vp_fence_add_earlier(timelines, &fence, timeline, timeline->next - ago);
+    else
+        err = vp_bare_barrier(pool, &fence);
+    if (!err)
+        err = vp_backing_drop(&pool->mem, m, &fence);
+    if (err)
+        vp_fence_clear(timelines, &fence);
+    for (size_t p = first; p < end; p++) {
+        if (err)
+            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_BACKED);
+        else
+            atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_SHARED | VP_PAGE_BODY));
+    }
+    return !err;
+}
+
+/* A mapping that is current and free is backed from now on. */
+int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m) {
+    struct vp_bare *bare = pool->bare;
+    const struct vp_request req = {.timeline = segment->timeline};
+    const CUdeviceptr end = m->addr + m->chunk->size;
+    bool ready = vp_range_usable(vp_region_at(&pool->mem, m->addr), m->addr, end, &req, VP_USE_READY);
+    int err = vp_backing_take(&pool->mem, m);
+    if (err)
+        return err;
+    const size_t pages = m->chunk->size >> pool->mem.granularity_shift, first = vp_bare_page(bare, m->addr);
+    uint32_t flags = VP_PAGE_BACKED | (ready ? 0 : VP_PAGE_SHARED) | (pages > 1 ? VP_PAGE_BODY : 0);
+    for (size_t p = first; p < first + pages; p++) {
+        /* All that its own stream did here before came before its next event. */
+        bare->pages[p].seq = segment->timeline ? (uint32_t)segment->timeline->next : 0;
+        atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED));
+        atomic_fetch_or(&bare->pages[p].word, flags);
+    }
+    vp_bare_count_used(bare, vp_bare_pinned_in(bare, first));
+    return 0;
+}

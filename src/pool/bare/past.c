@@ -1,0 +1,152 @@
+/* Which blocks came in which order, and what is to come. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/bare/past.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+/* So many blocks in the same order as before mean that the program repeats itself. */
+enum { ALIKE = 8 };
+
+/* Uses of one slot that are looked back at: one with more of them since is used all the time. */
+enum { LOOKS = 16 };
+
+/* When the last few blocks were last in that order. */
+struct vp_bare_recent {
+    uint32_t check; /* of the hash what the place in the table does not tell */
+    uint32_t time;
+};
+
+static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
+
+static uint64_t to_the_power(uint64_t factor, unsigned n) {
+    uint64_t product = 1;
+    while (n--)
+        product *= factor;
+    return product;
+}
+
+static size_t bytes_of(size_t *uses, size_t *recent) {
+    size_t blocks = VP_BARE_BLOCKS * sizeof(uint64_t);
+    *uses = blocks;
+    *recent = *uses + VP_BARE_USES * sizeof(struct vp_bare_use);
+    return *recent + VP_BARE_BLOCKS * sizeof(struct vp_bare_recent);
+}
+
+int vp_bare_past_init(struct vp_bare_past *past) {
+    size_t uses, recent, bytes = bytes_of(&uses, &recent);
+    char *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED)
+        return -ENOMEM;
+    *past = (struct vp_bare_past){.blocks = (uint64_t *)(void *)all,
+                                  .log = (struct vp_bare_use *)(void *)(all + uses),
+                                  .recent = (struct vp_bare_recent *)(void *)(all + recent)};
+    return 0;
+}
+
+void vp_bare_past_finish(struct vp_bare_past *past) {
+    size_t uses, recent;
+    if (past->blocks)
+        munmap(past->blocks, bytes_of(&uses, &recent));
+    *past = (struct vp_bare_past){0};
+}
+
+size_t vp_bare_past_bytes(const struct vp_bare_past *past) {
+    size_t uses, recent;
+    return past->blocks ? bytes_of(&uses, &recent) : 0;
+}
+
+static uint64_t *block_at(const struct vp_bare_past *past, uint32_t time) {
+    return &past->blocks[time % VP_BARE_BLOCKS];
+}
+
+void vp_bare_past_block(struct vp_bare_past *past, uint64_t addr, uint64_t size) {
+    const uint64_t block = (addr ^ size * FACTOR) * FACTOR;
+    const uint64_t left = past->now >= ALIKE ? *block_at(past, past->now - ALIKE) : 0;
+    if (past->match)
+        past->match = past->now - past->match < VP_BARE_BLOCKS && *block_at(past, past->match) == block
+                          ? past->match + 1
+                          : 0;
+    *block_at(past, past->now) = block;
+    past->now++;
+    past->hash = past->hash * FACTOR + block - left * to_the_power(FACTOR, ALIKE);
+    const uint64_t mixed = past->hash ^ past->hash >> 32;
+    struct vp_bare_recent *recent = &past->recent[mixed % VP_BARE_BLOCKS];
+    const uint32_t check = (uint32_t)(mixed >> 32);
+    if (!past->match && recent->time && recent->check == check && past->now - recent->time < VP_BARE_BLOCKS)
+        past->match = recent->time;
+    *recent = (struct vp_bare_recent){check, past->now};
+}
+
+void vp_bare_past_slot(struct vp_bare_past *past, uint32_t *last) {
+    const struct vp_bare_use *use = &past->log[*last % VP_BARE_USES];
+    if (*last && past->uses - *last < VP_BARE_USES && use->time == past->now)
+        return;
+    past->uses++;
+    past->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){past->now, *last};
+    *last = past->uses;
+}
+
+/* The use that `last` counts; NULL: it is not remembered. */
+static const struct vp_bare_use *use_of(const struct vp_bare_past *past, uint32_t last) {
+    return last && past->uses - last < VP_BARE_USES ? &past->log[last % VP_BARE_USES] : NULL;
+}
+
+uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last, uint32_t other) {
+    const struct vp_bare_use *use = use_of(past, last), *more = use_of(past, other);
+    uint32_t next = VP_BARE_NEVER;
+    for (int looks = 0; use || more;) {
+        const bool second = !use || (more && more->time > use->time);
+        const struct vp_bare_use *latest = second ? more : use;
+        if (latest->time <= past->match)
+            break;
+        if (looks == LOOKS)
+            return past->match;
+        looks += latest->time != next;
+        next = latest->time;
+        if (second)
+            more = use_of(past, latest->before);
+        else
+            use = use_of(past, latest->before);
+    }
+    return next;
+}
+
+/* It has rested for a while: the next pause is one of those that were longer, the shortest of them. Where there was
+ * none, as long from now as it has rested, twice. */
+uint32_t vp_bare_past_guess(const struct vp_bare_past *past, uint32_t last) {
+    const struct vp_bare_use *use = use_of(past, last);
+    if (!use)
+        return VP_BARE_NEVER;
+    const uint32_t latest = use->time, rested = past->now - latest;
+    uint32_t pause = VP_BARE_NEVER, time = latest;
+    for (int looks = 0; looks < LOOKS && (use = use_of(past, use->before)); looks++) {
+        if (time - use->time > rested && time - use->time < pause)
+            pause = time - use->time;
+        time = use->time;
+    }
+    return pause == VP_BARE_NEVER ? past->now + 2 * rested : latest + pause;
+}
+
+void vp_bare_past_unite(struct vp_bare_past *past, uint32_t *last, uint32_t other) {
+    uint32_t times[LOOKS + 1], base = *last;
+    const struct vp_bare_use *use = use_of(past, base), *more = use_of(past, other);
+    unsigned n = 0;
+    while (more && n <= LOOKS) {
+        const bool second = !use || more->time > use->time;
+        const struct vp_bare_use *latest = second ? more : use;
+        if (!n || times[n - 1] != latest->time)
+            times[n++] = latest->time;
+        if (second) {
+            more = use_of(past, latest->before);
+        } else {
+            base = latest->before;
+            use = use_of(past, base);
+        }
+    }
+    while (n) {
+        past->uses++;
+        past->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){times[--n], base};
+        *last = base = past->uses;
+    }
+}

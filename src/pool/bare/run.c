@@ -1,0 +1,128 @@
+/* Bare segments: runs of pages, which a block takes and leaves as one.
+ *
+ * A run is made of the whole pages of a block that has left them twice in a row, and is broken when memory of one of
+ * them is wanted. Both are seldom; the block's coming and going in between is one step each, in page.c.
+ *
+ * Who takes the run and who breaks it change its word by one atomic step from whole, so that one of the two succeeds.
+ * Who was too late to take it counts itself in page by page, as if there had never been one. All else is under both
+ * locks: then no block comes or goes, and nobody breaks anything.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "pool/bare/bare.h"
+
+/* The later one; 0, which counts as later than all: one is not noted. */
+static uint32_t later(uint32_t a, uint32_t b) {
+    if (!a || !b)
+        return 0;
+    return (int32_t)(a - b) > 0 ? a : b;
+}
+
+/* What is noted of a run is noted of its pages again, and of their slots. */
+static void dissolve(struct vp_bare *bare, size_t head) {
+    struct vp_bare_run *run = &bare->runs[head];
+    const size_t end = head + (atomic_load(&run->word) & VP_RUN_PAGES);
+    for (size_t p = head; p < end; p++) {
+        struct vp_bare_page *page = &bare->pages[p];
+        page->rested = run->rested > page->rested ? run->rested : page->rested;
+        page->seq = run->late ? 0 : later(page->seq, run->seq);
+        atomic_store_explicit(&page->run, 0, memory_order_relaxed);
+        if (p == head || p % VP_SLOT_PAGES == 0)
+            vp_bare_past_unite(&bare->past, &bare->slots[p / VP_SLOT_PAGES].last, run->last);
+    }
+    *run = (struct vp_bare_run){0};
+}
+
+static bool can_be_one(const struct vp_bare *bare, size_t first, size_t end) {
+    for (size_t p = first; p < end; p++) {
+        const uint32_t word = vp_bare_word(bare, p);
+        if (!(word & VP_PAGE_BACKED) || word & VP_PAGE_USED)
+            return false;
+    }
+    return true;
+}
+
+void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t seq) {
+    struct vp_bare_run *run = &bare->runs[first];
+    const uint32_t pages = (uint32_t)(end - first);
+    if (run->left != pages) {
+        run->left = pages;
+        return;
+    }
+    if (end - first > VP_RUN_PAGES || !can_be_one(bare, first, end))
+        return;
+    if ((atomic_load(&run->word) & VP_RUN_PAGES) != pages) {
+        for (size_t p = first; p < end; p++) {
+            const struct vp_bare_run *other = vp_bare_run_of(bare, p);
+            if (other)
+                dissolve(bare, (size_t)(other - bare->runs));
+            atomic_store_explicit(&bare->pages[p].run, (uint32_t)first + 1, memory_order_relaxed);
+        }
+        run->last = 0;
+        run->left = pages;
+    }
+    run->rested = bare->past.now;
+    run->seq = seq;
+    run->late = !seq;
+    atomic_store(&run->word, pages | VP_RUN_WHOLE);
+}
+
+bool vp_bare_run_break(struct vp_bare *bare, size_t page) {
+    struct vp_bare_run *run = vp_bare_run_of(bare, page);
+    if (!run)
+        return true;
+    uint32_t word = atomic_load(&run->word);
+    while (word & VP_RUN_WHOLE && !(word & VP_RUN_USED))
+        if (atomic_compare_exchange_weak(&run->word, &word, word & ~VP_RUN_WHOLE)) {
+            run->left = 0;
+            return true;
+        }
+    return !(word & VP_RUN_USED);
+}
+
+void vp_bare_run_open(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    if (x.whole + VP_RUN_LEAST > x.stop)
+        return;
+    const uint32_t pages = (uint32_t)(x.stop - x.whole);
+    struct vp_bare_run *run = &bare->runs[x.whole];
+    if (atomic_load(&run->word) != (pages | VP_RUN_WHOLE | VP_RUN_USED))
+        return;
+    for (size_t p = x.whole; p < x.stop; p++) {
+        if (!vp_bare_fills(&x, p / VP_SLOT_PAGES))
+            atomic_fetch_add(&bare->pages[p].word, 1);
+        else if (p % VP_SLOT_PAGES == 0)
+            atomic_fetch_add(&bare->pages[p].word, VP_PAGE_FILLED);
+    }
+    atomic_store(&run->word, pages);
+}
+
+void vp_bare_run_forget(struct vp_bare *bare, size_t first, size_t end) {
+    for (size_t p = first; p < end; p++) {
+        if (atomic_load_explicit(&bare->runs[p].word, memory_order_relaxed))
+            dissolve(bare, p);
+        bare->runs[p].left = 0;
+    }
+}
+
+/* Of a page: is it in the run that it names, and the run sound there? And of the run that begins at it: has it all its
+ * pages? */
+bool vp_bare_run_check(const struct vp_bare *bare, size_t page) {
+    const uint32_t own = atomic_load(&bare->runs[page].word);
+    const struct vp_bare_run *run = vp_bare_run_of(bare, page);
+    if (own)
+        for (size_t p = page; p < page + (own & VP_RUN_PAGES); p++)
+            if (vp_bare_run_of(bare, p) != &bare->runs[page])
+                return false;
+    if (!run)
+        return true;
+    const size_t head = (size_t)(run - bare->runs);
+    const uint32_t word = atomic_load(&run->word);
+    const uint32_t filled = atomic_load(&bare->pages[page / VP_SLOT_PAGES * VP_SLOT_PAGES].word) & VP_PAGE_FILLED;
+    const uint32_t here = atomic_load(&bare->pages[page].word);
+    if (page < head || page >= head + (word & VP_RUN_PAGES) || (word & VP_RUN_USED && !(word & VP_RUN_WHOLE)))
+        return false;
+    if (word & VP_RUN_WHOLE && !(here & VP_PAGE_BACKED))
+        return false;
+    return !(word & VP_RUN_USED && (filled || here & VP_PAGE_BLOCKS));
+}

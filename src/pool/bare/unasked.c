@@ -1,0 +1,66 @@
+/* Bare segments: blocks that no room was asked for.
+ *
+ * A pool of memory is set back to how it was at a checkpoint: the cache tells of every block of its segments, those
+ * that were free then included, and right after that frees these. Which they are is not known before, so each is backed
+ * as it comes; but what is short for one may be what another holds for a moment. So one that lacks memory is looked
+ * after again whenever another has gone; and where the segment is pinned, what had no memory before goes again with its
+ * block: no graph knows it.
+ *
+ * Room that is asked for ends it: the cache is through. All is under the lock of the library and the cache's.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "pool/bare/bare.h"
+
+#include <errno.h>
+
+bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr,
+                            size_t size) {
+    const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
+    if (!segment->pinned || atomic_load(&bare->pool->mem.timelines->captures) || x.whole >= x.stop)
+        return false;
+    for (size_t p = x.whole; p < x.stop; p++)
+        if (atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED)
+            return false;
+    return true;
+}
+
+bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bool is_new, bool lacks) {
+    if (bare->unasked_count == VP_BARE_UNASKED)
+        return false;
+    bare->unasked[bare->unasked_count++] = (struct vp_bare_unasked){addr, size, is_new, lacks};
+    if (is_new)
+        bare->unasked_captures = bare->pool->mem.timelines->captures_begun;
+    return true;
+}
+
+/* Lets go of what had no memory before its block, though the segment is pinned: unless a graph may know it by now. */
+static void let_go(struct vp_pool *pool, const struct vp_bare_unasked *block) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_bare_segment *segment = vp_bare_at(bare, block->addr);
+    const struct vp_bare_extent x = vp_bare_extent(bare, block->addr, block->size);
+    struct vp_mapping *m;
+    if (!segment || !segment->pinned || pool->mem.timelines->captures_begun != bare->unasked_captures)
+        return;
+    segment->pinned = false;
+    vp_bare_mappings_each(m, bare, x.whole, x.stop) vp_bare_let_go(pool, m);
+    segment->pinned = true;
+}
+
+void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    struct vp_bare *bare = pool->bare;
+    for (unsigned i = 0; i < bare->unasked_count; i++) {
+        const struct vp_bare_unasked block = bare->unasked[i];
+        if (block.addr != addr || block.size != size)
+            continue;
+        bare->unasked[i] = bare->unasked[--bare->unasked_count];
+        if (block.is_new)
+            let_go(pool, &block);
+        break;
+    }
+    for (unsigned i = 0; i < bare->unasked_count; i++) {
+        struct vp_bare_unasked *block = &bare->unasked[i];
+        if (block->lacks && vp_bare_at(bare, block->addr))
+            block->lacks = vp_bare_back_waiting(pool, block->addr, block->size) == -ENOMEM;
+    }
+}

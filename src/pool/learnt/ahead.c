@@ -1,0 +1,269 @@
+/* A plan in use, as the program's requests meet it: see ahead.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/learnt/ahead.h"
+
+#include "pool/place.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+/* Of those that were looked ahead for, the window moves on past the ones that have not come when others so far ahead
+ * have. */
+enum { LAG = VP_AHEAD_LOOK / 2 };
+
+/* ---- opened and closed ---- */
+
+static uint64_t gram_hash(const uint64_t *sizes, uint64_t last) {
+    uint64_t hash = 0;
+    for (uint64_t i = last + 1 - VP_AHEAD_GRAM; i <= last; i++)
+        hash = (hash ^ sizes[i % VP_AHEAD_GRAM]) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash >> 40;
+}
+
+static size_t gram_slots(const struct vp_ahead *p) {
+    size_t n = 64;
+    while (n < 2 * p->plan.request_count)
+        n *= 2;
+    return n;
+}
+
+/* Where each eight sizes in a row stand in the plan; of equal ones, the last. */
+static void index_grams(struct vp_ahead *p) {
+    uint64_t sizes[VP_AHEAD_GRAM];
+    const size_t mask = gram_slots(p) - 1;
+    for (size_t i = 0; i < p->plan.request_count; i++) {
+        sizes[i % VP_AHEAD_GRAM] = p->plan.slots[p->plan.requests[i]].size;
+        if (i + 1 >= VP_AHEAD_GRAM)
+            p->grams[gram_hash(sizes, i) & mask] = (uint32_t)i + 1;
+    }
+}
+
+/* The plan's addresses in a zone are nobody else's from now on. */
+static int take_addresses(struct vp_pool *pool, struct vp_ahead *p, enum vp_zone_name zone) {
+    struct vp_space *s = NULL, *each;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < p->plan.run_count; i++) {
+        const struct vp_learnt_run *run = &p->plan.runs[i];
+        if (run->zone == zone && run->offset + run->size * run->count > bytes)
+            bytes = run->offset + run->size * run->count;
+    }
+    vp_list_each(each, &pool->mem.spaces, link)
+        if (each->zone == zone && !s)
+            s = each;
+    if (!bytes)
+        return 0;
+    /* Behind it as many again are left to whatever else comes. */
+    const struct vp_region *r = s ? vp_region_at(&pool->mem, s->base) : NULL;
+    if (!r || r->state != VP_HOLE || r->size / 2 < bytes)
+        return -EINVAL;
+    p->base[zone] = s->base;
+    p->end[zone] = s->base + bytes;
+    return vp_stitch_begin(&pool->mem, s->base, s->base + bytes);
+}
+
+static const struct vp_learnt_device *part_of(const struct vp_learnt *learnt, CUdevice device) {
+    for (unsigned i = 0; i < learnt->device_count; i++)
+        if (learnt->device[i].device == (unsigned)device)
+            return &learnt->device[i];
+    return NULL;
+}
+
+static struct vp_ahead *make(const struct vp_learnt_device *part) {
+    struct vp_ahead sizing = {.plan = *part}, *p;
+    const size_t placed = (part->slot_count + 63) / 64 * sizeof(uint64_t), built = part->run_count * sizeof *p->built,
+                 grams = gram_slots(&sizing) * sizeof *p->grams;
+    p = mmap(NULL, sizeof *p + placed + built + grams, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    p->plan = *part;
+    p->bytes = sizeof *p + placed + built + grams;
+    p->placed = (uint64_t *)(p + 1);
+    p->built = (uint32_t *)((char *)(p + 1) + placed);
+    p->grams = p->built + part->run_count;
+    return p;
+}
+
+int vp_ahead_start(struct vp_pool *pool, struct vp_learnt *learnt, bool trusted) {
+    const struct vp_learnt_device *part = part_of(learnt, pool->mem.device);
+    struct vp_ahead *p = NULL;
+    int err = !part ? -ENOENT : part->granularity != pool->mem.granularity ? -EINVAL : 0;
+    if (!err && !(p = make(part)))
+        err = -ENOMEM;
+    if (!err) {
+        p->trusted = trusted;
+        index_grams(p);
+        p->learnt = *learnt;
+        p->plan = *part;
+        err = take_addresses(pool, p, VP_ZONE_LARGE);
+        if (!err)
+            err = take_addresses(pool, p, VP_ZONE_SMALL);
+        pool->ahead = p;
+        p->pool = pool;
+        if (err) {
+            vp_ahead_stop(p);
+            vp_ahead_finish(p);
+            pool->ahead = NULL;
+        }
+        return err;
+    }
+    vp_learnt_finish(learnt);
+    return err;
+}
+
+void vp_ahead_finish(struct vp_ahead *p) {
+    if (!p)
+        return;
+    vp_learnt_finish(&p->learnt);
+    munmap(p, p->bytes);
+}
+
+/* ---- which request of the plan it is ---- */
+
+static bool is_of(const struct vp_ahead *p, size_t number, const struct vp_request *req) {
+    const struct vp_learnt_slot *slot = &p->plan.slots[p->plan.requests[number]];
+    return slot->size == req->size && slot->alone == req->alone;
+}
+
+/* By its last eight sizes, anywhere. */
+static uint32_t look_everywhere(const struct vp_ahead *p, const struct vp_request *req) {
+    uint64_t sizes[VP_AHEAD_GRAM];
+    if (p->requests + 1 < VP_AHEAD_GRAM)
+        return 0;
+    for (int i = 0; i < VP_AHEAD_GRAM; i++)
+        sizes[i] = p->sizes[i];
+    sizes[p->requests % VP_AHEAD_GRAM] = req->size;
+    const uint32_t number = p->grams[gram_hash(sizes, p->requests) & (gram_slots(p) - 1)];
+    return number && is_of(p, number - 1, req) ? number : 0;
+}
+
+static void go_on(struct vp_ahead *p, uint32_t number) {
+    if (number < p->at || number - p->at >= VP_AHEAD_LOOK) {
+        p->at = number;
+        p->taken = 0;
+    }
+    uint32_t ahead = number - p->at;
+    p->taken |= UINT64_C(1) << ahead;
+    p->next_request = number + 1;
+    while (ahead > LAG || p->taken & 1) {
+        p->taken >>= 1;
+        p->at++;
+        ahead -= ahead > 0;
+    }
+}
+
+/* ---- its place ---- */
+
+static CUdeviceptr place_of(const struct vp_ahead *p, uint32_t number) {
+    return p->base[VP_ZONE_LARGE] + p->plan.slots[p->plan.requests[number - 1]].offset;
+}
+
+static bool may_be(const struct vp_ahead *p, uint64_t number, const struct vp_request *req) {
+    return number >= p->at && number - p->at < VP_AHEAD_LOOK && number < p->plan.request_count &&
+           !(p->taken >> (number - p->at) & 1) && is_of(p, number, req);
+}
+
+/*
+ * Its number, plus 1; 0: the plan does not know it. The one of its size that is nearest to where the program is: some
+ * requests of the plan's run do not come this time, as a stream's cache serves them, and those of several threads come
+ * in another order.
+ */
+static uint32_t number_of(const struct vp_ahead *p, const struct vp_request *req) {
+    for (uint32_t d = 0; d < VP_AHEAD_LOOK; d++) {
+        if (may_be(p, (uint64_t)p->next_request + d, req))
+            return p->next_request + d + 1;
+        if (d && may_be(p, (uint64_t)p->next_request - d, req))
+            return p->next_request - d + 1;
+    }
+    return look_everywhere(p, req);
+}
+
+bool vp_ahead_await(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_ahead *p = pool->ahead;
+    const uint32_t number = p->under_way && p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
+    const CUdeviceptr addr = number ? place_of(p, number) : 0;
+    return addr && pool->config.await_ahead && vp_ahead_busy(p, addr, addr + req->size) &&
+           pool->config.await_ahead(pool);
+}
+
+bool vp_ahead_hold_back(struct vp_pool *pool) {
+    struct vp_ahead *p = pool->ahead;
+    if (!p)
+        return false;
+    p->held_back++;
+    return p->under_way && pool->config.await_ahead && pool->config.await_ahead(pool);
+}
+
+void vp_ahead_go_on(struct vp_pool *pool) {
+    if (pool->ahead)
+        pool->ahead->held_back--;
+}
+
+struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_ahead *p = pool->ahead;
+    const uint32_t number = p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
+    const CUdeviceptr addr = number ? place_of(p, number) : 0;
+    if (!number || addr + req->size > p->end[VP_ZONE_LARGE] ||
+        (vp_ahead_is_open(p) && !vp_ahead_complete(p, addr, addr + req->size)))
+        return (struct vp_fit){NULL, 0};
+    return vp_place_find_at(pool, addr, req, use);
+}
+
+static void touch(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    for (CUdeviceptr at = addr; at < end;) {
+        const struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
+        m->chunk->touched = true;
+        at = m->addr + m->chunk->size;
+    }
+}
+
+void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
+    struct vp_ahead *p = pool->ahead;
+    const uint32_t number = number_of(p, req);
+    touch(pool, addr, addr + req->size);
+    p->history <<= 1;
+    p->sizes[p->requests++ % VP_AHEAD_GRAM] = req->size;
+    if (!number)
+        return;
+    const uint32_t slot = p->plan.requests[number - 1];
+    p->found++;
+    go_on(p, number - 1);
+    if (addr != p->base[VP_ZONE_LARGE] + p->plan.slots[slot].offset)
+        return;
+    p->served++;
+    p->history |= 1;
+    /* From now on it is a place like any other. */
+    if (!(p->placed[slot / 64] >> slot % 64 & 1)) {
+        p->placed[slot / 64] |= UINT64_C(1) << slot % 64;
+        vp_place_add(pool, addr, req->size);
+    }
+}
+
+/* ---- looked at ---- */
+
+/* Of all its requests, so many the plan knew, and had for them what they got. */
+enum { FITTED_PERCENT = 99 };
+
+bool vp_ahead_fitted(const struct vp_ahead *p) {
+    const uint64_t least = p->requests / 100 * FITTED_PERCENT;
+    return p->requests == p->plan.total_requests && p->requests && p->served >= least;
+}
+
+size_t vp_ahead_used_bytes(const struct vp_pool *pool) {
+    const struct vp_chunk *chunk;
+    size_t bytes = 0;
+    vp_list_each(chunk, &pool->mem.chunks, link) {
+        if (!chunk->planned)
+            continue;
+        if (chunk->touched) {
+            bytes += chunk->size;
+            continue;
+        }
+        const struct vp_region *r = vp_region_at(&pool->mem, chunk->current->addr);
+        bool fresh = r->state == VP_FREE && vp_region_end(r) >= vp_chunk_end(chunk);
+        for (const struct vp_piece *piece = fresh ? vp_piece_at(r, chunk->current->addr) : NULL; piece;
+             piece = piece->end < vp_chunk_end(chunk) ? piece->next : NULL)
+            fresh &= !piece->age;
+        bytes += fresh ? 0 : chunk->size;
+    }
+    return bytes;
+}

@@ -1,0 +1,359 @@
+/* A plan in use: its handles are made ahead of the program. see ahead.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "pool/bare/bare.h"
+#include "pool/learnt/ahead.h"
+
+#include <errno.h>
+
+/*
+ * So much is made ahead before it is known whether the program is the plan's: a share of what the plan holds, within
+ * bounds. A program that is found by executable, arguments and device will mostly do what it did, one whose plan was
+ * named may not.
+ */
+enum { FIRST_SHARE = 4, FIRST_SHARE_NAMED = 64 };
+static const size_t FIRST_LEAST = (size_t)256 << 20, FIRST_MOST_NAMED = (size_t)64 << 20;
+
+/* Bytes in a batch, as far as one handle does not have more: the lock is asked for once for so much. */
+static const size_t BATCH = (size_t)512 << 20;
+
+/* Of the device's memory, 1/LEFT is left to others. */
+enum { LEFT = 64 };
+
+/* After so many batches that the device or the driver refused no more are tried. */
+enum { REFUSALS = 3 };
+
+/* ---- how far ---- */
+
+/* Where the program does nearly what the plan's did, no more is held for the plan than the pool would hold without. */
+enum { BOUND_SHARE = 256, BOUND_ROOM = 32 << 20 };
+
+static size_t bound(const struct vp_ahead *p, size_t asked) {
+    const struct vp_memory_stats *stats = &p->pool->mem.stats;
+    size_t live = stats->live_bytes + asked;
+    if (live < stats->peak_live_bytes)
+        live = stats->peak_live_bytes;
+    return vp_ahead_is_exact(p) ? SIZE_MAX : live + live / BOUND_SHARE + BOUND_ROOM;
+}
+
+/* With what a cache has told of by now. */
+static size_t live_bytes(const struct vp_pool *pool) {
+    const size_t live = pool->mem.stats.live_bytes;
+    return pool->bare ? live - pool->mem.bare_live + atomic_load_explicit(&pool->bare->live, memory_order_relaxed)
+                      : live;
+}
+
+/* Bytes that may be held by now. */
+static size_t allowed(const struct vp_ahead *p) {
+    const struct vp_pool *pool = p->pool;
+    const size_t peak = p->plan.peak_held, live = live_bytes(pool);
+    size_t first = peak / (p->trusted ? FIRST_SHARE : FIRST_SHARE_NAMED);
+    if (p->trusted ? first < FIRST_LEAST : first > FIRST_MOST_NAMED)
+        first = p->trusted ? FIRST_LEAST : FIRST_MOST_NAMED;
+    size_t most = 0;
+    switch (vp_ahead_in_step(p)) {
+    case VP_AHEAD_IN_STEP: most = 2 * live + (first > FIRST_LEAST ? first : FIRST_LEAST); break;
+    case VP_AHEAD_OUT_OF_STEP: most = 0; break;
+    /* Of a cache on bare segments no requests are seen. */
+    case VP_AHEAD_UNKNOWN: most = first + (pool->bare ? 2 * live : 0); break;
+    }
+    if (most > peak)
+        most = peak;
+    if (most > bound(p, 0))
+        most = bound(p, 0);
+    return pool->mem.limit && most > pool->mem.limit ? pool->mem.limit : most;
+}
+
+/* ---- one batch ---- */
+
+static CUdeviceptr base_of(const struct vp_ahead *p, const struct vp_learnt_run *run) {
+    return run->zone != VP_ZONE_BARE ? p->base[run->zone] : p->pool->bare ? p->pool->bare->base : 0;
+}
+
+/* Addresses of a bare segment, or of none yet, become building, if they are free. */
+static bool take_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    const struct vp_bare *bare = pool->bare;
+    const struct vp_region *r = end - bare->base <= bare->size ? vp_region_at(&pool->mem, addr) : NULL;
+    return r && r->state == VP_HOLE && vp_region_end(r) >= end && !vp_stitch_begin(&pool->mem, addr, end);
+}
+
+/* Whom the handles are opened to. */
+static void describe(const struct vp_memory *mem, struct vp_ahead_batch *batch) {
+    batch->prop = mem->prop;
+    batch->devices = mem->peers | mem->copiers | UINT64_C(1) << mem->device;
+    batch->access_count = 0;
+    for (int dev = 0; dev < 64; dev++)
+        if (batch->devices >> dev & 1)
+            batch->access[batch->access_count++] = (CUmemAccessDesc){
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
+                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+}
+
+/*
+ * Handles of the plan that are made as one. Those of a run are wanted by one request first, so that they are in use
+ * together at least once. Where the program does just what the plan's did they never have to serve anything else, and
+ * fewer calls make them. So many requests must show that: programs with other sizes often begin alike. And so large
+ * they may be, as those of what stays for good.
+ */
+static const size_t WIDE_MOST = (size_t)256 << 20;
+enum { WIDE_REQUESTS = 128 };
+
+static unsigned how_wide(const struct vp_ahead *p, const struct vp_learnt_run *run, size_t count, size_t most) {
+    const size_t largest = p->pool->config.handle < WIDE_MOST ? p->pool->config.handle : WIDE_MOST;
+    unsigned wide = 1;
+    if (run->zone != VP_ZONE_LARGE || p->requests < WIDE_REQUESTS || !vp_ahead_is_exact(p))
+        return 1;
+    while (2 * wide <= count && run->size * wide <= largest / 2 && run->size * wide <= most / 2)
+        wide *= 2;
+    return wide;
+}
+
+/* Takes some handles of a run, up to so many bytes; false: not now, or never. */
+static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_batch *batch) {
+    const struct vp_learnt_run *run = &p->plan.runs[i];
+    const CUdeviceptr base = base_of(p, run), addr = base + run->offset + run->size * p->built[i];
+    size_t count = run->count - p->built[i];
+    if (!base || !count || most < run->size)
+        return false;
+    const unsigned each = how_wide(p, run, count, most);
+    const size_t size = run->size * each;
+    count /= each;
+    if (count > most / size)
+        count = most / size;
+    if (count > VP_AHEAD_BATCH)
+        count = VP_AHEAD_BATCH;
+    *batch = (struct vp_ahead_batch){.addr = addr, .size = size, .count = (unsigned)count, .each = each, .run = i};
+    batch->bare = run->zone == VP_ZONE_BARE;
+    /* Mapped since, by who was faster; or the plan names addresses twice. */
+    const struct vp_region *r = batch->bare ? NULL : vp_region_at(&p->pool->mem, addr);
+    while (batch->count && !(batch->bare ? take_bare(p->pool, addr, addr + batch->size * batch->count)
+                                         : r->state == VP_BUILDING && !r->pieces &&
+                                               vp_region_end(r) >= addr + batch->size * batch->count))
+        batch->count /= 2;
+    if (!batch->count) {
+        p->built[i]++;
+        return false;
+    }
+    describe(&p->pool->mem, batch);
+    p->under_way = true;
+    p->pool->mem.coming_bytes = batch->size * batch->count;
+    p->way = addr;
+    p->way_end = addr + batch->size * batch->count;
+    return true;
+}
+
+/* A context of the device, to ask how much is free; NULL: there is none. */
+static CUcontext context_of(const struct vp_memory *mem) {
+    const struct vp_context *ctx;
+    vp_list_each(ctx, &mem->timelines->contexts, link)
+        if (ctx->device == mem->device && ctx->primary && !ctx->gone && !ctx->sick && !atomic_load(&ctx->ending))
+            return ctx->handle;
+    return NULL;
+}
+
+bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
+    struct vp_memory *mem = &p->pool->mem;
+    const size_t may = allowed(p), held = mem->stats.held_bytes;
+    size_t most = may > held ? may - held : 0;
+    if (p->ended || p->under_way || p->held_back || mem->asleep)
+        return false;
+    while (p->next < p->plan.run_count && p->built[p->next] == p->plan.runs[p->next].count)
+        p->next++;
+    if (p->next == p->plan.run_count) {
+        vp_ahead_stop(p);
+        return false;
+    }
+    for (size_t i = p->next; i < p->plan.run_count; i++) {
+        const struct vp_learnt_run *run = &p->plan.runs[i];
+        if (p->built[i] == run->count || !base_of(p, run))
+            continue;
+        while (p->built[i] < run->count) {
+            if (most < run->size)
+                return false;
+            if (choose(p, i, most < BATCH ? most : BATCH < run->size ? run->size : BATCH, batch)) {
+                batch->context = context_of(mem);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- made without the lock ---- */
+
+/* One driver call: counts it, adds its time. */
+#define CALL(batch, call)                                                                                              \
+    ({                                                                                                                 \
+        const uint64_t begin_ = vp_clock_ns();                                                                         \
+        CUresult res_ = (call);                                                                                        \
+        (batch)->ns += vp_clock_ns() - begin_;                                                                         \
+        (batch)->calls++;                                                                                              \
+        res_;                                                                                                          \
+    })
+
+/* Has the device so much to spare? Where it does not say, yes: it refuses if not. */
+static bool has_room(const struct vp_driver *drv, const struct vp_ahead_batch *batch) {
+    size_t left = SIZE_MAX, total = 0;
+    CUcontext popped;
+    if (!batch->context || drv->cuCtxPushCurrent_v2(batch->context))
+        return true;
+    if (drv->cuMemGetInfo_v2(&left, &total))
+        left = SIZE_MAX;
+    drv->cuCtxPopCurrent_v2(&popped);
+    return left > total / LEFT && left - total / LEFT > batch->size * batch->count;
+}
+
+/* Some containers and virtual machines announce export and RDMA, and then refuse them. */
+static CUresult create(const struct vp_driver *drv, struct vp_ahead_batch *batch, CUmemGenericAllocationHandle *out) {
+    CUresult res = CALL(batch, drv->cuMemCreate(out, batch->size, &batch->prop, 0));
+    if (!res || res == CUDA_ERROR_OUT_OF_MEMORY ||
+        !(batch->prop.requestedHandleTypes || batch->prop.allocFlags.gpuDirectRDMACapable))
+        return res;
+    CUmemAllocationProp plain = batch->prop;
+    plain.requestedHandleTypes = 0;
+    plain.allocFlags.gpuDirectRDMACapable = 0;
+    res = CALL(batch, drv->cuMemCreate(out, batch->size, &plain, 0));
+    if (!res)
+        batch->prop = plain;
+    return res;
+}
+
+void vp_ahead_make(const struct vp_driver *drv, struct vp_ahead_batch *batch) {
+    const unsigned want = batch->count;
+    unsigned made = 0;
+    while (made < want && (made || has_room(drv, batch))) {
+        const CUdeviceptr addr = batch->addr + batch->size * made;
+        if (create(drv, batch, &batch->handles[made]))
+            break;
+        if (CALL(batch, drv->cuMemMap(addr, batch->size, 0, batch->handles[made], 0))) {
+            CALL(batch, drv->cuMemRelease(batch->handles[made]));
+            break;
+        }
+        made++;
+    }
+    if (made && CALL(batch, drv->cuMemSetAccess(batch->addr, batch->size * made, batch->access, batch->access_count))) {
+        CALL(batch, drv->cuMemUnmap(batch->addr, batch->size * made));
+        while (made)
+            CALL(batch, drv->cuMemRelease(batch->handles[--made]));
+    }
+    batch->count = made;
+    batch->short_of = made < want;
+}
+
+/* ---- handed over ---- */
+
+/* What became no chunk goes back. */
+static void undo(const struct vp_driver *drv, const struct vp_ahead_batch *batch, unsigned from) {
+    if (from < batch->count)
+        drv->cuMemUnmap(batch->addr + batch->size * from, batch->size * (batch->count - from));
+    for (unsigned i = from; i < batch->count; i++)
+        drv->cuMemRelease(batch->handles[i]);
+}
+
+/* Pages of bare segments: what lies there was nobody's. Whatever comes to wait for it elsewhere counts here. */
+static void mark_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    struct vp_bare *bare = pool->bare;
+    for (size_t page = vp_bare_page(bare, addr); page < vp_bare_page(bare, end - 1) + 1; page++)
+        atomic_fetch_or(&bare->pages[page].word, VP_PAGE_STALE);
+}
+
+/* Those that the memory was opened to meanwhile. */
+static bool agree(struct vp_memory *mem, const struct vp_ahead_batch *batch) {
+    const uint64_t devices = mem->peers | mem->copiers | UINT64_C(1) << mem->device;
+    if (batch->prop.requestedHandleTypes != mem->prop.requestedHandleTypes)
+        mem->prop = batch->prop;
+    return devices == batch->devices || !batch->count ||
+           (!(batch->devices & ~devices) && !vp_chunk_open(mem, batch->addr, batch->size * batch->count));
+}
+
+void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool background) {
+    struct vp_memory *mem = &p->pool->mem;
+    unsigned done = 0;
+    if (agree(mem, batch))
+        while (done < batch->count &&
+               !vp_chunk_adopt(mem, batch->handles[done], batch->size, batch->addr + batch->size * done))
+            done++;
+    undo(mem->drv, batch, done);
+    if (batch->bare) {
+        const CUdeviceptr stop = batch->addr + batch->size * done;
+        if (done)
+            mark_bare(p->pool, batch->addr, stop);
+        if (stop < p->way_end)
+            vp_stitch_end(mem, stop, stop, p->way_end);
+    }
+    p->under_way = false;
+    mem->coming_bytes = 0;
+    p->built[batch->run] += done * batch->each;
+    if (background) {
+        p->background_ns += batch->ns;
+        p->background_calls += batch->calls;
+    } else {
+        mem->stats.driver_ns += batch->ns;
+        mem->stats.calls.create += done;
+        mem->stats.calls.map += done;
+        mem->stats.calls.set_access += done > 0;
+    }
+    p->refusals += batch->short_of || done < batch->count;
+    if (p->refusals >= REFUSALS)
+        vp_ahead_stop(p);
+}
+
+void vp_ahead_stop(struct vp_ahead *p) {
+    struct vp_memory *mem = &p->pool->mem;
+    p->ended = true;
+    for (int zone = 0; zone < VP_ZONES; zone++)
+        for (CUdeviceptr at = p->base[zone], end; at < p->end[zone]; at = end) {
+            const struct vp_region *r = vp_region_at(mem, at);
+            end = vp_region_end(r);
+            if (r->state == VP_BUILDING && !r->pieces && !vp_space_reserve(mem, 4))
+                vp_stitch_end(mem, r->addr, r->addr, end);
+        }
+}
+
+/* ---- made for a request that is there already ---- */
+
+/* The parts of [addr, end) that nobody has made yet are made now. */
+static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
+    const size_t most = bound(p, end - addr);
+    for (size_t i = 0; i < p->plan.run_count; i++) {
+        const struct vp_learnt_run *run = &p->plan.runs[i];
+        const CUdeviceptr begin = p->base[VP_ZONE_LARGE] + run->offset, stop = begin + run->size * run->count;
+        struct vp_ahead_batch batch;
+        if (run->zone != VP_ZONE_LARGE || begin >= end || stop <= addr)
+            continue;
+        while (p->built[i] < run->count && begin + run->size * p->built[i] < end) {
+            const uint32_t before = p->built[i];
+            const size_t limit = p->pool->mem.limit, held = p->pool->mem.stats.held_bytes;
+            const size_t may = limit && limit < most ? limit : most, left = may > held ? may - held : 0;
+            if (!choose(p, i, left > run->size ? left : run->size, &batch))
+                continue;
+            if (batch.size * batch.count > left)
+                batch.count = 0;
+            if (batch.count)
+                vp_ahead_make(p->pool->mem.drv, &batch);
+            vp_ahead_end(p, &batch, false);
+            if (p->built[i] == before || p->ended)
+                return false;
+        }
+    }
+    return true;
+}
+
+bool vp_ahead_complete(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
+    for (CUdeviceptr at = addr, next; at < end; at = next) {
+        const struct vp_region *r = vp_region_at(&p->pool->mem, at);
+        next = vp_region_end(r);
+        if (r->state != VP_BUILDING || r->pieces)
+            continue;
+        /* Handles are larger than some requests: a program that is not the plan's is to have none made for it. */
+        if (p->under_way || p->pool->mem.asleep || vp_ahead_in_step(p) == VP_AHEAD_OUT_OF_STEP)
+            return false;
+        p->lacking++;
+        return make_now(p, at, end);
+    }
+    return true;
+}
+
+bool vp_ahead_busy(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
+    return p->under_way && p->way < end && p->way_end > addr;
+}

@@ -1,0 +1,298 @@
+/* What a run learns for the next one: see learn.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/learnt/learn.h"
+
+#include "base/os_memory.h"
+#include "pool/bare/bare.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct vp_learn *vp_learn_create(void) {
+    const size_t bytes = sizeof(struct vp_learn) + VP_LEARNT_REQUESTS * sizeof(struct vp_learn_item);
+    struct vp_learn *learn = vp_os_take(bytes);
+    if (learn)
+        learn->items = (struct vp_learn_item *)(learn + 1);
+    return learn;
+}
+
+void vp_learn_destroy(struct vp_learn *learn) {
+    if (!learn)
+        return;
+    vp_table_finish(&learn->open);
+    munmap(learn, sizeof(struct vp_learn) + VP_LEARNT_REQUESTS * sizeof(struct vp_learn_item));
+}
+
+void vp_learn_freed(struct vp_learn *learn, CUdeviceptr addr) {
+    struct vp_learn_item *item = vp_table_take(&learn->open, addr);
+    if (item)
+        item->end = learn->count;
+}
+
+void vp_learn_served(struct vp_learn *learn, const struct vp_request *req, CUdeviceptr addr, uint64_t births) {
+    /* What one stream had parked another may have taken over as it was. */
+    vp_learn_freed(learn, addr);
+    learn->total++;
+    if (learn->count == VP_LEARNT_REQUESTS || learn->lost)
+        return;
+    if (vp_table_reserve(&learn->open) < 0) {
+        learn->lost = true;
+        return;
+    }
+    struct vp_learn_item *item = &learn->items[learn->count];
+    *item = (struct vp_learn_item){.addr = addr,
+                                   .size = req->size,
+                                   .births = births,
+                                   .begin = learn->count++,
+                                   .end = UINT32_MAX,
+                                   .alone = req->alone};
+    vp_table_add(&learn->open, item);
+}
+
+/* ---- summed up ---- */
+
+/* A granule of the large zone's addresses, as its blocks want it. */
+struct cell {
+    uint32_t need;  /* the first request there */
+    uint32_t owner; /* number of the block that it belongs to for good, plus 1; 0: blocks come and go */
+    bool cut;       /* a handle begins here */
+};
+
+struct summing {
+    struct vp_pool *pool;
+    struct vp_learn *learn;
+    struct vp_learnt_device *out;
+    struct cell *cells;
+    size_t cell_count;
+    uint32_t *hash; /* slots by size and offset, plus 1 */
+    size_t g;       /* granularity */
+    uint64_t small; /* bytes of small chunks seen */
+};
+
+enum { HASH = 2 * VP_LEARNT_SLOTS };
+
+/*
+ * Handles where blocks come and go: a share of all, so that there are few; no smaller than what the pool makes by
+ * itself, nor so large that a program that does something else can do nothing with them.
+ */
+enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20 };
+
+static void mark_cells(struct summing *s) {
+    for (size_t c = 0; c < s->cell_count; c++)
+        s->cells[c].need = UINT32_MAX;
+    for (uint32_t i = 0; i < s->learn->count; i++) {
+        const struct vp_learn_item *item = &s->learn->items[i];
+        const uint64_t first = item->offset / s->g, end = (item->offset + item->size + s->g - 1) / s->g;
+        for (uint64_t c = first; c < end; c++) {
+            const bool fresh = s->cells[c].need == UINT32_MAX;
+            s->cells[c].owner = fresh && vp_learn_stays(item, s->learn->count) ? i + 1 : 0;
+            if (fresh)
+                s->cells[c].need = item->begin;
+        }
+        s->cells[first].cut |= item->alone;
+        if (end < s->cell_count)
+            s->cells[end].cut |= item->alone;
+    }
+}
+
+/* Short stretches of what stays are as what comes and goes: each would have handles of its own, of which there are to
+ * be few. */
+enum { STAYS_LEAST = 32 << 20 };
+
+static void forget_short(struct summing *s) {
+    for (size_t c = 0, end; c < s->cell_count; c = end) {
+        for (end = c + 1; end < s->cell_count && !s->cells[end].owner == !s->cells[c].owner && !s->cells[end].cut;
+             end++)
+            continue;
+        for (size_t i = c; i < end && (end - c) * s->g < STAYS_LEAST; i++)
+            s->cells[i].owner = 0;
+    }
+}
+
+/* Appends a run, or lengthens the last one. */
+static void add_run(struct summing *s, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need) {
+    struct vp_learnt_device *out = s->out;
+    struct vp_learnt_run *last = out->run_count ? &out->runs[out->run_count - 1] : NULL;
+    if (last && last->zone == zone && last->size == size && last->offset + last->size * last->count == offset &&
+        last->need == need)
+        last->count++;
+    else if (out->run_count < VP_LEARNT_RUNS)
+        out->runs[out->run_count++] = (struct vp_learnt_run){offset, size, 1, need, zone};
+}
+
+static void cut_into_handles(struct summing *s) {
+    size_t most = HANDLE_LEAST;
+    const size_t largest = s->pool->config.handle;
+    while (most < HANDLE_MOST && most < s->cell_count * s->g / HANDLE_SHARE)
+        most *= 2;
+    for (size_t c = 0, n; c < s->cell_count; c += n) {
+        const struct cell *first = &s->cells[c];
+        const size_t room = (first->owner || most > largest ? largest : most) / s->g;
+        uint32_t need = first->need;
+        for (n = 1; c + n < s->cell_count && n < room; n++) {
+            const struct cell *next = &s->cells[c + n];
+            if (next->cut || next->need == UINT32_MAX || !next->owner != !first->owner)
+                break;
+            need = next->need < need ? next->need : need;
+        }
+        if (first->need == UINT32_MAX) {
+            n = 1;
+            continue;
+        }
+        /* Powers of two, as the pool makes them. */
+        size_t pages = 1;
+        while (pages * 2 <= n)
+            pages *= 2;
+        n = pages;
+        add_run(s, VP_ZONE_LARGE, c * s->g, n * s->g, need);
+    }
+}
+
+/* Number of the first request before which a chunk was there. */
+static uint32_t need_of(const struct vp_learn *learn, uint64_t birth) {
+    uint32_t from = 0, to = learn->count;
+    while (from < to) {
+        const uint32_t middle = (from + to) / 2;
+        if (learn->items[middle].births < birth)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/*
+ * Of the small zone, too, a share of all is a handle, from the beginning of its addresses on: the pool's own are of a
+ * granule each, as a block that lives for long pins no more then; but what was of use for small blocks once will be
+ * again.
+ */
+enum { SMALL_SHARE = 64, SMALL_MOST = 16 << 20 };
+
+static void add_small(struct summing *s, const struct vp_chunk *chunk, uint64_t *end, uint64_t total) {
+    uint64_t size = s->g;
+    while (size < SMALL_MOST && size < total / SMALL_SHARE)
+        size *= 2;
+    /* What the last handle has room for came with it. */
+    s->small += chunk->size;
+    if (s->small <= *end)
+        return;
+    while (size > s->g && *end + size > total)
+        size /= 2;
+    add_run(s, VP_ZONE_SMALL, *end, size, need_of(s->learn, chunk->birth));
+    *end += size;
+}
+
+static const struct vp_space *home_of(const struct summing *s, const struct vp_chunk *chunk) {
+    return chunk->home && !chunk->exported ? vp_space_of(&s->pool->mem, chunk->home->addr) : NULL;
+}
+
+/* Chunks of bare segments stay where they are at home. */
+static void add_others(struct summing *s) {
+    const struct vp_bare *bare = s->pool->bare;
+    const struct vp_chunk *chunk;
+    uint64_t end = 0, total = 0;
+    vp_list_each(chunk, &s->pool->mem.chunks, link) {
+        const struct vp_space *space = home_of(s, chunk);
+        total += space && space->zone == VP_ZONE_SMALL ? chunk->size : 0;
+    }
+    vp_list_each(chunk, &s->pool->mem.chunks, link) {
+        const struct vp_space *space = home_of(s, chunk);
+        if (space && space->zone == VP_ZONE_SMALL)
+            add_small(s, chunk, &end, total);
+        else if (space && space->zone == VP_ZONE_BARE && bare)
+            add_run(s, VP_ZONE_BARE, chunk->home->addr - bare->base, chunk->size, need_of(s->learn, chunk->birth));
+    }
+}
+
+static bool later(const struct vp_learnt_run *a, const struct vp_learnt_run *b) {
+    if (a->need != b->need)
+        return a->need > b->need;
+    return a->zone != b->zone ? a->zone > b->zone : a->offset > b->offset;
+}
+
+static void swap(struct vp_learnt_run *a, struct vp_learnt_run *b) {
+    const struct vp_learnt_run t = *a;
+    *a = *b;
+    *b = t;
+}
+
+static void sort_runs(struct vp_learnt_run *runs, size_t count) {
+    for (size_t start = count / 2, end = count; end > 1;) {
+        if (start > 0)
+            start--;
+        else
+            swap(&runs[0], &runs[--end]);
+        for (size_t i = start, j; (j = 2 * i + 1) < end; i = j) {
+            if (j + 1 < end && later(&runs[j + 1], &runs[j]))
+                j++;
+            if (!later(&runs[j], &runs[i]))
+                break;
+            swap(&runs[i], &runs[j]);
+        }
+    }
+}
+
+/* Number of the place; a new one if there is none. */
+static uint32_t slot_of(struct summing *s, const struct vp_learn_item *item) {
+    struct vp_learnt_device *out = s->out;
+    uint64_t at = (item->offset / VP_QUANTUM * 31 + item->size / VP_QUANTUM) * UINT64_C(0x9e3779b97f4a7c15) >> 40;
+    for (;; at++) {
+        uint32_t *entry = &s->hash[at % HASH];
+        if (!*entry) {
+            out->slots[out->slot_count] = (struct vp_learnt_slot){item->size, item->offset, item->alone};
+            *entry = (uint32_t)++out->slot_count;
+            return *entry - 1;
+        }
+        const struct vp_learnt_slot *slot = &out->slots[*entry - 1];
+        if (slot->size == item->size && slot->offset == item->offset && slot->alone == item->alone)
+            return *entry - 1;
+    }
+}
+
+static void sum(struct summing *s) {
+    const struct vp_memory_stats *stats = &s->pool->mem.stats;
+    struct vp_learnt_device *out = s->out;
+    mark_cells(s);
+    forget_short(s);
+    cut_into_handles(s);
+    add_others(s);
+    sort_runs(out->runs, out->run_count);
+    for (uint32_t i = 0; i < s->learn->count; i++)
+        out->requests[out->request_count++] = slot_of(s, &s->learn->items[i]);
+    out->device = (unsigned)s->pool->mem.device;
+    out->granularity = s->g;
+    out->peak_live = stats->peak_live_bytes;
+    out->peak_held = stats->peak_held_bytes;
+    out->total_requests = s->learn->total;
+}
+
+int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_device *out, void **mem, size_t *bytes) {
+    struct vp_learn *learn = pool->learn;
+    struct summing s = {.pool = pool, .learn = learn, .out = out, .g = pool->mem.granularity};
+    uint64_t end = 0;
+    if (!learn || learn->lost || vp_list_empty(&pool->mem.chunks))
+        return -ENODATA;
+    for (uint32_t i = 0; i < learn->count; i++)
+        if (learn->items[i].end > learn->count)
+            learn->items[i].end = learn->count;
+    if (learn->count && vp_learn_place(learn->items, learn->count, s.g, until, &end) < 0)
+        return -ENOMEM;
+    /* No better than what the pool found by itself: it is left to that. */
+    if (end > pool->mem.stats.peak_held_bytes)
+        learn->count = 0, end = 0;
+    s.cell_count = (end + s.g - 1) / s.g;
+    const size_t requests = VP_LEARNT_REQUESTS * sizeof *out->requests, slots = VP_LEARNT_SLOTS * sizeof *out->slots,
+                 runs = VP_LEARNT_RUNS * sizeof *out->runs, cells = s.cell_count * sizeof *s.cells;
+    *bytes = slots + runs + requests + HASH * sizeof *s.hash + cells;
+    char *all = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED)
+        return -ENOMEM;
+    *mem = all;
+    *out = (struct vp_learnt_device){.slots = (void *)all, .runs = (void *)(all + slots)};
+    out->requests = (void *)(all + slots + runs);
+    s.hash = (void *)(all + slots + runs + requests);
+    s.cells = (void *)(all + slots + runs + requests + HASH * sizeof *s.hash);
+    sum(&s);
+    return 0;
+}

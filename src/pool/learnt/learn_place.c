@@ -1,0 +1,238 @@
+/* Places for blocks whose lifetimes are known: largest first, each as low as it goes. See learn.h.
+ *
+ * The planner of src/plan does the same and better, with malloc and for minutes; this one is for the end of a program.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/clock.h"
+#include "pool/learnt/learn.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* What was placed, by address. */
+struct span {
+    uint64_t low, high;
+    uint32_t begin, end;
+};
+
+/* What was placed of a part of the run, in the same order: a block that lives for a moment looks at few others. */
+struct stretch {
+    struct span *spans;
+    uint32_t count;
+};
+
+/* The run is cut into parts in several ways, finer ones first, each once more half a part later: so that most blocks
+ * lie within one. */
+enum { CUTS = 4, STRETCHES = 129 };
+static const uint32_t PARTS[CUTS] = {128, 128, 16, 16};
+
+struct placing {
+    struct vp_learn_item *items;
+    float *weight; /* by which items are ordered, within those that lie alone and the others */
+    uint32_t *order;
+    struct stretch all, part[CUTS][STRETCHES];
+    uint64_t *best; /* offsets */
+    uint32_t count;
+    size_t granularity;
+};
+
+/* Orders that are tried: by size, behind what stays for good; by size; by size and lifetime; by lifetime. What then
+ * lies too high comes earlier the next time, as long as that helps within so many times. */
+enum { ORDERS = 4, PATIENCE = 50, PATIENCE_FIRST = 4 };
+
+/* What stays for good comes first: it lies side by side then, in large handles that nobody else needs. */
+static const float FIRST = 0x1p40F;
+
+/* So near to what was alive at once a placing is good enough: 1/GOOD_SHARE of that above it. */
+enum { GOOD_SHARE = 500 };
+
+static void weigh(struct placing *p, int order) {
+    for (uint32_t i = 0; i < p->count; i++) {
+        const float size = (float)p->items[i].size, life = (float)(p->items[i].end - p->items[i].begin);
+        p->weight[i] = order <= 1 ? size : order == 2 ? size * life : life;
+        if (!order && vp_learn_stays(&p->items[i], p->count))
+            p->weight[i] *= FIRST;
+    }
+}
+
+static void blame(struct placing *p, uint64_t least) {
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->items[i].offset + p->items[i].size > least)
+            p->weight[i] *= 1.5F;
+}
+
+/* Is `a` placed before `b`? What lies alone comes first: it begins and ends where handles do. */
+static bool before(const struct placing *p, uint32_t a, uint32_t b) {
+    const struct vp_learn_item *x = &p->items[a], *y = &p->items[b];
+    if (x->alone != y->alone)
+        return x->alone;
+    if (p->weight[a] > p->weight[b] || p->weight[a] < p->weight[b])
+        return p->weight[a] > p->weight[b];
+    return x->size != y->size ? x->size > y->size : a < b;
+}
+
+/* Heap sort: libc's qsort may call malloc. */
+static void sort(const struct placing *p) {
+    uint32_t *list = p->order;
+    for (uint32_t i = 0; i < p->count; i++)
+        list[i] = i;
+    for (uint32_t start = p->count / 2, end = p->count; end > 1;) {
+        if (start > 0) {
+            start--;
+        } else {
+            const uint32_t last = list[--end];
+            list[end] = list[0];
+            list[0] = last;
+        }
+        for (uint32_t i = start, j; (j = 2 * i + 1) < end; i = j) {
+            if (j + 1 < end && before(p, list[j], list[j + 1]))
+                j++;
+            if (!before(p, list[i], list[j]))
+                break;
+            const uint32_t t = list[i];
+            list[i] = list[j];
+            list[j] = t;
+        }
+    }
+}
+
+static uint32_t part_of(const struct placing *p, int cut, uint32_t request) {
+    const uint32_t width = p->count / PARTS[cut] + 1;
+    return (request + (cut % 2 ? width / 2 : 0)) / width;
+}
+
+static uint64_t lowest_fit(const struct placing *p, const struct vp_learn_item *item) {
+    const uint64_t align = item->alone ? p->granularity : VP_QUANTUM;
+    const struct stretch *among = &p->all;
+    for (int cut = 0; cut < CUTS && among == &p->all; cut++)
+        if (part_of(p, cut, item->begin) == part_of(p, cut, item->end - 1))
+            among = &p->part[cut][part_of(p, cut, item->begin)];
+    uint64_t at = 0;
+    for (const struct span *s = among->spans, *stop = s + among->count; s < stop; s++) {
+        if (s->begin >= item->end || s->end <= item->begin || s->high <= at)
+            continue;
+        if (s->low >= at && s->low - at >= item->size)
+            break;
+        at = (s->high + align - 1) & -align;
+    }
+    return at;
+}
+
+static void add(struct stretch *among, const struct vp_learn_item *item) {
+    uint32_t from = 0, to = among->count;
+    while (from < to) {
+        const uint32_t middle = (from + to) / 2;
+        if (among->spans[middle].low < item->offset)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    memmove(&among->spans[from + 1], &among->spans[from], (among->count - from) * sizeof *among->spans);
+    among->spans[from] = (struct span){item->offset, item->offset + item->size, item->begin, item->end};
+    among->count++;
+}
+
+static void add_everywhere(struct placing *p, const struct vp_learn_item *item) {
+    add(&p->all, item);
+    for (int cut = 0; cut < CUTS; cut++)
+        for (uint32_t i = part_of(p, cut, item->begin); i <= part_of(p, cut, item->end - 1); i++)
+            add(&p->part[cut][i], item);
+}
+
+/* The end of the highest, or UINT64_MAX: time was up. */
+static uint64_t place(struct placing *p, uint64_t until) {
+    uint64_t end = 0;
+    p->all.count = 0;
+    for (int cut = 0; cut < CUTS; cut++)
+        for (int i = 0; i < STRETCHES; i++)
+            p->part[cut][i].count = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct vp_learn_item *item = &p->items[p->order[i]];
+        if (until && i % 256 == 0 && vp_clock_ns() > until)
+            return UINT64_MAX;
+        item->offset = lowest_fit(p, item);
+        add_everywhere(p, item);
+        if (item->offset + item->size > end)
+            end = item->offset + item->size;
+    }
+    return end;
+}
+
+/* The most bytes that were alive at once: no placing takes less. */
+static uint64_t least_end(const struct placing *p) {
+    uint64_t *change = p->best, alive = 0, most = 0;
+    memset(change, 0, (p->count + 1) * sizeof *change);
+    for (uint32_t i = 0; i < p->count; i++) {
+        change[p->items[i].begin] += p->items[i].size;
+        change[p->items[i].end] -= p->items[i].size;
+    }
+    for (uint32_t i = 0; i < p->count; i++) {
+        alive += change[i];
+        most = alive > most ? alive : most;
+    }
+    return most;
+}
+
+/* Places in one order and what becomes of it; the best so far is kept. */
+static void improve(struct placing *p, int order, uint64_t good, uint64_t until, uint64_t *end) {
+    uint64_t best = UINT64_MAX;
+    weigh(p, order);
+    for (int idle = 0; idle < (order ? PATIENCE : PATIENCE_FIRST) && *end > good; idle++) {
+        sort(p);
+        /* The first one is to be had whatever it takes: with at most VP_LEARNT_REQUESTS that is a second. */
+        const uint64_t reached = place(p, *end == UINT64_MAX ? 0 : until);
+        if (reached == UINT64_MAX)
+            return;
+        for (uint32_t i = 0; i < p->count && reached < *end; i++)
+            p->best[i] = p->items[i].offset;
+        *end = reached < *end ? reached : *end;
+        idle = reached < best ? 0 : idle;
+        best = reached < best ? reached : best;
+        blame(p, good);
+    }
+}
+
+/* How many blocks are alive in each part of the run; the sum of that. */
+static size_t count_parts(struct placing *p) {
+    size_t sum = 0;
+    for (uint32_t i = 0; i < p->count; i++)
+        for (int cut = 0; cut < CUTS; cut++)
+            for (uint32_t at = part_of(p, cut, p->items[i].begin); at <= part_of(p, cut, p->items[i].end - 1);
+                 at++, sum++)
+                p->part[cut][at].count++;
+    return sum;
+}
+
+/* Each part gets room for as many as were counted. */
+static void give_room(struct placing *p, struct span *mem, size_t room) {
+    p->all.spans = mem;
+    mem += room;
+    for (int cut = 0; cut < CUTS; cut++)
+        for (int i = 0; i < STRETCHES; i++) {
+            p->part[cut][i].spans = mem;
+            mem += p->part[cut][i].count;
+        }
+}
+
+int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t *end) {
+    struct placing p = {.items = items, .count = count, .granularity = granularity};
+    const size_t room = (size_t)count + 1, spans = room + count_parts(&p),
+                 bytes = spans * sizeof(struct span) + room * (sizeof *p.best + sizeof *p.order + sizeof *p.weight);
+    struct span *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mem == MAP_FAILED)
+        return -ENOMEM;
+    give_room(&p, mem, room);
+    p.best = (uint64_t *)(mem + spans);
+    p.order = (uint32_t *)(p.best + room);
+    p.weight = (float *)(p.order + room);
+    const uint64_t least = least_end(&p), good = least + least / GOOD_SHARE;
+    *end = UINT64_MAX;
+    for (int order = 0; order < ORDERS && *end > good; order++)
+        improve(&p, order, good, until, end);
+    for (uint32_t i = 0; i < count; i++)
+        items[i].offset = p.best[i];
+    munmap(mem, bytes);
+    return 0;
+}

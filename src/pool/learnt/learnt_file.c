@@ -1,0 +1,121 @@
+/* The files of what runs have learnt: see learnt_file.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/learnt/learnt_file.h"
+
+#include "base/os_memory.h"
+#include "base/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A byte more than a file may have: what fills it is too long. */
+enum { ROOM = VP_LEARNT_BYTES + 1 };
+
+/* ---- reading ---- */
+
+/* Is it a file of the user's own, that nobody else may write to? */
+static int check(int fd, const char **why) {
+    struct stat about;
+    if (fstat(fd, &about))
+        return -errno;
+    *why = !S_ISREG(about.st_mode)               ? "it is no file"
+           : about.st_uid != geteuid()           ? "it is another user's"
+           : about.st_mode & (S_IWGRP | S_IWOTH) ? "others may write to it"
+                                                 : NULL;
+    return *why ? -EPERM : 0;
+}
+
+static ssize_t read_all(int fd, char *text) {
+    size_t used = 0;
+    while (used < ROOM) {
+        const ssize_t n = read(fd, text + used, ROOM - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (!n)
+            break;
+        used += (size_t)n;
+    }
+    return (ssize_t)used;
+}
+
+int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t room) {
+    const char *wrong = NULL;
+    unsigned line = 0;
+    *why = 0;
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        const int err = -errno;
+        snprintf(why, room, "%s", err == -ELOOP ? "it is a link" : strerror(-err));
+        return err;
+    }
+    int err = check(fd, &wrong);
+    char *text = err ? NULL : vp_os_take(ROOM);
+    if (!err && !text)
+        err = -ENOMEM;
+    if (!err) {
+        const ssize_t n = read_all(fd, text);
+        err = n < 0 ? (int)n : vp_learnt_parse(text, (size_t)n, out, &wrong, &line);
+    }
+    if (text)
+        munmap(text, ROOM);
+    close(fd);
+    if (err && line)
+        snprintf(why, room, "line %u: %s", line, wrong ? wrong : strerror(-err));
+    else if (err)
+        snprintf(why, room, "%s", wrong ? wrong : strerror(-err));
+    return err;
+}
+
+/* ---- writing ---- */
+
+/* Closes the file. */
+static int fill(int fd, const char *text, size_t length) {
+    int err = fchmod(fd, 0600) ? -errno : vp_output_write(fd, text, length);
+    /* What is renamed is to be there after a crash, too. */
+    if (!err && fsync(fd) && errno != EINVAL)
+        err = -errno;
+    if (close(fd) && !err)
+        err = -errno;
+    return err;
+}
+
+/* What is there already is no link, device or pipe, no other user's, and no file of another kind, as one of vpool
+ * plan's is. */
+static int replaceable(const char *path) {
+    char begins[sizeof VP_LEARNT_MAGIC - 1];
+    struct stat about;
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    int err = fstat(fd, &about) ? -errno : S_ISREG(about.st_mode) && about.st_uid == geteuid() ? 0 : -EPERM;
+    const ssize_t n = err ? 0 : read(fd, begins, sizeof begins);
+    close(fd);
+    return err || !n || (n == sizeof begins && !memcmp(begins, VP_LEARNT_MAGIC, sizeof begins)) ? err : -EEXIST;
+}
+
+int vp_learnt_save(const char *path, const struct vp_learnt *learnt) {
+    char temporary[PATH_MAX];
+    char *text = vp_os_take(VP_LEARNT_BYTES);
+    if (!text)
+        return -ENOMEM;
+    const size_t length = vp_learnt_print(learnt, text);
+    int err = length ? replaceable(path) : -EFBIG;
+    if (!err) {
+        const int fd = vp_output_beside(path, ".new", 0600, temporary, sizeof temporary);
+        err = fd < 0 ? fd : fill(fd, text, length);
+        if (!err && rename(temporary, path))
+            err = -errno;
+        if (fd >= 0 && err)
+            unlink(temporary);
+    }
+    munmap(text, VP_LEARNT_BYTES);
+    return err;
+}

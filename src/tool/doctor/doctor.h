@@ -1,0 +1,12 @@
+/* What the parts of vpool doctor share. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_TOOL_DOCTOR_DOCTOR_H
+#define VP_TOOL_DOCTOR_DOCTOR_H
+
+/* Right; something to know; something to do. */
+enum mark { OK, NOTE, WRONG };
+
+/* asleep.c: of each process that vpool pause was at, whether it runs, and what to do about it. */
+void vp_doctor_asleep(void (*say)(enum mark mark, const char *line));
+
+#endif

@@ -1,0 +1,200 @@
+/* Reading dumps that the library has written, for the report and the tests. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/read/dump_read.h"
+
+#include "tool/read/json_read.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The newest version that is known. */
+enum { FORMAT_VERSION = 1 };
+
+/* Devices of a machine, and regions of a device: more would be rubbish. */
+enum { DEVICES = 64, REGIONS = 1 << 28 };
+
+struct reader {
+    struct vp_dump_file *dump;
+    const char *fault;
+    char format[16];
+    unsigned long version;
+};
+
+bool vp_dump_is(const char *path) {
+    FILE *file = fopen(path, "re");
+    int c = EOF;
+    if (file) {
+        while ((c = getc(file)) == ' ' || c == '\n' || c == '\r' || c == '\t')
+            ;
+        fclose(file);
+    }
+    return c == '{';
+}
+
+static struct vp_dump_device *device_of(struct reader *r, unsigned n) {
+    struct vp_dump_file *dump = r->dump;
+    if (n >= DEVICES) {
+        r->fault = "it has too many devices";
+        return NULL;
+    }
+    if (n >= dump->count) {
+        void *devices = realloc(dump->devices, (n + 1) * sizeof *dump->devices);
+        if (!devices) {
+            r->fault = "out of memory";
+            return NULL;
+        }
+        dump->devices = devices;
+        memset(dump->devices + dump->count, 0, (n + 1 - dump->count) * sizeof *dump->devices);
+        dump->count = n + 1;
+    }
+    return &dump->devices[n];
+}
+
+static struct vp_dump_region *region_of(struct reader *r, struct vp_dump_device *d, unsigned n) {
+    if (n >= REGIONS || n > d->count) {
+        r->fault = "it has too many regions";
+        return NULL;
+    }
+    if (n == d->room) {
+        size_t room = d->room ? d->room * 2 : 1024;
+        void *regions = realloc(d->regions, room * sizeof *d->regions);
+        if (!regions) {
+            r->fault = "out of memory";
+            return NULL;
+        }
+        d->regions = regions;
+        d->room = room;
+    }
+    if (n == d->count)
+        d->regions[d->count++] = (struct vp_dump_region){0};
+    return &d->regions[n];
+}
+
+static void set_region(struct vp_dump_region *region, const char *field, const char *value) {
+    uint64_t n = strtoull(value, NULL, 0);
+    if (!strcmp(field, "addr"))
+        region->addr = n;
+    else if (!strcmp(field, "size"))
+        region->size = n;
+    else if (!strcmp(field, "asked"))
+        region->asked = n;
+    else if (!strcmp(field, "stream"))
+        region->stream = n;
+    else if (!strncmp(field, "waits_for.", 10))
+        region->waits = true;
+    else if (!strcmp(field, "state"))
+        region->state = !strcmp(value, "live")     ? VP_DUMP_LIVE
+                        : !strcmp(value, "backed") ? VP_DUMP_LIVE
+                        : !strcmp(value, "free")   ? VP_DUMP_FREE
+                        : !strcmp(value, "zombie") ? VP_DUMP_ZOMBIE
+                                                   : VP_DUMP_HOLE;
+}
+
+static void set_device(struct vp_dump_device *d, const char *field, const char *value) {
+    const struct {
+        const char *name;
+        uint64_t *to;
+    } fields[] = {
+        {"device", &d->device},         {"live_bytes", &d->live_bytes},   {"held_bytes", &d->held_bytes},
+        {"free_bytes", &d->free_bytes}, {"waste.internal", &d->internal}, {"waste.pinned", &d->pinned},
+        {"waste.pending", &d->pending}, {"waste.idle", &d->idle},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (!strcmp(field, fields[i].name))
+            *fields[i].to = strtoull(value, NULL, 0);
+}
+
+static void value_told(void *context, const char *path, const char *value) {
+    struct reader *r = context;
+    struct vp_dump_device *d;
+    struct vp_dump_region *region;
+    unsigned device, number;
+    int at = 0;
+    if (r->fault)
+        return;
+    if (!strcmp(path, "format"))
+        snprintf(r->format, sizeof r->format, "%s", value);
+    if (!strcmp(path, "version"))
+        r->version = strtoul(value, NULL, 10);
+    if (sscanf(path, "devices.%u.%n", &device, &at) < 1 || !at || !(d = device_of(r, device)))
+        return;
+    path += at;
+    at = 0;
+    if (sscanf(path, "regions.%u.%n", &number, &at) < 1 || !at)
+        set_device(d, path, value);
+    else if ((region = region_of(r, d, number)))
+        set_region(region, path + at, value);
+}
+
+/* Address order, and sizes that fit. */
+static const char *fault_of(const struct vp_dump_device *d) {
+    for (size_t i = 0; i < d->count; i++) {
+        const struct vp_dump_region *r = &d->regions[i];
+        if (!r->size || r->addr + r->size < r->addr || (i && r->addr < r[-1].addr + r[-1].size))
+            return "its regions do not follow each other";
+    }
+    return NULL;
+}
+
+static int read_text(struct vp_dump_file *dump, const char *path) {
+    FILE *file = fopen(path, "re");
+    size_t room = 0, n = 1;
+    while (file && n && !ferror(file)) {
+        if (dump->length + 1 >= room) {
+            char *text = realloc(dump->text, room = room ? room * 2 : 65536);
+            if (!text)
+                break;
+            dump->text = text;
+        }
+        dump->length += n = fread(dump->text + dump->length, 1, room - dump->length - 1, file);
+        dump->text[dump->length] = 0;
+    }
+    bool good = file && !n && !ferror(file);
+    if (file)
+        fclose(file);
+    return good ? 0 : -1;
+}
+
+static unsigned line_of(const char *text, const char *at) {
+    unsigned line = 1;
+    for (; text < at; text++)
+        line += *text == '\n';
+    return line;
+}
+
+int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, size_t room) {
+    struct reader r = {.dump = dump};
+    *dump = (struct vp_dump_file){0};
+    message[0] = 0;
+    if (read_text(dump, path) < 0) {
+        snprintf(message, room, "%s: %s", path, strerror(errno));
+        vp_dump_finish(dump);
+        return -1;
+    }
+    const char *at = vp_json_fault(dump->text, value_told, &r);
+    if (!at && strlen(dump->text) != dump->length)
+        at = dump->text + strlen(dump->text);
+    if (at)
+        snprintf(message, room, "%s:%u: no JSON, or cut off", path, line_of(dump->text, at));
+    else if (strcmp(r.format, "vpool-dump"))
+        snprintf(message, room, "%s:1: no dump of vpool (\"format\": \"vpool-dump\")", path);
+    else if (r.version != FORMAT_VERSION)
+        snprintf(message, room, "%s:1: a dump of version %lu, and %d is known", path, r.version, FORMAT_VERSION);
+    for (size_t i = 0; i < dump->count && !r.fault; i++)
+        r.fault = fault_of(&dump->devices[i]);
+    if (r.fault && !*message)
+        snprintf(message, room, "%s:1: %s", path, r.fault);
+    if (*message)
+        vp_dump_finish(dump);
+    return *message ? -1 : 0;
+}
+
+void vp_dump_finish(struct vp_dump_file *dump) {
+    for (size_t i = 0; i < dump->count; i++)
+        free(dump->devices[i].regions);
+    free(dump->devices);
+    free(dump->text);
+    *dump = (struct vp_dump_file){0};
+}

@@ -1,0 +1,35 @@
+/* Reads dumps of a pool: JSON that says "format": "vpool-dump". */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_TOOL_READ_DUMP_READ_H
+#define VP_TOOL_READ_DUMP_READ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vp_dump_region {
+    uint64_t addr, size, asked, stream;
+    enum { VP_DUMP_HOLE, VP_DUMP_ZOMBIE, VP_DUMP_FREE, VP_DUMP_LIVE } state;
+    bool waits; /* free, and its condition is not met */
+};
+
+struct vp_dump_device {
+    uint64_t device, live_bytes, held_bytes, free_bytes, internal, pinned, pending, idle;
+    struct vp_dump_region *regions;
+    size_t count, room;
+};
+
+struct vp_dump_file {
+    char *text; /* the whole file, NUL at the end */
+    size_t length;
+    struct vp_dump_device *devices;
+    size_t count;
+};
+
+/* Does the file begin as a dump does, rather than as a trace? False too if it cannot be read. */
+bool vp_dump_is(const char *path);
+/* Reads a whole dump; what it lacks is 0. 0; or -1, with one line that names file, line and fault in `message`. */
+int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, size_t room);
+void vp_dump_finish(struct vp_dump_file *dump);
+
+#endif

@@ -1,0 +1,17 @@
+/* Who holds the memory: the lines of a program that asked for what is live at a moment. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_TOOL_READ_HOLDERS_H
+#define VP_TOOL_READ_HOLDERS_H
+
+#include "tool/read/trace.h"
+
+struct vp_holder {
+    uint32_t stack; /* one of those that end in this line: vp_stacks_line(); 0: of unknown blocks */
+    uint64_t bytes, blocks;
+};
+
+/* Adds one for each line to `holders`, the largest first, of what is live after that event of a trace whose stacks were
+ * named. 0 or -ENOMEM. */
+int vp_holders_at(const struct vp_trace *trace, size_t event, struct vp_array *holders);
+
+#endif

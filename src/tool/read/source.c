@@ -1,0 +1,130 @@
+/* Reading files, through zlib where they are gzipped; a build without zlib leaves that to the program gzip. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/read/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef VP_HAVE_ZLIB
+#include <zlib.h>
+#endif
+
+static bool is_gzip(int fd) {
+    unsigned char magic[2];
+    return pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+}
+
+#ifdef VP_HAVE_ZLIB
+
+static ssize_t read_archive(void *cookie, char *buffer, size_t size) {
+    struct vp_source *s = cookie;
+    int n = gzread(s->archive, buffer, size > 1 << 20 ? 1 << 20 : (unsigned)size), what = Z_OK;
+    /* At the end of an archive that is cut off, zlib gives what there is, and tells it with the last byte alone. */
+    if (n >= 0)
+        gzerror(s->archive, &what);
+    if (n >= 0 && (what == Z_OK || (what == Z_BUF_ERROR && n)))
+        return n;
+    strcpy(s->fault, "the gzip archive is damaged or cut off");
+    return 0;
+}
+
+static int open_archive(struct vp_source *s, int fd) {
+    const cookie_io_functions_t functions = {.read = read_archive};
+    s->archive = gzdopen(fd, "rb");
+    if (!s->archive) {
+        close(fd);
+        return -ENOMEM;
+    }
+    gzbuffer(s->archive, 1 << 18);
+    s->file = fopencookie(s, "r", functions);
+    if (s->file)
+        return 0;
+    gzclose(s->archive);
+    return -ENOMEM;
+}
+
+#else
+
+static void exec_gzip(int from, int to) {
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(from, 0);
+    dup2(to, 1);
+    dup2(null, 2);
+    /* Whoever started us may have ignored it; gzip must end when nobody reads any more. */
+    signal(SIGPIPE, SIG_DFL);
+    execlp("gzip", "gzip", "-dc", (char *)NULL);
+    _exit(127);
+}
+
+static int open_archive(struct vp_source *s, int fd) {
+    int ends[2], err = 0;
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        err = -errno;
+    } else if ((s->gzip = fork()) < 0) {
+        err = -errno;
+        close(ends[0]);
+        close(ends[1]);
+    } else {
+        if (!s->gzip)
+            exec_gzip(fd, ends[1]);
+        close(ends[1]);
+        if (!(s->file = fdopen(ends[0], "r")))
+            err = -ENOMEM;
+    }
+    close(fd);
+    return err;
+}
+
+#endif
+
+int vp_source_open(struct vp_source *s, const char *path) {
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
+    *s = (struct vp_source){0};
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &about) < 0 || S_ISDIR(about.st_mode))
+        err = -EISDIR;
+    else if (is_gzip(fd))
+        return open_archive(s, fd);
+    else if (!(s->file = fdopen(fd, "r")))
+        err = -ENOMEM;
+    if (err)
+        close(fd);
+    return err;
+}
+
+ssize_t vp_source_head(struct vp_source *s, char *head, size_t room, bool *ended) {
+    size_t n = 0;
+    int c = 0;
+    while (n < room - 1 && (c = getc(s->file)) != EOF && c != '\n')
+        head[n++] = (char)c;
+    head[n] = 0;
+    *ended = c == '\n';
+    return n || *ended ? (ssize_t)n : -1;
+}
+
+const char *vp_source_close(struct vp_source *s) {
+    int status = 0;
+    const char *fault = ferror(s->file) ? "cannot be read" : NULL;
+    fclose(s->file);
+#ifdef VP_HAVE_ZLIB
+    if (s->archive)
+        gzclose(s->archive);
+    if (*s->fault)
+        return s->fault;
+#endif
+    if (!s->gzip || fault)
+        return fault;
+    if (waitpid(s->gzip, &status, 0) < 0)
+        return "cannot be read";
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return "is compressed, and there is no gzip program to read it with";
+    /* By a signal it ends if the reader has seen enough. */
+    return WIFEXITED(status) && WEXITSTATUS(status) ? "the gzip archive is damaged or cut off" : NULL;
+}

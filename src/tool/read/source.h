@@ -1,0 +1,26 @@
+/* Files that are read line by line, gzipped or plain. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_TOOL_READ_SOURCE_H
+#define VP_TOOL_READ_SOURCE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+struct vp_source {
+    FILE *file;
+    void *archive; /* zlib's; NULL: plain, or read through the program gzip */
+    pid_t gzip;    /* 0: none */
+    char fault[96];
+};
+
+/* 0 or a negative errno. */
+int vp_source_open(struct vp_source *s, const char *path);
+/* Its first line, by which a reader knows what it is, and no more than fits: what is endless, such as /dev/zero, or one
+ * line as a whole, is not taken in for that. Without the newline, which *ended tells of; the length, or -1 at the end.
+ */
+ssize_t vp_source_head(struct vp_source *s, char *head, size_t room, bool *ended);
+/* What was wrong with the file as such, or NULL; good until the source is opened anew. */
+const char *vp_source_close(struct vp_source *s);
+
+#endif

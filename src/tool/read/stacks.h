@@ -1,0 +1,76 @@
+/* Stacks of a recording: who called whom. They share their outer parts: a stack is a frame, called by another stack.
+ *
+ * Number 0 stands for none. A stack's parent has a lower number than itself. As recorded, frames of native code are
+ * places in modules; vp_stacks_name() looks up what they are called.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_TOOL_READ_STACKS_H
+#define VP_TOOL_READ_STACKS_H
+
+#include "tool/array.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum vp_frame_kind { VP_FRAME_PYTHON = 'p', VP_FRAME_NATIVE = 'c', VP_FRAME_TEXT = 't' };
+
+struct vp_frame {
+    enum vp_frame_kind kind;
+    char *name;      /* the function, or the text; of native code NULL until it is named */
+    char *file;      /* of the source; NULL: unknown */
+    uint32_t line;   /* 0: unknown */
+    uint32_t module; /* of native code */
+    uint64_t offset; /* in that module's file addresses */
+};
+
+struct vp_module {
+    char *path, *build_id;
+};
+
+struct vp_stack {
+    uint32_t parent, frame;
+    uint32_t depth; /* it and those that called it */
+};
+
+struct vp_stacks {
+    struct vp_array modules; /* of struct vp_module */
+    struct vp_array frames;  /* of struct vp_frame */
+    struct vp_array stacks;  /* of struct vp_stack; the first stands for none */
+    bool named;
+    char *complaint; /* why frames have no names, or NULL */
+};
+
+void vp_stacks_finish(struct vp_stacks *s);
+
+static inline const struct vp_stack *vp_stacks_at(const struct vp_stacks *s, uint32_t stack) {
+    return (const struct vp_stack *)s->stacks.items + stack;
+}
+static inline struct vp_frame *vp_stacks_frame(const struct vp_stacks *s, uint32_t stack) {
+    return (struct vp_frame *)s->frames.items + vp_stacks_at(s, stack)->frame;
+}
+static inline struct vp_module *vp_stacks_module(const struct vp_stacks *s, const struct vp_frame *f) {
+    return (struct vp_module *)s->modules.items + f->module;
+}
+
+/*
+ * Names native frames, and makes one of frames that read the same and of stacks with the same frames. `map`, with an
+ * element for each stack, gets their new numbers; it is the caller's to free, and NULL where they keep those they have.
+ * 0 or -ENOMEM.
+ */
+int vp_stacks_name(struct vp_stacks *s, uint32_t **map);
+
+/*
+ * The stack, outwards from a given one, whose frame is the line that people look for: the innermost in Python that is
+ * not of an installed package; else the innermost of Python; else the innermost that is not of CUDA; else the
+ * innermost.
+ */
+uint32_t vp_stacks_line(const struct vp_stacks *s, uint32_t stack);
+
+/* "train.py:42 step", in at most `room` bytes; returns `text`. */
+const char *vp_frame_text(const struct vp_stacks *s, const struct vp_frame *f, char *text, size_t room);
+/* What stands for the file: the source's, else the module's. May be empty. */
+const char *vp_frame_file(const struct vp_stacks *s, const struct vp_frame *f);
+
+#endif

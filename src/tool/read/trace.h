@@ -1,0 +1,100 @@
+/* Recorded allocation traces. Two formats are read, told apart by their header line, gzipped or plain:
+ *   op,id,size,stream,us                           ours: `a` allocates, `f` frees; `us` since the first event.
+ *                                                  trace_records.c has the other kinds of line
+ *   Thread,Time,Action,Pointer,Size,Stream         RMM's CSV log; failures and what has no bytes are passed over
+ * Whatever is not as it should be is an error: a trace is read whole or not at all.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_TOOL_READ_TRACE_H
+#define VP_TOOL_READ_TRACE_H
+
+#include "tool/read/stacks.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* More than that have no machine, and no page room. */
+enum { VP_TRACE_DEVICES = 64 };
+
+struct vp_trace_event {
+    bool alloc;
+    uint16_t device;
+    uint32_t block;  /* number of the allocation, from 0 in order of appearance */
+    uint32_t stream; /* number of the stream, likewise */
+    uint32_t stack;  /* of an allocation; 0: unknown */
+    uint64_t size;   /* bytes; 0 of a free */
+    uint64_t us;     /* since the first event, never less than the event before */
+};
+
+/* Whatever else is recorded has its place among the events: `at` is how many came before it. */
+
+struct vp_trace_mark {
+    size_t at;
+    uint64_t us, thread;
+    char *name;
+};
+
+struct vp_trace_range {
+    size_t from, to; /* to: the number of events, where it does not end */
+    uint64_t from_us, to_us, thread;
+    uint32_t depth;
+    bool open; /* does not end */
+    char *name;
+};
+
+/* What a device's pool held from then on, and the driver calls it had made so far: as the program ran. */
+struct vp_trace_held {
+    size_t at;
+    uint64_t us, device, held, calls;
+};
+
+/* An allocation that found no memory. */
+struct vp_trace_failure {
+    size_t at;
+    uint64_t us, device, size, stream;
+};
+
+struct vp_trace {
+    struct vp_trace_event *events;
+    size_t count;
+    uint32_t blocks, streams;
+    struct vp_array marks, ranges, held, failures; /* of the structs above, in order of their beginning */
+    struct vp_stacks stacks;
+    uint16_t devices[VP_TRACE_DEVICES]; /* those of the events, in order */
+    unsigned device_count;
+    bool part; /* names and stacks are another trace's */
+};
+
+/*
+ * Reads a whole file. 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in
+ * `message`; nothing is kept then.
+ */
+int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room);
+void vp_trace_finish(struct vp_trace *trace);
+
+/* Names what the stacks are of (stacks.h). 0 or -ENOMEM. */
+int vp_trace_name(struct vp_trace *trace);
+
+/*
+ * What happened on the device of that number among `devices`: a trace of its own, with blocks and streams numbered
+ * anew, and all marks and ranges. To be finished before the whole. 0 or -ENOMEM.
+ */
+int vp_trace_of_device(const struct vp_trace *whole, unsigned device, struct vp_trace *part);
+
+/* What was really so, where it was recorded. */
+struct vp_trace_truth {
+    bool known;
+    uint64_t peak_held_bytes, driver_calls, failures;
+};
+struct vp_trace_truth vp_trace_truth(const struct vp_trace *trace, uint16_t device);
+
+/* The event at which most bytes were live, as asked for, and how many; the first of several. False: no events. */
+struct vp_trace_peak {
+    size_t event;
+    uint64_t bytes;
+};
+bool vp_trace_peak(const struct vp_trace *trace, struct vp_trace_peak *peak);
+
+#endif

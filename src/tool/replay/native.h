@@ -1,0 +1,39 @@
+/* CUDA's own stream-ordered pool, for what a policy leaves to CUDA: all of it under `native`. On a real
+ * device alone. The simulated driver's pool takes a freed block again for exactly its own size and for
+ * nothing else; what it would hold says nothing of what CUDA's does.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VP_TOOL_REPLAY_NATIVE_H
+#define VP_TOOL_REPLAY_NATIVE_H
+
+#include "driver/driver.h"
+
+struct vp_native {
+    CUmemoryPool pool;
+    CUdeviceptr *blocks; /* by number; 0: not live here */
+    size_t *sizes;
+    size_t live_bytes;
+    uint64_t ns; /* spent in its calls */
+    CUresult (*alloc)(CUdeviceptr *, size_t, CUstream);
+    CUresult (*free)(CUdeviceptr, CUstream);
+    CUresult (*get)(CUmemoryPool, CUmemPool_attribute, void *);
+    CUresult (*set)(CUmemoryPool, CUmemPool_attribute, void *);
+    CUresult (*trim)(CUmemoryPool, size_t);
+};
+
+/*
+ * Empties the default pool of device 0, whose driver library is `handle`, and lets it keep all that it will
+ * get. For blocks numbered below `blocks`. 0, -ENOMEM or -ENODEV.
+ */
+int vp_native_init(struct vp_native *n, void *handle, size_t blocks);
+void vp_native_finish(struct vp_native *n);
+
+/* 0, -ENOMEM or -EIO. */
+int vp_native_alloc(struct vp_native *n, size_t block, size_t size, CUstream stream);
+/* False: the block is none of its. Otherwise the error in `*err`. */
+bool vp_native_free(struct vp_native *n, size_t block, CUstream stream, int *err);
+/* The most that the pool has held, bytes. */
+size_t vp_native_peak(const struct vp_native *n);
+
+#endif

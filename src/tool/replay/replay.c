@@ -1,0 +1,479 @@
+/* vpool replay: what recorded allocations took, a row for each trace and policy. The engine does the work. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/json.h"
+#include "base/options.h"
+#include "tool/replay/engine.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct options {
+    struct vp_replay_options replay;
+    const struct vp_policy *policies[VP_ENGINE_POLICIES];
+    size_t policy_count;
+    const char *plan;   /* the file; NULL: none is named */
+    bool json, several; /* several results: a list of objects */
+};
+
+/* ---- output ---- */
+
+static int by_value(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+struct spread {
+    double p50, p99, max, mean;
+};
+
+static struct spread spread_of(struct vp_latency *l) {
+    struct spread s = {0};
+    if (!l->count)
+        return s;
+    qsort(l->ns, l->count, sizeof *l->ns, by_value);
+    for (size_t i = 0; i < l->count; i++)
+        s.mean += (double)l->ns[i] / (double)l->count;
+    s.p50 = l->ns[l->count / 2];
+    s.p99 = l->ns[l->count * 99 / 100];
+    s.max = l->ns[l->count - 1];
+    return s;
+}
+
+static double efficiency(const struct vp_replay_result *r) {
+    return r->pool.peak_held_bytes ? (double)r->pool.peak_live_bytes / (double)r->pool.peak_held_bytes : 1.0;
+}
+
+static void json_spread(struct vp_json *j, const char *key, struct vp_latency *l) {
+    struct spread s = spread_of(l);
+    vp_json_begin_object(j, key);
+    vp_json_double(j, "p50", s.p50);
+    vp_json_double(j, "p99", s.p99);
+    vp_json_double(j, "max", s.max);
+    vp_json_double(j, "mean", s.mean);
+    vp_json_end_object(j);
+}
+
+static void json_model(struct vp_json *j, const struct vp_replay_options *o, const struct vp_replay_result *r) {
+    vp_json_u64(j, "lag_us", o->lag_ns / 1000);
+    vp_json_double(j, "modelled_us", (double)r->model.total_ns / 1e3);
+    vp_json_double(j, "lost_us", (double)r->model.lost_ns / 1e3);
+    vp_json_double(j, "lost_in_calls_us", (double)r->model.lost_in_calls_ns / 1e3);
+    vp_json_u64(j, "waits_host", r->pool.waits_host);
+    vp_json_double(j, "waits_host_us", (double)r->pool.host_wait_ns / 1e3);
+    vp_json_u64(j, "waits_fruitless", r->pool.waits_fruitless);
+}
+
+/* What was so in the program itself, where that was recorded. */
+static void json_truth(struct vp_json *j, const struct vp_trace *t) {
+    const struct vp_trace_truth truth = vp_trace_truth(t, t->devices[0]);
+    struct vp_trace_peak peak;
+    if (!truth.known || !vp_trace_peak(t, &peak))
+        return;
+    vp_json_begin_object(j, "as_it_ran");
+    vp_json_u64(j, "peak_live_bytes", peak.bytes);
+    vp_json_u64(j, "peak_held_bytes", truth.peak_held_bytes);
+    vp_json_u64(j, "driver_calls", truth.driver_calls);
+    vp_json_u64(j, "failures", truth.failures);
+    vp_json_end_object(j);
+}
+
+/* What was planned: a program that tells of no phases has a static part alone. */
+static const char *plan_of(const struct vp_replay_options *o, const struct vp_replay_result *r) {
+    return o->plan                             ? "of a file"
+           : r->plan.phases && r->plan.modules ? "by phases and modules"
+           : r->plan.modules                   ? "by modules"
+           : r->plan.phases                    ? "by phases"
+                                               : "static part";
+}
+
+/* VPOOL_PLAN: driver_us, and all that is said of calls and times, is the program's thread alone. */
+static void json_second(struct vp_json *j, const struct vp_second_figures *s) {
+    vp_json_begin_object(j, "learnt");
+    vp_json_bool(j, "used", s->used);
+    vp_json_double(j, "background_us", (double)s->background_ns / 1e3);
+    vp_json_u64(j, "background_calls", s->background_calls);
+    vp_json_double(j, "waited_us", (double)s->waited_ns / 1e3);
+    vp_json_u64(j, "requests", s->requests);
+    vp_json_u64(j, "known", s->found);
+    vp_json_u64(j, "placed", s->served);
+    vp_json_u64(j, "late", s->lacking);
+    vp_json_u64(j, "made_bytes", s->made_bytes);
+    vp_json_u64(j, "used_bytes", s->used_bytes);
+    vp_json_u64(j, "returned_bytes", s->returned_bytes);
+    vp_json_end_object(j);
+}
+
+static void print_json(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
+    struct vp_json j;
+    char buffer[4096];
+    vp_tool_flush();
+    vp_json_init(&j, 1, buffer, sizeof buffer);
+    vp_json_begin_object(&j, NULL);
+    vp_json_string(&j, "trace", r->trace);
+    vp_json_u64(&j, "device", trace->devices[0]);
+    vp_json_string(&j, "policy", r->policy);
+    vp_json_string(&j, "figures", "replayed");
+    vp_json_u64(&j, "peak_live_bytes", r->pool.peak_live_bytes);
+    vp_json_u64(&j, "peak_held_bytes", r->pool.peak_held_bytes);
+    vp_json_double(&j, "efficiency", efficiency(r));
+    vp_json_begin_object(&j, "driver_calls");
+#define JSON_CALL(field, name) vp_json_u64(&j, #field, r->pool.calls.field);
+    VP_MEMORY_CALLS(JSON_CALL)
+#undef JSON_CALL
+    vp_json_u64(&j, "event_record", r->timelines.records + r->timelines.barriers);
+    vp_json_u64(&j, "event_query", r->timelines.queries);
+    vp_json_u64(&j, "wait", r->timelines.waits);
+    vp_json_end_object(&j);
+    vp_json_double(&j, "driver_us", (double)r->driver_ns / 1e3);
+    vp_json_u64(&j, "late_events", r->late_events);
+    vp_json_u64(&j, "late_driver_calls", r->late_calls);
+    vp_json_double(&j, "late_driver_us", (double)r->late_driver_ns / 1e3);
+    if (!o->gpu)
+        vp_json_double(&j, "longest_us", (double)r->longest_ns / 1e3);
+    json_spread(&j, "malloc_ns", &r->malloc_ns);
+    json_spread(&j, "free_ns", &r->free_ns);
+    vp_json_u64(&j, "ooms", r->pool.ooms);
+    vp_json_u64(&j, "passed_on", r->passed_on);
+    vp_json_u64(&j, "metadata_bytes", r->metadata);
+    if (r->plan.used) {
+        vp_json_string(&j, "plan", plan_of(o, r));
+        vp_json_bool(&j, "static_part", !r->plan.phases && !r->plan.modules);
+        vp_json_u64(&j, "placed", r->plan.figures.placed);
+        vp_json_u64(&j, "missed", r->plan.figures.missed);
+        vp_json_u64(&j, "module_placed", r->plan.figures.module_placed);
+        vp_json_u64(&j, "module_missed", r->plan.figures.module_missed);
+    }
+    if (r->second.wanted)
+        json_second(&j, &r->second);
+    vp_json_u64(&j, "peak_live_blocks", r->live_peak_blocks);
+    if (o->modelled)
+        json_model(&j, o, r);
+    json_truth(&j, trace);
+    vp_json_end_object(&j);
+    vp_tool_wrote(vp_json_finish(&j));
+}
+
+/* Of the time that the program would have taken without the pool's waits. */
+static double lost_percent(const struct vp_replay_result *r) {
+    uint64_t without = r->model.total_ns - r->model.lost_ns;
+    return without ? 100.0 * (double)r->model.lost_ns / (double)without : 0;
+}
+
+/* Bytes in MiB, or "-" for what is less than the smallest handle: the ratio of such says nothing. */
+static const char *ratio(uint64_t held, uint64_t live, char text[16]) {
+    if (live < 2 << 20)
+        return "-";
+    snprintf(text, 16, "%.4f", (double)held / (double)live);
+    return text;
+}
+
+static void print_header(const struct vp_replay_options *o) {
+    printf("%-18s %3s %-9s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s%s\n", "trace", "dev", "policy", "live MiB",
+           "held MiB", "held/live", "driver ms", "calls", "late", "waits", "alloc ns", "free ns", "ooms",
+           o->modelled ? "  lost %" : "");
+}
+
+static void print_plan(const struct vp_replay_options *o, const struct vp_replay_result *r) {
+    const struct vp_stalloc_figures *f = &r->plan.figures;
+    printf("  plan %s%s: %llu placed, %llu missed", plan_of(o, r),
+           o->plan && !r->plan.phases && !r->plan.modules ? ", static part" : "", (unsigned long long)f->placed,
+           (unsigned long long)f->missed);
+    if (r->plan.modules)
+        printf(", of modules %llu and %llu", (unsigned long long)f->module_placed,
+               (unsigned long long)f->module_missed);
+}
+
+static void print_row(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
+    struct spread m = spread_of(&r->malloc_ns), f = spread_of(&r->free_ns);
+    char text[16];
+    printf("%-18s %3u %-9s %10.1f %10.1f %9s %9.1f %8llu %8llu %8llu %8.0f %8.0f %5llu", r->trace, trace->devices[0],
+           r->policy, (double)r->pool.peak_live_bytes / 1048576, (double)r->pool.peak_held_bytes / 1048576,
+           ratio(r->pool.peak_held_bytes, r->pool.peak_live_bytes, text), (double)r->driver_ns / 1e6,
+           (unsigned long long)vp_engine_remap_calls(&r->pool), (unsigned long long)r->late_calls,
+           (unsigned long long)r->timelines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
+    if (o->modelled)
+        printf(" %7.3f", lost_percent(r));
+    if (r->plan.used)
+        print_plan(o, r);
+    if (r->second.used)
+        printf("  background %.1f ms, %llu of %llu requests placed", (double)r->second.background_ns / 1e6,
+               (unsigned long long)r->second.served, (unsigned long long)r->second.requests);
+    putchar('\n');
+}
+
+/* The row of what was recorded, above those of what is replayed. */
+static void print_truth(const struct vp_trace *t, const char *name) {
+    const struct vp_trace_truth truth = vp_trace_truth(t, t->devices[0]);
+    struct vp_trace_peak peak;
+    char text[16];
+    if (truth.known && vp_trace_peak(t, &peak))
+        printf("%-18s %3u %-9s %10.1f %10.1f %9s %9s %8llu %8s %8s %8s %8s %5llu\n", name, t->devices[0], "as it ran",
+               (double)peak.bytes / 1048576, (double)truth.peak_held_bytes / 1048576,
+               ratio(truth.peak_held_bytes, peak.bytes, text), "-", (unsigned long long)truth.driver_calls, "-", "-",
+               "-", "-", (unsigned long long)truth.failures);
+}
+
+/* A row without figures. */
+static void print_unknown(const struct options *o, const struct vp_trace *trace, const struct vp_replay_result *r) {
+    static const char why[] = "CUDA's own pool is not simulated: --gpu measures it";
+    struct vp_json j;
+    char buffer[4096];
+    if (!o->json) {
+        printf("%-18s %3u %-9s %s\n", r->trace, trace->devices[0], r->policy, why);
+        return;
+    }
+    vp_tool_flush();
+    vp_json_init(&j, 1, buffer, sizeof buffer);
+    vp_json_begin_object(&j, NULL);
+    vp_json_string(&j, "trace", r->trace);
+    vp_json_u64(&j, "device", trace->devices[0]);
+    vp_json_string(&j, "policy", r->policy);
+    vp_json_string(&j, "unknown", why);
+    vp_json_end_object(&j);
+    vp_tool_wrote(vp_json_finish(&j));
+}
+
+/* ---- arguments ---- */
+
+static void help(void) {
+    puts(
+        "usage: vpool replay [OPTION…] TRACE…\n\n"
+        "Drives the pool with recorded allocations and prints what they took, a row for each trace, device and\n"
+        "policy; where the trace recorded what was held as it ran, that is a row above them.\n"
+        "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
+        "plain or gzipped. vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace) makes one of a snapshot of PyTorch.\n\n"
+        "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, bare, stalloc, native (default: vpool); their parameters\n"
+        "                    are the environment variables of `vpool options`. bare is PyTorch's cache (bfc) on\n"
+        "                    addresses without memory, as under VPOOL_ADOPT=bare. stalloc is STAlloc, by a plan\n"
+        "                    of the trace itself unless --plan names one. native is CUDA's own pool, with the\n"
+        "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"
+        "                    pool takes a block again for exactly its own size and nothing else. What vpmm\n"
+        "                    leaves to CUDA is served and counted with --gpu, too, and else left out\n"
+        "  --plan FILE       what stalloc places requests by: a plan that `vpool plan -o FILE` wrote\n"
+        "  --sim             on the simulated driver (default): driver time is modelled\n"
+        "  --gpu             on this machine's GPU: driver time is measured\n"
+        "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
+        "  --handle SIZE     largest physical handle, in bytes or with K, M or G behind (default: VPOOL_HANDLE)\n"
+        "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1)\n"
+        "  --late PERCENT    count the driver calls of so much of the end as late, 1 to 100 (default: the last third)\n"
+        "  --lag US          let the GPU lag behind the host by up to US microseconds, in modelled time (at most\n"
+        "                    10000000; 0, as without it: no time passes). The time between two events is what\n"
+        "                    the first one's stream has to do, an eighth of it the host, which waits when more\n"
+        "                    than US is before it. Streams share the GPU, and one that waits leaves its share to\n"
+        "                    the others. lost %: what waits of the pool, on GPU and host, added to the time that\n"
+        "                    the program takes\n"
+        "  --work US         with --lag: time between two events, in place of the trace's (0, as without it: the\n"
+        "                    trace's, or 10 where it has none)\n"
+        "  --json            JSON instead of the table: an object, or a list of them for several traces,\n"
+        "                    devices or policies; `as_it_ran` in it is what was recorded, all else is replayed\n"
+        "  --help            this text\n\n"
+        "VPOOL_WAIT says what waits for memory of other streams, as in a program; with --lag auto is the wait of\n"
+        "the host, for a bounded time. Without it auto is early: nothing that nobody waits for is ever over then.\n"
+        "The table's columns, of one device, for all repetitions together:\n"
+        "  live, held    the most that was asked for and not freed, and the most that the pool had of the device\n"
+        "  held/live     one by the other; - below 2 MiB, the smallest handle\n"
+        "  driver ms     time in the driver: modelled, with --gpu measured\n"
+        "  calls, late   those that create, map, set access, unmap or release; and how many came late\n"
+        "  waits         of streams for memory that another one has freed\n"
+        "  alloc, free   ns that an allocation and a free took this machine on the average, driver included\n"
+        "  ooms          allocations that found no memory\n"
+        "Exit status: 0, 1 if a trace could not be read or replayed (the others are), 2 for wrong usage.");
+}
+
+/* Microseconds, up to ten seconds. */
+static bool parse_us(const char *text, uint64_t *ns) {
+    char *end;
+    errno = 0;
+    unsigned long us = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || us > 10000000)
+        return false;
+    *ns = us * UINT64_C(1000);
+    return true;
+}
+
+/* From 1 to `most`. */
+static bool parse_number(const char *text, long most, long *out) {
+    char *end;
+    *out = strtol(text, &end, 10);
+    return !*end && *out >= 1 && *out <= most;
+}
+
+/* What getopt cannot know to be wrong. */
+static int check(const struct options *o, int traces) {
+    if (o->replay.gpu && o->replay.modelled)
+        return vp_tool_usage("replay", "--lag models a GPU: not with --gpu");
+    for (size_t i = 0; o->plan && i <= o->policy_count; i++) {
+        if (i == o->policy_count)
+            return vp_tool_usage("replay", "--plan is for the policy stalloc");
+        if (o->policies[i] == &vp_policy_stalloc)
+            break;
+    }
+    return traces ? 0 : vp_tool_usage("replay", "no trace given");
+}
+
+/* 0, or the exit status of wrong usage; *help set if that was asked for. */
+static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
+    static const struct option long_options[] = {
+        {"policy", required_argument, NULL, 'p'},
+        {"sim", no_argument, NULL, 's'},
+        {"gpu", no_argument, NULL, 'g'},
+        {"capacity", required_argument, NULL, 'c'},
+        {"handle", required_argument, NULL, 'H'},
+        {"lag", required_argument, NULL, 'l'},
+        {"work", required_argument, NULL, 'w'},
+        {"repeat", required_argument, NULL, 'r'},
+        {"late", required_argument, NULL, 'L'},
+        {"json", no_argument, NULL, 'j'},
+        {"plan", required_argument, NULL, 'P'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
+    };
+    int c, status = 0;
+    opterr = 0;
+    while (!status && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0) {
+        switch (c) {
+        case 'p': status = vp_engine_policies("replay", optarg, o->policies, &o->policy_count); break;
+        case 's':
+        case 'g': o->replay.gpu = c == 'g'; break;
+        case 'c':
+            o->replay.capacity = optarg;
+            if (!vp_engine_capacity(optarg))
+                status = vp_tool_usage("replay", "'%s' is no capacity: a number with K, M, G or T behind", optarg);
+            break;
+        case 'H':
+            if (!vp_engine_size(optarg, &o->replay.handle))
+                status = vp_tool_usage("replay", "'%s' is no size", optarg);
+            break;
+        case 'l':
+            if (!parse_us(optarg, &o->replay.lag_ns))
+                status = vp_tool_usage("replay", "'%s' is no lag: 0 to 10000000 microseconds", optarg);
+            break;
+        case 'w':
+            if (!parse_us(optarg, &o->replay.work_ns))
+                status = vp_tool_usage("replay", "'%s' is no time: 0 to 10000000 microseconds", optarg);
+            break;
+        case 'r':
+            if (!parse_number(optarg, 1000, &o->replay.repeat))
+                status = vp_tool_usage("replay", "'%s' is no number of repetitions: 1 to 1000", optarg);
+            break;
+        case 'L':
+            if (!parse_number(optarg, 100, &o->replay.late))
+                status = vp_tool_usage("replay", "'%s' is no percentage: 1 to 100", optarg);
+            break;
+        case 'P': o->plan = optarg; break;
+        case 'j': o->json = true; break;
+        case 'h': *asked_help = true; return 0;
+        default: status = vp_tool_unknown("replay", long_options, argv);
+        }
+    }
+    o->replay.modelled = o->replay.lag_ns > 0;
+    return status ? status : check(o, argc - optind);
+}
+
+static void drop_suffix(char *name, const char *suffix) {
+    size_t n = strlen(name), m = strlen(suffix);
+    if (n > m && !strcmp(name + n - m, suffix))
+        name[n - m] = 0;
+}
+
+/* One device of a trace under each policy. `shown`: how many results were printed before. 0 or 1. */
+static int replay_device(const struct options *o, struct vp_engine *engine, const struct vp_trace *trace,
+                         const char *name, size_t *shown) {
+    int status = 0;
+    if (!o->json)
+        print_truth(trace, name);
+    for (size_t p = 0; p < o->policy_count; p++) {
+        struct vp_replay_result result = {.trace = name, .policy = o->policies[p]->name};
+        bool unknown = o->policies[p] == &vp_policy_native && !o->replay.gpu;
+        if (!unknown && vp_engine_replay(engine, &o->replay, o->policies[p], trace, &result) < 0) {
+            status = 1;
+        } else {
+            if (o->json && o->several)
+                fputs((*shown)++ ? ",\n" : "", stdout);
+            if (unknown)
+                print_unknown(o, trace, &result);
+            else if (o->json)
+                print_json(&o->replay, trace, &result);
+            else
+                print_row(&o->replay, trace, &result);
+        }
+        free(result.malloc_ns.ns);
+        free(result.free_ns.ns);
+    }
+    return status;
+}
+
+static int replay_trace(struct options *o, struct vp_engine *engine, const char *path, size_t *shown) {
+    struct vp_trace trace, part;
+    char message[512], *copy = strdup(path), *name = copy ? basename(copy) : (char *)path;
+    int status = 0;
+    if (vp_trace_read(&trace, path, message, sizeof message) < 0) {
+        fprintf(stderr, "vpool replay: %s\n", message);
+        free(copy);
+        return 1;
+    }
+    if (copy)
+        drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
+    /* One result is an object; more are a list of them. */
+    if (trace.device_count > 1 && !o->several && o->json) {
+        o->several = true;
+        puts("[");
+    }
+    /* A trace without events is of a device, too. */
+    for (unsigned d = 0; d < trace.device_count || (!d && !trace.count); d++) {
+        if (vp_trace_of_device(&trace, d, &part) < 0) {
+            fprintf(stderr, "vpool replay: %s: %s\n", path, strerror(ENOMEM));
+            status = 1;
+            break;
+        }
+        status |= replay_device(o, engine, &part, name, shown);
+        vp_trace_finish(&part);
+    }
+    vp_trace_finish(&trace);
+    free(copy);
+    return status;
+}
+
+int vp_tool_replay(int argc, char **argv) {
+    struct options o = {.policies = {&vp_policy_vpool},
+                        .policy_count = 1,
+                        .replay = {.command = "replay", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle}};
+    struct vp_engine engine = {0};
+    struct vp_planned_file plan = {0};
+    char message[512];
+    bool asked_help = false;
+    size_t shown = 0;
+    int status = parse(&o, argc, argv, &asked_help);
+    if (status)
+        return status;
+    if (asked_help) {
+        help();
+        return 0;
+    }
+    if (o.plan && vp_planned_read(&plan, o.plan, message, sizeof message) < 0) {
+        fprintf(stderr, "vpool replay: %s\n", message);
+        return 1;
+    }
+    o.replay.plan = o.plan ? &plan : NULL;
+    o.replay.learnt = vp_second_path("replay");
+    if (vp_engine_open(&engine, &o.replay) < 0) {
+        vp_planned_file_finish(&plan);
+        return 1;
+    }
+    o.several = argc - optind > 1 || o.policy_count > 1;
+    if (!o.json)
+        print_header(&o.replay);
+    else if (o.several)
+        puts("[");
+    for (int i = optind; i < argc; i++)
+        status |= replay_trace(&o, &engine, argv[i], &shown);
+    if (o.json && o.several)
+        puts("]");
+    vp_planned_file_finish(&plan);
+    return status;
+}

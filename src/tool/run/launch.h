@@ -1,0 +1,41 @@
+/* A program under the library: where the library is, and the environment that leads to it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VP_TOOL_RUN_LAUNCH_H
+#define VP_TOOL_RUN_LAUNCH_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The library that has the policy which VPOOL_POLICY names: libvpool.so, or libvpool-compare.so for a published
+ * allocator. */
+const char *vp_launch_library_name(void);
+/* That library, and the folder of the simulated libcuda.so.1: beside this command, as a build leaves them, or
+ * where they were installed. False, with nothing written: not found. */
+bool vp_launch_library(char path[PATH_MAX]);
+bool vp_launch_sim(char folder[PATH_MAX]);
+#define VP_LAUNCH_NO_SIM                                                                                               \
+    "the simulated driver is neither beside this command (sim/) nor in " VP_PREFIX "/" VP_LIBDIR "/vpool"
+
+/* The folder in which docs/ lies, with the pages that the help names: of the clone, or where they were installed. */
+bool vp_launch_pages(char folder[PATH_MAX]);
+
+/* Which of the two is in LD_PRELOAD, by its name; NULL: neither. */
+const char *vp_launch_preloaded(void);
+/* Puts it behind what is there; libvpool-compare.so takes the place of a libvpool.so. False: its path has a character
+ * that LD_PRELOAD cannot hold. */
+bool vp_launch_preload(const char *library);
+/* Lets the program find the simulated driver first; `capacity` (as VPOOL_SIM reads it) may be NULL. */
+void vp_launch_simulate(const char *folder, const char *capacity);
+/* Is that a size that VPOOL_SIM takes: a number, perhaps with K, M, G or T behind? */
+bool vp_launch_is_size(const char *text);
+
+/* Why a program, found as execvp() does, will not load the library: a constant, or NULL where nothing speaks
+ * against it. */
+const char *vp_launch_obstacle(const char *program);
+
+/* Becomes the program. Returns only if that fails: the exit status, as a shell's (127: not found, else 126),
+ * after a message of `command`. */
+int vp_launch_exec(const char *command, char **argv);
+
+#endif

@@ -1,0 +1,189 @@
+/* vpool run: a program under the library.
+ *
+ * The command becomes the program: its id, its terminal, its signals and its exit status are the program's
+ * own, and there is nothing left that could stand between. What is printed at the end, the library prints, in
+ * the program. Only where a page is wished for at the end it stays (record_run.h).
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tool/run/launch.h"
+#include "tool/run/record_run.h"
+#include "tool/help/settings.h"
+#include "tool/tool.h"
+#include "watch/stacks.h"
+
+#include <ctype.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The options that are the library's own come first: a row of the table each. */
+enum { SIM = VP_SETTINGS, REPORT, QUIET, HELP, OPTIONS };
+
+/* Who asked for each block of so many bytes or more: recorded for a page, where nothing else is said. */
+#define STACKS_OF_A_PAGE "1M"
+
+/* VPOOL_SYNC_FREE is --sync-free. */
+static const char *option_name(size_t i) {
+    static char names[VP_SETTINGS][48];
+    const char *from = vp_settings[i].variable + strlen("VPOOL_");
+    for (size_t n = 0; n + 1 < sizeof names[i] && from[n]; n++)
+        names[i][n] = from[n] == '_' ? '-' : (char)tolower((unsigned char)from[n]);
+    return names[i];
+}
+
+/* What some say without a value, too; else NULL. */
+static const char *value_alone(const struct vp_setting *s) {
+    if (!strcmp(s->variable, "VPOOL_STACKS"))
+        return "1M";
+    return s->kind == VP_SETTING_BOOL || !strncmp(s->allowed, "1, ", 3) ? "1" : NULL;
+}
+
+static void help(void) {
+    puts("usage: vpool run [OPTION…] [--] PROGRAM [ARGUMENT…]\n\n"
+         "Runs a program under libvpool.so (or libvpool-compare.so, for the published\n"
+         "policies), and prints at its end what the library did.\n"
+         "Everything else is as without: the process id, the exit status and the signals\n"
+         "are the program's own.\n\n"
+         "  --sim[=SIZE]   on the simulated driver, whose device has SIZE bytes (K, M, G or\n"
+         "                 T may stand behind)\n"
+         "  --report=FILE  writes the page of vpool report at the end, of what the program\n"
+         "                 and its children allocated; with stacks (VPOOL_STACKS=1M), unless\n"
+         "                 that is set. The command stays until then, and the program is\n"
+         "                 its child; signals are passed on\n"
+         "  --quiet        no summary at the end\n"
+         "  --help\n\n"
+         "The library's options, each of which sets the variable of its name:\n");
+    for (size_t i = 0; i < VP_SETTINGS; i++) {
+        if (vp_settings[i].kind == VP_SETTING_FOREIGN)
+            continue;
+        const char *alone = value_alone(&vp_settings[i]);
+        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", vp_settings[i].allowed, alone ? "]" : "",
+               vp_settings[i].sentence);
+    }
+}
+
+/* ---- values are checked before the program begins, by the library's own reader ---- */
+
+static const char *look_up(void *context, const char *name) {
+    const char *const *setting = context;
+    return strcmp(name, setting[0]) ? NULL : setting[1];
+}
+
+static void keep_complaint(void *context, const char *line) {
+    /* "…; using DEFAULT" is what the library would do. */
+    snprintf(context, 512, "%.*s", (int)strcspn(line, ";"), line);
+}
+
+static int set(size_t i, const char *value) {
+    static struct vp_options parsed;
+    const char *setting[2] = {vp_settings[i].variable, value ? value : value_alone(&vp_settings[i])};
+    char complaint[512] = "";
+    vp_options_parse(&parsed, look_up, setting, keep_complaint, complaint);
+    if (*complaint)
+        return vp_tool_usage("run", "%s", complaint);
+    size_t every;
+    bool native;
+    if (!strcmp(setting[0], "VPOOL_STACKS") && *setting[1] && !vp_stacks_read(setting[1], &every, &native))
+        return vp_tool_usage("run", "VPOOL_STACKS=%s is not valid (allowed: SIZE, SIZE,native)", setting[1]);
+    setenv(setting[0], setting[1], 1);
+    return 0;
+}
+
+/* What the arguments ask for, beside the variables that they set. */
+struct wish {
+    bool sim, quiet;
+    const char *capacity, *report;
+};
+
+static void list_options(struct option options[OPTIONS + 1]) {
+    options[SIM] = (struct option){"sim", optional_argument, NULL, SIM};
+    options[REPORT] = (struct option){"report", required_argument, NULL, REPORT};
+    options[QUIET] = (struct option){"quiet", no_argument, NULL, QUIET};
+    options[HELP] = (struct option){"help", no_argument, NULL, HELP};
+    options[OPTIONS] = (struct option){0};
+    for (size_t i = 0; i < VP_SETTINGS; i++) {
+        if (vp_settings[i].kind == VP_SETTING_FOREIGN)
+            options[i] = options[HELP];
+        else
+            options[i] = (struct option){
+                option_name(i), value_alone(&vp_settings[i]) ? optional_argument : required_argument, NULL, (int)i};
+    }
+}
+
+/* 0, or the status of wrong usage; from --help on nothing more is read. */
+static int parse(struct wish *wish, int argc, char **argv, bool *asked_help) {
+    struct option options[OPTIONS + 1];
+    list_options(options);
+    opterr = 0;
+    optind = 0;
+    for (int chosen, status = 0; (chosen = getopt_long(argc, argv, "+h", options, NULL)) >= 0;) {
+        switch (chosen) {
+        case SIM:
+            wish->sim = true;
+            wish->capacity = optarg;
+            break;
+        case REPORT: wish->report = optarg; break;
+        case QUIET: wish->quiet = true; break;
+        case 'h':
+        case HELP: *asked_help = true; return 0;
+        case '?': return vp_tool_unknown("run", options, argv);
+        default: status = set((size_t)chosen, optarg);
+        }
+        if (status)
+            return status;
+    }
+    if (wish->capacity && !vp_launch_is_size(wish->capacity))
+        return vp_tool_usage("run", "'%s' is no size: a number, perhaps with K, M, G or T behind", wish->capacity);
+    return optind == argc ? vp_tool_usage("run", "no program given") : 0;
+}
+
+/* Puts the library, and where it is wished the simulated driver, before the program. 0, or 1 told on stderr. */
+static int prepare(const struct wish *wish) {
+    char library[PATH_MAX], folder[PATH_MAX];
+    if (!vp_launch_library(library)) {
+        fprintf(stderr, "vpool run: %s is neither beside this command nor in %s/%s\n", vp_launch_library_name(),
+                VP_PREFIX, VP_LIBDIR);
+        return 1;
+    }
+    if (!vp_launch_preload(library)) {
+        fprintf(stderr, "vpool run: %s: LD_PRELOAD cannot hold a path with a space or a colon; move it\n", library);
+        return 1;
+    }
+    if (!wish->sim)
+        return 0;
+    if (!vp_launch_sim(folder)) {
+        fputs("vpool run: " VP_LAUNCH_NO_SIM "\n", stderr);
+        return 1;
+    }
+    vp_launch_simulate(folder, wish->capacity);
+    return 0;
+}
+
+/* Where the library knows the option. */
+static void record_stacks(void) {
+    for (size_t i = 0; i < VP_SETTINGS; i++)
+        if (!strcmp(vp_settings[i].variable, "VPOOL_STACKS"))
+            setenv("VPOOL_STACKS", STACKS_OF_A_PAGE, 0);
+}
+
+int vp_tool_run(int argc, char **argv) {
+    struct wish wish = {0};
+    bool asked_help = false;
+    int status = parse(&wish, argc, argv, &asked_help);
+    if (asked_help)
+        help();
+    if (status || asked_help)
+        return status;
+    if (prepare(&wish))
+        return 1;
+    if (!wish.quiet && !wish.report)
+        setenv("VPOOL_STATS", "1", 0);
+    if (wish.report)
+        record_stacks();
+    const char *obstacle = vp_launch_obstacle(argv[optind]);
+    if (obstacle)
+        fprintf(stderr, "vpool run: %s %s: it will run without vpool\n", argv[optind], obstacle);
+    return wish.report ? vp_record_run(wish.report, argv + optind, wish.quiet) : vp_launch_exec("run", argv + optind);
+}
