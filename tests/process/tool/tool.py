@@ -16,6 +16,7 @@ import sys
 import tempfile
 import termios
 import time
+from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../common"))
