@@ -385,7 +385,8 @@ CUresult vp_bare_pin(CUdeviceptr ptr, size_t size) {
     if (segment) {
         CUdeviceptr begin = size ? ptr : segment->whole.addr, most = vp_region_end(&segment->whole);
         CUdeviceptr end = size && size < most - begin ? begin + size : most;
-        res = vp_result(vp_bare_pin_range(bare->pool, begin, end - begin), bare->pool, NULL);
+        int err = vp_bare_pin_range(bare->pool, begin, end - begin);
+        res = err == -ENODEV ? VP_NOT_OURS : vp_result(err, bare->pool, NULL); /* it was freed meanwhile */
     }
     vp_leave();
     return res;
