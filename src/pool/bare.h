@@ -132,6 +132,7 @@ struct vp_bare {
     _Atomic uint64_t other;        /* what else was live when last looked at */
     _Atomic size_t used;           /* pages of chunks with blocks in them */
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
+    _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory */
     _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
     size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
     uint64_t counted_until; /* when it is asked again: other processes take from it, too */

@@ -303,7 +303,7 @@ bool vp_bare_await(struct vp_pool *pool) {
         if (!waited || seen != promises)
             begin = now;
         seen = promises;
-        if (now - begin > VP_BARE_PATIENCE_NS) {
+        if (now - begin > VP_BARE_PATIENCE_NS && !atomic_load(&bare->has_come)) {
             /* It was refused after all, or its thread is held up. The next one need not wait for it. */
             atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
             break;

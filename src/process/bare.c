@@ -319,7 +319,10 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
         vp_bare_promise(bare, false);
         return true;
     }
+    /* Others who want memory may have the lock for long, one after the other, and wait for this one no less. */
+    atomic_store(&bare->has_come, true);
     if (!vp_enter_briefly()) {
+        atomic_store(&bare->has_come, false);
         if (later)
             vp_bare_use(bare, ptr, size);
         return true;
@@ -330,6 +333,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     if (!done && !err)
         err = settle_use(&u, stream);
     vp_bare_promise(bare, false);
+    atomic_store(&bare->has_come, false);
     if (!done && !err)
         verify(bare->pool);
     vp_leave();
