@@ -319,7 +319,10 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
         vp_bare_promise(bare, false);
         return true;
     }
+    /* Others who want memory may have the lock for long, one after the other, and wait for this one no less. */
+    atomic_store(&bare->has_come, true);
     if (!vp_enter_briefly()) {
+        atomic_store(&bare->has_come, false);
         if (later)
             vp_bare_use(bare, ptr, size);
         return true;
@@ -330,6 +333,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     if (!done && !err)
         err = settle_use(&u, stream);
     vp_bare_promise(bare, false);
+    atomic_store(&bare->has_come, false);
     if (!done && !err)
         verify(bare->pool);
     vp_leave();
@@ -385,7 +389,8 @@ CUresult vp_bare_pin(CUdeviceptr ptr, size_t size) {
     if (segment) {
         CUdeviceptr begin = size ? ptr : segment->whole.addr, most = vp_region_end(&segment->whole);
         CUdeviceptr end = size && size < most - begin ? begin + size : most;
-        res = vp_result(vp_bare_pin_range(bare->pool, begin, end - begin), bare->pool, NULL);
+        int err = vp_bare_pin_range(bare->pool, begin, end - begin);
+        res = err == -ENODEV ? VP_NOT_OURS : vp_result(err, bare->pool, NULL); /* it was freed meanwhile */
     }
     vp_leave();
     return res;

@@ -35,7 +35,7 @@
 static const uint64_t SPARED_NS = 5000000000;
 
 /* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
-static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000;
+static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, LOOK_NS = 200000000;
 
 /* Who asks reads its answer well within this, unless it is stopped. */
 enum { MOMENT_NS = 20000000 };
@@ -282,7 +282,7 @@ static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
     while ((done = atomic_load(&loans->done)) != number && vp_clock_ns() - from < most_ns &&
            vp_process_read(g->pid, &there))
         wait_while(&loans->done, done, &(struct timespec){.tv_nsec = 50000000});
-    if (done != number)
+    if (done != number && g->device != VP_LOANS_LOOK)
         sulk(g->pid, vp_clock_ns());
     const uint64_t given = done == number ? atomic_load(&loans->given) : 0;
     uint32_t self = (uint32_t)getpid();
@@ -303,14 +303,16 @@ static uint64_t add_up(const struct giver *givers, unsigned count) {
 }
 
 /* What streams have freed last lies in their caches, and in the pages as alive: a process that sleeps since then has
- * told nobody. It is asked for its figures, of which nothing comes to an end there. */
+ * told nobody. It is asked for its figures, of which nothing comes to an end there. That takes a moment; all that are
+ * busy or stopped are waited for as long as one. */
 static void look_closely(struct giver *givers, unsigned count) {
-    uint64_t held;
-    for (unsigned i = 0; i < count; i++) {
+    const uint64_t from = vp_clock_ns();
+    uint64_t held, passed;
+    for (unsigned i = 0; i < count && (passed = vp_clock_ns() - from) < LOOK_NS; i++) {
         struct giver exactly = givers[i];
         exactly.device = VP_LOANS_LOOK;
         atomic_fetch_add(&exactly.page->asked, 1);
-        ask(&exactly, 0, ANSWER_NS);
+        ask(&exactly, 0, LOOK_NS - passed);
         read_figures(&givers[i], &held);
     }
 }

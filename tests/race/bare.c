@@ -1,16 +1,24 @@
-/* Two threads of one cache on bare segments, others that allocate, trim, pin, capture and end streams: every byte is
- * its owner's, and a block that was let in has memory.
+/* Two threads of one cache on bare segments, others that allocate, trim, capture and end streams: every byte is its
+ * owner's, and a block that was let in has memory.
+ *
+ * usage: race_bare [pins|captures]...
+ *   pins       another thread pins parts of the segments, without the cache's lock, as who makes a handle of them does
+ *   captures   captures last while blocks come and go
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "race.h"
 
+#include "pool/bare/bare.h"
 #include "process/bare.h"
+#include "process/state.h"
 #include "vpool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 enum { STEPS = 2500, ROUNDS = 4, SEGMENTS = 3, UNITS = 192, BLOCKS = 24, LOOKS = 9, TAKEN = 3 };
 /* The first block has the first segment's beginning to itself, and is a run of pages before long. */
@@ -20,6 +28,9 @@ static const size_t UNIT = 32 << 10, KIB = 1 << 10;
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int caches;
 static unsigned round_no;
+static bool with_pins, with_captures;
+/* The caches' segments, for whoever pins some. */
+static _Atomic CUdeviceptr known[2 * SEGMENTS];
 
 struct block {
     CUdeviceptr ptr;
@@ -34,6 +45,7 @@ struct cache {
     bool used[SEGMENTS][UNITS];
     struct block block[BLOCKS];
     unsigned seed, refused;
+    _Atomic CUdeviceptr *known;
 };
 
 static unsigned pick(unsigned *seed, unsigned n) {
@@ -56,6 +68,7 @@ static bool place(struct cache *c, struct block *b) {
     for (b->segment = 0; b->segment < SEGMENTS; b->segment++) {
         if (!c->segment[b->segment])
             CU(vp_bare_segment(&c->segment[b->segment], UNITS * UNIT, on(c->stream)));
+        atomic_store(&c->known[b->segment], c->segment[b->segment]);
         size_t run = 0;
         if (b == c->block) {
             b->first = 0;
@@ -116,6 +129,7 @@ static void free_segments(struct cache *c) {
         for (int i = 0; i < UNITS; i++)
             any |= c->used[s][i];
         if (!any) {
+            atomic_store(&c->known[s], 0);
             CU(door_free(c->segment[s]));
             c->segment[s] = 0;
         }
@@ -126,6 +140,7 @@ static void free_segments(struct cache *c) {
 static void run_cache(int index) {
     struct cache *c = calloc(1, sizeof *c);
     c->seed = round_no * RACERS + (unsigned)index + 1;
+    c->known = &known[index * SEGMENTS];
     CU(door_stream_create(&c->stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < STEPS; i++) {
         struct block *b = &c->block[pick(&c->seed, 3) ? pick(&c->seed, BLOCKS) : 0];
@@ -183,9 +198,25 @@ static void meddle(void) {
         if (i % 50 == 0) {
             CU(door_stream_create(&stream, CU_STREAM_NON_BLOCKING));
             CU(door_begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+            if (with_captures)
+                nanosleep(&(struct timespec){.tv_nsec = 200000 * (i % 7)}, NULL);
             CU(door_end_capture(stream, NULL));
             CU(door_stream_destroy(stream));
         }
+    }
+}
+
+/* What is freed meanwhile is pinned no more, or was another segment's by then. */
+static void pin(void) {
+    unsigned seed = round_no;
+    while (atomic_load(&caches)) {
+        const CUdeviceptr segment = atomic_load(&known[pick(&seed, 2 * SEGMENTS)]);
+        const size_t first = pick(&seed, UNITS), units = 1 + pick(&seed, UNITS - (unsigned)first) / 8;
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        if (!segment)
+            continue;
+        const CUresult res = vp_bare_pin(segment + first * UNIT, units * UNIT);
+        CHECK(res == CUDA_SUCCESS || res == CUDA_ERROR_OUT_OF_MEMORY || res == VP_NOT_OURS);
     }
 }
 
@@ -193,16 +224,24 @@ static void racer(int index) {
     if (index < 2)
         run_cache(index);
     else
-        index == 2 ? take() : meddle();
+        index == 3 ? meddle() : with_pins ? pin() : take();
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        with_pins |= !strcmp(argv[i], "pins");
+        with_captures |= !strcmp(argv[i], "captures");
+    }
+    /* The simulated driver has few addresses under ThreadSanitizer. */
+    setenv("VPOOL_VA", "4G", 1);
     race_open("granularity=64K,capacity=22M,timeout=3000");
     for (round_no = 0; round_no < ROUNDS; round_no++) {
         atomic_store(&caches, 2);
         race_run(racer);
     }
     CU(cuCtxSynchronize());
+    const struct vp_bare *bare = vp_state.pools[0]->bare;
+    CHECK(bare && bare->uses_told && !atomic_load(&bare->used) && !atomic_load(&bare->live));
     race_close();
     return 0;
 }

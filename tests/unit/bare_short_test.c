@@ -108,6 +108,31 @@ Test(bare, what_was_made_room_for_is_not_given_to_others) {
     door_close();
 }
 
+static void *pin(void *segment) {
+    cu_ok(cuCtxSetCurrent(made_current));
+    vp_bare_pin(*(CUdeviceptr *)segment + 80 * MiB, 45 * MiB);
+    return NULL;
+}
+
+/* It is idle there, and counted on. */
+Test(bare, what_was_made_room_for_is_not_pinned) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 40 * MiB, s);
+    use(seg + 80 * MiB, 45 * MiB, s);
+    unuse(seg + 80 * MiB, 45 * MiB);
+    cu_ok(cuCtxSynchronize());
+    cu_ok(vp_bare_room(0, 40 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, pin, &seg));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 40 * MiB, 40 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 40 * MiB, 1, 40 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
 static pthread_barrier_t turns;
 
 /* What this thread was promised is not what is promised now: its block never came. */

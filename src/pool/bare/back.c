@@ -5,10 +5,18 @@
 
 #include <errno.h>
 
-/* The pages of a block. */
+/* The pages of a block, or of what is pinned. */
 struct pages {
     size_t first, end;
     bool patient; /* what is pending may be waited for */
+};
+
+/* What is to be backed. Of what is pinned the cache says nothing, whose lock others may hold. */
+struct backing {
+    CUdeviceptr addr;
+    size_t size;
+    uint64_t serial; /* of its segment */
+    bool pins;
 };
 
 /* Is a chunk that is mapped there known to be lost in vain, for a part of it: beyond its segment, or was it when memory
@@ -129,6 +137,24 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     return stays;
 }
 
+/* Whatever has no memory yet. */
+static int back_gaps(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    int err = back_mapped(pool, segment, &(struct pages){first, end, patient});
+    for (size_t p = first, gap; p < end && !err; p = gap) {
+        gap = p;
+        while (gap < end && !vp_mapping_at(&pool->mem, vp_bare_addr(bare, gap)))
+            gap++;
+        if (gap == p)
+            gap++;
+        else
+            err = vp_bare_fill(pool, segment, p, gap, size, patient);
+    }
+    return err;
+}
+
 int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
@@ -140,16 +166,7 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
         stays |= shed(pool, segment, first, first, end);
         stays |= shed(pool, segment, end - 1, first, end);
     }
-    int err = back_mapped(pool, segment, &(struct pages){first, end, patient});
-    for (size_t p = first, gap; p < end && !err; p = gap) {
-        gap = p;
-        while (gap < end && !vp_mapping_at(&pool->mem, vp_bare_addr(bare, gap)))
-            gap++;
-        if (gap == p)
-            gap++;
-        else
-            err = vp_bare_fill(pool, segment, p, gap, size, patient);
-    }
+    int err = back_gaps(pool, addr, size, patient);
     return err == -ENOMEM && stays ? -EAGAIN : err;
 }
 
@@ -183,24 +200,40 @@ static bool is_there(const struct vp_bare *bare, CUdeviceptr addr, uint64_t seri
 }
 
 /* What is being made ahead for the block's pages is handed over first. False: the segment has ended meanwhile. */
-static bool await_ahead(struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t serial) {
+static bool await_ahead(struct vp_pool *pool, const struct backing *what) {
     const size_t page = pool->mem.granularity;
-    const CUdeviceptr first = addr / page * page, end = vp_round_up(addr + size, page);
+    const CUdeviceptr first = what->addr / page * page, end = vp_round_up(what->addr + what->size, page);
     while (pool->ahead && pool->config.await_ahead && vp_ahead_busy(pool->ahead, first, end) &&
-           pool->config.await_ahead(pool) && is_there(pool->bare, addr, serial))
+           pool->config.await_ahead(pool) && is_there(pool->bare, what->addr, what->serial))
         continue;
-    return is_there(pool->bare, addr, serial);
+    return is_there(pool->bare, what->addr, what->serial);
 }
 
-int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+/* What is pinned takes memory that may be promised to a block, which comes first, and counts nothing itself: what is
+ * used is counted by who holds the cache's lock. */
+static int back(struct vp_pool *pool, const struct backing *what, bool patient) {
     struct vp_bare *bare = pool->bare;
-    const uint64_t serial = vp_bare_at(bare, addr)->whole.serial;
-    if (!await_ahead(pool, addr, size, serial))
+    if (!what->pins)
+        return vp_bare_back(pool, what->addr, what->size, patient);
+    vp_bare_await(pool);
+    if (!is_there(bare, what->addr, what->serial))
+        return -ENODEV;
+    vp_bare_count(pool);
+    bare->pins = bare->counts_anew = true;
+    int err = back_gaps(pool, what->addr, what->size, patient);
+    bare->pins = false;
+    vp_bare_unsure(pool);
+    return err;
+}
+
+static int back_waiting(struct vp_pool *pool, const struct backing *what) {
+    struct vp_bare *bare = pool->bare;
+    if (!await_ahead(pool, what))
         return -ENODEV;
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
-    for (int failed = 0, tries = 0; (err = vp_bare_back(pool, addr, size, patient || !asked));) {
+    for (int failed = 0, tries = 0; (err = back(pool, what, patient || !asked)) && err != -ENODEV;) {
         bare->idle_listed = false;
         bare->short_of |= err == -ENOMEM;
         /* What was known of the device is not so any more. */
@@ -219,7 +252,7 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
         asked = waited = true;
         if (!pool->config.pause || !pause_for(pool, begin, &patient))
             break;
-        if (!is_there(bare, addr, serial)) {
+        if (!is_there(bare, what->addr, what->serial)) {
             err = -ENODEV;
             break;
         }
@@ -230,6 +263,10 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     if (waited)
         vp_pool_waited(pool, pool->config.now ? pool->config.now() - begin : 0, !patient || err);
     return err;
+}
+
+int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
+    return back_waiting(pool, &(struct backing){addr, size, vp_bare_at(pool->bare, addr)->whole.serial, false});
 }
 
 /* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. Another
@@ -266,7 +303,7 @@ bool vp_bare_await(struct vp_pool *pool) {
         if (!waited || seen != promises)
             begin = now;
         seen = promises;
-        if (now - begin > VP_BARE_PATIENCE_NS) {
+        if (now - begin > VP_BARE_PATIENCE_NS && !atomic_load(&bare->has_come)) {
             /* It was refused after all, or its thread is held up. The next one need not wait for it. */
             atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
             break;
@@ -279,21 +316,22 @@ bool vp_bare_await(struct vp_pool *pool) {
 
 int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
+    struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    const struct backing what = {addr, size, segment->whole.serial, true};
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
-    const size_t used = atomic_load(&bare->used);
-    vp_bare_unsure(pool);
-    /* As long as it is not pinned a block that is none holds it. */
+    /* What is idle there may be what a block was promised. */
+    vp_bare_await(pool);
+    if (!is_there(bare, addr, what.serial))
+        return -ENODEV;
+    segment->pins_pages = true;
+    /* What has memory keeps it from here on, and so does what gets some. */
     for (size_t p = first; p < end; p++)
-        atomic_fetch_add(&bare->pages[p].word, 1);
-    int err = vp_bare_back_waiting(pool, addr, size);
+        atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);
+    int err = back_waiting(pool, &what);
     if (err == -ENODEV) /* its pages count nothing any more */
         return err;
-    vp_bare_at(bare, addr)->pins_pages = true;
-    for (size_t p = first; p < end; p++) {
-        if (!err)
-            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);
-        atomic_fetch_sub(&bare->pages[p].word, 1);
-    }
-    atomic_store(&bare->used, used);
+    for (size_t p = first; p < end && err; p++)
+        if (!(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED))
+            atomic_fetch_and(&bare->pages[p].word, ~VP_PAGE_PINNED);
     return err;
 }

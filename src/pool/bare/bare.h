@@ -77,7 +77,7 @@ struct vp_bare_segment {
     struct vp_timeline *_Atomic timeline; /* whose work touches it; NULL: not known, or not any more */
     CUstream handle;                      /* that the cache names that one by */
     bool pinned;                          /* all that is backed stays so */
-    bool pins_pages;                      /* some pages of it are pinned, or were */
+    _Atomic bool pins_pages;              /* some pages of it are pinned, or were */
     _Atomic uint64_t live;                /* bytes of its blocks; as vp_bare.live */
 };
 
@@ -132,6 +132,7 @@ struct vp_bare {
     _Atomic uint64_t other;        /* what else was live when last looked at */
     _Atomic size_t used;           /* pages of chunks with blocks in them */
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
+    _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory */
     _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
     size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
     uint64_t counted_until; /* when it is asked again: other processes take from it, too */
@@ -157,7 +158,9 @@ struct vp_bare {
     uint32_t filled;     /* past.now, when chunks last moved */
     struct vp_bare_unasked unasked[VP_BARE_UNASKED]; /* since room was asked for last; of more nothing is known */
     unsigned unasked_count;
-    unsigned coming; /* blocks that are counted, and have yet to be backed: by who waits for that without the lock */
+    bool pins;        /* memory is being made for what is pinned, perhaps without the cache's lock: it counts nothing */
+    bool counts_anew; /* and that has been: `used` is to be counted anew */
+    unsigned coming;  /* blocks that are counted, and have yet to be backed: by who waits for that without the lock */
     uint64_t unasked_captures; /* captures that had begun, when the last of them came */
 };
 
@@ -238,7 +241,7 @@ void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size);
 bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size);
 void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
 /* Backs [addr, addr + size) of one segment, used or not; it stays so until the segment ends. As
- * vp_bare_back_waiting(). Nobody may use or free blocks there meanwhile, but under the cache's lock. */
+ * vp_bare_back_waiting(), but the cache's lock need not be held: blocks may come and go there meanwhile. */
 int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
 /* All that is backed in the segment, or will be, stays so. */
 void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment);
@@ -279,6 +282,8 @@ bool vp_bare_loses(const struct vp_pool *pool, size_t n);
 int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m);
 /* So many pages more, or fewer, lie in chunks with blocks. */
 void vp_bare_count_used(struct vp_bare *bare, size_t pages);
+/* All of them, with both locks, where that is due. */
+void vp_bare_count_anew(struct vp_bare *bare);
 /* So many pages more, or fewer, may be used; if it is known how many those are. With the lock. */
 void vp_bare_count_held(struct vp_bare *bare, size_t pages);
 /* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */

@@ -537,6 +537,7 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     if (!bare)
         return -ENOMEM;
     vp_bare_count(pool);
+    vp_bare_count_anew(bare);
     const size_t fresh = creatable(pool), counted = fresh / DEVICE_SHARE, sure = fresh - counted;
     size_t there = there_of(pool), least = size < need ? vp_bare_touched(bare, size) * page : need;
     if ((there < least || there + sure < need) && !look_there(pool, &there))

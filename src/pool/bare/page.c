@@ -70,6 +70,24 @@ size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
     return pinned_in(bare, page / VP_SLOT_PAGES);
 }
 
+void vp_bare_count_anew(struct vp_bare *bare) {
+    const struct vp_bare_segment *segment;
+    size_t all = 0;
+    if (!bare->counts_anew)
+        return;
+    bare->counts_anew = false;
+    vp_list_each(segment, &bare->segments, link) {
+        const size_t end = vp_bare_page(bare, vp_region_end(&segment->whole));
+        for (size_t slot = vp_bare_page(bare, segment->whole.addr); slot < end; slot += VP_SLOT_PAGES) {
+            size_t used = 0;
+            for (size_t p = slot; p < slot + VP_SLOT_PAGES; p++)
+                used += (vp_bare_word(bare, p) & VP_PAGE_USED) != 0;
+            all += used && is_wider(bare, slot) ? VP_SLOT_PAGES : used;
+        }
+    }
+    atomic_store_explicit(&bare->used, all, memory_order_relaxed);
+}
+
 /* Where others may have a part of the slots at its ends. */
 static inline size_t pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
     return (x->head_shared ? pinned_in(bare, x->head) : 0) + (x->tail_shared ? pinned_in(bare, x->tail) : 0);
@@ -437,6 +455,7 @@ int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, co
         atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED));
         atomic_fetch_or(&bare->pages[p].word, flags);
     }
-    vp_bare_count_used(bare, vp_bare_pinned_in(bare, first));
+    if (!bare->pins)
+        vp_bare_count_used(bare, vp_bare_pinned_in(bare, first));
     return 0;
 }
