@@ -18,6 +18,10 @@ import tap
 
 VPOOL = os.path.realpath(sys.argv[1])
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("VPOOL_")}
+# A sanitizer's runtime comes first in programs that are run.
+RUNTIMES = ENV.get("TEST_PRELOAD", "").split(":")[:-1]
+if RUNTIMES:
+    ENV["LD_PRELOAD"] = ":".join(RUNTIMES)
 TRACE = "op,id,size,stream,us\na,1,4194304,0,0\na,2,8388608,0,1\nf,1,0,0,2\n"
 PRINTING = [
     ["--help"], ["--version"], ["help"], ["help", "waits"], ["help", "--man", "vpool"], ["help", "--completion", "zsh"],
