@@ -177,7 +177,9 @@ def peers(bench):
     ours, theirs = (by_policy(bench, policy) | recorded_by(bench, policy) for policy in ("vpool", "es"))
     behind = {}  # seeds by kind; of recorded programs nothing
     for key in ours:
-        if ours[key]["peak_held_bytes"] > theirs[key]["peak_held_bytes"] and late_ms(ours[key]) > late_ms(theirs[key]):
+        # Who has refused allocations that the other served holds less for it.
+        served = theirs[key]["ooms"] <= ours[key]["ooms"]
+        if served and ours[key]["peak_held_bytes"] > theirs[key]["peak_held_bytes"] and late_ms(ours[key]) > late_ms(theirs[key]):
             kind, *seed = [key] if isinstance(key, str) else key
             behind.setdefault(kind, []).extend(seed)
     known = {"vpool": ours, "es": theirs, "bfc": by_policy(bench, "bfc")}
