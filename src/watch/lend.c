@@ -35,7 +35,7 @@
 static const uint64_t SPARED_NS = 5000000000;
 
 /* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
-static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, LOOK_NS = 200000000;
+static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, LOOK_NS = 500000000, LOOK_EACH_NS = 100000000;
 
 /* Who asks reads its answer well within this, unless it is stopped. */
 enum { MOMENT_NS = 20000000 };
@@ -303,8 +303,8 @@ static uint64_t add_up(const struct giver *givers, unsigned count) {
 }
 
 /* What streams have freed last lies in their caches, and in the pages as alive: a process that sleeps since then has
- * told nobody. It is asked for its figures, of which nothing comes to an end there. That takes a moment; all that are
- * busy or stopped are waited for as long as one. */
+ * told nobody. It is asked for its figures, of which nothing comes to an end there. That takes a moment, and who is
+ * busy or stopped is not waited for. */
 static void look_closely(struct giver *givers, unsigned count) {
     const uint64_t from = vp_clock_ns();
     uint64_t held, passed;
@@ -312,7 +312,7 @@ static void look_closely(struct giver *givers, unsigned count) {
         struct giver exactly = givers[i];
         exactly.device = VP_LOANS_LOOK;
         atomic_fetch_add(&exactly.page->asked, 1);
-        ask(&exactly, 0, LOOK_NS - passed);
+        ask(&exactly, 0, LOOK_NS - passed < LOOK_EACH_NS ? LOOK_NS - passed : LOOK_EACH_NS);
         read_figures(&givers[i], &held);
     }
 }
