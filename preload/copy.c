@@ -141,18 +141,9 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
 
 static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream, bool sync,
                              CUresult *res) {
-    struct vp_copy copy = {
-        .p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-              .srcDevice = src,
-              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-              .dstDevice = dst,
-              .WidthInBytes = bytes,
-              .Height = 1,
-              .Depth = 1},
-        .stream = stream,
-        .sync = sync,
-    };
+    struct vp_copy copy = vp_copy_of_range(dst, src, bytes, stream);
 
+    copy.sync = sync;
     return vp_copy_translated(&copy, res);
 }
 

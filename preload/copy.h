@@ -22,6 +22,20 @@ struct vp_copy {
     bool flat; /* of rows: it came in the form of CUDA_MEMCPY2D */
 };
 
+/* Bytes at two addresses, as a copy on a stream. */
+static inline struct vp_copy vp_copy_of_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+    return (struct vp_copy){
+        .p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+              .srcDevice = src,
+              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+              .dstDevice = dst,
+              .WidthInBytes = bytes,
+              .Height = 1,
+              .Depth = 1},
+        .stream = stream,
+    };
+}
+
 static inline bool vp_copy_is_range(const CUDA_MEMCPY3D_PEER *p) {
     return p->Height == 1 && p->Depth == 1;
 }

@@ -47,16 +47,7 @@ static bool reads_at_once(const struct CUmemcpyAttributes_st *attributes, size_t
 }
 
 static CUresult copy_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-    struct vp_copy copy = {
-        .p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-              .srcDevice = src,
-              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-              .dstDevice = dst,
-              .WidthInBytes = bytes,
-              .Height = 1,
-              .Depth = 1},
-        .stream = stream,
-    };
+    struct vp_copy copy = vp_copy_of_range(dst, src, bytes, stream);
     CUresult res;
 
     return vp_copy_translated(&copy, &res) ? res : VP_REAL(cuMemcpyAsync)(dst, src, bytes, stream);

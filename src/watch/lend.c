@@ -35,7 +35,7 @@
 static const uint64_t SPARED_NS = 5000000000;
 
 /* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
-static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, LOOK_NS = 500000000, LOOK_EACH_NS = 100000000;
+static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, LOOK_NS = 500000000;
 
 /* Who asks reads its answer well within this, unless it is stopped. */
 enum { MOMENT_NS = 20000000 };
@@ -267,26 +267,37 @@ static bool begin(struct vp_loans *loans) {
     return atomic_compare_exchange_strong(&loans->asker, &other, self);
 }
 
-static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
+/* Asks; the answer will have that number. False: another process is asking. */
+static bool post(const struct giver *g, uint64_t device, uint64_t bytes, uint32_t *number) {
     struct vp_loans *loans = &g->page->loans;
-    const uint64_t from = vp_clock_ns();
     if (!begin(loans))
-        return 0;
-    atomic_store(&loans->device, g->device);
+        return false;
+    atomic_store(&loans->device, device);
     atomic_store(&loans->bytes, bytes);
     atomic_store(&loans->given, 0);
-    const uint32_t number = atomic_fetch_add(&loans->asked, 1) + 1;
+    *number = atomic_fetch_add(&loans->asked, 1) + 1;
     wake(&loans->asked);
+    return true;
+}
+
+/* Waits until then for the answer with that number. False: there is none. */
+static bool collect(const struct giver *g, uint32_t number, uint64_t until_ns, uint64_t *given) {
+    struct vp_loans *loans = &g->page->loans;
     struct vp_process there;
     uint32_t done;
-    while ((done = atomic_load(&loans->done)) != number && vp_clock_ns() - from < most_ns &&
-           vp_process_read(g->pid, &there))
+    while ((done = atomic_load(&loans->done)) != number && vp_clock_ns() < until_ns && vp_process_read(g->pid, &there))
         wait_while(&loans->done, done, &(struct timespec){.tv_nsec = 50000000});
-    if (done != number && g->device != VP_LOANS_LOOK)
-        sulk(g->pid, vp_clock_ns());
-    const uint64_t given = done == number ? atomic_load(&loans->given) : 0;
+    *given = done == number ? atomic_load(&loans->given) : 0;
     uint32_t self = (uint32_t)getpid();
     atomic_compare_exchange_strong(&loans->asker, &self, 0); /* unless it was taken for stopped */
+    return done == number;
+}
+
+static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
+    uint64_t given = 0;
+    uint32_t number;
+    if (post(g, g->device, bytes, &number) && !collect(g, number, vp_clock_ns() + most_ns, &given))
+        sulk(g->pid, vp_clock_ns());
     return given;
 }
 
@@ -303,16 +314,20 @@ static uint64_t add_up(const struct giver *givers, unsigned count) {
 }
 
 /* What streams have freed last lies in their caches, and in the pages as alive: a process that sleeps since then has
- * told nobody. It is asked for its figures, of which nothing comes to an end there. That takes a moment, and who is
- * busy or stopped is not waited for. */
+ * told nobody. It is asked for its figures, of which nothing comes to an end there: all are asked at once, so that one
+ * that is busy or stopped holds nobody up. */
 static void look_closely(struct giver *givers, unsigned count) {
-    const uint64_t from = vp_clock_ns();
-    uint64_t held, passed;
-    for (unsigned i = 0; i < count && (passed = vp_clock_ns() - from) < LOOK_NS; i++) {
-        struct giver exactly = givers[i];
-        exactly.device = VP_LOANS_LOOK;
-        atomic_fetch_add(&exactly.page->asked, 1);
-        ask(&exactly, 0, LOOK_NS - passed < LOOK_EACH_NS ? LOOK_NS - passed : LOOK_EACH_NS);
+    uint32_t number[PAGES];
+    bool asked[PAGES];
+    uint64_t held, none;
+    for (unsigned i = 0; i < count; i++) {
+        atomic_fetch_add(&givers[i].page->asked, 1);
+        asked[i] = post(&givers[i], VP_LOANS_LOOK, 0, &number[i]);
+    }
+    const uint64_t until = vp_clock_ns() + LOOK_NS;
+    for (unsigned i = 0; i < count; i++) {
+        if (asked[i])
+            collect(&givers[i], number[i], until, &none);
         read_figures(&givers[i], &held);
     }
 }
