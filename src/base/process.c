@@ -15,18 +15,28 @@
  * may hold anything. */
 enum { STATE = 3, START = 22, STACK = 28 };
 
-bool vp_process_read(int pid, struct vp_process *out) {
-    char name[32] = "/proc/self/stat", text[1024];
+/* The end of its name, and all fields behind it; NULL: nothing is told of such a process. */
+static const char *read_fields(int pid, char *text, size_t room) {
+    char name[32] = "/proc/self/stat";
     if (pid)
         snprintf(name, sizeof name, "/proc/%d/stat", pid);
     int fd = open(name, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, room - 1);
     if (fd >= 0)
         close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = 0;
-    const char *at = strrchr(text, ')');
+    text[n > 0 ? n : 0] = 0;
+    return strrchr(text, ')');
+}
+
+bool vp_process_is_stopped(int pid) {
+    char text[1024];
+    const char *at = read_fields(pid, text, sizeof text);
+    return at && at[1] && (at[2] == 'T' || at[2] == 't');
+}
+
+bool vp_process_read(int pid, struct vp_process *out) {
+    char text[1024];
+    const char *at = read_fields(pid, text, sizeof text);
     struct vp_process found = {0};
     for (int field = STATE - 1; at && field <= STACK; field++, at = strchr(at + 1, ' ')) {
         if (field == STATE && (at[1] == 'Z' || at[1] == 'X'))

@@ -19,6 +19,9 @@ struct vp_process {
  * one that nobody waited for is none). */
 bool vp_process_read(int pid, struct vp_process *out);
 
+/* Is that process stopped, by a signal or a debugger? False: it runs, or there is none. */
+bool vp_process_is_stopped(int pid);
+
 /* The same process, and the same program in it, as far as both tell? */
 bool vp_process_same(const struct vp_process *a, const struct vp_process *b);
 

@@ -13,7 +13,8 @@ static const uint64_t ASK_EVERY_NS = 1000000000, BORROW_NS = 6000000000;
 /* Room for the rounding of handles. */
 enum { ROUNDING = 32 << 20 };
 
-size_t vp_borrow_lack(const struct vp_pool *pool, size_t size) {
+/* How much of the device's memory a request of so many bytes lacks; 0: it is no lack of memory. */
+static VP_LOCKED size_t lack_of(const struct vp_pool *pool, size_t size) {
     const size_t free_bytes = vp_wait_device_free(pool), idle = vp_memory_idle(&pool->mem);
     size = vp_round_up(size, pool->mem.granularity);
     if (size <= free_bytes)
@@ -42,14 +43,18 @@ static VP_LOCKED size_t worth_asking(const struct vp_pool *pool, size_t lack) {
     return want > lack ? want : lack;
 }
 
-bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
+bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
     static uint64_t last;
     const CUuuid uuid = vp_ipc_uuid(pool->mem.device), none = {{0}};
-    if (!*begin)
+    const size_t lack = lack_of(pool, size);
+    const bool first = !*begin;
+    if (first)
         *begin = vp_clock_ns();
-    if (!lack || !memcmp(&uuid, &none, sizeof uuid) ||
-        (pool->mem.limit && pool->mem.stats.held_bytes + lack > pool->mem.limit + ROUNDING))
+    if (pool->mem.limit && pool->mem.stats.held_bytes + (lack ? lack - ROUNDING : size) > pool->mem.limit)
         return false;
+    /* There was too little a moment ago. */
+    if (!lack || !memcmp(&uuid, &none, sizeof uuid))
+        return !lack && first;
     /* What another process gives up by its end, say, is no loan, and will do. */
     for (const size_t before = vp_wait_device_free(pool);;) {
         const uint64_t now = vp_clock_ns();
@@ -69,6 +74,6 @@ bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) {
             last = 0; /* nobody was asked */
         pool->mem.stats.loans_asked += some && asks;
         if (got || !some || atomic_load(&vp_state.timelines.captures))
-            return got > 0 || vp_wait_device_free(pool) > before;
+            return got > 0 || vp_wait_device_free(pool) > before || (first && !lack_of(pool, size));
     }
 }

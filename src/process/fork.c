@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
+#include "base/thread.h"
+
 /* A tool's callback may fork under a driver call of ours: then the lock is this thread's already. */
 VP_NOT_ANALYSED /* what it takes, the next two let go */ void vp_api_fork_prepare(void) {
     if (vp_thread.inside)
@@ -26,6 +28,7 @@ VP_NOT_ANALYSED void vp_api_fork_parent(void) {
  */
 VP_NOT_ANALYSED /* there is one thread */ void vp_api_fork_child(void) {
     vp_process_mark();
+    vp_thread_fork_child();
     vp_lock_reset(&vp_library_lock);
     atomic_store(&vp_state.had, atomic_load(&vp_state.came));
     vp_imports_fork_child();

@@ -259,7 +259,7 @@ static VP_LOCKED int wake(struct vp_pool *pool, struct paused *p) {
         err = vp_sleep_wake(&pool->mem);
     while (err == -ENOMEM && vp_borrow_held_back())
         err = vp_sleep_wake(&pool->mem);
-    for (uint64_t begin = 0; err == -ENOMEM && vp_borrow(pool, vp_borrow_lack(pool, pool->mem.asleep_bytes), &begin);)
+    for (uint64_t begin = 0; err == -ENOMEM && vp_borrow(pool, pool->mem.asleep_bytes, &begin);)
         err = vp_sleep_wake(&pool->mem);
     if (err)
         return err;

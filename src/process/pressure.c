@@ -178,7 +178,7 @@ static VP_LOCKED bool borrow(struct vp_relief *relief, size_t wanted) {
         return false;
     if (vp_borrow_held_back())
         return true;
-    return vp_borrow(pool, vp_borrow_lack(pool, wanted ? wanted : UNKNOWN), &relief->borrows);
+    return vp_borrow(pool, wanted ? wanted : UNKNOWN, &relief->borrows);
 }
 
 bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {

@@ -226,13 +226,12 @@ int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *
 
 /* ---- borrow.c ---- */
 
-/* How much of the device's memory a request of so many bytes lacks; 0: it is no lack of memory. */
-size_t vp_borrow_lack(const struct vp_pool *pool, size_t size) VP_LOCKED;
 /*
- * Asks the user's other processes for so much, and waits for a bounded time while one of them has some. `*begin` is 0
- * at first. True: some came free, and another try is worth it. The lock is let go in between.
+ * Asks the user's other processes for what a request of so many bytes lacks, and waits for a bounded time while one of
+ * them has some. `*begin` is 0 at first. True: some came free, and another try is worth it. The lock is let go in
+ * between.
  */
-bool vp_borrow(struct vp_pool *pool, size_t lack, uint64_t *begin) VP_LOCKED __attribute__((cold));
+bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) VP_LOCKED __attribute__((cold));
 /* Waits while another process is about to be brought back, which needs the devices' memory; true if it has. The lock is
  * let go in between. */
 bool vp_borrow_held_back(void) VP_LOCKED __attribute__((cold));

@@ -35,7 +35,7 @@
 static const uint64_t SPARED_NS = 5000000000;
 
 /* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
-static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, LOOK_NS = 500000000;
+static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000;
 
 /* Who asks reads its answer well within this, unless it is stopped. */
 enum { MOMENT_NS = 20000000 };
@@ -314,20 +314,20 @@ static uint64_t add_up(const struct giver *givers, unsigned count) {
 }
 
 /* What streams have freed last lies in their caches, and in the pages as alive: a process that sleeps since then has
- * told nobody. It is asked for its figures, of which nothing comes to an end there: all are asked at once, so that one
- * that is busy or stopped holds nobody up. */
+ * told nobody. It is asked for its figures, of which nothing comes to an end there: all are asked at once, and one that
+ * is stopped is not. */
 static void look_closely(struct giver *givers, unsigned count) {
     uint32_t number[PAGES];
     bool asked[PAGES];
     uint64_t held, none;
     for (unsigned i = 0; i < count; i++) {
         atomic_fetch_add(&givers[i].page->asked, 1);
-        asked[i] = post(&givers[i], VP_LOANS_LOOK, 0, &number[i]);
+        asked[i] = !vp_process_is_stopped(givers[i].pid) && post(&givers[i], VP_LOANS_LOOK, 0, &number[i]);
     }
-    const uint64_t until = vp_clock_ns() + LOOK_NS;
+    const uint64_t until = vp_clock_ns() + ANSWER_NS;
     for (unsigned i = 0; i < count; i++) {
-        if (asked[i])
-            collect(&givers[i], number[i], until, &none);
+        if (asked[i] && !collect(&givers[i], number[i], until, &none))
+            sulk(givers[i].pid, vp_clock_ns());
         read_figures(&givers[i], &held);
     }
 }

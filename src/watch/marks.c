@@ -5,6 +5,7 @@
 #include "watch/trace.h"
 #include "watch/watch.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "pool/stream_cache.h"
 
 #include <errno.h>
@@ -73,16 +74,9 @@ static struct {
 } marks;
 
 static __thread struct {
-    uint64_t id;
     struct thread *ranges; /* NULL: the thread is in none */
     bool told;             /* the destructor will run */
 } own __attribute__((tls_model("initial-exec")));
-
-uint64_t vp_marks_thread(void) {
-    if (!own.id)
-        own.id = (uint64_t)syscall(SYS_gettid);
-    return own.id;
-}
 
 /* As much of a name as counts: whole characters of UTF-8. */
 static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
@@ -141,7 +135,7 @@ static VP_REQUIRES(marks_lock) struct thread *ranges_of_thread(void) {
         if (is_gone(&marks.tables->threads[i]))
             free = &marks.tables->threads[i];
     if (free) {
-        free->id = vp_marks_thread();
+        free->id = vp_thread_id();
         free->depth = 0;
         own.ranges = free;
     }
@@ -255,7 +249,7 @@ static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
 }
 
 int vp_marks_mark(const char *name) {
-    const uint64_t thread = vp_marks_thread();
+    const uint64_t thread = vp_thread_id();
     if (!vp_process_is_marked() && vp_api_ready())
         return -ENODEV;
     vp_lock_take(&marks_lock);
@@ -276,7 +270,7 @@ static void tell_own_end(void) {
 }
 
 int vp_marks_push(const char *name, const void *domain) {
-    const uint64_t thread = vp_marks_thread();
+    const uint64_t thread = vp_thread_id();
     start_counting();
     if (!own.told)
         tell_own_end();
@@ -310,7 +304,7 @@ static uint32_t innermost(const struct thread *t, const void *domain) {
 }
 
 int vp_marks_pop(const void *domain) {
-    const uint64_t thread = vp_marks_thread();
+    const uint64_t thread = vp_thread_id();
     struct thread *t = own.ranges;
     if (!t)
         return -ENOENT;
@@ -473,7 +467,6 @@ VP_NOT_ANALYSED void vp_marks_fork_parent(void) {
 
 VP_NOT_ANALYSED /* there is one thread */ void vp_marks_fork_child(void) {
     vp_lock_reset(&marks_lock);
-    own.id = 0;
     marks.early = 0;
     atomic_store(&marks.alive, 0);
     atomic_store(&marks.most, 0);
@@ -484,5 +477,5 @@ VP_NOT_ANALYSED /* there is one thread */ void vp_marks_fork_child(void) {
         if (marks.tables->started[i].id == ENDING)
             marks.tables->started[i].id = 0;
     if (own.ranges)
-        own.ranges->id = vp_marks_thread();
+        own.ranges->id = vp_thread_id();
 }

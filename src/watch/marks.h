@@ -15,9 +15,6 @@
 /* As much of a name as is looked at, its final zero included. */
 enum { VP_MARKS_NAME = 129 };
 
-/* The calling thread, as the kernel numbers it. */
-uint64_t vp_marks_thread(void);
-
 /* As the functions of include/vpool.h. */
 int vp_marks_mark(const char *name);
 /* A domain's pop ends the innermost range of its own; NULL is that of those functions. */

@@ -5,6 +5,8 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Room is known of a while before: what others took since counts. */
@@ -226,6 +228,34 @@ Test(bare, a_block_that_does_not_come_is_waited_for_once) {
         cr_assert(!pthread_create(&thread, NULL, take_late, &i));
         pthread_join(thread, NULL);
     }
+    door_close();
+}
+
+static void *take_what_was_promised(void *unused) {
+    CUdeviceptr other;
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    cr_assert_eq(door_alloc(&other, 60 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    return NULL;
+}
+
+/* One that vfork() holds up looks, to the kernel, like one that waits for a page. */
+Test(bare, a_thread_that_is_held_up_keeps_what_it_was_promised) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, take_what_was_promised, NULL));
+    pid_t child = vfork();
+    if (!child) {
+        nanosleep(&(struct timespec){.tv_nsec = 4 * VP_BARE_PATIENCE_NS}, NULL);
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(child, NULL, 0), child);
+    cr_assert(vp_bare_used(seg, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
     door_close();
 }
 

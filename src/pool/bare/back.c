@@ -3,6 +3,8 @@
 #include "pool/learnt/ahead.h"
 #include "pool/bare/bare.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 
 /* The pages of a block, or of what is pinned. */
@@ -283,32 +285,52 @@ bool vp_bare_promised_here(const struct vp_bare *bare) {
 void vp_bare_promise(struct vp_bare *bare, bool open) {
     const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
     own.bare = open ? bare : NULL;
-    if (open)
+    if (open) {
+        atomic_store_explicit(&bare->promised_to, vp_thread_id(), memory_order_relaxed);
         atomic_store(&bare->promises, own.number = promises + (promises & 1 ? 2 : 1));
-    else if (promises & 1)
+    } else if (promises & 1)
         atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
+}
+
+/* Waiting for the block of one promise: since when, and since when its thread was seen to sleep; and how long that had
+ * run before. */
+struct patience {
+    unsigned promises;
+    uint64_t begin, asleep, thread, had_run;
+};
+
+/* Is the block still to be waited for? Its thread may have been refused after all, or be held up by this one; or all
+ * CPUs are busy. */
+static bool may_come(struct patience *patience, uint64_t now) {
+    if (now - patience->begin <= VP_BARE_PATIENCE_NS / 10)
+        return true;
+    const bool ready = vp_thread_is_ready(patience->thread);
+    if (ready)
+        patience->asleep = now;
+    return now - (ready ? patience->begin : patience->asleep) <= (ready ? VP_BARE_BUSY_NS : VP_BARE_PATIENCE_NS) &&
+           vp_thread_cpu_ns(patience->thread) - patience->had_run <= VP_BARE_PATIENCE_NS;
 }
 
 bool vp_bare_await(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
-    uint64_t begin = 0, now = 0;
-    unsigned seen = 0;
+    struct patience patience = {0};
     bool waited = false;
     while (bare) {
         vp_bare_unsure(pool);
         unsigned promises = atomic_load(&bare->promises);
         if (!(promises & 1) || vp_bare_promised_here(bare) || !pool->config.pause || !pool->config.now)
             break;
-        now = pool->config.now();
-        if (!waited || seen != promises)
-            begin = now;
-        seen = promises;
-        if (now - begin > VP_BARE_PATIENCE_NS && !atomic_load(&bare->has_come)) {
-            /* It was refused after all, or its thread is held up. The next one need not wait for it. */
+        const uint64_t now = pool->config.now();
+        if (!waited || patience.promises != promises) {
+            const uint64_t thread = atomic_load_explicit(&bare->promised_to, memory_order_relaxed);
+            patience = (struct patience){promises, now, now, thread, vp_thread_cpu_ns(thread)};
+        }
+        if (!may_come(&patience, now) && !atomic_load(&bare->has_come)) {
+            /* The next one need not wait for it. */
             atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
             break;
         }
-        pool->config.pause(now - begin);
+        pool->config.pause(now - patience.begin);
         waited = true;
     }
     return waited;
