@@ -111,6 +111,18 @@ void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare) {
     vp_list_append(spare ? &mem->spares : &mem->chunks, &chunk->link);
 }
 
+size_t vp_chunk_release_spares(struct vp_memory *mem, size_t least) {
+    struct vp_chunk *chunk, *next;
+    size_t released = 0;
+    vp_list_each_safe(chunk, next, &mem->spares, link) {
+        if (released >= least)
+            break;
+        released += chunk->size;
+        vp_chunk_destroy(mem, chunk);
+    }
+    return released;
+}
+
 void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk) {
     assert(!chunk->mappings);
     if (chunk->released) {

@@ -14,6 +14,8 @@ int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) __a
 int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chunk **out);
 /* Keeps a chunk that is mapped nowhere for later; takes it back then. */
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare);
+/* Releases spares until it is so many bytes, or all. Their sum. */
+size_t vp_chunk_release_spares(struct vp_memory *mem, size_t least);
 /* A handle that is mapped at `addr`, open to whom it should be, becomes a chunk; of a building region without mappings
  * its addresses become free memory. 0, or -ENOMEM with nothing changed. */
 int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, size_t size, CUdeviceptr addr)

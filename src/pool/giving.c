@@ -162,12 +162,8 @@ static void sort_by_age(struct idle *list, size_t n) {
 
 size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
     const struct vp_request anyone = {0};
-    struct vp_chunk *chunk, *next;
-    size_t n = 0, given = 0;
-    vp_list_each_safe(chunk, next, &pool->mem.spares, link) {
-        given += chunk->size;
-        vp_chunk_destroy(&pool->mem, chunk);
-    }
+    struct vp_chunk *chunk;
+    size_t n = 0, given = vp_chunk_release_spares(&pool->mem, SIZE_MAX);
     vp_parking_flush(pool, VP_FLUSH_ALL);
     vp_bare_flush(pool);
     vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);

@@ -305,8 +305,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     vp_parking_flush(pool, VP_FLUSH_ALL);
     vp_bare_unsure(pool);
     vp_bare_flush(pool);
-    vp_list_each_safe(chunk, tmp, &pool->mem.spares, link)
-        vp_chunk_destroy(&pool->mem, chunk);
+    vp_chunk_release_spares(&pool->mem, SIZE_MAX);
     vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);
     vp_fit_refresh(&pool->mem);
     vp_exports_settle(pool);

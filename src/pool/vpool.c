@@ -305,6 +305,15 @@ static __attribute__((noinline, cold)) int alloc_behind_others(struct vp_pool *p
     return err;
 }
 
+/* What was made for blocks of PyTorch's cache that have not come, or needed less. */
+static __attribute__((noinline, cold)) int alloc_instead_of_spares(struct vp_pool *pool, struct vp_request *req,
+                                                                   struct vp_region **out) {
+    if (vp_bare_await(pool) && vp_bound_ended(req))
+        return -ENODEV;
+    vp_chunk_release_spares(&pool->mem, req->size);
+    return alloc_once(pool, req, out);
+}
+
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const uint64_t maps = pool->mem.stats.calls.map;
     if (vp_bare_await(pool) && vp_bound_ended(req))
@@ -312,6 +321,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if (req->pressed)
         vp_slack_press(pool);
     int err = alloc_once(pool, req, out);
+    while (err == -ENOMEM && !vp_list_empty(&pool->mem.spares))
+        err = alloc_instead_of_spares(pool, req, out);
     if (err == -ENOMEM && req->pressed)
         err = alloc_behind_others(pool, req, out);
     if (err)

@@ -130,6 +130,9 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     out->stats = vp_pool_stats(pool);
     out->timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
     out->slack = vp_slack_state(pool);
+    const struct vp_chunk *chunk;
+    vp_list_each(chunk, &pool->mem.spares, link)
+        out->spare += chunk->size;
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         add_space(out, pool, s);
     if (!out->spaces.failed && !out->regions.failed && !out->chunks.failed && !out->waits.failed)
@@ -313,6 +316,7 @@ void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_dig
     memset(out, 0, sizeof *out);
     count_regions(snap, stream, out);
     count_chunks(snap, stream, out);
+    out->idle += snap->spare;
     count_waits(snap, stream, out);
     sort_chunks(snap->chunks.items, snap->chunks.count);
 }

@@ -56,6 +56,7 @@ struct vp_snapshot {
     struct vp_snap_array regions; /* of struct vp_snap_region, in address order */
     struct vp_snap_array chunks;  /* of struct vp_snap_chunk, in address order until the digest */
     struct vp_snap_array waits;   /* of uint64_t: ids of streams */
+    uint64_t spare;               /* bytes in chunks that are mapped nowhere */
 };
 
 /* The stream of a timeline's id, as told here. */
@@ -89,7 +90,7 @@ enum { VP_SNAP_WORST = 8 };
  *   internal  the rest of a live block, by rounding
  *   pinned    free, in a chunk that a live block lies in too
  *   pending   in a wholly free chunk of which some part waits for a stream, or that a range is being built of
- *   idle      in a wholly free chunk that waits for nothing
+ *   idle      in a wholly free chunk that waits for nothing, or is mapped nowhere
  */
 struct vp_digest {
     uint64_t internal, pinned, pending, idle;

@@ -3,6 +3,7 @@
 #include "bare_test.h"
 
 #include "base/clock.h"
+#include "watch/snapshot.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -237,6 +238,28 @@ static void *take_what_was_promised(void *unused) {
     cu_ok(cuCtxSetCurrent(made_current));
     cr_assert_eq(door_alloc(&other, 60 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
     return NULL;
+}
+
+/* Memory that was made for a block which came to lie elsewhere is no block's, and told of as idle. */
+Test(bare, what_no_block_has_needed_serves_other_allocations) {
+    struct vp_snapshot snap;
+    struct vp_digest digest;
+    CUdeviceptr other;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cr_assert_geq(vp_pool_stats(pool_of(0)).held_bytes, 60 * MiB);
+    vp_lock_take(&vp_library_lock);
+    cr_assert_eq(vp_snapshot_take(pool_of(0), &snap), 0);
+    vp_snapshot_digest(&snap, UINT64_MAX, &digest);
+    cr_assert_eq(digest.idle, snap.stats.held_bytes);
+    vp_snapshot_finish(&snap);
+    vp_lock_release(&vp_library_lock);
+    cu_ok(door_alloc(&other, 60 * MiB));
+    cu_ok(cuMemsetD8(other, 1, 60 * MiB));
+    cu_ok(door_free(other));
+    door_close();
 }
 
 /* One that vfork() holds up looks, to the kernel, like one that waits for a page. */

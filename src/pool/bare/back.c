@@ -129,7 +129,11 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
         }
         if (bare->short_of)
             vp_fit_refresh(&pool->mem);
-        if ((stays = vp_backing_clear(&pool->mem, m)))
+        const CUdeviceptr addr = m->addr;
+        stays = vp_backing_clear(&pool->mem, m) != 0;
+        /* The driver may have failed half way: what is not current any more is no block's. */
+        m = stays ? vp_mapping_at(&pool->mem, addr) : NULL;
+        if (m && m == m->chunk->current)
             vp_bare_keep(pool, segment, m);
     }
     for (size_t p = from; p < to; p++)

@@ -113,7 +113,8 @@ def what_is_spilled_is_told():
 def killed(number, *words, **env):
     """A guest that a signal ends once it sleeps: (status, stderr)."""
     with subprocess.Popen([VPOOL, "run", "--sim", *words, "sleep=60"], env={**ENV, **env}, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) as process:
+                          stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+                          preexec_fn=lambda: number != signal.SIGKILL and signal.signal(number, signal.SIG_DFL)) as process:
         for line in process.stdout:
             if line.strip() == "alloc=3":
                 break
