@@ -51,8 +51,10 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
     if (limit && (size > limit || mem->stats.held_bytes + mem->coming_bytes > limit - size))
         return -ENOMEM;
-    if (mem->may_grow && !mem->may_grow())
+    if (mem->may_grow && !mem->may_grow()) {
+        mem->held_back = true;
         return -ENOMEM;
+    }
     CUresult res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->prop, 0));
     if (refused(res) && (mem->prop.requestedHandleTypes || mem->prop.allocFlags.gpuDirectRDMACapable)) {
         /* Plain memory from here on. */

@@ -31,7 +31,7 @@ static VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req, stru
                 pool->barrier_rest = vp_clock_ns() + BARRIER_REST_NS;
             vp_pool_waited(pool, vp_clock_ns() - from, req->impatient);
         } else if (err == -ENOMEM) {
-            if (vp_borrow_held_back() || vp_borrow(pool, req->asked, &borrows))
+            if (vp_borrow_held_back(pool) || vp_borrow(pool, req->asked, &borrows))
                 continue;
             if (!begin) {
                 if (vp_wait_is_hopeless(pool, req->asked))

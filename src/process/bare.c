@@ -169,7 +169,7 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
             relieved = true;
             continue;
         }
-        if (vp_borrow_held_back() || vp_borrow(pool, size, &borrows))
+        if (vp_borrow_held_back(pool) || vp_borrow(pool, size, &borrows))
             continue;
         if (!begin && vp_wait_is_hopeless(pool, size))
             return err;
@@ -244,7 +244,7 @@ static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *se
     uint64_t begin = 0;
     int err = vp_bare_back_waiting(bare->pool, ptr, size);
     /* Another process took what the device had when room was made. Nobody can refuse the block any more. */
-    while (asked && err == -ENOMEM && vp_borrow(bare->pool, size, &begin)) {
+    while (asked && err == -ENOMEM && (vp_borrow_held_back(bare->pool) || vp_borrow(bare->pool, size, &begin))) {
         const bool there = segment_of(bare, ptr, size) == segment && segment->whole.serial == serial;
         err = there ? vp_bare_back_waiting(bare->pool, ptr, size) : -ENODEV;
     }

@@ -23,12 +23,14 @@ static VP_LOCKED size_t lack_of(const struct vp_pool *pool, size_t size) {
     return ROUNDING + (size > free_bytes + idle ? size - free_bytes - idle : size - free_bytes);
 }
 
-bool vp_borrow_held_back(void) {
+bool vp_borrow_held_back(struct vp_pool *pool) {
     const uint64_t begin = vp_clock_ns();
-    bool waited = false;
-    for (; !vp_watch.may_grow(); waited = true)
+    for (; !vp_watch.may_grow(); pool->mem.held_back = true)
         vp_wait_pause(vp_clock_ns() - begin);
-    return waited;
+    /* It may have been so when memory was refused, and be over by now. */
+    const bool was = pool->mem.held_back;
+    pool->mem.held_back = false;
+    return was;
 }
 
 /* Who lacks memory now will lack more soon, and may not ask again at once: as much as it had once, or half of what it

@@ -257,9 +257,8 @@ static VP_LOCKED int wake(struct vp_pool *pool, struct paused *p) {
     int err = vp_sleep_wake(&pool->mem);
     if (err == -ENOMEM && vp_pool_trim(pool, 0) > 0)
         err = vp_sleep_wake(&pool->mem);
-    while (err == -ENOMEM && vp_borrow_held_back())
-        err = vp_sleep_wake(&pool->mem);
-    for (uint64_t begin = 0; err == -ENOMEM && vp_borrow(pool, pool->mem.asleep_bytes, &begin);)
+    uint64_t begin = 0;
+    while (err == -ENOMEM && (vp_borrow_held_back(pool) || vp_borrow(pool, pool->mem.asleep_bytes, &begin)))
         err = vp_sleep_wake(&pool->mem);
     if (err)
         return err;

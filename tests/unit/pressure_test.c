@@ -20,6 +20,29 @@ static CUmemoryPool default_pool(int dev) {
 
 static const char SIM[] = "capacity=64M,granularity=64K,lazy=0";
 
+static int noes;
+
+static bool no_for_a_while(void) {
+    return noes++ > 50;
+}
+
+/* Another process was being brought back when memory was asked for, and is by the time that this is looked at. */
+Test(pressure, what_was_held_back_is_asked_for_again) {
+    door_open(SIM);
+    CUdeviceptr a = door_malloc(60 * MiB);
+    cu_ok(door_free(a));
+    vp_pool_trim(pool_of(0), 0);
+    pool_of(0)->mem.may_grow = no_for_a_while;
+    for (int i = 0; i < 3; i++) {
+        noes = 0;
+        a = door_malloc((20 + i) * MiB);
+        cr_assert_gt(noes, 50);
+        cu_ok(door_free(a));
+        vp_pool_trim(pool_of(0), 0);
+    }
+    door_close();
+}
+
 Test(pressure, a_limit_is_the_size_of_the_device) {
     CUdeviceptr more = 0;
     size_t unused = 0, total = 0;
