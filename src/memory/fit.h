@@ -54,6 +54,8 @@ bool vp_fit_pins_much(const struct vp_memory *mem, const struct vp_request *req,
 /* A fit that takes less; where there is none, that one. */
 struct vp_fit vp_fit_pin_less(const struct vp_memory *mem, const struct vp_request *req, enum vp_usable use,
                               struct vp_fit fit);
+/* Is a live block the last one in its chunks, which are wholly free without it? */
+bool vp_pin_is_last(const struct vp_memory *mem, const struct vp_region *block);
 /* A fit that the host could wait for (see vp_fence_host_waitable); the condition of its first unmet piece in `*fence`.
  */
 struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, const struct vp_fence **fence);

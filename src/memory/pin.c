@@ -75,3 +75,12 @@ struct vp_fit vp_fit_pin_less(const struct vp_memory *mem, const struct vp_reque
     look_through(mem, &mem->mixed[req->zone], req, use, &best);
     return best.fit;
 }
+
+bool vp_pin_is_last(const struct vp_memory *mem, const struct vp_region *block) {
+    const CUdeviceptr begin = vp_mapping_at(mem, block->addr)->addr;
+    const struct vp_mapping *last = vp_mapping_at(mem, vp_region_end(block) - 1);
+    const CUdeviceptr end = last->addr + last->chunk->size;
+    const struct vp_region *before = vp_region_prev(block), *behind = vp_region_next(block);
+    return (block->addr == begin || (before && before->state == VP_FREE && before->addr <= begin)) &&
+           (vp_region_end(block) == end || (behind && behind->state == VP_FREE && vp_region_end(behind) >= end));
+}

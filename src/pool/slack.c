@@ -294,7 +294,7 @@ bool vp_slack_fine(const struct vp_pool *pool, const struct vp_request *req, siz
 }
 
 bool vp_slack_stays(const struct vp_pool *pool, const struct vp_request *req) {
-    return req->zone == VP_ZONE_LARGE && vp_slack_roams(pool);
+    return req->zone == VP_ZONE_LARGE ? vp_slack_roams(pool) : vp_slack_roams_apart(pool);
 }
 
 bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req) {

@@ -52,7 +52,8 @@ bool vp_slack_fine(const struct vp_pool *pool, const struct vp_request *req, siz
 /* Does it count what a block pins beside it in its chunk? */
 bool vp_slack_spares(struct vp_pool *pool);
 /* Does what is moved for the request stay? In a program that roams its old place is not wanted again, and here it lies
- * beside the rest. */
+ * beside the rest; so does a small request's where several streams roam, as the next one of its stream would move it
+ * again. */
 bool vp_slack_stays(const struct vp_pool *pool, const struct vp_request *req);
 /* Is the request to lie right behind what is there, and not to get addresses of its own to grow in? */
 bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req);

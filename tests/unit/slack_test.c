@@ -408,6 +408,66 @@ Test(slack, where_streams_roam_a_small_block_lies_in_what_is_left_between_large_
     end();
 }
 
+enum { FILL = 512 };
+
+/* Small blocks of stream 3 until one lies in the small zone, which comes last of `*n`: what is left between large ones
+ * comes first. */
+static CUdeviceptr fill(CUdeviceptr *small, unsigned *n, size_t size) {
+    do
+        small[*n] = fx_alloc(size, 3);
+    while (vp_space_of(&fx.pool.mem, small[(*n)++])->zone != VP_ZONE_SMALL && *n < FILL);
+    cr_assert_eq(vp_space_of(&fx.pool.mem, small[*n - 1])->zone, VP_ZONE_SMALL);
+    return small[*n - 1];
+}
+
+/* As a whole it can serve any request; by itself the free of a small block has no event, and nobody waits for it. */
+Test(slack, where_streams_roam_the_last_block_of_a_chunk_leaves_it_to_all) {
+    open_pool(PERCENT, 0);
+    fx.waits = VP_WAITS_EARLY;
+    never_repeats(2 * WINDOW);
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert(vp_slack_roams_apart(&fx.pool));
+    CUdeviceptr small[FILL];
+    unsigned n = 0;
+    const CUdeviceptr one = fill(small, &n, 900 * KiB), other = fx_alloc(900 * KiB + 512, 3);
+    cr_assert_eq(vp_mapping_at(&fx.pool.mem, other), vp_mapping_at(&fx.pool.mem, one));
+    cr_assert(!vp_pool_worth_event(&fx.pool, vp_pool_find(&fx.pool, one)));
+    uint64_t before = records();
+    fx_free(other, 3);
+    cr_assert_eq(records(), before);
+    fx_free(fx_alloc(8 * MiB, 1), 1); /* what caches hold becomes free */
+    cr_assert(vp_pool_worth_event(&fx.pool, vp_pool_find(&fx.pool, one)));
+    before = records();
+    fx_free(one, 3);
+    cr_assert_gt(records(), before);
+    while (--n)
+        fx_free(small[n - 1], 3);
+    end();
+}
+
+/* Else the next small block of that stream would fetch it again. */
+Test(slack, where_streams_roam_what_small_blocks_have_moved_stays) {
+    open_pool(PERCENT, 0);
+    fx.waits = VP_WAITS_EARLY;
+    const CUdeviceptr large = fx_alloc(2 * MiB, 1), between = fx_alloc(3 * MiB, 1);
+    never_repeats(2 * WINDOW);
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(large, 1);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert(vp_slack_roams_apart(&fx.pool));
+    fx.pool.mem.limit = fx.pool.mem.stats.held_bytes;
+    CUdeviceptr small[FILL];
+    unsigned n = 0;
+    const struct vp_mapping *m = vp_mapping_at(&fx.pool.mem, fill(small, &n, 900 * KiB));
+    cr_assert(m->chunk->mappings->next, "it lay elsewhere before");
+    cr_assert_eq(m->chunk->home, m);
+    while (n)
+        fx_free(small[--n], 3);
+    fx_free(between, 1);
+    end();
+}
+
 /* So that the half of what one block leaves is of use to another. */
 Test(slack, where_streams_roam_a_few_new_granules_are_handles_of_their_own) {
     open_pool(PERCENT, 0);
