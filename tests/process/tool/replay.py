@@ -203,8 +203,20 @@ def settings_for_programs_are_not_the_replays():
     assert figures("--capacity", "100M") != figures()
 
 
+def addresses_of_bare_segments_are_told():
+    path = trace(HANDED_OVER)
+    assert "peak_addressed_bytes" not in vpool("--json", path).stdout
+    with open(path, "a") as out:
+        out.write(f"h,0,{64 * MIB},7,20000\nv,0,{300 * MIB},3,20000\nv,0,{20 * MIB},1,20001\n")
+    assert json.loads(vpool("--json", path).stdout)["as_it_ran"]["peak_addressed_bytes"] == 300 * MIB
+    with open(path, "a") as out:
+        out.write("v,0,,1,20001\n")
+    assert vpool(path).returncode == 1
+
+
 tap.run([waits_of_the_gpu_cost_no_time_while_it_has_work, late_waits_where_the_device_is_full, the_host_waits_by_itself,
          a_wait_of_the_host_may_cost_time, waits_end_where_they_have_cost_enough, who_lags_little_needs_no_wait,
          the_gpu_is_kept_at_work, work_replaces_the_times, without_a_lag_no_time_passes, the_end_is_as_long_as_one_likes,
          the_table_has_a_column_more,
-         wrong_lags_get_one_line, a_wrong_option_is_told_of, settings_for_programs_are_not_the_replays])
+         wrong_lags_get_one_line, a_wrong_option_is_told_of, settings_for_programs_are_not_the_replays,
+         addresses_of_bare_segments_are_told])
