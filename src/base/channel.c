@@ -86,6 +86,14 @@ int vp_channel_listen(struct vp_channel_name *name, bool files) {
     return kept_unless(err, fd);
 }
 
+int vp_channel_listen_again(const struct vp_channel_name *name) {
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    vp_channel_unlink(name);
+    return kept_unless(try_listen(fd, name), fd);
+}
+
 void vp_channel_unlink(const struct vp_channel_name *name) {
     struct sockaddr_un address;
     address_of(name, &address);

@@ -28,6 +28,8 @@ struct vp_channel_name {
  * where an abstract name is to be had.
  */
 int vp_channel_listen(struct vp_channel_name *name, bool files);
+/* Listens once more under the name that it chose, where the program has closed its descriptor. */
+int vp_channel_listen_again(const struct vp_channel_name *name);
 /* Removes what vp_channel_listen() left in the file system. */
 void vp_channel_unlink(const struct vp_channel_name *name);
 /* The next process that connects; one of another user is hung up on: -EPERM. Waits until there is one, or the listener

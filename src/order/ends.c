@@ -36,7 +36,7 @@ void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timelin
         vp_timeline_record(ls, timeline, false);
     vp_timelines_restore(ls, mode);
     timeline_gone(ls, timeline);
-    vp_timelines_sweep(ls);
+    vp_timelines_sweep(ls, VP_SWEPT);
     vp_timeline_quiet(ls, timeline);
 }
 
@@ -48,7 +48,7 @@ void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own) {
         timeline_gone(ls, timeline);
         vp_timeline_quiet(ls, timeline);
     }
-    vp_timelines_sweep(ls);
+    vp_timelines_sweep(ls, VP_SWEPT);
 }
 
 void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
@@ -74,4 +74,8 @@ void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
         vp_list_remove(&ev->link);
         vp_slab_free(&ls->event_slab, ev);
     }
+}
+
+void vp_context_tidy(struct vp_timelines *ls) {
+    vp_timelines_sweep(ls, ls->lingering);
 }

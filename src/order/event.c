@@ -170,7 +170,7 @@ bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
     bool moved = false;
     struct vp_timeline *timeline, *tmp;
     int mode = vp_timelines_relax(ls);
-    vp_timelines_sweep(ls);
+    vp_timelines_sweep(ls, VP_SWEPT);
     vp_list_each_safe(timeline, tmp, &ls->pending, pending) {
         if (flush && (timeline->open || (vp_timeline_covered(timeline) && vp_list_empty(&timeline->events))))
             vp_timeline_record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);

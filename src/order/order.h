@@ -57,8 +57,11 @@ void vp_timeline_met(struct vp_timeline *timeline, uint64_t seq);
 void vp_timeline_over(struct vp_timeline *timeline);
 /* Takes a timeline off the pending list if there is nothing left to ask. */
 void vp_timeline_quiet(struct vp_timelines *ls, struct vp_timeline *timeline);
-/* Frees some timelines that are gone and that no point names. Not while a region is being filed: its index may go. */
-void vp_timelines_sweep(struct vp_timelines *ls);
+/* How many of the timelines that ended a sweep looks at in passing: more than end between two sweeps. */
+enum { VP_SWEPT = 16 };
+/* Looks at so many timelines that are gone, and frees those that no point names. Not while a region is being filed: its
+ * index may go. */
+void vp_timelines_sweep(struct vp_timelines *ls, size_t most);
 
 /* Is it a barrier one of whose points many events stand for together? */
 static inline bool vp_timeline_covered(const struct vp_timeline *timeline) {

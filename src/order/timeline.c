@@ -87,11 +87,8 @@ void vp_timeline_quiet(struct vp_timelines *ls, struct vp_timeline *timeline) {
         vp_list_append(&ls->ended, &timeline->pending);
 }
 
-/* How many of the timelines that ended a sweep looks at: more than end between two sweeps. */
-enum { SWEPT = 16 };
-
-void vp_timelines_sweep(struct vp_timelines *ls) {
-    for (int i = 0; i < SWEPT && !vp_list_empty(&ls->ended); i++) {
+void vp_timelines_sweep(struct vp_timelines *ls, size_t most) {
+    for (size_t i = 0; i < most && !vp_list_empty(&ls->ended); i++) {
         struct vp_timeline *timeline = vp_container_of(ls->ended.next, struct vp_timeline, pending);
         vp_list_remove(&timeline->pending);
         if (timeline->refs) {

@@ -157,9 +157,7 @@ static void choose_pages(char *at, size_t bytes) {
 static void drop(struct vp_arena *arena) {
     if (arena->bytes)
         munmap(arena->at, arena->bytes);
-    if (arena->bytes && arena->fd >= 0)
-        close(arena->fd);
-    *arena = (struct vp_arena){.fd = -1};
+    *arena = (struct vp_arena){0};
 }
 
 /* All its bytes are there at once: a store must not find out that the disk is full. */
@@ -176,7 +174,7 @@ static int make_file(const char *file, size_t bytes) {
 
 int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file) {
     bytes = vp_round_up(bytes + 1, VP_HUGE);
-    if (arena->bytes >= bytes && !file && arena->fd < 0)
+    if (arena->bytes >= bytes && !file && !arena->in_file)
         return 0;
     drop(arena);
     if (!file && bytes > vp_host_memory_room(""))
@@ -186,14 +184,14 @@ int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file) {
         return fd;
     char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                     file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, fd, 0);
-    if (at == MAP_FAILED) {
-        if (fd >= 0)
-            close(fd);
+    /* The mapping keeps the file. */
+    if (fd >= 0)
+        close(fd);
+    if (at == MAP_FAILED)
         return -ENOMEM;
-    }
     if (!file)
         choose_pages(at, bytes);
-    *arena = (struct vp_arena){.at = at, .bytes = bytes, .fd = fd};
+    *arena = (struct vp_arena){.at = at, .bytes = bytes, .in_file = file != NULL};
     return 0;
 }
 
@@ -203,7 +201,7 @@ static void ease_share(void *arg, size_t begin, size_t end) {
 
 void vp_arena_ease(struct vp_arena *arena) {
     struct vp_crew crew;
-    if (!arena->bytes || arena->fd >= 0 || madvise(arena->at, VP_HUGE, MADV_FREE)) {
+    if (!arena->bytes || arena->in_file || madvise(arena->at, VP_HUGE, MADV_FREE)) {
         drop(arena);
         return;
     }

@@ -32,7 +32,7 @@ void vp_carrier_close(struct vp_carrier *c);
 struct vp_arena {
     char *at;
     size_t bytes; /* of the mapping; 0: none */
-    int fd;       /* of the file, which has no name any more; else -1 */
+    bool in_file; /* one that has no name any more, nor a descriptor, which the program might close */
 };
 
 /* At least so many bytes: what is there already, new memory, or a new file of that name (NULL: none), which must not

@@ -20,6 +20,7 @@ static VP_LOCKED void drop(struct vp_context *ctx) {
         vp_memory_refile(&pool->mem);
     }
     vp_peers_forget(ctx);
+    vp_context_tidy(&vp_state.timelines);
     if (captures)
         vp_captures_over();
 }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
+#include "base/descriptor.h"
 #include "pool/bare/bare.h"
 #include "pool/parking.h"
 
@@ -24,7 +25,7 @@ enum { ALONE_FROM = 1 << 20 };
 enum { NO_FDS_NS = 50000000 };
 
 static struct {
-    int listener; /* valid if `listens` */
+    struct vp_descriptor listener; /* valid if `listens` */
     atomic_bool listens;
     struct vp_channel_name name;
     int in_flight[VP_CHANNEL_FDS],
@@ -151,11 +152,28 @@ static void answer(int client) {
     }
 }
 
+/* The program may close all descriptors but its own, and have its own connections under the listener's number: those
+ * are not ours to accept. */
+static bool listens_still(void) {
+    int fd = -EMFILE;
+    if (vp_descriptor_is_ours(&exporter.listener))
+        return true;
+    while ((fd == -EMFILE || fd == -ENFILE) && vp_enter()) {
+        fd = atomic_load(&stopped) ? -ESHUTDOWN : vp_channel_listen_again(&exporter.name);
+        if (fd >= 0)
+            exporter.listener = vp_descriptor_of(fd);
+        vp_leave();
+        if (fd < 0)
+            nanosleep(&(struct timespec){.tv_nsec = NO_FDS_NS}, NULL);
+    }
+    return fd >= 0;
+}
+
 static void *serve(void *unused) {
     (void)unused;
-    for (;;) {
-        int client = vp_channel_accept(exporter.listener);
-        if (client == -EINVAL || client == -EBADF)
+    while (listens_still()) {
+        int client = vp_channel_accept(exporter.listener.fd);
+        if (client == -EINVAL && vp_descriptor_is_ours(&exporter.listener))
             return NULL;
         if (client == -EMFILE || client == -ENFILE) {
             vp_log_once(VP_LOG_WARN, "no file descriptor is left to pass memory on to another process (see ulimit -n)");
@@ -166,18 +184,20 @@ static void *serve(void *unused) {
         answer(client);
         close(client);
     }
+    return NULL;
 }
 
 /* Listens, once. 0 or a negative errno. */
 static int start(void) {
     if (exporter.listens)
         return 0;
-    exporter.listener = vp_channel_listen(&exporter.name, false);
-    if (exporter.listener < 0)
-        return exporter.listener;
+    const int fd = vp_channel_listen(&exporter.name, false);
+    if (fd < 0)
+        return fd;
+    exporter.listener = vp_descriptor_of(fd);
     int err = vp_thread_start(serve);
     if (err) {
-        close(exporter.listener);
+        vp_descriptor_close(&exporter.listener);
         vp_channel_unlink(&exporter.name);
         return err;
     }
@@ -189,13 +209,14 @@ void vp_ipc_stop(void) {
     atomic_store(&stopped, true);
     if (!exporter.listens)
         return;
-    shutdown(exporter.listener, SHUT_RDWR);
+    if (vp_descriptor_is_ours(&exporter.listener))
+        shutdown(exporter.listener.fd, SHUT_RDWR);
     vp_channel_unlink(&exporter.name);
 }
 
 void vp_ipc_leave_to_parent(void) {
     if (exporter.listens)
-        close(exporter.listener);
+        vp_descriptor_close(&exporter.listener);
     if (exporter.in_flight_count)
         close(exporter.client);
     close_in_flight();

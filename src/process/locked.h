@@ -44,6 +44,7 @@ LOCKED(vp_context_get);
 LOCKED(vp_context_lost);
 LOCKED(vp_context_on);
 LOCKED(vp_context_revive);
+LOCKED(vp_context_tidy);
 LOCKED(vp_event_put);
 LOCKED(vp_fence_add_barrier);
 LOCKED(vp_fence_clear);

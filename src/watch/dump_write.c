@@ -75,6 +75,10 @@ static void json_address(struct vp_json *j, const char *key, CUdeviceptr addr) {
 static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
     vp_json_u64(j, "granularity", d->snap.granularity);
     vp_stats_json_blocks(j, &d->snap.stats);
+    if (d->snap.peak_addressed) {
+        vp_json_u64(j, "addressed_bytes", d->snap.addressed);
+        vp_json_u64(j, "peak_addressed_bytes", d->snap.peak_addressed);
+    }
     vp_stats_json_waits(j, &d->snap.stats, &d->snap.timelines);
     vp_stats_json_slack(j, &d->snap.slack, &d->snap.stats);
     vp_plans_json(j, &d->plan);
@@ -90,6 +94,8 @@ static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
     vp_json_u64(j, "pinned", d->digest.pinned);
     vp_json_u64(j, "pending", d->digest.pending);
     vp_json_u64(j, "idle", d->digest.idle);
+    if (d->snap.peak_addressed)
+        vp_json_u64(j, "cached", d->digest.cached);
     vp_json_end_object(j);
 }
 
@@ -265,6 +271,12 @@ static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
            g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
     vp_say(t, "  pending    %12s  in wholly free chunks that wait for streams\n", VP_SIZE(g->pending));
     vp_say(t, "  idle       %12s  in wholly free chunks that wait for nothing\n", VP_SIZE(g->idle));
+    if (d->snap.peak_addressed) {
+        vp_say(t, "  cached     %12s  in bare segments, and in no block of the cache that has them\n",
+               VP_SIZE(g->cached));
+        vp_say(t, "  addressed  %12s  by bare segments, with memory or without; at most %s\n",
+               VP_SIZE(d->snap.addressed), VP_SIZE(d->snap.peak_addressed));
+    }
     vp_say(t, "  largest    %12s  in one stretch that waits for nothing; a request could have %s\n",
            VP_SIZE(g->largest_free), VP_SIZE(vp_dump_largest(d)));
     if (d->total)

@@ -125,13 +125,13 @@ static int grow_packed(struct vp_journal *j, off_t from, off_t to) {
         pages[i] = (struct iovec){.iov_base = page, .iov_len = PAGE};
     while (from < to) {
         size_t count = (size_t)(to - from) / PAGE, most = PACKED_STEP / PAGE;
-        ssize_t n = pwritev(j->fd, pages, (int)(count < most ? count : most), from);
+        ssize_t n = pwritev(j->file.fd, pages, (int)(count < most ? count : most), from);
         if (n < 0 && errno == EINTR)
             continue;
         int err = n < 0 ? -errno : n < PAGE ? -ENOSPC : 0;
         from += n < 0 ? 0 : n / PAGE * PAGE;
         if (err)
-            return ftruncate(j->fd, from) < 0 ? -errno : err;
+            return ftruncate(j->file.fd, from) < 0 ? -errno : err;
     }
     return 0;
 }
@@ -185,6 +185,24 @@ static void append_plain(struct vp_journal *j, const char *line, size_t n) {
 
 /* ---- both ---- */
 
+/* To make a file shorter that another process has mapped would end that process. Some file systems have no locks. */
+static int lock_file(int fd) {
+    struct flock lock = {.l_type = F_WRLCK};
+    return fcntl(fd, F_SETLK, &lock) < 0 && (errno == EACCES || errno == EAGAIN) ? -EBUSY : 0;
+}
+
+/* The program may have closed the descriptor, and the lock went with it; under its number may be a file of its own. 0,
+ * or -EBADF where the journal's cannot be had again. */
+static int find_file(struct vp_journal *j) {
+    if (vp_descriptor_is_ours(&j->file))
+        return 0;
+    if (!*j->path || vp_descriptor_reopen(&j->file, j->path, O_RDWR) || lock_file(j->file.fd)) {
+        vp_descriptor_close(&j->file);
+        return -EBADF;
+    }
+    return 0;
+}
+
 /* The file reaches as far as the window from `base` on, with room on the disk, and it is mapped. On failure the old
  * window stays. */
 static int map_window(struct vp_journal *j, off_t from, off_t base) {
@@ -193,10 +211,12 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
     /* To exceed the limit would raise a signal, which ends the program. */
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && (rlim_t)to > limit.rlim_cur)
         return -EFBIG;
-    int err = j->packed ? grow_packed(j, from, to) : -posix_fallocate(j->fd, from, to - from);
+    int err = find_file(j);
+    if (!err)
+        err = j->packed ? grow_packed(j, from, to) : -posix_fallocate(j->file.fd, from, to - from);
     if (err)
         return err;
-    void *mem = mmap(NULL, window_of(j), PROT_READ | PROT_WRITE, MAP_SHARED, j->fd, base);
+    void *mem = mmap(NULL, window_of(j), PROT_READ | PROT_WRITE, MAP_SHARED, j->file.fd, base);
     if (mem == MAP_FAILED)
         return -errno;
 #ifdef MADV_POPULATE_WRITE
@@ -213,7 +233,6 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
 
 static int open_alone(const char *path) {
     struct stat about;
-    struct flock lock = {.l_type = F_WRLCK};
     int fd = vp_output_open(path, O_RDWR);
     if (fd < 0)
         return fd;
@@ -222,11 +241,7 @@ static int open_alone(const char *path) {
         err = -errno;
     else if (!S_ISREG(about.st_mode))
         err = -ENODEV;
-    /* To make a file shorter that another process has mapped would end that process. Some file systems have
-     * no locks. */
-    else if (fcntl(fd, F_SETLK, &lock) < 0 && (errno == EACCES || errno == EAGAIN))
-        err = -EBUSY;
-    else if (ftruncate(fd, 0) < 0)
+    else if (!(err = lock_file(fd)) && ftruncate(fd, 0) < 0)
         err = -errno;
     if (err)
         close(fd);
@@ -247,13 +262,16 @@ static int drop(struct vp_journal *j) {
         munmap(j->window, window_of(j));
     if (j->work)
         munmap(j->work, work_size());
-    int err = close(j->fd) < 0 ? -errno : 0;
-    *j = (struct vp_journal){.fd = -1};
+    const int err = vp_descriptor_close(&j->file);
+    j->window = NULL;
+    j->work = NULL;
     return err;
 }
 
 static int let_go(struct vp_journal *j) {
-    int err = ftruncate(j->fd, j->base + (off_t)j->end) < 0 ? -errno : 0;
+    int err = find_file(j);
+    if (!err && ftruncate(j->file.fd, j->base + (off_t)j->end) < 0)
+        err = -errno;
     int closed = drop(j);
     return err ? err : closed;
 }
@@ -263,12 +281,31 @@ void vp_journal_leave(struct vp_journal *j) {
     (void)drop(j);
 }
 
+/* From the root on: the program may change its folder. */
+static void know_path(struct vp_journal *j, const char *path) {
+    const size_t n = strlen(path) + 1;
+    size_t at = 0;
+    if (*path != '/') {
+        if (!getcwd(j->path, sizeof j->path) || *j->path != '/') {
+            *j->path = 0;
+            return;
+        }
+        at = strlen(j->path);
+        j->path[at++] = '/';
+    }
+    if (at + n <= sizeof j->path)
+        memcpy(j->path + at, path, n);
+    else
+        *j->path = 0;
+}
+
 int vp_journal_open(struct vp_journal *j, const char *path) {
     size_t n = strlen(path);
     int fd = open_alone(path);
     if (fd < 0)
         return fd;
-    *j = (struct vp_journal){.fd = fd, .packed = n > 3 && !strcmp(path + n - 3, ".gz")};
+    *j = (struct vp_journal){.file = vp_descriptor_of(fd), .packed = n > 3 && !strcmp(path + n - 3, ".gz")};
+    know_path(j, path);
     if (j->packed)
         j->work = get_work();
     int err = j->packed && !j->work ? -ENOMEM : map_window(j, 0, 0);

@@ -10,16 +10,18 @@
 #ifndef VP_JOURNAL_H
 #define VP_JOURNAL_H
 
-#include <stdbool.h>
+#include "base/descriptor.h"
+
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 /* The longest line, its newline included. */
 enum { VP_JOURNAL_LINE = 256 };
 
 struct vp_journal {
-    int fd;
+    struct vp_descriptor file;
+    char path[PATH_MAX]; /* to open it by where the program has closed the descriptor; empty: not known */
     bool packed;
     uint8_t *window; /* the part of the file that is mapped, from `base` on */
     off_t base;
@@ -34,7 +36,8 @@ struct vp_journal {
 int vp_journal_open(struct vp_journal *j, const char *path);
 
 /* Appends a line of 1 to VP_JOURNAL_LINE bytes, the last of which is '\n', out of a buffer of VP_JOURNAL_LINE
- * bytes. 0 or a negative errno: the file cannot grow any more. It is closed then, and whole, with this line.
+ * bytes. 0 or a negative errno: the file cannot grow any more (-EBADF: the program has closed its descriptor, and it is
+ * not to be found by its name). It is closed then, and whole, with this line.
  * */
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n);
 

@@ -129,8 +129,11 @@ static void say_pool(struct vp_text *b, const struct vp_dump_device *d) {
            g->live_blocks == 1 ? "" : "s", VP_SIZE(s->peak_live_bytes));
     vp_say(
         b,
-        "vpool:   held     %12s: beside what is live, %s lost to rounding, %s pinned beside live blocks, %s behind pending work, %s idle\n",
+        "vpool:   held     %12s: beside what is live, %s lost to rounding, %s pinned beside live blocks, %s behind pending work, %s idle",
         VP_SIZE(s->held_bytes), VP_SIZE(g->internal), VP_SIZE(g->pinned), VP_SIZE(g->pending), VP_SIZE(g->idle));
+    if (d->snap.peak_addressed)
+        vp_say(b, ", %s kept for a cache in bare segments", VP_SIZE(g->cached));
+    vp_say(b, "\n");
 }
 
 /* What the user could do, or wait for. */

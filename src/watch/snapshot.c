@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/snapshot.h"
 
+#include "pool/bare/bare.h"
 #include "pool/stream_cache.h"
 #include "pool/place.h"
 
@@ -116,6 +117,16 @@ static void add_space(struct vp_snapshot *snap, const struct vp_pool *pool, cons
     }
 }
 
+/* Chunks that are mapped nowhere, or where nobody looks: they are nobody's, behind all others. */
+static void add_spares(struct vp_snapshot *snap, const struct vp_pool *pool) {
+    const struct vp_chunk *spare;
+    vp_list_each(spare, &pool->mem.spares, link) {
+        struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
+        *chunk = (struct vp_snap_chunk){.size = spare->size};
+        snap->spares++;
+    }
+}
+
 /* The space that begins next behind `addr`. */
 static const struct vp_space *space_behind(const struct vp_pool *pool, CUdeviceptr addr) {
     const struct vp_space *s, *next = NULL;
@@ -130,11 +141,14 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     out->stats = vp_pool_stats(pool);
     out->timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
     out->slack = vp_slack_state(pool);
-    const struct vp_chunk *chunk;
-    vp_list_each(chunk, &pool->mem.spares, link)
-        out->spare += chunk->size;
+    if (pool->bare) {
+        out->bare_live = pool->mem.bare_live;
+        out->addressed = pool->bare->addressed;
+        out->peak_addressed = pool->bare->peak_addressed;
+    }
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         add_space(out, pool, s);
+    add_spares(out, pool);
     if (!out->spaces.failed && !out->regions.failed && !out->chunks.failed && !out->waits.failed)
         return 0;
     vp_snapshot_finish(out);
@@ -186,6 +200,8 @@ static void count_regions(const struct vp_snapshot *snap, uint64_t stream, struc
         }
         if (r->state == VP_LIVE)
             count_live(d, r);
+        if (r->state == VP_BACKED)
+            d->cached += r->size;
         if (r->state != VP_FREE)
             continue;
         run += r->size;
@@ -194,6 +210,10 @@ static void count_regions(const struct vp_snapshot *snap, uint64_t stream, struc
             d->largest_free = ready;
     }
     count_free(d, run);
+    d->cached -= snap->bare_live < d->cached ? snap->bare_live : d->cached;
+    /* What a cache has in bare segments are no regions. */
+    if (snap->peak_addressed)
+        d->live_blocks = snap->stats.allocs - snap->stats.frees;
 }
 
 static void keep_worst(struct vp_digest *d, const struct vp_snap_chunk *chunk) {
@@ -210,7 +230,7 @@ static void keep_worst(struct vp_digest *d, const struct vp_snap_chunk *chunk) {
 static void count_chunks(const struct vp_snapshot *snap, uint64_t stream, struct vp_digest *d) {
     if (!snap->chunks.count)
         return;
-    struct vp_snap_chunk *c = snap->chunks.items, *last = c + snap->chunks.count;
+    struct vp_snap_chunk *c = snap->chunks.items, *last = c + snap->chunks.count - snap->spares;
     const struct vp_snap_region *r = snap->regions.items, *end = r + snap->regions.count;
     for (; c < last; c++) {
         CUdeviceptr stop = c->addr + c->size;
@@ -238,6 +258,10 @@ static void count_chunks(const struct vp_snapshot *snap, uint64_t stream, struct
         } else {
             d->idle += c->free;
         }
+    }
+    for (last += snap->spares; c < last; c++) {
+        c->free = c->size;
+        d->idle += c->free;
     }
 }
 
@@ -316,7 +340,6 @@ void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_dig
     memset(out, 0, sizeof *out);
     count_regions(snap, stream, out);
     count_chunks(snap, stream, out);
-    out->idle += snap->spare;
     count_waits(snap, stream, out);
     sort_chunks(snap->chunks.items, snap->chunks.count);
 }

@@ -52,11 +52,14 @@ struct vp_snapshot {
     struct vp_memory_stats stats; /* with what caches have done */
     struct vp_timeline_stats timelines;
     struct vp_slack_state slack;
+    uint64_t bare_live, addressed,
+        peak_addressed;           /* of bare segments: live there, and their addresses; 0: there were none */
     struct vp_snap_array spaces;  /* of struct vp_snap_space, in address order */
     struct vp_snap_array regions; /* of struct vp_snap_region, in address order */
-    struct vp_snap_array chunks;  /* of struct vp_snap_chunk, in address order until the digest */
-    struct vp_snap_array waits;   /* of uint64_t: ids of streams */
-    uint64_t spare;               /* bytes in chunks that are mapped nowhere */
+    struct vp_snap_array
+        chunks;    /* of struct vp_snap_chunk, in address order until the digest, then those mapped nowhere */
+    size_t spares; /* how many these are */
+    struct vp_snap_array waits; /* of uint64_t: ids of streams */
 };
 
 /* The stream of a timeline's id, as told here. */
@@ -86,14 +89,15 @@ struct vp_snap_waited {
 enum { VP_SNAP_WORST = 8 };
 
 /*
- * Every byte held is live, or lost in one of four ways:
+ * Every byte held is live, or lost in one of these ways:
  *   internal  the rest of a live block, by rounding
  *   pinned    free, in a chunk that a live block lies in too
  *   pending   in a wholly free chunk of which some part waits for a stream, or that a range is being built of
  *   idle      in a wholly free chunk that waits for nothing, or is mapped nowhere
+ *   cached    in a page of a bare segment, kept for the cache that has it, and in no block of it
  */
 struct vp_digest {
-    uint64_t internal, pinned, pending, idle;
+    uint64_t internal, pinned, pending, idle, cached;
     uint64_t free_bytes;
     uint64_t live_blocks;
     uint64_t pinned_chunks;

@@ -233,6 +233,9 @@ static VP_LOCKED void print_summary(void) {
             s.pool.stitches, s.pool.reactivations, s.pool.waits_gpu, s.pool.waits_host,
             (double)s.pool.host_wait_ns / 1e6, s.pool.waits_fruitless);
         print_spilled(&s.pool, pool->mem.device);
+        if (pool->bare && pool->bare->peak_addressed)
+            vp_log_print("  bare segments: at most %.1f MiB of addresses, %.1f MiB now",
+                         (double)pool->bare->peak_addressed / 1048576, (double)pool->bare->addressed / 1048576);
         vp_plans_print(pool);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)

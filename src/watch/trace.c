@@ -146,7 +146,7 @@ static VP_REQUIRES(vp_trace_guard) void append(const char *text, const char *end
     if (err) {
         trace.on = false;
         vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, what is in it is whole",
-               strerror(-err));
+               err == -EBADF ? "the program has closed it" : strerror(-err));
     }
 }
 
@@ -251,7 +251,8 @@ void vp_trace_end(void) {
     if (trace.on) {
         trace.on = false;
         int err = vp_journal_close(&trace.file);
-        if (err)
+        /* One that the program has closed is as whole as that of a program that was killed. */
+        if (err && err != -EBADF)
             vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot be closed: %s", strerror(-err));
     }
     vp_lock_release(&vp_trace_guard);

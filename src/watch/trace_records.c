@@ -2,11 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/trace.h"
 
+#include "pool/bare/bare.h"
+
 #include <string.h>
 
 /* What the file says of each device, under the library's lock. */
 static struct {
-    uint64_t held, calls;
+    uint64_t held, calls, addressed;
 } told[VP_DEVICES];
 
 static VP_LOCKED uint64_t calls_of(const struct vp_pool *pool) {
@@ -18,8 +20,21 @@ static VP_LOCKED uint64_t calls_of(const struct vp_pool *pool) {
     return calls;
 }
 
+/* Addresses of bare segments change when segments come and go. */
+static VP_LOCKED void tell_addressed(const struct vp_pool *pool) {
+    const CUdevice device = pool->mem.device;
+    const uint64_t addressed = pool->bare ? pool->bare->addressed : 0;
+    if (addressed == told[device].addressed || !vp_trace_lock())
+        return;
+    vp_trace_put('v', VP_TRACE_NUMBER((uint64_t)device), VP_TRACE_NUMBER(addressed),
+                 VP_TRACE_NUMBER((uint64_t)pool->mem.bare_segments));
+    told[device].addressed = addressed;
+    vp_trace_unlock();
+}
+
 void vp_trace_held(void) {
     vp_pools_each(pool) {
+        tell_addressed(pool);
         CUdevice device = pool->mem.device;
         const uint64_t held = pool->mem.stats.held_bytes, calls = calls_of(pool);
         if ((held == told[device].held && calls == told[device].calls) || !vp_trace_lock())

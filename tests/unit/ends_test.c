@@ -158,6 +158,30 @@ Test(ends, contexts_are_forgotten) {
     door_close();
 }
 
+/* A reset takes a device's only context, and streams that nobody destroyed: nothing but their end tells of them. */
+Test(ends, contexts_with_their_streams_are_forgotten) {
+    door_open(SIM);
+    for (int i = 0; i < 300; i++) {
+        CUcontext ctx;
+        struct vp_context *known;
+        size_t timelines = 0;
+        for (int n = 0; n < 20; n++) {
+            CUstream s = door_stream(n % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
+            cu_ok(door_free_async(door_take(MiB, s), s));
+        }
+        door_malloc(MiB);
+        cu_ok(door_primary_reset(0));
+        cu_ok(door_primary(&ctx, 0));
+        cu_ok(cuCtxSetCurrent(ctx));
+        door_malloc(MiB);
+        cr_assert(length(&vp_state.timelines.contexts) <= 8, "%zu", length(&vp_state.timelines.contexts));
+        vp_list_each(known, &vp_state.timelines.contexts, link)
+            timelines += length(&known->timelines);
+        cr_assert(timelines <= 64, "%zu", timelines);
+    }
+    door_close();
+}
+
 /* ---- lists ---- */
 
 static size_t bytes_kept(void) {

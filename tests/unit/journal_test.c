@@ -224,6 +224,65 @@ Test(journal, stops_at_the_limit) {
     cr_assert(eq(int, vp_journal_open(&j, path), -EFBIG));
 }
 
+/* The program closes the descriptor, and has a file of its own under the number. */
+static void take_number(const struct vp_journal *j, FILE **own) {
+    close(j->file.fd);
+    *own = tmpfile();
+    cr_assert(ne(ptr, *own, NULL));
+    cr_assert(eq(int, fileno(*own), j->file.fd));
+    cr_assert(eq(int, fprintf(*own, "mine"), 4));
+    cr_assert(zero(fflush(*own)));
+}
+
+static bool is_as_it_was(FILE *own) {
+    struct stat about;
+    return !fstat(fileno(own), &about) && about.st_size == 4;
+}
+
+/* Another file has the journal's name by now. */
+static void put_another(void) {
+    FILE *other = fopen(path, "w");
+    cr_assert(other && fprintf(other, "other") == 5 && !fclose(other));
+}
+
+static void goes_on_elsewhere(bool packed, bool lost) {
+    char line[VP_JOURNAL_LINE];
+    struct vp_journal j;
+    FILE *own;
+    uint64_t count = 0;
+    int err = 0;
+    name_file(packed);
+    cr_assert(zero(vp_journal_open(&j, path)));
+    take_number(&j, &own);
+    if (lost) {
+        unlink(path);
+        if (packed)
+            put_another();
+    }
+    for (; count < 100000 && !err; count++)
+        err = vp_journal_append(&j, line, make_line(line, count));
+    cr_assert(is_as_it_was(own));
+    if (lost) {
+        struct stat about;
+        cr_assert(eq(int, err, -EBADF));
+        cr_assert(stat(path, &about) ? !packed : about.st_size == 5);
+    } else {
+        cr_assert(zero(err));
+        close(j.file.fd); /* and again, before the end */
+        cr_assert(zero(vp_journal_close(&j)));
+        cr_assert(eq(u64, count_lines(packed), count));
+    }
+    cr_assert(is_as_it_was(own), "and at the end");
+    fclose(own);
+}
+
+Test(journal, a_closed_descriptors_number_is_anothers) {
+    for (int packed = 0; packed < 2; packed++) {
+        goes_on_elsewhere(packed, false);
+        goes_on_elsewhere(packed, true);
+    }
+}
+
 Test(journal, refuses_what_it_cannot_write) {
     struct vp_journal j, other;
     name_file(false);

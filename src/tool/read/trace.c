@@ -158,8 +158,8 @@ static int our_event(struct vp_trace_reader *r, char **f, size_t fields) {
 static int our_line(struct vp_trace_reader *r, char *line) {
     char *f[6];
     size_t fields = split(line, f, 6);
-    if (!*f[0] || f[0][1] || !strchr("afmbehxlns+", *f[0]))
-        return vp_trace_fault(r, "unknown operation '%.20s': one of a f m b e h x l n s +", f[0]);
+    if (!*f[0] || f[0][1] || !strchr("afmbehvxlns+", *f[0]))
+        return vp_trace_fault(r, "unknown operation '%.20s': one of a f m b e h v x l n s +", f[0]);
     int err = *f[0] == '+' ? 0 : vp_trace_record_end(r);
     if (err)
         return err;

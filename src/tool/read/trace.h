@@ -50,6 +50,11 @@ struct vp_trace_held {
     uint64_t us, device, held, calls;
 };
 
+/* The addresses of bare segments on a device from then on. */
+struct vp_trace_addressed {
+    uint64_t device, bytes;
+};
+
 /* An allocation that found no memory. */
 struct vp_trace_failure {
     size_t at;
@@ -60,7 +65,7 @@ struct vp_trace {
     struct vp_trace_event *events;
     size_t count;
     uint32_t blocks, streams;
-    struct vp_array marks, ranges, held, failures; /* of the structs above, in order of their beginning */
+    struct vp_array marks, ranges, held, addressed, failures; /* of the structs above, in order of their beginning */
     struct vp_stacks stacks;
     uint16_t devices[VP_TRACE_DEVICES]; /* those of the events, in order */
     unsigned device_count;
@@ -87,6 +92,7 @@ int vp_trace_of_device(const struct vp_trace *whole, unsigned device, struct vp_
 struct vp_trace_truth {
     bool known;
     uint64_t peak_held_bytes, driver_calls, failures;
+    uint64_t peak_addressed_bytes; /* 0: no bare segments */
 };
 struct vp_trace_truth vp_trace_truth(const struct vp_trace *trace, uint16_t device);
 

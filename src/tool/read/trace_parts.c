@@ -19,6 +19,7 @@ void vp_trace_finish(struct vp_trace *trace) {
     free(trace->marks.items);
     free(trace->ranges.items);
     free(trace->held.items);
+    free(trace->addressed.items);
     free(trace->failures.items);
     *trace = (struct vp_trace){0};
 }
@@ -83,6 +84,7 @@ static int take_records(const struct vp_trace *whole, uint16_t device, struct vp
     if (copy(&part->marks, &whole->marks, sizeof(struct vp_trace_mark)) < 0 ||
         copy(&part->ranges, &whole->ranges, sizeof(struct vp_trace_range)) < 0 ||
         copy(&part->held, &whole->held, sizeof(struct vp_trace_held)) < 0 ||
+        copy(&part->addressed, &whole->addressed, sizeof(struct vp_trace_addressed)) < 0 ||
         copy(&part->failures, &whole->failures, sizeof(struct vp_trace_failure)) < 0)
         return -ENOMEM;
     struct vp_trace_mark *m = part->marks.items;
@@ -139,6 +141,10 @@ struct vp_trace_truth vp_trace_truth(const struct vp_trace *trace, uint16_t devi
             truth.peak_held_bytes = h[i].held > truth.peak_held_bytes ? h[i].held : truth.peak_held_bytes;
             truth.driver_calls = h[i].calls > truth.driver_calls ? h[i].calls : truth.driver_calls;
         }
+    const struct vp_trace_addressed *a = trace->addressed.items;
+    for (size_t i = 0; i < trace->addressed.count; i++)
+        if (a[i].device == device && a[i].bytes > truth.peak_addressed_bytes)
+            truth.peak_addressed_bytes = a[i].bytes;
     for (size_t i = 0; i < trace->failures.count; i++)
         truth.failures += x[i].device == device;
     return truth;

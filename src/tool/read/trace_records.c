@@ -260,6 +260,19 @@ static int add_held(struct vp_trace_reader *r, char **f, uint64_t us) {
     return 0;
 }
 
+static int add_addressed(struct vp_trace_reader *r, char **f) {
+    struct vp_trace_addressed a, *new;
+    uint64_t segments;
+    if (vp_trace_field(r, f[1], UINT16_MAX, "device", &a.device) < 0 ||
+        vp_trace_field(r, f[2], UINT64_MAX >> 1, "size", &a.bytes) < 0 ||
+        vp_trace_field(r, f[3], UINT64_MAX >> 1, "count", &segments) < 0)
+        return -EINVAL;
+    if (!(new = vp_array_add(&r->trace->addressed, sizeof *new)))
+        return -ENOMEM;
+    *new = a;
+    return 0;
+}
+
 static int add_failure(struct vp_trace_reader *r, char **f, uint64_t us) {
     struct vp_trace_failure x = {.at = r->trace->count, .us = us}, *new;
     if (vp_trace_field(r, f[1], UINT16_MAX, "device", &x.device) < 0 ||
@@ -284,8 +297,11 @@ int vp_trace_record(struct vp_trace_reader *r, char **f) {
     case 's': return add_stack(r, f);
     }
     us = vp_trace_time(r, us);
-    if (*f[0] == 'h' || *f[0] == 'x')
-        return *f[0] == 'h' ? add_held(r, f, us) : add_failure(r, f, us);
+    switch (*f[0]) {
+    case 'h': return add_held(r, f, us);
+    case 'v': return add_addressed(r, f);
+    case 'x': return add_failure(r, f, us);
+    }
     if (vp_trace_field(r, f[2], THREAD_MOST, "thread", &thread) < 0 ||
         vp_trace_field(r, f[3], UINT32_MAX, "depth", &depth) < 0)
         return -EINVAL;

@@ -52,15 +52,22 @@ static void *symbol(const char *name, void *handle) {
 }
 
 int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
-    char folder[PATH_MAX], path[PATH_MAX + 16] = "libcuda.so.1", settings[256];
+    char folder[PATH_MAX], path[PATH_MAX + 16] = "libcuda.so.1", settings[1024];
+    /* Of a program that was run the library has said what is wrong with its options. */
+    if (strcmp(o->command, "run"))
+        vp_options_announce();
     if (!o->gpu) {
+        const char *own = getenv("VPOOL_SIM");
         if (!vp_launch_sim(folder)) {
             fprintf(stderr, "vpool %s: " VP_LAUNCH_NO_SIM "\n", o->command);
             return -ENODEV;
         }
         snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
-        snprintf(settings, sizeof settings, "backing=ledger,lazy=100,capacity=%s", o->capacity);
-        setenv("VPOOL_SIM", settings, 0);
+        /* What stands last is obeyed: settings of the environment are meant for programs, whose device is a small one.
+         */
+        snprintf(settings, sizeof settings, "%s%sbacking=ledger,lazy=100,capacity=%s", own ? own : "",
+                 own && *own ? "," : "", o->capacity);
+        setenv("VPOOL_SIM", settings, 1);
     }
     if (!(d->handle = dlopen(path, RTLD_NOW))) {
         fprintf(stderr, "vpool %s: %s\n", o->command, dlerror());

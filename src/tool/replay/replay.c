@@ -77,6 +77,8 @@ static void json_truth(struct vp_json *j, const struct vp_trace *t) {
     vp_json_begin_object(j, "as_it_ran");
     vp_json_u64(j, "peak_live_bytes", peak.bytes);
     vp_json_u64(j, "peak_held_bytes", truth.peak_held_bytes);
+    if (truth.peak_addressed_bytes)
+        vp_json_u64(j, "peak_addressed_bytes", truth.peak_addressed_bytes);
     vp_json_u64(j, "driver_calls", truth.driver_calls);
     vp_json_u64(j, "failures", truth.failures);
     vp_json_end_object(j);

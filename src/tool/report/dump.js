@@ -29,6 +29,7 @@ function showDevice(run) {
         figure(formatBytes(about.live_bytes ?? 0), "live"),
         figure(formatBytes(about.held_bytes ?? 0), "held"),
         figure(formatBytes(about.peak_held_bytes ?? 0), `peak held, for ${formatBytes(about.peak_live_bytes ?? 0)} live`),
+        ...about.addressed_bytes ? [figure(formatBytes(about.addressed_bytes), "of addresses in bare segments")] : [],
         figure(formatBytes(about.largest_request ?? about.largest_free ?? 0), "largest block to be had"),
         ...about.device_total ? [figure(formatBytes(about.device_free), `free of the device's ${formatBytes(about.device_total)}`)] : []);
     regionMap.layout(run, "address");

@@ -141,6 +141,7 @@ function showRun() {
     $("figures").replaceChildren(
         figure(formatBytes(live), "peak live"),
         ...ran ? [figure(formatBytes(ran.peak_held_bytes), "peak held, as it ran")] : [],
+        ...ran?.peak_addressed_bytes ? [figure(formatBytes(ran.peak_addressed_bytes), "peak of addresses in bare segments, as it ran")] : [],
         figure(formatBytes(about.peak_held_bytes), `peak held, replayed by ${run.policy}`),
         figure(formatShare(held ? live / held : 1), `live of what is held, at the peaks, ${ran ? "as it ran" : "replayed"}`),
         figure(formatNumber(remapCalls(run)), "calls that map or give back memory, replayed"),
@@ -228,12 +229,13 @@ const REASONS = {
     pinned: "Free, but a live block lies in the same chunk.",
     pending: "Free, and another stream has yet to get past its use.",
     idle: "Free in whole chunks, ready for the next request.",
+    cached: "In bare segments: kept for the cache that has them, and in no block of it.",
     unused: "Free in whole chunks. What of it waits for a stream is in the chart.",
 };
 
 function showBytes(bytes) {
     const rows = [["live", "map-live", bytes.live, `Asked for and not freed${bytes.blocks === undefined ? "" : `: ${formatNumber(bytes.blocks)} blocks`}.`],
-        ...WASTE.map(name => [name, name, bytes[name], REASONS[name]]), ["idle, pending", "idle", bytes.unused, REASONS.unused]];
+        ...WASTE.map(name => [name, name, bytes[name], REASONS[name]]), ["cached", "idle", bytes.cached, REASONS.cached], ["idle, pending", "idle", bytes.unused, REASONS.unused]];
     fill($("bytes"), null, [
         ...rows.filter(([, , n]) => n !== undefined).map(([name, colour, n, why]) => row(el("td", {}, el("span", { class: "row" }, swatch(colour), name)),
             formatBytes(n), bytes.held ? formatShare(n / bytes.held) : "–", el("td", { class: "why" }, why))),

@@ -128,9 +128,13 @@ static int describe_trace(struct vp_page *page, const struct vp_trace *t, const 
             t->stacks.stacks.count, t->marks.count, t->ranges.count, t->held.count, t->failures.count,
             (unsigned long long)whole->events[whole->count - 1].us);
     if (truth.known)
-        fprintf(file, ",\"as_it_ran\":{\"peak_held_bytes\":%llu,\"driver_calls\":%llu,\"failures\":%llu}",
+        fprintf(file, ",\"as_it_ran\":{\"peak_held_bytes\":%llu,\"driver_calls\":%llu,\"failures\":%llu",
                 (unsigned long long)truth.peak_held_bytes, (unsigned long long)truth.driver_calls,
                 (unsigned long long)truth.failures);
+    if (truth.known && truth.peak_addressed_bytes)
+        fprintf(file, ",\"peak_addressed_bytes\":%llu", (unsigned long long)truth.peak_addressed_bytes);
+    if (truth.known)
+        fputs("}", file);
     if (whole->stacks.complaint) {
         fputs(",\"complaint\":", file);
         vp_out_string(file, whole->stacks.complaint);

@@ -10,6 +10,7 @@ has these as its limit; times are not compared otherwise.
 # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -390,6 +391,20 @@ def on_the_smallest_stack(env):
     return test
 
 
+# ---- 31: descriptors that the program has closed
+
+def all_closed(name):
+    """The program's files are as it wrote them, and the trace goes on in its own."""
+    def test():
+        trace = os.path.join(tempfile.mkdtemp(dir=TMP), name)
+        done = run("all_closed", env={"VPOOL_TRACE": trace})
+        check(done.status == 0 and re.search(r"changed: 0\n(.|\n)*at the end: 0\n", done.out), done, "wanted no change")
+        with (gzip.open if name.endswith(".gz") else open)(trace, "rt", encoding="ascii") as lines:
+            events = sum(line[0] in "af" for line in lines)
+        check(events == 200001 and not done.err, done, f"wanted 200001 events, not {events}")
+    return test
+
+
 # ---- the table: the fault's number, what it was, how the program is run, what is wanted
 
 PAIR = {"CUR0": "1"}
@@ -480,6 +495,10 @@ CASES = [
      on_the_smallest_stack({"VPOOL_DUMP": "oom", "VPOOL_DUMP_FILE": "%p.small.json"})),
     ("29 the smallest stack, and a trace", on_the_smallest_stack({"VPOOL_TRACE": "%p.small.csv"})),
     ("29 the smallest stack, and spilling", on_the_smallest_stack({"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M"})),
+    ("31 descriptors that the program has closed, and a trace", all_closed("closed.csv")),
+    ("31 descriptors that the program has closed, and a packed trace", all_closed("closed.csv.gz")),
+    ("31 descriptors that the program has closed, and shared memory",
+     says("all_closed 1", r"^block 0 -> 0\nblock 1 -> 0\nblock 2 -> 0\nfiles changed: 0", r"at the end: 0$", limit=10)),
     ("30 a file of the program's where its stderr was", says("taken", "^as it was$")),
     ("30 a file that its stderr goes to", says("taken written", "^told of there$")),
     ("30 a file without a name that its stderr goes to", says("taken nameless", "^told of there$")),

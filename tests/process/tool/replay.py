@@ -185,8 +185,38 @@ def wrong_lags_get_one_line():
         assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, (args, done)
 
 
+def a_wrong_option_is_told_of():
+    path = trace(HANDED_OVER)
+    plain, wrong = vpool("--json", path), vpool("--json", path, VPOOL_WAIT="nevr", VPOOL_HANDEL="2M")
+    assert not plain.stderr and wrong.returncode == 0, wrong
+    assert wrong.stderr.splitlines() == ["vpool: VPOOL_WAIT=nevr is not valid (allowed: auto, early, late, never); using auto",
+                                         "vpool: VPOOL_HANDEL is no option of vpool; did you mean VPOOL_HANDLE?"], wrong.stderr
+
+
+def settings_for_programs_are_not_the_replays():
+    """VPOOL_SIM may be set for programs on the simulated driver."""
+    def figures(*args, **env):
+        result = replay(KNOWN, *args, **env)
+        return result["peak_held_bytes"], result["ooms"], result["driver_calls"]
+    assert figures() == figures(VPOOL_SIM="capacity=32M,devices=2,lazy=0,backing=bytes"), "on the replay's own device"
+    assert figures("--capacity", "100M") == figures("--capacity", "100M", VPOOL_SIM="capacity=1G")
+    assert figures("--capacity", "100M") != figures()
+
+
+def addresses_of_bare_segments_are_told():
+    path = trace(HANDED_OVER)
+    assert "peak_addressed_bytes" not in vpool("--json", path).stdout
+    with open(path, "a") as out:
+        out.write(f"h,0,{64 * MIB},7,20000\nv,0,{300 * MIB},3,20000\nv,0,{20 * MIB},1,20001\n")
+    assert json.loads(vpool("--json", path).stdout)["as_it_ran"]["peak_addressed_bytes"] == 300 * MIB
+    with open(path, "a") as out:
+        out.write("v,0,,1,20001\n")
+    assert vpool(path).returncode == 1
+
+
 tap.run([waits_of_the_gpu_cost_no_time_while_it_has_work, late_waits_where_the_device_is_full, the_host_waits_by_itself,
          a_wait_of_the_host_may_cost_time, waits_end_where_they_have_cost_enough, who_lags_little_needs_no_wait,
          the_gpu_is_kept_at_work, work_replaces_the_times, without_a_lag_no_time_passes, the_end_is_as_long_as_one_likes,
          the_table_has_a_column_more,
-         wrong_lags_get_one_line])
+         wrong_lags_get_one_line, a_wrong_option_is_told_of, settings_for_programs_are_not_the_replays,
+         addresses_of_bare_segments_are_told])

@@ -6,9 +6,11 @@ usage: check.py GUESTS VERSION [rules]      the folder with the loader and the v
 From the environment: TEST_PRELOAD (libvpool.so, a sanitizer's runtime before it) and TEST_BUILD (where sim/ is).
 """
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -97,6 +99,22 @@ def a_lock_that_is_released_keeps_memory_to_the_cache():
     assert not said, said
 
 
+def what_is_held_is_accounted_for():
+    """Pages that the cache has in no block, and chunks that are mapped nowhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = {name: Path(folder, name) for name in ("stats", "dump.json", "trace.csv")}
+        for case in DATA[0], FULL[0]:
+            guest(case, VPOOL_STATS=str(names["stats"]), VPOOL_TRACE=str(names["trace.csv"]), VPOOL_DUMP="exit",
+                  VPOOL_DUMP_FILE=f"{folder}/dump.json", VPOOL_LOG="quiet")
+            told = json.loads(names["stats"].read_text())["devices"][0]
+            dump = json.loads(names["dump.json"].read_text())["devices"][0]
+            assert dump["live_bytes"] + sum(dump["waste"].values()) == dump["held_bytes"] and dump["waste"]["cached"] > 0, dump["waste"]
+            assert sum(kind["size"] * kind["count"] for kind in dump["chunks"]) == dump["held_bytes"], dump["chunks"]
+            said = [line.split(",") for line in names["trace.csv"].read_text().splitlines() if line.startswith("v,0,")]
+            assert told["peak_addressed_bytes"] == dump["peak_addressed_bytes"] == max(int(line[2]) for line in said) > 0, (told, dump)
+            assert told["addressed_bytes"] == dump["addressed_bytes"] == int(said[-1][2]), (told, dump)
+
+
 ORDER = ["the_first_segment_has_memory", "each_device_is_armed_by_itself", "tiny_blocks_are_told",
          "what_goes_past_the_cache_has_memory", "the_stream_is_told", "a_named_stream_is_unknown",
          "a_stream_asked_for_by_the_way_is_not_taken", "threads_do_not_meet", "a_use_on_another_stream_makes_a_barrier",
@@ -120,6 +138,7 @@ elif VERSION == "alone":
     tests = [what_binds_past_the_library_has_memory] + [served(case, VPOOL_ADOPT="0") for case in DATA]
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
+    tests += [what_is_held_is_accounted_for]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
     tests += [served(case) for case in HOARD] + [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4"),
                                               told("room_is_for_a_block_that_is_not_split", STANDIN_UNSPLIT="40",

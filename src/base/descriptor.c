@@ -1,0 +1,50 @@
+/* Descriptors of ours that the program may have closed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/descriptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct vp_descriptor vp_descriptor_of(int fd) {
+    struct stat about;
+    if (fd < 0 || fstat(fd, &about) < 0)
+        return (struct vp_descriptor){.fd = -1};
+    return (struct vp_descriptor){.fd = fd, .dev = about.st_dev, .ino = about.st_ino};
+}
+
+bool vp_descriptor_is_ours(const struct vp_descriptor *descriptor) {
+    struct stat about;
+    return descriptor->fd >= 0 && !fstat(descriptor->fd, &about) && about.st_dev == descriptor->dev &&
+           about.st_ino == descriptor->ino;
+}
+
+int vp_descriptor_close(struct vp_descriptor *descriptor) {
+    const bool ours = vp_descriptor_is_ours(descriptor);
+    const int fd = descriptor->fd;
+    descriptor->fd = -1;
+    return ours && close(fd) < 0 ? -errno : 0;
+}
+
+int vp_descriptor_reopen(struct vp_descriptor *descriptor, const char *path, int flags) {
+    struct vp_descriptor again = *descriptor;
+    int fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return -errno;
+    /* Where the program's standard descriptors are closed, it must not become one of them. */
+    if (fd <= STDERR_FILENO) {
+        again.fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        close(fd);
+    } else {
+        again.fd = fd;
+    }
+    if (again.fd < 0)
+        return -EMFILE;
+    if (!vp_descriptor_is_ours(&again)) {
+        close(again.fd);
+        return -ESTALE;
+    }
+    descriptor->fd = again.fd;
+    return 0;
+}
