@@ -37,12 +37,14 @@ static struct vp_stream_cache *cache_of(const struct shortcut *s, CUstream strea
 
 __attribute__((noinline)) static void tell(const struct vp_stream_cache *cache, char op,
                                            const struct vp_stream_cache_block *block) {
-    int cancel;
-    /* Under the trace's lock files may be opened and closed, which are points of cancellation. */
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    /* Under the trace's lock files may be opened and closed, which are points of cancellation. Who has the library's
+     * lock has armed it already. */
+    const bool armed = vp_cancel.armed;
+    vp_cancel_arm();
     vp_watch.event(op, cache->all->device, block->serial, block->asked,
                    atomic_load_explicit(&cache->number, memory_order_relaxed));
-    pthread_setcancelstate(cancel, NULL);
+    if (!armed)
+        vp_cancel_release();
 }
 
 static inline void record(const struct vp_stream_cache *cache, char op, const struct vp_stream_cache_block *block) {
