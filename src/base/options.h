@@ -133,9 +133,10 @@ struct vp_options {
 /* This process's options. Read from the environment, and from the file that VPOOL_CONFIG names, at the first call and
  * constant from then on; thread-safe, callable from a constructor on, allocates nothing. Sets the log's level and says
  * nothing itself. */
-const struct vp_options *vp_options_read(void) __attribute__((cold));
+const struct vp_options *vp_options_read(void);
 extern const struct vp_options *_Atomic vp_options_now; /* NULL: not read yet */
-static inline const struct vp_options *vp_options(void) {
+/* Always inline: a copy that cold functions alone call would be cold, and so would be whoever calls that. */
+static inline __attribute__((always_inline)) const struct vp_options *vp_options(void) {
     const struct vp_options *options = atomic_load_explicit(&vp_options_now, memory_order_acquire);
     return __builtin_expect(options != NULL, true) ? options : vp_options_read();
 }

@@ -83,7 +83,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
     bool native = vp_options()->ipc == VP_IPC_NATIVE;
     struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
-    if (pool) {
+    if (__builtin_expect(pool != NULL, true)) {
         struct vp_request req = {.asked = size,
                                  .context = ctx,
                                  .alone = vp_ipc_alone(size),
@@ -91,7 +91,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         struct vp_region *r = NULL;
         ctx->pins++;
         int err = allocate(pool, &req, &r);
-        if (!err && vp_state.fills)
+        if (__builtin_expect(!err && vp_state.fills, false))
             vp_poison_handed_out(pool, r, NULL, ctx);
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
@@ -154,7 +154,7 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
             mp->blocks++;
             timeline->refs++;
             int err = allocate(pool, &req, &r);
-            if (!err && vp_state.fills)
+            if (__builtin_expect(!err && vp_state.fills, false))
                 vp_poison_handed_out(pool, r, timeline, NULL);
             timeline->refs--;
             res = answer(pool, err, &req, r, out);
