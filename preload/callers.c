@@ -140,17 +140,21 @@ static struct site *site_at(const void *address, unsigned probe) {
     return &sites[((hash >> 32) + probe) % SITES];
 }
 
-const struct vp_runtime *vp_caller_runtime(const void *address) {
+/* What is known of a place in one of its slots; NULL: nothing. */
+static inline const struct vp_runtime *known_at(const void *address, unsigned probe) {
+    struct site *site = site_at(address, probe);
+    return atomic_load_explicit(&site->address, memory_order_relaxed) == address
+               ? atomic_load_explicit(&site->runtime, memory_order_acquire)
+               : NULL;
+}
+
+/* A function of its own: mostly the first slot tells, and then no register need be saved. */
+__attribute__((noinline)) static const struct vp_runtime *look_for(const void *address) {
     const struct vp_runtime *runtime;
     void *malloc_function;
-    for (unsigned probe = 0; probe < PROBES; probe++) {
-        struct site *site = site_at(address, probe);
-        if (atomic_load_explicit(&site->address, memory_order_relaxed) == address) {
-            runtime = atomic_load_explicit(&site->runtime, memory_order_acquire);
-            if (runtime)
-                return runtime;
-        }
-    }
+    for (unsigned probe = 1; probe < PROBES; probe++)
+        if ((runtime = known_at(address, probe)))
+            return runtime;
 
     malloc_function = vp_caller_find(address, "cudaMalloc", vp_door_table.runtime[VP_RUNTIME_cudaMalloc], NULL,
                                      "libcudart.so");
@@ -166,4 +170,9 @@ const struct vp_runtime *vp_caller_runtime(const void *address) {
         }
     }
     return runtime;
+}
+
+const struct vp_runtime *vp_caller_runtime(const void *address) {
+    const struct vp_runtime *runtime = known_at(address, 0);
+    return __builtin_expect(runtime != NULL, true) ? runtime : look_for(address);
 }

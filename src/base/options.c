@@ -357,24 +357,22 @@ static void log_line(void *level, const char *line) {
     vp_log(*(const enum vp_log_level *)level, "%s", line);
 }
 
-const struct vp_options *vp_options(void) {
-    enum { UNREAD, READING, READ };
-    static atomic_int state = UNREAD;
+const struct vp_options *_Atomic vp_options_now;
+
+const struct vp_options *vp_options_read(void) {
+    static atomic_bool begun;
     static struct vp_options options;
 
-    if (atomic_load_explicit(&state, memory_order_acquire) == READ)
-        return &options;
-    int expected = UNREAD;
-    if (atomic_compare_exchange_strong(&state, &expected, READING)) {
+    if (!atomic_exchange(&begun, true)) {
         int kept = errno;
         read_own_file(NULL, NULL);
         vp_options_parse(&options, lookup_own, NULL, NULL, NULL);
         errno = kept;
         vp_log_set_level((enum vp_log_level)options.log);
-        atomic_store_explicit(&state, READ, memory_order_release);
+        atomic_store_explicit(&vp_options_now, &options, memory_order_release);
     }
     /* Another thread reads them at this moment, for some microseconds. */
-    while (atomic_load_explicit(&state, memory_order_acquire) != READ)
+    while (!atomic_load_explicit(&vp_options_now, memory_order_acquire))
         sched_yield();
     return &options;
 }

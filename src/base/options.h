@@ -8,6 +8,7 @@
 #ifndef VP_BASE_OPTIONS_H
 #define VP_BASE_OPTIONS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -132,7 +133,13 @@ struct vp_options {
 /* This process's options. Read from the environment, and from the file that VPOOL_CONFIG names, at the first call and
  * constant from then on; thread-safe, callable from a constructor on, allocates nothing. Sets the log's level and says
  * nothing itself. */
-const struct vp_options *vp_options(void);
+const struct vp_options *vp_options_read(void);
+extern const struct vp_options *_Atomic vp_options_now; /* NULL: not read yet */
+/* Always inline: a copy that cold functions alone call would be cold, and so would be whoever calls that. */
+static inline __attribute__((always_inline)) const struct vp_options *vp_options(void) {
+    const struct vp_options *options = atomic_load_explicit(&vp_options_now, memory_order_acquire);
+    return __builtin_expect(options != NULL, true) ? options : vp_options_read();
+}
 
 /* Logs wrong values, unknown VPOOL_ variables and, at VPOOL_LOG=info, the values in force; does so once. For the
  * moment when the process turns out to use CUDA: the library is loaded into each shell and helper that the

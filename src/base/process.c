@@ -50,11 +50,10 @@ bool vp_process_read(int pid, struct vp_process *out) {
     return at != NULL;
 }
 
-/* A page that the kernel clears in every child that does not share this memory. */
-static atomic_int *_Atomic mark;
+atomic_int *_Atomic vp_process_page;
 
 void vp_process_mark(void) {
-    atomic_int *page = atomic_load(&mark);
+    atomic_int *page = atomic_load(&vp_process_page);
     if (!page) {
         size_t size = (size_t)sysconf(_SC_PAGESIZE);
         page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -65,12 +64,7 @@ void vp_process_mark(void) {
 #endif
     }
     atomic_store_explicit(page, 1, memory_order_relaxed);
-    atomic_store_explicit(&mark, page, memory_order_release);
-}
-
-bool vp_process_is_marked(void) {
-    atomic_int *page = atomic_load_explicit(&mark, memory_order_acquire);
-    return !page || atomic_load_explicit(page, memory_order_relaxed);
+    atomic_store_explicit(&vp_process_page, page, memory_order_release);
 }
 
 bool vp_process_same(const struct vp_process *a, const struct vp_process *b) {

@@ -6,6 +6,7 @@
 #ifndef VP_BASE_PROCESS_H
 #define VP_BASE_PROCESS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +31,12 @@ bool vp_process_same(const struct vp_process *a, const struct vp_process *b);
  * until it is a child of a fork, whatever made that (Linux 4.14 on; before it always seems the same). Cost: two loads.
  */
 void vp_process_mark(void);
-bool vp_process_is_marked(void);
+/* A page that the kernel clears in every child that does not share this memory; NULL: not marked yet. */
+extern atomic_int *_Atomic vp_process_page;
+static inline bool vp_process_is_marked(void) {
+    const atomic_int *page = atomic_load_explicit(&vp_process_page, memory_order_acquire);
+    return !page || atomic_load_explicit(page, memory_order_relaxed);
+}
 
 /* The number of the namespace that this process's ids belong to; 0: unknown. */
 uint64_t vp_process_namespace(void);

@@ -55,7 +55,7 @@ static CUdeviceptr first_run(const struct vp_memory *mem, const struct vp_region
         }
         if (!run)
             run = begin;
-        CUdeviceptr addr = req->alone ? first_whole(mem, run, p->end, req->size) : vp_round_up(run, req->align);
+        CUdeviceptr addr = req->alone ? first_whole(mem, run, p->end, req->size) : vp_align_up(run, req->align);
         if (addr && addr + req->size <= p->end)
             return addr;
     }

@@ -143,7 +143,7 @@ static enum place place_find(struct vp_pool *pool, const struct vp_place *k, siz
         return PLACE_TAKEN;
     if (req->alone && (!vp_mapping_at(&pool->mem, end - 1) || !vp_range_whole(&pool->mem, k->addr, end)))
         return PLACE_TAKEN;
-    return k->addr % req->align == 0 ? range_find(pool, k->addr, end, req, use, block) : PLACE_TAKEN;
+    return vp_is_aligned(k->addr, req->align) ? range_find(pool, k->addr, end, req, use, block) : PLACE_TAKEN;
 }
 
 /* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the

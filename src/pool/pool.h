@@ -47,6 +47,7 @@ struct vp_pool_config {
     void (*pause)(uint64_t waited_ns);
     bool at_once; /* nothing lets the lock go between the parts of a range */
     uint64_t (*now)(void);
+    uint64_t (*now_about)(void); /* the same but some milliseconds behind, and cheap; NULL: `now` */
     /* Waits until what is made ahead of the program (ahead.h) was handed over, as pause does; false: it is not to be
      * waited for. NULL: it never is. */
     bool (*await_ahead)(struct vp_pool *pool);

@@ -31,14 +31,19 @@ enum { KEEPS = 16, CALM = 256 };
 
 enum { SPINS = 100, YIELDS = 100 };
 
-/* Not analysed: these two are what it is made of. */
-static void cache_lock(struct vp_stream_cache *cache) VP_ACQUIRES(cache->lock) VP_NOT_ANALYSED {
+/* Not analysed: these are what it is made of. */
+__attribute__((noinline, cold)) static void lock_taken(struct vp_stream_cache *cache) {
     for (unsigned n = 0; atomic_exchange_explicit(&cache->lock.taken, true, memory_order_acquire); n++)
         if (n >= SPINS + YIELDS)
             vp_clock_nap(); /* to yield does not help a holder of lower priority that this thread keeps from the
                                processor */
         else if (n >= SPINS)
             sched_yield();
+}
+
+static inline void cache_lock(struct vp_stream_cache *cache) VP_ACQUIRES(cache->lock) VP_NOT_ANALYSED {
+    if (__builtin_expect(atomic_exchange_explicit(&cache->lock.taken, true, memory_order_acquire), false))
+        lock_taken(cache);
 }
 
 static void cache_unlock(struct vp_stream_cache *cache) VP_RELEASES(cache->lock) VP_NOT_ANALYSED {
@@ -73,7 +78,7 @@ static void set_recent(struct vp_stream_cache *cache, unsigned slot, CUdeviceptr
     atomic_store_explicit(&cache->recent_at[slot], addr, memory_order_relaxed);
 }
 
-static void remember(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block)
+static struct vp_stream_cache_block *remember(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block)
     VP_REQUIRES(cache->lock) {
     unsigned at = slot_of(block->addr, 0);
     for (unsigned way = 1; way < WAYS && recent_at(cache, at); way++)
@@ -82,6 +87,7 @@ static void remember(struct vp_stream_cache *cache, const struct vp_stream_cache
         cache->recent[at].region->serial = cache->recent[at].serial;
     cache->recent[at] = *block;
     set_recent(cache, at, block->addr);
+    return &cache->recent[at];
 }
 
 /* Where it remembers a live block at that address; VP_STREAM_CACHE_RECENT: nowhere. Without the lock this was so a
@@ -155,8 +161,9 @@ static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_blo
     list(cache);
 }
 
-/* Its condition, if it has one, is the caller's. */
-static struct vp_stream_cache_block take_out(struct vp_stream_cache *cache, unsigned i) VP_REQUIRES(cache->lock) {
+/* Its condition, if it has one, is the caller's. What comes out lies there until the next one is parked. */
+static const struct vp_stream_cache_block *take_out(struct vp_stream_cache *cache, unsigned i)
+    VP_REQUIRES(cache->lock) {
     unsigned left = get(&cache->count) - 1;
     uint8_t slot = cache->slot[i];
     set(&cache->tiny, get(&cache->tiny) - is_tiny(cache->tag[i]));
@@ -168,7 +175,7 @@ static struct vp_stream_cache_block take_out(struct vp_stream_cache *cache, unsi
     cache->slot[left] = slot;
     set(&cache->count, left);
     cache->bytes -= cache->parked[slot].block.asked;
-    return cache->parked[slot].block;
+    return &cache->parked[slot].block;
 }
 
 /* Takes out all, or all but tiny ones; oldest first. Returns how many. */
@@ -206,6 +213,9 @@ static const uint64_t EACH = UINT64_C(0x0001000100010001);
 static unsigned find(const struct vp_stream_cache *cache, size_t asked, const void *owner) VP_REQUIRES(cache->lock) {
     unsigned n = get(&cache->count);
     uint64_t tags, want = tag_of(asked) * EACH;
+    /* Mostly it is the last one parked. */
+    if (n && PARKED(cache, n - 1).block.asked == asked && PARKED(cache, n - 1).block.owner == owner)
+        return n - 1;
     for (unsigned w = (n + TAGS - 1) / TAGS; w-- > 0;) {
         memcpy(&tags, &cache->tag[w * TAGS], sizeof tags);
         tags ^= want;
@@ -220,17 +230,16 @@ static unsigned find(const struct vp_stream_cache *cache, size_t asked, const vo
 }
 
 /* Takes a parked block into use again. Its own stream need not wait for it. */
-static struct vp_stream_cache_block give_out(struct vp_stream_cache *cache, unsigned i, uint64_t serial)
+static inline const struct vp_stream_cache_block *give_out(struct vp_stream_cache *cache, unsigned i, uint64_t serial)
     VP_REQUIRES(cache->lock) {
     cache->spent += !vp_fence_empty(&PARKED(cache, i).fence);
-    struct vp_stream_cache_block block = take_out(cache, i);
-    block.serial = serial;
+    struct vp_stream_cache_block *block = remember(cache, take_out(cache, i));
+    block->serial = serial;
     cache->allocs++;
-    add(&cache->calm, block.event);
+    add(&cache->calm, block->event);
     /* That a tiny one was wanted says nothing about others. */
-    if (block.asked > TINY || get(&cache->in_vain) < VAIN)
+    if (block->asked > TINY || get(&cache->in_vain) < VAIN)
         set(&cache->in_vain, 0);
-    remember(cache, &block);
     return block;
 }
 
@@ -253,7 +262,7 @@ bool vp_stream_cache_alloc(struct vp_stream_cache *cache, CUstream stream, size_
     unsigned count = get(&cache->count), i = cache->serial < cache->serial_end ? find(cache, asked, owner) : count;
     bool found = i < count && names(cache, stream);
     if (found)
-        *out = give_out(cache, i, ++cache->serial);
+        *out = *give_out(cache, i, ++cache->serial);
     cache_unlock(cache);
     return found;
 }
@@ -343,7 +352,7 @@ static void put(struct vp_stream_cache *cache, const struct vp_stream_cache_bloc
     oldest->region = NULL;
     if (get(&cache->count) == VP_STREAM_CACHE_PARKED) {
         oldest->fence = PARKED(cache, 0).fence;
-        oldest->region = take_out(cache, 0).region;
+        oldest->region = take_out(cache, 0)->region;
     }
     push(cache, block, fence);
 }
@@ -378,7 +387,7 @@ struct vp_region *vp_stream_cache_take(struct vp_stream_cache *cache, size_t ask
     cache_lock(cache);
     unsigned i = find(cache, asked, owner);
     if (i < get(&cache->count)) {
-        r = give_out(cache, i, ++*serial).region;
+        r = give_out(cache, i, ++*serial)->region;
         r->serial = *serial;
         drop_spent(cache);
     }

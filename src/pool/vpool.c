@@ -48,9 +48,9 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
     /* What comes in whole granules anyway has them to itself, so that it can be exported. No more is held for it; were
      * all large requests of a recorded training step so, the driver would take three to four times as long until the
      * step repeats (583 for 152 ms, in a replay). */
-    req->alone |= pages && req->asked % pool->mem.granularity == 0;
+    req->alone |= pages && vp_is_aligned(req->asked, pool->mem.granularity);
     req->align = req->alone ? pool->mem.granularity : pages ? SYNC_PAGE : VP_QUANTUM;
-    req->size = vp_round_up(req->asked, req->align);
+    req->size = vp_align_up(req->asked, req->align);
     req->zone = !req->alone && req->asked < SMALL && req->asked < pool->mem.granularity ? VP_ZONE_SMALL : VP_ZONE_LARGE;
     return 0;
 }
@@ -153,7 +153,7 @@ static int take_over(struct vp_pool *pool, struct vp_request *req, struct vp_reg
     if (!r)
         return NEXT;
     const struct vp_piece freed = {.end = vp_region_end(r), .fence = handed.block.fence, .stream = handed.timeline->id};
-    if (r->size == req->size && r->addr % req->align == 0 && vp_piece_usable(&freed, req, waits_of(req)) &&
+    if (r->size == req->size && vp_is_aligned(r->addr, req->align) && vp_piece_usable(&freed, req, waits_of(req)) &&
         vp_place_is_oldest(pool, req, r->addr) && !vp_handed_take(pool, &handed, req)) {
         *out = r;
         return 0;

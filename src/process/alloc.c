@@ -83,7 +83,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
     bool native = vp_options()->ipc == VP_IPC_NATIVE;
     struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
-    if (pool) {
+    if (__builtin_expect(pool != NULL, true)) {
         struct vp_request req = {.asked = size,
                                  .context = ctx,
                                  .alone = vp_ipc_alone(size),
@@ -91,7 +91,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         struct vp_region *r = NULL;
         ctx->pins++;
         int err = allocate(pool, &req, &r);
-        if (!err && vp_state.fills)
+        if (__builtin_expect(!err && vp_state.fills, false))
             vp_poison_handed_out(pool, r, NULL, ctx);
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
@@ -129,15 +129,13 @@ static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp)
     return mp->reuse_internal ? vp_waits_of(vp_options()->wait, usual) : VP_WAITS_NEVER;
 }
 
-CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {
+/* With the lock. A function of its own, as is that of frees: the fast path saves no registers for it. */
+__attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t size, CUmemoryPool handle,
+                                                       CUstream stream) {
     CUresult res = VP_NOT_OURS;
     struct vp_pool *pool = NULL;
     struct vp_timeline *timeline;
     uint64_t id = 0;
-    if (!out || !size)
-        return res;
-    if (vp_fast_alloc(out, size, handle, stream))
-        return CUDA_SUCCESS;
     if (!vp_enter_briefly())
         return res;
     vp_state.doors |= 1u << (handle ? VP_PASSED_cuMemAllocFromPoolAsync : VP_PASSED_cuMemAllocAsync);
@@ -156,7 +154,7 @@ CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, 
             mp->blocks++;
             timeline->refs++;
             int err = allocate(pool, &req, &r);
-            if (!err && vp_state.fills)
+            if (__builtin_expect(!err && vp_state.fills, false))
                 vp_poison_handed_out(pool, r, timeline, NULL);
             timeline->refs--;
             res = answer(pool, err, &req, r, out);
@@ -172,6 +170,12 @@ CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, 
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
         vp_watch.out_of_memory(pool->mem.device, size, id);
     return res;
+}
+
+CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {
+    if (!out || !size)
+        return VP_NOT_OURS;
+    return vp_fast_alloc(out, size, handle, stream) ? CUDA_SUCCESS : alloc_locked(out, size, handle, stream);
 }
 
 /* Below this a cudaFree shares the barrier of a later one: its bytes come back a little later. */
@@ -244,15 +248,11 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     return res;
 }
 
-CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
+__attribute__((noinline)) static CUresult free_locked(CUdeviceptr ptr, CUstream stream) {
     struct vp_pool *pool;
     struct vp_region *r;
     struct vp_timeline *timeline;
     CUresult res = VP_NOT_OURS;
-    if (!ptr)
-        return res;
-    if (vp_fast_free(ptr, stream))
-        return CUDA_SUCCESS;
     if (!vp_enter_briefly())
         return res;
     vp_state.doors |= 1u << VP_PASSED_cuMemFreeAsync;
@@ -272,4 +272,10 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
     }
     vp_leave();
     return res;
+}
+
+CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
+    if (!ptr)
+        return VP_NOT_OURS;
+    return vp_fast_free(ptr, stream) ? CUDA_SUCCESS : free_locked(ptr, stream);
 }

@@ -35,15 +35,21 @@ static struct vp_stream_cache *cache_of(const struct shortcut *s, CUstream strea
     return s->cache;
 }
 
-static void record(const struct vp_stream_cache *cache, char op, const struct vp_stream_cache_block *block) {
-    int cancel;
-    if (!atomic_load_explicit(&vp_state.recording, memory_order_relaxed))
-        return;
-    /* Under the trace's lock files may be opened and closed, which are points of cancellation. */
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+__attribute__((noinline)) static void tell(const struct vp_stream_cache *cache, char op,
+                                           const struct vp_stream_cache_block *block) {
+    /* Under the trace's lock files may be opened and closed, which are points of cancellation. Who has the library's
+     * lock has armed it already. */
+    const bool armed = vp_cancel.armed;
+    vp_cancel_arm();
     vp_watch.event(op, cache->all->device, block->serial, block->asked,
                    atomic_load_explicit(&cache->number, memory_order_relaxed));
-    pthread_setcancelstate(cancel, NULL);
+    if (!armed)
+        vp_cancel_release();
+}
+
+static inline void record(const struct vp_stream_cache *cache, char op, const struct vp_stream_cache_block *block) {
+    if (__builtin_expect(atomic_load_explicit(&vp_state.recording, memory_order_relaxed), false))
+        tell(cache, op, block);
 }
 
 bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {
@@ -63,6 +69,17 @@ bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream 
     return served;
 }
 
+__attribute__((noinline)) static bool free_with_event(struct vp_stream_cache *cache, CUdeviceptr ptr, CUstream stream) {
+    struct vp_stream_cache_block block;
+    if (!vp_enter())
+        return false;
+    const bool served = vp_parking_free_event(cache, stream, ptr, &block);
+    if (served)
+        record(cache, 'f', &block);
+    vp_leave();
+    return served;
+}
+
 bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     struct vp_stream_cache *cache = cache_of(shortcut_of(stream), stream);
     if (!cache)
@@ -75,13 +92,7 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
         record(cache, 'f', &block);
         return true;
     }
-    if (answer != VP_STREAM_CACHE_EVENT || !vp_enter())
-        return false;
-    const bool served = vp_parking_free_event(cache, stream, ptr, &block);
-    if (served)
-        record(cache, 'f', &block);
-    vp_leave();
-    return served;
+    return answer == VP_STREAM_CACHE_EVENT && free_with_event(cache, ptr, stream);
 }
 
 void vp_fast_know(CUstream stream, CUmemoryPool handle, const struct vp_timeline *timeline,

@@ -55,6 +55,7 @@ static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
         .peers = vp_peers_of(dev),
         .pause = vp_wait_pause,
         .now = vp_clock_ns,
+        .now_about = vp_clock_coarse_ns,
     };
     struct vp_pool *pool = policy ? vp_slab_alloc(&vp_state.pool_slab) : NULL;
     int err = pool ? vp_pool_init(pool, &vp_state.drv, &vp_state.timelines, dev, policy, &config) : -ENOENT;

@@ -29,6 +29,7 @@
  */
 #include "watch/journal.h"
 
+#include "base/cancel.h"
 #include "base/gzip.h"
 #include "base/output.h"
 
@@ -328,6 +329,7 @@ int vp_journal_append(struct vp_journal *j, const char *line, size_t n) {
     }
     if (j->end < step)
         return 0;
+    vp_cancel_hold(); /* the file is written to, and perhaps closed */
     int err = map_window(j, j->base + (off_t)window_of(j), j->base + (off_t)step);
     if (err) {
         let_go(j);

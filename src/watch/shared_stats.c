@@ -255,40 +255,58 @@ static inline uint64_t rare_of(const struct vp_memory_stats *s) {
     return s->driver_ns + s->ooms + s->loans_asked + s->loans_refused + s->spills_refused;
 }
 
-/* Is there more to tell of a device than goes without saying? */
-static inline bool is_due(uint32_t i) {
+/* Is there more to tell of a device than goes without saying? And of its blocks? */
+static inline bool all_is_due(uint32_t i) {
     const struct vp_memory_stats *s = &told[i].pool->mem.stats;
-    return s->allocs + s->frees - told[i].calls >= FEW_CALLS || rare_of(s) != told[i].rare ||
-           s->live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
+    return s->allocs + s->frees - told[i].calls >= FEW_CALLS || rare_of(s) != told[i].rare;
 }
 
-static VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool exactly) {
+static inline bool blocks_are_due(uint32_t i) {
+    return told[i].pool->mem.stats.live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
+}
+
+/* `all`: not only what each block changes. */
+static inline VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all) {
     struct vp_shared_stats_device *out = &page->device[i];
     struct vp_pool *pool = told[i].pool;
     const struct vp_memory_stats *s = &pool->mem.stats;
-    vp_bare_count(pool);
-    if (exactly)
-        told[i].parked = vp_stream_caches_count(&pool->caches);
-    uint64_t calls = s->allocs + s->frees, rare = rare_of(s);
-    uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed);
+    const uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed), now = vp_clock_coarse_ns();
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
     store_blocks(out, s, told[i].parked);
-    store(&out->changed_ns, vp_clock_coarse_ns());
+    store(&out->changed_ns, now);
     told[i].live = s->live_bytes;
-    if (exactly || calls - told[i].calls >= FEW_CALLS || rare != told[i].rare) {
+    if (all) {
         store_rest(out, pool);
-        told[i].calls = calls;
-        told[i].rare = rare;
+        told[i].calls = s->allocs + s->frees;
+        told[i].rare = rare_of(s);
     }
     store(&out->changes, changes + 2);
 }
 
+static __attribute__((noinline)) VP_LOCKED void publish_all(struct vp_shared_stats *page, uint32_t i) {
+    vp_bare_count(told[i].pool);
+    publish(page, i, true);
+}
+
+static inline VP_LOCKED void publish_blocks(struct vp_shared_stats *page, uint32_t i) {
+    if (__builtin_expect(told[i].pool->bare != NULL, false)) {
+        vp_bare_count(told[i].pool);
+        if (all_is_due(i)) {
+            publish_all(page, i);
+            return;
+        }
+    }
+    publish(page, i, false);
+}
+
 /* A reader wants to know exactly, or wants idle memory to go back. */
-static VP_LOCKED void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
+static __attribute__((noinline)) VP_LOCKED void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
     for (uint32_t i = 0; i < devices && trims != trims_done; i++)
         vp_pressure_trim(told[i].pool, 0);
-    for (uint32_t i = 0; i < devices; i++)
-        publish(page, i, true);
+    for (uint32_t i = 0; i < devices; i++) {
+        told[i].parked = vp_stream_caches_count(&told[i].pool->caches);
+        publish_all(page, i);
+    }
     uint64_t passed = 0;
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         passed += atomic_load_explicit(&vp_state.passed[i], memory_order_relaxed);
@@ -319,8 +337,10 @@ void vp_shared_stats_publish(void) {
         return;
     }
     for (uint32_t i = 0; i < devices; i++)
-        if (is_due(i))
-            publish(page, i, false);
+        if (all_is_due(i))
+            publish_all(page, i);
+        else if (blocks_are_due(i))
+            publish_blocks(page, i);
 }
 
 struct vp_shared_stats *vp_shared_stats_page(void) {

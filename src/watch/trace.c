@@ -41,6 +41,7 @@ static VP_REQUIRES(vp_trace_guard) void begin(void) {
     static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
     static char name[VP_OPTION_TEXT + 16]; /* under the trace's lock: the stack may be some KiB in all */
     trace.tried = true;
+    vp_cancel_hold(); /* files are opened, and lines written */
     if (!*vp_options()->trace)
         return;
     if (trace.parents && !strstr(vp_options()->trace, "%p")) {
@@ -153,7 +154,6 @@ static VP_REQUIRES(vp_trace_guard) void append(const char *text, const char *end
 VP_NOT_ANALYSED /* it returns both ways */ bool vp_trace_lock(void) {
     if (!vp_state.recording || !*vp_options()->trace || !vp_process_is_marked())
         return false;
-    vp_cancel_hold();
     vp_lock_take(&vp_trace_guard);
     if (recording())
         return true;

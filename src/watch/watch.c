@@ -52,9 +52,12 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
         vp_trace_failure(device, size, stream);
         return;
     }
+    const bool marks = vp_marks_want_events();
+    if (stacks || marks)
+        vp_cancel_hold(); /* what they look at may be files */
     if (stacks)
         stack = vp_stacks_event(op, device, serial, size);
-    if (vp_marks_want_events())
+    if (marks)
         vp_marks_event(op, size);
     vp_stacks_tell(stack);
     vp_trace_event(op, device, serial, size, stream, stacks && op == 'a' ? &stack : NULL);

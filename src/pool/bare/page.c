@@ -2,6 +2,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
+#include "base/thread.h"
+
+/* ---- promises ---- */
+
+/* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. Another
+ * promise may have been given since, where its block never came. */
+static __thread struct {
+    const struct vp_bare *bare;
+    unsigned number;
+} own __attribute__((tls_model("initial-exec")));
+
+bool vp_bare_promised_here(const struct vp_bare *bare) {
+    return own.bare == bare && own.number == atomic_load(&bare->promises);
+}
+
+void vp_bare_promise(struct vp_bare *bare, bool open) {
+    const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
+    own.bare = open ? bare : NULL;
+    if (open) {
+        atomic_store_explicit(&bare->promised_to, vp_thread_id(), memory_order_relaxed);
+        atomic_store(&bare->promises, own.number = promises + (promises & 1 ? 2 : 1));
+    } else if (promises & 1)
+        atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
+}
+
 /* ---- blocks ---- */
 
 /* What is said of blocks that are none may be wrong, but never less than nothing. */

@@ -1,7 +1,7 @@
-/* A thread is cancelled in the process's first call, in its first mark, or in an allocation that fails; another
- * allocates and fails afterwards.
+/* A thread is cancelled in the process's first call, in its first mark, in an allocation that fails, or in pairs that
+ * are recorded until the file has grown; another allocates and fails afterwards.
  *
- * usage: cancel_more first|mark|oom
+ * usage: cancel_more first|mark|oom|pairs
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,15 +17,34 @@ static void mark(const char *name) {
         told(name);
 }
 
-static void *work(void *unused) {
+/* Enough for a file of a trace to grow, packed too. */
+enum { PAIRS = 200000 };
+
+static void pairs(CUstream stream, int count) {
     CUdeviceptr p;
 
+    for (int i = 0; i < count; i++) {
+        cuMemAllocAsync(&p, 1 << 20, stream);
+        cuMemFreeAsync(p, stream);
+    }
+}
+
+static void *work(void *unused) {
+    CUdeviceptr p;
+    CUstream stream;
+
     cuCtxSetCurrent(c);
+    if (!strcmp(what, "pairs")) {
+        cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        pairs(stream, 2);
+    }
     pthread_cancel(pthread_self());
     if (!strcmp(what, "first"))
         cuDevicePrimaryCtxRetain(&c, 0);
     else if (!strcmp(what, "mark"))
         mark("first");
+    else if (!strcmp(what, "pairs"))
+        pairs(stream, PAIRS);
     else
         cuMemAlloc(&p, (size_t)1 << 40);
     return unused;

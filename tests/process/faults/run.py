@@ -488,6 +488,8 @@ CASES = [
      says("cancel_more first", r"^at once, served$", env={"VPOOL_LOG": "debug"})),
     ("28 a thread cancelled in a mark",
      says("cancel_more mark", r"^at once, served$", env={"VPOOL_TRACE": "m.csv"})),
+    ("28 a thread cancelled as the file of a trace grows",
+     says("cancel_more pairs", r"^at once, served$", env={"VPOOL_TRACE": "pairs.csv.gz"})),
     ("28 a thread cancelled while an error is explained", cancelled_in_a_dump),
     ("29 the smallest stack", on_the_smallest_stack({})),
     ("29 the smallest stack, and a dump", on_the_smallest_stack({"VPOOL_DUMP": "oom", "VPOOL_DUMP_FILE": "%p.small"})),
