@@ -16,6 +16,9 @@ enum { WINDOW = 4 << 20 };
 /* How long a stream may take until what it was given can be looked at. It may wait for the host, which is here. */
 static const uint64_t LOOK_NS = 1000000000;
 
+/* Answers that are errors, after which the device is taken to be lost. */
+enum { ERRORS_MOST = 16 };
+
 /* Reports that are printed; more are counted. */
 enum { REPORTS = 20 };
 
@@ -128,8 +131,11 @@ static void leave(struct place *p) {
  * an event, of which there is none left, would leave the fill to run into what its owner has written. */
 static VP_LOCKED void wait_for_own(const struct place *p) {
     const uint64_t begin = vp_clock_ns();
-    while (vp_state.drv.cuStreamQuery(p->stream) == CUDA_ERROR_NOT_READY)
+    int errors = 0;
+    for (CUresult res; errors < ERRORS_MOST && (res = vp_state.drv.cuStreamQuery(p->stream)) != CUDA_SUCCESS;) {
+        errors += res != CUDA_ERROR_NOT_READY;
         vp_wait_pause(vp_clock_ns() - begin);
+    }
 }
 
 /* Waits until the stream has done what it was given: false after the bound, or an error. */

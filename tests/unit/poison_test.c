@@ -66,6 +66,7 @@ Test(poison, memory_handed_out_reads_zero) {
  * refuse whatever it likes. */
 Test(poison, a_fill_is_over_whatever_the_driver_refuses) {
     static const char *const refused[] = {"cuEventCreate", "cuEventRecord", "cuStreamCreate", "cuMemsetD32Async"};
+    vp_sim_fail("cuStreamQuery", 1, CUDA_ERROR_OUT_OF_MEMORY);
     setenv("VPOOL_POISON", "1", 1);
     CUstream s = open_with("VPOOL_ZERO");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
