@@ -66,11 +66,13 @@ Test(poison, memory_handed_out_reads_zero) {
  * refuse whatever it likes. */
 Test(poison, a_fill_is_over_whatever_the_driver_refuses) {
     static const char *const refused[] = {"cuEventCreate", "cuEventRecord", "cuStreamCreate", "cuMemsetD32Async"};
-    vp_sim_fail("cuStreamQuery", 1, CUDA_ERROR_OUT_OF_MEMORY);
     setenv("VPOOL_POISON", "1", 1);
-    CUstream s = open_with("VPOOL_ZERO");
+    setenv("VPOOL_ZERO", "1", 1);
+    door_open("capacity=64M,granularity=64K,lazy=100,timeout=300");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         vp_sim_fail(refused[i], -1, CUDA_ERROR_OUT_OF_MEMORY);
+        vp_sim_fail("cuStreamQuery", 1, CUDA_ERROR_OUT_OF_MEMORY);
         CUdeviceptr a = door_malloc(3 * MiB);
         write_late(a, 3 * MiB, s);
         cu_ok(cuStreamSynchronize(s));
@@ -78,6 +80,7 @@ Test(poison, a_fill_is_over_whatever_the_driver_refuses) {
         all_are(a, 3 * MiB, 0x11111111);
         cu_ok(door_free(a));
         vp_sim_fail(refused[i], 0, CUDA_SUCCESS);
+        vp_sim_fail("cuStreamQuery", 0, CUDA_SUCCESS);
         CUdeviceptr b = door_take(3 * MiB, s);
         write_late(b, 3 * MiB, s);
         cu_ok(cuCtxSynchronize());
