@@ -34,6 +34,12 @@ struct vpool_stats {
     uint64_t waits_fruitless;    /* of waits_host: those that ended with nothing gained */
     uint64_t host_wait_ns;       /* spent in waits_host */
     uint64_t written_after_free; /* with VPOOL_POISON: blocks of any device that were written to after their free */
+    uint64_t spilled_bytes;      /* with VPOOL_SPILL: memory of the host, beside what is held, now */
+    uint64_t peak_spilled_bytes;
+    uint64_t asleep_bytes;               /* of a pause: not held until it is over */
+    uint64_t given_back_bytes;           /* idle memory that went back to the device, by itself or when asked */
+    uint64_t lent_bytes;                 /* of it: because another process lacked it */
+    uint64_t loans_asked, loans_refused; /* times that this process asked others; that it was asked and gave nothing */
 };
 
 /* The library's version, "MAJOR.MINOR.PATCH"; a constant. */

@@ -19,7 +19,8 @@ if ctypes:
         """struct vpool_stats of include/vpool.h. What an older library does not know is 0."""
         _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in (
             "allocs", "frees", "live_bytes", "peak_live_bytes", "held_bytes", "peak_held_bytes", "ooms", "waits_gpu",
-            "waits_host", "driver_ns", "waits_fruitless", "host_wait_ns", "written_after_free")]
+            "waits_host", "driver_ns", "waits_fruitless", "host_wait_ns", "written_after_free", "spilled_bytes",
+            "peak_spilled_bytes", "asleep_bytes", "given_back_bytes", "lent_bytes", "loans_asked", "loans_refused")]
 
     # By name: what it returns, what it takes, and whether other threads of Python go on meanwhile. To let them is right
     # where the library may wait, and costs more than the whole call where it writes one line.

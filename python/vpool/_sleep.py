@@ -31,7 +31,7 @@ def pause(device=0, contents="keep", file=None, wait=10.0):
     if not call:
         return False
     how = CPause(size=ctypes.sizeof(CPause), contents=FILE if file is not None else CONTENTS.index(contents),
-                 wait_ms=max(1, int(wait * 1000)), file=os.fsencode(file) if file is not None else None)
+                 wait_ms=int(min(max(1, wait * 1000), 2**32 - 1)), file=os.fsencode(file) if file is not None else None)
     failed = -call(device, ctypes.byref(how))
     if failed == errno.ENODEV:
         return False

@@ -16,6 +16,9 @@ enum { WINDOW = 4 << 20 };
 /* How long a stream may take until what it was given can be looked at. It may wait for the host, which is here. */
 static const uint64_t LOOK_NS = 1000000000;
 
+/* Answers that are errors, after which the device is taken to be lost. */
+enum { ERRORS_MOST = 16 };
+
 /* Reports that are printed; more are counted. */
 enum { REPORTS = 20 };
 
@@ -109,7 +112,7 @@ static bool enter(struct place *p, const struct vp_timeline *timeline, const str
         return false;
     p->mode = vp_capture_relax(&vp_state.timelines);
     p->stream = timeline ? timeline->stream : NULL;
-    if (!p->own || !vp_state.drv.cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING))
+    if (!p->own || (vp_state.drv.cuStreamQuery && !vp_state.drv.cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING)))
         return true;
     vp_capture_restore(&vp_state.timelines, p->mode);
     vp_state.drv.cuCtxPopCurrent_v2(&popped);
@@ -124,7 +127,18 @@ static void leave(struct place *p) {
     vp_state.drv.cuCtxPopCurrent_v2(&popped);
 }
 
-/* Waits until the stream has done what it was given: false after the bound (0: there is none), or an error. */
+/* What is filled on a stream of its own is somebody's next. So this needs nothing that the driver may refuse to make:
+ * an event, of which there is none left, would leave the fill to run into what its owner has written. */
+static VP_LOCKED void wait_for_own(const struct place *p) {
+    const uint64_t begin = vp_clock_ns();
+    int errors = 0;
+    for (CUresult res; errors < ERRORS_MOST && (res = vp_state.drv.cuStreamQuery(p->stream)) != CUDA_SUCCESS;) {
+        errors += res != CUDA_ERROR_NOT_READY;
+        vp_wait_pause(vp_clock_ns() - begin);
+    }
+}
+
+/* Waits until the stream has done what it was given: false after the bound, or an error. */
 static VP_LOCKED bool wait_for(const struct place *p, uint64_t most_ns) {
     const uint64_t begin = vp_clock_ns();
     CUevent event;
@@ -136,7 +150,7 @@ static VP_LOCKED bool wait_for(const struct place *p, uint64_t most_ns) {
             CUresult res = vp_state.drv.cuEventQuery(event);
             uint64_t waited = vp_clock_ns() - begin;
             over = res == CUDA_SUCCESS;
-            if (res != CUDA_ERROR_NOT_READY || (most_ns && waited > most_ns))
+            if (res != CUDA_ERROR_NOT_READY || waited > most_ns)
                 break;
             vp_wait_pause(waited);
         }
@@ -284,14 +298,20 @@ static VP_LOCKED bool part_next(const struct vp_memory *mem, const struct vp_reg
     return true;
 }
 
+/* A program that leans on zeros is to hear of it. */
+static void say_unfilled(void) {
+    if (vp_options()->zero)
+        vp_log_once(VP_LOG_WARN, "VPOOL_ZERO: the driver refuses to fill memory: some that is handed out is not zero");
+}
+
 void vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline,
                           const struct vp_context *ctx) {
     struct place place;
     struct record rec;
     struct part part;
-    bool in_time = true;
-    if (!enter(&place, timeline, ctx))
-        return;
+    const bool entered = enter(&place, timeline, ctx);
+    bool in_time = entered;
+    /* What cannot be seen is no longer known to hold the pattern: its new owner writes there. */
     for (CUdeviceptr at = r->addr; part_next(&pool->mem, r, &at, &part);) {
         const CUdeviceptr base = part.chunk->current->addr;
         while (take(part.chunk->birth, part.begin, part.end, &rec)) {
@@ -301,10 +321,13 @@ void vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const
                 vp_poison_counts.unchecked_bytes += rec.end - rec.begin;
         }
     }
-    fill(&place, r, vp_options()->zero ? 0 : PATTERN);
+    if (!entered || !fill(&place, r, vp_options()->zero ? 0 : PATTERN))
+        say_unfilled();
+    if (!entered)
+        return;
     /* Anybody may use it at once. */
     if (place.own)
-        wait_for(&place, 0);
+        wait_for_own(&place);
     leave(&place);
 }
 
@@ -315,7 +338,9 @@ void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const stru
     if (r->bare || r->exported || r->spilled || vp_memory_sleeps(&pool->mem, addr) ||
         !enter(&place, timeline, vp_context_on(&vp_state.timelines, pool->mem.device)))
         return;
-    bool filled = fill(&place, r, PATTERN) && (timeline || wait_for(&place, 0));
+    const bool filled = fill(&place, r, PATTERN);
+    if (place.own)
+        wait_for_own(&place);
     leave(&place);
     /* Another thread may have freed it, too, which is an error of the program's. */
     if (!filled || vp_pool_find(pool, addr) != r)

@@ -40,6 +40,13 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
             .waits_fruitless = s.waits_fruitless,
             .host_wait_ns = s.host_wait_ns,
             .written_after_free = vp_poison_counts.written_blocks,
+            .spilled_bytes = s.spilled_bytes,
+            .peak_spilled_bytes = s.peak_spilled_bytes,
+            .asleep_bytes = pool->mem.asleep_bytes,
+            .given_back_bytes = s.given_back,
+            .lent_bytes = s.lent_bytes,
+            .loans_asked = s.loans_asked,
+            .loans_refused = s.loans_refused,
         };
         size_t known = stats->size < sizeof now ? stats->size : sizeof now;
         memset(stats, 0, stats->size);

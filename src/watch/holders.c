@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/holders.h"
 
+#include "base/os_memory.h"
 #include "watch/marks.h"
 #include "watch/stack_peak.h"
 #include "watch/stacks.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* ---- a frame, taken apart again ---- */
@@ -172,15 +174,17 @@ void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, co
 
 void vp_holders_log(uint32_t stack) {
     enum { FRAMES = 8 };
-    struct vp_text t = {.used = 0}; /* far from full */
-    if (!vp_log_shows(VP_LOG_WARN))
+    /* Too large for some stacks; far from full. */
+    struct vp_text *t = vp_log_shows(VP_LOG_WARN) ? vp_os_take(sizeof *t) : NULL;
+    if (!t)
         return;
-    vp_say(&t, "vpool:   it was asked for by\n");
+    vp_say(t, "vpool:   it was asked for by\n");
     for (int i = 0; stack && i < FRAMES; i++, stack = vp_stack_parent(stack))
-        say_frame(&t, "vpool: ", vp_stack_frame(stack));
+        say_frame(t, "vpool: ", vp_stack_frame(stack));
     if (stack)
-        vp_say(&t, "vpool:                ...\n");
-    vp_log_block(t.buffer);
+        vp_say(t, "vpool:                ...\n");
+    vp_log_block(t->buffer);
+    munmap(t, sizeof *t);
 }
 
 /* The frame that people know a stack by, as in pages: the innermost in Python that is of no installed package, else the

@@ -149,7 +149,7 @@ static void find_folder(void) {
 }
 
 static VP_LOCKED void read_plan(struct vp_pool *pool, const char *path) {
-    struct vp_learnt learnt;
+    static struct vp_learnt learnt; /* too large for some stacks */
     char why[256];
     const uint64_t key = plans.device_key[pool->mem.device];
     int err = vp_learnt_load(path, &learnt, why, sizeof why);
@@ -173,7 +173,7 @@ static VP_LOCKED void read_plan(struct vp_pool *pool, const char *path) {
 
 void vp_plans_open(struct vp_pool *pool) {
     const CUdevice dev = pool->mem.device;
-    char path[PATH_MAX];
+    static char path[PATH_MAX]; /* too large for some stacks */
     const char *why;
     if (!*vp_options()->plan || pool->policy != &vp_policy_vpool || atomic_load(&ended))
         return;
@@ -242,8 +242,8 @@ static VP_LOCKED bool has_news(const struct vp_pool *pool) {
 }
 
 static VP_LOCKED void write_all(void) {
-    static struct writing w; /* too large for some stacks */
-    char path[PATH_MAX];
+    static struct writing w; /* too large for some stacks, and so is the path */
+    static char path[PATH_MAX];
     const char *why;
     bool news = false;
     vp_pools_each(pool) news |= has_news(pool);

@@ -32,7 +32,8 @@ static uint64_t add(uint64_t hash, const char *text) {
 
 /* The executable: where it lies, and which one it is. */
 static uint64_t add_executable(uint64_t hash) {
-    char text[PATH_MAX], about[96];
+    static char text[PATH_MAX]; /* too large for some stacks */
+    char about[96];
     struct stat st;
     const ssize_t n = readlink("/proc/self/exe", text, sizeof text - 1);
     text[n > 0 ? n : 0] = 0;
@@ -45,7 +46,7 @@ static uint64_t add_executable(uint64_t hash) {
 }
 
 static uint64_t add_arguments(uint64_t hash) {
-    char text[4096];
+    char text[512];
     const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
     for (ssize_t n; fd >= 0 && (n = read(fd, text, sizeof text)) > 0;)
         hash = vp_learnt_hash(hash, text, (size_t)n);
@@ -69,30 +70,37 @@ uint64_t vp_plans_key(void) {
 
 /* ---- the folder ---- */
 
-/* Makes a folder that only the user may look into, or finds it. */
-static bool make_folder(const char *path) {
-    return !mkdir(path, 0700) || errno == EEXIST;
+/* Finds a folder, or makes it and those above it, for the user alone. */
+static bool make_folders(char *path) {
+    struct stat st;
+    bool made = !stat(path, &st);
+    for (char *at = path; !made && (at = strchr(at + 1, '/'));) {
+        *at = 0;
+        const bool there = !mkdir(path, 0700) || errno == EEXIST || !stat(path, &st);
+        *at = '/';
+        if (!there)
+            return false;
+    }
+    return made || !mkdir(path, 0700) || errno == EEXIST;
 }
 
 bool vp_plans_path(char *path, size_t room, uint64_t key, const char **why) {
     const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
-    char folder[PATH_MAX];
     struct stat st;
-    int n = cache && *cache == '/' ? snprintf(folder, sizeof folder, "%s", cache)
-            : home && *home == '/' ? snprintf(folder, sizeof folder, "%s/.cache", home)
-                                   : -1;
+    const int n = cache && *cache == '/' ? snprintf(path, room, "%s/vpool/plans", cache)
+                  : home && *home == '/' ? snprintf(path, room, "%s/.cache/vpool/plans", home)
+                                         : -1;
     *why = n < 0 ? "neither XDG_CACHE_HOME nor HOME names a folder" : "the path is too long";
-    if (n < 0 || (size_t)n + sizeof "/vpool/plans" > sizeof folder)
+    if (n < 0 || (size_t)n + 1 + 16 + sizeof SUFFIX > room)
         return false;
     *why = "the folder cannot be made";
-    if (!make_folder(folder) || !make_folder(strcat(folder, "/vpool")) || !make_folder(strcat(folder, "/plans")))
+    if (!make_folders(path))
         return false;
     *why = "the folder of plans is another user's, or others may write to it";
-    if (lstat(folder, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
+    if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
         return false;
-    n = snprintf(path, room, "%s/%016llx%s", folder, (unsigned long long)key, SUFFIX);
-    *why = "the path is too long";
-    return n > 0 && (size_t)n < room;
+    snprintf(path + n, room - (size_t)n, "/%016llx%s", (unsigned long long)key, SUFFIX);
+    return true;
 }
 
 /* ---- no more than it should have ---- */
@@ -127,7 +135,7 @@ static void look_at(struct sweep *s, const char *name, time_t now) {
 }
 
 static void look_at_all(struct sweep *s) {
-    _Alignas(struct dirent64) char entries[4096];
+    _Alignas(struct dirent64) char entries[2048];
     unsigned files = FILES_MOST;
     const time_t now = time(NULL);
     s->bytes = 0;
@@ -142,7 +150,7 @@ static void look_at_all(struct sweep *s) {
 }
 
 void vp_plans_tidy(const char *path) {
-    char folder[PATH_MAX];
+    static char folder[PATH_MAX]; /* too large for some stacks */
     const char *slash = strrchr(path, '/');
     if (!slash || (size_t)(slash - path) >= sizeof folder)
         return;

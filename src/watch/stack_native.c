@@ -2,14 +2,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_native.h"
 
+#include "base/os_memory.h"
 #include "watch/stack_memo.h"
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <limits.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -116,16 +119,22 @@ static void read_build_id(const struct dl_phdr_info *info, char out[2 * BUILD_ID
     }
 }
 
+/* The program itself has no name there. A path is too large for some stacks. */
+static uint32_t program_number(const struct search *s, const char *build_id) {
+    char *path = vp_os_take(PATH_MAX);
+    if (!path)
+        return 0;
+    readlink("/proc/self/exe", path, PATH_MAX - 1); /* else it stays empty */
+    const uint32_t number = vp_module_add(path, build_id, s->info.dlpi_addr);
+    munmap(path, PATH_MAX);
+    return number;
+}
+
 static uint32_t module_number(const struct search *s) {
-    char path[4096], build_id[2 * BUILD_ID_MOST + 1];
+    char build_id[2 * BUILD_ID_MOST + 1];
     const char *name = s->info.dlpi_name;
     read_build_id(&s->info, build_id);
-    if (!name || !*name) {
-        const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-        path[n > 0 ? n : 0] = 0;
-        name = path;
-    }
-    return vp_module_add(name, build_id, s->info.dlpi_addr);
+    return name && *name ? vp_module_add(name, build_id, s->info.dlpi_addr) : program_number(s, build_id);
 }
 
 /* ---- frames ---- */
@@ -146,8 +155,26 @@ struct step {
     uintptr_t until_begin, until_end;
     uint64_t went;
     bool outside; /* the library's own frames are behind us */
-    struct vp_memo memo;
+    struct vp_memo *memo;
 };
+
+/* Too large for some stacks. Where so many threads walk at once that there is none, a walk is made, and not kept. */
+enum { NOTES = 16 };
+static struct note {
+    _Alignas(64) atomic_bool taken;
+    struct vp_memo memo;
+} notes[NOTES];
+
+static struct note *take_note(uintptr_t frame) {
+    const unsigned first = (unsigned)(frame >> 12); /* each thread has a stack of its own */
+    for (unsigned i = 0; i < NOTES; i++) {
+        struct note *note = &notes[(first + i) % NOTES];
+        if (!atomic_load_explicit(&note->taken, memory_order_relaxed) &&
+            !atomic_exchange_explicit(&note->taken, true, memory_order_acquire))
+            return note;
+    }
+    return NULL;
+}
 
 static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *state) {
     struct step *s = state;
@@ -155,8 +182,8 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *state) {
     if (pc + 1 <= 1)
         return _URC_END_OF_STACK;
     /* The first step is to whoever called the unwinder, inside the frame that the walk begins in. */
-    if (cfa > s->memo.key.frame + sizeof(void *))
-        vp_memo_step(&s->memo, pc + 1, cfa, get_register(context, FRAME_POINTER));
+    if (s->memo && cfa > s->memo->key.frame + sizeof(void *))
+        vp_memo_step(s->memo, pc + 1, cfa, get_register(context, FRAME_POINTER));
     if (pc >= s->until_begin && pc < s->until_end)
         return _URC_END_OF_STACK;
     if (!s->outside && pc >= own.begin && pc < own.end)
@@ -183,13 +210,22 @@ void vp_native_walk(struct vp_walk *walk, const void *until_python) {
     s.until_begin = python.begin;
     s.until_end = python.end;
     s.went = vp_modules_seen().went;
-    s.outside = s.memo.lost = false;
-    s.memo.count = 0;
-    s.memo.key = (struct vp_memo_key){(uintptr_t)__builtin_frame_address(0), python.begin, s.went};
-    if (vp_memo_recall(&s.memo.key, walk))
+    s.outside = false;
+    const struct vp_memo_key key = {(uintptr_t)__builtin_frame_address(0), python.begin, s.went};
+    if (vp_memo_recall(&key, walk))
         return;
+    struct note *note = take_note(key.frame);
+    s.memo = note ? &note->memo : NULL;
+    if (note) {
+        s.memo->key = key;
+        s.memo->count = 0;
+        s.memo->lost = false;
+    }
     unwind(take, &s);
-    vp_memo_keep(&s.memo, walk);
+    if (note) {
+        vp_memo_keep(s.memo, walk);
+        atomic_store_explicit(&note->taken, false, memory_order_release);
+    }
 }
 
 void vp_native_start(void) {

@@ -144,23 +144,33 @@ static void add_thread(struct vp_walk *walk) {
         walk->frame[walk->count++] = frame;
 }
 
+/* With Python's frames behind the native ones: those of `walk`. Not within walk_all(), whose frame would be too large
+ * for some stacks. */
+static __attribute__((noinline)) void put_native_first(struct vp_walk *walk) {
+    const struct vp_walk python = *walk;
+    walk->count = 0;
+    vp_native_walk(walk, vp_python_code());
+    for (unsigned i = 0; i < python.count && walk->count < VP_STACK_DEPTH; i++)
+        walk->frame[walk->count++] = python.frame[i];
+}
+
 static void walk_all(struct vp_walk *walk) {
-    struct vp_walk python = {.count = 0};
-    switch (vp_python_walk(&python)) {
+    uint32_t why = 0;
+    switch (vp_python_walk(walk)) {
     case VP_PYTHON_FRAMES:
         if (plan.native)
-            vp_native_walk(walk, vp_python_code());
-        for (unsigned i = 0; i < python.count && walk->count < VP_STACK_DEPTH; i++)
-            walk->frame[walk->count++] = python.frame[i];
+            put_native_first(walk);
         break;
     case VP_PYTHON_OTHER:
         vp_native_walk(walk, NULL);
         add_thread(walk);
         break;
     case VP_PYTHON_UNKNOWN:
+        why = walk->count ? walk->frame[0] : 0;
+        walk->count = 0;
         vp_native_walk(walk, NULL);
-        if (python.count)
-            walk->frame[walk->count++] = python.frame[0];
+        if (why)
+            walk->frame[walk->count++] = why;
         break;
     case VP_PYTHON_NONE: vp_native_walk(walk, NULL); break;
     }

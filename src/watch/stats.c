@@ -138,7 +138,7 @@ static void json_others(struct vp_json *j, CUdevice dev) {
 
 static VP_LOCKED int write_json(int fd) {
     struct vp_json j;
-    char buffer[4096];
+    static char buffer[4096]; /* too large for some stacks */
     vp_json_init(&j, fd, buffer, sizeof buffer);
     vp_json_begin_object(&j, NULL);
     vp_json_string(&j, "version", VP_VERSION);
@@ -295,7 +295,8 @@ static bool add_process_id(char *out, size_t room, const char *name) {
 /* What is alive at the end, by stack, where stacks are recorded. */
 static VP_LOCKED void print_alive(void) {
     enum { HOLDERS = 5, FRAMES = 4 };
-    struct vp_text t = {.fd = STDERR_FILENO};
+    static struct vp_text t; /* too large for some stacks */
+    t.fd = STDERR_FILENO;
     if (!vp_output_is_stderr())
         return;
     vp_pools_each(pool) vp_holders_say(&t, pool->mem.device, HOLDERS, FRAMES, "vpool:   alive  ");
@@ -312,7 +313,7 @@ static void print_look(void) {
         vp_log_print("  the peak was %s", text);
     if (first != getpid() || vp_process_rank(rank, sizeof rank))
         return;
-    char name[VP_OPTION_TEXT + 16];
+    static char name[VP_OPTION_TEXT + 16]; /* too large for some stacks */
     if (*trace && vp_output_name(name, sizeof name, trace, "p", 0, 0))
         vp_log_print("  look: `vpool report %s` draws it", name);
     else if (!*trace)
@@ -320,7 +321,7 @@ static void print_look(void) {
 }
 
 static VP_LOCKED void write_file(const char *pattern) {
-    char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32];
+    static char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32]; /* too large for some stacks */
     const char *path = name;
     if (!vp_output_name(name, sizeof name, pattern, "p", 0, 0)) {
         vp_log_print("VPOOL_STATS: the file name is too long");

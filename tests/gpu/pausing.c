@@ -1,6 +1,7 @@
 /* How long a device's memory takes to go to sleep and to wake: vpool_pause() and vpool_resume(), the first time and
- * later ones, with contents and without; beside it the driver's own checkpoint of a process, where the driver has that.
- * Each time every block is compared with what it held, and a captured graph is replayed. Prints one JSON object.
+ * later ones, with contents and without; beside it the driver's own checkpoint of a process, where the driver has that;
+ * and how soon a pause is refused in a capture and with memory exported, and a resume onto a full device. Each time
+ * every block is compared with what it held, and a captured graph is replayed. Prints one JSON object.
  *
  * Fills and copies only: it also runs on the simulated driver, whose times say nothing.
  *
@@ -9,6 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <errno.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +21,7 @@
     X(cuDevicePrimaryCtxRetain)                                                                                                                  \
     X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemGetInfo_v2) X(cuStreamCreate)                       \
         X(cuStreamSynchronize) X(cuMemsetD32Async) X(cuMemHostAlloc) X(cuMemcpyDtoH_v2) X(cuStreamBeginCapture_v2)                              \
-            X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)
+            X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuIpcGetMemHandle)
 
 #include "found.h"
 
@@ -173,6 +175,72 @@ static void nap(int contents, double *out, double *in, size_t *unused) {
     *in = now() - begin;
 }
 
+/* ---- refusals ---- */
+
+static bool refused_right = true;
+
+static double refusal(int err, int wanted, double begin) {
+    refused_right &= err == wanted;
+    return now() - begin;
+}
+
+/* In a capture, which goes on. */
+static double refuse_in_a_capture(void) {
+    struct vpool_pause how = {.size = sizeof(how)};
+    CUgraph captured;
+    NEED(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    NEED(cuMemsetD32Async, block[0].at, 99, block[0].bytes / 4, stream);
+    const double begin = now();
+    const double took = refusal(sleep_as(0, &how), -EBUSY, begin);
+    NEED(cuMemsetD32Async, block[0].at, 99, block[0].bytes / 4, stream);
+    NEED(cuStreamEndCapture, stream, &captured);
+    NEED(cuGraphInstantiateWithFlags, &graph, captured, 0);
+    return took;
+}
+
+/* With the device full of what the program took meanwhile; then there is room. */
+static double refuse_onto_a_full_device(void) {
+    enum { MOST = 4096 };
+    static CUdeviceptr filler[MOST];
+    struct vpool_pause how = {.size = sizeof(how)};
+    size_t unused, total, piece;
+    int count = 0;
+    call(sleep_as(0, &how), "vpool_pause_with");
+    NEED(cuMemGetInfo_v2, &unused, &total);
+    for (piece = unused / 64 / (2 * MIB) * (2 * MIB); count < MOST && piece; count++)
+        if (p_cuMemAlloc_v2(&filler[count], piece))
+            break;
+    const double begin = now();
+    const double took = refusal(wake(0), -ENOMEM, begin);
+    while (count)
+        NEED(cuMemFree_v2, filler[--count]);
+    call(wake(0), "vpool_resume");
+    return took;
+}
+
+/* Last: what was exported stays so. */
+static double refuse_with_memory_exported(void) {
+    struct vpool_pause how = {.size = sizeof(how)};
+    CUipcMemHandle handle;
+    CUdeviceptr shown;
+    NEED(cuMemAlloc_v2, &shown, 8 * MIB);
+    NEED(cuIpcGetMemHandle, &handle, shown);
+    const double begin = now();
+    return refusal(sleep_as(0, &how), -ENOTSUP, begin);
+}
+
+static void refuse(void) {
+    const double capture = refuse_in_a_capture();
+    replay();
+    const double full = refuse_onto_a_full_device();
+    compare();
+    const double exported = refuse_with_memory_exported();
+    compare();
+    replay();
+    printf("\"refused_ms\": %.3f, \"refused_full_ms\": %.3f, \"refused_right\": %s, ",
+           1e3 * (capture > exported ? capture : exported), 1e3 * full, refused_right ? "true" : "false");
+}
+
 static void least(double *of, double value) {
     *of = !*of || value < *of ? value : *of;
 }
@@ -210,6 +278,7 @@ int main(int argc, char **argv) {
         waitpid(helper, &status, 0);
     compare();
     replay();
+    refuse();
     printf("\"checkpoint\": %s, \"left_mib\": %.1f, \"ok\": %s}\n", status ? "false" : "true",
            (double)(before > asleep ? before - asleep : 0) / MIB, wrong ? "false" : "true");
     return wrong != 0;

@@ -2,6 +2,7 @@
 
     ranks.py collectives  all-reduces of 1 GiB, and messages from each rank to the next; every element checked
     ranks.py captured     all-reduces in a CUDA graph, launched among tensors that come and go; every element checked
+    ranks.py asleep       a pause that is refused, among all-reduces; how long that takes
     ranks.py training     the model of examples/train.py, trained by all ranks together under DistributedDataParallel
     ranks.py sharded      the same with its parameters in shards (FSDP: fully_shard)
 
@@ -9,6 +10,8 @@ Prints one JSON object. Exits with 77 where there is one GPU alone.
 """
 # SPDX-License-Identifier: Apache-2.0
 import argparse
+import ctypes
+import errno
 import json
 import os
 import statistics
@@ -82,6 +85,24 @@ def collectives():
             "send_recv_gb_s": timed(exchange, ELEMENTS)}
 
 
+def asleep():
+    """Peers may reach the memory at any time: a pause is refused at once, and nothing is changed."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    block = torch.full((ELEMENTS,), float(rank), device="cuda")
+    dist.all_reduce(block)
+    torch.cuda.synchronize()
+    pause, worst = getattr(ctypes.CDLL(None), "vpool_pause", None), 0.0
+    for _ in range(3 if pause else 0):
+        begin = time.monotonic()
+        answer = pause(int(os.environ["LOCAL_RANK"]))
+        worst = max(worst, time.monotonic() - begin)
+        demand(answer == -errno.ENOTSUP, f"a pause that is refused, not {answer}")
+    demand(bool((block == float(sum(range(ranks)))).all()), "what was summed up")
+    dist.all_reduce(block.fill_(1))
+    demand(bool((block == ranks).all()), "an all-reduce")
+    return {"checksum": float(ranks), "refused_ms": 1e3 * worst}
+
+
 def captured():
     """What NCCL registers of a graph's memory must stay where it is."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -147,13 +168,13 @@ def training(spread):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("collectives", "captured", "training", "sharded"))
+    parser.add_argument("what", choices=("collectives", "captured", "asleep", "training", "sharded"))
     what = parser.parse_args().what
     if "LOCAL_RANK" not in os.environ:
         launch()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
-    figures = {"collectives": collectives, "captured": captured, "training": lambda: training(replicated),
+    figures = {"collectives": collectives, "captured": captured, "asleep": asleep, "training": lambda: training(replicated),
                "sharded": lambda: training(sharded)}[what]()
     dist.barrier()
     if dist.get_rank() == 0:

@@ -62,6 +62,35 @@ Test(poison, memory_handed_out_reads_zero) {
     door_close();
 }
 
+/* A fill that still runs when memory is handed out, or out again, takes what its owner has written: the driver may
+ * refuse whatever it likes. */
+Test(poison, a_fill_is_over_whatever_the_driver_refuses) {
+    static const char *const refused[] = {"cuEventCreate", "cuEventRecord", "cuStreamCreate", "cuMemsetD32Async"};
+    setenv("VPOOL_POISON", "1", 1);
+    setenv("VPOOL_ZERO", "1", 1);
+    door_open("capacity=64M,granularity=64K,lazy=100,timeout=300");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        vp_sim_fail(refused[i], -1, CUDA_ERROR_OUT_OF_MEMORY);
+        vp_sim_fail("cuStreamQuery", 1, CUDA_ERROR_OUT_OF_MEMORY);
+        CUdeviceptr a = door_malloc(3 * MiB);
+        write_late(a, 3 * MiB, s);
+        cu_ok(cuStreamSynchronize(s));
+        cu_ok(cuCtxSynchronize());
+        all_are(a, 3 * MiB, 0x11111111);
+        cu_ok(door_free(a));
+        vp_sim_fail(refused[i], 0, CUDA_SUCCESS);
+        vp_sim_fail("cuStreamQuery", 0, CUDA_SUCCESS);
+        CUdeviceptr b = door_take(3 * MiB, s);
+        write_late(b, 3 * MiB, s);
+        cu_ok(cuCtxSynchronize());
+        all_are(b, 3 * MiB, 0x11111111);
+        cu_ok(door_free_async(b, s));
+    }
+    cr_assert_eq(found(), 0);
+    door_close();
+}
+
 Test(poison, zeros_come_before_what_the_program_queues) {
     CUstream s = open_with("VPOOL_ZERO");
     vp_sim_hold(s);

@@ -63,8 +63,11 @@ Test(spill, growth_goes_on_in_the_hosts_memory) {
     cr_assert_eq(spilled(), 35 * MiB, "what the device still had was taken first: %zu", (size_t)spilled());
     cr_assert_eq(vp_sim_used_vmm(0), 45 * MiB, "and a sixteenth stays for smaller requests");
     cr_assert(holds(a, 40 * MiB, 1) && holds(b, 40 * MiB, 2));
+    struct vpool_stats stats = {.size = sizeof stats};
+    cr_assert(!vpool_stats(0, &stats) && stats.spilled_bytes == 35 * MiB && stats.peak_spilled_bytes == 35 * MiB);
     cu_ok(door_free(b));
     cr_assert_eq(spilled(), 0, "it goes back at once");
+    cr_assert(!vpool_stats(0, &stats) && stats.spilled_bytes == 0 && stats.peak_spilled_bytes == 35 * MiB);
     cr_assert(holds(a, 40 * MiB, 1));
     b = door_malloc(8 * MiB);
     cr_assert_eq(spilled(), 0);

@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/clock.h"
+#include "base/os_memory.h"
 #include "pool/learnt/learn.h"
 
 #include <errno.h>
@@ -216,23 +217,32 @@ static void give_room(struct placing *p, struct span *mem, size_t room) {
         }
 }
 
-int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t *end) {
-    struct placing p = {.items = items, .count = count, .granularity = granularity};
-    const size_t room = (size_t)count + 1, spans = room + count_parts(&p),
-                 bytes = spans * sizeof(struct span) + room * (sizeof *p.best + sizeof *p.order + sizeof *p.weight);
-    struct span *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mem == MAP_FAILED)
+static int place_all(struct placing *p, uint64_t until, uint64_t *end) {
+    const size_t room = (size_t)p->count + 1, spans = room + count_parts(p),
+                 bytes = spans * sizeof(struct span) + room * (sizeof *p->best + sizeof *p->order + sizeof *p->weight);
+    struct span *mem = vp_os_take(bytes);
+    if (!mem)
         return -ENOMEM;
-    give_room(&p, mem, room);
-    p.best = (uint64_t *)(mem + spans);
-    p.order = (uint32_t *)(p.best + room);
-    p.weight = (float *)(p.order + room);
-    const uint64_t least = least_end(&p), good = least + least / GOOD_SHARE;
+    give_room(p, mem, room);
+    p->best = (uint64_t *)(mem + spans);
+    p->order = (uint32_t *)(p->best + room);
+    p->weight = (float *)(p->order + room);
+    const uint64_t least = least_end(p), good = least + least / GOOD_SHARE;
     *end = UINT64_MAX;
     for (int order = 0; order < ORDERS && *end > good; order++)
-        improve(&p, order, good, until, end);
-    for (uint32_t i = 0; i < count; i++)
-        items[i].offset = p.best[i];
+        improve(p, order, good, until, end);
+    for (uint32_t i = 0; i < p->count; i++)
+        p->items[i].offset = p->best[i];
     munmap(mem, bytes);
     return 0;
+}
+
+int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t *end) {
+    struct placing *p = vp_os_take(sizeof *p); /* too large for some stacks */
+    if (!p)
+        return -ENOMEM;
+    *p = (struct placing){.items = items, .count = count, .granularity = granularity};
+    const int err = place_all(p, until, end);
+    munmap(p, sizeof *p);
+    return err;
 }

@@ -102,20 +102,20 @@ static int replaceable(const char *path) {
 }
 
 int vp_learnt_save(const char *path, const struct vp_learnt *learnt) {
-    char temporary[PATH_MAX];
-    char *text = vp_os_take(VP_LEARNT_BYTES);
+    /* A path is too large for some stacks. */
+    char *text = vp_os_take(VP_LEARNT_BYTES + PATH_MAX), *temporary = text + VP_LEARNT_BYTES;
     if (!text)
         return -ENOMEM;
     const size_t length = vp_learnt_print(learnt, text);
     int err = length ? replaceable(path) : -EFBIG;
     if (!err) {
-        const int fd = vp_output_beside(path, ".new", 0600, temporary, sizeof temporary);
+        const int fd = vp_output_beside(path, ".new", 0600, temporary, PATH_MAX);
         err = fd < 0 ? fd : fill(fd, text, length);
         if (!err && rename(temporary, path))
             err = -errno;
         if (fd >= 0 && err)
             unlink(temporary);
     }
-    munmap(text, VP_LEARNT_BYTES);
+    munmap(text, VP_LEARNT_BYTES + PATH_MAX);
     return err;
 }

@@ -271,21 +271,6 @@ static void check_frameworks(bool bare) {
         }
 }
 
-/* What keeps idle memory from those who lack it. */
-static void check_lending(const struct vp_options *o) {
-    if (!o->page)
-        say(NOTE, "VPOOL_PAGE=0: no other process sees this one, which is asked for no idle memory");
-    else if (!o->lend)
-        say(NOTE, "VPOOL_LEND=0: idle memory goes to no other process, even one that lacks it");
-    else if (access(VP_SHARED_STATS_FOLDER, R_OK | W_OK | X_OK))
-        say(NOTE, "%s: %s: processes do not see each other there, and lend no idle memory", VP_SHARED_STATS_FOLDER,
-            strerror(errno));
-    else if (!vp_process_namespace())
-        say(NOTE, "/proc does not tell the namespace of process ids: no idle memory is lent");
-    else
-        say(OK, "idle memory is lent to processes of this user on the same device, in this container (VPOOL_LEND)");
-}
-
 static void check_environment(void) {
     static struct vp_options options;
     vp_options_parse(&options, look_up, NULL, complain, NULL);
@@ -303,7 +288,7 @@ static void check_environment(void) {
         say(NOTE, "%s has options by program name, too", config);
     else if (err != -ENOENT || config == named)
         say(WRONG, "VPOOL_CONFIG: %s: %s", config, vp_config_error(err));
-    check_lending(&options);
+    vp_doctor_lending(&options, say_line);
     if (options.policy != VP_POLICY_NATIVE)
         vp_learnt_doctor(options.plan, options.policy == VP_POLICY_STALLOC, say);
     const char *list = getenv("LD_PRELOAD"), *there = vp_launch_preloaded(), *wanted = vp_launch_library_name();

@@ -26,6 +26,12 @@ static void check_folder(const char *folder, teller *say) {
         say(WRONG, "others may write to %s: chmod go-w it", folder);
 }
 
+/* Which is no plan to be forgotten. */
+static bool is_link(const char *path) {
+    struct stat about;
+    return !lstat(path, &about) && S_ISLNK(about.st_mode);
+}
+
 /* Says what is wrong with any of them; how many there are, and how large. */
 static size_t look_at_all(const char *folder, off_t *bytes, teller *say) {
     char path[2 * PATH_MAX];
@@ -40,7 +46,8 @@ static size_t look_at_all(const char *folder, off_t *bytes, teller *say) {
         vp_learnt_look(&entry, path);
         *bytes += entry.bytes;
         if (entry.err)
-            say(WRONG, "the plan %s is not used: %s; vpool plan forget %s removes it", path, entry.why, entry.name);
+            say(WRONG, "the plan %s is not used: %s; %s %s removes it", path, entry.why,
+                is_link(path) ? "rm" : "vpool plan forget", is_link(path) ? path : entry.name);
         vp_learnt_looked(&entry);
     }
     vp_learnt_named(&names);

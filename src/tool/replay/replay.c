@@ -252,10 +252,10 @@ static void help(void) {
         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, bare, stalloc, native (default: vpool); their parameters\n"
         "                    are the environment variables of `vpool options`. bare is PyTorch's cache (bfc) on\n"
         "                    addresses without memory, as under VPOOL_ADOPT=bare. stalloc is STAlloc, by a plan\n"
-        "                    of the trace itself unless --plan names one. native is CUDA's own pool, with the\n"
-        "                    release threshold at its most, and can be had with --gpu alone: the simulated\n"
-        "                    pool takes a block again for exactly its own size and nothing else. What vpmm\n"
-        "                    leaves to CUDA is served and counted with --gpu, too, and else left out\n"
+        "                    of the trace itself unless --plan or VPOOL_PLAN names one. native is CUDA's own\n"
+        "                    pool, with the release threshold at its most, and can be had with --gpu alone: the\n"
+        "                    simulated pool takes a block again for exactly its own size and nothing else. What\n"
+        "                    vpmm leaves to CUDA is served and counted with --gpu, too, and else left out\n"
         "  --plan FILE       what stalloc places requests by: a plan that `vpool plan -o FILE` wrote\n"
         "  --sim             on the simulated driver (default): driver time is modelled\n"
         "  --gpu             on this machine's GPU: driver time is measured\n"
@@ -305,16 +305,19 @@ static bool parse_number(const char *text, long most, long *out) {
     return !*end && *out >= 1 && *out <= most;
 }
 
+static bool replays(const struct options *o, const struct vp_policy *policy) {
+    for (size_t i = 0; i < o->policy_count; i++)
+        if (o->policies[i] == policy)
+            return true;
+    return false;
+}
+
 /* What getopt cannot know to be wrong. */
 static int check(const struct options *o, int traces) {
     if (o->replay.gpu && o->replay.modelled)
         return vp_tool_usage("replay", "--lag models a GPU: not with --gpu");
-    for (size_t i = 0; o->plan && i <= o->policy_count; i++) {
-        if (i == o->policy_count)
-            return vp_tool_usage("replay", "--plan is for the policy stalloc");
-        if (o->policies[i] == &vp_policy_stalloc)
-            break;
-    }
+    if (o->plan && !replays(o, &vp_policy_stalloc))
+        return vp_tool_usage("replay", "--plan is for the policy stalloc");
     return traces ? 0 : vp_tool_usage("replay", "no trace given");
 }
 
@@ -441,13 +444,35 @@ static int replay_trace(struct options *o, struct vp_engine *engine, const char 
     return status;
 }
 
+/* VPOOL_PLAN is, as in programs, what a run has learnt for vpool's own policy, and a file with places for stalloc,
+ * where
+ * --plan names none. One that stalloc cannot use costs one line, if it is not meant for the other. 0 or 1. */
+static int read_plans(struct options *o, struct vp_planned_file *plan) {
+    char message[512];
+    const char *named = vp_second_path("replay");
+    o->replay.learnt = named;
+    if (o->plan && vp_planned_read(plan, o->plan, message, sizeof message) < 0) {
+        fprintf(stderr, "vpool replay: %s\n", message);
+        return 1;
+    }
+    if (!o->plan && named && replays(o, &vp_policy_stalloc)) {
+        if (!vp_planned_read(plan, named, message, sizeof message)) {
+            o->plan = named;
+            o->replay.learnt = NULL;
+        } else if (!replays(o, &vp_policy_vpool)) {
+            fprintf(stderr, "vpool replay: VPOOL_PLAN: %s; stalloc plans from the trace itself\n", message);
+        }
+    }
+    o->replay.plan = o->plan ? plan : NULL;
+    return 0;
+}
+
 int vp_tool_replay(int argc, char **argv) {
     struct options o = {.policies = {&vp_policy_vpool},
                         .policy_count = 1,
                         .replay = {.command = "replay", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle}};
     struct vp_engine engine = {0};
     struct vp_planned_file plan = {0};
-    char message[512];
     bool asked_help = false;
     size_t shown = 0;
     int status = parse(&o, argc, argv, &asked_help);
@@ -457,12 +482,8 @@ int vp_tool_replay(int argc, char **argv) {
         help();
         return 0;
     }
-    if (o.plan && vp_planned_read(&plan, o.plan, message, sizeof message) < 0) {
-        fprintf(stderr, "vpool replay: %s\n", message);
+    if (read_plans(&o, &plan))
         return 1;
-    }
-    o.replay.plan = o.plan ? &plan : NULL;
-    o.replay.learnt = vp_second_path("replay");
     if (vp_engine_open(&engine, &o.replay) < 0) {
         vp_planned_file_finish(&plan);
         return 1;

@@ -8,7 +8,7 @@ from statistics import median
 from .build import PROGRAM_SOURCES, ROOT
 from .copying import copy_goals, copy_rows
 from .spilling import spill_rows
-from .table import Goal
+from .table import REFUSED_MS, Goal
 from .torch_modes import torch_rows
 
 WARM_UP = 6  # training steps at the start that say nothing about speed
@@ -168,6 +168,7 @@ def peer_rows(work, turns, before):
     for name, argv, more in (
             ("peers", [os.path.join(work, "peers")], dict(repeat=turns)),
             ("NCCL", script("ranks.py", "collectives"), dict(repeat=turns, context="torch")),
+            ("a pause of ranks", script("ranks.py", "asleep"), dict(context="torch")),
             ("data-parallel training", script("ranks.py", "training"), dict(context="torch", tolerance=1e-3)),
             ("sharded training", script("ranks.py", "sharded"), dict(context="torch", tolerance=1e-3))):
         for preload in (False, True):
@@ -187,6 +188,10 @@ def peer_goals(rows):
         if ours and bare:
             result.append(Goal(f"{name}: {figure[:-5].replace('_', '-')} against bare",
                                f"{ours / bare:.4f} ({ours:.1f} / {bare:.1f} GB/s)", ">= 0.98", ours / bare >= 0.98))
+    refused = row["a pause of ranks, vpool"].best(lambda run: run.result.get("refused_ms"), max)
+    if refused is not None:
+        result.append(Goal("vpool_pause() of one of several NCCL ranks: refused within", f"{refused:.2f} ms", f"<= {REFUSED_MS} ms",
+                           refused <= REFUSED_MS))
     return result + copy_goals(rows)
 
 

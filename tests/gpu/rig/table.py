@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 MIB = 1 << 20
+# How soon a pause is refused, at most.
+REFUSED_MS = 10
 
 
 @dataclass

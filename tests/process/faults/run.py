@@ -382,12 +382,13 @@ def a_trace_is_none_of_the_standard_descriptors():
 
 # ---- 29: small stacks
 
-def on_the_smallest_stack(env):
+def on_the_smallest_stack(env, times=1):
     """A sanitizer's own frames do not fit."""
     def test():
         if SANITIZED:
             raise Skip("a sanitizer takes more of the stack")
-        same("smallstack", env=env)()
+        for _ in range(times):
+            same("smallstack", env=env)()
     return test
 
 
@@ -496,6 +497,12 @@ CASES = [
     ("29 the smallest stack, and a dump as JSON",
      on_the_smallest_stack({"VPOOL_DUMP": "oom", "VPOOL_DUMP_FILE": "%p.small.json"})),
     ("29 the smallest stack, and a trace", on_the_smallest_stack({"VPOOL_TRACE": "%p.small.csv"})),
+    ("29 the smallest stack, and a compressed trace", on_the_smallest_stack({"VPOOL_TRACE": "%p.small.csv.gz"})),
+    ("29 the smallest stack, and statistics", on_the_smallest_stack({"VPOOL_STATS": "%p.small.stats"})),
+    ("29 the smallest stack, and stacks",
+     on_the_smallest_stack({"VPOOL_STACKS": "1,native", "VPOOL_STATS": "%p.small.stats", "VPOOL_POISON": "1"})),
+    ("29 the smallest stack, a plan is written and followed",
+     on_the_smallest_stack({"VPOOL_PLAN": "auto", "XDG_CACHE_HOME": os.path.join(TMP, "caches", "of", "plans")}, times=2)),
     ("29 the smallest stack, and spilling", on_the_smallest_stack({"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M"})),
     ("31 descriptors that the program has closed, and a trace", all_closed("closed.csv")),
     ("31 descriptors that the program has closed, and a packed trace", all_closed("closed.csv.gz")),

@@ -1,5 +1,5 @@
-/* Threads with the smallest stack that there is: the first call of the process, allocations that are refused, and one
- * that is spilled.
+/* Threads with the smallest stack that there is: the first call of the process, allocations that are refused, one that
+ * is spilled, and the end of the program.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -40,8 +40,21 @@ static void *large(void *unused) {
     return NULL;
 }
 
+static void *end(void *unused) {
+    CUdeviceptr p[4];
+
+    (void)unused;
+    NEED(cuCtxSetCurrent(c));
+    for (int i = 0; i < 4; i++)
+        OK(cuMemAlloc(&p[i], (size_t)(i + 1) << 22));
+    OK(cuMemFree(p[1]));
+    OK(cuMemAlloc(&p[1], 2 << 22));
+    printf("done\n");
+    exit(0);
+}
+
 int main(void) {
-    void *(*const steps[])(void *) = {begin, refused, large};
+    void *(*const steps[])(void *) = {begin, refused, large, end};
     pthread_attr_t attributes;
     pthread_t thread;
 
@@ -51,5 +64,4 @@ int main(void) {
         NEED(pthread_create(&thread, &attributes, steps[i], NULL));
         pthread_join(thread, NULL);
     }
-    printf("done\n");
 }

@@ -35,6 +35,10 @@ def top(one):
     return figures["processes"][0]["devices"][0]
 
 
+def doctor():
+    return subprocess.run([VPOOL, "doctor", "--sim"], check=False, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+
+
 def two_processes_peak_in_turns():
     with holders({}, {}) as (a, b):
         a.well("ALLOC", "k", 10)
@@ -76,6 +80,9 @@ def who_does_not_lend_may_ask():
         peak(a, b)
         peak(b, a)
         assert a("ALLOC", "a", 150) == OUT_OF_MEMORY, "the other refuses"
+        said = [line for line in doctor() if f"process {b.process.pid} " in line]
+        assert len(said) == 1 and said[0].startswith("--  ") and said[0].endswith("VPOOL_LEND=0"), said
+        assert not [line for line in doctor() if f"process {a.process.pid} " in line], "it lends"
 
 
 def live_memory_is_never_lent():

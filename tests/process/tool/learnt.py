@@ -182,6 +182,10 @@ def the_doctor_tells_of_plans():
     write("two", mode=0o666)
     line = line_with(doctor(VPOOL_PLAN="auto"), "others may write")
     assert line.startswith("!!  ") and "vpool plan forget two" in line, line
+    os.symlink("/etc/passwd", os.path.join(PLANS, "link.learnt"))
+    line = line_with(doctor(VPOOL_PLAN="auto"), "it is a link")
+    assert line.endswith(f"rm {PLANS}/link.learnt removes it") and vpool("plan", "forget", "link.learnt").returncode == 1, line
+    os.remove(os.path.join(PLANS, "link.learnt"))
     os.chmod(PLANS, 0o777)
     assert line_with(doctor(), "chmod go-w").startswith("!!  ")
     os.chmod(PLANS, 0o700)

@@ -175,6 +175,21 @@ def a_damaged_plan_is_told_in_one_line():
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "nowhere" in done.stderr, done
 
 
+def a_replay_obeys_VPOOL_PLAN_under_stalloc_too():
+    ENV["VPOOL_PLAN"] = path("named.plan")
+    try:
+        vpool("plan", "-o", path("named.plan"), path("one.csv"))
+        for policies in "stalloc", "vpool,stalloc":
+            done = vpool("replay", "--policy", policies, path("one.csv"))
+            assert "plan of a file" in done.stdout.splitlines()[-1] and not done.stderr, done
+        with open(path("named.plan"), "w") as out:
+            out.write("vpool-plan,9\n")
+        done = vpool("replay", "--policy", "stalloc", path("one.csv"))
+        assert done.returncode == 0 and done.stderr.count("\n") == 1 and "version 9" in done.stderr and "plan of a file" not in done.stdout, done
+    finally:
+        del ENV["VPOOL_PLAN"]
+
+
 # Experts ask for 1 and 3, then for 3 and 1 MiB, which live to the next phase: what lies there until then is left to others.
 def expert_rows(sizes, first):
     rows = [("b", "step:%d" % first, 0), ("b", "phase:forward", 1), ("a", 10 + first, 8, 0), ("b", "module:experts", 2)]
@@ -250,5 +265,5 @@ def wrong_usage_gets_one_line():
 
 
 tap.run([a_row_for_each_trace_and_device, published_plans_leave_out_what_has_a_pool_of_its_own, a_plan_is_a_file_of_lines, requests_lie_where_they_were_planned,
-         whole_or_not_at_all, what_the_cache_serves_is_held_too, a_damaged_plan_is_told_in_one_line, modules_that_vary_have_no_places_but_room,
+         whole_or_not_at_all, what_the_cache_serves_is_held_too, a_damaged_plan_is_told_in_one_line, a_replay_obeys_VPOOL_PLAN_under_stalloc_too, modules_that_vary_have_no_places_but_room,
          modules_that_do_not_vary_are_planned, a_run_that_is_longer_repeats_the_last_step, wrong_usage_gets_one_line])

@@ -1,0 +1,79 @@
+/* vpool doctor: what keeps idle memory from processes that lack it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/process.h"
+#include "tool/doctor/doctor.h"
+#include "tool/top/processes.h"
+#include "tool/top/top.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef void teller(enum mark mark, const char *line);
+
+/* Processes that are told of. */
+enum { TOLD = 8 };
+
+/* What is here, of a process that is started now. */
+static void check_here(const struct vp_options *o, teller *say) {
+    char line[256];
+    if (!o->page)
+        say(NOTE, "VPOOL_PAGE=0: no other process sees this one, which is asked for no idle memory");
+    else if (!o->lend)
+        say(NOTE, "VPOOL_LEND=0: idle memory goes to no other process, even one that lacks it");
+    else if (access(VP_SHARED_STATS_FOLDER, R_OK | W_OK | X_OK)) {
+        snprintf(line, sizeof line, "%s: %s: processes do not see each other there, and lend no idle memory",
+                 VP_SHARED_STATS_FOLDER, strerror(errno));
+        say(NOTE, line);
+    } else if (!vp_process_namespace())
+        say(NOTE, "/proc does not tell the namespace of process ids: no idle memory is lent");
+    else
+        say(OK, "idle memory is lent to processes of this user on the same device, in this container (VPOOL_LEND)");
+}
+
+/* Why the process gives nothing to others here; NULL: it gives. */
+static const char *reason_of(const struct vp_page *page) {
+    const struct vp_shared_stats *stats = page->stats;
+    if (stats->namespace != vp_process_namespace())
+        return "it is in another container";
+    if (stats->ties.paused)
+        return "vpool pause has put it to sleep";
+    if (!(stats->loans.takes & VP_LOANS_LENT))
+        return stats->loans.takes ? "VPOOL_LEND=0" : "it does not hear what is asked";
+    return vp_process_is_stopped(page->pid) ? "it is stopped" : NULL;
+}
+
+static uint64_t idle_of(const struct vp_sample *sample, unsigned process) {
+    uint64_t idle = 0;
+    for (unsigned i = 0; i < sample->row_count; i++)
+        if (sample->rows[i].process == process)
+            idle += vp_row_free(&sample->rows[i]);
+    return idle;
+}
+
+/* Those that run. */
+static void check_processes(teller *say) {
+    struct vp_sample sample;
+    char line[256], size[16];
+    unsigned told = 0;
+    if (vp_sample_take(&sample, NULL, NULL, 0))
+        return;
+    for (unsigned i = 0; i < sample.process_count && told < TOLD; i++) {
+        const struct vp_watched *w = &sample.processes[i];
+        const char *reason = w->page.uid == geteuid() ? reason_of(&w->page) : NULL;
+        const uint64_t idle = idle_of(&sample, i);
+        if (!reason || !idle)
+            continue;
+        snprintf(line, sizeof line, "process %d (%s) gives nothing of what it has idle, about %sB: %s", w->page.pid,
+                 w->program, vp_top_human(size, (double)idle), reason);
+        say(NOTE, line);
+        told++;
+    }
+    vp_sample_drop(&sample);
+}
+
+void vp_doctor_lending(const struct vp_options *o, teller *say) {
+    check_here(o, say);
+    check_processes(say);
+}
