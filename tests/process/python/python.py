@@ -288,6 +288,29 @@ assert os.wait()[1] == 0 and vpool.stats().live_bytes == 1 << 20
 """) == ""
 
 
+def an_interrupt_brings_the_summary():
+    """Ctrl-C, which ends an interpreter by the signal if nobody catches it, whatever other threads are there."""
+    begin = """
+import os, signal, threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+start()
+a = allocate(3)
+"""
+    for text, status in ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT), (
+            "try:\n os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\nexcept KeyboardInterrupt: release(a)\nos.sys.exit(3)", 3):
+        got, _, err = python(begin + text, VPOOL, "run", "--sim")
+        assert got == status and err.count("peak live 3.0 MiB") == 1, (got, err)
+        assert ("1 frees" in err) == (status == 3) and ("KeyboardInterrupt" in err) == (status < 0), err
+    with tempfile.TemporaryDirectory() as folder:
+        got, _, err = python(begin + "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", VPOOL, "run", "--sim",
+                             f"--stats={folder}/stats")
+        assert got == -signal.SIGINT and json.load(open(folder + "/stats"))["devices"][0]["peak_live_bytes"] == 3 << 20, err
+    # What the program does with the signal later is its own affair.
+    for text in "signal.signal(signal.SIGINT, signal.SIG_IGN)", "signal.signal(signal.SIGINT, lambda *_: print('mine'))":
+        got, out, err = python(f"{begin}{text}\nos.kill(os.getpid(), signal.SIGINT)", VPOOL, "run", "--sim")
+        assert got == 0 and err.count("peak live") == 1 and out == ("mine\n" if "mine" in text else ""), (got, out, err)
+
+
 def the_module_is_the_command():
     def run(*words, path=os.environ["PATH"]):
         env = {**ENV, "PATH": f"{os.path.dirname(VPOOL)}:{path}"}
@@ -317,4 +340,4 @@ def old_pythons_can_read_it():
 tap.run([nothing_fails_without_the_library, an_interpreter_without_ctypes_has_all_functions, a_device_sleeps_and_wakes,
          an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump,
          marks_are_in_the_trace, ranges_open_and_close, what_is_suspended_is_not_open, many_threads_may_ask,
-         a_forked_child_has_no_pool, the_module_is_the_command, old_pythons_can_read_it])
+         a_forked_child_has_no_pool, an_interrupt_brings_the_summary, the_module_is_the_command, old_pythons_can_read_it])
