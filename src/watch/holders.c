@@ -3,7 +3,7 @@
 #include "watch/holders.h"
 
 #include "watch/marks.h"
-#include "watch/stack_peak.h"
+#include "watch/stack_lines.h"
 #include "watch/stacks.h"
 
 #include <dlfcn.h>
@@ -183,35 +183,18 @@ void vp_holders_log(uint32_t stack) {
     vp_log_block(t.buffer);
 }
 
-/* The frame that people know a stack by, as in pages: the innermost in Python that is of no installed package, else the
- * innermost in Python, else the innermost. */
-static uint32_t line_of(uint32_t stack) {
-    const uint32_t innermost = vp_stack_frame(stack);
-    uint32_t python = 0;
-    for (; stack; stack = vp_stack_parent(stack)) {
-        const uint32_t number = vp_stack_frame(stack);
-        const char *text = vp_frame_label(number);
-        if (vp_frame_kind(number) != VP_FRAME_PYTHON)
-            continue;
-        python = python ? python : number;
-        if (!strstr(text, "-packages/") && !strstr(text, ":<frozen ") && !strstr(text, "/lib/python3"))
-            return number;
-    }
-    return python ? python : innermost;
-}
-
 void vp_holders_peak(char *text, size_t room) {
-    struct vp_stack_peak peak;
+    struct vp_line_peak peak;
     *text = 0;
-    if (!vp_stacks_wanted() || !vp_stack_peak(&peak) || !peak.most)
+    if (!vp_stacks_wanted() || !vp_line_peak(&peak))
         return;
-    struct frame f = frame_of(line_of(peak.most));
+    struct frame f = frame_of(peak.frame);
     if (f.kind == VP_FRAME_NATIVE)
         name_function(&f);
     const size_t n = (size_t)snprintf(text, room, "%.3f s after the first block: ", (double)peak.ns / 1e9);
-    const int percent = (int)(100 * peak.most_bytes / peak.bytes);
+    const int percent = (int)(100 * peak.bytes / peak.of);
     char bytes[32];
-    snprintf(bytes, sizeof bytes, "%s", VP_SIZE(peak.most_bytes));
+    snprintf(bytes, sizeof bytes, "%s", VP_SIZE(peak.bytes));
     if (f.kind == VP_FRAME_PYTHON)
         snprintf(text + n, room - n, "%.80s:%lu %.80s held most, %s (%d %%)", last_part(f.file), f.place, f.function,
                  bytes, percent);

@@ -102,7 +102,7 @@ function stacksOfHolders(holders) {
 }
 
 /* Code that others wrote, or Python's own: as stacks.c has it. */
-const isInstalled = file => !file || file.startsWith("<") || /\/(site|dist)-packages\/|\/lib\/python3/.test(file);
+const isInstalled = file => !file || (file.startsWith("<") && !/^<(stdin|string|ipython-input)/.test(file)) || /\/(site|dist)-packages\/|\/lib\/python3/.test(file);
 
 const UNKNOWN_FRAME = { text: "no stack recorded", file: "", kind: "t" };
 
