@@ -5,6 +5,7 @@
 #include "watch/marks.h"
 #include "watch/stack_lines.h"
 #include "watch/stacks.h"
+#include "base/os_memory.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* ---- a frame, taken apart again ---- */
@@ -60,11 +62,13 @@ static void name_function(struct frame *f) {
 
 /* ---- JSON ---- */
 
-/* `named`: with the function's name of native code, too. */
-static void json_frame(struct vp_json *j, uint32_t number, bool named) {
+/* With its number, and of native code with the function's name, too. */
+static void json_frame(struct vp_json *j, uint32_t number, bool numbered, bool named) {
     struct frame f = frame_of(number);
     char address[24];
     vp_json_begin_row(j, NULL);
+    if (numbered)
+        vp_json_u64(j, "frame", number);
     if (named && f.kind == VP_FRAME_NATIVE)
         name_function(&f);
     if (f.kind == VP_FRAME_NATIVE && *f.function)
@@ -97,7 +101,7 @@ static void json_holders(struct vp_json *j, CUdevice device, bool named) {
         vp_json_u64(j, "sampled", all[i].sampled);
         vp_json_begin_array(j, "stack");
         for (uint32_t s = all[i].stack; s; s = vp_stack_parent(s))
-            json_frame(j, vp_stack_frame(s), named);
+            json_frame(j, vp_stack_frame(s), false, named);
         vp_json_end_array(j);
         vp_json_end_object(j);
     }
@@ -106,6 +110,34 @@ static void json_holders(struct vp_json *j, CUdevice device, bool named) {
 
 void vp_holders_json(struct vp_json *j, CUdevice device) {
     json_holders(j, device, false);
+}
+
+void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count) {
+    const uint32_t frames = vp_frame_count() + 1;
+    uint8_t *used = vp_os_take(frames);
+    if (!used)
+        return;
+    for (uint32_t s = count; s-- > 1;)
+        if (named[s]) {
+            named[vp_stack_parent(s)] = true;
+            used[vp_stack_frame(s)] = true;
+        }
+    vp_json_begin_array(j, "stacks");
+    for (uint32_t s = 1; s < count; s++)
+        if (named[s]) {
+            vp_json_begin_row(j, NULL);
+            vp_json_u64(j, "stack", s);
+            vp_json_u64(j, "parent", vp_stack_parent(s));
+            vp_json_u64(j, "frame", vp_stack_frame(s));
+            vp_json_end_object(j);
+        }
+    vp_json_end_array(j);
+    vp_json_begin_array(j, "frames");
+    for (uint32_t f = 1; f < frames; f++)
+        if (used[f])
+            json_frame(j, f, true, false);
+    vp_json_end_array(j);
+    munmap(used, frames);
 }
 
 /* ---- to a reader of the page ---- */
