@@ -19,7 +19,8 @@ static bool is_own(const char *text) {
     file = file ? strchr(file + 1, ':') : NULL;
     if (file && *++file == '<')
         return !strncmp(file, "<stdin>", 7) || !strncmp(file, "<string>", 8) || !strncmp(file, "<ipython-input", 14);
-    return file && !strstr(file, "/site-packages/") && !strstr(file, "/dist-packages/") && !strstr(file, "/lib/python3");
+    return file && !strstr(file, "/site-packages/") && !strstr(file, "/dist-packages/") &&
+           !strstr(file, "/lib/python3");
 }
 
 static bool is_cuda(const char *path) {
