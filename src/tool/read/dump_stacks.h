@@ -14,8 +14,8 @@ struct vp_dump_stacks {
     struct vp_numbers numbers;      /* of a stack, its place among those of `out` */
 };
 
-/* A member of one of the dump's frames, of its stacks, or of a frame of a holder. What comes is told row by row, and the
- * next row has another number. 0 or -ENOMEM. */
+/* A member of one of the dump's frames, of its stacks, or of a frame of a holder. What comes is told row by row, and
+ * the next row has another number. 0 or -ENOMEM. */
 int vp_dump_stacks_frame(struct vp_dump_stacks *d, unsigned row, const char *field, const char *value);
 int vp_dump_stacks_stack(struct vp_dump_stacks *d, unsigned row, const char *field, const char *value);
 int vp_dump_stacks_holder(struct vp_dump_stacks *d, unsigned row, const char *field, const char *value);

@@ -219,6 +219,10 @@ class Thing:
 thing = Thing()
 assert thing.method() is thing
 assert said == ["+a", "+b", "-", "-", "+c", "-", "+d", "+d", "-", "-", "+Thing.method", "-"], said
+with vpool.range("out"):
+    with vpool.range(""), vpool.range(b"of bytes"):
+        pass
+    assert said[-5:] == ["+out", "+range", "+of bytes", "-", "-"], said
 assert vpool.range_push("e") and vpool.range_pop() and said[-2:] == ["+e", "-"]
 """) == (0, "", "")
 
@@ -252,13 +256,28 @@ async def c(n):
 async def both():
     return await asyncio.gather(c(1), c(2))
 assert asyncio.run(both()) == [1, 2] and said == ["+c", "-"] * (len(said) // 2) and len(said) >= 8, said
-try:
-    @vpool.range("no")
-    async def no():
-        yield 1
-    assert False
-except TypeError:
-    pass
+said.clear()
+@vpool.range("a")
+async def a():
+    try:
+        await asyncio.sleep(0)
+        said.append((yield 1))
+        yield 2
+    except ValueError:
+        yield 3
+async def walk():
+    steps = a()
+    assert await steps.asend(None) == 1 and said == ["+a", "-"] * 2, said
+    said.clear()
+    assert await steps.asend("in") == 2 and said == ["+a", "in", "-"], said
+    assert await steps.athrow(ValueError) == 3 and [x async for x in steps] == []
+    steps = a()
+    await steps.asend(None)
+    await steps.aclose()
+    async for _ in a():
+        break
+asyncio.run(walk())
+assert said.count("+a") == said.count("-") and len(said) > 12, said
 """) == (0, "", "")
 
 
