@@ -222,5 +222,6 @@ int vp_tool_export(int argc, char **argv) {
         help();
         return 0;
     }
+    vp_options_announce();
     return (vp_dump_is(argv[optind]) ? export_dump : export_trace)(&o, argv[optind]);
 }

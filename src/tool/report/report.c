@@ -392,6 +392,7 @@ int vp_tool_report(int argc, char **argv) {
         help();
         return 0;
     }
+    vp_options_announce();
     struct vp_planned_file plan = {0};
     char message[512];
     if (o.plan_path && vp_planned_read(&plan, o.plan_path, message, sizeof message) < 0) {
