@@ -152,9 +152,9 @@ Test(stack_table, a_walk_with_return_addresses_elsewhere_is_not_kept) {
 
 enum { COUNT = 12 };
 
-static void keep_held(void *to, uint32_t stack, uint64_t bytes) {
-    cr_assert(stack <= COUNT);
-    ((int64_t *)to)[stack] = (int64_t)bytes;
+static void keep_held(void *to, uint32_t number, uint64_t bytes) {
+    cr_assert(number <= COUNT);
+    ((int64_t *)to)[number] = (int64_t)bytes;
 }
 
 Test(stack_table, the_peak_is_as_a_copy_made_then) {
