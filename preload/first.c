@@ -2,8 +2,12 @@
  *
  * The handler does nothing itself: it wakes a thread, which writes the statistics as at exit, and then lets the signal
  * do its work. The thread that was interrupted waits meanwhile. If it holds the library's lock, the writer does without
- * after a second. Not heard are signals for which the program has a handler or that it ignores, and so those of which
- * Python makes a KeyboardInterrupt; whatever handler it sets later takes our place.
+ * after a second. Not heard are signals for which the program has a handler or that it ignores; whatever handler it
+ * sets later takes our place.
+ *
+ * Of SIGINT Python makes a KeyboardInterrupt. Where nobody catches that, it ends the interpreter, gives the signal its
+ * default back and sends it to itself, so that no exit handler runs. There its own handler is heard with, and what is
+ * to be told is told at the interpreter's end, once there was such a signal.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -93,13 +97,51 @@ static void *wait_for_signal(void *unused) {
     return NULL;
 }
 
+/* ---- Python's interrupt ---- */
+
+static void (*pythons)(int);
+static atomic_bool interrupted;
+
+static void on_interrupt(int number) {
+    atomic_store(&interrupted, true);
+    pythons(number);
+}
+
+static void at_pythons_end(void) {
+    if (atomic_load(&interrupted))
+        vp_stats_write();
+}
+
+/* Whether the handler is the interpreter's own: another's may be compared with what is in force. */
+static bool is_of_python(const struct sigaction *action, void *within_python) {
+    Dl_info handler, python;
+    return !(action->sa_flags & SA_SIGINFO) && action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN &&
+           action->sa_handler != on_interrupt && dladdr((void *)action->sa_handler, &handler) &&
+           dladdr(within_python, &python) && handler.dli_fbase == python.dli_fbase;
+}
+
+static void hear_python(void) {
+    int (*at_end)(void (*)(void)) = (__typeof__(at_end))vp_real_dlsym(RTLD_DEFAULT, "Py_AtExit");
+    struct sigaction theirs, ours, meanwhile;
+    if (!at_end || sigaction(SIGINT, NULL, &theirs) || !is_of_python(&theirs, (void *)at_end) || at_end(at_pythons_end))
+        return;
+    pythons = theirs.sa_handler;
+    ours = theirs;
+    ours.sa_handler = on_interrupt;
+    if (!sigaction(SIGINT, &ours, &meanwhile) && meanwhile.sa_handler != pythons)
+        sigaction(SIGINT, &meanwhile, NULL); /* another thread was first */
+}
+
 void vp_first_hear_signals(void) {
     const struct vp_options *options = vp_options();
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
     bool started = false;
-    /* A trace needs no such care: it is whole whenever the process ends. The first process of a container is ended by
-     * no signal that it has no handler for. */
-    if (!*options->stats || !strcmp(options->stats, "0") || getpid() == 1)
+    /* A trace needs no such care: it is whole whenever the process ends. */
+    if (!*options->stats || !strcmp(options->stats, "0"))
+        return;
+    hear_python();
+    /* The first process of a container is ended by no signal that it has no handler for. */
+    if (getpid() == 1)
         return;
     sigfillset(&action.sa_mask);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {

@@ -8,6 +8,8 @@ from vpool._library import function, needed
 
 
 def _text(name):
+    if isinstance(name, (bytes, bytearray)):
+        return bytes(name).replace(b"\0", b"?")
     return str(name).encode("utf-8", "replace").replace(b"\0", b"?")
 
 
@@ -31,7 +33,7 @@ def range_pop():
 
 class range:
     """A named stretch of time: `with vpool.range("step"):`, or `@vpool.range("step")` before a function, a generator or a
-    coroutine; `@vpool.range` takes the function's own name. Ranges of a thread lie within each other, so that one before a
+    coroutine, asynchronous generators too; `@vpool.range` takes the function's own name. Ranges of a thread lie within each other, so that one before a
     generator or a coroutine is open while that runs, and not while it is suspended. An object may be used many times."""
 
     def __new__(cls, name=None):
@@ -41,7 +43,8 @@ class range:
         self.name = name
 
     def __enter__(self):
-        range_push("range" if self.name is None else self.name)
+        # One without a name is one all the same: its end will come.
+        range_push("range" if self.name is None or not _text(self.name) else self.name)
         return self
 
     def __exit__(self, *_):
@@ -49,11 +52,12 @@ class range:
         return False
 
     def __call__(self, function):
-        if inspect.isasyncgenfunction(function):
-            raise TypeError("an asynchronous generator is no range: use `with vpool.range(…):` within it")
         if self.name is None:
             self = range(function.__qualname__)
-        if inspect.iscoroutinefunction(function):
+        if inspect.isasyncgenfunction(function):
+            def wrapped(*arguments, **named):
+                return self._asynchronous(function(*arguments, **named))
+        elif inspect.iscoroutinefunction(function):
             run = types.coroutine(self._resumed)
 
             async def wrapped(*arguments, **named):
@@ -66,6 +70,22 @@ class range:
                 with self:
                     return function(*arguments, **named)
         return functools.wraps(function)(wrapped)
+
+    async def _asynchronous(self, steps):
+        """The same of an asynchronous generator."""
+        run, resume, value = types.coroutine(self._resumed), steps.asend, None
+        while True:
+            try:
+                item = await run(resume(value))
+            except StopAsyncIteration:
+                return
+            try:
+                resume, value = steps.asend, (yield item)
+            except GeneratorExit:
+                await run(steps.aclose())
+                raise
+            except BaseException as error:
+                resume, value = steps.athrow, error
 
     def _resumed(self, steps):
         """Runs a generator or a coroutine, open while it runs."""

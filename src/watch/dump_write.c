@@ -134,6 +134,8 @@ static void json_region(struct vp_json *j, const struct vp_snapshot *snap, const
         vp_json_u64(j, "asked", r->asked);
     if (r->spilled)
         vp_json_bool(j, "spilled", true);
+    if (r->stack)
+        vp_json_u64(j, "stack", r->stack);
     if (!is_blank(r) && r->state != VP_BACKED && !r->fresh)
         vp_json_u64(j, "stream", r->stream);
     if (r->state < VP_LIVE && r->state != VP_HOLE)
@@ -204,6 +206,22 @@ static void json_device(struct vp_json *j, const struct vp_dump_device *d) {
     vp_json_end_object(j);
 }
 
+/* The stacks that regions name. */
+static void json_stacks(struct vp_json *j, const struct vp_dump *dump, int device) {
+    const uint32_t count = vp_stack_count() + 1;
+    uint8_t *named = vp_stacks_wanted() ? vp_os_take(count) : NULL;
+    if (!named)
+        return;
+    for (int i = 0; i < dump->count; i++) {
+        const struct vp_snapshot *snap = &dump->device[i].snap;
+        const struct vp_snap_region *r = snap->regions.items;
+        for (size_t k = 0; k < snap->regions.count && shown(&dump->device[i], device); k++)
+            named[r[k].stack < count ? r[k].stack : 0] = true;
+    }
+    vp_holders_stacks_json(j, named, count);
+    munmap(named, count);
+}
+
 static void json_request(struct vp_json *j, const struct vp_dump_request *request) {
     vp_json_begin_object(j, "request");
     vp_json_u64(j, "asked", request->asked);
@@ -241,6 +259,7 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
         if (shown(&dump->device[i], device))
             json_device(&j, &dump->device[i]);
     vp_json_end_array(&j);
+    json_stacks(&j, dump, device);
     vp_json_begin_array(&j, "ranges");
     vp_ranges_json(&j);
     vp_json_end_array(&j);

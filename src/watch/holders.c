@@ -4,8 +4,9 @@
 
 #include "base/os_memory.h"
 #include "watch/marks.h"
-#include "watch/stack_peak.h"
+#include "watch/stack_lines.h"
 #include "watch/stacks.h"
+#include "base/os_memory.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -62,11 +63,13 @@ static void name_function(struct frame *f) {
 
 /* ---- JSON ---- */
 
-/* `named`: with the function's name of native code, too. */
-static void json_frame(struct vp_json *j, uint32_t number, bool named) {
+/* With its number, and of native code with the function's name, too. */
+static void json_frame(struct vp_json *j, uint32_t number, bool numbered, bool named) {
     struct frame f = frame_of(number);
     char address[24];
     vp_json_begin_row(j, NULL);
+    if (numbered)
+        vp_json_u64(j, "frame", number);
     if (named && f.kind == VP_FRAME_NATIVE)
         name_function(&f);
     if (f.kind == VP_FRAME_NATIVE && *f.function)
@@ -99,7 +102,7 @@ static void json_holders(struct vp_json *j, CUdevice device, bool named) {
         vp_json_u64(j, "sampled", all[i].sampled);
         vp_json_begin_array(j, "stack");
         for (uint32_t s = all[i].stack; s; s = vp_stack_parent(s))
-            json_frame(j, vp_stack_frame(s), named);
+            json_frame(j, vp_stack_frame(s), false, named);
         vp_json_end_array(j);
         vp_json_end_object(j);
     }
@@ -108,6 +111,34 @@ static void json_holders(struct vp_json *j, CUdevice device, bool named) {
 
 void vp_holders_json(struct vp_json *j, CUdevice device) {
     json_holders(j, device, false);
+}
+
+void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count) {
+    const uint32_t frames = vp_frame_count() + 1;
+    uint8_t *used = vp_os_take(frames);
+    if (!used)
+        return;
+    for (uint32_t s = count; s-- > 1;)
+        if (named[s]) {
+            named[vp_stack_parent(s)] = true;
+            used[vp_stack_frame(s)] = true;
+        }
+    vp_json_begin_array(j, "stacks");
+    for (uint32_t s = 1; s < count; s++)
+        if (named[s]) {
+            vp_json_begin_row(j, NULL);
+            vp_json_u64(j, "stack", s);
+            vp_json_u64(j, "parent", vp_stack_parent(s));
+            vp_json_u64(j, "frame", vp_stack_frame(s));
+            vp_json_end_object(j);
+        }
+    vp_json_end_array(j);
+    vp_json_begin_array(j, "frames");
+    for (uint32_t f = 1; f < frames; f++)
+        if (used[f])
+            json_frame(j, f, true, false);
+    vp_json_end_array(j);
+    munmap(used, frames);
 }
 
 /* ---- to a reader of the page ---- */
@@ -187,35 +218,18 @@ void vp_holders_log(uint32_t stack) {
     munmap(t, sizeof *t);
 }
 
-/* The frame that people know a stack by, as in pages: the innermost in Python that is of no installed package, else the
- * innermost in Python, else the innermost. */
-static uint32_t line_of(uint32_t stack) {
-    const uint32_t innermost = vp_stack_frame(stack);
-    uint32_t python = 0;
-    for (; stack; stack = vp_stack_parent(stack)) {
-        const uint32_t number = vp_stack_frame(stack);
-        const char *text = vp_frame_label(number);
-        if (vp_frame_kind(number) != VP_FRAME_PYTHON)
-            continue;
-        python = python ? python : number;
-        if (!strstr(text, "-packages/") && !strstr(text, ":<frozen ") && !strstr(text, "/lib/python3"))
-            return number;
-    }
-    return python ? python : innermost;
-}
-
 void vp_holders_peak(char *text, size_t room) {
-    struct vp_stack_peak peak;
+    struct vp_line_peak peak;
     *text = 0;
-    if (!vp_stacks_wanted() || !vp_stack_peak(&peak) || !peak.most)
+    if (!vp_stacks_wanted() || !vp_line_peak(&peak))
         return;
-    struct frame f = frame_of(line_of(peak.most));
+    struct frame f = frame_of(peak.frame);
     if (f.kind == VP_FRAME_NATIVE)
         name_function(&f);
     const size_t n = (size_t)snprintf(text, room, "%.3f s after the first block: ", (double)peak.ns / 1e9);
-    const int percent = (int)(100 * peak.most_bytes / peak.bytes);
+    const int percent = (int)(100 * peak.bytes / peak.of);
     char bytes[32];
-    snprintf(bytes, sizeof bytes, "%s", VP_SIZE(peak.most_bytes));
+    snprintf(bytes, sizeof bytes, "%s", VP_SIZE(peak.bytes));
     if (f.kind == VP_FRAME_PYTHON)
         snprintf(text + n, room - n, "%.80s:%lu %.80s held most, %s (%d %%)", last_part(f.file), f.place, f.function,
                  bytes, percent);

@@ -16,6 +16,9 @@ enum { VP_HOLDERS_TOLD = 32 };
 
 /* An array `holders`: each with bytes, blocks, sampled and its stack, the innermost frame first. */
 void vp_holders_json(struct vp_json *j, CUdevice device);
+/* Arrays `stacks` and `frames`: those stacks below `count` that `named` marks, and those that called them, by number;
+ * the callers first. */
+void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count);
 /* The `most` largest, each with so many frames; every line begins with `indent`. Not under the library's lock: names of
  * functions are asked of the dynamic linker. */
 void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent);

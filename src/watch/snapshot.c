@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/snapshot.h"
 
+#include "watch/stacks.h"
 #include "pool/bare/bare.h"
 #include "pool/stream_cache.h"
 #include "pool/place.h"
@@ -89,6 +90,7 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
         out->asked = r->asked;
         out->spilled = r->spilled;
         out->stream = vp_snapshot_stream(r->stream);
+        out->stack = vp_stacks_of(pool->mem.device, r->serial);
     }
 }
 

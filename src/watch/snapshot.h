@@ -24,6 +24,7 @@ struct vp_snap_region {
     enum vp_region_state state;
     size_t asked;    /* live: bytes the program asked for */
     uint64_t stream; /* live: that asked for it; free, zombie, retired: that freed it */
+    uint32_t stack;  /* live: who asked for it, by number (stack_table.h); 0: not known */
     bool spilled;    /* live: some of it lies in the host's memory */
     bool fresh; /* free, zombie, retired: nobody has had it yet, or it never waited for anything; `stream` means nothing
                  */

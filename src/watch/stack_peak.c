@@ -55,7 +55,7 @@ static VP_REQUIRES(peak_lock) int64_t then(const struct held *h) {
     return h->since == peak.peaks ? h->before : h->bytes;
 }
 
-bool vp_stack_peak(struct vp_stack_peak *out) {
+bool vp_stack_peak(struct vp_stack_peak *out, void (*held)(void *to, uint32_t stack, uint64_t bytes), void *to) {
     if (!vp_lock_for_a_while(&peak_lock))
         return false;
     const bool some = peak.stacks && peak.most > 0;
@@ -63,10 +63,8 @@ bool vp_stack_peak(struct vp_stack_peak *out) {
         *out = (struct vp_stack_peak){.bytes = (uint64_t)peak.most, .ns = peak.at - peak.first};
         const uint32_t count = vp_stack_count();
         for (uint32_t i = 1; i <= count && i <= VP_STACKS_MOST; i++)
-            if (then(&peak.stacks[i]) > (int64_t)out->most_bytes) {
-                out->most = i;
-                out->most_bytes = (uint64_t)then(&peak.stacks[i]);
-            }
+            if (then(&peak.stacks[i]) > 0)
+                held(to, i, (uint64_t)then(&peak.stacks[i]));
     }
     vp_lock_release(&peak_lock);
     return some;

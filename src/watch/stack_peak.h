@@ -17,11 +17,9 @@ void vp_stack_peak_add(uint32_t stack, int64_t bytes);
 struct vp_stack_peak {
     uint64_t bytes; /* that were alive then, as far as stacks tell of it */
     uint64_t ns;    /* since the first block */
-    uint32_t most;  /* the stack that held most of it */
-    uint64_t most_bytes;
 };
-/* False: nothing was recorded. */
-bool vp_stack_peak(struct vp_stack_peak *out);
+/* What it was, and what each stack held of it, which `held` is told under a lock. False: nothing was recorded. */
+bool vp_stack_peak(struct vp_stack_peak *out, void (*held)(void *to, uint32_t stack, uint64_t bytes), void *to);
 
 void vp_stack_peak_fork_prepare(void);
 void vp_stack_peak_fork_parent(void);

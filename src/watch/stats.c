@@ -4,6 +4,7 @@
 
 #include "watch/holders.h"
 #include "watch/plans.h"
+#include "watch/trace.h"
 #include "base/json.h"
 #include "base/output.h"
 #include "pool/bare/bare.h"
@@ -314,7 +315,7 @@ static void print_look(void) {
     if (first != getpid() || vp_process_rank(rank, sizeof rank))
         return;
     static char name[VP_OPTION_TEXT + 16]; /* too large for some stacks */
-    if (*trace && vp_output_name(name, sizeof name, trace, "p", 0, 0))
+    if (*trace && vp_trace_is_recorded() && vp_output_name(name, sizeof name, trace, "p", 0, 0))
         vp_log_print("  look: `vpool report %s` draws it", name);
     else if (!*trace)
         vp_log_print("  look: `vpool run --report=FILE -- PROGRAM` draws it, and which lines hold it");

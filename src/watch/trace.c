@@ -151,6 +151,14 @@ static VP_REQUIRES(vp_trace_guard) void append(const char *text, const char *end
     }
 }
 
+bool vp_trace_is_recorded(void) {
+    if (!vp_lock_for_a_while(&vp_trace_guard))
+        return true; /* by whoever has it */
+    const bool on = trace.on;
+    vp_lock_release(&vp_trace_guard);
+    return on;
+}
+
 VP_NOT_ANALYSED /* it returns both ways */ bool vp_trace_lock(void) {
     if (!vp_state.recording || !*vp_options()->trace || !vp_process_is_marked())
         return false;

@@ -36,6 +36,8 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
 
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
+/* There is a file, and it is written to. */
+bool vp_trace_is_recorded(void);
 /* Around a fork: the file stays the parent's. The lock comes last. */
 void vp_trace_fork_prepare(void);
 void vp_trace_fork_parent(void);

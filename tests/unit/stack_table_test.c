@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "watch/stack_memo.h"
+#include "watch/stack_lines.h"
 #include "watch/stack_peak.h"
 #include "watch/stack_table.h"
 
@@ -149,12 +150,19 @@ Test(stack_table, a_walk_with_return_addresses_elsewhere_is_not_kept) {
 
 /* ---- the peak ---- */
 
+enum { COUNT = 12 };
+
+static void keep_held(void *to, uint32_t number, uint64_t bytes) {
+    cr_assert(number <= COUNT);
+    ((int64_t *)to)[number] = (int64_t)bytes;
+}
+
 Test(stack_table, the_peak_is_as_a_copy_made_then) {
-    enum { COUNT = 12, STEPS = 4000 };
+    enum { STEPS = 4000 };
     int64_t now[COUNT + 1] = {0}, then[COUNT + 1] = {0}, alive = 0, most = 0;
     struct vp_stack_peak told;
     unsigned random = 1;
-    cr_assert(!vp_stack_table_open() && !vp_stack_peak(&told));
+    cr_assert(!vp_stack_table_open() && !vp_stack_peak(&told, keep_held, now));
     for (uint64_t i = 1; i <= COUNT; i++)
         cr_assert(vp_stack_push(
                       0, vp_frame_add((struct vp_frame_key){i, 0}, VP_FRAME_WORDS, (char[]){(char)('a' + i), 0})) == i);
@@ -169,11 +177,28 @@ Test(stack_table, the_peak_is_as_a_copy_made_then) {
             most = alive;
             memcpy(then, now, sizeof then);
         }
-        uint32_t first = 1;
-        for (uint32_t i = 2; i <= COUNT; i++)
-            first = then[i] > then[first] ? i : first;
-        cr_assert(vp_stack_peak(&told) && (int64_t)told.bytes == most);
-        cr_assert_eq(told.most, first);
-        cr_assert_eq((int64_t)told.most_bytes, then[first]);
+        int64_t held[COUNT + 1] = {0};
+        cr_assert(vp_stack_peak(&told, keep_held, held) && (int64_t)told.bytes == most);
+        cr_assert_arr_eq(held, then, sizeof held);
     }
+}
+
+Test(stack_table, a_line_that_many_stacks_share_holds_what_they_do_together) {
+    struct vp_line_peak most;
+    cr_assert(!vp_stack_table_open() && !vp_line_peak(&most));
+    uint32_t frame[8];
+    const char *const text[] = {"9:<module>:/home/a.py", "1:f:/home/a.py", "2:g:/home/a.py",
+                                "5:forward:/x/site-packages/torch/n.py", "1:<module>:<stdin>"};
+    for (uint64_t i = 0; i < 5; i++)
+        frame[i] = vp_frame_add((struct vp_frame_key){i + 1, 0}, VP_FRAME_PYTHON, text[i]);
+    const uint32_t module = vp_stack_push(0, frame[0]), f = vp_stack_push(module, frame[1]);
+    const uint32_t g = vp_stack_push(module, frame[2]), fg = vp_stack_push(f, frame[2]);
+    vp_stack_peak_add(f, 50);
+    vp_stack_peak_add(g, 30);
+    vp_stack_peak_add(vp_stack_push(fg, frame[3]), 31); /* g's line, in code that others wrote */
+    cr_assert(vp_line_peak(&most) && most.frame == frame[2] && most.bytes == 61 && most.of == 111);
+    /* What was typed is the user's own. */
+    const uint32_t typed = vp_stack_push(0, frame[4]);
+    vp_stack_peak_add(vp_stack_push(typed, frame[3]), 100);
+    cr_assert(vp_line_peak(&most) && most.frame == frame[4] && most.bytes == 100);
 }

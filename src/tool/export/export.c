@@ -152,6 +152,13 @@ static int export_dump(const struct options *o, const char *path) {
         fprintf(stderr, "vpool export: %s\n", message);
         return 1;
     }
+    if (vp_dump_name(&dump) < 0) {
+        fprintf(stderr, "vpool export: %s: %s\n", path, strerror(ENOMEM));
+        vp_dump_finish(&dump);
+        return 1;
+    }
+    if (dump.stacks.complaint)
+        fprintf(stderr, "vpool export: %s\n", dump.stacks.complaint);
     int status = write_out(o, &(struct vp_export){.name = path, .dump = &dump});
     vp_dump_finish(&dump);
     return status;
@@ -215,5 +222,6 @@ int vp_tool_export(int argc, char **argv) {
         help();
         return 0;
     }
+    vp_options_announce();
     return (vp_dump_is(argv[optind]) ? export_dump : export_trace)(&o, argv[optind]);
 }

@@ -416,7 +416,7 @@ static int put_device(struct list *segments, const struct vp_dump_device *d) {
         if (r->state == VP_DUMP_LIVE || r->state == VP_DUMP_FREE)
             held[stretches++] = (struct stretch){r->addr, r->size};
         if (r->state == VP_DUMP_LIVE)
-            live[blocks++] = (struct block){r->addr, r->size, r->asked ? r->asked : r->size, 0};
+            live[blocks++] = (struct block){r->addr, r->size, r->asked ? r->asked : r->size, (uint32_t)r->stack};
     }
     if (!err)
         put_segments(segments, d->device, held, stretches, live, blocks);
@@ -427,7 +427,9 @@ static int put_device(struct list *segments, const struct vp_dump_device *d) {
 
 static int put_dump(struct pickle *p, const struct vp_dump_file *dump) {
     uint64_t most = 0;
-    int err = 0;
+    p->stacks = &dump->stacks;
+    p->written = calloc(dump->stacks.stacks.count + dump->stacks.frames.count + 1, sizeof *p->written);
+    int err = p->written ? 0 : -ENOMEM;
     put_word(p, "segments");
     struct list segments = begin_list(p);
     for (size_t i = 0; i < dump->count && !err; i++) {
@@ -443,6 +445,7 @@ static int put_dump(struct pickle *p, const struct vp_dump_file *dump) {
         op(p, ']');
     }
     end_list(&devices);
+    free(p->written);
     return err;
 }
 

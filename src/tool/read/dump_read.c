@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/dump_read.h"
 
+#include "tool/read/dump_stacks.h"
 #include "tool/read/json_read.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@ enum { DEVICES = 64, REGIONS = 1 << 28 };
 
 struct reader {
     struct vp_dump_file *dump;
+    struct vp_dump_stacks stacks;
     const char *fault;
     char format[16];
     unsigned long version;
@@ -82,6 +84,8 @@ static void set_region(struct vp_dump_region *region, const char *field, const c
         region->asked = n;
     else if (!strcmp(field, "stream"))
         region->stream = n;
+    else if (!strcmp(field, "stack"))
+        region->stack = n;
     else if (!strncmp(field, "waits_for.", 10))
         region->waits = true;
     else if (!strcmp(field, "state"))
@@ -106,6 +110,23 @@ static void set_device(struct vp_dump_device *d, const char *field, const char *
             *fields[i].to = strtoull(value, NULL, 0);
 }
 
+/* Whether it was of a stack, or of a frame of one. */
+static bool told_stacks(struct reader *r, const char *path, const char *value) {
+    unsigned device, holder, row;
+    int at = 0, err = 0;
+    if (sscanf(path, "stacks.%u.%n", &row, &at) == 1 && at)
+        err = vp_dump_stacks_stack(&r->stacks, row, path + at, value);
+    else if (sscanf(path, "frames.%u.%n", &row, &at) == 1 && at)
+        err = vp_dump_stacks_frame(&r->stacks, row, path + at, value);
+    else if (sscanf(path, "devices.%u.holders.%u.stack.%u.%n", &device, &holder, &row, &at) == 3 && at)
+        err = vp_dump_stacks_holder(&r->stacks, (device * 64 + holder) << 12 | row, path + at, value);
+    else
+        return false;
+    if (err)
+        r->fault = "out of memory";
+    return true;
+}
+
 static void value_told(void *context, const char *path, const char *value) {
     struct reader *r = context;
     struct vp_dump_device *d;
@@ -118,7 +139,8 @@ static void value_told(void *context, const char *path, const char *value) {
         snprintf(r->format, sizeof r->format, "%s", value);
     if (!strcmp(path, "version"))
         r->version = strtoul(value, NULL, 10);
-    if (sscanf(path, "devices.%u.%n", &device, &at) < 1 || !at || !(d = device_of(r, device)))
+    if (told_stacks(r, path, value) || sscanf(path, "devices.%u.%n", &device, &at) < 1 || !at ||
+        !(d = device_of(r, device)))
         return;
     path += at;
     at = 0;
@@ -164,6 +186,19 @@ static unsigned line_of(const char *text, const char *at) {
     return line;
 }
 
+static void find_stacks(struct reader *r) {
+    struct vp_dump_file *dump = r->dump;
+    r->fault = vp_dump_stacks_make(&r->stacks, &dump->stacks);
+    for (size_t d = 0; d < dump->count; d++)
+        for (size_t i = 0; i < dump->devices[d].count && !r->fault; i++) {
+            struct vp_dump_region *region = &dump->devices[d].regions[i];
+            const uint32_t stack = vp_dump_stacks_at(&r->stacks, region->stack);
+            if (region->stack && !stack)
+                r->fault = "a region of it names a stack that is not there";
+            region->stack = stack;
+        }
+}
+
 int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, size_t room) {
     struct reader r = {.dump = dump};
     *dump = (struct vp_dump_file){0};
@@ -184,6 +219,9 @@ int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, siz
         snprintf(message, room, "%s:1: a dump of version %lu, and %d is known", path, r.version, FORMAT_VERSION);
     for (size_t i = 0; i < dump->count && !r.fault; i++)
         r.fault = fault_of(&dump->devices[i]);
+    if (!r.fault && !*message)
+        find_stacks(&r);
+    vp_dump_stacks_finish(&r.stacks);
     if (r.fault && !*message)
         snprintf(message, room, "%s:1: %s", path, r.fault);
     if (*message)
@@ -191,10 +229,21 @@ int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, siz
     return *message ? -1 : 0;
 }
 
+int vp_dump_name(struct vp_dump_file *dump) {
+    uint32_t *map;
+    const int err = vp_stacks_name(&dump->stacks, &map);
+    for (size_t d = 0; d < dump->count && map; d++)
+        for (size_t i = 0; i < dump->devices[d].count; i++)
+            dump->devices[d].regions[i].stack = map[dump->devices[d].regions[i].stack];
+    free(map);
+    return err;
+}
+
 void vp_dump_finish(struct vp_dump_file *dump) {
     for (size_t i = 0; i < dump->count; i++)
         free(dump->devices[i].regions);
     free(dump->devices);
     free(dump->text);
+    vp_stacks_finish(&dump->stacks);
     *dump = (struct vp_dump_file){0};
 }

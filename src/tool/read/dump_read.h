@@ -3,12 +3,15 @@
 #ifndef VP_TOOL_READ_DUMP_READ_H
 #define VP_TOOL_READ_DUMP_READ_H
 
+#include "tool/read/stacks.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct vp_dump_region {
     uint64_t addr, size, asked, stream;
+    uint64_t stack; /* live: who asked for it, of vp_dump_file.stacks; 0: not told */
     enum { VP_DUMP_HOLE, VP_DUMP_ZOMBIE, VP_DUMP_FREE, VP_DUMP_LIVE } state;
     bool waits; /* free, and its condition is not met */
 };
@@ -24,12 +27,15 @@ struct vp_dump_file {
     size_t length;
     struct vp_dump_device *devices;
     size_t count;
+    struct vp_stacks stacks; /* those that regions name; its frames have those of holders, too */
 };
 
 /* Does the file begin as a dump does, rather than as a trace? False too if it cannot be read. */
 bool vp_dump_is(const char *path);
 /* Reads a whole dump; what it lacks is 0. 0; or -1, with one line that names file, line and fault in `message`. */
 int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, size_t room);
+/* Names its native frames, as vp_stacks_name() does. 0 or -ENOMEM. */
+int vp_dump_name(struct vp_dump_file *dump);
 void vp_dump_finish(struct vp_dump_file *dump);
 
 #endif

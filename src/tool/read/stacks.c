@@ -135,10 +135,12 @@ int vp_stacks_name(struct vp_stacks *s, uint32_t **map) {
 
 /* ---- which line is meant ---- */
 
-/* Code that others wrote, or Python's own. */
+/* Code that others wrote, or Python's own. What was typed has a name in angle brackets, too. */
 static bool is_installed(const char *file) {
-    return !file || *file == '<' || strstr(file, "/site-packages/") || strstr(file, "/dist-packages/") ||
-           strstr(file, "/lib/python3");
+    if (file && *file == '<')
+        return strncmp(file, "<stdin>", 7) != 0 && strncmp(file, "<string>", 8) != 0 &&
+               strncmp(file, "<ipython-input", 14) != 0;
+    return !file || strstr(file, "/site-packages/") || strstr(file, "/dist-packages/") || strstr(file, "/lib/python3");
 }
 
 static bool is_cuda(const char *path) {

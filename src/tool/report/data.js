@@ -521,6 +521,15 @@ class DumpDevice {
         return this.holders.self;
     }
 
+    /* The frames of the stack that asked for a region, the innermost first; none where the dump does not tell. */
+    framesOf(region) {
+        const { dump } = this, stacks = dump.byStack ??= new Map((dump.stacks ?? []).map(s => [s.stack, s]));
+        const frames = dump.byFrame ??= new Map((dump.frames ?? []).map(f => [f.frame, frameShown(f)])), all = [];
+        for (let s = stacks.get(region.stack); s; s = stacks.get(s.parent))
+            all.push(frames.get(s.frame) ?? UNKNOWN_FRAME);
+        return all;
+    }
+
     get holders() {
         return this.known ??= this.about.holders?.length ? stacksOfHolders(this.about.holders) : {};
     }
@@ -534,10 +543,20 @@ class DumpDevice {
     }
 }
 
+/* Native frames get the names that were found for them. */
+function nameFrames(dump, rows) {
+    const names = new Map(rows.map(([module, address, text]) => [`${module} ${address}`, text]));
+    const holders = (dump.devices ?? []).flatMap(device => device.holders ?? []).flatMap(holder => holder.stack);
+    for (const frame of [...holders, ...dump.frames ?? []])
+        if (frame.module)
+            frame.name = names.get(`${frame.module} ${frame.address}`);
+}
+
 class Dump {
     constructor(about, input) {
         this.about = about;
         this.dump = JSON.parse(new TextDecoder().decode(bytesOf(`${input}.dump`)));
+        nameFrames(this.dump, JSON.parse(new TextDecoder().decode(bytesOf(`${input}.names`))));
         this.runs = (this.dump.devices ?? []).map(device => new DumpDevice(this.dump, device));
     }
 }

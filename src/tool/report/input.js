@@ -80,7 +80,7 @@ function describeRegion(i, address) {
     const block = input instanceof Trace && state === LIVE;
     lines.push(["address", hex(block ? run.place[ref] : regions.addr[i])]);
     const names = ["old mapping", "chunk, free here", "free, waits for a stream", "live"];
-    const frames = block && input.hasStacks ? input.calls.framesOf(input.stackOf(ref)) : [];
+    const frames = block && input.hasStacks ? input.calls.framesOf(input.stackOf(ref)) : input instanceof Dump ? run.framesOf(ref) : [];
     return { frames, title: `${formatBytes(block ? run.taken[ref] : regions.size[i])} ${input instanceof Trace ? names[state] : state === FREE ? "free" : names[state]}`, lines };
 }
 

@@ -146,8 +146,8 @@ function showRun() {
         figure(formatShare(held ? live / held : 1), `live of what is held, at the peaks, ${ran ? "as it ran" : "replayed"}`),
         figure(formatNumber(remapCalls(run)), "calls that map or give back memory, replayed"),
         figure(formatTime(about.driver_ns / 1e3), "in the driver, modelled"));
-    const notes = [ran?.failures ? `${formatNumber(ran.failures)} allocations found no memory as it ran.` : "",
-        about.ooms ? `${formatNumber(about.ooms)} allocations found no memory when replayed.` : "",
+    const notes = [ran?.failures ? `${formatNumber(ran.failures)} allocation${ran.failures === 1 ? "" : "s"} found no memory as it ran.` : "",
+        about.ooms ? `${formatNumber(about.ooms)} allocation${about.ooms === 1 ? "" : "s"} found no memory when replayed.` : "",
         about.passed_on ? `${formatNumber(about.passed_on)} allocations are left to CUDA by ${run.policy} and are not in the figures.` : "",
         trace.about.complaint ? `${trace.about.complaint}.` : ""].filter(Boolean);
     $("notice").hidden = !notes.length;
@@ -245,10 +245,11 @@ function showBytes(bytes) {
 
 /* Of each block the size, the line that asked for it, the stream and what is known of its age. */
 function showLargest(regions) {
-    const isTrace = chosen.input instanceof Trace, { calls } = isTrace ? chosen.input : {};
+    const isTrace = chosen.input instanceof Trace, { calls } = isTrace ? chosen.input : {}, { run } = chosen;
     const live = Array.from(regions.state.keys()).filter(i => regions.state[i] === LIVE);
     const size = i => regions.asked[i] || regions.size[i];
-    const lineOf = i => calls.lineOf(chosen.input.stackOf(regions.ref[i])).text, withLines = Boolean(calls);
+    const lineOf = i => (isTrace ? calls.lineOf(chosen.input.stackOf(regions.ref[i])) : lineAmong(run.framesOf(regions.ref[i]))).text;
+    const withLines = Boolean(isTrace ? calls : run.dump.stacks?.length);
     const rows = live.sort((a, b) => size(b) - size(a)).slice(0, 500);
     fillSome($("largest"), ["size", ...withLines ? ["asked for by"] : [], "stream", ...isTrace ? ["age"] : [], "address"], rows, i => row(formatBytes(size(i)),
         ...withLines ? [nameCell(lineOf(i))] : [], regions.stream[i] < 0 ? "–" : String(regions.stream[i]),

@@ -9,6 +9,7 @@
 
 #include "base/options.h"
 #include "tool/read/dump_read.h"
+#include "tool/read/names.h"
 #include "tool/read/holders.h"
 #include "tool/report/columns.h"
 #include "tool/report/embedded.h"
@@ -209,6 +210,32 @@ static int add_trace(struct vp_page *page, const char *path, struct vp_engine *e
     return status;
 }
 
+/* What the dump's native frames are called: rows of module, address and name, for those that have one. */
+static int put_names(struct vp_page *page, struct vp_stacks *s) {
+    char *text = NULL, name[512];
+    size_t length = 0, told = 0;
+    FILE *file = vp_names_look_up(s) < 0 ? NULL : open_memstream(&text, &length);
+    if (!file)
+        return -ENOMEM;
+    fputc('[', file);
+    for (size_t i = 0; i < s->frames.count; i++) {
+        const struct vp_frame *f = (const struct vp_frame *)s->frames.items + i;
+        if (f->kind != VP_FRAME_NATIVE || !f->name)
+            continue;
+        fputs(told++ ? ",[" : "[", file);
+        vp_out_string(file, vp_stacks_module(s, f)->path);
+        fprintf(file, ",\"0x%llx\",", (unsigned long long)f->offset);
+        vp_out_string(file, vp_frame_text(s, f, name, sizeof name));
+        fputc(']', file);
+    }
+    fputc(']', file);
+    const int err = fclose(file) ? -ENOMEM : 0;
+    if (!err)
+        vp_page_put_bytes(page, "names", text, length);
+    free(text);
+    return err;
+}
+
 static int add_dump(struct vp_page *page, const char *path, const struct options *o) {
     struct vp_dump_file dump;
     char message[512];
@@ -220,9 +247,12 @@ static int add_dump(struct vp_page *page, const char *path, const struct options
     vp_out_string(page->index, page->name);
     fputs("}", page->index);
     vp_page_put_bytes(page, "dump", dump.text, dump.length);
+    const int err = put_names(page, &dump.stacks);
+    if (err)
+        fprintf(stderr, "vpool %s: %s: %s\n", o->replay.command, path, strerror(-err));
     vp_dump_finish(&dump);
     page->inputs++;
-    return 0;
+    return err ? 1 : 0;
 }
 
 /* ---- the page ---- */
@@ -362,6 +392,7 @@ int vp_tool_report(int argc, char **argv) {
         help();
         return 0;
     }
+    vp_options_announce();
     struct vp_planned_file plan = {0};
     char message[512];
     if (o.plan_path && vp_planned_read(&plan, o.plan_path, message, sizeof message) < 0) {

@@ -71,23 +71,39 @@ function stacksOf(group, count) {
     return stacksRead.get(group);
 }
 
+/* A frame of a dump. */
+function frameShown(one) {
+    const base = path => path.replace(/.*\//, ""), file = one.file ?? one.module ?? "";
+    const text = one.text ?? one.name ?? (one.function ? `${file ? `${base(file)}${one.line ? `:${one.line}` : ""} ` : ""}${one.function}`
+        : `${base(file) || "?"}+${one.address ?? "?"}`);
+    return { text, file, kind: one.text !== undefined ? "t" : one.module !== undefined ? "c" : "p", installed: isInstalled(file) };
+}
+
+/* How much a frame is the line that people look for: vp_stacks_line() in read/stacks.c. */
+function rankOf({ kind, file }) {
+    return kind === "p" ? isInstalled(file) ? 2 : 3 : kind === "c" && !/(^|\/)lib(cu|vpool|nv)[^/]*$/.test(file) ? 1 : 0;
+}
+
+/* Of frames, the innermost first. */
+function lineAmong(frames) {
+    return frames.reduce((best, frame) => rankOf(frame) > rankOf(best) ? frame : best, frames[0] ?? UNKNOWN_FRAME);
+}
+
 /* Those of a dump's holders: each has its frames, the innermost first. */
 function stacksOfHolders(holders) {
     const frames = [], numbers = new Map(), parent = [0], frame = [0], line = [0], known = new Map(), ends = [];
-    const base = path => path.replace(/.*\//, "");
     for (const { stack: all } of holders) {
         let at = 0;
         for (const one of [...all].reverse()) {
-            const file = one.file ?? one.module ?? "", text = one.text ?? (one.function ? `${file ? `${base(file)}${one.line ? `:${one.line}` : ""} ` : ""}${one.function}`
-                : `${base(file) || "?"}+${one.address ?? "?"}`), name = `${file}|${text}`;
+            const shown = frameShown(one), name = `${shown.file}|${shown.text}`;
             if (!numbers.has(name))
-                numbers.set(name, frames.push({ text, file, kind: one.text !== undefined ? "t" : one.module !== undefined ? "c" : "p", installed: isInstalled(file) }) - 1);
+                numbers.set(name, frames.push(shown) - 1);
             const key = `${at} ${numbers.get(name)}`;
             if (!known.has(key)) {
                 known.set(key, parent.push(at) - 1);
                 frame.push(numbers.get(name));
-                const own = frames[numbers.get(name)];
-                line.push(own.kind === "p" && !isInstalled(own.file) ? parent.length - 1 : line[at] || parent.length - 1);
+                const outer = line[at];
+                line.push(outer && rankOf(frames[frame[outer]]) > rankOf(frames[numbers.get(name)]) ? outer : parent.length - 1);
             }
             at = known.get(key);
         }
@@ -102,7 +118,7 @@ function stacksOfHolders(holders) {
 }
 
 /* Code that others wrote, or Python's own: as stacks.c has it. */
-const isInstalled = file => !file || file.startsWith("<") || /\/(site|dist)-packages\/|\/lib\/python3/.test(file);
+const isInstalled = file => !file || (file.startsWith("<") && !/^<(stdin|string|ipython-input)/.test(file)) || /\/(site|dist)-packages\/|\/lib\/python3/.test(file);
 
 const UNKNOWN_FRAME = { text: "no stack recorded", file: "", kind: "t" };
 

@@ -268,14 +268,17 @@ function showDifference() {
     $("difference-box").hidden = !others.length;
     if (!others.length)
         return;
-    $("other").replaceChildren(el("option", { value: "" }, "…"), ...others.map(({ about, number }) => el("option", { value: number, selected: number === chosen.other }, nameOfInput(about))));
+    /* Of two recordings each is compared with the other, unless one says otherwise. */
+    const two = others.length === 1 && (others[0].about.kind !== "trace" || others[0].about.group !== chosen.input.about.group);
+    const number = inputs[chosen.other] === chosen.input || chosen.other === null ? two ? others[0].number : null : chosen.other;
+    $("other").replaceChildren(el("option", { value: "" }, "…"), ...others.map(({ about, number: one }) => el("option", { value: one, selected: one === number }, nameOfInput(about))));
     const table = $("difference"), words = $("difference-words");
-    if (chosen.other === null || inputs[chosen.other] === chosen.input) {
+    if (number === null) {
         fill(table, null, []);
         words.textContent = "Choose what to compare with.";
         return;
     }
-    const other = inputOf(chosen.other), when = chosen.compared, before = holdersOf(other, when), now = holdersOf(chosen.input, when);
+    const other = inputOf(number), when = chosen.compared, before = holdersOf(other, when), now = holdersOf(chosen.input, when);
     const rows = [...new Set([...before.keys(), ...now.keys()])].map(key => {
         const a = before.get(key)?.bytes ?? 0, b = now.get(key)?.bytes ?? 0;
         return { text: (now.get(key) ?? before.get(key)).text, a, b, more: b - a };

@@ -199,8 +199,9 @@ int vp_asked_line(const struct vp_asked_holder *holder) {
         if (!f[i].file)
             continue;
         python = python < 0 ? (int)i : python;
-        if (!strstr(f[i].file, "-packages/") && strncmp(f[i].file, "<frozen ", 8) != 0 &&
-            !strstr(f[i].file, "/lib/python3"))
+        if (*f[i].file == '<' ? !strncmp(f[i].file, "<stdin>", 7) || !strncmp(f[i].file, "<string>", 8) ||
+                                    !strncmp(f[i].file, "<ipython-input", 14)
+                              : !strstr(f[i].file, "-packages/") && !strstr(f[i].file, "/lib/python3"))
             return (int)i;
     }
     return python >= 0 ? python : holder->stack.count ? 0 : -1;

@@ -31,7 +31,7 @@ struct client {
 
 /* ---- addresses ---- */
 
-/* "PORT", "ADDRESS:PORT" or "[ADDRESS]:PORT"; numbers, no names. */
+/* "PORT", "ADDRESS:PORT" or "[ADDRESS]:PORT"; numbers, and of names that of this machine. */
 static bool read_address(const char *text, struct sockaddr_storage *out, socklen_t *length) {
     char host[64] = "127.0.0.1", *end;
     const char *colon = strrchr(text, ':'), *port = colon ? colon + 1 : text;
@@ -39,7 +39,7 @@ static bool read_address(const char *text, struct sockaddr_storage *out, socklen
     bool six = n > 2 && *text == '[' && text[n - 1] == ']';
     if (n - (six ? 2 : 0) >= sizeof host)
         return false;
-    if (n)
+    if (n && (n != strlen("localhost") || strncmp(text, "localhost", n) != 0))
         snprintf(host, sizeof host, "%.*s", (int)(six ? n - 2 : n), text + six);
     unsigned long number = strtoul(port, &end, 10);
     if (!*port || *end || number > 65535 || strchr("+- ", *port))
@@ -205,7 +205,8 @@ int vp_metrics_serve(const char *address) {
     socklen_t length;
     char host[64] = "";
     if (!read_address(address, &where, &length)) {
-        fprintf(stderr, "vpool exporter: '%s' is no address: PORT, ADDRESS:PORT or [ADDRESS]:PORT, in numbers\n",
+        fprintf(stderr,
+                "vpool exporter: '%s' is no address: PORT, ADDRESS:PORT or [ADDRESS]:PORT, in numbers or localhost\n",
                 address);
         return 2;
     }

@@ -221,6 +221,10 @@ class Thing:
 thing = Thing()
 assert thing.method() is thing
 assert said == ["+a", "+b", "-", "-", "+c", "-", "+d", "+d", "-", "-", "+Thing.method", "-"], said
+with vpool.range("out"):
+    with vpool.range(""), vpool.range(b"of bytes"):
+        pass
+    assert said[-5:] == ["+out", "+range", "+of bytes", "-", "-"], said
 assert vpool.range_push("e") and vpool.range_pop() and said[-2:] == ["+e", "-"]
 """) == (0, "", "")
 
@@ -254,13 +258,28 @@ async def c(n):
 async def both():
     return await asyncio.gather(c(1), c(2))
 assert asyncio.run(both()) == [1, 2] and said == ["+c", "-"] * (len(said) // 2) and len(said) >= 8, said
-try:
-    @vpool.range("no")
-    async def no():
-        yield 1
-    assert False
-except TypeError:
-    pass
+said.clear()
+@vpool.range("a")
+async def a():
+    try:
+        await asyncio.sleep(0)
+        said.append((yield 1))
+        yield 2
+    except ValueError:
+        yield 3
+async def walk():
+    steps = a()
+    assert await steps.asend(None) == 1 and said == ["+a", "-"] * 2, said
+    said.clear()
+    assert await steps.asend("in") == 2 and said == ["+a", "in", "-"], said
+    assert await steps.athrow(ValueError) == 3 and [x async for x in steps] == []
+    steps = a()
+    await steps.asend(None)
+    await steps.aclose()
+    async for _ in a():
+        break
+asyncio.run(walk())
+assert said.count("+a") == said.count("-") and len(said) > 12, said
 """) == (0, "", "")
 
 
@@ -288,6 +307,29 @@ if not os.fork():
     os._exit(not (vpool.stats() is None and vpool.snapshot() is None and vpool.trim() == 0 and vpool.preloaded()))
 assert os.wait()[1] == 0 and vpool.stats().live_bytes == 1 << 20
 """) == ""
+
+
+def an_interrupt_brings_the_summary():
+    """Ctrl-C, which ends an interpreter by the signal if nobody catches it, whatever other threads are there."""
+    begin = """
+import os, signal, threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+start()
+a = allocate(3)
+"""
+    for text, status in ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT), (
+            "try:\n os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\nexcept KeyboardInterrupt: release(a)\nos.sys.exit(3)", 3):
+        got, _, err = python(begin + text, VPOOL, "run", "--sim")
+        assert got == status and err.count("peak live 3.0 MiB") == 1, (got, err)
+        assert ("1 frees" in err) == (status == 3) and ("KeyboardInterrupt" in err) == (status < 0), err
+    with tempfile.TemporaryDirectory() as folder:
+        got, _, err = python(begin + "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", VPOOL, "run", "--sim",
+                             f"--stats={folder}/stats")
+        assert got == -signal.SIGINT and json.load(open(folder + "/stats"))["devices"][0]["peak_live_bytes"] == 3 << 20, err
+    # What the program does with the signal later is its own affair.
+    for text in "signal.signal(signal.SIGINT, signal.SIG_IGN)", "signal.signal(signal.SIGINT, lambda *_: print('mine'))":
+        got, out, err = python(f"{begin}{text}\nos.kill(os.getpid(), signal.SIGINT)", VPOOL, "run", "--sim")
+        assert got == 0 and err.count("peak live") == 1 and out == ("mine\n" if "mine" in text else ""), (got, out, err)
 
 
 def the_module_is_the_command():
@@ -319,4 +361,4 @@ def old_pythons_can_read_it():
 tap.run([nothing_fails_without_the_library, an_interpreter_without_ctypes_has_all_functions, a_device_sleeps_and_wakes,
          an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump,
          marks_are_in_the_trace, ranges_open_and_close, what_is_suspended_is_not_open, many_threads_may_ask,
-         a_forked_child_has_no_pool, the_module_is_the_command, old_pythons_can_read_it])
+         a_forked_child_has_no_pool, an_interrupt_brings_the_summary, the_module_is_the_command, old_pythons_can_read_it])

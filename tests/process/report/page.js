@@ -33,7 +33,9 @@ function soundness(run, event) {
 }
 function tell(about, input) {
     if (about.kind === "dump")
-        return new Dump(about, input).runs.map(run => ({ regions: run.all.count, sizes: sizesOf(run.all) }));
+        return new Dump(about, input).runs.map(run => ({ regions: run.all.count, sizes: sizesOf(run.all),
+            blocks: run.all.ref.filter((_, i) => run.all.state[i] === LIVE).map(ref => [ref.asked, lineAmong(run.framesOf(ref)).text, run.framesOf(ref).length]),
+            lines: run.calls ? byLine(run.calls, run.self).map(line => [line.frame.text, line.bytes, line.blocks]) : [] }));
     const trace = new Trace(about, input);
     return trace.runs.map(run => {
         const faults = [], last = run.sample.event.length - 1;

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.parse
+from pathlib import Path
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -303,8 +304,7 @@ def the_page_says_which_line_holds_most():
 
 def the_pages_own_code_counts_the_same():
     if not shutil.which("node"):
-        print("# there is no node: left out")
-        return
+        return print("# there is no node: left out")
     name = generated("two.csv", devices=2, events=3000, threads=2)
     with open(path("page.html"), "w") as file:
         file.write(page(name))
@@ -511,11 +511,90 @@ def a_run_without_allocations_says_so():
     assert status == 127
 
 
+# ---- dumps ----
+
+ALLOCATES = """
+import ctypes
+rt = ctypes.CDLL("libcudart.so.13")
+def malloc(mib): rt.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(mib << 20))
+def weights(): malloc(8), malloc(8)
+def leak(): malloc(3)
+weights(), leak(), malloc(1)
+"""
+WHO = {8: ["malloc", "weights", "<module>"], 3: ["malloc", "leak", "<module>"], 1: ["malloc", "<module>"]}
+
+
+def dumped(name, *program, stacks="1M"):
+    made("run", "--sim", "--quiet", f"--stacks={stacks}", "--dump=exit", f"--dump-file={path(name)}", "--", *program)
+    with open(path(name)) as file:
+        return json.load(file)
+
+
+def the_blocks_of_a_dump_have_their_stacks():
+    Path(path("alloc.py")).write_text(ALLOCATES)
+    dump = dumped("python.json", sys.executable, path("alloc.py"))
+    frames, stacks = {f["frame"]: f for f in dump["frames"]}, {s["stack"]: s for s in dump["stacks"]}
+    live = [r for r in dump["devices"][0]["regions"] if r["state"] == "live"]
+    assert sorted(r["asked"] >> 20 for r in live) == [1, 3, 8, 8], live
+    for region in live:
+        at, names = region["stack"], []
+        while at:
+            assert stacks[at]["parent"] < at
+            names.append(frames[stacks[at]["frame"]]["function"])
+            at = stacks[at]["parent"]
+        assert names == WHO[region["asked"] >> 20], names
+    assert len(frames) == 4 and len(stacks) == 6, (frames, stacks)  # each once
+    got = pickle.loads(made("export", "--snapshot", path("python.json"), text=False))
+    blocks = [b for s in got["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
+    assert sorted((b["requested_size"] >> 20, [f["name"] for f in b["frames"]]) for b in blocks) == sorted(
+        (r["asked"] >> 20, WHO[r["asked"] >> 20]) for r in live), blocks
+    assert dumped("typed.json", sys.executable, "-c", ALLOCATES)["frames"][0]["file"] == "<string>"
+
+
+def a_pages_dump_names_native_code():
+    if not shutil.which("cc") or not shutil.which("node"):
+        return print("# there is no node, or no compiler: left out")
+    with open(path("native.c"), "w") as file:
+        file.write("int cudaMalloc(void **, unsigned long);\nvoid *held;\n__attribute__((noinline)) void grows(void) { cudaMalloc(&held, 8 << 20); __asm__(\"\"); }\n"
+                   "int main(void) { grows(); grows(); return 0; }\n")
+    sim = os.path.join(os.path.dirname(VPOOL), "sim")
+    subprocess.run(["cc", "-O1", "-g", "-o", path("native"), path("native.c"), f"-L{sim}", "-lcudart", f"-Wl,-rpath,{sim}"], check=True)
+    dumped("native.json", path("native"))
+    for name, where in ("native.json", "native.c:3 grows"), ("python.json", "alloc.py:4 malloc"), ("typed.json", "<string>:4 malloc"):
+        with open(path("dump.html"), "w") as file:
+            file.write(page(path(name)))
+        done = subprocess.run(["node", os.path.join(HERE, "page.js"), path("dump.html")], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        ((run,),) = json.loads(done.stdout)
+        assert [line[0] for line in run["lines"]] == [where] and run["blocks"] and all(b[1] == where and b[2] > 1 for b in run["blocks"]), (where, run)
+
+
+def a_dump_whose_stacks_are_wrong_is_refused():
+    def refused(words, **more):
+        dump = {"format": "vpool-dump", "version": 1, "devices": [{"device": 0, "regions": [{"addr": "0x1000", "size": 4096, "state": "live", "stack": 2}]}],
+                "frames": [{"frame": 1, "function": "f", "file": "a.py", "line": 3}], "stacks": [{"stack": 2, "parent": 0, "frame": 1}]} | more
+        with open(path("wrong.json"), "w") as file:
+            json.dump(dump, file)
+        status, _, err = vpool("export", "--perfetto", path("wrong.json"))
+        assert (status, err.count("\n")) == ((1, 1) if words else (0, 0)) and words in err, (more, status, err)
+    refused("")
+    refused("names a stack that is not there", stacks=[])
+    refused("that is not there", frames=[])
+    refused("that is not there", stacks=[{"stack": 2, "parent": 3, "frame": 1}, {"stack": 3, "parent": 2, "frame": 1}])
+    refused("that is not there", stacks=[{"stack": 2, "parent": 2, "frame": 1}])
+    refused("not there", stacks=[{"stack": 0, "parent": 0, "frame": 1}])
+    refused("not there", stacks=[{"stack": 2**64 - 1, "parent": 0, "frame": 2**64 - 1}])
+    refused("too deep", stacks=[{"stack": i + 1, "parent": i, "frame": 1} for i in range(5000)])
+    refused("", frames=[{"frame": 1}])
+    refused("", frames=[{"frame": 1, "text": "x", "file": "y", "line": 2**70}])
+
+
 TESTS = [what_is_no_trace_is_refused_by_line, modules_that_are_no_files_are_left_alone, old_traces_and_old_marks_are_read, text_goes_on_and_is_decoded,
          what_is_no_text_stays_out_of_what_is_written, native_frames_have_names, replay_has_each_device_beside_what_ran,
          several_results_are_a_list_and_one_is_an_object, tiny_traces_have_no_ratio, the_page_says_which_line_holds_most,
          the_pages_own_code_counts_the_same, nothing_of_a_page_is_left_by_a_signal, pprof_reads_the_profile, collapsed_stacks_have_the_peak,
-         snapshots_have_frames, perfetto_has_marks_ranges_and_stacks, two_formats_at_once_are_an_error, a_run_ends_in_a_page,
+         snapshots_have_frames, perfetto_has_marks_ranges_and_stacks, two_formats_at_once_are_an_error, a_run_ends_in_a_page, the_blocks_of_a_dump_have_their_stacks,
+         a_pages_dump_names_native_code, a_dump_whose_stacks_are_wrong_is_refused,
          a_run_finds_its_traces, a_page_that_cannot_be_is_told_of_before_the_run, a_run_without_allocations_says_so]
 
 tap.run(TESTS)

@@ -145,6 +145,13 @@ def a_signal_brings_the_summary():
         assert vpool("replay", folder + "/trace")[0] == 0
 
 
+def what_was_not_recorded_is_not_pointed_at():
+    with tempfile.TemporaryDirectory() as folder:
+        for trace, there in (folder + "/no/trace", False), (folder + "/trace", True):
+            err = vpool("run", "--sim", f"--trace={trace}", GUEST, "open", "alloc=3")[2]
+            assert "peak live" in err and ("vpool report" in err) == there, err
+
+
 def on_a_terminal(columns, **env):
     """What a guest's library says on a terminal of that width."""
     main, side = pty.openpty()
@@ -196,5 +203,5 @@ def what_was_meant_is_told():
 
 
 TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
-         what_is_written_is_as_described, what_is_spilled_is_told, a_signal_brings_the_summary,
+         what_is_written_is_as_described, what_is_spilled_is_told, a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
          lines_are_broken_between_words, colour_obeys, what_was_meant_is_told]

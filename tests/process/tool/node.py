@@ -141,6 +141,15 @@ def the_exporter_answers():
         assert vpool("exporter", f"--listen=127.0.0.1:{exporter.port}")[0] == 1
 
 
+def this_machine_has_a_name_and_each_metric_a_line():
+    with open(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../../docs/cluster.md")) as page:
+        told = page.read()
+    with Guest("open", "alloc=5", "sleep=60", last="alloc=5"), Exporter("localhost:0") as exporter:
+        assert exporter.url.startswith("http://127.0.0.1:"), exporter.url
+        found = metrics(urllib.request.urlopen(exporter.url, timeout=10).read().decode())
+        assert len(found) > 20 and all(f"`{name}`" in told for name in found), [name for name in found if f"`{name}`" not in told]
+
+
 def nobody_keeps_the_exporter_from_others():
     with Exporter() as exporter:
         idle = [socket.create_connection(("127.0.0.1", exporter.port), timeout=10) for _ in range(100)]
@@ -159,7 +168,8 @@ def nobody_keeps_the_exporter_from_others():
 
 
 def the_exporter_refuses_wrong_arguments():
-    one_line("exporter", "--listen=localhost:80")
+    one_line("exporter", "--listen=local:80")
+    one_line("exporter", "--listen=localhost2:80")
     one_line("exporter", "--listen=127.0.0.1:70000")
     one_line("exporter", "--listen=")
     one_line("exporter", "--once")
@@ -267,6 +277,6 @@ def a_large_screen_shows_the_devices():
         terminal.end()
 
 
-TESTS = [metrics_can_be_read, nobody_is_told_of_twice, the_exporter_answers, nobody_keeps_the_exporter_from_others,
+TESTS = [metrics_can_be_read, nobody_is_told_of_twice, the_exporter_answers, this_machine_has_a_name_and_each_metric_a_line, nobody_keeps_the_exporter_from_others,
          the_exporter_refuses_wrong_arguments, root_sees_other_users,
          root_sees_into_containers, a_small_screen_shows_the_command, a_large_screen_shows_the_devices]

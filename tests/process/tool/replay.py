@@ -214,7 +214,17 @@ def addresses_of_bare_segments_are_told():
     assert vpool(path).returncode == 1
 
 
-tap.run([waits_of_the_gpu_cost_no_time_while_it_has_work, late_waits_where_the_device_is_full, the_host_waits_by_itself,
+def a_wrong_variable_gets_one_line():
+    rows = [("a", 1, 4, 0, 0), ("f", 1, 0, 0, 1)]
+    for command in ["replay"], ["report", "-o", os.path.join(FOLDER.name, "page.html")], ["export", "--rmm"]:
+        for name, value, words in ("VPOOL_WAIT", "sometimes", "is not valid"), ("VPOOL_WAITS", "early", "did you mean VPOOL_WAIT?"), (
+                "VPOOL_CONFIG", FOLDER.name + "/none", "No such file"):
+            done = subprocess.run([VPOOL, *command, trace(rows)], env={**ENV, name: value}, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0 and done.stdout and done.stderr.count("\n") == 1 and words in done.stderr, (command, done)
+            assert name in done.stderr, done
+
+
+tap.run([a_wrong_variable_gets_one_line, waits_of_the_gpu_cost_no_time_while_it_has_work, late_waits_where_the_device_is_full, the_host_waits_by_itself,
          a_wait_of_the_host_may_cost_time, waits_end_where_they_have_cost_enough, who_lags_little_needs_no_wait,
          the_gpu_is_kept_at_work, work_replaces_the_times, without_a_lag_no_time_passes, the_end_is_as_long_as_one_likes,
          the_table_has_a_column_more,
