@@ -338,7 +338,8 @@
     X(cuEventCreate, cuEventCreate) \
     X(cuEventRecord, cuEventRecord) \
     X(cuEventDestroy_v2, cuEventDestroy_v2) \
-    X(cuStreamWaitEvent, cuStreamWaitEvent)
+    X(cuStreamWaitEvent, cuStreamWaitEvent) \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
 /*
  * X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these through the dynamic linker
