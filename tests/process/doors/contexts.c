@@ -4,13 +4,6 @@
 
 #include <string.h>
 
-static bool graphs_about(void) {
-    for (int i = 0; i < GRAPHS; i++)
-        if (world.graphs[i].taken)
-            return true;
-    return world.captures > 0;
-}
-
 /* Most often a thread has a context. */
 static void set_current(void) {
     int c = pick_context();
@@ -91,19 +84,24 @@ static void primary(void) {
     look_at_primary(device);
 }
 
+static void set_peer(struct context *context, int device, int peer) {
+    const unsigned bit = 1u << device;
+    context->peers = peer < 0 ? context->peers & ~bit : context->peers | bit;
+    context->peer_of[device] = peer;
+}
+
 static void peers(void) {
     int c = current_context(), other = pick_context(), can = 7;
     if (c < 0 || other < 0 || graphs_about() || !drain_all())
         return;
     struct context *context = &world.contexts[c];
-    unsigned bit = 1u << world.contexts[other].device;
     CALL(cuDeviceCanAccessPeer, &can, context->device, world.contexts[other].device);
     say(" %d c%d c%d", can, c, other);
     if (!one_in(3)) {
         if (CALL(cuCtxEnablePeerAccess, world.contexts[other].handle, one_in(20)) == 0)
-            context->peers |= bit;
+            set_peer(context, world.contexts[other].device, other);
     } else if (CALL(cuCtxDisablePeerAccess, world.contexts[other].handle) == 0) {
-        context->peers &= ~bit;
+        set_peer(context, world.contexts[other].device, -1);
     }
 }
 
@@ -185,8 +183,16 @@ static void pool_access(void) {
 }
 
 const struct step context_steps[] = {
-    {"set_current", 10, set_current},   {"push_or_pop", 3, push_or_pop},         {"create_context", 1, create_context},
-    {"destroy_context", 1, destroy_context}, {"primary", 1, primary},            {"peers", 2, peers},
-    {"create_pool", 2, create_pool},    {"destroy_pool", 1, destroy_pool},       {"current_pool", 2, current_pool},
-    {"set_pool", 3, set_pool},          {"pool_access", 2, pool_access},         {0},
+    {"set_current", 10, set_current},
+    {"push_or_pop", 3, push_or_pop},
+    {"create_context", 1, create_context},
+    {"destroy_context", 1, destroy_context},
+    {"primary", 1, primary},
+    {"peers", 2, peers},
+    {"create_pool", 2, create_pool},
+    {"destroy_pool", 1, destroy_pool},
+    {"current_pool", 2, current_pool},
+    {"set_pool", 3, set_pool},
+    {"pool_access", 2, pool_access},
+    {0},
 };

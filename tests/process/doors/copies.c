@@ -233,9 +233,9 @@ static void copy_peer(void) {
     if (!may_copy(t->device, t) || !may_copy(f->device, f) || t->kind >= HOST || f->kind >= HOST)
         return;
     say(" b%d < b%d", to, from);
-    int res = stream == LEGACY && one_in(2) ? one_in(2) ? CALL(cuMemcpyPeer, t->at, tc, f->at, fc, n)
-                                                        : CALL(cuMemcpy3DPeer, &space)
-                                            : CALLS(cuMemcpyPeerAsync, t->at, tc, f->at, fc, n, handle_of(stream));
+    int res = stream == LEGACY && one_in(2)
+                  ? one_in(2) ? CALL(cuMemcpyPeer, t->at, tc, f->at, fc, n) : CALL(cuMemcpy3DPeer, &space)
+                  : CALLS(cuMemcpyPeerAsync, t->at, tc, f->at, fc, n, handle_of(stream));
     copied(to, from, n, stream, res);
 }
 
@@ -252,6 +252,33 @@ static void copy_batch(void) {
     say(" b%d < b%d", to, from);
     int res = CALL(cuMemcpyBatchAsync, dsts, srcs, sizes, 2, &attributes, &index, 1, handle_of(stream));
     copied(to, from, n, stream, res);
+}
+
+static void copy_slices(void) {
+    int to, from, stream = pick_stream();
+    if (!pair(&to, &from, stream))
+        return;
+    struct block *t = &world.blocks[to], *f = &world.blocks[from];
+    size_t least = t->size < f->size ? t->size : f->size, width = 1 + below(300);
+    CUDA_MEMCPY3D_BATCH_OP op = {.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = f->at},
+                                 .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = t->at},
+                                 .extent = {width, least / width, 1},
+                                 .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    if (least < width)
+        return;
+    say(" b%d < b%d %zu", to, from, width);
+    copied(to, from, 0, stream, CALL(cuMemcpy3DBatchAsync, 1, &op, 0, handle_of(stream)));
+}
+
+/* By the host itself, where it may. */
+static void write_host(void) {
+    int i = pick_block_of(1u << MANAGED | 1u << HOST | 1u << REGISTERED);
+    struct block *b = &world.blocks[i < 0 ? 0 : i];
+    if (i < 0 || world.captures || !drained(b))
+        return;
+    say(" b%d", i);
+    memset((void *)(uintptr_t)b->at, (int)below(256), b->size);
+    b->known = true;
 }
 
 static void copy_wrong(void) {
@@ -290,8 +317,17 @@ static void copy_array(void) {
 }
 
 const struct step copy_steps[] = {
-    {"fill", 14, fill},           {"fill_area", 3, fill_area},   {"fill_wrong", 1, fill_wrong},
-    {"copy", 14, copy},           {"copy_area", 4, copy_area},   {"copy_host", 8, copy_host},
-    {"copy_peer", 5, copy_peer},  {"copy_batch", 3, copy_batch}, {"copy_wrong", 1, copy_wrong},
-    {"copy_array", 1, copy_array}, {0},
+    {"fill", 14, fill},
+    {"fill_area", 3, fill_area},
+    {"fill_wrong", 1, fill_wrong},
+    {"copy", 14, copy},
+    {"copy_area", 4, copy_area},
+    {"copy_host", 8, copy_host},
+    {"copy_peer", 5, copy_peer},
+    {"copy_batch", 3, copy_batch},
+    {"copy_wrong", 1, copy_wrong},
+    {"copy_array", 1, copy_array},
+    {"copy_slices", 2, copy_slices},
+    {"write_host", 1, write_host},
+    {0},
 };

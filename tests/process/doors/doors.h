@@ -63,6 +63,7 @@ struct context {
     int device;
     bool alive;
     unsigned peers;
+    int peer_of[DEVICES]; /* the context that it was given for */
 };
 
 struct pool {
@@ -118,8 +119,7 @@ uint64_t hash(const void *data, size_t bytes);
 /* Calls, says the name and the result, and gives the result. */
 #define CALL(fn, ...) said(#fn, (int)fn(__VA_ARGS__))
 /* By the entry point of this step. */
-#define CALLS(fn, ...)                                                                                                 \
-    (world.ptsz ? said(#fn "_ptsz", (int)fn##_ptsz(__VA_ARGS__)) : said(#fn, (int)fn(__VA_ARGS__)))
+#define CALLS(fn, ...) (world.ptsz ? said(#fn "_ptsz", (int)fn##_ptsz(__VA_ARGS__)) : said(#fn, (int)fn(__VA_ARGS__)))
 /* The same, but for what depends on the time: that work is not over yet is no other answer than that it is. */
 #define CALL_SOON(fn, ...) said_soon(#fn, (int)fn(__VA_ARGS__))
 int said(const char *name, int result);
@@ -154,6 +154,8 @@ bool drain_all(void);
 void forget_block(struct block *block);
 void forget_context(int context);
 void look_at_primary(int device);
+/* Graphs, or captures that will be some. */
+bool graphs_about(void);
 bool may_touch(int context, const struct block *block);
 bool may_copy(int context, const struct block *block);
 /* Takes a slot for what was allocated. */
@@ -180,10 +182,10 @@ extern const struct step memory_steps[], copy_steps[], query_steps[], stream_ste
 /* ---- the per-thread forms, which cuda.h does not declare ---- */
 
 #define PTSZ(X)                                                                                                        \
-    X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemsetD8Async) X(cuMemsetD16Async)             \
-    X(cuMemsetD32Async) X(cuMemsetD2D8Async) X(cuMemcpyAsync) X(cuStreamSynchronize) X(cuStreamQuery)                  \
-    X(cuEventRecord) X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuStreamIsCapturing) X(cuStreamGetFlags)               \
-    X(cuStreamGetCtx) X(cuGraphLaunch) X(cuMemcpyPeerAsync) X(cuStreamEndCapture) X(cuStreamGetPriority)
+    X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemsetD8Async) X(cuMemsetD16Async)                               \
+        X(cuMemsetD32Async) X(cuMemsetD2D8Async) X(cuMemcpyAsync) X(cuStreamSynchronize) X(cuStreamQuery)                             \
+            X(cuEventRecord) X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuStreamIsCapturing) X(cuStreamGetFlags)                         \
+                X(cuStreamGetCtx) X(cuGraphLaunch) X(cuMemcpyPeerAsync) X(cuStreamEndCapture) X(cuStreamGetPriority)
 #define DECLARE(fn) extern __typeof__(fn) fn##_ptsz;
 PTSZ(DECLARE)
 #undef DECLARE

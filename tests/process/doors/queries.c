@@ -3,6 +3,7 @@
 #include "doors.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* What it says of an attribute's value: not what depends on where memory lies, or what counts something. */
 static void say_attribute(CUpointer_attribute which, const void *value) {
@@ -36,7 +37,7 @@ static CUdeviceptr asked(void) {
     if (one_in(6)) {
         CUdeviceptr at = world.stale[below(STALE)];
         /* What is freed in a stream's order is there until the stream has come to that. */
-        if (!drain_all())
+        if (!drain_all() || graphs_about()) /* or a graph's memory may be there */
             say_loose();
         for (int j = 0; j < BLOCKS; j++)
             if (world.blocks[j].kind && at >= world.blocks[j].at && at - world.blocks[j].at < world.blocks[j].size)
@@ -142,6 +143,24 @@ static void host_questions(void) {
     say(" %u", flags);
 }
 
+/* What of a block may be handed to others. */
+static void exported(void) {
+    CUmemPoolPtrExportData data;
+    int fd = -1, i = pick_block_of(1u << DEVICE | 1u << ASYNC | 1u << MAPPED | 1u << HOST);
+    if (i < 0)
+        return;
+    const struct block *b = &world.blocks[i];
+    say(" b%d kind %d", i, (int)b->kind);
+    CALL(cuMemPoolExportPointer, &data, b->at);
+    /* Whole pages, which a block may have others beside it in. */
+    if (b->at % 4096 == 0 && b->size % 4096 == 0)
+        CALL(cuMemGetHandleForAddressRange, &fd, b->at, b->size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    else
+        say_loose();
+    if (fd >= 0)
+        close(fd);
+}
+
 static void pool_questions(void) {
     int p = pick_pool();
     if (p < 0)
@@ -161,7 +180,14 @@ static void pool_questions(void) {
 }
 
 const struct step query_steps[] = {
-    {"attribute", 10, attribute}, {"attributes", 5, attributes},       {"range", 5, range},
-    {"info", 2, info},            {"ipc", 2, ipc},                     {"set_attribute", 1, set_attribute},
-    {"host", 2, host_questions},  {"pool_questions", 3, pool_questions}, {0},
+    {"attribute", 10, attribute},
+    {"attributes", 5, attributes},
+    {"range", 5, range},
+    {"info", 2, info},
+    {"exported", 1, exported},
+    {"ipc", 2, ipc},
+    {"set_attribute", 1, set_attribute},
+    {"host", 2, host_questions},
+    {"pool_questions", 3, pool_questions},
+    {0},
 };

@@ -34,7 +34,10 @@ static void alloc(void) {
         stream = pick_stream();
         res = CALL(cudaMallocAsync, &at, size, handle_of(stream));
         break;
-    case 2: kind = MANAGED; res = CALL(cudaMallocManaged, &at, size, cudaMemAttachGlobal); break;
+    case 2:
+        kind = MANAGED;
+        res = CALL(cudaMallocManaged, &at, size, cudaMemAttachGlobal);
+        break;
     default: res = CALL(cudaMalloc, &at, size);
     }
     look_at_primaries();
@@ -144,7 +147,6 @@ static void reset(void) {
 }
 
 const struct step runtime_steps[] = {
-    {"rt_alloc", 6, alloc}, {"rt_free", 6, give},         {"rt_set_device", 2, set_device},
-    {"rt_errors", 2, errors}, {"rt_attributes", 2, attributes}, {"rt_move", 2, move},
-    {"rt_reset", 1, reset}, {0},
+    {"rt_alloc", 6, alloc},           {"rt_free", 6, give}, {"rt_set_device", 2, set_device}, {"rt_errors", 2, errors},
+    {"rt_attributes", 2, attributes}, {"rt_move", 2, move}, {"rt_reset", 1, reset},           {0},
 };

@@ -113,6 +113,18 @@ static void use_event(void) {
     }
 }
 
+/* All of a context at once. */
+static void context_event(void) {
+    int e = pick_event(), c = pick_context();
+    if (e < 0 || c < 0 || world.captures)
+        return;
+    say(" e%d c%d", e, c);
+    if (one_in(2))
+        CALL(cuCtxRecordEvent, world.contexts[c].handle, world.events[e]);
+    else
+        CALL(cuCtxWaitEvent, world.contexts[c].handle, world.events[e]);
+}
+
 /* ---- the host in the order of a stream ---- */
 
 static atomic_uint host_calls;
@@ -162,9 +174,15 @@ static void verify_step(void) {
 }
 
 const struct step stream_steps[] = {
-    {"create_stream", 5, create_stream}, {"destroy_stream", 2, destroy_stream},
-    {"synchronize", 4, synchronize},     {"stream_questions", 3, stream_questions},
-    {"create_event", 3, create_event},   {"use_event", 5, use_event},
-    {"host_function", 2, host_function}, {"values", 1, values},
-    {"verify", 4, verify_step},          {0},
+    {"create_stream", 5, create_stream},
+    {"destroy_stream", 2, destroy_stream},
+    {"synchronize", 4, synchronize},
+    {"stream_questions", 3, stream_questions},
+    {"create_event", 3, create_event},
+    {"use_event", 5, use_event},
+    {"context_event", 1, context_event},
+    {"host_function", 2, host_function},
+    {"values", 1, values},
+    {"verify", 4, verify_step},
+    {0},
 };

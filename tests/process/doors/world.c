@@ -209,6 +209,13 @@ bool drain_all(void) {
 
 /* ---- ends ---- */
 
+bool graphs_about(void) {
+    for (int i = 0; i < GRAPHS; i++)
+        if (world.graphs[i].taken)
+            return true;
+    return world.captures > 0;
+}
+
 void forget_block(struct block *block) {
     if (block->kind != HOST && block->kind != REGISTERED)
         world.alive -= block->size;
@@ -246,6 +253,10 @@ void forget_context(int context) {
             world.events[i] = NULL;
     world.contexts[context].alive = false;
     world.contexts[context].peers = 0;
+    const int device = world.contexts[context].device;
+    for (int i = 0; i < CONTEXTS; i++)
+        if (world.contexts[i].peers & 1u << device && world.contexts[i].peer_of[device] == context)
+            world.contexts[i].peers &= ~(1u << device);
 }
 
 void look_at_primary(int device) {
