@@ -152,8 +152,9 @@ static void exported(void) {
     const struct block *b = &world.blocks[i];
     say(" b%d kind %d", i, (int)b->kind);
     CALL(cuMemPoolExportPointer, &data, b->at);
-    /* Whole pages, which a block may have others beside it in. */
-    if (b->at % 4096 == 0 && b->size % 4096 == 0)
+    /* Whole pages, which a block may have others beside it in; what may be spilled is not exported (docs/spilling.md).
+     */
+    if (b->at % 4096 == 0 && b->size % 4096 == 0 && b->size < 1 << 20)
         CALL(cuMemGetHandleForAddressRange, &fd, b->at, b->size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
     else
         say_loose();
