@@ -18,6 +18,17 @@
         return res;                                                                                                    \
     }
 
+/* Afterwards the thread may have no context, if `leaves`. */
+#define VP_MAKE_LEAVES(symbol, like, leaves, ...)                                                                      \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        vp_door_enter();                                                                                               \
+        CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                         \
+        if (leaves)                                                                                                    \
+            vp_door_leaves_context();                                                                                  \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+
 static CUcontext of_green(CUgreenCtx green) {
     CUcontext context;
     return VP_REAL(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS ? context : NULL;

@@ -51,6 +51,17 @@ static CUresult queue_there(const struct vp_copy *copy, CUevent before, CUevent 
     return res;
 }
 
+/* The host waits as in a plain copy, which harms no capture of other streams. */
+static CUresult wait_for(CUstream stream) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult res;
+
+    VP_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    res = VP_REAL(cuStreamSynchronize)(stream);
+    VP_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    return res;
+}
+
 /* At its place in the program's stream. That is of the current context: where an event is made it is recorded. */
 static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUevent before, after = NULL;
@@ -67,7 +78,7 @@ static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     if (res == CUDA_SUCCESS)
         res = VP_REAL(cuStreamWaitEvent)(copy->stream, after, 0);
     if (res == CUDA_SUCCESS && copy->sync)
-        res = VP_REAL(cuStreamSynchronize)(copy->stream);
+        res = wait_for(copy->stream);
     if (after)
         VP_REAL(cuEventDestroy_v2)(after);
     VP_REAL(cuEventDestroy_v2)(before);

@@ -120,6 +120,10 @@ static inline bool vp_door_has_current(void) {
     return vp_door_current == __atomic_load_n(&vp_door_ends, __ATOMIC_RELAXED) || vp_door_look_current();
 }
 
+static inline void vp_door_leaves_context(void) {
+    vp_door_current = __atomic_load_n(&vp_door_ends, __ATOMIC_RELAXED) - 1;
+}
+
 static inline void vp_door_context_ends(void) {
     __atomic_fetch_add(&vp_door_ends, 1, __ATOMIC_RELAXED);
 }

@@ -65,12 +65,21 @@
       imported("memory pool imported"), CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long)
 
 /* Handles of physical memory that the program makes itself: vmm.c. They are counted, so that the statistics can say
- * whose the device's memory is. A release is told before: after it another thread may be given the same handle. */
+ * whose the device's memory is. A release is told before: after it another thread may be given the same handle. What the
+ * pool has mapped is to these calls what cuMemAlloc's memory is: no mapping of the program's. */
 #define VP_DOORS_VMM(X) \
     X(cuMemCreate, cuMemCreate, SIZED, memory_of(b, c), created(*a, b, c), CUmemGenericAllocationHandle *, size_t, \
       const CUmemAllocationProp *, unsigned long long) \
     X(cuMemRelease, cuMemRelease, FIRST, vp_api_other_released(a), CUmemGenericAllocationHandle) \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, BY_HAND) \
+    X(cuMemMap, cuMemMap, FIRST, a = vp_api_mapped_address(a), CUdeviceptr, size_t, size_t, \
+      CUmemGenericAllocationHandle, unsigned long long) \
+    X(cuMemUnmap, cuMemUnmap, FIRST, a = vp_api_mapped_address(a), CUdeviceptr, size_t) \
+    X(cuMemSetAccess, cuMemSetAccess, FIRST, a = vp_api_mapped_address(a), CUdeviceptr, size_t, \
+      const CUmemAccessDesc *, size_t) \
+    X(cuMemGetAccess, cuMemGetAccess, FIRST, c = vp_api_mapped_address(c), unsigned long long *, \
+      const CUmemLocation *, CUdeviceptr) \
+    X(cuMemAddressFree, cuMemAddressFree, FIRST, a = vp_api_mapped_address(a), CUdeviceptr, size_t) \
     X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, THEN, vp_api_tied(VP_TIE_EXPORT), void *, \
       CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, THEN, \
@@ -170,6 +179,8 @@
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, SAME, CUdevice) \
     X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset_v2, ENDS, vp_api_primary(a, false), true, CUdevice) \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, SAME, CUdevice) \
+    X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2, LEAVES, true, CUcontext *) \
+    X(cuCtxSetCurrent, cuCtxSetCurrent, LEAVES, !a, CUcontext) \
     X(cuCtxSynchronize, cuCtxSynchronize, BY_HAND) \
     X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, SYNCHRONIZED(vp_api_event_synchronized()), CUcontext) \
     X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \
@@ -324,11 +335,11 @@
     X(cuStreamIsCapturing, cuStreamIsCapturing) \
     X(cuStreamGetCtx, cuStreamGetCtx) \
     X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2) \
-    X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2) \
     X(cuEventCreate, cuEventCreate) \
     X(cuEventRecord, cuEventRecord) \
     X(cuEventDestroy_v2, cuEventDestroy_v2) \
-    X(cuStreamWaitEvent, cuStreamWaitEvent)
+    X(cuStreamWaitEvent, cuStreamWaitEvent) \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
 /*
  * X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these through the dynamic linker

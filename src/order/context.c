@@ -123,9 +123,12 @@ struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdev
 
 struct vp_context *vp_context_current(struct vp_timelines *ls) {
     CUcontext handle = NULL;
+    CUdevice dev;
     if (ls->drv->cuCtxGetCurrent(&handle) || !handle)
         return NULL;
-    return vp_context_get(ls, handle);
+    struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
+    /* One that another thread has destroyed stays current here, and by its handle the driver must not be asked. */
+    return ctx || ls->drv->cuCtxGetDevice(&dev) ? ctx : vp_context_get(ls, handle);
 }
 
 /* ---- ends that no call told of ---- */

@@ -1,6 +1,7 @@
 /* Contexts: when they begin and end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
+#include "process/poison.h"
 
 #include "base/clock.h"
 
@@ -10,6 +11,7 @@ static VP_LOCKED void drop(struct vp_context *ctx) {
     int captures = atomic_load(&vp_state.timelines.captures);
     /* If another context has its handle by now, blocks made since may be that one's: they stay. */
     bool replaced = ctx->lost && !vp_context_dead(&vp_state.timelines, ctx);
+    vp_poison_context_over(ctx);
     vp_context_drop(&vp_state.timelines, ctx);
     ctx->pins += replaced;
     if (!replaced)

@@ -164,30 +164,53 @@ static bool fill(const struct place *p, const struct vp_region *r, unsigned word
 
 /* ---- looking ---- */
 
-/* One that nobody uses; those of copies that are not over in time are lost. */
+/* One that nobody uses; those of copies that are not over in time are lost. Its memory is its context's, and ends with
+ * it. */
 static struct window {
     uint32_t *words;
+    const struct vp_context *ctx;
     struct window *next;
 } *idle_windows;
+static struct vp_slab window_slab;
 
-static struct window *window_take(void) {
-    struct window *w = idle_windows;
-    if (w) {
-        idle_windows = w->next;
-        return w;
-    }
+static struct window *window_take(const struct vp_context *ctx) {
+    static bool ready;
     void *words = NULL;
-    if (!vp_state.drv.cuMemHostAlloc || !vp_state.drv.cuMemcpyDtoHAsync_v2 ||
-        vp_state.drv.cuMemHostAlloc(&words, WINDOW + sizeof *w, CU_MEMHOSTALLOC_PORTABLE))
+    for (struct window **link = &idle_windows; *link; link = &(*link)->next)
+        if ((*link)->ctx == ctx) {
+            struct window *w = *link;
+            *link = w->next;
+            return w;
+        }
+    if (!ready)
+        vp_slab_init(&window_slab, sizeof(struct window));
+    ready = true;
+    struct window *w = vp_slab_alloc(&window_slab);
+    if (!w || !vp_state.drv.cuMemHostAlloc || !vp_state.drv.cuMemcpyDtoHAsync_v2 ||
+        vp_state.drv.cuMemHostAlloc(&words, WINDOW, CU_MEMHOSTALLOC_PORTABLE)) {
+        if (w)
+            vp_slab_free(&window_slab, w);
         return NULL;
-    w = (struct window *)(void *)((char *)words + WINDOW);
-    w->words = words;
+    }
+    *w = (struct window){.words = words, .ctx = ctx};
     return w;
 }
 
 static void window_put(struct window *w) {
     w->next = idle_windows;
     idle_windows = w;
+}
+
+void vp_poison_context_over(const struct vp_context *ctx) {
+    for (struct window **link = &idle_windows; *link;) {
+        struct window *w = *link;
+        if (w->ctx == ctx) {
+            *link = w->next;
+            vp_slab_free(&window_slab, w);
+        } else {
+            link = &w->next;
+        }
+    }
 }
 
 /* A block lies in several chunks, and others get its bytes part by part: it is told of once. */
@@ -229,7 +252,7 @@ static VP_LOCKED void report(const struct record *rec, size_t first, size_t byte
 
 /* Compares what lies at `addr`, part of a record that was taken out. False: it could not be seen in time. */
 static VP_LOCKED bool look(struct place *p, const struct record *rec, CUdeviceptr addr, size_t bytes) {
-    struct window *w = window_take();
+    struct window *w = p->ctx->ending ? NULL : window_take(p->ctx);
     for (size_t at = 0; w && at < bytes;) {
         size_t n = bytes - at < WINDOW ? bytes - at : WINDOW, bad = 0, first = 0;
         if (vp_state.drv.cuMemcpyDtoHAsync_v2(w->words, addr + at, n, p->stream) || !wait_for(p, LOOK_NS)) {

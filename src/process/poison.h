@@ -22,6 +22,9 @@ void vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const
 void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline) VP_LOCKED
     __attribute__((cold));
 
+/* A context has ended: what of the host's memory was its is no more. */
+void vp_poison_context_over(const struct vp_context *ctx) VP_LOCKED __attribute__((cold));
+
 /* What was seen so far, for the statistics. */
 struct vp_poison_counts {
     uint64_t checked_bytes, unchecked_bytes; /* freed, and looked at when they were handed out again, or not in time */

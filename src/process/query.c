@@ -43,25 +43,39 @@ static VP_LOCKED const struct vp_region *block_at(CUdeviceptr ptr, struct vp_poo
 /* On the page of NULL: no driver has memory there. */
 static const CUdeviceptr NOWHERE = 0x100;
 
+static VP_LOCKED bool in_a_pool(CUdeviceptr ptr) {
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (vp_state.pools[dev] && vp_space_of(&vp_state.pools[dev]->mem, ptr))
+            return true;
+    return false;
+}
+
 CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
     struct vp_pool *pool;
-    bool freed = false;
     if (!ptr || !vp_enter())
         return ptr;
-    for (int dev = 0; dev < VP_DEVICES && !freed; dev++)
-        freed = vp_state.pools[dev] && vp_space_of(&vp_state.pools[dev]->mem, ptr);
-    freed = freed && !block_at(ptr, &pool) && !vp_import_at(ptr);
+    bool freed = in_a_pool(ptr) && !block_at(ptr, &pool) && !vp_import_at(ptr);
     vp_leave();
     return freed ? NOWHERE : ptr;
 }
 
+CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr) {
+    if (!ptr || !vp_enter())
+        return ptr;
+    bool ours = in_a_pool(ptr) || vp_import_at(ptr);
+    vp_leave();
+    return ours ? NOWHERE : ptr;
+}
+
 CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     struct vp_pool *pool;
+    CUdevice dev;
     if ((!base && !size) || !vp_enter())
         return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
-    bool ours = r || import;
+    /* It is an error without a context, which the driver is left to name. */
+    bool ours = (r || import) && !vp_state.drv.cuCtxGetDevice(&dev);
     if (ours && base)
         *base = r ? r->addr : import->ptr;
     if (ours && size)

@@ -37,6 +37,7 @@ static void context_start(struct sim_context *context) {
     context->id = ++sim.next_id;
     context->destroyed = false;
     context->peers = 0;
+    memset(context->peer_of, 0, sizeof(context->peer_of));
     context->legacy = sim_stream_new(context, SIM_STREAM_LEGACY, CU_STREAM_DEFAULT, 0);
 }
 
@@ -58,6 +59,7 @@ static struct sim_context *context_new(int device, unsigned flags, bool primary,
  * structure stays too, marked, because other threads may have it on their stacks. */
 static void context_end(struct sim_context *context) {
     sim_op_wait_put(sim_barrier_context(context));
+    struct sim_context *other;
     struct sim_stream *stream, *next;
     for (stream = LIST_FIRST(&context->streams); stream; stream = next) {
         next = LIST_NEXT(stream, link);
@@ -72,6 +74,11 @@ static void context_end(struct sim_context *context) {
     while (!LIST_EMPTY(&context->blocks))
         sim_block_destroy(LIST_FIRST(&context->blocks));
     sim_code_end(context);
+    LIST_FOREACH(other, &sim.contexts, link)
+    if (other->peer_of[context->device] == context) {
+        other->peer_of[context->device] = NULL;
+        other->peers &= ~(1u << context->device);
+    }
     if (!context->primary)
         sim_handle_free(SIM_CONTEXT, context->handle);
     if (context->green)
@@ -418,6 +425,7 @@ static CUresult set_peer(CUcontext peer_handle, bool enable) {
     if (enable == ((context->peers & bit) != 0))
         return enable ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     context->peers ^= bit;
+    context->peer_of[peer->device] = enable ? peer : NULL;
     return CUDA_SUCCESS;
 }
 

@@ -45,6 +45,15 @@ static CUresult extent_attribute(void *data, CUpointer_attribute which, const st
     return CUDA_SUCCESS;
 }
 
+/* Of cuMemAlloc's memory the real driver says to every device that it may read and write it; a pool's is the current
+ * device's as the pool's access says. */
+static unsigned block_access(const struct sim_block *block) {
+    CUresult unused;
+    const struct sim_context *context = sim_current(&unused);
+    bool none = context && block->kind == SIM_BLOCK_POOL && !(block->pool->access & 1u << context->device);
+    return none ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+}
+
 /* Who may use it, and by which ways it may be shared. */
 static CUresult access_attribute(void *data, CUpointer_attribute which, const struct place *place) {
     const struct sim_block *block = place->block;
@@ -61,9 +70,10 @@ static CUresult access_attribute(void *data, CUpointer_attribute which, const st
                        (mapping && !mapping->handle->host && mapping->handle->prop.allocFlags.gpuDirectRDMACapable);
         break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *(unsigned *)data = block || mapping->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-                            : mapping->readable        ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
-                                                       : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+        *(unsigned *)data = block               ? block_access(block)
+                            : mapping->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                            : mapping->readable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
+                                                : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
         break;
     default: return extent_attribute(data, which, place);
     }

@@ -82,6 +82,10 @@ size_t vp_sim_used(int device);
 /* Physical bytes of VMM handles alone. */
 size_t vp_sim_used_vmm(int device);
 
+/* What a device may do at an address where a handle is mapped, as cuMemGetAccess says; -1: there is no mapping. Asked
+ * here it is the driver's own answer, whoever has mapped it. */
+int vp_sim_access(CUdeviceptr at, int device);
+
 /* Lists what still lives (handles, mappings, reservations, allocations, streams, events, graphs) on a
  * stream, which may be NULL, and returns how many things that is. Contexts and pools are not counted. */
 size_t vp_sim_leaks(FILE *out);

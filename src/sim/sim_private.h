@@ -264,7 +264,8 @@ struct sim_context {
     struct sim_context *parent; /* of a green context: the primary one */
     CUcontext handle;
     CUgreenCtx green;
-    unsigned peers; /* devices whose memory this context may touch, one bit each */
+    unsigned peers;                               /* devices whose memory this context may touch, one bit each */
+    struct sim_context *peer_of[SIM_MAX_DEVICES]; /* by which of a device's contexts; with it the leave ends */
     struct sim_stream *legacy;
     LIST_HEAD(, sim_stream) streams; /* sim_stream.link: all of them, the legacy one included */
     LIST_HEAD(, sim_event) events;   /* sim_event.link */

@@ -7,6 +7,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "sim_private.h"
+#include "sim.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -384,6 +385,15 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess,
              : mapping->readable & bit ? CU_MEM_ACCESS_FLAGS_PROT_READ
                                        : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
+}
+
+SIM_EXPORT int vp_sim_access(CUdeviceptr at, int device) {
+    pthread_mutex_lock(&sim.lock);
+    const struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
+    const unsigned bit = 1u << device;
+    const int access = !mapping ? -1 : mapping->writable & bit ? 3 : mapping->readable & bit ? 1 : 0;
+    pthread_mutex_unlock(&sim.lock);
+    return access;
 }
 
 /* ---- sharing ---- */

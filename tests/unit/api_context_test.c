@@ -47,6 +47,21 @@ Test(api, a_context_takes_its_synchronous_blocks_with_it) {
     door_close();
 }
 
+/* It may still be current, as another thread's is: its handle is no longer the driver's to be asked about. */
+Test(api, a_destroyed_context_is_not_named) {
+    CUdeviceptr ptr;
+    CUcontext popped;
+    door_open(SIM);
+    CUcontext made = door_context(0);
+    cu_ok(cuCtxPushCurrent(made));
+    cu_ok(door_context_destroy(made));
+    cr_assert(door_alloc(&ptr, 512) == CUDA_ERROR_CONTEXT_IS_DESTROYED && !door_served);
+    cr_assert(door_alloc_async(&ptr, 512, NULL, 0) == CUDA_ERROR_CONTEXT_IS_DESTROYED && !door_served);
+    cr_assert_eq(vp_sim_violations(), 0);
+    cu_ok(cuCtxPopCurrent(&popped));
+    door_close();
+}
+
 Test(api, a_reset_device_starts_again) {
     CUcontext ctx = door_open(SIM), again;
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);

@@ -241,6 +241,28 @@ Test(poison, a_stream_that_is_held_up_holds_up_no_allocation) {
     door_close();
 }
 
+/* What it is copied to is the context's, and goes with it. */
+Test(poison, what_a_reset_has_taken_is_not_looked_into) {
+    CUcontext ctx, again;
+    setenv("VPOOL_POISON", "1", 1);
+    ctx = door_open(DEVICE);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_free_async(door_take(3 * MiB, s), s));
+    CUdeviceptr kept = door_take(3 * MiB, s);
+    cu_ok(cuCtxSynchronize());
+    vp_api_context_destroying(ctx);
+    cu_ok(cuDevicePrimaryCtxReset(0));
+    vp_api_context_destroyed(ctx, true);
+    cu_ok(cuDevicePrimaryCtxRetain(&again, 0));
+    vp_api_context_created(again, true);
+    cu_ok(cuCtxSetCurrent(again));
+    cu_ok(door_free(kept));
+    cu_ok(door_free(door_malloc(3 * MiB)));
+    cr_assert_eq(found(), 0);
+    cr_assert_eq(vp_sim_violations(), 0);
+    door_close();
+}
+
 Test(poison, a_capture_is_left_alone) {
     CUstream s = open_with("VPOOL_POISON"), t = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_take(MiB, t), b = door_malloc(2 * MiB);

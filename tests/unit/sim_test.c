@@ -317,6 +317,18 @@ Test(sim, contexts_take_their_own_with_them, .init = late) {
     cr_expect_eq(vp_sim_leaks(NULL), before);
 }
 
+Test(sim, peer_access_ends_with_the_peers_context) {
+    CUcontext second;
+    start("devices=2,granularity=64K");
+    OK(cuDevicePrimaryCtxRetain(&second, 1));
+    OK(cuCtxEnablePeerAccess(second, 0));
+    IS(cuCtxEnablePeerAccess(second, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    OK(cuDevicePrimaryCtxReset(1));
+    OK(cuDevicePrimaryCtxRetain(&second, 1));
+    IS(cuCtxDisablePeerAccess(second), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    OK(cuCtxEnablePeerAccess(second, 0));
+}
+
 Test(sim, peers_need_access) {
     start("devices=2");
     CUcontext second;

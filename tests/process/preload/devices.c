@@ -32,14 +32,6 @@ static void *sim(const char *name) {
     return guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), name);
 }
 
-static unsigned long long access_of(CUdeviceptr ptr, int device) {
-    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-    unsigned long long flags = 99;
-
-    CHECK_OK(cuMemGetAccess(&flags, &where, ptr));
-    return flags;
-}
-
 static unsigned access_flags(CUdeviceptr ptr) {
     unsigned flags = 99;
 
@@ -326,14 +318,14 @@ static void openness_is_not_told(void) {
     CUdeviceptr sync = take(0, false), async = take(0, true), there = take(1, false);
     enter(0);
     CHECK_OK(cuMemcpyDtoD(async, sync, SIZE));
-    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(driver_access(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CHECK_OK(cuMemcpyDtoD(there, sync, SIZE));
-    CHECK(access_of(there, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE); /* device 0 makes the copy */
+    CHECK(driver_access(there, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE); /* device 0 makes the copy */
     enter(1);
     CHECK_OK(cuMemcpyDtoD(there, sync, SIZE));
-    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    CHECK(access_of(take(0, false), 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(take(0, false), 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     CHECK_OK(cuDeviceGetDefaultMemPool(&pool, 0));
     CHECK_OK(cuMemPoolGetAccess(&flags, pool, &peer));
     CHECK(flags == CU_MEM_ACCESS_FLAGS_PROT_NONE);
@@ -351,7 +343,7 @@ static void openness_is_not_told(void) {
     CHECK(access_flags(async) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
     CHECK_OK(cuCtxDisablePeerAccess(context[0]));
     CHECK(access_flags(sync) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
-    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     CHECK(driver_calls("cuMemSetAccess") == before);
     check_served();
 }
@@ -368,18 +360,18 @@ static void what_cannot_be_opened_is_copied_nevertheless(void) {
     CHECK_OK(cuMemsetD8(there, 5, SIZE));
     fail("cuMemSetAccess", 2, CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_OK(cuMemcpyDtoD(two, there, SIZE));
-    CHECK(access_of(one, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(driver_access(one, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CHECK_OK(cuMemcpyDtoD(one, two, SIZE));
     check_bytes(one, 5);
 
     /* And of what comes after it was opened. */
     enter(0);
     CHECK_OK(cuMemcpyDtoD(there, one, SIZE));
-    CHECK(access_of(there, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(there, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     enter(1);
     fail("cuMemSetAccess", 1, CUDA_ERROR_NOT_SUPPORTED);
     CHECK_OK(cuMemAlloc(&two, 40 * MIB));
-    CHECK(access_of(two, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(driver_access(two, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
     enter(0);
     CHECK_OK(cuMemcpyDtoD(two, one, SIZE));
     check_bytes(two, 5);
@@ -454,7 +446,29 @@ static void a_stopping_free_waits_for_the_blocks_device(void) {
     check_served();
 }
 
-GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(every_copy_may_be_the_first), GUEST(arrays_need_no_leave),
-           GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order), GUEST(copies_can_be_captured),
-           GUEST(openness_is_not_told), GUEST(what_cannot_be_opened_is_copied_nevertheless),
-           GUEST(waits_for_the_pools_own_device), GUEST(a_stopping_free_waits_for_the_blocks_device))
+/* A copy that the host waits for is made in another stream and waited for, where devices cannot reach each other. */
+static void a_copy_leaves_captures_alone(void) {
+    CUdeviceptr there;
+    unsigned char byte = 0;
+    CUgraph graph = NULL;
+
+    start();
+    there = take(1, true);
+    CHECK_OK(cuMemsetD8Async(there, 7, SIZE, stream[1]));
+    CHECK_OK(cuStreamSynchronize(stream[1]));
+    enter(0);
+    CHECK_OK(cuMemcpyDtoH(&byte, there, 1));
+    CHECK_OK(cuStreamBeginCapture(stream[1], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    byte = 0;
+    CHECK_OK(cuMemcpyDtoH(&byte, there + SIZE - 1, 1));
+    CHECK(byte == 7);
+    CHECK_OK(cuStreamEndCapture(stream[1], &graph));
+    CHECK_OK(cuGraphDestroy(graph));
+    CHECK_OK(cuMemFree(there));
+}
+
+GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(a_copy_leaves_captures_alone), GUEST(every_copy_may_be_the_first),
+           GUEST(arrays_need_no_leave), GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order),
+           GUEST(copies_can_be_captured), GUEST(openness_is_not_told),
+           GUEST(what_cannot_be_opened_is_copied_nevertheless), GUEST(waits_for_the_pools_own_device),
+           GUEST(a_stopping_free_waits_for_the_blocks_device))

@@ -90,8 +90,9 @@ static void frees_foreign_pointers(void) {
 }
 
 static void answers_errors_as_cuda_does(void) {
-    CUdeviceptr ptr = 0;
+    CUdeviceptr ptr = 0, base;
     size_t total = 0, pitch = 0;
+    CUcontext popped;
     CUmemoryPool pool;
     CUdevice device;
 
@@ -124,6 +125,10 @@ static void answers_errors_as_cuda_does(void) {
     SHOW(cuMemAlloc(&ptr, 4 * MIB));
     SHOW(cuMemFree(ptr + 512));
     SHOW(cuMemFreeAsync(ptr + 512, NULL));
+    SHOW(cuCtxPopCurrent(&popped));
+    SHOW(cuMemGetAddressRange(&base, &total, ptr));
+    SHOW(cuCtxPushCurrent(popped));
+    SHOW(cuMemGetAddressRange(&base, &total, ptr));
     SHOW(cuMemFree(ptr));
     SHOW(cuMemFree(ptr));
     SHOW(cuMemFreeAsync(ptr, NULL));
@@ -310,6 +315,37 @@ static void others_memory(void) {
     CHECK_OK(cuMemFree(ptr));
 }
 
+/* What the pool has mapped is to the program cuMemAlloc's memory, which is no mapping. */
+static void no_call_reaches_the_pools_mappings(void) {
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    const CUmemAccessDesc none = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    CUmemGenericAllocationHandle handle;
+    unsigned long long flags = 77;
+    unsigned char byte = 0;
+    CUdeviceptr ptrs[2];
+
+    start();
+    CHECK_OK(cuMemAlloc(&ptrs[0], 64 * MIB));
+    CHECK_OK(cuMemAllocAsync(&ptrs[1], 64 * MIB, NULL));
+    CHECK_OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(cuMemsetD8(ptrs[i], 5, 64 * MIB));
+        CHECK_OK(cuCtxSynchronize());
+        SHOW(cuMemGetAccess(&flags, &prop.location, ptrs[i]));
+        SHOW(cuMemSetAccess(ptrs[i], 64 * MIB, &none, 1));
+        SHOW(cuMemUnmap(ptrs[i], 64 * MIB));
+        SHOW(cuMemMap(ptrs[i], 2 * MIB, 0, handle, 0));
+        SHOW(cuMemAddressFree(ptrs[i], 64 * MIB));
+        CHECK_OK(cuMemcpyDtoH(&byte, ptrs[i] + 5 * MIB, 1));
+        SHOW(byte);
+        CHECK_OK(cuMemFree(ptrs[i]));
+        SHOW(cuMemUnmap(ptrs[i], 64 * MIB));
+    }
+    CHECK(flags == 77);
+    CHECK_OK(cuMemRelease(handle));
+}
+
 /* Memory of the host, and no context: there is no device to ask after (HAMi-core #169, #187, #333). */
 static void host_memory_without_a_context(void) {
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -481,7 +517,7 @@ static void cuda_calls_at_exit(void) {
 GUEST_MAIN(GUEST(serves_the_linkers_route), GUEST(frees_what_the_other_call_allocated), GUEST(frees_foreign_pointers),
            GUEST(answers_errors_as_cuda_does), GUEST(gives_way_to_the_programs_own_handles),
            GUEST(captures_are_left_to_cuda), GUEST(imports_physical_memory), GUEST(others_memory),
-           GUEST(host_memory_without_a_context), GUEST(others_failures_are_retried),
-           GUEST(others_failures_wait_for_work_that_ends), GUEST(others_failures_wait_for_nothing_in_vain),
-           GUEST(survives_a_reset), GUEST(fork_before_cuda_is_used), GUEST(fork_after_cuda_was_used),
-           GUEST(fork_while_threads_allocate), GUEST(cuda_calls_at_exit))
+           GUEST(no_call_reaches_the_pools_mappings), GUEST(host_memory_without_a_context),
+           GUEST(others_failures_are_retried), GUEST(others_failures_wait_for_work_that_ends),
+           GUEST(others_failures_wait_for_nothing_in_vain), GUEST(survives_a_reset), GUEST(fork_before_cuda_is_used),
+           GUEST(fork_after_cuda_was_used), GUEST(fork_while_threads_allocate), GUEST(cuda_calls_at_exit))

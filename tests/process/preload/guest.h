@@ -42,6 +42,16 @@ static inline unsigned long driver_calls(const char *name) {
     return calls(name);
 }
 
+/* What a device may do at an address of the pool's. cuMemGetAccess says that nobody has mapped anything there. */
+static inline unsigned long long driver_access(CUdeviceptr ptr, int device) {
+    void *cuda = dlopen("libcuda.so.1", RTLD_LAZY);
+    int (*access)(CUdeviceptr, int) = guest_symbol(cuda, "vp_sim_access");
+    int flags = access(ptr, device);
+
+    CHECK(flags >= 0);
+    return (unsigned long long)flags;
+}
+
 /* The driver has made pool memory, and was asked for none of the plain kind. */
 static inline void check_served(void) {
     CHECK(driver_calls("cuMemCreate") > 0);

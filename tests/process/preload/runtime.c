@@ -174,17 +174,33 @@ static void *free_async_first(void *unused) {
     return unused;
 }
 
+/* The thread has had a context, and has left it. */
+static void *free_after_leaving(void *unused) {
+    CUresult (*set)(CUcontext) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "cuCtxSetCurrent");
+    CUresult (*pop)(CUcontext *) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "cuCtxPopCurrent_v2");
+    void *ptr;
+
+    for (int how = 0; how < 4; how++) {
+        CHECK_OK(cudaMallocAsync(&ptr, 1 << 20, shared_stream));
+        CHECK_OK(how & 1 ? (int)set(NULL) : (int)pop(NULL));
+        CHECK(!has_context());
+        CHECK_OK(how & 2 ? cudaFree(ptr) : cudaFreeAsync(ptr, shared_stream));
+        CHECK(has_context());
+    }
+    return unused;
+}
+
 /* A thread's first call of the runtime makes its device's context current, whichever call it is; so does the first
- * after a reset. */
+ * after a reset, and the first after it has left its context. */
 static void short_ways_make_a_context_current(void) {
-    void *(*const firsts[])(void *) = {allocate_first, free_first, free_async_first};
+    void *(*const firsts[])(void *) = {allocate_first, free_first, free_async_first, free_after_leaving};
 
     for (int round = 0; round < 2; round++) {
         CHECK_OK(cudaMalloc(&shared_blocks[0], 1 << 20));
         CHECK(has_context());
         CHECK_OK(cudaStreamCreate(&shared_stream));
         CHECK_OK(cudaMallocAsync(&shared_blocks[1], 1 << 20, shared_stream));
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             pthread_t thread;
 
             CHECK(!pthread_create(&thread, NULL, firsts[i], NULL) && !pthread_join(thread, NULL));

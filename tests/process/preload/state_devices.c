@@ -9,14 +9,6 @@
 
 /* ---- devices and peers ---- */
 
-static unsigned long long access_of(CUdeviceptr ptr, int device) {
-    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-    unsigned long long flags = 99;
-
-    CHECK_OK(cuMemGetAccess(&flags, &where, ptr));
-    return flags;
-}
-
 /* As the program is told, for the current context. */
 static bool may_touch(CUdeviceptr ptr) {
     unsigned int flags = 99;
@@ -75,7 +67,7 @@ void peers_reach_what_they_may(void) {
     CHECK(may_touch(later));
     CHECK_OK(cuCtxDestroy(second));
     CHECK_OK(cuCtxSetCurrent(there));
-    CHECK(access_of(later, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE); /* there were copies, which need no leave */
+    CHECK(driver_access(later, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE); /* there were copies, which need no leave */
     check_served();
 }
 
@@ -89,10 +81,10 @@ void peers_come_before_memory(void) {
     CHECK_OK(cuCtxSetCurrent(context));
     CHECK_OK(cuMemAlloc(&sync, 3 * MIB));
     CHECK_OK(cuMemAllocAsync(&async, 3 * MIB, NULL));
-    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    CHECK(access_of(async, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(async, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     CHECK_OK(cuDevicePrimaryCtxReset(1));
-    CHECK(access_of(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(driver_access(sync, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
     check_served();
 }
 
@@ -108,11 +100,11 @@ void enabling_a_peer_may_fail(void) {
     retain(1);
     fail("cuMemSetAccess", 2, CUDA_ERROR_OUT_OF_MEMORY);
     CHECK(cuCtxEnablePeerAccess(context, 0) == CUDA_ERROR_OUT_OF_MEMORY);
-    CHECK(access_of(a, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    CHECK(access_of(b, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(driver_access(a, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(driver_access(b, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CHECK_OK(cuCtxEnablePeerAccess(context, 0));
-    CHECK(access_of(a, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    CHECK(access_of(b, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(a, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(driver_access(b, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     check_served();
 }
 
