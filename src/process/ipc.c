@@ -171,7 +171,7 @@ static bool listens_still(void) {
 
 static void *serve(void *unused) {
     (void)unused;
-    while (listens_still()) {
+    for (bool listens = listens_still(); listens;) {
         int client = vp_channel_accept(exporter.listener.fd);
         if (client == -EINVAL && vp_descriptor_is_ours(&exporter.listener))
             return NULL;
@@ -179,6 +179,8 @@ static void *serve(void *unused) {
             vp_log_once(VP_LOG_WARN, "no file descriptor is left to pass memory on to another process (see ulimit -n)");
             nanosleep(&(struct timespec){.tv_nsec = NO_FDS_NS}, NULL);
         }
+        /* Before the answer: who has that may ask again at once. */
+        listens = listens_still();
         if (client < 0)
             continue;
         answer(client);
