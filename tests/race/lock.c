@@ -25,7 +25,6 @@ static pthread_barrier_t start;
 
 static void interrupted(int sig) {
     (void)sig;
-    errno = EINTR;
 }
 
 /* What the system's threads ask for before they take what is taken. */
@@ -45,7 +44,7 @@ static VP_NOT_ANALYSED void *taker(void *arg) {
     for (int i = 0; i < TURNS; i++) {
         errno = E2BIG;
         bool has = take((unsigned)rand_r(&seed) % 8);
-        CHECK(errno == E2BIG || errno == EINTR);
+        CHECK(errno == E2BIG);
         if (!has)
             continue;
         CHECK(++inside == 1);
@@ -71,7 +70,12 @@ static VP_NOT_ANALYSED void child(void) {
 }
 
 static void forks(void) {
-    for (int i = 0; i < FORKS; i++) {
+#ifdef VP_LOCK_TOLD_TO_TSAN
+    const int most = 0; /* it goes on with what other threads had, in the child, too */
+#else
+    const int most = FORKS;
+#endif
+    for (int i = 0; i < most; i++) {
         int status = -1;
         const pid_t pid = fork();
         if (!pid)
