@@ -86,7 +86,9 @@ static void allocate(bool sync) {
         return;
     struct block b = {.size = size, .sync = sync, .home = stream, .device = run.streams[stream].device};
     unsigned lives = run.streams[stream].lives;
-    if (run.capturing && ((run.kept_back += size) > world.limit / 16 || world.small_are_native))
+    /* What is left to CUDA cannot be allocated meanwhile. */
+    const bool native = world.small_are_native || !vp_state.pools[b.device];
+    if (run.capturing && ((run.kept_back += size) > world.limit / 16 || native))
         end_captures();
     unsigned which = fuzz_byte(&run.in);
     CUmemoryPool pool = which & 1 ? run.pool[b.device] : NULL;
