@@ -75,6 +75,8 @@ static void json_address(struct vp_json *j, const char *key, CUdeviceptr addr) {
 static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
     vp_json_u64(j, "granularity", d->snap.granularity);
     vp_stats_json_blocks(j, &d->snap.stats);
+    if (d->snap.asleep)
+        vp_json_u64(j, "asleep_bytes", d->snap.asleep);
     if (d->snap.peak_addressed) {
         vp_json_u64(j, "addressed_bytes", d->snap.addressed);
         vp_json_u64(j, "peak_addressed_bytes", d->snap.peak_addressed);
@@ -285,6 +287,8 @@ static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
         vp_say(t, "  spilled    %12s in the host's memory; at most %s, %lu block%s so far; %lu refused\n",
                VP_SIZE(s->spilled_bytes), VP_SIZE(s->peak_spilled_bytes), s->spills, s->spills == 1 ? "" : "s",
                s->spills_refused);
+    if (d->snap.asleep)
+        vp_say(t, "  asleep     %12s  is not held until a pause is over\n", VP_SIZE(d->snap.asleep));
     vp_say(t, "  internal   %12s  the rest of live blocks, by rounding\n", VP_SIZE(g->internal));
     vp_say(t, "  pinned     %12s  free, in %lu chunk%s with live blocks in %s\n", VP_SIZE(g->pinned), g->pinned_chunks,
            g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");

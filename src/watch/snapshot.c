@@ -143,6 +143,7 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     out->stats = vp_pool_stats(pool);
     out->timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
     out->slack = vp_slack_state(pool);
+    out->asleep = pool->mem.asleep_bytes;
     if (pool->bare) {
         out->bare_live = pool->mem.bare_live;
         out->addressed = pool->bare->addressed;

@@ -55,7 +55,7 @@ static uint64_t idle_of(const struct vp_sample *sample, unsigned process) {
 /* Those that run. */
 static void check_processes(teller *say) {
     struct vp_sample sample;
-    char line[256], size[16];
+    char line[256];
     unsigned told = 0;
     if (vp_sample_take(&sample, NULL, NULL, 0))
         return;
@@ -65,8 +65,8 @@ static void check_processes(teller *say) {
         const uint64_t idle = idle_of(&sample, i);
         if (!reason || !idle)
             continue;
-        snprintf(line, sizeof line, "process %d (%s) gives nothing of what it has idle, about %sB: %s", w->page.pid,
-                 w->program, vp_top_human(size, (double)idle), reason);
+        snprintf(line, sizeof line, "process %d (%s) gives nothing of what it has idle, about %.1f MiB: %s",
+                 w->page.pid, w->program, (double)idle / (1 << 20), reason);
         say(NOTE, line);
         told++;
     }

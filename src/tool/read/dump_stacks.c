@@ -145,6 +145,8 @@ static const char *make_stacks(struct vp_dump_stacks *d, struct vp_stacks *out, 
         const uint32_t parent = s[i].parent ? vp_dump_stacks_at(d, s[i].parent) : 0;
         if (!s[i].number || !frame || (s[i].parent && !parent))
             return "a stack of it has a caller or a frame that is not there";
+        if (vp_dump_stacks_at(d, s[i].number))
+            return "two stacks of it have one number";
         const uint32_t depth = vp_stacks_at(out, parent)->depth + 1;
         if (depth > DEEPEST)
             return "a stack of it is too deep";

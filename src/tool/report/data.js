@@ -500,6 +500,15 @@ function sizesOf(regions) {
 
 /* ---- a dump ---- */
 
+/* Callers come first, so that no stack calls itself, whatever the file says. */
+function stacksByNumber(stacks) {
+    const known = new Map();
+    for (const s of stacks)
+        if (!known.has(s.stack) && (!s.parent || known.has(s.parent)))
+            known.set(s.stack, s);
+    return known;
+}
+
 /* One device of a dump: a moment without history. What the dump does not say is absent here, too. */
 class DumpDevice {
     constructor(dump, about) {
@@ -523,7 +532,7 @@ class DumpDevice {
 
     /* The frames of the stack that asked for a region, the innermost first; none where the dump does not tell. */
     framesOf(region) {
-        const { dump } = this, stacks = dump.byStack ??= new Map((dump.stacks ?? []).map(s => [s.stack, s]));
+        const { dump } = this, stacks = dump.byStack ??= stacksByNumber(dump.stacks ?? []);
         const frames = dump.byFrame ??= new Map((dump.frames ?? []).map(f => [f.frame, frameShown(f)])), all = [];
         for (let s = stacks.get(region.stack); s; s = stacks.get(s.parent))
             all.push(frames.get(s.frame) ?? UNKNOWN_FRAME);

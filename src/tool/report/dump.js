@@ -29,12 +29,14 @@ function showDevice(run) {
         figure(formatBytes(about.live_bytes ?? 0), "live"),
         figure(formatBytes(about.held_bytes ?? 0), "held"),
         figure(formatBytes(about.peak_held_bytes ?? 0), `peak held, for ${formatBytes(about.peak_live_bytes ?? 0)} live`),
+        ...about.spilled_bytes ? [figure(formatBytes(about.spilled_bytes), "spilled to the host's memory")] : [],
+        ...about.asleep_bytes ? [figure(formatBytes(about.asleep_bytes), "asleep, and not held")] : [],
         ...about.addressed_bytes ? [figure(formatBytes(about.addressed_bytes), "of addresses in bare segments")] : [],
         figure(formatBytes(about.largest_request ?? about.largest_free ?? 0), "largest block to be had"),
         ...about.device_total ? [figure(formatBytes(about.device_free), `free of the device's ${formatBytes(about.device_total)}`)] : []);
     regionMap.layout(run, "address");
     drawDump();
-    showBytes({ live: about.live_bytes ?? 0, held: about.held_bytes ?? 0, ...about.waste });
+    showBytes({ live: about.live_bytes ?? 0, held: about.held_bytes ?? 0, elsewhere: (about.spilled_bytes ?? 0) + (about.asleep_bytes ?? 0), ...about.waste });
     showSizes(run.all);
     showLargest(run.all);
     $("who").hidden = $("says").hidden = !run.calls;

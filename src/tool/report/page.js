@@ -236,10 +236,12 @@ const REASONS = {
 function showBytes(bytes) {
     const rows = [["live", "map-live", bytes.live, `Asked for and not freed${bytes.blocks === undefined ? "" : `: ${formatNumber(bytes.blocks)} blocks`}.`],
         ...WASTE.map(name => [name, name, bytes[name], REASONS[name]]), ["cached", "idle", bytes.cached, REASONS.cached], ["idle, pending", "idle", bytes.unused, REASONS.unused]];
+    const all = bytes.held + (bytes.elsewhere ?? 0);
     fill($("bytes"), null, [
         ...rows.filter(([, , n]) => n !== undefined).map(([name, colour, n, why]) => row(el("td", {}, el("span", { class: "row" }, swatch(colour), name)),
-            formatBytes(n), bytes.held ? formatShare(n / bytes.held) : "–", el("td", { class: "why" }, why))),
+            formatBytes(n), all ? formatShare(n / all) : "–", el("td", { class: "why" }, why))),
         row(el("th", { scope: "row" }, "held"), el("td", {}, el("b", {}, formatBytes(bytes.held))), "", el("td", { class: "why" }, "From the device, in all.")),
+        ...bytes.elsewhere ? [row(el("th", { scope: "row" }, "not held"), formatBytes(bytes.elsewhere), "", el("td", { class: "why" }, "Of these, spilled to the host's memory or asleep."))] : [],
     ]);
 }
 

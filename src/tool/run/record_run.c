@@ -93,6 +93,7 @@ static int choose_names(struct traces *t, char **argv) {
         snprintf(t->folder, sizeof t->folder, "%s", folder);
     if (snprintf(name, sizeof name, "%s/%s", t->folder, t->pattern) < (int)sizeof name)
         setenv("VPOOL_TRACE", name, 1);
+    setenv("VPOOL_FIRST", "0", 1); /* this process tells how to look at it, and that there was nothing */
     return 0;
 }
 

@@ -81,7 +81,7 @@ def who_does_not_lend_may_ask():
         peak(b, a)
         assert a("ALLOC", "a", 150) == OUT_OF_MEMORY, "the other refuses"
         said = [line for line in doctor() if f"process {b.process.pid} " in line]
-        assert len(said) == 1 and said[0].startswith("--  ") and said[0].endswith("VPOOL_LEND=0"), said
+        assert len(said) == 1 and said[0].startswith("--  ") and said[0].endswith(" MiB: VPOOL_LEND=0"), said
         assert not [line for line in doctor() if f"process {a.process.pid} " in line], "it lends"
 
 

@@ -180,6 +180,20 @@ except OSError:
         assert done.returncode == 0 and os.path.getsize(folder + "/page.html") > 10000, done
 
 
+def a_snapshots_bytes_add_up():
+    """Where some of what is alive is not held, too: it is spilled, or asleep."""
+    out = served("""
+start()
+kept = [allocate(n) for n in (3, 40, 1, 5)]
+for paused in (False, True):
+    assert vpool.pause() if paused else True
+    d = vpool.snapshot()["devices"][0]
+    assert d["live_bytes"] + sum(d["waste"].values()) == d["held_bytes"] + d["spilled_bytes"] + d.get("asleep_bytes", 0), d
+    assert d["spilled_bytes"] == 40 << 20 and (d["held_bytes"] == 0) == paused == ("asleep_bytes" in d), d
+""", env={"VPOOL_SPILL": "64M", "VPOOL_SPILL_TEST": "40M", "VPOOL_LOG": "quiet"})
+    assert out == "", out
+
+
 def marks_are_in_the_trace():
     with tempfile.TemporaryDirectory() as folder:
         served("""
@@ -359,6 +373,6 @@ def old_pythons_can_read_it():
 
 
 tap.run([nothing_fails_without_the_library, an_interpreter_without_ctypes_has_all_functions, a_device_sleeps_and_wakes,
-         an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump,
+         an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump, a_snapshots_bytes_add_up,
          marks_are_in_the_trace, ranges_open_and_close, what_is_suspended_is_not_open, many_threads_may_ask,
          a_forked_child_has_no_pool, an_interrupt_brings_the_summary, the_module_is_the_command, old_pythons_can_read_it])

@@ -465,14 +465,15 @@ def a_run_ends_in_a_page():
     """Whatever becomes of the program, the page is of what it did; its status is the program's."""
     program = os.path.join(os.path.dirname(VPOOL), "examples/train_runtime")
     if not os.path.exists(program):
-        print("# the examples are not built: left out")
-        return
+        return print("# the examples are not built: left out")
     status, _, err = vpool("run", "--sim", f"--report={path('run.html')}", "--", program, "--steps", "3")
     lines = err.splitlines()
     assert status == 0 and len(lines) == 3 and all(line.startswith("vpool: ") for line in lines), err
     assert "alive" in lines[0] and "peak was" in lines[1] and path("run.html") in lines[2], err
     about = index_of(open(path("run.html")).read())["inputs"]
     assert len(about) == 1 and about[0]["events"] > 100 and re.fullmatch(r"train_runtime-\d+\.csv", about[0]["name"]), about[0]["name"]
+    _, _, err = vpool("run", "--sim", "--stats=1", f"--report={path('run.html')}", "--", program, "--steps", "3")
+    assert "device 0: peak live" in err and re.findall("look: .*", err) == [f"look: open {path('run.html')} in a browser"], err
     script = f"{program} --steps 3 >/dev/null; {program} --steps 3 >/dev/null; kill -TERM $$"
     status, _, err = vpool("run", "--sim", "--quiet", f"--report={path('killed.html')}", "--", "sh", "-c", script)
     assert status == -signal.SIGTERM and not err and len(index_of(open(path("killed.html")).read())["inputs"]) == 2, (status, err)
@@ -507,8 +508,7 @@ def a_page_that_cannot_be_is_told_of_before_the_run():
 def a_run_without_allocations_says_so():
     status, _, err = vpool("run", "--sim", f"--report={path('none.html')}", "--", "sh", "-c", "exit 7")
     assert status == 7 and err.count("\n") == 1 and "vpool doctor -- sh" in err and not os.path.exists(path("none.html")), err
-    status, _, err = vpool("run", "--sim", f"--report={path('none.html')}", "--", "no-such-program")
-    assert status == 127
+    assert vpool("run", "--sim", f"--report={path('none.html')}", "--", "no-such-program")[0] == 127
 
 
 # ---- dumps ----
@@ -584,6 +584,7 @@ def a_dump_whose_stacks_are_wrong_is_refused():
     refused("that is not there", stacks=[{"stack": 2, "parent": 2, "frame": 1}])
     refused("not there", stacks=[{"stack": 0, "parent": 0, "frame": 1}])
     refused("not there", stacks=[{"stack": 2**64 - 1, "parent": 0, "frame": 2**64 - 1}])
+    refused("two stacks of it have one number", stacks=[{"stack": n, "parent": p, "frame": 1} for n, p in ((1, 0), (2, 1), (1, 2))])
     refused("too deep", stacks=[{"stack": i + 1, "parent": i, "frame": 1} for i in range(5000)])
     refused("", frames=[{"frame": 1}])
     refused("", frames=[{"frame": 1, "text": "x", "file": "y", "line": 2**70}])
@@ -594,7 +595,6 @@ TESTS = [what_is_no_trace_is_refused_by_line, modules_that_are_no_files_are_left
          several_results_are_a_list_and_one_is_an_object, tiny_traces_have_no_ratio, the_page_says_which_line_holds_most,
          the_pages_own_code_counts_the_same, nothing_of_a_page_is_left_by_a_signal, pprof_reads_the_profile, collapsed_stacks_have_the_peak,
          snapshots_have_frames, perfetto_has_marks_ranges_and_stacks, two_formats_at_once_are_an_error, a_run_ends_in_a_page, the_blocks_of_a_dump_have_their_stacks,
-         a_pages_dump_names_native_code, a_dump_whose_stacks_are_wrong_is_refused,
-         a_run_finds_its_traces, a_page_that_cannot_be_is_told_of_before_the_run, a_run_without_allocations_says_so]
+         a_pages_dump_names_native_code, a_dump_whose_stacks_are_wrong_is_refused, a_run_finds_its_traces, a_page_that_cannot_be_is_told_of_before_the_run, a_run_without_allocations_says_so]
 
 tap.run(TESTS)
