@@ -72,14 +72,14 @@
       const CUmemAllocationProp *, unsigned long long) \
     X(cuMemRelease, cuMemRelease, FIRST, vp_api_other_released(a), CUmemGenericAllocationHandle) \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, BY_HAND) \
-    X(cuMemMap, cuMemMap, FIRST, a = vp_api_mapped_address(a), CUdeviceptr, size_t, size_t, \
+    X(cuMemMap, cuMemMap, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t, size_t, \
       CUmemGenericAllocationHandle, unsigned long long) \
-    X(cuMemUnmap, cuMemUnmap, FIRST, a = vp_api_mapped_address(a), CUdeviceptr, size_t) \
-    X(cuMemSetAccess, cuMemSetAccess, FIRST, a = vp_api_mapped_address(a), CUdeviceptr, size_t, \
+    X(cuMemUnmap, cuMemUnmap, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t) \
+    X(cuMemSetAccess, cuMemSetAccess, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t, \
       const CUmemAccessDesc *, size_t) \
-    X(cuMemGetAccess, cuMemGetAccess, FIRST, c = vp_api_mapped_address(c), unsigned long long *, \
+    X(cuMemGetAccess, cuMemGetAccess, FIRST, c = vp_api_mapped_address(c, 0), unsigned long long *, \
       const CUmemLocation *, CUdeviceptr) \
-    X(cuMemAddressFree, cuMemAddressFree, FIRST, a = vp_api_mapped_address(a), CUdeviceptr, size_t) \
+    X(cuMemAddressFree, cuMemAddressFree, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t) \
     X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, THEN, vp_api_tied(VP_TIE_EXPORT), void *, \
       CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, THEN, \

@@ -42,6 +42,16 @@ const struct vp_import *vp_import_at(CUdeviceptr ptr) {
     return NULL;
 }
 
+bool vp_import_maps(CUdeviceptr ptr, size_t size) {
+    const struct vp_import *import;
+    if (!opened)
+        return false;
+    vp_list_each(import, &vp_state.imports, link)
+        if (vp_ranges_meet(ptr, size, import->base, import->bytes))
+            return true;
+    return false;
+}
+
 static struct vp_import *find(const struct vp_ipc_handle *handle) {
     struct vp_import *import;
     vp_list_each(import, &vp_state.imports, link)

@@ -90,6 +90,12 @@ CUresult vp_ipc_unreachable(int err, const struct vp_ipc_handle *handle);
 
 /* The import that holds an address, or NULL. */
 const struct vp_import *vp_import_at(CUdeviceptr ptr);
+/* Is any of these bytes, or that at `ptr`, in the mapping of one? */
+bool vp_import_maps(CUdeviceptr ptr, size_t size);
+/* Do two ranges share a byte? An empty one is that byte. Their ends may wrap. */
+static inline bool vp_ranges_meet(CUdeviceptr a, size_t a_size, CUdeviceptr b, size_t b_size) {
+    return a - b < b_size || b - a < a_size;
+}
 /* As vp_memory_add_copier(). */
 bool vp_import_add_copier(struct vp_import *import, CUdevice dev);
 /* A context has ended, and what was opened in it with it. */

@@ -96,9 +96,10 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
 /* The address to ask the driver about, where those do not answer: one of the pool's at which nothing is live becomes
  * one at which nothing ever is. The driver knows chunks there, and would take freed memory for live. */
 CUdeviceptr vp_api_asked_address(CUdeviceptr ptr);
-/* The address for calls of virtual memory management: any of the pool's becomes one at which nothing ever is. The
- * driver would let the program unmap or close what it did not map itself; cuMemAlloc's memory it refuses. */
-CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr);
+/* The address for calls of virtual memory management: that of a range any of which is the pool's becomes one at which
+ * nothing ever is. The driver would let the program unmap or close what it did not map itself, also behind what it did;
+ * cuMemAlloc's memory it refuses. */
+CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size);
 
 /* Streams. After a successful creation; before a destruction. */
 void vp_api_stream_created(CUstream stream);

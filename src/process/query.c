@@ -43,10 +43,11 @@ static VP_LOCKED const struct vp_region *block_at(CUdeviceptr ptr, struct vp_poo
 /* On the page of NULL: no driver has memory there. */
 static const CUdeviceptr NOWHERE = 0x100;
 
-static VP_LOCKED bool in_a_pool(CUdeviceptr ptr) {
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.pools[dev] && vp_space_of(&vp_state.pools[dev]->mem, ptr))
-            return true;
+/* Is any of these bytes, or that at `ptr`, a pool's? */
+static VP_LOCKED bool in_a_pool(CUdeviceptr ptr, size_t size) {
+    const struct vp_space *space;
+    vp_pools_each(pool) vp_list_each(space, &pool->mem.spaces,
+                                     link) if (vp_ranges_meet(ptr, size, space->base, space->size)) return true;
     return false;
 }
 
@@ -54,15 +55,15 @@ CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
     struct vp_pool *pool;
     if (!ptr || !vp_enter())
         return ptr;
-    bool freed = in_a_pool(ptr) && !block_at(ptr, &pool) && !vp_import_at(ptr);
+    bool freed = in_a_pool(ptr, 0) && !block_at(ptr, &pool) && !vp_import_at(ptr);
     vp_leave();
     return freed ? NOWHERE : ptr;
 }
 
-CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr) {
-    if (!ptr || !vp_enter())
+CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size) {
+    if ((!ptr && !size) || !vp_enter())
         return ptr;
-    bool ours = in_a_pool(ptr) || vp_import_at(ptr);
+    bool ours = in_a_pool(ptr, size) || vp_import_maps(ptr, size);
     vp_leave();
     return ours ? NOWHERE : ptr;
 }

@@ -235,3 +235,27 @@ Test(api, a_node_that_copies_finds_its_memory_open) {
     cu_ok(door_end_capture(stream, NULL));
     door_close();
 }
+
+/* Also of a range that begins in the program's own mappings, beside the pool's: the driver would unmap all of it. */
+Test(api, no_range_reaches_the_pools_mappings) {
+    door_open("capacity=64M,granularity=64K");
+    const CUdeviceptr block = door_malloc(1 << 20);
+    const struct vp_memory *mem = &vp_state.pools[0]->mem;
+    const struct vp_space *space;
+    CUdeviceptr low = UINTPTR_MAX, high = 0;
+    vp_list_each(space, &mem->spaces, link) {
+        low = space->base < low ? space->base : low;
+        high = space->base + space->size > high ? space->base + space->size : high;
+    }
+    cr_assert_eq(vp_api_mapped_address(low - 65536, 65536), low - 65536);
+    cr_assert_neq(vp_api_mapped_address(low - 65536, 65537), low - 65536);
+    cr_assert_neq(vp_api_mapped_address(low - 65536, high - low + 131072), low - 65536);
+    cr_assert_neq(vp_api_mapped_address(low - 65536, SIZE_MAX), low - 65536);
+    cr_assert_neq(vp_api_mapped_address(block, 0), block);
+    cr_assert_neq(vp_api_mapped_address(high - 1, 65536), high - 1);
+    cr_assert_eq(vp_api_mapped_address(high, 65536), high);
+    cr_assert_neq(vp_api_mapped_address(0, SIZE_MAX), 0);
+    cr_assert_eq(vp_api_mapped_address(0, 0), 0);
+    cu_ok(door_free(block));
+    door_close();
+}
