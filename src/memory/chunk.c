@@ -52,7 +52,7 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     if (limit && (size > limit || mem->stats.held_bytes + mem->coming_bytes > limit - size))
         return -ENOMEM;
     if (mem->may_grow && !mem->may_grow()) {
-        mem->held_back = true;
+        mem->held_back++;
         return -ENOMEM;
     }
     CUresult res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->prop, 0));

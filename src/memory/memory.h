@@ -210,7 +210,7 @@ struct vp_memory {
     void (*account)(void *owner, size_t asked,
                     bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
     bool (*may_grow)(void);      /* may more be taken of the device? NULL: always */
-    bool held_back;              /* it said no, since this was last cleared */
+    unsigned held_back;          /* so often it said no */
     /* At `addr` a mapping came or went, or became or ceased to be current or at home. NULL: nobody wants to know. */
     void (*remapped)(void *watcher, CUdeviceptr addr);
     void *watcher;

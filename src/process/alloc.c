@@ -18,6 +18,7 @@ static const uint64_t BARRIER_REST_NS = 60000000000;
 /* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
 static VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     uint64_t begin = 0, serial = 0, borrows = 0;
+    unsigned held_back = pool->mem.held_back;
     if (__builtin_expect(vp_options()->spill != 0, false) && vp_spill_is_due(pool, req->asked) &&
         !vp_spill(pool, req, false, out))
         return 0;
@@ -31,7 +32,7 @@ static VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req, stru
                 pool->barrier_rest = vp_clock_ns() + BARRIER_REST_NS;
             vp_pool_waited(pool, vp_clock_ns() - from, req->impatient);
         } else if (err == -ENOMEM) {
-            if (vp_borrow_held_back(pool) || vp_borrow(pool, req->asked, &borrows))
+            if (vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, req->asked, &borrows))
                 continue;
             if (!begin) {
                 if (vp_wait_is_hopeless(pool, req->asked))

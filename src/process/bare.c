@@ -158,6 +158,7 @@ static VP_LOCKED bool relieve(struct vp_pool *pool) {
 static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
     const uint64_t serial = vp_state.timelines.recorded;
     uint64_t begin = 0, borrows = 0;
+    unsigned held_back = pool->mem.held_back;
     bool relieved = false;
     for (;;) {
         int err = vp_bare_make_room(pool, size, timeline_of(pool, stream), relieved);
@@ -169,7 +170,7 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
             relieved = true;
             continue;
         }
-        if (vp_borrow_held_back(pool) || vp_borrow(pool, size, &borrows))
+        if (vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, size, &borrows))
             continue;
         if (!begin && vp_wait_is_hopeless(pool, size))
             return err;
@@ -241,10 +242,12 @@ static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *se
     const bool asked = vp_bare_promised(bare);
     const bool is_new = !asked && vp_bare_unasked_is_new(bare, segment, ptr, size);
     const uint64_t serial = segment->whole.serial;
+    unsigned held_back = bare->pool->mem.held_back;
     uint64_t begin = 0;
     int err = vp_bare_back_waiting(bare->pool, ptr, size);
     /* Another process took what the device had when room was made. Nobody can refuse the block any more. */
-    while (asked && err == -ENOMEM && (vp_borrow_held_back(bare->pool) || vp_borrow(bare->pool, size, &begin))) {
+    while (asked && err == -ENOMEM &&
+           (vp_borrow_held_back(bare->pool, &held_back) || vp_borrow(bare->pool, size, &begin))) {
         const bool there = segment_of(bare, ptr, size) == segment && segment->whole.serial == serial;
         err = there ? vp_bare_back_waiting(bare->pool, ptr, size) : -ENODEV;
     }

@@ -254,11 +254,12 @@ static VP_LOCKED void pass_over_freed(const struct vp_pool *pool, struct paused 
 }
 
 static VP_LOCKED int wake(struct vp_pool *pool, struct paused *p) {
+    unsigned held_back = pool->mem.held_back;
     int err = vp_sleep_wake(&pool->mem);
     if (err == -ENOMEM && vp_pool_trim(pool, 0) > 0)
         err = vp_sleep_wake(&pool->mem);
     uint64_t begin = 0;
-    while (err == -ENOMEM && (vp_borrow_held_back(pool) || vp_borrow(pool, pool->mem.asleep_bytes, &begin)))
+    while (err == -ENOMEM && (vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, pool->mem.asleep_bytes, &begin)))
         err = vp_sleep_wake(&pool->mem);
     if (err)
         return err;

@@ -176,7 +176,8 @@ static VP_LOCKED bool borrow(struct vp_relief *relief, size_t wanted) {
     struct vp_pool *pool = vp_state.drv.cuCtxGetDevice(&dev) ? NULL : vp_state_pool(dev);
     if (!pool)
         return false;
-    if (vp_borrow_held_back(pool))
+    unsigned held_back = pool->mem.held_back;
+    if (vp_borrow_held_back(pool, &held_back))
         return true;
     return vp_borrow(pool, wanted ? wanted : UNKNOWN, &relief->borrows);
 }

@@ -233,8 +233,8 @@ int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *
  */
 bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) VP_LOCKED __attribute__((cold));
 /* Waits while another process is about to be brought back, which needs the devices' memory. True: it has, or memory was
- * refused for that meanwhile. The lock is let go in between. */
-bool vp_borrow_held_back(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
+ * refused for that since `*seen` was vp_memory.held_back. The lock is let go in between. */
+bool vp_borrow_held_back(struct vp_pool *pool, unsigned *seen) VP_LOCKED __attribute__((cold));
 
 /* ---- ties.c ---- */
 
