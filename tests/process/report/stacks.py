@@ -29,7 +29,8 @@ import tap
 VPOOL = os.path.realpath(sys.argv[1])
 TRACES = os.path.join(HERE, "../../traces")
 DUMP = os.path.join(HERE, "oom.json")
-ENV = {k: v for k, v in os.environ.items() if not k.startswith("VPOOL_")}
+# Of GCC 12 the leak check stumbles over the thread-local variables of libraries that are loaded late, as libdw is.
+ENV = {k: v + (":intercept_tls_get_addr=0" if k == "ASAN_OPTIONS" else "") for k, v in os.environ.items() if not k.startswith("VPOOL_")}
 # A sanitizer's runtime has to come first in programs that the library is loaded into.
 RUNTIMES = os.environ.get("TEST_PRELOAD", "").split(":")[:-1]
 UNDER = {"LD_PRELOAD": ":".join(RUNTIMES), "ASAN_OPTIONS": ENV.get("ASAN_OPTIONS", "") + ":detect_leaks=0"} if RUNTIMES else {}
@@ -554,9 +555,8 @@ def the_blocks_of_a_dump_have_their_stacks():
 def a_pages_dump_names_native_code():
     if not shutil.which("cc") or not shutil.which("node"):
         return print("# there is no node, or no compiler: left out")
-    with open(path("native.c"), "w") as file:
-        file.write("int cudaMalloc(void **, unsigned long);\nvoid *held;\n__attribute__((noinline)) void grows(void) { cudaMalloc(&held, 8 << 20); __asm__(\"\"); }\n"
-                   "int main(void) { grows(); grows(); return 0; }\n")
+    Path(path("native.c")).write_text("int cudaMalloc(void **, unsigned long);\nvoid *held;\n__attribute__((noinline)) void grows(void) { cudaMalloc(&held, 8 << 20); "
+                                      "__asm__(\"\"); }\nint main(void) { grows(); grows(); return 0; }\n")
     sim = os.path.join(os.path.dirname(VPOOL), "sim")
     subprocess.run(["cc", "-O1", "-g", "-o", path("native"), path("native.c"), f"-L{sim}", "-lcudart", f"-Wl,-rpath,{sim}"], check=True)
     dumped("native.json", path("native"))
