@@ -9,6 +9,7 @@
 #ifndef VP_SNAPSHOT_H
 #define VP_SNAPSHOT_H
 
+#include "base/lock.h"
 #include "pool/slack.h"
 
 struct vp_snap_space {
@@ -69,7 +70,7 @@ uint64_t vp_snapshot_stream(uint64_t timeline_id);
 
 /* Under the library's lock; what caches hold becomes free memory first. No driver call. 0, or -ENOMEM with nothing to
  * finish. */
-int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out);
+int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) VP_LOCKED;
 void vp_snapshot_finish(struct vp_snapshot *snap);
 
 /* Blocks whose size has its highest bit in the same place. */
