@@ -217,7 +217,10 @@ def nobody_grows_while_one_is_brought_back():
         b.well("TAKE", "w", 1)
         well(a, "pause")
         with start(a, "resume", sim="delay=cuCheckpointProcessRestore:1500") as waker:
-            time.sleep(0.5)
+            held = f":{os.stat(f'/dev/shm/vpool-{os.geteuid()}.lock').st_ino} "
+            while waker.poll() is None and held not in Path("/proc/locks").read_text():
+                time.sleep(0.02)
+            time.sleep(0.3)
             result = b("TAKE", "x", 100)
             assert result == OUT_OF_MEMORY and b.seconds > 0.5, (result, b.seconds)
             assert waker.wait(20) == DONE, waker.stderr.read()
