@@ -7,7 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A process asks once in so long at most. An allocation waits for as long as one that has just given is spared. */
+/* A process asks once in so long at most, unless it was given all that it asked for: then it may ask for twice that. An
+ * allocation waits for as long as one that has just given is spared. */
 static const uint64_t ASK_EVERY_NS = 1000000000, BORROW_NS = 6000000000;
 
 /* Room for the rounding of handles. */
@@ -33,12 +34,20 @@ bool vp_borrow_held_back(struct vp_pool *pool, unsigned *seen) {
     return was;
 }
 
-/* Who lacks memory now will lack more soon, and may not ask again at once: as much as it had once, or half of what it
- * has, and a little; never beyond the limit. */
-static VP_LOCKED size_t worth_asking(const struct vp_pool *pool, size_t lack) {
+/* What was asked for last, by any pool, when, and whether all of that was given. */
+struct asked {
+    uint64_t when, want;
+    bool had_all;
+};
+
+/* Who lacks memory now will lack more soon, and may not ask again at once: as much as it had once, or, if it has about
+ * that already, half of what it has, and a little; never beyond the limit. */
+static VP_LOCKED size_t worth_asking(const struct vp_pool *pool, size_t lack, const struct asked *last) {
     const size_t held = pool->mem.stats.held_bytes, peak = pool->mem.stats.peak_held_bytes, limit = pool->mem.limit;
-    const size_t there = vp_wait_device_free(pool);
-    size_t want = lack + held / 16 + (peak > held ? peak - held : held / 2);
+    const size_t there = vp_wait_device_free(pool), more = peak - held > held / 16 ? peak - held : held / 2;
+    size_t want = lack + held / 16 + more;
+    if (last->had_all && want < 2 * last->want)
+        want = 2 * last->want;
     want -= want < there ? want : there;
     if (limit && want > (limit > held ? limit - held : 0))
         want = limit > held ? limit - held : 0;
@@ -46,7 +55,7 @@ static VP_LOCKED size_t worth_asking(const struct vp_pool *pool, size_t lack) {
 }
 
 bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
-    static uint64_t last;
+    static struct asked last;
     const CUuuid uuid = vp_ipc_uuid(pool->mem.device), none = {{0}};
     const size_t lack = lack_of(pool, size);
     const bool first = !*begin;
@@ -60,20 +69,22 @@ bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
     /* What another process gives up by its end, say, is no loan, and will do. */
     for (const size_t before = vp_wait_device_free(pool);;) {
         const uint64_t now = vp_clock_ns();
-        const bool asks = !last || now - last >= ASK_EVERY_NS;
+        const bool is_new = !last.when || now - last.when >= ASK_EVERY_NS, asks = is_new || last.had_all;
         bool some;
         if (now - *begin > BORROW_NS)
             return vp_wait_device_free(pool) > before;
+        if (is_new)
+            last.had_all = false;
+        const uint64_t want = asks ? worth_asking(pool, lack, &last) : 0;
         if (asks)
-            last = now;
-        const uint64_t want = asks ? worth_asking(pool, lack) : 0;
+            last = (struct asked){.when = now, .want = want};
         vp_step_out();
         const uint64_t got = vp_watch.borrow(&uuid, want, lack > ROUNDING ? lack - ROUNDING : lack, &some);
         if (!got && some && !asks)
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         vp_step_in();
-        if (!some && asks)
-            last = 0; /* nobody was asked */
+        if (asks)
+            last = (struct asked){some ? last.when : 0 /* nobody was asked */, last.want, got >= want};
         pool->mem.stats.loans_asked += some && asks;
         if (got || !some || atomic_load(&vp_state.timelines.captures))
             return got > 0 || vp_wait_device_free(pool) > before || (first && !lack_of(pool, size));

@@ -6,6 +6,7 @@ usage: lend.py HOLDER VPOOL        TEST_PRELOAD is the library
 # SPDX-License-Identifier: Apache-2.0
 import json
 import signal
+import string
 import subprocess
 import sys
 import time
@@ -109,6 +110,20 @@ def who_has_needed_nothing_since_gives_again():
         time.sleep(1)
         b.well("ALLOC", "b", 90)
         assert b.seconds < 2, b.seconds
+
+
+def who_takes_little_by_little_is_not_kept_waiting():
+    """What it asks for next time is more, so that it asks seldom."""
+    with holders({"sim": "capacity=8G,backing=ledger"}, {"sim": "capacity=8G,backing=ledger"}) as (a, b):
+        a.well("ALLOC", "a", 4900)
+        a.well("FREE", "a")
+        a.well("SYNC")
+        seconds = 0
+        for name in string.ascii_lowercase:
+            b.well("ALLOC", name, 180)
+            seconds += b.seconds
+        assert seconds < 2, seconds
+        assert top(b)["loans_asked"] <= 4
 
 
 def the_longest_idle_is_asked_first():
@@ -235,7 +250,7 @@ def each_call_fails_in_turn():
 
 tap.run([two_processes_peak_in_turns, what_a_stream_has_just_freed_is_lent, without_lending_they_fail, who_does_not_lend_may_ask,
          live_memory_is_never_lent, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
-         the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
+         who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
          one_that_is_stopped_while_it_asks_is_in_nobodys_way,
          one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows, cudas_own_calls_borrow_too,
          a_program_without_a_pool_borrows, each_call_fails_in_turn])
