@@ -13,6 +13,7 @@ import re
 import signal
 import sys
 import time
+import traceback
 
 from . import (against, bare, build, calls, covered, given, lags, own_cache, plans, programs, random_sizes, replays, second, sleeping, slow,
                stacks, waits, workloads)
@@ -97,14 +98,26 @@ def measure(bench, probe):
         return [Goal(what, NEEDS_GPU, wanted, None) for what, wanted in probe.goals]
     if (bench.device or bench.simulated).time_left() < 5:
         return [Goal(what, "not measured: no time left", wanted, None) for what, wanted in probe.goals]
-    begin = time.monotonic()
+    begin, expected = time.monotonic(), probe.goals or [(probe.name, "works")]
     try:
         goals = probe.measure(bench)
-    except Failed as problem:
-        say(f"{probe.name}: {problem}")
-        goals = [Goal(what, "FAILED", wanted, False) for what, wanted in probe.goals or [(probe.name, "works")]]
+    except Exception as problem:  # whatever went wrong here, the other figures are not lost
+        say(f"{probe.name}: {problem}" if isinstance(problem, Failed) else traceback.format_exc())
+        goals = [Goal(what, "FAILED", wanted, False) for what, wanted in expected]
+        if (bench.device or bench.simulated).time_left() <= 0:  # its programs were stopped
+            goals = [Goal(what, "not measured: no time left", wanted, None) for what, wanted in expected]
     say(f"[{time.monotonic() - bench.started:6.1f} s] {probe.name:34} {time.monotonic() - begin:6.1f} s")
+    for goal in goals:
+        say(f"{'':11}{goal.name.removeprefix(f'{probe.name}: ')}: {goal.figure} (wanted {goal.goal})")
     return goals
+
+
+def write(options, device, goals, notes):
+    """After each probe: what was measured is not lost if the rest is stopped."""
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"right": all(goal.holds is not False for goal in goals), "device": device and device.name(),
+                       "driver": device and device.driver(), "goals": [vars(goal) for goal in goals], "notes": notes}, file, indent=1)
 
 
 def main():
@@ -144,13 +157,10 @@ def main():
     try:
         for probe in sorted(probes, key=lambda probe: probe.gpu):
             goals += measure(bench, probe)
+            write(options, device, goals, bench.notes)
     except KeyboardInterrupt:
         say("stopped")
     right = all(goal.holds is not False for goal in goals)
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"right": right, "device": device and device.name(), "driver": device and device.driver(),
-                       "goals": [vars(goal) for goal in goals], "notes": bench.notes}, file, indent=1)
 
     print(f"\n{device.name()}, driver {device.driver()}" if device else "\nno GPU")
     print_goals(goals)

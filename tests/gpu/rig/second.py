@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 from .build import ROOT
-from .probe import Probe, output_of, worked
+from .probe import Failed, Probe, output_of, worked
 from .replays import objects, traces, waste_of
 from .rows import Row, workloads
 from .runner import run_rows
@@ -140,6 +140,8 @@ def on_gpu(name, argv, turns):
             for _ in range(3):
                 for row, planned in ((without, False), (second, True)):
                     run_rows(bench.device, [row], {}, bench.started)
+                    if row.skipped:
+                        raise Failed(f"{row.name}: {row.skipped}")
                     starts[planned].append(row.runs[-1].seconds - sum(sum(lap) for lap in row.timed()[-1]) / 1e3)
             for row in first, without, cache, second:
                 for result in row.runs:

@@ -4,20 +4,25 @@
 usage: lists.py BUILD
 """
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
+import types
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, folder) for folder in ("..", "../../common")]
 
 import tap
-from rig import build
+from rig import bench, build
 from rig.copying import copy_goals
+from rig.probe import Probe
 from rig.rows import SECTIONS, all_rows
 from rig.runner import Run
+from rig.table import Goal
 
 BUILD = os.path.abspath(sys.argv[1])
 COMPILED = {name for name, *_ in build.PROGRAMS}
@@ -83,4 +88,28 @@ def copies_have_a_row_each():
     assert len(goals) == 9 + 1 + 1 + 2, list(goals)
 
 
-tap.run([every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
+class Left:
+    """A runner with so many seconds left."""
+
+    def __init__(self, *left):
+        self.left = list(left)
+
+    def time_left(self):
+        return self.left.pop(0)
+
+
+def what_was_measured_is_not_lost():
+    """One probe that breaks, or has no time, leaves the rest of the table."""
+    def breaks(_):
+        return [][0]
+    probe = Probe("what breaks", True, [("what breaks: speed", ">= 1")], breaks)
+    for left, figure, holds in ((100, "FAILED", False), (0, "not measured: no time left", None)):
+        on_device = types.SimpleNamespace(device=Left(100, left), simulated=None, started=0, notes=[])
+        assert [(goal.figure, goal.holds) for goal in bench.measure(on_device, probe)] == [(figure, holds)]
+    options = types.SimpleNamespace(json=os.path.join(tempfile.mkdtemp(), "figures.json"))
+    bench.write(options, None, [Goal("a", "1", "1", True)], [])
+    with open(options.json) as file:
+        assert json.load(file)["right"]
+
+
+tap.run([what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
