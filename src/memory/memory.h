@@ -244,6 +244,7 @@ struct vp_memory {
     size_t exported;               /* chunks with `exported` */
     size_t asleep;                 /* chunks with `asleep` */
     size_t asleep_bytes;           /* of chunks with `released`: not held, and to be had again */
+    uint64_t woken;                /* allocations up to this one have slept before, or came while others did */
     uint64_t births;               /* chunks created so far */
     size_t spilled_live;           /* of stats.spilled_bytes: of blocks that are live */
     CUmemAllocationProp host_prop; /* of chunks in the host's memory; type 0: not looked for yet, or not to be had */

@@ -153,12 +153,67 @@ static void forget(struct vp_memory *mem, struct vp_chunk *chunk) {
         vp_chunk_destroy(mem, chunk);
 }
 
-int vp_sleep_wake(struct vp_memory *mem) {
+/*
+ * The driver's calls take their time by the handle, and memory is to be made anew in any case: so chunks side by side
+ * become one, for the next pause. Freed, a block in larger chunks pins more with what comes to lie in its place: only
+ * one that has slept before, and is there to stay, gets such, and no chunk reaches beyond its block.
+ */
+
+/* The chunk that begins there, if it has no memory and lies under the block as a whole; NULL: it stays as it is. */
+static struct vp_chunk *joinable(const struct vp_memory *mem, const struct vp_region *block, CUdeviceptr addr) {
+    const CUdeviceptr end = vp_region_end(block);
+    const struct vp_mapping *m = addr < end ? vp_mapping_at(mem, addr) : NULL;
+    const bool whole = m && m->addr == addr && m->chunk->size <= end - addr;
+    return whole && m->chunk->released && !m->chunk->exported ? m->chunk : NULL;
+}
+
+static bool alike(const struct vp_chunk *a, const struct vp_chunk *b) {
+    return a->stream == b->stream && a->planned == b->planned && a->touched == b->touched;
+}
+
+/* A chunk takes the place of those behind it, up to `end`. None of them has a handle, so that nothing can fail. */
+static void unite(struct vp_memory *mem, struct vp_chunk *chunk, CUdeviceptr end) {
+    const size_t before = chunk->size;
+    while (vp_chunk_end(chunk) < end) {
+        struct vp_chunk *next = vp_mapping_at(mem, vp_chunk_end(chunk))->chunk;
+        chunk->size += next->size;
+        next->planned = false; /* it is not given back */
+        vp_chunk_unmap(mem, next->current);
+        vp_chunk_destroy(mem, next);
+    }
+    mem->asleep_bytes += chunk->size - before;
+    mem->largest = chunk->size > mem->largest ? chunk->size : mem->largest;
+    vp_mapping_note(mem, chunk->current, true);
+}
+
+static void unite_under(struct vp_memory *mem, const struct vp_region *block, size_t largest) {
+    for (CUdeviceptr at = block->addr, end; at < vp_region_end(block); at = end) {
+        const struct vp_mapping *m = vp_mapping_at(mem, at);
+        struct vp_chunk *first = joinable(mem, block, at), *next;
+        end = m->addr + m->chunk->size;
+        while (first && (next = joinable(mem, block, end)) && alike(first, next) && end - at + next->size <= largest)
+            end += next->size;
+        if (first && end > vp_chunk_end(first))
+            unite(mem, first, end);
+    }
+}
+
+static void unite_all(struct vp_memory *mem, size_t largest) {
+    const struct vp_space *s;
+    const struct vp_region *r;
+    vp_list_each(s, &mem->spaces, link)
+        vp_list_each(r, &s->regions, va)
+            if (r->state == VP_LIVE && s->zone == VP_ZONE_LARGE && r->serial <= mem->woken)
+                unite_under(mem, r, largest);
+}
+
+int vp_sleep_wake(struct vp_memory *mem, size_t largest) {
     struct vp_chunk *chunk, *next;
     int err = 0;
     vp_list_each_safe(chunk, next, &mem->chunks, link)
         if (chunk->unmapped && !has_live(mem, chunk))
             forget(mem, chunk);
+    unite_all(mem, largest);
     vp_list_each(chunk, &mem->chunks, link)
         if (chunk->released && !err)
             err = vp_chunk_make_again(mem, chunk);
@@ -187,5 +242,6 @@ int vp_sleep_end(struct vp_memory *mem) {
         chunk->asleep = false;
         mem->asleep--;
     }
+    mem->woken = mem->serial;
     return 0;
 }

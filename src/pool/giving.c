@@ -55,25 +55,28 @@ static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
     return given;
 }
 
-/* Is so much idle that it had better go back: most of what is held, or what frees alone have left? */
-static bool is_much(const struct vp_pool *pool) {
-    size_t idle = vp_memory_idle(&pool->mem), least = worth(pool);
-    return idle >= least && (idle > pool->mem.stats.live_bytes || pool->giving.freed >= least);
+/* Is so much idle that it had better go back: most of what is held, or what frees alone have left, or a cache that is
+ * being emptied? */
+static bool is_much(struct vp_pool *pool) {
+    const struct vp_giving *g = &pool->giving;
+    size_t idle = vp_pool_idle(pool), least = worth(pool);
+    return idle >= least && (idle > pool->mem.stats.live_bytes || g->freed >= least || g->emptied);
 }
 
-bool vp_giving_freed(struct vp_pool *pool, size_t bytes) {
+bool vp_giving_freed(struct vp_pool *pool, size_t bytes, bool emptied) {
     struct vp_giving *g = &pool->giving;
     if (!pool->traits.gives || bytes < VP_EVENT_WORTH)
         return false;
     g->freed += bytes;
-    if (!is_much(pool) || vp_memory_idle(&pool->mem) < g->tried)
+    g->emptied |= emptied;
+    if (!is_much(pool) || g->freed < g->tried)
         return false;
     g->due = true;
     if (captures(pool) || now_ns(pool) < g->not_before)
         return true;
     give(pool, 0, PERIOD_FIRST_NS);
     /* Work may still use the rest: it is not asked again for every free. */
-    g->tried = vp_memory_idle(&pool->mem) + worth(pool);
+    g->tried = g->freed + worth(pool);
     g->due = is_much(pool) && vp_pool_shrinkable(pool);
     return g->due;
 }

@@ -3,8 +3,9 @@
  * Never by a timer of its own: that would punish a program that repeats itself in its slow moments. But plain CUDA
  * gives memory back in cudaFree, and whoever frees much there, or trims, means it: a model is unloaded, a cache
  * emptied, and another process, or nvidia-smi, is to see it. So after a large cudaFree idle memory goes back at once if
- * it is most of what is held, or if frees alone, with no allocation between them, have made it so much. What work still
- * uses then goes at the next synchronise; so does what a trim had to leave.
+ * it is most of what is held, or if frees alone, with no allocation between them, have made it so much; and all of it
+ * when PyTorch's cache frees a segment, as it does when it is emptied. What work still uses then goes at the next
+ * synchronise; so does what a trim had to leave.
  *
  * The rule of regret: if half of what was given back is made again within ten periods, that was a mistake. The period,
  * for which nothing more goes back, doubles, up to ten minutes; and is halved again when it was none. A program that
@@ -20,8 +21,9 @@
 /* Within so many periods what is made again is regretted. */
 enum { VP_REGRET_PERIODS = 10 };
 
-/* A cudaFree of so many bytes was served. True: memory is to go back at the next synchronise. */
-bool vp_giving_freed(struct vp_pool *pool, size_t bytes);
+/* A cudaFree of so many bytes was served; `emptied`: a cache has freed a segment, and has no use for what is idle in
+ * the others. True: memory is to go back at the next synchronise. */
+bool vp_giving_freed(struct vp_pool *pool, size_t bytes, bool emptied);
 /* As vp_pool_trim(), because somebody asked for it: what it has to leave to work that is not over is remembered. */
 size_t vp_giving_trim(struct vp_pool *pool, size_t keep);
 /* Is anything to go back at the next synchronise? */
@@ -38,12 +40,13 @@ void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns);
 /* What was given back was made again: regret.c. */
 void vp_giving_regret(struct vp_pool *pool) __attribute__((cold));
 
-/* An allocation that no cache served has succeeded: for the fast side of regret, and for what a peak needs. */
+/* An allocation that no cache served has succeeded, or a block has got memory: for the fast side of regret, and for
+ * what a peak needs. */
 static inline void vp_giving_note(struct vp_pool *pool, size_t bytes) {
     struct vp_giving *g = &pool->giving;
     const uint64_t live = pool->mem.stats.live_bytes, held = pool->mem.stats.held_bytes;
     if (bytes >= VP_EVENT_WORTH)
-        g->freed = g->tried = 0;
+        g->freed = g->tried = g->emptied = 0;
     if (live > g->top_live || (held > g->top_held && live > g->top_live / 4 * 3)) {
         g->top_live = live > g->top_live ? live : g->top_live;
         g->top_held = held;

@@ -267,6 +267,11 @@ struct vp_memory_stats vp_pool_stats(struct vp_pool *pool) {
     return pool->mem.stats;
 }
 
+uint64_t vp_pool_idle(struct vp_pool *pool) {
+    vp_bare_count(pool);
+    return vp_memory_idle(&pool->mem);
+}
+
 size_t vp_pool_metadata(const struct vp_pool *pool) {
     return vp_memory_metadata(&pool->mem) + pool->place_slab.bytes + pool->caches.slab.bytes + pool->scratch.bytes +
            vp_slack_metadata(pool) + vp_bare_metadata(pool->bare);

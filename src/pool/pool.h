@@ -118,7 +118,8 @@ struct vp_giving {
     uint64_t given_at;           /* when some did last */
     size_t regret_from;          /* held bytes from which on that is regretted; SIZE_MAX: it cannot be */
     size_t freed;                /* bytes that cudaFree took since the last large allocation */
-    size_t tried;                /* idle bytes below which another try in the same frees is in vain */
+    size_t tried;                /* of these, below which another try is in vain */
+    bool emptied;                /* and they emptied a cache */
     size_t keep;                 /* what the last trim that was asked for was to leave */
     bool due, asked;             /* at the next synchronise, by itself, and for that trim */
     uint64_t top_live, top_held; /* the most that was live, and what was held for it */
@@ -285,6 +286,8 @@ static inline void vp_pool_waited(struct vp_pool *pool, uint64_t ns, bool in_vai
 void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const void *owner);
 /* The counts, with what the fast path has done. */
 struct vp_memory_stats vp_pool_stats(struct vp_pool *pool);
+/* Bytes that it has of the device and that are not live: what PyTorch's cache has freed is not. */
+uint64_t vp_pool_idle(struct vp_pool *pool);
 
 /* After a synchronise of the program's, events that only we had left out complete at once; a busy device is not waited
  * for. */

@@ -235,12 +235,12 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         vp_fence_clear(&vp_state.timelines, &fence);
     } else {
         const size_t asked = r->asked;
-        const bool spilled = r->spilled;
-        if (!r->bare) /* its blocks are told of */
+        const bool bare = r->bare, spilled = r->spilled;
+        if (!bare) /* its blocks are told of */
             vp_record('f', pool->mem.device, r->serial, asked, 0);
         vp_pool_free(pool, r, &fence);
         if (asked >= BARRIER_WORTH && !(pool->bare && pool->bare->gives))
-            vp_pressure_freed(pool, asked);
+            vp_pressure_freed(pool, asked, bare);
         if (spilled)
             vp_spill_freed(pool);
     }

@@ -15,8 +15,8 @@ static const uint64_t ASK_EVERY_NS = 1000000000, BORROW_NS = 6000000000;
 enum { ROUNDING = 32 << 20 };
 
 /* How much of the device's memory a request of so many bytes lacks; 0: it is no lack of memory. */
-static VP_LOCKED size_t lack_of(const struct vp_pool *pool, size_t size) {
-    const size_t free_bytes = vp_wait_device_free(pool), idle = vp_memory_idle(&pool->mem);
+static VP_LOCKED size_t lack_of(struct vp_pool *pool, size_t size) {
+    const size_t free_bytes = vp_wait_device_free(pool), idle = vp_pool_idle(pool);
     size = vp_round_up(size, pool->mem.granularity);
     if (size <= free_bytes)
         return 0;

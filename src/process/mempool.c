@@ -50,7 +50,7 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
 
 /* What nobody uses counts for the default pool. */
 static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
-    return mp->is_default ? vp_memory_idle(&vp_state.pools[mp->device]->mem) + mp->used : mp->used;
+    return mp->is_default ? vp_pool_idle(vp_state.pools[mp->device]) + mp->used : mp->used;
 }
 
 static VP_LOCKED uint64_t note_reserved(struct vp_mempool *mp) {

@@ -253,14 +253,20 @@ static VP_LOCKED void pass_over_freed(const struct vp_pool *pool, struct paused 
     }
 }
 
+/* Above that a gibibyte takes the driver's calls as long. */
+enum { LARGEST = 128 << 20 };
+
 static VP_LOCKED int wake(struct vp_pool *pool, struct paused *p) {
+    const size_t bound = pool->config.handle < LARGEST ? pool->config.handle : LARGEST;
+    /* The published policies have sizes of their own. */
+    const size_t largest = pool->policy == &vp_policy_vpool ? bound : 0;
     unsigned held_back = pool->mem.held_back;
-    int err = vp_sleep_wake(&pool->mem);
+    int err = vp_sleep_wake(&pool->mem, largest);
     if (err == -ENOMEM && vp_pool_trim(pool, 0) > 0)
-        err = vp_sleep_wake(&pool->mem);
+        err = vp_sleep_wake(&pool->mem, largest);
     uint64_t begin = 0;
     while (err == -ENOMEM && (vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, pool->mem.asleep_bytes, &begin)))
-        err = vp_sleep_wake(&pool->mem);
+        err = vp_sleep_wake(&pool->mem, largest);
     if (err)
         return err;
     pass_over_freed(pool, p);

@@ -38,10 +38,10 @@ static void remember(bool due) {
         atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_GIVING);
 }
 
-void vp_pressure_freed(struct vp_pool *pool, size_t size) {
+void vp_pressure_freed(struct vp_pool *pool, size_t size, bool emptied) {
     /* A write to what is gone would be a fault of the device, and not be found. */
     if (!vp_options()->poison)
-        remember(vp_giving_freed(pool, size));
+        remember(vp_giving_freed(pool, size, emptied));
 }
 
 size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) {

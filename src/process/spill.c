@@ -57,8 +57,8 @@ static size_t kept_of(const struct vp_pool *pool) {
  * A large request that the device has memory for, but with less left than is to stay, spills that much. Not more: else
  * it is to ask others and to wait first, as any that would fail.
  */
-bool vp_spill_is_due(const struct vp_pool *pool, size_t asked) {
-    const size_t idle = vp_memory_idle(&pool->mem);
+bool vp_spill_is_due(struct vp_pool *pool, size_t asked) {
+    const size_t idle = vp_pool_idle(pool);
     if (forced(asked) || asked <= SPILL_ABOVE)
         return forced(asked);
     const size_t wanted = asked + kept_of(pool);
@@ -69,7 +69,7 @@ bool vp_spill_is_due(const struct vp_pool *pool, size_t asked) {
 }
 
 /* What may be made of the device's memory and of the host's; `*bound`: which bound is the host's. */
-static VP_LOCKED struct vp_spill_room room_of(const struct vp_pool *pool, size_t asked, bool last,
+static VP_LOCKED struct vp_spill_room room_of(struct vp_pool *pool, size_t asked, bool last,
                                               enum vp_spill_refusal *bound) {
     const size_t most = vp_pressure_share(pool->mem.device, vp_options()->spill, "VPOOL_SPILL"),
                  now = pool->mem.stats.spilled_bytes, rest = most > now ? most - now : 0;
@@ -78,7 +78,7 @@ static VP_LOCKED struct vp_spill_room room_of(const struct vp_pool *pool, size_t
     struct vp_spill_room room = {.host = rest < host ? rest : host};
     if (!forced(asked)) {
         room.fresh = vp_wait_device_free(pool);
-        const size_t all = room.fresh + vp_memory_idle(&pool->mem);
+        const size_t all = room.fresh + vp_pool_idle(pool);
         room.device = all > kept ? all - kept : 0;
         if (!last && room.host > kept)
             room.host = kept;

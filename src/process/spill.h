@@ -35,7 +35,7 @@ int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, stru
     __attribute__((cold));
 /* Is a request to be served so at once, so that some of the device stays for smaller ones, which are not spilled? For
  * tests (VPOOL_SPILL_TEST): always. */
-bool vp_spill_is_due(const struct vp_pool *pool, size_t asked) VP_LOCKED;
+bool vp_spill_is_due(struct vp_pool *pool, size_t asked) VP_LOCKED;
 /* A block that was spilled is free. */
 void vp_spill_freed(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
 

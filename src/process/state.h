@@ -206,7 +206,7 @@ bool vp_wait_event(struct vp_event *ev) VP_LOCKED __attribute__((cold));
 /* What cuMemGetInfo calls free on the pool's device, as far as a limit lets the pool have it. */
 size_t vp_wait_device_free(const struct vp_pool *pool) VP_LOCKED;
 /* Could the request not be met even if everything pending came free? */
-bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
+bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
 /*
  * Waits for work that was queued before `serial`; true if something completed since, so that another try may succeed.
  * False: nothing of it is left, or it takes too long. What was freed while captures run has no event yet, and is waited
@@ -291,7 +291,7 @@ void vp_pressure_start(void);
 void vp_pressure_tick(void) VP_LOCKED;
 /* A cudaFree of so many bytes was served: idle memory may go back by itself. `synchronized`: the program has. `trim`
  * does as it is asked, now and, for what work still uses, then. */
-void vp_pressure_freed(struct vp_pool *pool, size_t size) VP_LOCKED;
+void vp_pressure_freed(struct vp_pool *pool, size_t size, bool emptied) VP_LOCKED;
 void vp_pressure_synchronized(void) VP_LOCKED;
 size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) VP_LOCKED;
 /* The process ends: from here on nothing is given back by time. */

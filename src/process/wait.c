@@ -102,11 +102,11 @@ size_t vp_wait_device_free(const struct vp_pool *pool) {
     return free_bytes;
 }
 
-bool vp_wait_is_hopeless(const struct vp_pool *pool, size_t size) {
+bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) {
     if (vp_list_empty(&vp_state.timelines.pending))
         return true;
     size_t free_bytes = vp_wait_device_free(pool);
-    return size > free_bytes + vp_memory_idle(&pool->mem);
+    return size > free_bytes + vp_pool_idle(pool);
 }
 
 bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {

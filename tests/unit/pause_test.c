@@ -350,10 +350,17 @@ static const char *const calls[] = {"cuMemUnmap",        "cuMemRelease",      "c
                                     "cuCtxRecordEvent",  "cuCtxPushCurrent",  "cuCtxPopCurrent", "cuMemFreeHost",
                                     "cuStreamDestroy",   "cuEventDestroy"};
 
-/* Sleeps and wakes, with one call failing, or that and all later ones for a while. */
-static void with_fault(const char *call, long nth) {
+/* What has slept before gets larger chunks when it wakes. */
+static void furnish_for_faults(void) {
     door_open(COARSE);
     furnish_with(125 * KiB);
+    cr_assert_eq(vpool_pause(0), 0);
+    cr_assert_eq(vpool_resume(0), 0);
+}
+
+/* Sleeps and wakes, with one call failing, or that and all later ones for a while. */
+static void with_fault(const char *call, long nth) {
+    furnish_for_faults();
     vp_sim_fail(call, nth, CUDA_ERROR_UNKNOWN);
     struct vpool_pause how = {.size = sizeof how, .wait_ms = 100};
     int err = vpool_pause_with(0, &how);
@@ -381,8 +388,7 @@ static void with_fault(const char *call, long nth) {
 }
 
 static unsigned long times(const char *call) {
-    door_open(COARSE);
-    furnish_with(125 * KiB);
+    furnish_for_faults();
     unsigned long before = vp_sim_calls(call);
     cr_assert_eq(vpool_pause(0), 0);
     cr_assert_eq(vpool_resume(0), 0);

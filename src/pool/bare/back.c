@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/ahead.h"
 #include "pool/bare/bare.h"
+#include "pool/giving.h"
 
 #include "base/thread.h"
 
@@ -268,6 +269,8 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
         bare->fruitless = 0;
     if (waited)
         vp_pool_waited(pool, pool->config.now ? pool->config.now() - begin : 0, !patient || err);
+    if (!err)
+        vp_giving_note(pool, what->size);
     return err;
 }
 

@@ -140,6 +140,7 @@ else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
     tests += [what_is_held_is_accounted_for]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
+    tests += [served("an_emptied_cache_is_the_devices", VPOOL_SIM="capacity=2G,devices=2")]
     tests += [served(case) for case in HOARD] + [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4"),
                                               told("room_is_for_a_block_that_is_not_split", STANDIN_UNSPLIT="40",
                                                    PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:40"),

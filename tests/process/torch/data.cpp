@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <dlfcn.h>
 #include <random>
 #include <thread>
 #include <vector>
@@ -223,6 +224,32 @@ static void a_cache_with_pools_is_let_be() {
     CHECK(most > live / 100 * 155 + 300 * MIB);
 }
 
+/* Large blocks, and such as share a segment of 20 MiB, of which a few stay: the device has the rest right after. */
+static void an_emptied_cache_is_the_devices() {
+    auto in_use = (size_t(*)(int))dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_used");
+    const size_t sizes[] = {16 * MIB, 9 * MIB, 3 * MIB, 100 * KIB, 12 * MIB};
+    std::vector<Filled> kept, gone;
+    size_t alive = 0;
+    CHECK(in_use);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 100; i++) {
+            bool stays = !round && i % 20 == 0;
+            (stays ? kept : gone).push_back(fill(sizes[(i + i / 20) % 5], (unsigned char)i));
+            alive += stays ? kept.back().size : 0;
+        }
+        for (Filled &filled : gone)
+            cache::raw_delete(filled.ptr);
+        gone.clear();
+    }
+    CHECK(in_use(0) > alive + 512 * MIB);
+    cache::emptyCache();
+    CHECK(in_use(0) <= alive + alive / 50 + 32 * MIB);
+    for (Filled &filled : kept) {
+        expect(filled, getCurrentCUDAStream().stream());
+        cache::raw_delete(filled.ptr);
+    }
+}
+
 #define CASE(name) {#name, name}
 const Case data_cases[] = {
     CASE(blocks_keep_their_bytes),
@@ -234,5 +261,6 @@ const Case data_cases[] = {
     CASE(small_blocks_are_had_where_larger_are_refused),
     CASE(a_cache_that_hoards_gives_back),
     CASE(a_cache_with_pools_is_let_be),
+    CASE(an_emptied_cache_is_the_devices),
     {nullptr, nullptr},
 };
