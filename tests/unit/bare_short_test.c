@@ -67,6 +67,26 @@ Test(bare, room_that_stays_pinned_is_no_room) {
     door_close();
 }
 
+/* A page takes the place of a chunk whose rest lies beyond the segment, and that goes back to the device. */
+Test(bare, what_has_gone_back_is_room_no_more) {
+    enum { COUNT = 64 };
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr large = segment(COUNT * VP_SLOT_PAGES * PAGE, s), block;
+    cu_ok(vp_bare_room(0, COUNT * VP_SLOT_PAGES * PAGE, on(s)));
+    cr_assert(vp_bare_used(large, COUNT * VP_SLOT_PAGES * PAGE, on(s)));
+    cr_assert(vp_bare_unused(large, COUNT * VP_SLOT_PAGES * PAGE, false));
+    cu_ok(door_free(large));
+    for (int i = 0; i < COUNT; i++) {
+        block = segment(PAGE, s);
+        cu_ok(vp_bare_room(0, PAGE, on(s)));
+        cr_assert(vp_bare_used(block, PAGE, on(s)));
+    }
+    vp_sim_others(0, 96 * MiB - held());
+    cr_assert_eq(vp_bare_room(0, vp_bare_idle_pages(pool_of(0)) * PAGE + MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
 /* ---- between room and the block ---- */
 
 /* Another process may take all that the device has: the block has its memory already. */

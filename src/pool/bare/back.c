@@ -165,6 +165,7 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    const size_t held = pool->mem.stats.held_bytes;
     bool stays = false;
     vp_bare_count(pool);
     vp_bare_run_open(bare, addr, size);
@@ -173,6 +174,9 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
         stays |= shed(pool, segment, end - 1, first, end);
     }
     int err = back_gaps(pool, addr, size, patient);
+    /* All that was made, and all that went back, by whichever step. */
+    vp_bare_count_held(bare, (pool->mem.stats.held_bytes >> pool->mem.granularity_shift) -
+                                 (held >> pool->mem.granularity_shift));
     return err == -ENOMEM && stays ? -EAGAIN : err;
 }
 

@@ -270,6 +270,9 @@ void vp_bare_others_use(struct vp_bare *bare);
  * vp_bare_back(). */
 int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
                  bool patient);
+/* Pages that are held, and that a block may have: by a look at all. And is so much held as is said that may be used? */
+size_t vp_bare_idle_pages(const struct vp_pool *pool);
+bool vp_bare_check_room(const struct vp_pool *pool, FILE *out);
 /* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
 bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
 /* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
