@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+static CUcontext made_current;
+
 /* Room is known of a while before: what others took since counts. */
 Test(bare, room_that_another_allocation_took_is_room_no_more) {
     door_open(SIM);
@@ -87,6 +89,55 @@ Test(bare, what_has_gone_back_is_room_no_more) {
     door_close();
 }
 
+static CUstream busy_streams[2];
+static atomic_bool enough;
+
+/* Work is queued before the work before it is over, as it is while the host is ahead. For some seconds at most. */
+static void *keep_busy(void *at) {
+    const uint64_t begin = vp_clock_ns();
+    cu_ok(cuCtxSetCurrent(made_current));
+    for (unsigned i = 1; !atomic_load(&enough) && vp_clock_ns() - begin < 3000000000; i++) {
+        busy(*(CUdeviceptr *)at, busy_streams[i % 2]);
+        usleep(1000);
+        vp_sim_release(busy_streams[(i + 1) % 2]);
+        cu_ok(cuStreamSynchronize(busy_streams[(i + 1) % 2]));
+    }
+    for (int i = 0; i < 2; i++)
+        vp_sim_release(busy_streams[i]);
+    return NULL;
+}
+
+/* The last memory that is to be had is the rest of a chunk that a block reaches into, and that other streams have used.
+ * They have more to do all the time, and what they had to do then is over in a moment. */
+Test(bare, what_a_block_pins_for_a_part_is_had_while_other_streams_work_on) {
+    const size_t own = 19 * PAGE, x = 8 * PAGE, z = 12 * PAGE, all = 128 * PAGE;
+    pthread_t thread;
+    made_current = door_open("capacity=8M,granularity=64K,lazy=0,timeout=3000");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(2 * MiB, s), spare = segment(MiB, s), rest = segment(all, s);
+    use(seg, x, s);
+    use(spare, z, s);
+    use(rest, all - x - z - 10 * PAGE, s);
+    use(rest + all - 10 * PAGE, 8 * PAGE, s);
+    use(rest + all - 2 * PAGE, PAGE, s);
+    cr_assert(vp_bare_unused(seg, x, true)); /* others use it on */
+    unuse(spare, z);
+    for (int i = 0; i < 2; i++)
+        busy_streams[i] = door_stream(CU_STREAM_NON_BLOCKING);
+    busy(rest, busy_streams[0]);
+    cu_ok(vp_bare_room(0, own, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, keep_busy, &rest));
+    const uint64_t begin = vp_clock_ns();
+    cr_assert(vp_bare_used(seg + 3 * PAGE, own, on(s)));
+    const uint64_t took = vp_clock_ns() - begin;
+    atomic_store(&enough, true);
+    pthread_join(thread, NULL);
+    cu_ok(cuMemsetD8Async(seg + 3 * PAGE, 1, own, s));
+    cr_assert_lt(took, 1000000000);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    door_close();
+}
+
 /* ---- between room and the block ---- */
 
 /* Another process may take all that the device has: the block has its memory already. */
@@ -106,8 +157,6 @@ Test(bare, what_was_made_room_for_no_other_process_takes) {
     }
     door_close();
 }
-
-static CUcontext made_current;
 
 static void *take(void *got) {
     cu_ok(cuCtxSetCurrent(made_current));
