@@ -3,6 +3,7 @@
 #include "bare_test.h"
 
 #include "base/clock.h"
+#include "pool/giving.h"
 #include "watch/snapshot.h"
 
 #include <pthread.h>
@@ -271,6 +272,85 @@ Test(bare, what_was_made_room_for_is_not_trimmed) {
     usleep(10000);
     cr_assert(vp_bare_used(seg + 20 * MiB, 80 * MiB, on(s)));
     cu_ok(cuMemsetD8Async(seg + 20 * MiB, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+/* Another process has at once what goes back. */
+static void *lend(void *trims) {
+    cu_ok(cuCtxSetCurrent(made_current));
+    cr_assert(vp_enter());
+    if (trims)
+        vp_pressure_trim(pool_of(0), 0);
+    else
+        vp_giving_lend(pool_of(0), 90 * MiB);
+    vp_sim_others(0, 96 * MiB - held());
+    vp_leave();
+    return NULL;
+}
+
+static void room_is_not_lent(void *trims) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 90 * MiB, s);
+    unuse(seg, 90 * MiB);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, lend, trims));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 10 * MiB, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 10 * MiB, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+Test(bare, what_was_made_room_for_is_not_lent) {
+    room_is_not_lent(NULL);
+}
+
+Test(bare, what_was_made_room_for_does_not_go_back_by_request) {
+    room_is_not_lent(&made_current);
+}
+
+Test(bare, what_was_lent_is_room_no_more) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 90 * MiB, s);
+    unuse(seg, 90 * MiB);
+    use(seg, MiB, s);
+    cr_assert(!pthread_create(&thread, NULL, lend, NULL));
+    pthread_join(thread, NULL);
+    cr_assert_eq(vp_bare_room(0, 40 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
+static void *spill(void *unused) {
+    CUdeviceptr got;
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    cu_ok(door_alloc(&got, 92 * MiB));
+    return NULL;
+}
+
+/* What ends in the host's memory begins with what the device has. */
+Test(bare, what_was_made_room_for_is_not_spilled_into) {
+    pthread_t thread;
+    setenv("VPOOL_SPILL", "1G", 1);
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 90 * MiB, s);
+    unuse(seg, 90 * MiB);
+    vp_bare_flush(pool_of(0));
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0); /* it is brought up to date */
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, spill, NULL));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 10 * MiB, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 10 * MiB, 1, 80 * MiB, s));
     pthread_join(thread, NULL);
     door_close();
 }
