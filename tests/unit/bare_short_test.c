@@ -431,6 +431,47 @@ Test(bare, a_thread_that_is_held_up_keeps_what_it_was_promised) {
     door_close();
 }
 
+static atomic_uint lock_kept; /* so often it is not let go */
+
+/* The one that waits for the block gets no CPU for a while after each look, and has the library's lock meanwhile. */
+static void pause_for_long(uint64_t waited_ns) {
+    if (atomic_load(&lock_kept))
+        atomic_fetch_sub(&lock_kept, 1);
+    else
+        vp_wait_pause(waited_ns);
+    usleep(2 * VP_BARE_PATIENCE_NS / 1000);
+}
+
+static void block_comes_late(bool makes_segment) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    pool_of(0)->config.pause = pause_for_long;
+    atomic_store(&lock_kept, makes_segment ? 3 : 0);
+    cr_assert(!pthread_create(&thread, NULL, take_what_was_promised, NULL));
+    usleep(20000);
+    /* It sleeps whenever that one looks, and has run each time. */
+    for (int i = 0; i < 100 && !makes_segment; i++)
+        usleep(3000);
+    if (makes_segment)
+        segment(MiB, s);
+    cr_assert(vp_bare_used(seg, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
+    pool_of(0)->config.pause = vp_wait_pause;
+    door_close();
+}
+
+Test(bare, a_thread_that_sleeps_now_and_then_keeps_what_it_was_promised) {
+    block_comes_late(false);
+}
+
+Test(bare, a_thread_that_waits_for_the_lock_keeps_what_it_was_promised) {
+    block_comes_late(true);
+}
+
 /* A few bytes pin a page. */
 Test(bare, room_counts_pages_that_few_bytes_pin) {
     made_current = door_open(SIM);

@@ -281,11 +281,11 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     return back_waiting(pool, &(struct backing){addr, size, vp_bare_at(pool->bare, addr)->whole.serial, false});
 }
 
-/* Waiting for the block of one promise: since when, and since when its thread was seen to sleep; and how long that had
- * run before. */
+/* Waiting for the block of one promise: since when, and since when its thread has slept; how long that had run before,
+ * and by the last look. */
 struct patience {
     unsigned promises;
-    uint64_t begin, asleep, thread, had_run;
+    uint64_t begin, asleep, thread, had_run, ran;
 };
 
 /* Is the block still to be waited for? Its thread may have been refused after all, or be held up by this one; or all
@@ -293,11 +293,13 @@ struct patience {
 static bool may_come(struct patience *patience, uint64_t now) {
     if (now - patience->begin <= VP_BARE_PATIENCE_NS / 10)
         return true;
-    const bool ready = vp_thread_is_ready(patience->thread);
-    if (ready)
+    const uint64_t ran = vp_thread_cpu_ns(patience->thread);
+    /* This one may have had no CPU itself: what sleeps at two looks need not have slept in between. */
+    if (vp_thread_is_ready(patience->thread) || ran != patience->ran)
         patience->asleep = now;
-    return now - (ready ? patience->begin : patience->asleep) <= (ready ? VP_BARE_BUSY_NS : VP_BARE_PATIENCE_NS) &&
-           vp_thread_cpu_ns(patience->thread) - patience->had_run <= VP_BARE_PATIENCE_NS;
+    patience->ran = ran;
+    return now - patience->begin <= VP_BARE_BUSY_NS && now - patience->asleep <= VP_BARE_PATIENCE_NS &&
+           ran - patience->had_run <= VP_BARE_PATIENCE_NS;
 }
 
 bool vp_bare_await(struct vp_pool *pool) {
@@ -312,9 +314,10 @@ bool vp_bare_await(struct vp_pool *pool) {
         const uint64_t now = pool->config.now();
         if (!waited || patience.promises != promises) {
             const uint64_t thread = atomic_load_explicit(&bare->promised_to, memory_order_relaxed);
-            patience = (struct patience){promises, now, now, thread, vp_thread_cpu_ns(thread)};
+            const uint64_t ran = vp_thread_cpu_ns(thread);
+            patience = (struct patience){promises, now, now, thread, ran, ran};
         }
-        if (!may_come(&patience, now) && !atomic_load(&bare->has_come)) {
+        if (!may_come(&patience, now) && !atomic_load(&bare->has_come) && !atomic_load(&bare->held_up)) {
             /* The next one need not wait for it. */
             atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
             break;

@@ -134,6 +134,7 @@ struct vp_bare {
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
     _Atomic uint64_t promised_to;  /* the thread that was the last to be promised any */
     _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory */
+    _Atomic bool held_up;          /* its thread waits for that lock before it has come */
     _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
     size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
     uint64_t counted_until; /* when it is asked again: other processes take from it, too */
@@ -214,7 +215,8 @@ bool vp_bare_promised_here(const struct vp_bare *bare);
 /*
  * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
  * another thread was promised room for. That is a moment; one does not come whose thread has slept for
- * VP_BARE_PATIENCE_NS, has run for as long meanwhile, or gets no CPU for VP_BARE_BUSY_NS. True: it has waited.
+ * VP_BARE_PATIENCE_NS without a break, has run for as long meanwhile, or takes more than VP_BARE_BUSY_NS in all; unless
+ * it waits for the lock. True: it has waited.
  */
 enum { VP_BARE_PATIENCE_NS = 50000000, VP_BARE_BUSY_NS = 2000000000 };
 bool vp_bare_await(struct vp_pool *pool);
