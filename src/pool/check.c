@@ -33,5 +33,6 @@ static bool check_places(const struct vp_pool *pool, FILE *out) {
 bool vp_pool_check(const struct vp_pool *pool, FILE *out) {
     bool sound = vp_memory_check(&pool->mem, out);
     sound &= vp_bare_check(pool, out);
+    sound &= vp_bare_check_room(pool, out);
     return check_places(pool, out) && sound;
 }

@@ -83,7 +83,7 @@ bool vp_giving_freed(struct vp_pool *pool, size_t bytes, bool emptied) {
 
 size_t vp_giving_trim(struct vp_pool *pool, size_t keep) {
     struct vp_giving *g = &pool->giving;
-    size_t given = vp_pool_trim(pool, keep);
+    size_t given = promised(pool) ? 0 : vp_pool_trim(pool, keep);
     pool->mem.stats.given_back += given;
     g->asked = pool->mem.stats.held_bytes > keep && vp_pool_shrinkable(pool);
     g->keep = keep;
@@ -166,6 +166,7 @@ static void sort_by_age(struct idle *list, size_t n) {
 size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
     const struct vp_request anyone = {0};
     struct vp_chunk *chunk;
+    vp_bare_await(pool);
     size_t n = 0, given = vp_chunk_release_spares(&pool->mem, SIZE_MAX);
     vp_parking_flush(pool, VP_FLUSH_ALL);
     vp_bare_flush(pool);

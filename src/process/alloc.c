@@ -19,9 +19,11 @@ static const uint64_t BARRIER_REST_NS = 60000000000;
 static VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     uint64_t begin = 0, serial = 0, borrows = 0;
     unsigned held_back = pool->mem.held_back;
-    if (__builtin_expect(vp_options()->spill != 0, false) && vp_spill_is_due(pool, req->asked) &&
-        !vp_spill(pool, req, false, out))
-        return 0;
+    if (__builtin_expect(vp_options()->spill != 0, false) && vp_spill_is_due(pool, req->asked)) {
+        int err = vp_spill(pool, req, false, out);
+        if (!err || err == -ENODEV)
+            return err;
+    }
     for (;;) {
         vp_pool_error_forget(pool, req->context);
         int err = vp_throttle_alloc(pool, req, out);

@@ -33,6 +33,15 @@ static struct vp_bare_segment *segment_of(const struct vp_bare *bare, CUdevicept
     return segment && size && size <= vp_region_end(&segment->whole) - ptr ? segment : NULL;
 }
 
+struct vp_bare *vp_bare_promised_to_caller(void) {
+    for (int dev = 0; dev < atomic_load_explicit(&bare_count, memory_order_acquire); dev++) {
+        struct vp_bare *bare = atomic_load_explicit(&bares[dev], memory_order_acquire);
+        if (bare && vp_bare_promised_here(bare))
+            return bare;
+    }
+    return NULL;
+}
+
 static void publish(struct vp_pool *pool) {
     CUdevice dev = pool->mem.device;
     if (!pool->bare)
@@ -257,15 +266,6 @@ static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *se
     return err;
 }
 
-/* The block that this thread was promised room for has come to lie in a segment that has memory. */
-static void need_none(void) {
-    for (int dev = 0; dev < atomic_load_explicit(&bare_count, memory_order_acquire); dev++) {
-        struct vp_bare *bare = atomic_load_explicit(&bares[dev], memory_order_acquire);
-        if (bare && vp_bare_promised_here(bare))
-            vp_bare_promise(bare, false);
-    }
-}
-
 /* A block that is used now, and by whom. */
 struct use {
     struct vp_bare *bare;
@@ -312,8 +312,9 @@ static inline bool counts_locked(const struct vp_bare *bare) {
 bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     struct vp_bare *bare = bare_of(ptr);
     struct use u = {.bare = bare, .segment = bare ? segment_of(bare, ptr, size) : NULL, .ptr = ptr, .size = size};
-    if (!u.segment) {
-        need_none();
+    if (!u.segment) { /* the block has come to lie in a segment that has memory */
+        if ((bare = vp_bare_promised_to_caller()))
+            vp_bare_promise(bare, false);
         return false;
     }
     const bool later = counts_locked(bare);

@@ -1,5 +1,6 @@
 /* The library opens on a driver, and a pool on each device that is used. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "process/bare.h"
 #include "process/state.h"
 
 #include "base/cancel.h"
@@ -97,7 +98,8 @@ static void fill_hooks(void) {
     vp_state.on = (struct vp_hooks){.forked = vp_api_fork_child,
                                     .drop_lost = vp_contexts_drop_lost,
                                     .left = vp_thread_left,
-                                    .open_pool = open_pool};
+                                    .open_pool = open_pool,
+                                    .promised = vp_bare_promised_to_caller};
 }
 
 static void init(void) {

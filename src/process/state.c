@@ -39,6 +39,18 @@ void vp_api_ranks(void) {
 
 /* ---- in and out ---- */
 
+/* A thread that was promised memory is on its way with the block as long as others have the lock. */
+void vp_lock_behind_others(void) {
+    struct vp_bare *bare = vp_state.on.promised();
+    atomic_fetch_add_explicit(&vp_state.came, 1, memory_order_relaxed);
+    if (bare)
+        atomic_store(&bare->held_up, true);
+    vp_lock_take(&vp_library_lock);
+    if (bare)
+        atomic_store(&bare->held_up, false);
+    atomic_fetch_add_explicit(&vp_state.had, 1, memory_order_relaxed);
+}
+
 void vp_forked(void) {
     if (vp_state.on.forked)
         vp_state.on.forked();

@@ -54,6 +54,8 @@ struct vp_hooks {
     void (*drop_lost)(void); /* contexts have ended with nobody telling us; with the lock held */
     void (*left)(void);      /* the lock was let go, and vp_thread.tells_end is set */
     struct vp_pool *(*open_pool)(CUdevice dev);
+    struct vp_bare *(*promised)(
+        void); /* where the calling thread was promised room, for a block that has yet to come */
 };
 
 /*
@@ -114,12 +116,10 @@ extern __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exe
 void vp_forked(void) __attribute__((cold));
 
 /* Takes the lock. Those who have to wait for it are counted: see vp_wait_pause(). */
+void vp_lock_behind_others(void) VP_ACQUIRES(vp_library_lock) __attribute__((cold));
 static inline VP_ACQUIRES(vp_library_lock) void vp_lock_in_turn(void) {
-    if (__builtin_expect(vp_lock_try(&vp_library_lock), true))
-        return;
-    atomic_fetch_add_explicit(&vp_state.came, 1, memory_order_relaxed);
-    vp_lock_take(&vp_library_lock);
-    atomic_fetch_add_explicit(&vp_state.had, 1, memory_order_relaxed);
+    if (__builtin_expect(!vp_lock_try(&vp_library_lock), false))
+        vp_lock_behind_others();
 }
 
 /*

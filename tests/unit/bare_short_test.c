@@ -3,12 +3,15 @@
 #include "bare_test.h"
 
 #include "base/clock.h"
+#include "pool/giving.h"
 #include "watch/snapshot.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+static CUcontext made_current;
 
 /* Room is known of a while before: what others took since counts. */
 Test(bare, room_that_another_allocation_took_is_room_no_more) {
@@ -67,6 +70,75 @@ Test(bare, room_that_stays_pinned_is_no_room) {
     door_close();
 }
 
+/* A page takes the place of a chunk whose rest lies beyond the segment, and that goes back to the device. */
+Test(bare, what_has_gone_back_is_room_no_more) {
+    enum { COUNT = 64 };
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr large = segment(COUNT * VP_SLOT_PAGES * PAGE, s), block;
+    cu_ok(vp_bare_room(0, COUNT * VP_SLOT_PAGES * PAGE, on(s)));
+    cr_assert(vp_bare_used(large, COUNT * VP_SLOT_PAGES * PAGE, on(s)));
+    cr_assert(vp_bare_unused(large, COUNT * VP_SLOT_PAGES * PAGE, false));
+    cu_ok(door_free(large));
+    for (int i = 0; i < COUNT; i++) {
+        block = segment(PAGE, s);
+        cu_ok(vp_bare_room(0, PAGE, on(s)));
+        cr_assert(vp_bare_used(block, PAGE, on(s)));
+    }
+    vp_sim_others(0, 96 * MiB - held());
+    cr_assert_eq(vp_bare_room(0, vp_bare_idle_pages(pool_of(0)) * PAGE + MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
+static CUstream busy_streams[2];
+static atomic_bool enough;
+
+/* Work is queued before the work before it is over, as it is while the host is ahead. For some seconds at most. */
+static void *keep_busy(void *at) {
+    const uint64_t begin = vp_clock_ns();
+    cu_ok(cuCtxSetCurrent(made_current));
+    for (unsigned i = 1; !atomic_load(&enough) && vp_clock_ns() - begin < 3000000000; i++) {
+        busy(*(CUdeviceptr *)at, busy_streams[i % 2]);
+        usleep(1000);
+        vp_sim_release(busy_streams[(i + 1) % 2]);
+        cu_ok(cuStreamSynchronize(busy_streams[(i + 1) % 2]));
+    }
+    for (int i = 0; i < 2; i++)
+        vp_sim_release(busy_streams[i]);
+    return NULL;
+}
+
+/* The last memory that is to be had is the rest of a chunk that a block reaches into, and that other streams have used.
+ * They have more to do all the time, and what they had to do then is over in a moment. */
+Test(bare, what_a_block_pins_for_a_part_is_had_while_other_streams_work_on) {
+    const size_t own = 19 * PAGE, x = 8 * PAGE, z = 12 * PAGE, all = 128 * PAGE;
+    pthread_t thread;
+    made_current = door_open("capacity=8M,granularity=64K,lazy=0,timeout=3000");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(2 * MiB, s), spare = segment(MiB, s), rest = segment(all, s);
+    use(seg, x, s);
+    use(spare, z, s);
+    use(rest, all - x - z - 10 * PAGE, s);
+    use(rest + all - 10 * PAGE, 8 * PAGE, s);
+    use(rest + all - 2 * PAGE, PAGE, s);
+    cr_assert(vp_bare_unused(seg, x, true)); /* others use it on */
+    unuse(spare, z);
+    for (int i = 0; i < 2; i++)
+        busy_streams[i] = door_stream(CU_STREAM_NON_BLOCKING);
+    busy(rest, busy_streams[0]);
+    cu_ok(vp_bare_room(0, own, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, keep_busy, &rest));
+    const uint64_t begin = vp_clock_ns();
+    cr_assert(vp_bare_used(seg + 3 * PAGE, own, on(s)));
+    const uint64_t took = vp_clock_ns() - begin;
+    atomic_store(&enough, true);
+    pthread_join(thread, NULL);
+    cu_ok(cuMemsetD8Async(seg + 3 * PAGE, 1, own, s));
+    cr_assert_lt(took, 1000000000);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    door_close();
+}
+
 /* ---- between room and the block ---- */
 
 /* Another process may take all that the device has: the block has its memory already. */
@@ -86,8 +158,6 @@ Test(bare, what_was_made_room_for_no_other_process_takes) {
     }
     door_close();
 }
-
-static CUcontext made_current;
 
 static void *take(void *got) {
     cu_ok(cuCtxSetCurrent(made_current));
@@ -206,6 +276,85 @@ Test(bare, what_was_made_room_for_is_not_trimmed) {
     door_close();
 }
 
+/* Another process has at once what goes back. */
+static void *lend(void *trims) {
+    cu_ok(cuCtxSetCurrent(made_current));
+    cr_assert(vp_enter());
+    if (trims)
+        vp_pressure_trim(pool_of(0), 0);
+    else
+        vp_giving_lend(pool_of(0), 90 * MiB);
+    vp_sim_others(0, 96 * MiB - held());
+    vp_leave();
+    return NULL;
+}
+
+static void room_is_not_lent(void *trims) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 90 * MiB, s);
+    unuse(seg, 90 * MiB);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, lend, trims));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 10 * MiB, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 10 * MiB, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+Test(bare, what_was_made_room_for_is_not_lent) {
+    room_is_not_lent(NULL);
+}
+
+Test(bare, what_was_made_room_for_does_not_go_back_by_request) {
+    room_is_not_lent(&made_current);
+}
+
+Test(bare, what_was_lent_is_room_no_more) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 90 * MiB, s);
+    unuse(seg, 90 * MiB);
+    use(seg, MiB, s);
+    cr_assert(!pthread_create(&thread, NULL, lend, NULL));
+    pthread_join(thread, NULL);
+    cr_assert_eq(vp_bare_room(0, 40 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
+static void *spill(void *unused) {
+    CUdeviceptr got;
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    cu_ok(door_alloc(&got, 92 * MiB));
+    return NULL;
+}
+
+/* What ends in the host's memory begins with what the device has. */
+Test(bare, what_was_made_room_for_is_not_spilled_into) {
+    pthread_t thread;
+    setenv("VPOOL_SPILL", "1G", 1);
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    use(seg, 90 * MiB, s);
+    unuse(seg, 90 * MiB);
+    vp_bare_flush(pool_of(0));
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0); /* it is brought up to date */
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, spill, NULL));
+    usleep(10000);
+    cr_assert(vp_bare_used(seg + 10 * MiB, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 10 * MiB, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
 static void *take_late(void *round) {
     CUdeviceptr other;
     cu_ok(cuCtxSetCurrent(made_current));
@@ -280,6 +429,47 @@ Test(bare, a_thread_that_is_held_up_keeps_what_it_was_promised) {
     cu_ok(cuMemsetD8Async(seg, 1, 80 * MiB, s));
     pthread_join(thread, NULL);
     door_close();
+}
+
+static atomic_uint lock_kept; /* so often it is not let go */
+
+/* The one that waits for the block gets no CPU for a while after each look, and has the library's lock meanwhile. */
+static void pause_for_long(uint64_t waited_ns) {
+    if (atomic_load(&lock_kept))
+        atomic_fetch_sub(&lock_kept, 1);
+    else
+        vp_wait_pause(waited_ns);
+    usleep(2 * VP_BARE_PATIENCE_NS / 1000);
+}
+
+static void block_comes_late(bool makes_segment) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(128 * MiB, s);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
+    pool_of(0)->config.pause = pause_for_long;
+    atomic_store(&lock_kept, makes_segment ? 3 : 0);
+    cr_assert(!pthread_create(&thread, NULL, take_what_was_promised, NULL));
+    usleep(20000);
+    /* It sleeps whenever that one looks, and has run each time. */
+    for (int i = 0; i < 100 && !makes_segment; i++)
+        usleep(3000);
+    if (makes_segment)
+        segment(MiB, s);
+    cr_assert(vp_bare_used(seg, 80 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg, 1, 80 * MiB, s));
+    pthread_join(thread, NULL);
+    pool_of(0)->config.pause = vp_wait_pause;
+    door_close();
+}
+
+Test(bare, a_thread_that_sleeps_now_and_then_keeps_what_it_was_promised) {
+    block_comes_late(false);
+}
+
+Test(bare, a_thread_that_waits_for_the_lock_keeps_what_it_was_promised) {
+    block_comes_late(true);
 }
 
 /* A few bytes pin a page. */

@@ -132,8 +132,10 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
             vp_fit_refresh(&pool->mem);
         const CUdeviceptr addr = m->addr;
         stays = vp_backing_clear(&pool->mem, m) != 0;
-        /* The driver may have failed half way: what is not current any more is no block's. */
-        m = stays ? vp_mapping_at(&pool->mem, addr) : NULL;
+        /* The driver may have failed half way: what is not current any more is no block's. Where it must go it is let
+         * go of once: behind a new barrier each time it would wait for what others have queued since, and so for ever.
+         */
+        m = stays && !bare->short_of ? vp_mapping_at(&pool->mem, addr) : NULL;
         if (m && m == m->chunk->current)
             vp_bare_keep(pool, segment, m);
     }
@@ -166,6 +168,7 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
+    const size_t held = pool->mem.stats.held_bytes;
     bool stays = false;
     vp_bare_count(pool);
     vp_bare_run_open(bare, addr, size);
@@ -174,6 +177,9 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
         stays |= shed(pool, segment, end - 1, first, end);
     }
     int err = back_gaps(pool, addr, size, patient);
+    /* All that was made, and all that went back, by whichever step. */
+    vp_bare_count_held(bare, (pool->mem.stats.held_bytes >> pool->mem.granularity_shift) -
+                                 (held >> pool->mem.granularity_shift));
     return err == -ENOMEM && stays ? -EAGAIN : err;
 }
 
@@ -278,11 +284,11 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     return back_waiting(pool, &(struct backing){addr, size, vp_bare_at(pool->bare, addr)->whole.serial, false});
 }
 
-/* Waiting for the block of one promise: since when, and since when its thread was seen to sleep; and how long that had
- * run before. */
+/* Waiting for the block of one promise: since when, and since when its thread has slept; how long that had run before,
+ * and by the last look. */
 struct patience {
     unsigned promises;
-    uint64_t begin, asleep, thread, had_run;
+    uint64_t begin, asleep, thread, had_run, ran;
 };
 
 /* Is the block still to be waited for? Its thread may have been refused after all, or be held up by this one; or all
@@ -290,11 +296,13 @@ struct patience {
 static bool may_come(struct patience *patience, uint64_t now) {
     if (now - patience->begin <= VP_BARE_PATIENCE_NS / 10)
         return true;
-    const bool ready = vp_thread_is_ready(patience->thread);
-    if (ready)
+    const uint64_t ran = vp_thread_cpu_ns(patience->thread);
+    /* This one may have had no CPU itself: what sleeps at two looks need not have slept in between. */
+    if (vp_thread_is_ready(patience->thread) || ran != patience->ran)
         patience->asleep = now;
-    return now - (ready ? patience->begin : patience->asleep) <= (ready ? VP_BARE_BUSY_NS : VP_BARE_PATIENCE_NS) &&
-           vp_thread_cpu_ns(patience->thread) - patience->had_run <= VP_BARE_PATIENCE_NS;
+    patience->ran = ran;
+    return now - patience->begin <= VP_BARE_BUSY_NS && now - patience->asleep <= VP_BARE_PATIENCE_NS &&
+           ran - patience->had_run <= VP_BARE_PATIENCE_NS;
 }
 
 bool vp_bare_await(struct vp_pool *pool) {
@@ -309,9 +317,10 @@ bool vp_bare_await(struct vp_pool *pool) {
         const uint64_t now = pool->config.now();
         if (!waited || patience.promises != promises) {
             const uint64_t thread = atomic_load_explicit(&bare->promised_to, memory_order_relaxed);
-            patience = (struct patience){promises, now, now, thread, vp_thread_cpu_ns(thread)};
+            const uint64_t ran = vp_thread_cpu_ns(thread);
+            patience = (struct patience){promises, now, now, thread, ran, ran};
         }
-        if (!may_come(&patience, now) && !atomic_load(&bare->has_come)) {
+        if (!may_come(&patience, now) && !atomic_load(&bare->has_come) && !atomic_load(&bare->held_up)) {
             /* The next one need not wait for it. */
             atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
             break;

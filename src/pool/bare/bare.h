@@ -134,6 +134,7 @@ struct vp_bare {
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
     _Atomic uint64_t promised_to;  /* the thread that was the last to be promised any */
     _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory */
+    _Atomic bool held_up;          /* its thread waits for that lock before it has come */
     _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
     size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
     uint64_t counted_until; /* when it is asked again: other processes take from it, too */
@@ -214,7 +215,8 @@ bool vp_bare_promised_here(const struct vp_bare *bare);
 /*
  * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
  * another thread was promised room for. That is a moment; one does not come whose thread has slept for
- * VP_BARE_PATIENCE_NS, has run for as long meanwhile, or gets no CPU for VP_BARE_BUSY_NS. True: it has waited.
+ * VP_BARE_PATIENCE_NS without a break, has run for as long meanwhile, or takes more than VP_BARE_BUSY_NS in all; unless
+ * it waits for the lock. True: it has waited.
  */
 enum { VP_BARE_PATIENCE_NS = 50000000, VP_BARE_BUSY_NS = 2000000000 };
 bool vp_bare_await(struct vp_pool *pool);
@@ -270,6 +272,9 @@ void vp_bare_others_use(struct vp_bare *bare);
  * vp_bare_back(). */
 int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
                  bool patient);
+/* Pages that are held, and that a block may have: by a look at all. And is so much held as is said that may be used? */
+size_t vp_bare_idle_pages(const struct vp_pool *pool);
+bool vp_bare_check_room(const struct vp_pool *pool, FILE *out);
 /* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
 bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
 /* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */

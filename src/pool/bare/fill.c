@@ -65,6 +65,27 @@ static bool is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bo
     return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
 }
 
+size_t vp_bare_idle_pages(const struct vp_pool *pool) {
+    const struct vp_chunk *chunk;
+    size_t pages = 0;
+    bool used;
+    vp_list_each(chunk, &pool->mem.chunks, link)
+        if (!chunk->exported && is_idle(pool, chunk, &used))
+            pages += vp_bare_pages(pool, chunk);
+    vp_list_each(chunk, &pool->mem.spares, link)
+        pages += vp_bare_pages(pool, chunk);
+    return pages;
+}
+
+bool vp_bare_check_room(const struct vp_pool *pool, FILE *out) {
+    const struct vp_bare *bare = pool->bare;
+    const size_t bounds = bare ? atomic_load(&bare->bounds) : 0;
+    if (!bounds || bounds <= atomic_load(&bare->used) + vp_bare_idle_pages(pool))
+        return true;
+    vp_memory_breach(out, "pages that may be used are held", NULL);
+    return false;
+}
+
 static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
     uint32_t last = bare->slots[first / VP_SLOT_PAGES].rested;
     for (size_t p = first; p < first + pages; p++) {
@@ -294,11 +315,6 @@ static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
     return NULL;
 }
 
-static void count_held(struct vp_pool *pool, size_t size, bool more) {
-    const size_t pages = size >> pool->mem.granularity_shift;
-    vp_bare_count_held(pool->bare, more ? pages : -pages);
-}
-
 /* Gives one idle chunk back: of those of other sizes, then of that kind which is needed later. False: there is none. */
 static bool release_one(struct filling *f) {
     struct vp_bare *bare = f->pool->bare;
@@ -318,7 +334,6 @@ static bool release_one(struct filling *f) {
         bool given = vp_chunk_give_back(&f->pool->mem, chunk);
         f->unready |= !given;
         if (given) {
-            count_held(f->pool, size, false);
             bare->idle_releases++;
             bare->idle_bytes -= size < bare->idle_bytes ? size : bare->idle_bytes;
             return true;
@@ -331,10 +346,8 @@ static int create(struct filling *f, size_t size, struct vp_chunk **out) {
     int err = f->exhausted && size >= f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, false, out);
     if (err == -ENOMEM && (!f->exhausted || size < f->exhausted))
         f->exhausted = size;
-    if (!err) {
+    if (!err)
         vp_chunk_spare(&f->pool->mem, *out, true);
-        count_held(f->pool, size, true);
-    }
     return err;
 }
 
@@ -351,7 +364,6 @@ static bool break_spare(struct filling *f) {
     struct vp_chunk *chunk;
     vp_list_each(chunk, &f->pool->mem.spares, link)
         if (chunk->size > f->pool->mem.granularity && chunk->mark != f->mark) {
-            count_held(f->pool, chunk->size, false);
             vp_chunk_destroy(&f->pool->mem, chunk);
             return true;
         }
