@@ -58,6 +58,45 @@ SIM_API(0, 10000, cuGraphAddEmptyNode, (CUgraphNode * out, CUgraph graph, const 
     return add(out, graph, after, count, CUDA_SUCCESS, &op);
 }
 
+/* Of the device, for the graph alone: as a stream captures it. */
+SIM_API(0, 11040, cuGraphAddMemAllocNode,
+        (CUgraphNode * out, CUgraph handle, const CUgraphNode *after, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *p),
+        (out, handle, after, count, p)) {
+    struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
+    struct sim_block *block;
+    if (!out || !graph || !p || !p->bytesize || p->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        p->poolProps.location.id < 0 || p->poolProps.location.id >= sim.options.devices)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (p->accessDescCount)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = sim_block_new(SIM_BLOCK_GRAPH, NULL, p->poolProps.location.id, p->bytesize, &block);
+    if (result != CUDA_SUCCESS)
+        return result;
+    block->dead = block->on_list = true;
+    block->graph = graph;
+    LIST_INSERT_HEAD(&graph->blocks, block, link);
+    struct sim_op *op = sim_op_new(SIM_OP_ALLOC);
+    op->block = block;
+    p->dptr = block->range.start;
+    return add(out, handle, after, count, CUDA_SUCCESS, &op);
+}
+
+/* Once, and in the graph that it is allocated in. */
+SIM_API(0, 11040, cuGraphAddMemFreeNode,
+        (CUgraphNode * out, CUgraph handle, const CUgraphNode *after, size_t count, CUdeviceptr at),
+        (out, handle, after, count, at)) {
+    const struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
+    struct sim_block *block = sim_block_find((uintptr_t)at);
+    if (!graph || !block || block->kind != SIM_BLOCK_GRAPH || block->range.start != at || block->graph != graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < graph->count; i++)
+        if (graph->nodes[i]->kind == SIM_OP_FREE && graph->nodes[i]->block == block)
+            return CUDA_ERROR_INVALID_VALUE;
+    struct sim_op *op = sim_op_new(SIM_OP_FREE);
+    op->block = block;
+    return add(out, handle, after, count, CUDA_SUCCESS, &op);
+}
+
 #if CUDA_VERSION >= 12030
 #undef cuGraphAddNode
 

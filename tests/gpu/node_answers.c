@@ -1,8 +1,8 @@
-/* Asks CUDA about nodes of graphs that copy between two devices of which neither was given access to the other's memory:
- * plain memory, and mapped memory that its own device alone may touch, as the pool's is between devices that cannot
- * reach each other. A node is added as such, or captured into the graph from a copy that names a context for each end.
- * Then it is asked what it is, run, changed, and run again. Prints a line for each answer and, last, all of them as a JSON
- * object.
+/* Asks CUDA about nodes of graphs that copy between two devices of which neither was given access to the other's
+ * memory: plain memory, and mapped memory that its own device alone may touch, as the pool's is between devices that
+ * cannot reach each other. A node is added as such, or captured into the graph from a copy that names a context for
+ * each end. Then it is asked what it is, run, changed, and run again. Prints a line for each answer and, last, all of
+ * them as a JSON object.
  *
  * The driver is found at run time. Each kind of node has a process of its own, since one may end in a fault.
  *
@@ -14,32 +14,32 @@
 #include <unistd.h>
 
 #define FUNCTIONS(X)                                                                                                   \
-    X(cuInit)                                                                                                          \
-    X(cuDeviceGetCount)                                                                                                \
-    X(cuDevicePrimaryCtxRetain)                                                                                        \
-    X(cuCtxSetCurrent)                                                                                                 \
-    X(cuCtxSynchronize)                                                                                                \
-    X(cuStreamCreate)                                                                                                  \
-    X(cuStreamSynchronize)                                                                                             \
-    X(cuMemAlloc_v2)                                                                                                   \
-    X(cuMemCreate)                                                                                                     \
-    X(cuMemAddressReserve)                                                                                             \
-    X(cuMemMap)                                                                                                        \
-    X(cuMemSetAccess)                                                                                                  \
-    X(cuMemsetD8_v2)                                                                                                   \
-    X(cuMemcpyDtoH_v2)                                                                                                 \
-    X(cuMemcpyPeerAsync)                                                                                               \
-    X(cuStreamBeginCaptureToGraph)                                                                                     \
-    X(cuStreamEndCapture)                                                                                              \
-    X(cuGraphCreate)                                                                                                   \
-    X(cuGraphAddMemcpyNode)                                                                                            \
-    X(cuGraphGetNodes)                                                                                                 \
-    X(cuGraphNodeGetType)                                                                                              \
-    X(cuGraphMemcpyNodeGetParams)                                                                                      \
-    X(cuGraphMemcpyNodeSetParams)                                                                                      \
-    X(cuGraphExecMemcpyNodeSetParams)                                                                                  \
-    X(cuGraphInstantiateWithFlags)                                                                                     \
-    X(cuGraphLaunch)                                                                                                   \
+    X(cuInit)                                                                                                                  \
+    X(cuDeviceGetCount)                                                                                                                  \
+    X(cuDevicePrimaryCtxRetain)                                                                                                                  \
+    X(cuCtxSetCurrent)                                                                                                                  \
+    X(cuCtxSynchronize)                                                                                                                  \
+    X(cuStreamCreate)                                                                                                                  \
+    X(cuStreamSynchronize)                                                                                                                  \
+    X(cuMemAlloc_v2)                                                                                                                  \
+    X(cuMemCreate)                                                                                                                  \
+    X(cuMemAddressReserve)                                                                                                                  \
+    X(cuMemMap)                                                                                                                  \
+    X(cuMemSetAccess)                                                                                                                  \
+    X(cuMemsetD8_v2)                                                                                                                  \
+    X(cuMemcpyDtoH_v2)                                                                                                                  \
+    X(cuMemcpyPeerAsync)                                                                                                                  \
+    X(cuStreamBeginCaptureToGraph)                                                                                                                  \
+    X(cuStreamEndCapture)                                                                                                                  \
+    X(cuGraphCreate)                                                                                                                  \
+    X(cuGraphAddMemcpyNode)                                                                                                                  \
+    X(cuGraphGetNodes)                                                                                                                  \
+    X(cuGraphNodeGetType)                                                                                                                  \
+    X(cuGraphMemcpyNodeGetParams)                                                                                                                  \
+    X(cuGraphMemcpyNodeSetParams)                                                                                                                  \
+    X(cuGraphExecMemcpyNodeSetParams)                                                                                                                  \
+    X(cuGraphInstantiateWithFlags)                                                                                                                  \
+    X(cuGraphLaunch)                                                                                                                  \
     X(cuGraphClone)
 
 #include "found.h"

@@ -22,7 +22,7 @@ enum {
     EVENTS = 8,
     POOLS = 4, /* the first of them are the devices' default ones */
     GRAPHS = 6,
-    NODES = 6,
+    NODES = 10,
     THREADS = 3,
     DEVICES = 2,
     LEGACY = 0,
@@ -74,7 +74,8 @@ struct pool {
     bool alive, current;
 };
 
-/* What was added to a graph by itself: a fill (no `from`), or a copy. */
+/* What was added to a graph by itself: a fill (no `from`), a copy, or what is about the graph's own memory (no `to`).
+ */
 struct node {
     CUgraphNode node;
     int to, from;
@@ -85,7 +86,8 @@ struct graph {
     CUgraphExec exec;
     int context;
     bool taken;
-    bool made; /* node by node, each behind the one before */
+    bool made;   /* node by node, each behind the one before */
+    bool memory; /* and has memory of its own: it stays as it is */
     struct node nodes[NODES];
     int count;
 };

@@ -36,7 +36,8 @@ static void added(int g, int to, int from, CUgraphNode node, int res) {
     if (res)
         return;
     graph->nodes[graph->count++] = (struct node){.node = node, .to = to, .from = from};
-    world.blocks[to].graphs |= 1u << g;
+    if (to >= 0)
+        world.blocks[to].graphs |= 1u << g;
     if (from >= 0)
         world.blocks[from].graphs |= 1u << g;
 }
@@ -113,6 +114,40 @@ static void add_copy(void) {
     added(g, to, from, node, res);
 }
 
+/* Memory of the graph, which is filled, copied out of, and freed, all in the graph. */
+static void add_memory(void) {
+    int g = pick_made_graph(), i = pick_block_of(KINDS);
+    struct graph *graph = &world.graphs[g < 0 ? 0 : g];
+    if (g < 0 || i < 0 || graph->count + 4 > NODES || !may_copy(graph->context, &world.blocks[i]))
+        return;
+    struct block own = {.kind = GRAPH, .size = 1 + some_size() % (1 << 20)};
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = world.contexts[graph->context].device}},
+        .bytesize = own.size};
+    CUgraphNode node[4] = {NULL};
+    const CUgraphNode *last = graph->count ? &graph->nodes[graph->count - 1].node : NULL;
+    say(" g%d b%d %zu", g, i, own.size);
+    if (CALL(cuGraphAddMemAllocNode, &node[0], graph->graph, last, last != NULL, &p))
+        return;
+    graph->memory = true;
+    own.at = p.dptr;
+    added(g, -1, -1, node[0], 0);
+    CUDA_MEMSET_NODE_PARAMS fill = fill_of(&own);
+    fill.elementSize = 1, fill.width = own.size, fill.value &= 255;
+    if (CALL(cuGraphAddMemsetNode, &node[1], graph->graph, &node[0], 1, &fill, context_of_graph(g)))
+        return;
+    added(g, -1, -1, node[1], 0);
+    CUDA_MEMCPY3D copy = copy_of(&world.blocks[i], &own);
+    int res = CALL(cuGraphAddMemcpyNode, &node[2], graph->graph, &node[1], 1, &copy, context_of_graph(g));
+    added(g, i, -1, node[2], res);
+    if (res)
+        node[2] = node[1];
+    CUdeviceptr freed = one_in(8) ? world.blocks[i].at : own.at;
+    res = CALL(cuGraphAddMemFreeNode, &node[3], graph->graph, &node[2], 1, freed);
+    added(g, -1, -1, node[3], res);
+}
+
 /* A node of its graph, or NULL. */
 static struct node *pick_node(int *g) {
     *g = pick_made_graph();
@@ -154,7 +189,7 @@ static bool may_change(int context, const struct node *node, int to, int from) {
 static void set_node(void) {
     int g, to, from, res;
     struct node *node = pick_node(&g);
-    if (!node || !pick_pair(g, &to, &from))
+    if (!node || world.graphs[g].memory || !pick_pair(g, &to, &from))
         return;
     struct graph *graph = &world.graphs[g];
     CUDA_MEMCPY3D p = copy_of(&world.blocks[to], &world.blocks[from]);
@@ -187,7 +222,7 @@ static void set_node(void) {
 static void destroy_node(void) {
     int g = pick_made_graph();
     struct graph *graph = &world.graphs[g < 0 ? 0 : g];
-    if (g < 0 || !graph->count)
+    if (g < 0 || !graph->count || graph->memory)
         return;
     say(" g%d", g);
     if (CALL(cuGraphDestroyNode, graph->nodes[graph->count - 1].node) == 0)
@@ -204,7 +239,7 @@ static void share_blocks(int with, int of) {
 static void clone_graph(void) {
     int g = pick_made_graph(), h = free_graph();
     CUgraph graph = NULL;
-    if (g < 0 || h < 0)
+    if (g < 0 || h < 0 || world.graphs[g].memory)
         return;
     say(" g%d g%d", g, h);
     if (CALL(cuGraphClone, &graph, world.graphs[g].graph))
@@ -216,7 +251,8 @@ static void clone_graph(void) {
 static void update_graph(void) {
     int g = pick_graph(), h = pick_made_graph();
     CUgraphExecUpdateResultInfo info;
-    if (g < 0 || h < 0 || !world.graphs[g].exec || world.graphs[g].context != world.graphs[h].context)
+    if (g < 0 || h < 0 || !world.graphs[g].exec || world.graphs[g].memory || world.graphs[h].memory ||
+        world.graphs[g].context != world.graphs[h].context)
         return;
     say(" g%d g%d", g, h);
     memset(&info, 0, sizeof(info));
@@ -226,13 +262,9 @@ static void update_graph(void) {
 }
 
 const struct step node_steps[] = {
-    {"make_graph", 3, make_graph},
-    {"add_fill", 4, add_fill},
-    {"add_copy", 7, add_copy},
-    {"ask_node", 2, ask_node},
-    {"set_node", 3, set_node},
-    {"destroy_node", 1, destroy_node},
-    {"clone_graph", 2, clone_graph},
-    {"update_graph", 2, update_graph},
-    {0},
+    {"make_graph", 3, make_graph},     {"add_fill", 4, add_fill},
+    {"add_copy", 7, add_copy},         {"add_memory", 2, add_memory},
+    {"ask_node", 2, ask_node},         {"set_node", 3, set_node},
+    {"destroy_node", 1, destroy_node}, {"clone_graph", 2, clone_graph},
+    {"update_graph", 2, update_graph}, {0},
 };
