@@ -182,12 +182,10 @@ static VP_LOCKED bool reached_by_all(struct owner to, struct owner from, uint64_
     return all;
 }
 
-/* Of a node the context in which it runs is known, if anything is. Which of those concerned makes the copy is the
- * driver's choice. */
+/* Which of those concerned makes a node's copy is the driver's choice. Whose context it has may not be known: any. */
 static VP_LOCKED uint64_t devices_of_node(CUcontext handle, struct owner to, struct owner from) {
-    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle)
-                                          : vp_context_current(&vp_state.timelines);
-    return devices_of_ends(to, from) | (ctx ? bit_of(ctx->device) : 0);
+    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle) : NULL;
+    return devices_of_ends(to, from) | (ctx ? bit_of(ctx->device) : handle ? 0 : vp_state.used);
 }
 
 static enum vp_copy_way find_way(bool node, CUcontext handle, CUstream stream, struct vp_copy_end *dst,

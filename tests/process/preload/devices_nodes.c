@@ -80,17 +80,28 @@ void nodes_are_as_others(void) {
 
 /* A node that is to run in the other device's context than that of all its memory; and one that copies nothing. */
 void nodes_run_where_their_memory_is(void) {
-    CUgraphNode node;
-    CUgraph graph;
+    CUgraphNode node, far;
+    CUgraph graph, second;
     CUgraphExec exec;
     unsigned char *pinned;
+    int can_reach = 0;
 
     start();
-    CHECK_OK(cuMemHostAlloc((void **)&pinned, SIZE, 0));
+    CHECK_OK(cuDeviceCanAccessPeer(&can_reach, 1, 0));
+    CHECK_OK(cuMemHostAlloc((void **)&pinned, (size_t)2 * SIZE, 0));
     CUdeviceptr here = take(0, false), back = take(0, true);
     CUDA_MEMCPY3D out = row(here, (CUdeviceptr)(uintptr_t)pinned), p = row(back, here), other = row(here, back);
     CUDA_MEMCPY3D nothing = out;
     nothing.WidthInBytes = 0;
+    /* Its context is the other device's, and nothing of that is near when it is told of this one's memory. */
+    if (can_reach) {
+        CUDA_MEMCPY3D host = row((CUdeviceptr)(uintptr_t)pinned, (CUdeviceptr)(uintptr_t)(pinned + SIZE));
+        CHECK_OK(cuGraphCreate(&second, 0));
+        CHECK_OK(cuGraphAddMemcpyNode(&far, second, NULL, 0, &host, context[1]));
+        enter(0);
+        CHECK_OK(cuGraphMemcpyNodeSetParams(far, &p));
+        CHECK_OK(cuGraphDestroy(second));
+    }
     CHECK_OK(cuGraphCreate(&graph, 0));
     CHECK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &nothing, context[1]) == CUDA_ERROR_INVALID_VALUE);
     CHECK_OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &out, context[1]));
