@@ -3,8 +3,8 @@
  * that cannot be, the copy is made by another call of the driver's, which names a context for each end, and keeps its
  * place in its stream.
  *
- * Nodes that a program adds to a graph by itself have no such form; copies that a stream captures have, and batches are
- * made one by one (copy_batch.c).
+ * Nodes that a program adds to a graph by itself have no such form; copies that a stream captures have (graph.c), and
+ * batches are made one by one (copy_batch.c).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -98,8 +98,7 @@ static CUresult copy_elsewhere(const struct vp_copy *copy, CUcontext context) {
     return res;
 }
 
-/* An end that may be anywhere keeps its kind, with the other end's context. */
-static CUresult copy_between(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
+CUresult vp_copy_between(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
     CUDA_MEMCPY3D_PEER *p = &copy->p;
     bool per_thread = copy->stream == CU_STREAM_PER_THREAD;
     __typeof__(&cuMemcpyPeer) range = per_thread ? VP_REAL(cuMemcpyPeer_ptds) : VP_REAL(cuMemcpyPeer);
@@ -119,27 +118,32 @@ static CUresult copy_between(struct vp_copy *copy, const struct vp_copy_end *dst
     return copy->sync ? area(p) : VP_REAL(cuMemcpy3DPeerAsync)(p, copy->stream);
 }
 
-static bool captures(CUstream stream) {
+bool vp_copy_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
     return VP_REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+void vp_copy_ends(const CUDA_MEMCPY3D_PEER *p, struct vp_copy_end *dst, struct vp_copy_end *src) {
+    *dst = vp_copy_end_of(p->dstMemoryType, p->dstDevice,
+                          p->dstXInBytes + (p->dstY + p->dstZ * p->dstHeight) * p->dstPitch);
+    *src = vp_copy_end_of(p->srcMemoryType, p->srcDevice,
+                          p->srcXInBytes + (p->srcY + p->srcZ * p->srcHeight) * p->srcPitch);
+}
+
 bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
     const CUDA_MEMCPY3D_PEER *p = &copy->p;
-    struct vp_copy_end dst = vp_copy_end_of(p->dstMemoryType, p->dstDevice,
-                                            p->dstXInBytes + (p->dstY + p->dstZ * p->dstHeight) * p->dstPitch);
-    struct vp_copy_end src = vp_copy_end_of(p->srcMemoryType, p->srcDevice,
-                                            p->srcXInBytes + (p->srcY + p->srcZ * p->srcHeight) * p->srcPitch);
     enum vp_copy_way way = VP_COPY_AS_IT_IS;
+    struct vp_copy_end dst, src;
 
+    vp_copy_ends(p, &dst, &src);
     if (vp_door_enter() && p->WidthInBytes && p->Height && p->Depth)
         way = vp_api_copy_way(copy->stream, &dst, &src);
     /* A stream of ours must not join the capture; a copy that waits is refused there anyway. */
-    if (way == VP_COPY_ELSEWHERE && captures(copy->stream))
+    if (way == VP_COPY_ELSEWHERE && vp_copy_captured(copy->stream))
         way = copy->sync ? VP_COPY_AS_IT_IS : VP_COPY_BETWEEN;
     if (way == VP_COPY_BETWEEN)
-        *res = copy_between(copy, &dst, &src);
+        *res = vp_copy_between(copy, &dst, &src);
     else if (way == VP_COPY_ELSEWHERE)
         *res = copy_elsewhere(copy, dst.anywhere ? src.context : dst.context);
     else if (way == VP_COPY_UNDIRECTED)
@@ -181,42 +185,36 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
 
 /* ---- rows and slices ---- */
 
+#define FLAT_END(p, end)                                                                                               \
+    .end##XInBytes = (p)->end##XInBytes, .end##Y = (p)->end##Y, .end##MemoryType = (p)->end##MemoryType,               \
+    .end##Host = (p)->end##Host, .end##Device = (p)->end##Device, .end##Array = (p)->end##Array,                       \
+    .end##Pitch = (p)->end##Pitch, .end##Height = (p)->end##Y + (p)->Height
+
 static bool translated_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync, CUresult *res) {
     struct vp_copy copy = {.stream = stream, .sync = sync, .flat = true};
 
     if (!p)
         return false;
-    copy.p = (CUDA_MEMCPY3D_PEER){
-        .srcXInBytes = p->srcXInBytes,
-        .srcY = p->srcY,
-        .srcMemoryType = p->srcMemoryType,
-        .srcHost = p->srcHost,
-        .srcDevice = p->srcDevice,
-        .srcArray = p->srcArray,
-        .srcPitch = p->srcPitch,
-        .srcHeight = p->srcY + p->Height,
-        .dstXInBytes = p->dstXInBytes,
-        .dstY = p->dstY,
-        .dstMemoryType = p->dstMemoryType,
-        .dstHost = p->dstHost,
-        .dstDevice = p->dstDevice,
-        .dstArray = p->dstArray,
-        .dstPitch = p->dstPitch,
-        .dstHeight = p->dstY + p->Height,
-        .WidthInBytes = p->WidthInBytes,
-        .Height = p->Height,
-        .Depth = 1,
-    };
+    copy.p = (CUDA_MEMCPY3D_PEER){FLAT_END(p, src), FLAT_END(p, dst), .WidthInBytes = p->WidthInBytes,
+                                  .Height = p->Height, .Depth = 1};
     return vp_copy_translated(&copy, res);
 }
 
+struct vp_copy vp_copy_of_slices(const CUDA_MEMCPY3D *p, CUstream stream) {
+    struct vp_copy copy = {.stream = stream};
+
+    memcpy(&copy.p, p, sizeof(copy.p));
+    copy.p.srcContext = copy.p.dstContext = NULL;
+    return copy;
+}
+
 static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CUresult *res) {
-    struct vp_copy copy = {.stream = stream, .sync = sync};
+    struct vp_copy copy;
 
     if (!p)
         return false;
-    memcpy(&copy.p, p, sizeof(copy.p));
-    copy.p.srcContext = copy.p.dstContext = NULL;
+    copy = vp_copy_of_slices(p, stream);
+    copy.sync = sync;
     return vp_copy_translated(&copy, res);
 }
 
@@ -230,28 +228,15 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
 
 /* ---- a line of an array, which is a row ---- */
 
-static bool from_array(CUdeviceptr dst, CUarray src, size_t offset, size_t bytes, CUstream stream, CUresult *res) {
-    const CUDA_MEMCPY2D row = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
-                               .srcArray = src,
-                               .srcXInBytes = offset,
-                               .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                               .dstDevice = dst,
-                               .WidthInBytes = bytes,
-                               .Height = 1};
+#define LINE_ENDS(line, other)                                                                                         \
+    .line##MemoryType = CU_MEMORYTYPE_ARRAY, .line##Array = array, .line##XInBytes = offset,                           \
+    .other##MemoryType = CU_MEMORYTYPE_DEVICE, .other##Device = ptr, .WidthInBytes = bytes, .Height = 1
 
-    return translated_2d(&row, stream, true, res);
-}
+static bool translated_line(CUarray array, size_t offset, CUdeviceptr ptr, size_t bytes, bool to_array, CUstream stream,
+                            CUresult *res) {
+    const CUDA_MEMCPY2D from = {LINE_ENDS(src, dst)}, to = {LINE_ENDS(dst, src)};
 
-static bool to_array(CUarray dst, size_t offset, CUdeviceptr src, size_t bytes, CUstream stream, CUresult *res) {
-    const CUDA_MEMCPY2D row = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                               .srcDevice = src,
-                               .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                               .dstArray = dst,
-                               .dstXInBytes = offset,
-                               .WidthInBytes = bytes,
-                               .Height = 1};
-
-    return translated_2d(&row, stream, true, res);
+    return translated_2d(to_array ? &to : &from, stream, true, res);
 }
 
 #define VP_MAKE_ARRAY(symbol, like, translated, ...)                                                                   \

@@ -42,6 +42,14 @@ static inline bool vp_copy_is_range(const CUDA_MEMCPY3D_PEER *p) {
 
 /* ---- copy.c ---- */
 
+void vp_copy_ends(const CUDA_MEMCPY3D_PEER *p, struct vp_copy_end *dst, struct vp_copy_end *src);
+/* A copy of one context, as one between two that are not named yet. */
+struct vp_copy vp_copy_of_slices(const CUDA_MEMCPY3D *p, CUstream stream);
+/* Is a copy in it captured? Also if that cannot be told. */
+bool vp_copy_captured(CUstream stream);
+/* Makes the copy between the contexts of its ends. An end that may be anywhere keeps its kind, with the other end's. */
+CUresult vp_copy_between(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src);
+
 /* Makes the copy in the way that it needs, if that is not its own; true: done, with the outcome in `*res`. */
 bool vp_copy_translated(struct vp_copy *copy, CUresult *res);
 

@@ -7,15 +7,9 @@
 
 #include <string.h>
 
-static bool captures(CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    return VP_REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 /* What is to be read before the call returns was read by then. */
 static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
-    return res == CUDA_SUCCESS && at_once && !captures(stream) ? VP_REAL(cuStreamSynchronize)(stream) : res;
+    return res == CUDA_SUCCESS && at_once && !vp_copy_captured(stream) ? VP_REAL(cuStreamSynchronize)(stream) : res;
 }
 
 /* Opens what one copy of a batch needs, and tells whether it has to be made in another way. */

@@ -5,7 +5,7 @@
  * not). To open all memory to all devices would make each mapping dearer for programs that never copy between devices.
  * So a device's memory is opened to another at the first copy that needs it, and stays open, for copies alone: the
  * program is not told. Where that cannot be, a copy goes by cuMemcpyPeer, which names a context for each end, and needs
- * no access.
+ * no access; a node of a graph is what a stream captures of that.
  *
  * To CUDA, spilled memory (spill.h) is the host's: a copy that calls it the device's is refused, and is made by a call
  * that leaves that open.
@@ -145,11 +145,8 @@ static uint64_t bit_of(CUdevice dev) {
     return dev >= 0 && dev < VP_DEVICES ? UINT64_C(1) << dev : 0;
 }
 
-/* Those that an end of ours and the current context are of. */
-static uint64_t devices_near(struct owner to, struct owner from) {
-    CUdevice dev = -1;
-    return (vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev)) | (to.pool ? bit_of(to.pool->mem.device) : 0) |
-           (from.pool ? bit_of(from.pool->mem.device) : 0);
+static uint64_t devices_of_ends(struct owner to, struct owner from) {
+    return (to.pool ? bit_of(to.pool->mem.device) : 0) | (from.pool ? bit_of(from.pool->mem.device) : 0);
 }
 
 /*
@@ -163,7 +160,7 @@ static VP_LOCKED uint64_t devices_of(CUstream stream, struct owner to, struct ow
         const struct vp_timeline *timeline = NULL;
         const struct vp_context *ctx = NULL;
         if (vp_timeline_captures(&vp_state.timelines, stream)) {
-            uint64_t devices = devices_near(to, from);
+            uint64_t devices = devices_of_ends(to, from) | (vp_state.drv.cuCtxGetDevice(&dev) ? 0 : bit_of(dev));
             vp_list_each(timeline, &vp_state.timelines.capturing, capturing) {
                 if (timeline->stream == stream && !timeline->per_thread)
                     return bit_of(timeline->context->device);
@@ -185,14 +182,22 @@ static VP_LOCKED bool reached_by_all(struct owner to, struct owner from, uint64_
     return all;
 }
 
-enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src) {
+/* Which of those concerned makes a node's copy is the driver's choice. Whose context it has may not be known: any. */
+static VP_LOCKED uint64_t devices_of_node(CUcontext handle, struct owner to, struct owner from) {
+    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle) : NULL;
+    return devices_of_ends(to, from) | (ctx ? bit_of(ctx->device) : handle ? 0 : vp_state.used);
+}
+
+static enum vp_copy_way find_way(bool node, CUcontext handle, CUstream stream, struct vp_copy_end *dst,
+                                 struct vp_copy_end *src) {
     enum vp_copy_way way = VP_COPY_AS_IT_IS;
     if (!vp_enter())
         return way;
     const struct owner to = owner_of(dst), from = owner_of(src);
     if (find_spilled(dst, src))
         way = VP_COPY_UNDIRECTED;
-    if ((to.pool || to.import || from.pool || from.import) && !reached_by_all(to, from, devices_of(stream, to, from))) {
+    if ((to.pool || to.import || from.pool || from.import) &&
+        !reached_by_all(to, from, node ? devices_of_node(handle, to, from) : devices_of(stream, to, from))) {
         find_context(dst, to);
         find_context(src, from);
         if (dst->context && src->context)
@@ -204,20 +209,18 @@ enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struc
     return way;
 }
 
-void vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_end *src) {
-    if (!vp_enter())
-        return;
-    const struct owner to = owner_of(dst), from = owner_of(src);
-    find_spilled(dst, src);
-    const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle)
-                                          : vp_context_current(&vp_state.timelines);
-    const CUdevice devices[] = {ctx ? ctx->device : -1, to.pool ? to.pool->mem.device : -1,
-                                from.pool ? from.pool->mem.device : -1};
-    /* Which of them makes the copy is the driver's choice. */
-    for (int i = 0; i < 3; i++)
-        if (devices[i] >= 0 && devices[i] < VP_DEVICES) {
-            reached(to, devices[i]);
-            reached(from, devices[i]);
-        }
+enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src) {
+    return find_way(false, NULL, stream, dst, src);
+}
+
+enum vp_copy_way vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_end *src) {
+    return find_way(true, handle, NULL, dst, src);
+}
+
+VP_NOT_ANALYSED bool vp_api_enter_locked(void) {
+    return vp_enter();
+}
+
+VP_NOT_ANALYSED void vp_api_leave(void) {
     vp_leave();
 }

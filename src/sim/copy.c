@@ -27,7 +27,7 @@ static bool may(const struct sim_op *op, uintptr_t at, size_t bytes, bool write,
 static void run_fill(const struct sim_op *op) {
     unsigned element = op->fill.element;
     size_t bytes = span(op->fill.width * element, op->fill.height, op->fill.pitch);
-    if (!may(op, op->fill.dst, bytes, true, "fills"))
+    if (!may_by(op, op->fill.by, op->fill.dst, bytes, true, false, "fills"))
         return;
     if (sim.watch_fills)
         sim.watch_fills(op->fill.dst, bytes, op->fill.value);
@@ -105,26 +105,33 @@ static CUresult finish(struct sim_stream *stream, struct sim_op *op, bool wait) 
     return sim_op_wait_put(op);
 }
 
-static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned element, size_t width, size_t height,
-                     CUstream handle, enum wait wait) {
-    struct sim_stream *stream;
-    CUresult result = sim_stream_for_work(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!width || !height)
-        return CUDA_SUCCESS;
-    if (dst % element || (height > 1 && (pitch % element || pitch < width * element)) ||
-        sim_access_fault((uintptr_t)dst, span(width * element, height, pitch), stream->context, true, false,
-                         SIM_AT_CALL))
+static CUresult fill_op(const struct sim_context *context, CUdeviceptr dst, size_t pitch, uint32_t value,
+                        unsigned element, size_t width, size_t height, struct sim_op **out) {
+    if ((element != 1 && element != 2 && element != 4) || !width || !height || dst % element ||
+        (height > 1 && (pitch % element || pitch < width * element)) ||
+        sim_access_fault((uintptr_t)dst, span(width * element, height, pitch), context, true, false, SIM_AT_CALL))
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_op *op = sim_op_new(SIM_OP_FILL);
+    struct sim_op *op = *out = sim_op_new(SIM_OP_FILL);
+    op->fill.by = context;
     op->fill.dst = (uintptr_t)dst;
     op->fill.pitch = pitch;
     op->fill.value = value;
     op->fill.element = element;
     op->fill.width = width;
     op->fill.height = height;
-    return finish(stream, op, wait == WAIT || (wait == LATE && !sim.options.late_memset));
+    return CUDA_SUCCESS;
+}
+
+static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned element, size_t width, size_t height,
+                     CUstream handle, enum wait wait) {
+    struct sim_stream *stream;
+    struct sim_op *op;
+    CUresult result = sim_stream_for_work(handle, &stream);
+    if (result != CUDA_SUCCESS || !width || !height)
+        return result;
+    result = fill_op(stream->context, dst, pitch, value, element, width, height, &op);
+    return result == CUDA_SUCCESS ? finish(stream, op, wait == WAIT || (wait == LATE && !sim.options.late_memset))
+                                  : result;
 }
 
 struct area {
@@ -139,8 +146,8 @@ static bool misdirected(const struct area *area, size_t width, size_t height) {
     return area->directed && sim_is_host_vmm(area->at, span(width, height, area->pitch));
 }
 
-static CUresult copy_op(struct sim_context *context, struct area dst, struct area src, size_t width, size_t height,
-                        struct sim_op **out) {
+static CUresult copy_op(const struct sim_context *context, struct area dst, struct area src, size_t width,
+                        size_t height, struct sim_op **out) {
     if (!dst.at || !src.at || misdirected(&dst, width, height) || misdirected(&src, width, height))
         return CUDA_ERROR_INVALID_VALUE;
     bool from_pageable = sim_is_pageable(src.at), to_pageable = sim_is_pageable(dst.at);
@@ -441,30 +448,20 @@ SIM_STREAM_API(_ptsz, 0, 12080, cuMemcpy3DBatchAsync,
 }
 #endif
 
-/* ---- nodes of graphs: one slice each ---- */
+/* ---- the work of nodes: one slice each ---- */
 
-SIM_API(0, 10000, cuGraphAddMemcpyNode,
-        (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, size_t count, const CUDA_MEMCPY3D *p,
-         CUcontext handle),
-        (out, graph, after, count, p, handle)) {
-    CUresult why;
-    struct sim_context *context = sim_context_of(handle, &why);
+CUresult sim_copy_of(const CUDA_MEMCPY3D *p, const struct sim_context *context, struct sim_op **op) {
     struct area dst = {0}, src = {0};
-    struct sim_op *op;
-    if (!context)
-        return why;
-    if (!out || !p || (count && !after))
+    if (!p || !p->WidthInBytes || !p->Height)
         return CUDA_ERROR_INVALID_VALUE;
     /* What an array has in it when the graph runs is not modelled. */
     if (p->Depth != 1 || p->dstMemoryType == CU_MEMORYTYPE_ARRAY || p->srcMemoryType == CU_MEMORYTYPE_ARRAY ||
         !SIDE(p, dst, p->dstY, &dst) || !SIDE(p, src, p->srcY, &src))
         return CUDA_ERROR_NOT_SUPPORTED;
-    CUresult result = copy_op(context, dst, src, p->WidthInBytes, p->Height, &op);
-    if (result == CUDA_SUCCESS && !sim_graph_append(graph, op, after, count)) {
-        sim_op_put(op);
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result == CUDA_SUCCESS)
-        *out = (CUgraphNode)op;
-    return result;
+    return copy_op(context, dst, src, p->WidthInBytes, p->Height, op);
+}
+
+CUresult sim_fill_of(const CUDA_MEMSET_NODE_PARAMS *p, const struct sim_context *context, struct sim_op **op) {
+    return p ? fill_op(context, p->dst, p->pitch, p->value, p->elementSize, p->width, p->height, op)
+             : CUDA_ERROR_INVALID_VALUE;
 }

@@ -1,8 +1,8 @@
 /* Stream capture, and the graphs that come of it.
  *
- * A captured op becomes a node: an op whose dependencies are the nodes before it. A launch replays copies of
- * all nodes, in the order of capture, on the launching stream; that is one of the orders that the graph
- * allows.
+ * A captured op becomes a node: an op whose dependencies are the nodes before it. An executable has
+ * copies of all nodes, which a launch replays in the order of capture, on the launching stream; that is one of the
+ * orders that the graph allows.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,12 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-struct sim_exec {
-    CUgraphExec handle;
-    struct sim_graph *graph;
-    unsigned long long flags;
-};
 
 /* ---- captures ---- */
 
@@ -102,14 +96,13 @@ static void add_node(struct sim_graph *graph, struct sim_op *op) {
         if (!graph->nodes)
             abort();
     }
+    op->graph = graph;
     graph->nodes[graph->count++] = op;
 }
 
 void sim_capture_append(struct sim_stream *stream, struct sim_op *op) {
-    /* Nodes never run, so "done" is no reason to leave a dependency out: sim_op_depend sees them all as open.
-     */
     op->stream = stream;
-    sim_op_depend(op, stream->capture_tail);
+    sim_op_follow(op, stream->capture_tail);
     add_node(stream->capture->graph, op);
     sim_op_put(stream->capture_tail);
     stream->capture_tail = sim_op_get(op);
@@ -135,7 +128,7 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event) {
     }
     stream->capture = capture;
     struct sim_op *op = sim_op_new(SIM_OP_NOP);
-    sim_op_depend(op, event->node);
+    sim_op_follow(op, event->node);
     sim_capture_append(stream, op);
     return CUDA_SUCCESS;
 }
@@ -181,7 +174,8 @@ void sim_capture_leave(struct sim_stream *stream) {
     }
 }
 
-static CUresult begin(CUstream handle, CUstreamCaptureMode mode) {
+/* Into `graph`, behind `tail`, of which it takes over a reference each; NULL: into a new one. */
+static CUresult begin(CUstream handle, CUstreamCaptureMode mode, struct sim_graph *graph, struct sim_op *tail) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -193,10 +187,12 @@ static CUresult begin(CUstream handle, CUstreamCaptureMode mode) {
     if (stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     struct sim_capture *capture = calloc(1, sizeof(*capture));
-    struct sim_graph *graph = calloc(1, sizeof(*graph));
+    if (!graph && (graph = calloc(1, sizeof(*graph))))
+        graph->refs = 1;
     if (!capture || !graph)
         abort();
-    graph->refs = 1;
+    capture->first = graph->count;
+    stream->capture_tail = tail;
     capture->id = ++sim.next_id;
     capture->mode = mode;
     capture->thread = sim_self()->id;
@@ -209,12 +205,34 @@ static CUresult begin(CUstream handle, CUstreamCaptureMode mode) {
 
 #undef cuStreamBeginCapture
 SIM_STREAM_API(_ptsz, 0, 10000, cuStreamBeginCapture, (CUstream handle), (handle)) {
-    return begin(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    return begin(handle, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL);
 }
 
 SIM_STREAM_API(_ptsz, 0, 10010, cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), (handle, mode)) {
-    return begin(handle, mode);
+    return begin(handle, mode, NULL, NULL);
 }
+
+#if CUDA_VERSION >= 12030
+SIM_STREAM_API(_ptsz, 0, 12030, cuStreamBeginCaptureToGraph,
+               (CUstream handle, CUgraph graph_handle, const CUgraphNode *after, const CUgraphEdgeData *edges,
+                size_t count, CUstreamCaptureMode mode),
+               (handle, graph_handle, after, edges, count, mode)) {
+    struct sim_graph *graph = graph_handle ? sim_handle_get(SIM_GRAPH, graph_handle) : NULL;
+    (void)edges;
+    if (!graph || (count && !after))
+        return CUDA_ERROR_INVALID_VALUE;
+    /* No node: it holds those together that the first one comes behind. */
+    struct sim_op *tail = count == 1 ? sim_op_get((struct sim_op *)after[0]) : count ? sim_op_new(SIM_OP_NOP) : NULL;
+    for (size_t i = 0; count > 1 && i < count; i++)
+        sim_op_follow(tail, (struct sim_op *)after[i]);
+    CUresult result = begin(handle, mode, graph, tail);
+    if (result == CUDA_SUCCESS)
+        graph->refs++;
+    else
+        sim_op_put(tail);
+    return result;
+}
+#endif
 
 static void reach(struct sim_op *op) {
     for (; op && !op->mark; op = op->dep_count ? op->deps[0] : NULL) {
@@ -227,7 +245,7 @@ static void reach(struct sim_op *op) {
 /* All that was captured must lead to the end of the origin stream. */
 static bool joined(const struct sim_capture *capture) {
     reach(capture->origin->capture_tail);
-    for (size_t i = 0; i < capture->graph->count; i++)
+    for (size_t i = capture->first; i < capture->graph->count; i++)
         if (!capture->graph->nodes[i]->mark)
             return false;
     return true;
@@ -255,10 +273,13 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
         result = CUDA_ERROR_INVALID_VALUE;
     else if (!joined(capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && capture->graph->refs == 1 && !capture->graph->handle) {
         *out = capture->graph->handle = sim_handle_new(SIM_GRAPH, capture->graph);
-    else
+    } else {
+        if (result == CUDA_SUCCESS)
+            *out = capture->graph->handle;
         graph_put(capture->graph);
+    }
     capture_end(capture);
     return result;
 }
@@ -287,17 +308,23 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamIsCapturing, (CUstream handle, CU
     return capture_info(handle, status, NULL);
 }
 
-/* Status and id; a graph under capture has no handle here, so graph and dependencies come back empty. */
+/* What the stream's next node will depend on. A graph under capture has no handle here, unless it had one before. */
+static void captured_so_far(CUstream handle, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+    struct sim_stream *stream;
+    bool any = sim_stream_of(handle, &stream) == CUDA_SUCCESS && stream->capture && stream->capture_tail;
+    if (graph)
+        *graph = any ? stream->capture->graph->handle : NULL;
+    if (dependencies)
+        *dependencies = any ? (const CUgraphNode *)(void *)&stream->capture_tail : NULL;
+    if (count)
+        *count = any;
+}
+
 SIM_STREAM_API(_ptsz, SIM_SURE, 11030, cuStreamGetCaptureInfo_v2,
                (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                 const CUgraphNode **dependencies, size_t *count),
                (handle, status, id, graph, dependencies, count)) {
-    if (graph)
-        *graph = NULL;
-    if (dependencies)
-        *dependencies = NULL;
-    if (count)
-        *count = 0;
+    captured_so_far(handle, graph, dependencies, count);
     return capture_info(handle, status, id);
 }
 
@@ -306,14 +333,9 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12030, cuStreamGetCaptureInfo_v3,
                (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                 const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count),
                (handle, status, id, graph, dependencies, edges, count)) {
-    if (graph)
-        *graph = NULL;
-    if (dependencies)
-        *dependencies = NULL;
+    captured_so_far(handle, graph, dependencies, count);
     if (edges)
         *edges = NULL;
-    if (count)
-        *count = 0;
     return capture_info(handle, status, id);
 }
 #endif
@@ -331,6 +353,24 @@ SIM_API(SIM_SURE, 10010, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode
 
 /* ---- graphs ---- */
 
+struct sim_op *sim_op_again(const struct sim_op *node) {
+    struct sim_op *op = sim_op_new(node->kind);
+    *op = *node;
+    op->refs = 1;
+    op->mark = op->done = false;
+    op->graph = NULL;
+    op->deps = NULL;
+    op->dep_count = op->dep_room = 0;
+    if (op->kind == SIM_OP_COPY && op->copy.staged) {
+        size_t size = op->copy.width * op->copy.height;
+        op->copy.staged = malloc(size);
+        if (!op->copy.staged)
+            abort();
+        memcpy(op->copy.staged, node->copy.staged, size);
+    }
+    return op;
+}
+
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     if (!out || !graph)
@@ -340,6 +380,15 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long
         return CUDA_ERROR_OUT_OF_MEMORY;
     graph->refs++;
     exec->graph = graph;
+    exec->count = graph->count;
+    exec->nodes = calloc(2 * graph->count + 1, sizeof(*exec->nodes));
+    if (!exec->nodes)
+        abort();
+    exec->of = exec->nodes + graph->count;
+    for (size_t i = 0; i < graph->count; i++) {
+        exec->of[i] = sim_op_get(graph->nodes[i]);
+        exec->nodes[i] = sim_op_again(graph->nodes[i]);
+    }
     exec->flags = flags;
     *out = exec->handle = sim_handle_new(SIM_EXEC, exec);
     return CUDA_SUCCESS;
@@ -368,23 +417,8 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream str
     CUresult result = sim_stream_for_work(stream_handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    for (size_t i = 0; i < exec->graph->count; i++) {
-        const struct sim_op *node = exec->graph->nodes[i];
-        struct sim_op *op = sim_op_new(node->kind);
-        *op = *node;
-        op->refs = 1;
-        op->mark = false;
-        op->deps = NULL;
-        op->dep_count = op->dep_room = 0;
-        if (op->kind == SIM_OP_COPY && op->copy.staged) {
-            size_t size = op->copy.width * op->copy.height;
-            op->copy.staged = malloc(size);
-            if (!op->copy.staged)
-                abort();
-            memcpy(op->copy.staged, node->copy.staged, size);
-        }
-        sim_op_enqueue(stream, op);
-    }
+    for (size_t i = 0; i < exec->count; i++)
+        sim_op_enqueue(stream, sim_op_again(exec->nodes[i]));
     return CUDA_SUCCESS;
 }
 
@@ -397,6 +431,9 @@ static void exec_free(void *item, void *arg) {
     struct sim_exec *exec = item;
     (void)arg;
     sim_handle_free(SIM_EXEC, exec->handle);
+    for (size_t i = 0; i < 2 * exec->count; i++)
+        sim_op_put(exec->nodes[i]);
+    free(exec->nodes);
     graph_put(exec->graph);
     free(exec);
 }
@@ -413,6 +450,7 @@ static void graph_free(void *item, void *arg) {
     struct sim_graph *graph = item;
     (void)arg;
     sim_handle_free(SIM_GRAPH, graph->handle);
+    graph->handle = NULL;
     graph_put(graph);
 }
 
@@ -449,7 +487,7 @@ bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *afte
     if (!graph)
         return false;
     for (size_t i = 0; i < count; i++)
-        sim_op_depend(op, (struct sim_op *)after[i]);
+        sim_op_follow(op, (struct sim_op *)after[i]);
     add_node(graph, op);
     return true;
 }

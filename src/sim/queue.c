@@ -65,6 +65,11 @@ static void add_dep(struct sim_op *op, struct sim_op *on) {
     op->deps[op->dep_count++] = sim_op_get(on);
 }
 
+void sim_op_follow(struct sim_op *op, struct sim_op *on) {
+    if (on)
+        add_dep(op, on);
+}
+
 void sim_op_depend(struct sim_op *op, struct sim_op *on) {
     if (on && !sim_op_done(on))
         add_dep(op, on);

@@ -305,12 +305,14 @@ struct sim_op {
     struct sim_op *waiters, *next_waiter; /* timed mode: those that may get on when this is done; one reference each */
     bool waits;                           /* is one of them itself */
     bool mark;                            /* graphs: reached from the end */
+    struct sim_graph *graph;              /* that it is a node of */
     union {
         struct {
             uintptr_t dst;
             size_t pitch, width, height;
             uint32_t value;
             unsigned element;
+            const struct sim_context *by; /* whose context it is done in */
         } fill;
         struct {
             uintptr_t dst, src;
@@ -341,6 +343,8 @@ struct sim_op *sim_op_get(struct sim_op *op);
 void sim_op_put(struct sim_op *op);
 bool sim_op_done(struct sim_op *op);
 void sim_op_depend(struct sim_op *op, struct sim_op *on);
+/* The same of a node, which never runs, and so is never over. */
+void sim_op_follow(struct sim_op *op, struct sim_op *on);
 /* Appends an op to a stream, or to its capture; takes over the reference. Adds the order that the legacy
  * stream implies. */
 void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op);
@@ -452,8 +456,23 @@ struct sim_capture {
     bool invalid;
     struct sim_stream *origin;
     struct sim_graph *graph;
+    size_t first; /* the nodes before were there when it began */
     LIST_ENTRY(sim_capture) link;
 };
+
+struct sim_exec {
+    CUgraphExec handle;
+    struct sim_graph *graph;
+    unsigned long long flags;
+    struct sim_op **nodes, **of; /* what is run, and the node of the graph that it was made of; one reference each */
+    size_t count;
+};
+
+/* The work of a node, as an op that has yet to be queued. */
+struct sim_op *sim_op_again(const struct sim_op *node);
+/* The work of a node in a context, or why there is none. */
+CUresult sim_copy_of(const CUDA_MEMCPY3D *p, const struct sim_context *context, struct sim_op **op);
+CUresult sim_fill_of(const CUDA_MEMSET_NODE_PARAMS *p, const struct sim_context *context, struct sim_op **op);
 
 /* A graph gets another node, behind some that it has. Takes over the reference. False: there is no such graph. */
 bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *after, size_t count);

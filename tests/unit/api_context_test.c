@@ -223,11 +223,15 @@ Test(api, a_node_that_copies_finds_its_memory_open) {
     CUstreamCaptureStatus status;
     cu_ok(door_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     struct vp_copy_end dst = {.ptr = there}, src = {.ptr = here};
-    vp_api_copy_node(NULL, &dst, &src);
+    cr_assert_eq(vp_api_copy_node(one, &dst, &src), VP_COPY_AS_IT_IS);
     cr_assert_eq(access_of(here, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(there, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(here, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    vp_api_copy_node(three, &dst, &src);
+    /* Of a node that is there it is not known in whose context it runs. */
+    cr_assert_eq(vp_api_copy_node(NULL, &dst, &dst), VP_COPY_AS_IT_IS);
+    cr_assert_eq(access_of(here, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    cr_assert_eq(access_of(there, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(vp_api_copy_node(three, &dst, &src), VP_COPY_AS_IT_IS);
     cr_assert_eq(access_of(here, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(there, 2), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cu_ok(cuStreamIsCapturing(stream, &status));

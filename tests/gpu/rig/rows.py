@@ -164,7 +164,8 @@ def memory_rows(work):
 def peer_rows(work, turns, before):
     """Programs on two GPUs, of which the environment may name others than the first two."""
     env = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0,1")}
-    rows = []
+    rows = [Row("nodes between devices, CUDA's answers", [os.path.join(os.path.dirname(work), "tests", "gpu", "node_answers")],
+                env=env, section="peers", limit=60)]
     for name, argv, more in (
             ("peers", [os.path.join(work, "peers")], dict(repeat=turns)),
             ("NCCL", script("ranks.py", "collectives"), dict(repeat=turns, context="torch")),

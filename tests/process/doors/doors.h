@@ -21,7 +21,8 @@ enum {
     CONTEXTS = 6, /* the first of them are the devices' primary ones */
     EVENTS = 8,
     POOLS = 4, /* the first of them are the devices' default ones */
-    GRAPHS = 4,
+    GRAPHS = 6,
+    NODES = 10,
     THREADS = 3,
     DEVICES = 2,
     LEGACY = 0,
@@ -73,11 +74,22 @@ struct pool {
     bool alive, current;
 };
 
+/* What was added to a graph by itself: a fill (no `from`), a copy, or what is about the graph's own memory (no `to`).
+ */
+struct node {
+    CUgraphNode node;
+    int to, from;
+};
+
 struct graph {
     CUgraph graph;
     CUgraphExec exec;
     int context;
     bool taken;
+    bool made;   /* node by node, each behind the one before */
+    bool memory; /* and has memory of its own: it stays as it is */
+    struct node nodes[NODES];
+    int count;
 };
 
 struct world {
@@ -167,6 +179,9 @@ size_t some_size(void);
 /* The capture that began on this stream is over, or a stream has left it. */
 void capture_over(int first, CUstream left);
 unsigned host_count(void);
+/* A slot, or -1: graphs.c. */
+int free_graph(void);
+int pick_graph(void);
 
 /* ---- what can be done ---- */
 
@@ -177,7 +192,7 @@ struct step {
     step_fn *run;
 };
 extern const struct step memory_steps[], copy_steps[], query_steps[], stream_steps[], context_steps[], graph_steps[],
-    runtime_steps[];
+    node_steps[], runtime_steps[];
 
 /* ---- the per-thread forms, which cuda.h does not declare ---- */
 

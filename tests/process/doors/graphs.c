@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int free_graph(void) {
+int free_graph(void) {
     for (int i = 0; i < GRAPHS; i++)
         if (!world.graphs[i].taken)
             return i;
@@ -152,7 +152,7 @@ static void free_captured(void) {
         forget_block(block);
 }
 
-static int pick_graph(void) {
+int pick_graph(void) {
     int at = (int)below(GRAPHS);
     for (int i = 0; i < GRAPHS; i++, at = (at + 1) % GRAPHS)
         if (world.graphs[at].taken && world.graphs[at].graph)

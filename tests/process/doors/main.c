@@ -96,8 +96,8 @@ static void on_thread(int thread, const struct step *step) {
 
 /* ---- steps ---- */
 
-static const struct step *const lists[] = {memory_steps,  copy_steps,  query_steps,  stream_steps,
-                                           context_steps, graph_steps, runtime_steps};
+static const struct step *const lists[] = {memory_steps,  copy_steps,  query_steps, stream_steps,
+                                           context_steps, graph_steps, node_steps,  runtime_steps};
 
 static const struct step *choose(void) {
     unsigned sum = 0;

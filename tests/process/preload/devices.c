@@ -8,18 +8,18 @@
 #include <stdint.h>
 #include <sys/wait.h>
 
-#include "guest.h"
+#include "devices.h"
 
-enum { MIB = 1 << 20, SIZE = MIB, SIDE = 1024, SLICE = 32 };
+enum { MIB = 1 << 20, SIDE = 1024, SLICE = 32 };
 
-static CUcontext context[2];
-static CUstream stream[2];
+CUcontext context[2];
+CUstream stream[2];
 
-static void enter(int device) {
+void enter(int device) {
     CHECK_OK(cuCtxSetCurrent(context[device]));
 }
 
-static void start(void) {
+void start(void) {
     CHECK_OK(cuInit(0));
     for (int device = 0; device < 2; device++) {
         CHECK_OK(cuDevicePrimaryCtxRetain(&context[device], device));
@@ -39,7 +39,7 @@ static unsigned access_flags(CUdeviceptr ptr) {
     return flags;
 }
 
-static CUdeviceptr take(int device, bool async) {
+CUdeviceptr take(int device, bool async) {
     CUdeviceptr ptr;
 
     enter(device);
@@ -101,10 +101,45 @@ static CUresult batch_of_slices(const struct copy *c) {
     return cuMemcpy3DBatchAsync(1, &op, 0, c->at);
 }
 
+/* A node that is added to a graph, behind nodes that are there: a row, rows, and by the call for nodes of every kind.
+ */
+static CUresult node(const struct copy *c, bool row, bool general) {
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+    CUDA_MEMCPY3D *p = &params.memcpy.copyParams;
+    CUgraphNodeType type;
+    CUgraphNode first[2], made = NULL;
+    CUgraph graph;
+    CUgraphExec exec;
+    size_t count = 0;
+
+    *p = slices(c);
+    p->WidthInBytes = row ? SIZE : SIDE;
+    p->Height = SIZE / p->WidthInBytes;
+    p->Depth = 1;
+    CHECK_OK(cuGraphCreate(&graph, 0));
+    CHECK_OK(cuGraphAddEmptyNode(&first[0], graph, NULL, 0));
+    CHECK_OK(cuGraphAddEmptyNode(&first[1], graph, NULL, 0));
+    CUresult res = general ? cuGraphAddNode(&made, graph, first, NULL, 2, &params)
+                           : cuGraphAddMemcpyNode(&made, graph, first, 2, p, row ? context[c->from] : context[c->to]);
+    CHECK(res || made);
+    if (!res) {
+        CHECK_OK(cuGraphNodeGetType(made, &type));
+        CHECK(type == CU_GRAPH_NODE_TYPE_MEMCPY);
+        CHECK_OK(cuGraphGetNodes(graph, NULL, &count));
+        CHECK(count == 3);
+        CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+        CHECK_OK(cuGraphLaunch(exec, c->at));
+        CHECK_OK(cuStreamSynchronize(c->at));
+        CHECK_OK(cuGraphExecDestroy(exec));
+    }
+    CHECK_OK(cuGraphDestroy(graph));
+    return res;
+}
+
 /* The form of a call that means the per-thread stream. */
 #define PER_THREAD(call, suffix) ((__typeof__(&call))sim(#call suffix))
 
-enum { WAYS = 18 };
+enum { WAYS = 21 };
 
 static CUresult run(const struct copy *c, int way) {
     CUDA_MEMCPY2D area = rows(c);
@@ -129,11 +164,14 @@ static CUresult run(const struct copy *c, int way) {
     case 15: return ((__typeof__(&cuMemcpy3D))sim("cuMemcpy3D_v2_ptds"))(&space);
     case 16: return batch(c);
     case 17: return batch_of_slices(c);
+    case 18: return node(c, true, false);
+    case 19: return node(c, false, false);
+    case 20: return node(c, false, true);
     default: return CUDA_ERROR_NOT_FOUND;
     }
 }
 
-static void check_bytes(CUdeviceptr ptr, unsigned char value) {
+void check_bytes(CUdeviceptr ptr, unsigned char value) {
     const size_t places[] = {0, SIZE / 2, SIZE - 1};
     unsigned char byte;
 
@@ -469,6 +507,7 @@ static void a_copy_leaves_captures_alone(void) {
 
 GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(a_copy_leaves_captures_alone), GUEST(every_copy_may_be_the_first),
            GUEST(arrays_need_no_leave), GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order),
-           GUEST(copies_can_be_captured), GUEST(openness_is_not_told),
+           GUEST(copies_can_be_captured), GUEST(nodes_are_as_others), GUEST(nodes_run_where_their_memory_is),
+           GUEST(old_drivers_have_no_node_between), GUEST(nodes_are_made_unseen), GUEST(openness_is_not_told),
            GUEST(what_cannot_be_opened_is_copied_nevertheless), GUEST(waits_for_the_pools_own_device),
            GUEST(a_stopping_free_waits_for_the_blocks_device))

@@ -1,0 +1,270 @@
+/* Graphs that are made node by node, changed, cloned and updated. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "doors.h"
+
+#include <string.h>
+
+#undef cuGraphAddNode
+
+/* What may be in a node: memory that is there, and open, for as long as the graph is. */
+enum { KINDS = 1u << DEVICE | 1u << ASYNC | 1u << HOST | 1u << REGISTERED | 1u << MANAGED };
+
+static void make_graph(void) {
+    int g = free_graph(), context = current_context();
+    CUgraph graph = NULL;
+    if (g < 0 || context < 0 || CALL(cuGraphCreate, &graph, one_in(20)))
+        return;
+    say(" g%d", g);
+    world.graphs[g] = (struct graph){.taken = true, .graph = graph, .context = context, .made = true};
+}
+
+static int pick_made_graph(void) {
+    int g = pick_graph();
+    return g >= 0 && world.graphs[g].made && world.contexts[world.graphs[g].context].alive ? g : -1;
+}
+
+static int device_of(const struct block *b) {
+    return b->kind == DEVICE || b->kind == ASYNC ? b->device : -1;
+}
+
+static CUcontext context_of_graph(int g) {
+    return world.contexts[world.graphs[g].context].handle;
+}
+
+static void added(int g, int to, int from, CUgraphNode node, int res) {
+    struct graph *graph = &world.graphs[g];
+    if (res)
+        return;
+    graph->nodes[graph->count++] = (struct node){.node = node, .to = to, .from = from};
+    if (to >= 0)
+        world.blocks[to].graphs |= 1u << g;
+    if (from >= 0)
+        world.blocks[from].graphs |= 1u << g;
+}
+
+static CUDA_MEMSET_NODE_PARAMS fill_of(const struct block *b) {
+    const unsigned element = 1u << below(3);
+    return (CUDA_MEMSET_NODE_PARAMS){.dst = b->at,
+                                     .value = (unsigned)any() & (element < 4 ? (1u << 8 * element) - 1 : ~0u),
+                                     .elementSize = element,
+                                     .width = b->size / element,
+                                     .height = 1};
+}
+
+static void add_fill(void) {
+    int g = pick_made_graph(), i = pick_block_of(KINDS);
+    CUgraphNode node = NULL;
+    if (g < 0 || i < 0 || world.graphs[g].count == NODES)
+        return;
+    struct graph *graph = &world.graphs[g];
+    const struct block *b = &world.blocks[i];
+    if (device_of(b) >= 0 && b->device != world.contexts[graph->context].device)
+        return;
+    CUDA_MEMSET_NODE_PARAMS p = fill_of(b);
+    const CUgraphNode *last = graph->count ? &graph->nodes[graph->count - 1].node : NULL;
+    say(" g%d b%d", g, i);
+    int res = CALL(cuGraphAddMemsetNode, &node, graph->graph, last, last != NULL, &p, context_of_graph(g));
+    added(g, i, -1, node, res);
+}
+
+static CUDA_MEMCPY3D copy_of(const struct block *to, const struct block *from) {
+    size_t n = to->size < from->size ? to->size : from->size, width = n, height = 1;
+    const bool named = one_in(2) && device_of(to) >= 0 && device_of(from) >= 0;
+    if (one_in(3)) {
+        width = 1 + below(n > 65536 ? 65536 : (unsigned)n);
+        height = n / width;
+    }
+    return (CUDA_MEMCPY3D){.srcMemoryType = named ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED,
+                           .srcDevice = from->at,
+                           .srcPitch = width,
+                           .srcHeight = height,
+                           .dstMemoryType = named ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED,
+                           .dstDevice = to->at,
+                           .dstPitch = width,
+                           .dstHeight = height,
+                           .WidthInBytes = one_in(20) ? 0 : width,
+                           .Height = height,
+                           .Depth = 1};
+}
+
+/* Two blocks for a copy of this graph's. */
+static bool pick_pair(int g, int *to, int *from) {
+    *to = pick_block_of(KINDS);
+    *from = pick_block_of(KINDS);
+    return g >= 0 && *to >= 0 && *to != *from && may_copy(world.graphs[g].context, &world.blocks[*to]) &&
+           may_copy(world.graphs[g].context, &world.blocks[*from]);
+}
+
+static void add_copy(void) {
+    int g = pick_made_graph(), to, from, res;
+    CUgraphNode node = NULL;
+    if (!pick_pair(g, &to, &from) || world.graphs[g].count == NODES)
+        return;
+    struct graph *graph = &world.graphs[g];
+    CUDA_MEMCPY3D p = copy_of(&world.blocks[to], &world.blocks[from]);
+    const CUgraphNode *last = graph->count ? &graph->nodes[graph->count - 1].node : NULL;
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+    params.memcpy.copyParams = p;
+    params.memcpy.copyCtx = context_of_graph(g);
+    say(" g%d b%d < b%d", g, to, from);
+    if (one_in(3))
+        res = CALL(cuGraphAddNode_v2, &node, graph->graph, last, NULL, last != NULL, &params);
+    else
+        res = CALL(cuGraphAddMemcpyNode, &node, graph->graph, last, last != NULL, &p, context_of_graph(g));
+    added(g, to, from, node, res);
+}
+
+/* Memory of the graph, which is filled, copied out of, and freed, all in the graph. */
+static void add_memory(void) {
+    int g = pick_made_graph(), i = pick_block_of(KINDS);
+    struct graph *graph = &world.graphs[g < 0 ? 0 : g];
+    if (g < 0 || i < 0 || graph->count + 4 > NODES || !may_copy(graph->context, &world.blocks[i]))
+        return;
+    struct block own = {.kind = GRAPH, .size = 1 + some_size() % (1 << 20)};
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = world.contexts[graph->context].device}},
+        .bytesize = own.size};
+    CUgraphNode node[4] = {NULL};
+    const CUgraphNode *last = graph->count ? &graph->nodes[graph->count - 1].node : NULL;
+    say(" g%d b%d %zu", g, i, own.size);
+    if (CALL(cuGraphAddMemAllocNode, &node[0], graph->graph, last, last != NULL, &p))
+        return;
+    graph->memory = true;
+    own.at = p.dptr;
+    added(g, -1, -1, node[0], 0);
+    CUDA_MEMSET_NODE_PARAMS fill = fill_of(&own);
+    fill.elementSize = 1, fill.width = own.size, fill.value &= 255;
+    if (CALL(cuGraphAddMemsetNode, &node[1], graph->graph, &node[0], 1, &fill, context_of_graph(g)))
+        return;
+    added(g, -1, -1, node[1], 0);
+    CUDA_MEMCPY3D copy = copy_of(&world.blocks[i], &own);
+    int res = CALL(cuGraphAddMemcpyNode, &node[2], graph->graph, &node[1], 1, &copy, context_of_graph(g));
+    added(g, i, -1, node[2], res);
+    if (res)
+        node[2] = node[1];
+    CUdeviceptr freed = one_in(8) ? world.blocks[i].at : own.at;
+    res = CALL(cuGraphAddMemFreeNode, &node[3], graph->graph, &node[2], 1, freed);
+    added(g, -1, -1, node[3], res);
+}
+
+/* A node of its graph, or NULL. */
+static struct node *pick_node(int *g) {
+    *g = pick_made_graph();
+    struct graph *graph = &world.graphs[*g < 0 ? 0 : *g];
+    return *g < 0 || !graph->count ? NULL : &graph->nodes[below((unsigned)graph->count)];
+}
+
+static void ask_node(void) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_HOST;
+    CUDA_MEMCPY3D p;
+    size_t count = 0;
+    int g;
+    const struct node *node = pick_node(&g);
+    if (!node)
+        return;
+    say(" g%d", g);
+    CALL(cuGraphGetNodes, world.graphs[g].graph, NULL, &count);
+    CALL(cuGraphNodeGetType, node->node, &type);
+    say(" %zu %d", count, (int)type);
+    if (CALL(cuGraphMemcpyNodeGetParams, node->node, &p))
+        return;
+    say_address(p.dstHost ? (CUdeviceptr)(uintptr_t)p.dstHost : p.dstDevice);
+    say_address(p.srcHost ? (CUdeviceptr)(uintptr_t)p.srcHost : p.srcDevice);
+    say(" %zux%zu", p.WidthInBytes, p.Height);
+}
+
+/* docs/limits.md: between devices that cannot reach each other a copy gets no other parameters. */
+static bool may_change(int context, const struct node *node, int to, int from) {
+    const int here = world.contexts[context].device, blocks[] = {node->to, node->from, to, from};
+    int can = 0;
+    if (cuDeviceCanAccessPeer(&can, 0, 1) == CUDA_SUCCESS && can)
+        return true;
+    for (int i = 0; i < 4; i++)
+        if (device_of(&world.blocks[blocks[i]]) >= 0 && device_of(&world.blocks[blocks[i]]) != here)
+            return false;
+    return true;
+}
+
+static void set_node(void) {
+    int g, to, from, res;
+    struct node *node = pick_node(&g);
+    if (!node || world.graphs[g].memory || !pick_pair(g, &to, &from))
+        return;
+    struct graph *graph = &world.graphs[g];
+    CUDA_MEMCPY3D p = copy_of(&world.blocks[to], &world.blocks[from]);
+    if (node->from < 0) {
+        if (device_of(&world.blocks[to]) != world.contexts[graph->context].device)
+            return;
+        CUDA_MEMSET_NODE_PARAMS fill = fill_of(&world.blocks[to]);
+        from = -1;
+        say(" g%d b%d", g, to);
+        res = graph->exec && one_in(2)
+                  ? CALL(cuGraphExecMemsetNodeSetParams, graph->exec, node->node, &fill, context_of_graph(g))
+                  : CALL(cuGraphMemsetNodeSetParams, node->node, &fill);
+    } else {
+        if (!may_change(graph->context, node, to, from))
+            return;
+        say(" g%d b%d < b%d", g, to, from);
+        res = graph->exec && one_in(2)
+                  ? CALL(cuGraphExecMemcpyNodeSetParams, graph->exec, node->node, &p, context_of_graph(g))
+                  : CALL(cuGraphMemcpyNodeSetParams, node->node, &p);
+    }
+    if (res)
+        return;
+    node->to = to;
+    node->from = from;
+    world.blocks[to].graphs |= 1u << g;
+    if (from >= 0)
+        world.blocks[from].graphs |= 1u << g;
+}
+
+static void destroy_node(void) {
+    int g = pick_made_graph();
+    struct graph *graph = &world.graphs[g < 0 ? 0 : g];
+    if (g < 0 || !graph->count || graph->memory)
+        return;
+    say(" g%d", g);
+    if (CALL(cuGraphDestroyNode, graph->nodes[graph->count - 1].node) == 0)
+        graph->count--;
+}
+
+/* Whatever one graph uses, the other does. */
+static void share_blocks(int with, int of) {
+    for (int i = 0; i < BLOCKS; i++)
+        if (world.blocks[i].graphs & 1u << of)
+            world.blocks[i].graphs |= 1u << with;
+}
+
+static void clone_graph(void) {
+    int g = pick_made_graph(), h = free_graph();
+    CUgraph graph = NULL;
+    if (g < 0 || h < 0 || world.graphs[g].memory)
+        return;
+    say(" g%d g%d", g, h);
+    if (CALL(cuGraphClone, &graph, world.graphs[g].graph))
+        return;
+    world.graphs[h] = (struct graph){.taken = true, .graph = graph, .context = world.graphs[g].context};
+    share_blocks(h, g);
+}
+
+static void update_graph(void) {
+    int g = pick_graph(), h = pick_made_graph();
+    CUgraphExecUpdateResultInfo info;
+    if (g < 0 || h < 0 || !world.graphs[g].exec || world.graphs[g].memory || world.graphs[h].memory ||
+        world.graphs[g].context != world.graphs[h].context)
+        return;
+    say(" g%d g%d", g, h);
+    memset(&info, 0, sizeof(info));
+    if (CALL(cuGraphExecUpdate, world.graphs[g].exec, world.graphs[h].graph, &info) == 0)
+        share_blocks(g, h);
+    say(" %d", (int)info.result);
+}
+
+const struct step node_steps[] = {
+    {"make_graph", 3, make_graph},     {"add_fill", 4, add_fill},
+    {"add_copy", 7, add_copy},         {"add_memory", 2, add_memory},
+    {"ask_node", 2, ask_node},         {"set_node", 3, set_node},
+    {"destroy_node", 1, destroy_node}, {"clone_graph", 2, clone_graph},
+    {"update_graph", 2, update_graph}, {0},
+};
