@@ -100,11 +100,23 @@ static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, e
     return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
 }
 
+/*
+ * Where several streams roam, hardly a chunk is wholly free, and what a request lacks is made even where no slack is
+ * left. There it gets a place that opens fewer granules, if there is one.
+ */
+static bool find_tight_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
+                            struct vp_site *site) {
+    if (!vp_tight(pool, req) && !vp_slack_crowded(pool, req))
+        return false;
+    site->exact = vp_tight_site(pool, req, use, site);
+    return site->exact;
+}
+
 static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
     int err = 0;
+    if (find_tight_site(pool, req, use, site))
+        return 0;
     if (vp_tight(pool, req)) {
-        if (vp_tight_site(pool, req, use, site))
-            return 0;
         err = find_roomy_hole(pool, req, site) ? 0 : find_hole(pool, req, 0, site);
     } else {
         err = find_loose_site(pool, req, use, site);
@@ -171,7 +183,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
                            .use = use,
                            .skip = site.there,
                            .skip_end = site.there_end,
-                           .exact = req->alone || vp_tight(pool, req)};
+                           .exact = req->alone || site.exact || vp_tight(pool, req)};
     if (!vp_harvest_room(pool, &h, want))
         return -ENOMEM;
     const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);

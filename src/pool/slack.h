@@ -49,6 +49,8 @@ bool vp_slack_keeps_place(const struct vp_pool *pool, const struct vp_request *r
 bool vp_slack_roams_apart(const struct vp_pool *pool);
 /* Is new memory for the request made in handles of a granule, each of which may serve another stream later? */
 bool vp_slack_fine(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+/* Do several streams roam, and is no slack left for the request? */
+bool vp_slack_crowded(const struct vp_pool *pool, const struct vp_request *req);
 /* Does it count what a block pins beside it in its chunk? */
 bool vp_slack_spares(struct vp_pool *pool);
 /* Does what is moved for the request stay? In a program that roams its old place is not wanted again, and here it lies

@@ -11,6 +11,7 @@ struct vp_site {
     CUdeviceptr begin, map;
     size_t want;
     CUdeviceptr there, there_end;
+    bool exact; /* there may be no room for more than that */
 };
 
 /* Is the request to be placed so? */

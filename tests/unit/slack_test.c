@@ -483,6 +483,28 @@ Test(slack, where_streams_roam_a_few_new_granules_are_handles_of_their_own) {
     end();
 }
 
+/* What is lacking is made then all the same: so it is to be little. */
+Test(slack, where_streams_roam_and_no_slack_is_left_a_request_opens_few_granules) {
+    open_pool(PERCENT, 0);
+    never_repeats(2 * WINDOW);
+    const struct vp_request req = {.asked = 7 * MiB, .size = 7 * MiB, .zone = VP_ZONE_LARGE},
+                            large = {.asked = 64 * MiB, .size = 64 * MiB, .zone = VP_ZONE_LARGE};
+    const uint64_t held = fx.pool.mem.stats.held_bytes;
+    fx.pool.mem.stats.held_bytes = 2 * held;
+    cr_assert(!vp_slack_crowded(&fx.pool, &req));
+    fx.pool.mem.stats.held_bytes = held;
+    fx_free(fx_alloc(8 * MiB, 2), 2);
+    fx_free(fx_alloc(8 * MiB, 1), 1);
+    const uint64_t now = fx.pool.mem.stats.held_bytes;
+    fx.pool.mem.stats.held_bytes = now / 2;
+    cr_assert(!vp_slack_crowded(&fx.pool, &req));
+    fx.pool.mem.stats.held_bytes = 2 * now;
+    cr_assert(vp_slack_crowded(&fx.pool, &req));
+    cr_assert(!vp_slack_crowded(&fx.pool, &large));
+    fx.pool.mem.stats.held_bytes = now;
+    end();
+}
+
 /* What lies beside a live block in its chunk will be lacking. */
 Test(slack, handles_stay_small_at_the_edge) {
     open_pool(PERCENT, 0);
