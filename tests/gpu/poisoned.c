@@ -16,7 +16,7 @@
 
 #include "found.h"
 
-enum { MIB = 1 << 20, BLOCK = 8 * MIB, STEPS = 50, LAYERS = 16 };
+enum { MIB = 1 << 20, BLOCK = 8 * MIB, STEPS = 50, LAYERS = 16, AGAIN = 8 };
 
 static CUstream stream, side;
 static __typeof__(&vpool_stats) stats_of;
@@ -62,13 +62,16 @@ static bool on_a_side_stream(void) {
 
 static bool after_cudaFree(void) {
     unsigned long before = found();
-    CUdeviceptr at, again;
+    CUdeviceptr at, again[AGAIN];
     NEED(cuMemAlloc_v2, &at, BLOCK);
     NEED(cuMemFree_v2, at);
     NEED(cuMemsetD8Async, at + BLOCK - 1, 3, 1, side);
-    NEED(cuStreamSynchronize, side);
-    NEED(cuMemAlloc_v2, &again, BLOCK);
-    NEED(cuMemFree_v2, again);
+    NEED(cuCtxSynchronize);
+    /* Whatever is free: those bytes are among it, and come again. */
+    for (int i = 0; i < AGAIN; i++)
+        NEED(cuMemAlloc_v2, &again[i], BLOCK);
+    for (int i = 0; i < AGAIN; i++)
+        NEED(cuMemFree_v2, again[i]);
     return found() == before + 1;
 }
 
