@@ -197,6 +197,23 @@ def the_pages_own_code_agrees():
             assert sizes == {s["from"]: (s["live"], s["live_bytes"], s["free"], s["free_bytes"]) for s in wanted["sizes"]}, name
 
 
+def what_the_charts_draw_can_be_read():
+    """A failure is often the last that a trace has. Room for the numbers beside the axis is for nine narrow letters."""
+    if not shutil.which("node"):
+        return print("# there is no node: left out")
+    with open(path("last.csv"), "w") as file:
+        file.write("op,id,size,stream,us\nm,first,1,0,0\na,1,4096,0,10\na,2,4096,0,20\na,3,4096,0,30\nm,last,1,0,40\nx,0,99999999,0,50\n")
+    with open(path("page.html"), "w") as file:
+        file.write(page(path("last.csv")))
+    done = subprocess.run(["node", os.path.join(HERE, "drawn.js"), path("page.html")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    drawn = json.loads(done.stdout)
+    lines = {colour: [x for c, x in drawn["lines"] if c == colour] for colour in ("--mark", "--pinned")}
+    assert [len(at) for at in lines.values()] == [2, 1] and all(drawn["from"] <= x <= drawn["to"] - 0.5 for at in lines.values() for x in at), drawn["lines"]
+    for size, texts in drawn["scales"].items():
+        assert 2 <= len(texts) <= 6 and max(map(len, texts)) <= 8, (size, texts)
+
+
 def a_dump_is_in_the_page():
     text = page(*DUMPS)
     for number, name in enumerate(DUMPS):
@@ -387,7 +404,7 @@ def the_page_is_where_it_was_asked_for():
     made("export", "--rmm", "-o", "/dev/null", RMM)
 
 
-TESTS = [the_page_needs_nothing_else, the_page_has_what_replay_says, the_pages_own_code_agrees, a_dump_is_in_the_page, names_are_no_markup,
+TESTS = [the_page_needs_nothing_else, the_page_has_what_replay_says, the_pages_own_code_agrees, what_the_charts_draw_can_be_read, a_dump_is_in_the_page, names_are_no_markup,
          rmm_is_read_back_the_same, perfetto_reads_counters_and_slices, memory_viz_reads_snapshots, dumps_are_exported, broken_input_leaves_nothing,
          wrong_arguments_get_one_line, the_page_is_where_it_was_asked_for]
 
