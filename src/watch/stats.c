@@ -191,14 +191,23 @@ static VP_LOCKED bool has_used_cuda(void) {
 static pid_t first;
 static bool serves;
 
+/* Faults of the children that were waited for: none has none. Before this program took the place of another, such as a
+ * script that has looked for it, that had some of its own. */
+static long faults_before;
+
+static long faults_of_children(void) {
+    struct rusage children;
+    return getrusage(RUSAGE_CHILDREN, &children) ? -1 : children.ru_minflt;
+}
+
 void vp_stats_serves(bool is_first) {
     serves = true;
     first = is_first ? getpid() : 0;
+    faults_before = faults_of_children();
 }
 
 static bool had_children(void) {
-    struct rusage children;
-    return getrusage(RUSAGE_CHILDREN, &children) || children.ru_maxrss;
+    return faults_of_children() != faults_before;
 }
 
 static void print_silence(void) {
