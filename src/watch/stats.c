@@ -302,7 +302,7 @@ static bool add_process_id(char *out, size_t room, const char *name) {
     return n > 0 && (size_t)n < room;
 }
 
-/* What is alive at the end, by stack, where stacks are recorded. */
+/* What is alive at the end, by stack, where stacks are recorded; and the program's ranges, where it has some. */
 static VP_LOCKED void print_alive(void) {
     enum { HOLDERS = 5, FRAMES = 4 };
     static struct vp_text t; /* too large for some stacks */
@@ -310,6 +310,7 @@ static VP_LOCKED void print_alive(void) {
     if (!vp_output_is_stderr())
         return;
     vp_pools_each(pool) vp_holders_say(&t, pool->mem.device, HOLDERS, FRAMES, "vpool:   alive  ");
+    vp_ranges_say_most(&t, "vpool:   peak   ");
     vp_say_flush(&t);
 }
 
