@@ -286,3 +286,23 @@ void vp_ranges_say(struct vp_text *t) {
         else
             vp_say_line(t, "  the process is in %s", open.name);
 }
+
+void vp_ranges_say_most(struct vp_text *t, const char *indent) {
+    enum { MOST = 5 };
+    struct vp_marks_peak all[MOST + 1], peak; /* the largest first; the last is dropped */
+    unsigned count = 0, dropped = 0;
+    for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
+        unsigned at = count;
+        if (!peak.times)
+            continue;
+        for (; at && all[at - 1].peak_bytes < peak.peak_bytes; at--)
+            all[at] = all[at - 1];
+        all[at] = peak;
+        count == MOST ? dropped++ : count++;
+    }
+    for (unsigned i = 0; i < count; i++)
+        vp_say_line(t, "%s%12s at most in range %s, %lu time%s", indent, VP_SIZE(all[i].peak_bytes), all[i].name,
+                    all[i].times, all[i].times == 1 ? "" : "s");
+    if (dropped)
+        vp_say(t, "%s             and %u more, named in VPOOL_STATS=FILE\n", indent, dropped);
+}

@@ -38,5 +38,7 @@ void vp_ranges_json(struct vp_json *j);
 /* An array `threads`: the range that each is in. */
 void vp_ranges_open_json(struct vp_json *j);
 void vp_ranges_say(struct vp_text *t);
+/* The five in which most was alive, a line each. */
+void vp_ranges_say_most(struct vp_text *t, const char *indent);
 
 #endif

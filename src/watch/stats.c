@@ -191,14 +191,23 @@ static VP_LOCKED bool has_used_cuda(void) {
 static pid_t first;
 static bool serves;
 
+/* Faults of the children that were waited for: none has none. Before this program took the place of another, such as a
+ * script that has looked for it, that had some of its own. */
+static long faults_before;
+
+static long faults_of_children(void) {
+    struct rusage children;
+    return getrusage(RUSAGE_CHILDREN, &children) ? -1 : children.ru_minflt;
+}
+
 void vp_stats_serves(bool is_first) {
     serves = true;
     first = is_first ? getpid() : 0;
+    faults_before = faults_of_children();
 }
 
 static bool had_children(void) {
-    struct rusage children;
-    return getrusage(RUSAGE_CHILDREN, &children) || children.ru_maxrss;
+    return faults_of_children() != faults_before;
 }
 
 static void print_silence(void) {
@@ -293,7 +302,7 @@ static bool add_process_id(char *out, size_t room, const char *name) {
     return n > 0 && (size_t)n < room;
 }
 
-/* What is alive at the end, by stack, where stacks are recorded. */
+/* What is alive at the end, by stack, where stacks are recorded; and the program's ranges, where it has some. */
 static VP_LOCKED void print_alive(void) {
     enum { HOLDERS = 5, FRAMES = 4 };
     static struct vp_text t; /* too large for some stacks */
@@ -301,6 +310,7 @@ static VP_LOCKED void print_alive(void) {
     if (!vp_output_is_stderr())
         return;
     vp_pools_each(pool) vp_holders_say(&t, pool->mem.device, HOLDERS, FRAMES, "vpool:   alive  ");
+    vp_ranges_say_most(&t, "vpool:   peak   ");
     vp_say_flush(&t);
 }
 

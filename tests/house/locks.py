@@ -23,8 +23,8 @@ INCLUDES = [ROOT / "src", ROOT / "include", ROOT / "third_party", ROOT / "preloa
 BROKEN = {
     "what is asked for is summed up without the lock": (
         "src/process/borrow.c",
-        "        const uint64_t want = asks ? worth_asking(pool, lack) : 0;\n        vp_step_out();\n",
-        "        vp_step_out();\n        const uint64_t want = asks ? worth_asking(pool, lack) : 0;\n",
+        "        const uint64_t want = asks ? worth_asking(pool, lack, &last) : 0;\n",
+        "        vp_step_out();\n        const uint64_t want = asks ? worth_asking(pool, lack, &last) : 0;\n        vp_step_in();\n",
         "calling function 'worth_asking' requires holding mutex 'vp_library_lock'"),
     "a way out keeps the lock": (
         "src/process/query.c", "    vp_leave();\n", "", "mutex 'vp_library_lock' is not held on every path"),

@@ -143,6 +143,21 @@ def a_wheel_can_be_installed():
     assert call(sys.executable, "-m", "vpool", "run", "sh", "-c", "exit 7", PYTHONPATH=str(target))[0] == 7
 
 
+def pip_makes_a_wheel_of_a_clone():
+    """As pyproject.toml tells it to. Nothing is compiled here."""
+    text = (SOURCE / "pyproject.toml").read_text()
+    words = dict(re.findall(r'^(build-backend|backend-path) = \[?"([^"]+)"', text, re.M))
+    path = SOURCE / words["backend-path"] / f"{words['build-backend']}.py"
+    made, folder = staged("pip"), FOLDER / "of-pip"
+    program = (f"import sys; sys.path.insert(0, {str(path.parent)!r}); import {path.stem} as backend, pathlib\n"
+               f"backend.packages.build = lambda *words, **more: None\n"
+               f"backend.packages.stage = lambda *words: pathlib.Path({str(made)!r})\n"
+               f"print(backend.build_wheel({str(folder)!r}))")
+    status, out, err = call(sys.executable, "-c", program)
+    assert status == 0 and (folder / out.strip()).exists() and out.endswith(".whl\n"), (status, out, err)
+    assert (folder / out.strip()).read_bytes() == packages.wheel(staged("pip-again"), FOLDER / "pip-dist").read_bytes()
+
+
 def a_debian_package_can_be_unpacked():
     if not shutil.which("dpkg-deb"):
         return
@@ -174,6 +189,6 @@ def the_release_has_one_place():
 try:
     tap.run([an_installation_is_whole, an_installation_builds_no_test, needs_are_read_as_others_read_them,
              the_wheels_glibc_has_all_that_is_called,
-             a_wheel_can_be_installed, a_debian_package_can_be_unpacked, the_release_has_one_place])
+             a_wheel_can_be_installed, pip_makes_a_wheel_of_a_clone, a_debian_package_can_be_unpacked, the_release_has_one_place])
 finally:
     shutil.rmtree(FOLDER)

@@ -171,7 +171,7 @@ static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32
     if (!calls)
         return -ENOMEM;
     uint64_t ns = r->engine->cost_ns ? r->engine->cost_ns() : 0;
-    *calls = (struct vp_record_calls){.event = i, .ns = r->ns ? ns - r->ns : 0};
+    *calls = (struct vp_record_calls){.event = i, .ns = ns - r->ns};
     for (int k = 0; k < VP_RECORD_KINDS; k++)
         calls->count[k] = (uint32_t)(now[k] - r->totals[k]);
     memcpy(r->totals, now, sizeof now);

@@ -13,13 +13,14 @@ const colourOf = name => getComputedStyle(document.documentElement).getPropertyV
 
 /* ---- axes ---- */
 
-/* Round numbers from 0 to `most`, about `count` of them. Of bytes, round in their unit. */
+/* Round numbers from 0 to `most`, about `count` of them. Of bytes, round in their unit; below a whole one, in that
+   under it. */
 function ticks(most, count, bytes) {
     if (!(most > 0))
         return [0];
     const unit = bytes ? 1024 ** Math.min(UNITS.length - 1, Math.floor(Math.log(most) / Math.log(1024) + 1e-9)) : 1;
     const rough = most / unit / count, power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map(n => n * power).find(n => n >= rough) * unit;
+    const step = unit * (unit > 1 && rough < 1 ? 2 ** Math.ceil(Math.log2(rough)) : [1, 2, 5, 10].map(n => n * power).find(n => n >= rough));
     const all = [];
     for (let n = 0; n <= most * 1.0001; n += step)
         all.push(n);
@@ -263,8 +264,9 @@ class Chart {
             context.setLineDash(dash);
             context.beginPath();
             for (let i = 0, before = -3; i < all.length; i++) {
-                const x = Math.round(this.x(this.trace.records.moment(all[i].at))) + 0.5;
-                if (x < this.left || x > this.right || x - before < 3)
+                const { right } = this, at = this.x(this.trace.records.moment(all[i].at));
+                const x = Math.min(Math.round(at), Math.floor(right) - 1) + 0.5; // the last moment is within, too
+                if (at < this.left - 0.5 || at > right + 0.5 || x - before < 3)
                     continue;
                 context.moveTo(x, this.top);
                 context.lineTo(x, this.bottom);

@@ -222,6 +222,20 @@ def ranges_have_a_peak():
             assert [(h["bytes"], h["blocks"]) for h in holders[:1]] == [(64 * MIB, 16)], holders
             alive = told["devices"][0]["live_bytes"]
             assert abs(sum(h["bytes"] for h in holders) - alive) < MIB, (holders, alive)
+    said = subprocess.run([VPOOL, "run", "--sim=1G", GUEST, "planted"], check=True, env=ENV, capture_output=True, text=True).stderr
+    assert re.findall(r"vpool:   peak +(.*)", said) == ["96.0 MiB at most in range forward, 1 time", "88.0 MiB at most in range inner, 1 time"], said
+
+
+def ranges_with_most_are_told():
+    """Of many, five in the summary."""
+    program = "import ctypes; v = ctypes.CDLL(None); c = ctypes.CDLL('libcuda.so.1'); a = ctypes.c_uint64(); x = ctypes.c_void_p()\n" \
+              "c.cuInit(0); c.cuDevicePrimaryCtxRetain(ctypes.byref(x), 0); c.cuCtxSetCurrent(x)\n" \
+              "for n in 3, 1, 7, 5, 2, 6, 4, 7:\n" \
+              "    v.vpool_range_push(b'r%d' % n); c.cuMemAlloc_v2(ctypes.byref(a), n << 20); c.cuMemFree_v2(a); v.vpool_range_pop()\n"
+    said = subprocess.run([VPOOL, "run", "--sim=1G", sys.executable, "-c", program], check=True, env=ENV, capture_output=True, text=True).stderr
+    told = re.findall(r"vpool:   peak +(.*)", said)
+    assert told[:5] == [f"{n}.0 MiB at most in range r{n}, {1 + (n == 7)} time{'s' * (n == 7)}" for n in (7, 6, 5, 4, 3)], said
+    assert told[5:] == ["and 2 more, named in VPOOL_STATS=FILE"], said
 
 
 def what_is_alive_at_the_end_is_told():
@@ -438,7 +452,7 @@ if __name__ == "__main__":
     tap.run([holders_are_known, small_blocks_are_sampled, samples_keep_no_time_with_the_program,
              nothing_without_the_option, a_wrong_value_is_told, deep_recursion,
              threads_come_and_go, a_child_of_fork_has_a_trace_of_its_own, what_is_held_is_told,
-             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, what_is_alive_at_the_end_is_told, the_peak_has_a_line,
+             marks_and_ranges_are_recorded, what_comes_before_cuda_is_kept, ranges_have_a_peak, ranges_with_most_are_told, what_is_alive_at_the_end_is_told, the_peak_has_a_line,
              a_block_written_to_after_its_free_has_a_line,
              nvtx_is_taken_up,
              nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes,

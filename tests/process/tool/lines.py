@@ -20,7 +20,9 @@ SILENCE = r"^vpool: (\w+) \(process \d+\) made no CUDA allocation .*`vpool docto
 
 
 def no_allocation_is_told():
-    for words, program in ((["true"], "true"), (["--sim", GUEST, "open"], "guest"), (["sh", "-c", "exec true"], "true")):
+    # The last: a script that has started others, and then gives way, as pyenv's does.
+    for words, program in ((["true"], "true"), (["--sim", GUEST, "open"], "guest"), (["sh", "-c", "exec true"], "true"),
+                           (["sh", "-c", "/bin/true; ls >/dev/null; exec true"], "true")):
         status, _, err = vpool("run", *words)
         assert status == 0 and err.count("\n") == 1 and re.match(SILENCE, err)[1] == program, (words, err)
     assert vpool("run", "--quiet", "true")[2] == ""
