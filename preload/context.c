@@ -77,16 +77,9 @@ CUresult cuCtxDetach(CUcontext context) {
     return res;
 }
 
-/* CUDA refuses it while a stream of the context captures, which may be one of ours. */
 CUresult cuCtxSynchronize(void) {
     bool ours = vp_door_enter();
-    unsigned before, after = __atomic_load_n(&vp_door_captures, __ATOMIC_SEQ_CST);
-    CUresult res;
-    do {
-        before = after;
-        res = VP_REAL(cuCtxSynchronize)();
-        after = __atomic_load_n(&vp_door_captures, __ATOMIC_SEQ_CST);
-    } while (res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && (before % 2 || before != after));
+    CUresult res = VP_REAL(cuCtxSynchronize)();
     if (ours && res == CUDA_SUCCESS && vp_api_sync_matters())
         vp_api_context_synchronized();
     vp_door_leave();

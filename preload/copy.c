@@ -3,8 +3,9 @@
  * that cannot be, the copy is made by another call of the driver's, which names a context for each end, and keeps its
  * place in its stream.
  *
- * Nodes that a program adds to a graph by itself have no such form; copies that a stream captures have (graph.c), and
- * batches are made one by one (copy_batch.c).
+ * Graphs have no such form: no node names two contexts, CUDA captures no copy that does, and ends the capture (seen on
+ * an H200: 900). What is captured, or added to a graph (graph.c), is left to CUDA's own answer. Batches are made one by
+ * one (copy_batch.c).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -98,7 +99,8 @@ static CUresult copy_elsewhere(const struct vp_copy *copy, CUcontext context) {
     return res;
 }
 
-CUresult vp_copy_between(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
+/* An end that may be anywhere keeps its kind, with the other end's context. */
+static CUresult copy_between(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
     CUDA_MEMCPY3D_PEER *p = &copy->p;
     bool per_thread = copy->stream == CU_STREAM_PER_THREAD;
     __typeof__(&cuMemcpyPeer) range = per_thread ? VP_REAL(cuMemcpyPeer_ptds) : VP_REAL(cuMemcpyPeer);
@@ -124,6 +126,10 @@ bool vp_copy_captured(CUstream stream) {
     return VP_REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+bool vp_copy_is_left(enum vp_copy_way way, CUstream stream) {
+    return (way == VP_COPY_BETWEEN || way == VP_COPY_ELSEWHERE) && vp_copy_captured(stream);
+}
+
 void vp_copy_ends(const CUDA_MEMCPY3D_PEER *p, struct vp_copy_end *dst, struct vp_copy_end *src) {
     *dst = vp_copy_end_of(p->dstMemoryType, p->dstDevice,
                           p->dstXInBytes + (p->dstY + p->dstZ * p->dstHeight) * p->dstPitch);
@@ -139,11 +145,10 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
     vp_copy_ends(p, &dst, &src);
     if (vp_door_enter() && p->WidthInBytes && p->Height && p->Depth)
         way = vp_api_copy_way(copy->stream, &dst, &src);
-    /* A stream of ours must not join the capture; a copy that waits is refused there anyway. */
-    if (way == VP_COPY_ELSEWHERE && vp_copy_captured(copy->stream))
-        way = copy->sync ? VP_COPY_AS_IT_IS : VP_COPY_BETWEEN;
+    if (vp_copy_is_left(way, copy->stream))
+        way = VP_COPY_AS_IT_IS;
     if (way == VP_COPY_BETWEEN)
-        *res = vp_copy_between(copy, &dst, &src);
+        *res = copy_between(copy, &dst, &src);
     else if (way == VP_COPY_ELSEWHERE)
         *res = copy_elsewhere(copy, dst.anywhere ? src.context : dst.context);
     else if (way == VP_COPY_UNDIRECTED)

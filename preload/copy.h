@@ -47,8 +47,9 @@ void vp_copy_ends(const CUDA_MEMCPY3D_PEER *p, struct vp_copy_end *dst, struct v
 struct vp_copy vp_copy_of_slices(const CUDA_MEMCPY3D *p, CUstream stream);
 /* Is a copy in it captured? Also if that cannot be told. */
 bool vp_copy_captured(CUstream stream);
-/* Makes the copy between the contexts of its ends. An end that may be anywhere keeps its kind, with the other end's. */
-CUresult vp_copy_between(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src);
+/* Is a copy that needs another way left as it is, since it is captured? A stream of ours must not join the capture, and
+ * a copy that names two contexts would end it. */
+bool vp_copy_is_left(enum vp_copy_way way, CUstream stream);
 
 /* Makes the copy in the way that it needs, if that is not its own; true: done, with the outcome in `*res`. */
 bool vp_copy_translated(struct vp_copy *copy, CUresult *res);

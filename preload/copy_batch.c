@@ -15,8 +15,9 @@ static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
 /* Opens what one copy of a batch needs, and tells whether it has to be made in another way. */
 static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
     struct vp_copy_end dst = {.ptr = to}, src = {.ptr = from};
+    const enum vp_copy_way way = vp_api_copy_way(stream, &dst, &src);
 
-    return vp_api_copy_way(stream, &dst, &src) != VP_COPY_AS_IT_IS;
+    return way != VP_COPY_AS_IT_IS && !vp_copy_is_left(way, stream);
 }
 
 /* ---- ranges ---- */

@@ -31,8 +31,6 @@ typedef CUresult vp_ctx_create_v2(CUcontext *context, unsigned int flags, CUdevi
 typedef CUresult vp_ctx_create_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
                                   CUdevice device);
 typedef CUresult vp_stream_begin_capture_v1(CUstream stream);
-typedef CUresult vp_capture_info_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                    const CUgraphNode **dependencies, size_t *count);
 typedef CUresult vp_graph_add_node_v1(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                       CUgraphNodeParams *params);
 struct CUmemcpyAttributes_st;
@@ -129,9 +127,6 @@ static inline void vp_door_leaves_context(void) {
 static inline void vp_door_context_ends(void) {
     __atomic_fetch_add(&vp_door_ends, 1, __ATOMIC_RELAXED);
 }
-
-/* Grows when a capture of our own begins (graph.c), and when it ends: it is odd meanwhile. */
-extern unsigned vp_door_captures;
 
 /*
  * A failed answer of the pool to a short way of the runtime, for the door to which the long way comes next: the pool is

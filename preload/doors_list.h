@@ -223,18 +223,18 @@
       CUgraph, const CUgraphNode *, size_t, const CUDA_HOST_NODE_PARAMS *) \
     X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, THEN, vp_api_coupled("a wait for a value in a graph"), \
       CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_BATCH_MEM_OP_NODE_PARAMS *) \
-    X(cuGraphAddNode, vp_graph_add_node_v1, NODE, e = open_node(e, &own), captured(a, b, c, NULL, d, &own), tie_node(e), CUgraphNode *, CUgraph, \
+    X(cuGraphAddNode, vp_graph_add_node_v1, NODE, e = open_node(e, &own), tie_node(e), CUgraphNode *, CUgraph, \
       const CUgraphNode *, size_t, CUgraphNodeParams *) \
-    X(cuGraphAddNode_v2, cuGraphAddNode_v2, NODE, f = open_node(f, &own), captured(a, b, c, d, e, &own), tie_node(f), CUgraphNode *, CUgraph, \
+    X(cuGraphAddNode_v2, cuGraphAddNode_v2, NODE, f = open_node(f, &own), tie_node(f), CUgraphNode *, CUgraph, \
       const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *) \
-    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, NODE, e = open_copy(e, &f, &own), captured(a, b, c, NULL, d, &own), (void)0, CUgraphNode *, CUgraph, const CUgraphNode *, \
+    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, NODE, e = open_copy(e, &f, &own), (void)0, CUgraphNode *, CUgraph, const CUgraphNode *, \
       size_t, const CUDA_MEMCPY3D *, CUcontext) \
-    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, NODE, b = open_copy(b, NULL, &own), VP_NOT_OURS, (void)0, CUgraphNode, \
+    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, NODE, b = open_copy(b, NULL, &own), (void)0, CUgraphNode, \
       const CUDA_MEMCPY3D *) \
-    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, NODE, c = open_copy(c, &d, &own), VP_NOT_OURS, (void)0, CUgraphExec, \
+    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, NODE, c = open_copy(c, &d, &own), (void)0, CUgraphExec, \
       CUgraphNode, const CUDA_MEMCPY3D *, CUcontext) \
-    X(cuGraphNodeSetParams, cuGraphNodeSetParams, NODE, b = open_node(b, &own), VP_NOT_OURS, (void)0, CUgraphNode, CUgraphNodeParams *) \
-    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, NODE, c = open_node(c, &own), VP_NOT_OURS, (void)0, CUgraphExec, CUgraphNode, \
+    X(cuGraphNodeSetParams, cuGraphNodeSetParams, NODE, b = open_node(b, &own), (void)0, CUgraphNode, CUgraphNodeParams *) \
+    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, NODE, c = open_node(c, &own), (void)0, CUgraphExec, CUgraphNode, \
       CUgraphNodeParams *)
 
 /* Copies, which may have to go another way between devices that cannot reach each other: copy.c. */
@@ -333,7 +333,6 @@
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState) \
     X(cuArray3DGetDescriptor_v2, cuArray3DGetDescriptor_v2) \
     X(cuStreamIsCapturing, cuStreamIsCapturing) \
-    X(cuStreamGetCaptureInfo_v2, vp_capture_info_v2) \
     X(cuStreamGetCtx, cuStreamGetCtx) \
     X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2) \
     X(cuEventCreate, cuEventCreate) \

@@ -5,7 +5,7 @@
  * not). To open all memory to all devices would make each mapping dearer for programs that never copy between devices.
  * So a device's memory is opened to another at the first copy that needs it, and stays open, for copies alone: the
  * program is not told. Where that cannot be, a copy goes by cuMemcpyPeer, which names a context for each end, and needs
- * no access; a node of a graph is what a stream captures of that.
+ * no access; in a graph there is none of that.
  *
  * To CUDA, spilled memory (spill.h) is the host's: a copy that calls it the device's is refused, and is made by a call
  * that leaves that open.
@@ -215,12 +215,4 @@ enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struc
 
 enum vp_copy_way vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_end *src) {
     return find_way(true, handle, NULL, dst, src);
-}
-
-VP_NOT_ANALYSED bool vp_api_enter_locked(void) {
-    return vp_enter();
-}
-
-VP_NOT_ANALYSED void vp_api_leave(void) {
-    vp_leave();
 }

@@ -158,13 +158,9 @@ enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struc
 /* Is an end of a copy spilled? Of no cost while nothing is. */
 extern atomic_bool vp_copies_spilled;
 bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src);
-/* The same for a node of a graph that runs in `ctx` (NULL: not known). `VP_COPY_BETWEEN`: only a stream can capture it;
- * `VP_COPY_ELSEWHERE`: it is to run in the context of the one end. */
+/* The same for a node of a graph that runs in `ctx` (NULL: not known). `VP_COPY_BETWEEN`: it is to run in the
+ * context of both ends, if they have one; `VP_COPY_ELSEWHERE`: in that of the one end. */
 enum vp_copy_way vp_api_copy_node(CUcontext ctx, struct vp_copy_end *dst, struct vp_copy_end *src);
-/* Until vp_api_leave() nobody else is in the library, which may record events in any context: CUDA destroys a capture
- * there. False: it is not so. */
-bool vp_api_enter_locked(void);
-void vp_api_leave(void);
 
 /* Memory pools. `created` after a successful cuMemPoolCreate: is it ours to serve? `destroying` before
  * cuMemPoolDestroy, `destroyed` after it; `set_current` after a successful cuDeviceSetMemPool. */

@@ -241,10 +241,22 @@ COPY_API(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, 3020, CUdeviceptr, const void *,
 COPY_API(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, 3020, void *, CUdeviceptr, FROM_DEVICE)
 COPY_API(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, 3020, CUdeviceptr, CUdeviceptr, TO_DEVICE | FROM_DEVICE)
 
+/* No copy that names its contexts is captured: the capture is over (seen on an H200, of cuMemcpyPeerAsync). */
+static CUresult refuse_captured(CUstream handle, enum wait wait) {
+    struct sim_stream *stream;
+    CUresult result = wait == ASYNC ? sim_stream_of(handle, &stream) : CUDA_SUCCESS;
+    if (wait != ASYNC || result != CUDA_SUCCESS || !stream->capture)
+        return result;
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 /* Each end is touched in its own context: mapped memory need be open to no other device. */
 static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
                           CUstream stream, enum wait wait) {
-    CUresult why;
+    CUresult why, refused = refuse_captured(stream, wait);
+    if (refused != CUDA_SUCCESS)
+        return refused;
     struct area to = {(uintptr_t)dst, bytes, sim_context_of(dst_context, &why), true};
     struct area from = {(uintptr_t)src, bytes, to.by ? sim_context_of(src_context, &why) : NULL, true};
     return to.by && from.by ? copy(to, from, bytes, 1, stream, wait) : why;
@@ -359,8 +371,9 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, enum 
     CUresult why;
     const struct sim_context *dst = p ? sim_context_of(p->dstContext, &why) : NULL;
     const struct sim_context *src = dst ? sim_context_of(p->srcContext, &why) : NULL;
-    if (!p)
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult refused = refuse_captured(stream, wait);
+    if (!p || refused != CUDA_SUCCESS)
+        return p ? refused : CUDA_ERROR_INVALID_VALUE;
     return src ? COPY_3D(p, dst, src, stream, wait) : why;
 }
 

@@ -278,6 +278,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
     } else {
         if (result == CUDA_SUCCESS)
             *out = capture->graph->handle;
+        else
+            capture->graph->broken = true;
         graph_put(capture->graph);
     }
     capture_end(capture);
@@ -464,7 +466,7 @@ SIM_API(SIM_SURE, 10000, cuGraphDestroy, (CUgraph handle), (handle)) {
 
 SIM_API(SIM_SURE, 10000, cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count)) {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
-    if (!graph || !count)
+    if (!graph || !count || graph->broken) /* seen on an H200 */
         return CUDA_ERROR_INVALID_VALUE;
     if (nodes)
         for (size_t i = 0; i < *count && i < graph->count; i++)

@@ -1,9 +1,8 @@
 /* Nodes of graphs, one by one: adding them, asking for them and changing them, in a graph, its clones and executables.
  *
- * A node that a stream has captured is like one that was added, but that a copy between two contexts has both: none of
- * the calls here can say two, so its parameters are changed to a copy of one context's. What the real driver does there
- * is not known. Nor is it known of devices that cannot access each other at all; memory of cuMemAlloc's own was copied
- * by such nodes between devices that could have, and had not been given access.
+ * A node names one context, which has to reach both ends: of mapped memory that its own device alone may touch it is
+ * refused (seen on two H200s). Memory of cuMemAlloc's own is copied by nodes between devices that were not given access
+ * (seen there, too), and here also between devices that cannot have it, of which nothing is known.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -446,6 +446,7 @@ struct sim_graph {
     unsigned refs;         /* the handle's and one of each executable made of it */
     struct sim_op **nodes; /* in the order of capture; one reference each */
     size_t count, room;
+    bool broken;                   /* a capture into it was destroyed: it has no nodes to tell of */
     LIST_HEAD(, sim_block) blocks; /* sim_block.link: memory of allocation nodes */
 };
 

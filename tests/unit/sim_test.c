@@ -342,6 +342,33 @@ Test(sim, peers_need_access) {
     cr_expect_eq(vp_sim_violations(), 1u);
 }
 
+/* Seen on an H200: the capture is over, and a graph that was there before it is broken. */
+Test(sim, copies_that_name_contexts_are_not_captured) {
+    start("");
+    CUDA_MEMCPY3D_PEER space = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .srcDevice = memory,
+                                .srcContext = context,
+                                .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .dstDevice = memory + 64,
+                                .dstContext = context,
+                                .WidthInBytes = 64,
+                                .Height = 1,
+                                .Depth = 1};
+    CUstream stream;
+    CUgraph graph, same;
+    size_t count;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int rows = 0; rows < 2; rows++) {
+        OK(cuGraphCreate(&graph, 0));
+        OK(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+        IS(rows ? cuMemcpy3DPeerAsync(&space, stream)
+                : cuMemcpyPeerAsync(memory + 64, context, memory, context, 64, stream),
+           CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        IS(cuStreamEndCapture(stream, &same), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        IS(cuGraphGetNodes(graph, NULL, &count), CUDA_ERROR_INVALID_VALUE);
+    }
+}
+
 /* Copies of plain memory are staged; one that names its contexts needs mapped memory to be open to its own device
  * alone. */
 Test(sim, devices_apart_copy_in_stages) {

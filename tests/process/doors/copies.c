@@ -132,7 +132,8 @@ static bool pair(int *to, int *from, int stream) {
         return false;
     struct block *t = &world.blocks[*to], *f = &world.blocks[*from];
     int context = context_of(stream);
-    return may_copy(context, t) && may_copy(context, f) && begin_use(t, stream) && begin_use(f, stream);
+    return may_copy(context, t) && may_copy(context, f) && (!capturing(stream) || may_copy_in_graph(context, t, f)) &&
+           begin_use(t, stream) && begin_use(f, stream);
 }
 
 static void copied(int to, int from, size_t n, int stream, int res) {
@@ -230,7 +231,8 @@ static void copy_peer(void) {
                                 .WidthInBytes = n,
                                 .Height = 1,
                                 .Depth = 1};
-    if (!may_copy(t->device, t) || !may_copy(f->device, f) || t->kind >= HOST || f->kind >= HOST)
+    /* It would end a capture. */
+    if (!may_copy(t->device, t) || !may_copy(f->device, f) || t->kind >= HOST || f->kind >= HOST || capturing(stream))
         return;
     say(" b%d < b%d", to, from);
     int res = stream == LEGACY && one_in(2)

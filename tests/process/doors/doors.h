@@ -170,6 +170,7 @@ void look_at_primary(int device);
 bool graphs_about(void);
 bool may_touch(int context, const struct block *block);
 bool may_copy(int context, const struct block *block);
+bool may_copy_in_graph(int context, const struct block *to, const struct block *from);
 /* Takes a slot for what was allocated. */
 struct block *new_block(enum kind kind, CUdeviceptr at, size_t size, int device, int stream);
 /* Reads all of what is known, and says its sum. */

@@ -130,7 +130,7 @@ static void alloc_captured(void) {
     /* Copied out of it, so that it is seen that it was there. */
     int to = pick_block_of(1u << DEVICE | 1u << ASYNC);
     struct block *t = &world.blocks[to < 0 ? 0 : to];
-    if (to >= 0 && t->last.stream == -1 && may_copy(s->context, t)) {
+    if (to >= 0 && t->last.stream == -1 && may_copy(s->context, t) && may_copy_in_graph(s->context, t, t)) {
         size_t n = t->size < size ? t->size : size;
         if (CALLS(cuMemcpyAsync, t->at, at, n, s->handle) == 0)
             t->graphs |= 1u << world.streams[s->capture - 1].graph;

@@ -95,12 +95,20 @@ static bool pick_pair(int g, int *to, int *from) {
            may_copy(world.graphs[g].context, &world.blocks[*from]);
 }
 
+/* If all of it is one device's the node runs there. */
+static bool may_be_added(int context, const struct block *to, const struct block *from) {
+    const bool both = device_of(to) >= 0 && device_of(from) >= 0;
+    return !both || device_of(to) == device_of(from) || may_copy_in_graph(context, to, from);
+}
+
 static void add_copy(void) {
     int g = pick_made_graph(), to, from, res;
     CUgraphNode node = NULL;
     if (!pick_pair(g, &to, &from) || world.graphs[g].count == NODES)
         return;
     struct graph *graph = &world.graphs[g];
+    if (!may_be_added(graph->context, &world.blocks[to], &world.blocks[from]))
+        return;
     CUDA_MEMCPY3D p = copy_of(&world.blocks[to], &world.blocks[from]);
     const CUgraphNode *last = graph->count ? &graph->nodes[graph->count - 1].node : NULL;
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
@@ -118,7 +126,8 @@ static void add_copy(void) {
 static void add_memory(void) {
     int g = pick_made_graph(), i = pick_block_of(KINDS);
     struct graph *graph = &world.graphs[g < 0 ? 0 : g];
-    if (g < 0 || i < 0 || graph->count + 4 > NODES || !may_copy(graph->context, &world.blocks[i]))
+    if (g < 0 || i < 0 || graph->count + 4 > NODES || !may_copy(graph->context, &world.blocks[i]) ||
+        !may_copy_in_graph(graph->context, &world.blocks[i], &world.blocks[i]))
         return;
     struct block own = {.kind = GRAPH, .size = 1 + some_size() % (1 << 20)};
     CUDA_MEM_ALLOC_NODE_PARAMS p = {
@@ -174,16 +183,10 @@ static void ask_node(void) {
     say(" %zux%zu", p.WidthInBytes, p.Height);
 }
 
-/* docs/limits.md: between devices that cannot reach each other a copy gets no other parameters. */
+/* A node that runs elsewhere than its call said, since its memory is there, is not changed here. */
 static bool may_change(int context, const struct node *node, int to, int from) {
-    const int here = world.contexts[context].device, blocks[] = {node->to, node->from, to, from};
-    int can = 0;
-    if (cuDeviceCanAccessPeer(&can, 0, 1) == CUDA_SUCCESS && can)
-        return true;
-    for (int i = 0; i < 4; i++)
-        if (device_of(&world.blocks[blocks[i]]) >= 0 && device_of(&world.blocks[blocks[i]]) != here)
-            return false;
-    return true;
+    return may_copy_in_graph(context, &world.blocks[node->to], &world.blocks[node->from]) &&
+           may_copy_in_graph(context, &world.blocks[to], &world.blocks[from]);
 }
 
 static void set_node(void) {

@@ -278,6 +278,18 @@ bool may_copy(int context, const struct block *block) {
     return block->kind != MAPPED || (context >= 0 && block->access & (1u << world.contexts[context].device));
 }
 
+/* docs/limits.md: in a graph a copy is made by one context, which reaches both ends. */
+bool may_copy_in_graph(int context, const struct block *to, const struct block *from) {
+    const struct block *ends[] = {to, from};
+    int can = 0;
+    if (context < 0 || (cuDeviceCanAccessPeer(&can, 0, 1) == CUDA_SUCCESS && can))
+        return true;
+    for (int i = 0; i < 2; i++)
+        if ((ends[i]->kind == DEVICE || ends[i]->kind == ASYNC) && ends[i]->device != world.contexts[context].device)
+            return false;
+    return true;
+}
+
 bool may_touch(int context, const struct block *block) {
     if (context < 0)
         return true; /* the call will fail */

@@ -28,6 +28,13 @@ void start(void) {
     }
 }
 
+bool can_reach(void) {
+    int can = 0;
+
+    CHECK_OK(cuDeviceCanAccessPeer(&can, 1, 0));
+    return can;
+}
+
 static void *sim(const char *name) {
     return guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), name);
 }
@@ -171,6 +178,11 @@ static CUresult run(const struct copy *c, int way) {
     }
 }
 
+/* The last ones put it into a graph, as which no copy is made between devices apart. */
+static int ways(void) {
+    return can_reach() ? WAYS : WAYS - 3;
+}
+
 void check_bytes(CUdeviceptr ptr, unsigned char value) {
     const size_t places[] = {0, SIZE / 2, SIZE - 1};
     unsigned char byte;
@@ -191,7 +203,7 @@ static void copies_need_no_leave(void) {
 
         for (int from = 0; from < 2; from++)
             for (int current = 0; current < 2; current++)
-                for (int way = 0; way < WAYS; way++) {
+                for (int way = 0; way < ways(); way++) {
                     struct copy c = {
                         .dst = ptr[!from], .src = ptr[from], .to = !from, .from = from, .at = stream[current]};
 
@@ -211,6 +223,8 @@ static void copies_need_no_leave(void) {
 
 static void copy_once(int way, int current) {
     start();
+    if (way >= ways())
+        return;
     CUdeviceptr src = take(0, false), dst = take(1, false);
     struct copy c = {.dst = dst, .src = src, .to = 1, .from = 0, .at = stream[current]};
 
@@ -508,6 +522,6 @@ static void a_copy_leaves_captures_alone(void) {
 GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(a_copy_leaves_captures_alone), GUEST(every_copy_may_be_the_first),
            GUEST(arrays_need_no_leave), GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order),
            GUEST(copies_can_be_captured), GUEST(nodes_are_as_others), GUEST(nodes_run_where_their_memory_is),
-           GUEST(old_drivers_have_no_node_between), GUEST(nodes_are_made_unseen), GUEST(openness_is_not_told),
+           GUEST(graphs_have_no_copies_between_devices_apart), GUEST(openness_is_not_told),
            GUEST(what_cannot_be_opened_is_copied_nevertheless), GUEST(waits_for_the_pools_own_device),
            GUEST(a_stopping_free_waits_for_the_blocks_device))

@@ -15,13 +15,13 @@ extern CUstream stream[2];
 void start(void);
 void enter(int device);
 CUdeviceptr take(int device, bool async);
+bool can_reach(void);
 void check_bytes(CUdeviceptr ptr, unsigned char value);
 
 /* ---- devices_nodes.c ---- */
 
 void nodes_are_as_others(void);
 void nodes_run_where_their_memory_is(void);
-void old_drivers_have_no_node_between(void);
-void nodes_are_made_unseen(void);
+void graphs_have_no_copies_between_devices_apart(void);
 
 #endif

@@ -1,7 +1,5 @@
 /* Guests of two devices: nodes that copy, added to a graph by the program. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -45,7 +43,7 @@ static void launch_with(CUgraphExec exec, CUdeviceptr here, CUdeviceptr back, un
     check_bytes(back, value);
 }
 
-/* What a program may do with a node, and with its graph. */
+/* What a program may do with a node between devices that reach each other, and with its graph. */
 void nodes_are_as_others(void) {
     CUgraphExecUpdateResultInfo info;
     CUgraphNode node[2], other[2];
@@ -84,17 +82,15 @@ void nodes_run_where_their_memory_is(void) {
     CUgraph graph, second;
     CUgraphExec exec;
     unsigned char *pinned;
-    int can_reach = 0;
 
     start();
-    CHECK_OK(cuDeviceCanAccessPeer(&can_reach, 1, 0));
     CHECK_OK(cuMemHostAlloc((void **)&pinned, (size_t)2 * SIZE, 0));
     CUdeviceptr here = take(0, false), back = take(0, true);
     CUDA_MEMCPY3D out = row(here, (CUdeviceptr)(uintptr_t)pinned), p = row(back, here), other = row(here, back);
     CUDA_MEMCPY3D nothing = out;
     nothing.WidthInBytes = 0;
     /* Its context is the other device's, and nothing of that is near when it is told of this one's memory. */
-    if (can_reach) {
+    if (can_reach()) {
         CUDA_MEMCPY3D host = row((CUdeviceptr)(uintptr_t)pinned, (CUdeviceptr)(uintptr_t)(pinned + SIZE));
         CHECK_OK(cuGraphCreate(&second, 0));
         CHECK_OK(cuGraphAddMemcpyNode(&far, second, NULL, 0, &host, context[1]));
@@ -120,45 +116,62 @@ void nodes_run_where_their_memory_is(void) {
     check_served();
 }
 
-/* Up to CUDA 12.2 nothing can be captured into a graph that is there: the node is refused, and the graph as it was. */
-void old_drivers_have_no_node_between(void) {
+/* No node can name two contexts, and no such copy is captured: it is refused, and all is as it was. */
+void graphs_have_no_copies_between_devices_apart(void) {
     CUgraphNode node = NULL;
     CUgraph graph;
     size_t count = 1;
 
     start();
-    CUDA_MEMCPY3D p = row(take(1, false), take(0, false));
+    CUdeviceptr there = take(1, false), here = take(0, false), async = take(1, true);
+    CUDA_MEMCPY3D p = row(there, here);
+    CUDA_MEMCPY2D area = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .srcDevice = here,
+                          .srcPitch = 1024,
+                          .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .dstDevice = async,
+                          .dstPitch = 1024,
+                          .WidthInBytes = 1024,
+                          .Height = SIZE / 1024};
+    CUdeviceptr dsts[2] = {here + SIZE / 2, there}, srcs[2] = {here, here};
+    size_t sizes[2] = {SIZE / 2, SIZE / 2}, index = 0;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+    params.memcpy.copyParams = p;
+
+    enter(0);
+    CHECK_OK(cuMemsetD8(here, 7, SIZE));
+    enter(1);
+    CHECK_OK(cuMemsetD8(there, 1, SIZE));
+    CHECK_OK(cuMemsetD8(async, 1, SIZE));
+    enter(0);
     CHECK_OK(cuGraphCreate(&graph, 0));
-    CHECK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &p, context[0]) == CUDA_ERROR_INVALID_VALUE);
+    for (int device = 0; device < 2; device++) {
+        params.memcpy.copyCtx = context[device];
+        CHECK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &p, context[device]) == CUDA_ERROR_INVALID_VALUE);
+        CHECK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params) == CUDA_ERROR_INVALID_VALUE);
+    }
     CHECK(!node);
     CHECK_OK(cuGraphGetNodes(graph, NULL, &count));
     CHECK(count == 0);
-    check_served();
-}
-
-static atomic_bool over;
-
-static void *wait_again_and_again(void *unused) {
-    (void)unused;
+    CHECK_OK(cuGraphDestroy(graph));
+    for (int device = 0; device < 2; device++) {
+        enter(device);
+        CHECK_OK(cuStreamBeginCapture(stream[device], CU_STREAM_CAPTURE_MODE_GLOBAL));
+        CHECK(cuMemcpyAsync(there, here, SIZE, stream[device]) == CUDA_ERROR_INVALID_VALUE);
+        CHECK(cuMemcpyDtoDAsync(async, here, SIZE, stream[device]) == CUDA_ERROR_INVALID_VALUE);
+        CHECK(cuMemcpy2DAsync(&area, stream[device]) == CUDA_ERROR_INVALID_VALUE);
+        CHECK(cuMemcpy3DAsync(&p, stream[device]) == CUDA_ERROR_INVALID_VALUE);
+        CHECK(cuMemcpyBatchAsync(dsts, srcs, sizes, 2, &attributes, &index, 1, stream[device]) ==
+              CUDA_ERROR_INVALID_VALUE);
+        CHECK_OK(cuStreamEndCapture(stream[device], &graph));
+        CHECK_OK(cuGraphDestroy(graph));
+    }
+    check_bytes(there, 1);
+    check_bytes(async, 1);
     enter(0);
-    while (!atomic_load(&over))
-        CHECK_OK(cuCtxSynchronize());
-    return NULL;
-}
-
-/* A wait of another thread, which CUDA refuses while a stream captures, sees nothing of how nodes are made. */
-void nodes_are_made_unseen(void) {
-    CUgraphNode node;
-    CUgraph graph;
-    pthread_t thread;
-
-    start();
-    CUDA_MEMCPY3D p = row(take(1, false), take(0, false));
-    CHECK_OK(cuGraphCreate(&graph, 0));
-    CHECK(pthread_create(&thread, NULL, wait_again_and_again, NULL) == 0);
-    for (int i = 0; i < 100; i++) /* it may be refused */
-        cuGraphAddMemcpyNode(&node, graph, NULL, 0, &p, context[0]);
-    atomic_store(&over, true);
-    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_OK(cuMemcpyAsync(there, here, SIZE, stream[0]));
+    CHECK_OK(cuStreamSynchronize(stream[0]));
+    check_bytes(there, 7);
     check_served();
 }
