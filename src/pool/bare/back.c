@@ -284,10 +284,10 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     return back_waiting(pool, &(struct backing){addr, size, vp_bare_at(pool->bare, addr)->whole.serial, false});
 }
 
-/* Waiting for the block of one promise: since when, and since when its thread has slept; how long that had run before,
- * and by the last look. */
+/* Waiting for the block of one promise, or of those that took its place: since when, and since when its thread has
+ * slept; how long that had run before, and by the last look. */
 struct patience {
-    unsigned promises;
+    unsigned promises, lapsed;
     uint64_t begin, asleep, thread, had_run, ran;
 };
 
@@ -318,7 +318,10 @@ bool vp_bare_await(struct vp_pool *pool) {
         if (!waited || patience.promises != promises) {
             const uint64_t thread = atomic_load_explicit(&bare->promised_to, memory_order_relaxed);
             const uint64_t ran = vp_thread_cpu_ns(thread);
-            patience = (struct patience){promises, now, now, thread, ran, ran};
+            const unsigned lapsed = atomic_load(&bare->lapsed);
+            /* In the place of a block that has not come, another is waited for as long as is left. */
+            const uint64_t begin = waited && lapsed != patience.lapsed ? patience.begin : now;
+            patience = (struct patience){promises, lapsed, begin, now, thread, ran, ran};
         }
         if (!may_come(&patience, now) && !atomic_load(&bare->has_come) && !atomic_load(&bare->held_up)) {
             /* The next one need not wait for it. */

@@ -132,6 +132,7 @@ struct vp_bare {
     _Atomic uint64_t other;        /* what else was live when last looked at */
     _Atomic size_t used;           /* pages of chunks with blocks in them */
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
+    _Atomic unsigned lapsed;       /* so many were followed by another, and no block has come */
     _Atomic uint64_t promised_to;  /* the thread that was the last to be promised any */
     _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory */
     _Atomic bool held_up;          /* its thread waits for that lock before it has come */
@@ -215,8 +216,8 @@ bool vp_bare_promised_here(const struct vp_bare *bare);
 /*
  * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
  * another thread was promised room for. That is a moment; one does not come whose thread has slept for
- * VP_BARE_PATIENCE_NS without a break, has run for as long meanwhile, or takes more than VP_BARE_BUSY_NS in all; unless
- * it waits for the lock. True: it has waited.
+ * VP_BARE_PATIENCE_NS without a break, has run for as long meanwhile, or takes more than VP_BARE_BUSY_NS in all, with
+ * others that it is promised instead; unless it waits for the lock. True: it has waited.
  */
 enum { VP_BARE_PATIENCE_NS = 50000000, VP_BARE_BUSY_NS = 2000000000 };
 bool vp_bare_await(struct vp_pool *pool);

@@ -22,6 +22,8 @@ void vp_bare_promise(struct vp_bare *bare, bool open) {
     own.bare = open ? bare : NULL;
     if (open) {
         atomic_store_explicit(&bare->promised_to, vp_thread_id(), memory_order_relaxed);
+        if (promises & 1)
+            atomic_fetch_add_explicit(&bare->lapsed, 1, memory_order_relaxed);
         atomic_store(&bare->promises, own.number = promises + (promises & 1 ? 2 : 1));
     } else if (promises & 1)
         atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
