@@ -260,22 +260,6 @@ static void *trim(void *unused) {
     return NULL;
 }
 
-Test(bare, what_was_made_room_for_is_not_trimmed) {
-    pthread_t thread;
-    made_current = door_open(SIM);
-    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    CUdeviceptr seg = segment(128 * MiB, s);
-    use(seg, 90 * MiB, s);
-    unuse(seg, 90 * MiB);
-    cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
-    cr_assert(!pthread_create(&thread, NULL, trim, NULL));
-    usleep(10000);
-    cr_assert(vp_bare_used(seg + 20 * MiB, 80 * MiB, on(s)));
-    cu_ok(cuMemsetD8Async(seg + 20 * MiB, 1, 80 * MiB, s));
-    pthread_join(thread, NULL);
-    door_close();
-}
-
 /* Another process has at once what goes back. */
 static void *lend(void *trims) {
     cu_ok(cuCtxSetCurrent(made_current));
@@ -289,7 +273,7 @@ static void *lend(void *trims) {
     return NULL;
 }
 
-static void room_is_not_lent(void *trims) {
+static void room_stays(void *(*taker)(void *), void *trims) {
     pthread_t thread;
     made_current = door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -297,7 +281,7 @@ static void room_is_not_lent(void *trims) {
     use(seg, 90 * MiB, s);
     unuse(seg, 90 * MiB);
     cu_ok(vp_bare_room(0, 80 * MiB, on(s)));
-    cr_assert(!pthread_create(&thread, NULL, lend, trims));
+    cr_assert(!pthread_create(&thread, NULL, taker, trims));
     usleep(10000);
     cr_assert(vp_bare_used(seg + 10 * MiB, 80 * MiB, on(s)));
     cu_ok(cuMemsetD8Async(seg + 10 * MiB, 1, 80 * MiB, s));
@@ -305,12 +289,16 @@ static void room_is_not_lent(void *trims) {
     door_close();
 }
 
+Test(bare, what_was_made_room_for_is_not_trimmed) {
+    room_stays(trim, NULL);
+}
+
 Test(bare, what_was_made_room_for_is_not_lent) {
-    room_is_not_lent(NULL);
+    room_stays(lend, NULL);
 }
 
 Test(bare, what_was_made_room_for_does_not_go_back_by_request) {
-    room_is_not_lent(&made_current);
+    room_stays(lend, &made_current);
 }
 
 Test(bare, what_was_lent_is_room_no_more) {
