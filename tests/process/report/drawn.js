@@ -5,15 +5,10 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 "use strict";
-const fs = require("fs");
 const vm = require("vm");
+const { load } = require("./load.js");
 
-const page = fs.readFileSync(process.argv[2], "utf8");
-const elements = {};
-for (const [, id, text] of page.matchAll(/<script type="[^"]*" id="([^"]*)">([^<]*)<\/script>/g))
-    elements[id] = { textContent: text };
-const scripts = [...page.matchAll(/<script>\n([^]*?)<\/script>/g)].map(match => match[1]);
-const wanted = ["class Trace", "class Records", "class Stacks", "class Chart"].map(part => scripts.find(script => script.includes(part))).join("\n");
+const { elements, code: wanted } = load(process.argv[2], ["Trace", "Records", "Stacks", "Chart"]);
 const context = vm.createContext({
     document: { getElementById: id => elements[id], documentElement: {} }, atob, TextDecoder, Intl, window: {}, chosen: {},
     getComputedStyle: () => ({ getPropertyValue: name => name }),
