@@ -11,6 +11,7 @@ from .table import MIB, Goal
 
 TURNS = 6
 WORSE = 1.05
+SAME = 1.005  # of laps that did the same work in the same second
 GROUPS = ("pair", "streams", "inturn", "live64k", "handover", "threads")
 
 
@@ -55,17 +56,27 @@ def with_kernel(other):
     return measure
 
 
-def training(other, name, argv):
+def by_lap(ours, theirs):
+    """The median of each lap's time by that of the lap beside it, which met the same host: (ratio, number of laps)."""
+    pairs = [mine / other for turn, beside in zip(ours.timed(), theirs.timed())
+             for laps, others in zip(turn, beside) for mine, other in zip(laps, others)]
+    return statistics.median(pairs), len(pairs)
+
+
+def training(other, name, argv, turns):
     def measure(bench):
         rows = [Row(f"{name}, this build", argv, preload=True, context="torch"),
                 Row(f"{name}, the other", argv, preload=True, env={"LD_PRELOAD": other}, context="torch")]
-        for _ in range(2):
+        for _ in range(turns):
             run_side_by_side(bench.device, rows, bench.started)
-        turns = min(len(row.timed()) for row in rows)
-        if not turns:
+        done = min(len(row.timed()) for row in rows)
+        if not done:
             return [Goal(f"PyTorch {name}, against the other build", "not measured", f"<= {WORSE}", None)]
-        ours, theirs = (sum(row.step_ms(turns)) / 1e3 for row in rows)
+        ours, theirs = (sum(row.step_ms(done)) / 1e3 for row in rows)
         goals = [ratio_goal(f"PyTorch {name}, time", ours / theirs, f"{ours:.2f} beside {theirs:.2f} s")]
+        ratio, laps = by_lap(*rows)
+        goals.append(Goal(f"PyTorch {name}, lap by lap, against the other build", f"{ratio:.4f} (median of {laps})", f"<= {SAME}",
+                          ratio <= SAME))
         for what, scale, unit in (("peak_held_bytes", MIB, "MiB held"), ("driver_us", 1e3, "ms of driver calls")):
             ours, theirs = (row.best(lambda run: run.stats.get(what), min) for row in rows)
             goals.append(ratio_goal(f"PyTorch {name}, {what}", ours / theirs,
@@ -74,8 +85,8 @@ def training(other, name, argv):
     return measure
 
 
-def probes(other):
-    """`other`: a libvpool.so."""
+def probes(other, turns):
+    """`other`: a libvpool.so; `turns`: how often each PyTorch program runs with both."""
     wanted = f"<= {WORSE}"
     found = [Probe(f"{group}, {api}, against the other build", not simulated,
                    [(f"{group}, {api}, against the other build", wanted)], calls(other, program, api, group, simulated))
@@ -84,5 +95,5 @@ def probes(other):
                                              ("cuMemAllocAsync", "bench_driver", False))
              for group in GROUPS if group != "threads" or program == "bench_runtime"]
     found.append(Probe("cudaMalloc with a kernel, against the other build", True, [], with_kernel(other)))
-    return found + [Probe(f"PyTorch {name}, against the other build", True, [], training(other, name, argv))
+    return found + [Probe(f"PyTorch {name}, against the other build", True, [], training(other, name, argv, turns))
                     for name, argv in workloads().items()]

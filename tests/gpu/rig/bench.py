@@ -125,7 +125,7 @@ def main():
     started = time.monotonic()
     other = os.path.join(options.build, "against")
     library = os.path.join(other, "libvpool.so") if options.against and os.path.isdir(options.against) else options.against
-    known = against.probes(library) if options.against else \
+    known = against.probes(library, options.turns) if options.against else \
         [probe for part in PARTS for probe in part.probes()] + own_cache.probes(options.turns) + second.probes(options.turns) + \
         workloads.probes(options.turns)
     probes = select(known, options.only)
