@@ -35,9 +35,14 @@ static size_t unused(const struct vp_bare *bare) {
     return bytes;
 }
 
-/* The cache waits for the blocks that were used on other streams before it gives anything back. */
+/* The cache waits for the blocks that were used on other streams before it gives anything back. In a program that has
+ * come to rest nobody else asks what has completed. */
 static bool others_work(struct vp_bare *bare) {
-    return !vp_fence_settle(bare->pool->mem.timelines, &bare->others);
+    struct vp_timelines *timelines = bare->pool->mem.timelines;
+    if (vp_fence_settle(timelines, &bare->others))
+        return false;
+    vp_fit_refresh(&bare->pool->mem);
+    return !vp_fence_settle(timelines, &bare->others);
 }
 
 void vp_bare_others_use(struct vp_bare *bare) {
@@ -66,8 +71,8 @@ bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
     const size_t all = bare->addressed + size;
     if (!bare->hoards && exceeds(pool, all, stats->peak_live_bytes, HOARD_PERCENT))
         begin_to_hoard(bare);
-    bool crowded = bare->hoards && exceeds(pool, all, stats->live_bytes, DENSE_PERCENT) && !others_work(bare) &&
-                   unused(bare) >> pool->mem.granularity_shift >= WORTH_PAGES;
+    bool crowded = bare->hoards && exceeds(pool, all, stats->live_bytes, DENSE_PERCENT) &&
+                   unused(bare) >> pool->mem.granularity_shift >= WORTH_PAGES && !others_work(bare);
     bare->gives = crowded;
     return crowded;
 }
