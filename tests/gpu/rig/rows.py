@@ -7,6 +7,7 @@ from statistics import median
 
 from .build import PROGRAM_SOURCES, ROOT
 from .copying import copy_goals, copy_rows
+from .poisoning import poison_rows, written
 from .spilling import spill_rows
 from .table import REFUSED_MS, Goal
 from .torch_modes import torch_rows
@@ -27,6 +28,7 @@ class Row:
     table: bool = True
     section: str = "core"
     limit: float = 120        # seconds that it may take
+    accuses: bool = False     # under VPOOL_POISON, and nothing is to be found
     may_fail: bool = False    # it is told what it does, and no fault if it does not work
     beside: str = ""          # neighbours that say the same run at the same time; what the device's memory peaks at is not told
     runs: list = field(default_factory=list)
@@ -294,7 +296,8 @@ def all_rows(work, runtime_folder, quick, before=None, seconds=None):
     """In the order in which they run. `work` holds the compiled programs, `runtime_folder` libcudart.so; `before` is another libvpool.so;
     PyTorch is under stress for so many seconds."""
     return [*empty_contexts(work), *cuda_rows(work, runtime_folder, quick), *pytorch_rows(quick), *framework_rows(),
-            *stress_rows(work, quick), *call_rows(work), *software_rows(work, quick), *memory_rows(work), *ipc_rows(work),
+            *stress_rows(work, quick), *call_rows(work), *software_rows(work, quick), *memory_rows(work),
+            *poison_rows(Row, script, python_example), *ipc_rows(work),
             *peer_rows(work, 1 if quick else 3, before), *torch_rows(Row, script, work, quick, seconds),
             *spill_rows(Row, script, work, quick), *soak_rows(work, 60 if quick else 480)]
 
@@ -337,6 +340,8 @@ def verdict(row, rows):
             return False, "WRONG DATA"
         if row.preload and not run.stats:
             return False, "NO STATISTICS"
+        if row.accuses and written(run) != 0:
+            return False, f"ACCUSED ({written(run)})"
     if row.like is None:
         return True, "right"
     reference = next(other for other in rows if other.name == row.like)
