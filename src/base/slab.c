@@ -52,7 +52,7 @@ static int grow(struct vp_slab *s) {
     return 0;
 }
 
-int vp_slab_reserve(struct vp_slab *s, size_t n) {
+int vp_slab_grow(struct vp_slab *s, size_t n) {
     while (s->spare < n) {
         int err = grow(s);
         if (err)

@@ -27,7 +27,10 @@ void vp_slab_init(struct vp_slab *s, size_t object_size);
 void vp_slab_finish(struct vp_slab *s);
 
 /* Makes sure that the next `n` allocations succeed. 0 or -ENOMEM. */
-int vp_slab_reserve(struct vp_slab *s, size_t n);
+int vp_slab_grow(struct vp_slab *s, size_t n);
+static inline int vp_slab_reserve(struct vp_slab *s, size_t n) {
+    return __builtin_expect(s->spare >= n, true) ? 0 : vp_slab_grow(s, n);
+}
 
 /* A zeroed object, or NULL if the system has no memory left; never NULL within a reservation. */
 void *vp_slab_alloc(struct vp_slab *s);

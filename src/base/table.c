@@ -81,13 +81,9 @@ void vp_table_add(struct vp_table *t, void *object) {
     }
 }
 
-int vp_table_reserve(struct vp_table *t) {
-    size_t slots = t->slots ? t->mask + 1 : 0;
-    bool room = t->used + 1 < slots && t->farthest + 1 < FARTHEST, full = (t->used + 1) * 4 > slots * 3,
-         crowded = t->farthest >= FAR && t->used >= slots / FAR_SHARE;
-    if (!full && !crowded)
-        return room ? 0 : -ENOMEM;
-    size_t want = slots ? slots * 2 : FIRST_SLOTS;
+static __attribute__((noinline)) int grow(struct vp_table *t) {
+    size_t slots = t->slots ? t->mask + 1 : 0, want = slots ? slots * 2 : FIRST_SLOTS;
+    bool room = t->used + 1 < slots && t->farthest + 1 < FARTHEST;
     void *mem = vp_os_take(want * sizeof *t->slots);
     if (!mem)
         return room ? 0 : -ENOMEM;
@@ -97,6 +93,15 @@ int vp_table_reserve(struct vp_table *t) {
         if (old.slots[i])
             vp_table_add(t, object_in(old.slots[i]));
     vp_table_finish(&old);
+    return t->farthest + 1 < FARTHEST ? 0 : -ENOMEM;
+}
+
+int vp_table_reserve(struct vp_table *t) {
+    /* Without slots the mask is 0, and one slot would be full. */
+    const size_t slots = t->mask + 1;
+    const bool full = (t->used + 1) * 4 > slots * 3, crowded = t->farthest >= FAR && t->used >= slots / FAR_SHARE;
+    if (__builtin_expect(full || crowded, false))
+        return grow(t);
     return t->farthest + 1 < FARTHEST ? 0 : -ENOMEM;
 }
 

@@ -9,16 +9,14 @@
 #include <time.h>
 #include <unistd.h>
 
-static __thread uint64_t own __attribute__((tls_model("initial-exec")));
+__thread uint64_t vp_thread_own __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-uint64_t vp_thread_id(void) {
-    if (!own)
-        own = (uint64_t)syscall(SYS_gettid);
-    return own;
+uint64_t vp_thread_ask(void) {
+    return vp_thread_own = (uint64_t)syscall(SYS_gettid);
 }
 
 void vp_thread_fork_child(void) {
-    own = 0;
+    vp_thread_own = 0;
 }
 
 /* The clock of a thread by its number, of which pthread_getcpuclockid() makes a secret: it takes a pthread_t, and that

@@ -9,7 +9,11 @@
 #include <stdint.h>
 
 /* The kernel's number of the calling thread. Asked for once in a thread. */
-uint64_t vp_thread_id(void);
+extern __thread uint64_t vp_thread_own __attribute__((tls_model("initial-exec"), visibility("hidden")));
+uint64_t vp_thread_ask(void) __attribute__((cold));
+static inline uint64_t vp_thread_id(void) {
+    return vp_thread_own ? vp_thread_own : vp_thread_ask();
+}
 /* In the child of a fork: its one thread has another number. */
 void vp_thread_fork_child(void);
 

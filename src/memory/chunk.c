@@ -150,8 +150,11 @@ struct vp_mapping *vp_mapping_at(const struct vp_memory *mem, CUdeviceptr addr) 
 }
 
 bool vp_range_whole(const struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
-    const struct vp_mapping *first = vp_mapping_at(mem, addr), *last = vp_mapping_at(mem, end - 1);
-    return first && last && first->addr == addr && last->addr + last->chunk->size == end;
+    const struct vp_space *s = vp_space_of(mem, addr);
+    const bool inside = s && end - s->base <= s->size;
+    const struct vp_mapping *first = inside ? vp_space_granule(mem, s, addr)->mapping : NULL,
+                            *last = first ? vp_space_granule(mem, s, end - 1)->mapping : NULL;
+    return last && first->addr == addr && last->addr + last->chunk->size == end;
 }
 
 void vp_chunk_tell(const struct vp_memory *mem, const struct vp_chunk *chunk) {

@@ -22,10 +22,14 @@ bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enu
     return use != VP_USE_READY && vp_fence_waitable(&p->fence, req->timeline, use == VP_USE_WAIT);
 }
 
+static inline bool usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use) {
+    return (vp_fence_empty(&p->fence) && !req->strict) || vp_piece_usable(p, req, use);
+}
+
 bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req,
                      enum vp_usable use) {
     for (const struct vp_piece *p = vp_piece_at(r, addr);; p = p->next) {
-        if (!vp_piece_usable(p, req, use))
+        if (!usable(p, req, use))
             return false;
         if (p->end >= end)
             return true;
@@ -49,7 +53,7 @@ static CUdeviceptr first_run(const struct vp_memory *mem, const struct vp_region
                              enum vp_usable use, bool host) {
     CUdeviceptr begin = r->addr, run = 0;
     for (const struct vp_piece *p = r->pieces; p; begin = p->end, p = p->next) {
-        if (!(host ? vp_fence_host_waitable(&p->fence) : vp_piece_usable(p, req, use))) {
+        if (!(host ? vp_fence_host_waitable(&p->fence) : usable(p, req, use))) {
             run = 0;
             continue;
         }
@@ -62,9 +66,12 @@ static CUdeviceptr first_run(const struct vp_memory *mem, const struct vp_region
     return 0;
 }
 
-/* Best fit within one index, looking at no more than `looks` regions. */
+/* Best fit within one index. */
 static struct vp_fit index_find(const struct vp_memory *mem, struct vp_index *index, const struct vp_request *req,
-                                enum vp_usable use, bool host, int looks) {
+                                enum vp_usable use, bool host) {
+    int looks = FOREIGN_LOOKS;
+    if (!index->count)
+        return (struct vp_fit){NULL, 0};
     for (struct vp_region *r = vp_index_first(index, req->size); r && looks-- > 0; r = vp_index_next(index, r)) {
         __builtin_prefetch(r->pieces);
         __builtin_prefetch(r->va.next);
@@ -83,27 +90,27 @@ static struct vp_fit better(struct vp_fit a, struct vp_fit b) {
 
 struct vp_fit vp_fit_find(struct vp_memory *mem, const struct vp_request *req, enum vp_usable use) {
     enum vp_zone_name zone = req->zone;
-    struct vp_fit fit = index_find(mem, &mem->met[zone], req, use, false, FOREIGN_LOOKS);
+    struct vp_fit fit = index_find(mem, &mem->met[zone], req, use, false);
     if (req->timeline && req->timeline->store && req->timeline->context->device == mem->device)
-        fit = better(fit, index_find(mem, &req->timeline->store->index[zone], req, use, false, FOREIGN_LOOKS));
+        fit = better(fit, index_find(mem, &req->timeline->store->index[zone], req, use, false));
     if (!fit.region || use != VP_USE_READY)
-        fit = better(fit, index_find(mem, &mem->mixed[zone], req, use, false, FOREIGN_LOOKS));
+        fit = better(fit, index_find(mem, &mem->mixed[zone], req, use, false));
     /* A region that waits for one timeline may have a part that waits for nothing. */
     struct vp_index *index;
     if (!fit.region)
         vp_list_each(index, &mem->timeline_indexes, link)
             if (index->zone == zone && index->timeline != req->timeline)
-                fit = better(fit, index_find(mem, index, req, use, false, FOREIGN_LOOKS));
+                fit = better(fit, index_find(mem, index, req, use, false));
     return fit;
 }
 
 struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, const struct vp_fence **fence) {
     enum vp_zone_name zone = req->zone;
-    struct vp_fit fit = index_find(mem, &mem->mixed[zone], req, VP_USE_READY, true, FOREIGN_LOOKS);
+    struct vp_fit fit = index_find(mem, &mem->mixed[zone], req, VP_USE_READY, true);
     struct vp_index *index;
     vp_list_each(index, &mem->timeline_indexes, link)
         if (index->zone == zone && index->timeline->kind == VP_TIMELINE_BARRIER)
-            fit = better(fit, index_find(mem, index, req, VP_USE_READY, true, FOREIGN_LOOKS));
+            fit = better(fit, index_find(mem, index, req, VP_USE_READY, true));
     if (fit.region) {
         const struct vp_piece *p = vp_piece_at(fit.region, fit.addr);
         while (vp_fence_ready(&p->fence, NULL) && p->end < fit.addr + req->size)
@@ -114,7 +121,7 @@ struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, c
 }
 
 static void refresh_index(struct vp_memory *mem, struct vp_index *index) {
-    for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
+    for (struct vp_region *r = index->count ? vp_index_first(index, 0) : NULL, *next; r; r = next) {
         next = vp_index_next(index, r);
         vp_region_refile(mem, r);
     }

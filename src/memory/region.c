@@ -35,10 +35,6 @@ struct vp_space *vp_space_of(const struct vp_memory *mem, CUdeviceptr addr) {
     return NULL;
 }
 
-struct vp_granule *vp_space_granule(const struct vp_memory *mem, const struct vp_space *space, CUdeviceptr addr) {
-    return &space->granules[(addr - space->base) >> mem->granularity_shift];
-}
-
 struct vp_region *vp_region_next(const struct vp_region *r) {
     return r->va.next == &r->space->regions ? NULL : vp_container_of(r->va.next, struct vp_region, va);
 }
@@ -48,9 +44,11 @@ struct vp_region *vp_region_prev(const struct vp_region *r) {
 }
 
 struct vp_region *vp_region_at(const struct vp_memory *mem, CUdeviceptr addr) {
-    struct vp_space *s = vp_space_of(mem, addr);
-    if (!s)
-        return NULL;
+    const struct vp_space *s = vp_space_of(mem, addr);
+    return s ? vp_region_in(mem, s, addr) : NULL;
+}
+
+struct vp_region *vp_region_in(const struct vp_memory *mem, const struct vp_space *s, CUdeviceptr addr) {
     size_t granule = (addr - s->base) >> mem->granularity_shift;
     struct vp_region *r = s->granules[granule].first;
     if (!r || r->addr > addr)
@@ -169,12 +167,12 @@ void vp_region_clear_pieces(struct vp_memory *mem, struct vp_region *r) {
 }
 
 void vp_region_one_piece(struct vp_memory *mem, struct vp_region *r, struct vp_fence *fence, uint64_t age) {
-    struct vp_piece *p = vp_slab_alloc(&mem->piece_slab);
-    *p = (struct vp_piece){.end = vp_region_end(r),
-                           .fence = *fence,
-                           .age = age,
-                           .stream = fence->first.timeline ? fence->first.timeline->id : 0};
-    *fence = (struct vp_fence){0};
+    struct vp_piece *p = vp_slab_alloc_raw(&mem->piece_slab);
+    p->end = vp_region_end(r);
+    p->age = age;
+    p->stream = fence->first.timeline ? fence->first.timeline->id : 0;
+    p->next = NULL;
+    vp_fence_pass(&p->fence, fence);
     r->pieces = p;
 }
 
@@ -247,13 +245,10 @@ void vp_region_coarsen(struct vp_memory *mem, struct vp_region *r) {
 
 /* ---- filing: the index of a free region, the hole list ---- */
 
-struct vp_stream_store *vp_stream_store_of(struct vp_memory *mem, struct vp_timeline *timeline) {
-    if (timeline->context->device != mem->device)
-        return NULL;
-    struct vp_stream_store *store = timeline->store;
-    if (store || !(store = vp_slab_alloc(&mem->store_slab)))
-        return store;
-    for (int z = 0; z < VP_ZONES; z++)
+static __attribute__((noinline)) struct vp_stream_store *new_store(struct vp_memory *mem,
+                                                                   struct vp_timeline *timeline) {
+    struct vp_stream_store *store = vp_slab_alloc(&mem->store_slab);
+    for (int z = 0; store && z < VP_ZONES; z++)
         if (vp_index_init(mem, &store->index[z], timeline, z) < 0) {
             while (z-- > 0)
                 vp_index_finish(mem, &store->index[z]);
@@ -261,6 +256,12 @@ struct vp_stream_store *vp_stream_store_of(struct vp_memory *mem, struct vp_time
             return NULL;
         }
     return timeline->store = store;
+}
+
+struct vp_stream_store *vp_stream_store_of(struct vp_memory *mem, struct vp_timeline *timeline) {
+    if (timeline->context->device != mem->device)
+        return NULL;
+    return timeline->store ? timeline->store : new_store(mem, timeline);
 }
 
 void vp_stream_store_drop(struct vp_memory *mem, struct vp_timeline *timeline) {

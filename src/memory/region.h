@@ -37,10 +37,14 @@ int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr ba
 /* Forgets every space. */
 void vp_spaces_free(struct vp_memory *mem);
 struct vp_space *vp_space_of(const struct vp_memory *mem, CUdeviceptr addr);
-struct vp_granule *vp_space_granule(const struct vp_memory *mem, const struct vp_space *space, CUdeviceptr addr);
+static inline struct vp_granule *vp_space_granule(const struct vp_memory *mem, const struct vp_space *space,
+                                                  CUdeviceptr addr) {
+    return &space->granules[(addr - space->base) >> mem->granularity_shift];
+}
 
-/* The region that holds `addr`, whatever its state; NULL outside of all spaces. */
+/* The region that holds `addr`, whatever its state; NULL outside of all spaces. The same in the space of `addr`. */
 struct vp_region *vp_region_at(const struct vp_memory *mem, CUdeviceptr addr);
+struct vp_region *vp_region_in(const struct vp_memory *mem, const struct vp_space *space, CUdeviceptr addr);
 /* Neighbours in address order; NULL at the edge of the space. */
 struct vp_region *vp_region_next(const struct vp_region *r);
 struct vp_region *vp_region_prev(const struct vp_region *r);

@@ -95,6 +95,7 @@ struct vp_context *vp_context_on(const struct vp_timelines *ls, CUdevice dev) {
 
 void vp_context_end(struct vp_timelines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, true);
+    ls->current = NULL;
     vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
 }
 
@@ -126,9 +127,11 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
     CUdevice dev;
     if (ls->drv->cuCtxGetCurrent(&handle) || !handle)
         return NULL;
-    struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
+    if (__builtin_expect(ls->current && ls->current->handle == handle, true))
+        return ls->current;
+    ls->current = vp_table_get(&ls->by_handle, (uintptr_t)handle);
     /* One that another thread has destroyed stays current here, and by its handle the driver must not be asked. */
-    return ctx || ls->drv->cuCtxGetDevice(&dev) ? ctx : vp_context_get(ls, handle);
+    return ls->current || ls->drv->cuCtxGetDevice(&dev) ? ls->current : vp_context_get(ls, handle);
 }
 
 /* ---- ends that no call told of ---- */
@@ -145,6 +148,7 @@ static bool alive(const struct vp_timelines *ls, const struct vp_context *ctx) {
 
 static void lose(struct vp_timelines *ls, struct vp_context *ctx) {
     struct vp_timeline *timeline;
+    ls->current = NULL;
     if (vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
         vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
     atomic_store(&ctx->ending, true);

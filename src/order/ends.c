@@ -18,6 +18,7 @@ static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline)
     struct vp_context *ctx = timeline->context;
     timeline->gone = true;
     vp_list_remove(&timeline->of_thread);
+    ls->last = NULL;
     if (timeline->kind == VP_TIMELINE_STREAM)
         vp_table_take(&ls->by_id, timeline->id);
     vp_timeline_capture_over(ls, timeline);
@@ -54,6 +55,7 @@ void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own) {
 void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
     struct vp_timeline *timeline, *next_timeline;
     struct vp_event *ev, *next_event;
+    ls->current = NULL;
     if (vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) == ctx)
         vp_table_take(&ls->by_handle, (uintptr_t)ctx->handle);
     ctx->gone = true;

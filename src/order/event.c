@@ -130,7 +130,8 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
     if (!err && !(ev = event_take(ls, ctx)))
         err = -ENOMEM;
     if (!err) {
-        atomic_store(&timeline->recording, true);
+        if (timeline->asked_unlocked)
+            atomic_store(&timeline->recording, true);
         uint64_t begin = vp_timer_begin(ls);
         CUresult res = over_context ? ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle)
                                     : ls->drv->cuEventRecord(ev->handle, stream);
@@ -170,7 +171,8 @@ bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
     bool moved = false;
     struct vp_timeline *timeline, *tmp;
     int mode = vp_timelines_relax(ls);
-    vp_timelines_sweep(ls, VP_SWEPT);
+    if (!vp_list_empty(&ls->ended))
+        vp_timelines_sweep(ls, VP_SWEPT);
     vp_list_each_safe(timeline, tmp, &ls->pending, pending) {
         if (flush && (timeline->open || (vp_timeline_covered(timeline) && vp_list_empty(&timeline->events))))
             vp_timeline_record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);

@@ -48,16 +48,9 @@ static void point_free(struct vp_timelines *ls, struct vp_point *p) {
     vp_slab_free(&ls->point_slab, p);
 }
 
-/* Adds a point, replacing one of the same timeline that it covers. Needs a spare point in the slab. */
-static void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq,
-                      bool waitable) {
-    struct vp_point *first = &fence->first;
-    if (!first->timeline) {
-        *first = (struct vp_point){.timeline = timeline, .seq = seq, .waitable = waitable};
-        timeline->refs++;
-        return;
-    }
-    struct vp_point *p = first;
+static __attribute__((noinline)) void fence_add_more(struct vp_timelines *ls, struct vp_fence *fence,
+                                                     struct vp_timeline *timeline, uint64_t seq, bool waitable) {
+    struct vp_point *first = &fence->first, *p = first;
     for (; p; p = p->next) {
         if (p->timeline != timeline)
             continue;
@@ -76,6 +69,17 @@ static void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp
     }
     *p = (struct vp_point){.timeline = timeline, .seq = seq, .waitable = waitable, .next = first->next};
     first->next = p;
+    timeline->refs++;
+}
+
+/* Adds a point, replacing one of the same timeline that it covers. Needs a spare point in the slab. */
+static inline void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline,
+                             uint64_t seq, bool waitable) {
+    if (!vp_fence_empty(fence)) {
+        fence_add_more(ls, fence, timeline, seq, waitable);
+        return;
+    }
+    fence->first = (struct vp_point){.timeline = timeline, .seq = seq, .waitable = waitable};
     timeline->refs++;
 }
 
@@ -165,10 +169,8 @@ bool vp_fence_same(const struct vp_fence *one, const struct vp_fence *other) {
     return a->timeline == b->timeline && a->seq == b->seq && a->waitable == b->waitable && !a->next && !b->next;
 }
 
-bool vp_fence_settle(struct vp_timelines *ls, struct vp_fence *fence) {
+bool vp_fence_settle_points(struct vp_timelines *ls, struct vp_fence *fence) {
     struct vp_point *first = &fence->first;
-    if (!first->timeline)
-        return true;
     for (struct vp_point **link = &first->next; *link;) {
         struct vp_point *p = *link;
         if (point_met(p)) {

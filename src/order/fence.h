@@ -24,6 +24,13 @@ static inline bool vp_fence_empty(const struct vp_fence *fence) {
     return !fence->first.timeline;
 }
 
+/* The points of `from` pass to `to`: word by word, since two at once that were just written one by one take longer. */
+static inline void vp_fence_pass(struct vp_fence *to, struct vp_fence *from) {
+    for (size_t at = 0; at < sizeof *to; at += sizeof(uint64_t))
+        __builtin_memcpy((char *)to + at, (char *)from + at, sizeof(uint64_t));
+    from->first.timeline = NULL;
+}
+
 /*
  * The point of a free that happens now on `timeline`, added to `fence` (whatever it held before). With `record` the
  * free gets its own event; where that is not to be had, or without `record`, a later event must do. Returns 0, or
@@ -46,7 +53,10 @@ int vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp
 bool vp_fence_same(const struct vp_fence *a, const struct vp_fence *b);
 
 /* Drops the points that are met; true if none is left. Asks the driver nothing. */
-bool vp_fence_settle(struct vp_timelines *ls, struct vp_fence *fence);
+bool vp_fence_settle_points(struct vp_timelines *ls, struct vp_fence *fence);
+static inline bool vp_fence_settle(struct vp_timelines *ls, struct vp_fence *fence) {
+    return vp_fence_empty(fence) || vp_fence_settle_points(ls, fence);
+}
 /* May work queued now on `timeline` touch the bytes with no more waiting? (`timeline` NULL: may anyone?) */
 bool vp_fence_ready(const struct vp_fence *fence, const struct vp_timeline *timeline);
 /* Could `timeline` be made ready by waiting on the GPU under the rules: waitable points only, and for `early`, no

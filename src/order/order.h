@@ -48,15 +48,14 @@ static inline void vp_timer_end(struct vp_context *ctx, uint64_t begin) {
 struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *ctx, enum vp_timeline_kind kind,
                                     uint64_t id);
 /* It has something to ask for, or something to record. */
-void vp_timeline_pend(struct vp_timelines *ls, struct vp_timeline *timeline);
+static inline void vp_timeline_pend(struct vp_timelines *ls, struct vp_timeline *timeline) {
+    if (vp_list_empty(&timeline->pending))
+        vp_list_append(&ls->pending, &timeline->pending);
+}
 /* A point has the number of the next event: it is to be recorded some day. */
 void vp_timeline_want_event(struct vp_timelines *ls, struct vp_timeline *timeline);
-/* All points up to this one were seen reached. */
-void vp_timeline_met(struct vp_timeline *timeline, uint64_t seq);
 /* All its points count as reached. */
 void vp_timeline_over(struct vp_timeline *timeline);
-/* Takes a timeline off the pending list if there is nothing left to ask. */
-void vp_timeline_quiet(struct vp_timelines *ls, struct vp_timeline *timeline);
 /* How many of the timelines that ended a sweep looks at in passing: more than end between two sweeps. */
 enum { VP_SWEPT = 16 };
 /* Looks at so many timelines that are gone, and frees those that no point names. Not while a region is being filed: its
@@ -66,6 +65,25 @@ void vp_timelines_sweep(struct vp_timelines *ls, size_t most);
 /* Is it a barrier one of whose points many events stand for together? */
 static inline bool vp_timeline_covered(const struct vp_timeline *timeline) {
     return timeline->kind == VP_TIMELINE_BARRIER && timeline->context->cover;
+}
+/* All points up to this one were seen reached. */
+static inline void vp_timeline_met(struct vp_timeline *timeline, uint64_t seq) {
+    if (seq > timeline->met)
+        timeline->met = seq;
+    if (timeline->host_func && timeline->met >= timeline->host_func) {
+        timeline->host_func = 0;
+        timeline->context->registry->host_funcs--;
+    }
+    if (vp_timeline_covered(timeline) && timeline->met >= timeline->context->cover)
+        timeline->context->cover = 0;
+}
+/* Takes a timeline off the pending list if there is nothing left to ask. */
+static inline void vp_timeline_quiet(struct vp_timelines *ls, struct vp_timeline *timeline) {
+    if (!vp_list_empty(&timeline->events) || timeline->open || vp_timeline_covered(timeline))
+        return;
+    vp_list_remove(&timeline->pending);
+    if (timeline->gone)
+        vp_list_append(&ls->ended, &timeline->pending);
 }
 
 /* ---- context.c ---- */

@@ -6,18 +6,10 @@
 
 #include <errno.h>
 
-/* Timelines of streams that ended unseen go when their context does. */
-int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline **out) {
-    unsigned long long id;
-    if (vp_timeline_captures(ls, stream))
-        return -EBUSY;
-    if (ls->drv->cuStreamGetId(stream, &id))
-        return -ENODEV;
-    struct vp_timeline *timeline = vp_table_get(&ls->by_id, id + 1);
-    if (timeline) {
-        *out = timeline;
-        return 0;
-    }
+/* For a stream that is seen for the first time. */
+static __attribute__((noinline, cold)) int begin(struct vp_timelines *ls, CUstream stream, unsigned long long id,
+                                                 struct vp_timeline **out) {
+    struct vp_timeline *timeline;
     CUcontext handle;
     unsigned flags = 0;
     vp_cancel_hold();
@@ -44,6 +36,21 @@ int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline
         vp_list_append(own, &timeline->of_thread);
     vp_table_add(&ls->by_id, timeline);
     *out = timeline;
+    return 0;
+}
+
+/* Timelines of streams that ended unseen go when their context does. */
+int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline **out) {
+    unsigned long long id;
+    if (atomic_load_explicit(&ls->captures, memory_order_acquire) > 0 && vp_stream_captures(ls, stream))
+        return -EBUSY;
+    if (ls->drv->cuStreamGetId(stream, &id))
+        return -ENODEV;
+    if (!ls->last || ls->last->id != id + 1)
+        ls->last = vp_table_get(&ls->by_id, id + 1);
+    if (__builtin_expect(!ls->last, false))
+        return begin(ls, stream, id, out);
+    *out = ls->last;
     return 0;
 }
 

@@ -46,11 +46,6 @@ struct vp_timeline *vp_timeline_new(struct vp_timelines *ls, struct vp_context *
     return timeline;
 }
 
-void vp_timeline_pend(struct vp_timelines *ls, struct vp_timeline *timeline) {
-    if (vp_list_empty(&timeline->pending))
-        vp_list_append(&ls->pending, &timeline->pending);
-}
-
 void vp_timeline_want_event(struct vp_timelines *ls, struct vp_timeline *timeline) {
     timeline->open = true;
     vp_timeline_pend(ls, timeline);
@@ -63,28 +58,9 @@ void vp_timeline_host_func(struct vp_timelines *ls, struct vp_timeline *timeline
     vp_timeline_want_event(ls, timeline);
 }
 
-void vp_timeline_met(struct vp_timeline *timeline, uint64_t seq) {
-    if (seq > timeline->met)
-        timeline->met = seq;
-    if (timeline->host_func && timeline->met >= timeline->host_func) {
-        timeline->host_func = 0;
-        timeline->context->registry->host_funcs--;
-    }
-    if (vp_timeline_covered(timeline) && timeline->met >= timeline->context->cover)
-        timeline->context->cover = 0;
-}
-
 void vp_timeline_over(struct vp_timeline *timeline) {
     timeline->open = false;
     vp_timeline_met(timeline, UINT64_MAX >> 1);
-}
-
-void vp_timeline_quiet(struct vp_timelines *ls, struct vp_timeline *timeline) {
-    if (!vp_list_empty(&timeline->events) || timeline->open || vp_timeline_covered(timeline))
-        return;
-    vp_list_remove(&timeline->pending);
-    if (timeline->gone)
-        vp_list_append(&ls->ended, &timeline->pending);
 }
 
 void vp_timelines_sweep(struct vp_timelines *ls, size_t most) {

@@ -47,8 +47,9 @@ struct vp_timeline {
     bool lost;             /* the stream was destroyed unseen */
     bool open;             /* some point has number `next`: no event covers it yet */
     _Atomic uint64_t next; /* the number that the next event gets */
-    atomic_bool recording; /* it is being recorded */
-    uint64_t met;          /* every point up to here was seen reached */
+    atomic_bool recording; /* it is being recorded; told only if some thread may ask without the lock */
+    bool asked_unlocked;
+    uint64_t met;  /* every point up to here was seen reached */
     uint64_t rest; /* while its stream captures: the number of an event behind all its real work; 0: none is known */
     uint64_t host_func;         /* the point behind a host function that is not known to be over; 0: there is none */
     uint64_t cover_for;         /* vp_context.cover that it takes part in */
@@ -72,16 +73,18 @@ struct vp_timeline {
 /* The registry. One for a process (or for a test). */
 struct vp_timelines {
     const struct vp_driver *drv;
-    struct vp_table by_id;     /* vp_timeline by stream id */
-    struct vp_table by_handle; /* vp_context by handle; a destroyed one is taken out at once */
-    struct vp_list contexts;   /* of vp_context.link: those that live; and destroyed ones, forgotten when the next one
-                                  comes and no point names them */
-    struct vp_list pending;    /* of vp_timeline.pending */
-    struct vp_list ended;      /* of vp_timeline.pending: freed later, once no point names them */
-    struct vp_list capturing;  /* of vp_timeline.capturing */
-    size_t lingering;          /* timelines that are gone and not yet freed */
-    size_t tidy_at;            /* how many of them make vp_timelines_linger() say so */
-    bool lost;                 /* some context is */
+    struct vp_table by_id;      /* vp_timeline by stream id */
+    struct vp_timeline *last;   /* of these the one that was asked for last; NULL: none is known */
+    struct vp_table by_handle;  /* vp_context by handle; a destroyed one is taken out at once */
+    struct vp_context *current; /* of these the one that was some thread's current one last; NULL: none is known */
+    struct vp_list contexts;    /* of vp_context.link: those that live; and destroyed ones, forgotten when the next one
+                                   comes and no point names them */
+    struct vp_list pending;     /* of vp_timeline.pending */
+    struct vp_list ended;       /* of vp_timeline.pending: freed later, once no point names them */
+    struct vp_list capturing;   /* of vp_timeline.capturing */
+    size_t lingering;           /* timelines that are gone and not yet freed */
+    size_t tidy_at;             /* how many of them make vp_timelines_linger() say so */
+    bool lost;                  /* some context is */
     struct vp_slab timeline_slab, event_slab, context_slab, point_slab;
     atomic_int captures; /* captures that run now: while 0, nothing asks for them */
     _Atomic uint64_t captures_begun;

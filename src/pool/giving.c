@@ -9,7 +9,7 @@
  * Less than this is not worth the driver's calls: 32 MiB, and a fiftieth of what is alive. What is idle beside that is
  * what other processes miss.
  */
-enum { LEAST = 32 << 20, LEAST_SHARE = 50 };
+enum { LEAST = VP_GIVING_LEAST, LEAST_SHARE = 50 };
 
 /* The first period after a regret. */
 static const uint64_t PERIOD_FIRST_NS = 100000000;
@@ -63,12 +63,8 @@ static bool is_much(struct vp_pool *pool) {
     return idle >= least && (idle > pool->mem.stats.live_bytes || g->freed >= least || g->emptied);
 }
 
-bool vp_giving_freed(struct vp_pool *pool, size_t bytes, bool emptied) {
+bool vp_giving_freed_some(struct vp_pool *pool) {
     struct vp_giving *g = &pool->giving;
-    if (!pool->traits.gives || bytes < VP_EVENT_WORTH)
-        return false;
-    g->freed += bytes;
-    g->emptied |= emptied;
     if (!is_much(pool) || g->freed < g->tried)
         return false;
     g->due = true;

@@ -23,7 +23,16 @@ enum { VP_REGRET_PERIODS = 10 };
 
 /* A cudaFree of so many bytes was served; `emptied`: a cache has freed a segment, and has no use for what is idle in
  * the others. True: memory is to go back at the next synchronise. */
-bool vp_giving_freed(struct vp_pool *pool, size_t bytes, bool emptied);
+bool vp_giving_freed_some(struct vp_pool *pool);
+enum { VP_GIVING_LEAST = 32 << 20 }; /* with less idle there is no more to ask */
+static inline bool vp_giving_freed(struct vp_pool *pool, size_t bytes, bool emptied) {
+    struct vp_giving *g = &pool->giving;
+    if (!pool->traits.gives || bytes < VP_EVENT_WORTH)
+        return false;
+    g->freed += bytes;
+    g->emptied |= emptied;
+    return (pool->bare || vp_memory_idle(&pool->mem) >= VP_GIVING_LEAST) && vp_giving_freed_some(pool);
+}
 /* As vp_pool_trim(), because somebody asked for it: what it has to leave to work that is not over is remembered. */
 size_t vp_giving_trim(struct vp_pool *pool, size_t keep);
 /* Is anything to go back at the next synchronise? */

@@ -159,11 +159,15 @@ static void settle_all(struct vp_pool *pool, struct vp_timeline *timeline, struc
     }
 }
 
-void vp_parking_flush_own(struct vp_pool *pool, struct vp_timeline *timeline) {
+static __attribute__((noinline)) void flush(struct vp_pool *pool, struct vp_stream_cache *cache) {
     struct vp_evicted evicted[VP_STREAM_CACHE_PARKED];
+    settle_all(pool, cache->timeline, evicted, vp_stream_cache_evict(cache, evicted), NULL);
+}
+
+void vp_parking_flush_own(struct vp_pool *pool, struct vp_timeline *timeline) {
     struct vp_stream_cache *cache = cache_known(pool, timeline);
-    if (cache)
-        settle_all(pool, timeline, evicted, vp_stream_cache_evict(cache, evicted), NULL);
+    if (cache && vp_stream_cache_has_some(cache))
+        flush(pool, cache);
 }
 
 static bool flush_busy(struct vp_pool *pool, enum vp_flush what, struct wanted *w) {
@@ -172,8 +176,6 @@ static bool flush_busy(struct vp_pool *pool, enum vp_flush what, struct wanted *
     size_t kept = 0;
     unsigned n;
     bool any = false;
-    if (!atomic_load_explicit(&pool->caches.busy, memory_order_relaxed))
-        return false;
     for (cache = atomic_exchange(&pool->caches.busy, NULL); cache; cache = next) {
         next = cache->next_busy;
         any |= vp_stream_cache_evict_busy(cache, what, &kept, evicted, &n);
@@ -182,7 +184,7 @@ static bool flush_busy(struct vp_pool *pool, enum vp_flush what, struct wanted *
     return any;
 }
 
-bool vp_parking_flush(struct vp_pool *pool, enum vp_flush what) {
+bool vp_parking_flush_busy(struct vp_pool *pool, enum vp_flush what) {
     return flush_busy(pool, what, NULL);
 }
 

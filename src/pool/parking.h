@@ -30,7 +30,13 @@ struct vp_region *vp_parking_unpark(struct vp_pool *pool, const struct vp_reques
 /* Frees for good what the timeline's cache holds, but for tiny blocks. */
 void vp_parking_flush_own(struct vp_pool *pool, struct vp_timeline *timeline);
 /* Frees for good what caches hold, and counts what they did. False: no cache held anything. */
-bool vp_parking_flush(struct vp_pool *pool, enum vp_flush what);
+bool vp_parking_flush_busy(struct vp_pool *pool, enum vp_flush what);
+static inline bool vp_parking_holds(const struct vp_pool *pool) {
+    return atomic_load_explicit(&pool->caches.busy, memory_order_relaxed) != NULL;
+}
+static inline bool vp_parking_flush(struct vp_pool *pool, enum vp_flush what) {
+    return vp_parking_holds(pool) && vp_parking_flush_busy(pool, what);
+}
 /* A block that a cache gave up because a request of another stream wants one just like it. */
 struct vp_handed {
     struct vp_evicted block;      /* without region: none */

@@ -56,7 +56,7 @@ static void place_touch(struct vp_pool *pool, struct vp_place *k) {
 
 static void place_remove(struct vp_pool *pool, struct vp_place *k) {
     vp_place_close(pool, k);
-    RB_REMOVE(vp_place_tree, &pool->places[k->zone], k);
+    RB_REMOVE(vp_place_tree, &pool->places[k->space->zone], k);
     vp_list_remove(&k->used);
     vp_slab_free(&pool->place_slab, k);
     pool->place_count--;
@@ -68,8 +68,8 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     if (!k)
         return;
     *k = (struct vp_place){
-        .addr = addr, .size = size, .serial = ++pool->place_serial, .zone = vp_space_of(&pool->mem, addr)->zone};
-    RB_INSERT(vp_place_tree, &pool->places[k->zone], k);
+        .addr = addr, .size = size, .serial = ++pool->place_serial, .space = vp_space_of(&pool->mem, addr)};
+    RB_INSERT(vp_place_tree, &pool->places[k->space->zone], k);
     vp_place_open(pool, k);
     vp_list_append(&pool->place_used, &k->used);
     if (++pool->place_count > VP_PLACE_MOST)
@@ -99,13 +99,14 @@ static void note_block(const struct vp_region *r, struct vp_region **block) {
 }
 
 /* `block`: one that is live and in the way; untouched: none is known. */
-static enum place range_find(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end, const struct vp_request *req,
-                             enum vp_usable use, struct vp_region **block) {
-    uint64_t mark = ++pool->mem.marks;
-    const struct vp_region *last = vp_region_at(&pool->mem, addr);
+static enum place range_find(struct vp_pool *pool, const struct vp_place *k, CUdeviceptr end,
+                             const struct vp_request *req, enum vp_usable use, struct vp_region **block) {
+    const CUdeviceptr addr = k->addr;
+    const struct vp_region *last = vp_region_in(&pool->mem, k->space, addr);
     size_t pieces = 0;
     if (last->state == VP_FREE && vp_region_end(last) >= end)
         return vp_range_usable(last, addr, end, req, use) ? PLACE_FREE : PLACE_TAKEN;
+    const uint64_t mark = ++pool->mem.marks;
     for (CUdeviceptr at = addr; at < end;) {
         const struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
         if (!m)
@@ -141,9 +142,9 @@ static enum place place_find(struct vp_pool *pool, const struct vp_place *k, siz
     if (pool->traits.per_stream &&
         vp_mapping_at(&pool->mem, k->addr)->chunk->stream != (req->timeline ? req->timeline->id : 0))
         return PLACE_TAKEN;
-    if (req->alone && (!vp_mapping_at(&pool->mem, end - 1) || !vp_range_whole(&pool->mem, k->addr, end)))
+    if (req->alone && !vp_range_whole(&pool->mem, k->addr, end))
         return PLACE_TAKEN;
-    return vp_is_aligned(k->addr, req->align) ? range_find(pool, k->addr, end, req, use, block) : PLACE_TAKEN;
+    return vp_is_aligned(k->addr, req->align) ? range_find(pool, k, end, req, use, block) : PLACE_TAKEN;
 }
 
 /* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the
@@ -178,7 +179,8 @@ static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, e
 static enum place look_at(struct vp_pool *pool, const struct vp_place *k, const struct vp_request *req,
                           enum vp_usable use, struct vp_region **block) {
     *block = NULL;
-    return vp_mapping_at(&pool->mem, k->addr) ? place_find(pool, k, req->size, req, use, block) : PLACE_GONE;
+    return vp_space_granule(&pool->mem, k->space, k->addr)->mapping ? place_find(pool, k, req->size, req, use, block)
+                                                                    : PLACE_GONE;
 }
 
 /* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is
@@ -192,7 +194,7 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most,
         if (place == PLACE_GONE)
             place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
-            return (struct vp_fit){vp_region_at(&pool->mem, k->addr), k->addr};
+            return (struct vp_fit){vp_region_in(&pool->mem, k->space, k->addr), k->addr};
         else
             tries--;
     }
@@ -214,7 +216,7 @@ struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, 
         if (place == PLACE_GONE)
             place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
-            return (struct vp_fit){vp_region_at(&pool->mem, k->addr), k->addr};
+            return (struct vp_fit){vp_region_in(&pool->mem, k->space, k->addr), k->addr};
         else if (block)
             vp_place_take(pool, k, block);
         else
@@ -225,10 +227,9 @@ struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, 
 
 struct vp_fit vp_place_find_at(struct vp_pool *pool, CUdeviceptr addr, const struct vp_request *req,
                                enum vp_usable use) {
-    struct vp_place there = {.addr = addr, .size = req->size};
-    vp_list_init(&there.used);
+    struct vp_place there = {.addr = addr, .size = req->size, .space = vp_space_of(&pool->mem, addr)};
     struct vp_region *block;
-    const enum place place = look_at(pool, &there, req, use, &block);
+    const enum place place = there.space ? look_at(pool, &there, req, use, &block) : PLACE_GONE;
     if (!switch_back(pool, &there, req->size, place))
         return (struct vp_fit){NULL, 0};
     return (struct vp_fit){vp_region_at(&pool->mem, addr), addr};

@@ -9,8 +9,8 @@
 struct vp_place {
     CUdeviceptr addr;
     size_t size;
-    uint64_t serial; /* in order of making */
-    enum vp_zone_name zone;
+    uint64_t serial;              /* in order of making */
+    const struct vp_space *space; /* that it lies in */
     RB_ENTRY(vp_place) by_size;
     struct vp_list used;  /* vp_pool.place_used, least recent first */
     CUdeviceptr taken_by; /* address of a live block that lies in it, or in its chunks elsewhere; 0: none is known */

@@ -25,19 +25,19 @@ RB_GENERATE(vp_taken_places, vp_place, taken, vp_place_compare_taken)
 
 void vp_place_open(struct vp_pool *pool, struct vp_place *k) {
     k->taken_by = 0;
-    RB_INSERT(vp_open_places, &pool->open_places[k->zone], k);
+    RB_INSERT(vp_open_places, &pool->open_places[k->space->zone], k);
 }
 
 void vp_place_close(struct vp_pool *pool, struct vp_place *k) {
     if (k->taken_by)
         RB_REMOVE(vp_taken_places, &pool->taken_places, k);
     else
-        RB_REMOVE(vp_open_places, &pool->open_places[k->zone], k);
+        RB_REMOVE(vp_open_places, &pool->open_places[k->space->zone], k);
 }
 
 void vp_place_take(struct vp_pool *pool, struct vp_place *k, struct vp_region *block) {
     assert(block->state == VP_LIVE && !k->taken_by);
-    RB_REMOVE(vp_open_places, &pool->open_places[k->zone], k);
+    RB_REMOVE(vp_open_places, &pool->open_places[k->space->zone], k);
     k->taken_by = block->addr;
     block->blocks = true;
     RB_INSERT(vp_taken_places, &pool->taken_places, k);

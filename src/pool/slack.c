@@ -139,7 +139,8 @@ static void look_at_size(struct vp_slack *s, size_t size) {
     }
     s->recent = s->recent << 1 | (novel && !alike);
     s->count++;
-    if (s->windows || s->count > FIRST) /* of the first ones more is made: settle() */
+    /* Of the first ones more is made: settle(). Only one that is new makes more of them, or the first that is asked. */
+    if ((novel && !alike && (s->windows || s->count > FIRST)) || s->count == FIRST + 1)
         s->roams |= __builtin_popcount(s->recent) > ROAMS_RECENT;
 }
 

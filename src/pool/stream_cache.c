@@ -149,9 +149,9 @@ static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_blo
     unsigned n = get(&cache->count);
     cache->tag[n] = tag_of(block->asked);
     PARKED(cache, n).block = *block;
-    PARKED(cache, n).fence = fence ? *fence : (struct vp_fence){0};
+    PARKED(cache, n).fence.first.timeline = NULL;
     if (fence)
-        *fence = (struct vp_fence){0};
+        vp_fence_pass(&PARKED(cache, n).fence, fence);
     set(&cache->count, n + 1);
     add(&cache->tiny, is_tiny(cache->tag[n]));
     count_kind(cache, cache->tag[n], 1);
@@ -445,6 +445,10 @@ static void count(struct vp_stream_cache *cache) VP_REQUIRES(cache->lock) {
     cache->allocs = cache->frees = 0;
 }
 
+bool vp_stream_cache_has_some(const struct vp_stream_cache *cache) {
+    return get(&cache->count) != get(&cache->tiny) || get(&cache->calm);
+}
+
 /* Somebody else wants what it holds: it is calm no more. */
 static unsigned evict(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) VP_REQUIRES(cache->lock) {
     unsigned n = give_up(cache, all, out);
@@ -455,8 +459,6 @@ static unsigned evict(struct vp_stream_cache *cache, bool all, struct vp_evicted
 }
 
 unsigned vp_stream_cache_evict(struct vp_stream_cache *cache, struct vp_evicted *out) {
-    if (get(&cache->count) == get(&cache->tiny) && !get(&cache->calm))
-        return 0;
     cache_lock(cache);
     unsigned n = evict(cache, false, out);
     cache_unlock(cache);

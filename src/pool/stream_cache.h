@@ -151,7 +151,8 @@ void vp_stream_cache_remember(struct vp_stream_cache *cache, const struct vp_str
 bool vp_stream_cache_recall(struct vp_region *block);
 /* The timeline whose cache holds the block: live to the memory, it is free to the program then. NULL: none. */
 const struct vp_timeline *vp_stream_cache_holding(const struct vp_region *block);
-/* Gives up what it holds, but for tiny blocks, oldest first. Returns how many. */
+/* Gives up what it holds, but for tiny blocks, oldest first. Returns how many. And would that change anything? */
+bool vp_stream_cache_has_some(const struct vp_stream_cache *cache);
 unsigned vp_stream_cache_evict(struct vp_stream_cache *cache, struct vp_evicted *out);
 /* The same of a cache that was taken from the busy ones, as far as `what` says; false: it keeps all. `kept`: bytes that
  * caches have kept so far. */

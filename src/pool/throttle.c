@@ -182,23 +182,6 @@ static void lose(struct vp_throttle *t, uint64_t ns) {
     t->lost_ns += ns;
 }
 
-/* As vp_pool_alloc(). Later than a wait, what its driver calls do to the device may be due to that. */
-static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    struct vp_throttle *t = &pool->throttle;
-    t->probes = req->waits == VP_WAITS_HOST;
-    int err = vp_pool_alloc(pool, req, out);
-    t->probes = false;
-    if (!vp_fence_empty(&t->probe)) {
-        vp_timelines_poll(pool->mem.timelines, false);
-        if (vp_fence_settle(pool->mem.timelines, &t->probe))
-            lose(t, pool->config.now() - t->probe_at);
-        else if (t->probe_at - t->waited_at > t->ahead_ns)
-            t->ahead_ns = 0;
-        vp_fence_clear(pool->mem.timelines, &t->probe);
-    }
-    return err;
-}
-
 /* One request's wait. All zero at first. */
 struct wait {
     uint64_t begin, bound; /* when it began; how long it may take */
@@ -324,11 +307,10 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     vp_fence_clear(pool->mem.timelines, &wait->busy);
 }
 
-int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+static __attribute__((noinline, cold)) int wait_and_allocate(struct vp_pool *pool, struct vp_request *req,
+                                                             struct vp_region **out) {
     struct wait wait = {0};
-    int err = allocate(pool, req, out);
-    if (err != -EAGAIN || !req->timeline)
-        return err;
+    int err;
     begin(pool, req, &wait);
     wait.lacking = pool->throttle.lacking;
     do {
@@ -343,4 +325,21 @@ int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_re
     } while (err == -EAGAIN);
     end(pool, &wait);
     return err;
+}
+
+int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    struct vp_throttle *t = &pool->throttle;
+    t->probes = req->waits == VP_WAITS_HOST;
+    int err = vp_pool_alloc(pool, req, out);
+    t->probes = false;
+    /* Later than a wait, what its driver calls did to the device may be due to that. */
+    if (__builtin_expect(!vp_fence_empty(&t->probe), false)) {
+        vp_timelines_poll(pool->mem.timelines, false);
+        if (vp_fence_settle(pool->mem.timelines, &t->probe))
+            lose(t, pool->config.now() - t->probe_at);
+        else if (t->probe_at - t->waited_at > t->ahead_ns)
+            t->ahead_ns = 0;
+        vp_fence_clear(pool->mem.timelines, &t->probe);
+    }
+    return __builtin_expect(err == -EAGAIN && req->timeline, false) ? wait_and_allocate(pool, req, out) : err;
 }

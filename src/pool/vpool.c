@@ -62,6 +62,7 @@ enum { NEXT = 1 };
 /* Loops over tables that are known: unrolled, all calls are direct. By pointer they made a cudaMalloc a tenth slower.
  */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
+#define APART __attribute__((noinline))
 
 static bool flush_caches(struct vp_pool *pool, const struct vp_request *req, enum vp_flush unpressed) {
     return vp_parking_flush(pool, req->pressed ? VP_FLUSH_ALL : unpressed);
@@ -75,15 +76,15 @@ static enum vp_usable waits_of(const struct vp_request *req) {
 }
 
 /* The size's old place comes before all that is free, but in programs that roam: there it would lie in its midst. */
-static struct vp_fit first_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+static ALWAYS_INLINE struct vp_fit first_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     return vp_slack_keeps_place(pool, req) ? vp_place_find(pool, req, use) : (struct vp_fit){0};
 }
 
-static struct vp_fit late_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+static ALWAYS_INLINE struct vp_fit late_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     return vp_slack_keeps_place(pool, req) ? (struct vp_fit){0} : vp_place_find(pool, req, use);
 }
 
-static struct vp_fit best_fit(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+static ALWAYS_INLINE struct vp_fit best_fit(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_fit fit = vp_fit_find(&pool->mem, req, use);
     return vp_fit_pins_much(&pool->mem, req, fit) && vp_slack_spares(pool) ? vp_fit_pin_less(&pool->mem, req, use, fit)
                                                                            : fit;
@@ -142,7 +143,7 @@ static int reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
  * not hang on who parked what. If that is one block only, the very place that would then be found, there is no need to
  * free it first. A small request need not disturb other streams while there is room: see LOOK.
  */
-static int take_over(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+static APART int take_parked(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct vp_handed handed = {0};
     if (!req->timeline || req->alone) {
         flush_caches(pool, req, VP_FLUSH_SOME);
@@ -162,6 +163,10 @@ static int take_over(struct vp_pool *pool, struct vp_request *req, struct vp_reg
     return NEXT;
 }
 
+static ALWAYS_INLINE int take_over(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    return vp_parking_holds(pool) ? take_parked(pool, req, out) : NEXT;
+}
+
 /* Is the oldest place of the request's size free, but not ready yet? */
 static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
     for (bool asked = false;; asked = true) {
@@ -174,7 +179,7 @@ static bool place_pending(struct vp_pool *pool, const struct vp_request *req) {
 }
 
 /* The place that served the size before, behind a wait of the stream or of the host. */
-static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+static APART int await_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     if (!vp_slack_keeps_place(pool, req) || vp_tight(pool, req))
         return NEXT;
     const enum vp_usable waits = waits_of(req);
@@ -185,11 +190,13 @@ static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct v
     return !vp_slack_roams(pool) && vp_throttle_place_due(pool, req) && place_pending(pool, req) ? -EAGAIN : NEXT;
 }
 
+static ALWAYS_INLINE int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    return req->waits == VP_WAITS_NEVER ? NEXT : await_place(pool, req, out);
+}
+
 /* The place that an earlier run has found for the request: behind a wait like the place that served its size. */
-static int planned_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+static APART int ahead_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const enum vp_usable waits = waits_of(req);
-    if (!pool->ahead)
-        return NEXT;
     if (vp_ahead_await(pool, req) && vp_bound_ended(req))
         return -ENODEV;
     struct vp_fit fit = vp_ahead_find(pool, req, VP_USE_READY);
@@ -203,6 +210,10 @@ static int planned_place(struct vp_pool *pool, struct vp_request *req, struct vp
             return vp_throttle_place_due(pool, req) ? -EAGAIN : NEXT;
     }
     return vp_fit_take(&pool->mem, fit, req, out);
+}
+
+static ALWAYS_INLINE int planned_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    return __builtin_expect(pool->ahead != NULL, false) ? ahead_place(pool, req, out) : NEXT;
 }
 
 static int reuse_ready(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
@@ -282,7 +293,7 @@ static ALWAYS_INLINE int alloc_in(enum vp_zone_name zone, struct vp_pool *pool, 
     return err;
 }
 
-static int alloc_once(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+static ALWAYS_INLINE int alloc_once(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     return req->zone == VP_ZONE_SMALL ? alloc_in(VP_ZONE_SMALL, pool, req, out)
                                       : alloc_in(VP_ZONE_LARGE, pool, req, out);
 }
@@ -294,24 +305,26 @@ static __attribute__((noinline)) void follow(struct vp_pool *pool, const struct 
         vp_learn_served(pool->learn, req, addr, pool->mem.births);
 }
 
+static APART int alloc_again(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+    return alloc_once(pool, req, out);
+}
+
 /* What other threads have in their hands may be what is lacking. */
-static __attribute__((noinline, cold)) int alloc_behind_others(struct vp_pool *pool, struct vp_request *req,
-                                                               struct vp_region **out) {
+static APART int alloc_behind_others(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     int err = -ENOMEM;
     const bool built = vp_bound_wait(pool), ahead = vp_ahead_hold_back(pool);
     if (built || ahead)
-        err = vp_bound_ended(req) ? -ENODEV : alloc_once(pool, req, out);
+        err = vp_bound_ended(req) ? -ENODEV : alloc_again(pool, req, out);
     vp_ahead_go_on(pool);
     return err;
 }
 
 /* What was made for blocks of PyTorch's cache that have not come, or needed less. */
-static __attribute__((noinline, cold)) int alloc_instead_of_spares(struct vp_pool *pool, struct vp_request *req,
-                                                                   struct vp_region **out) {
+static APART int alloc_instead_of_spares(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     if (vp_bare_await(pool) && vp_bound_ended(req))
         return -ENODEV;
     vp_chunk_release_spares(&pool->mem, req->size);
-    return alloc_once(pool, req, out);
+    return alloc_again(pool, req, out);
 }
 
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {

@@ -5,6 +5,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "pool/bare/bare.h"
+#include "pool/giving.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
 #include "process/poison.h"
@@ -15,18 +16,11 @@
 /* After such a wait in vain, others are not tried for so long: what holds the device up may do so for good. */
 static const uint64_t BARRIER_REST_NS = 60000000000;
 
-/* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
-static VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
+/* The first try ended with `err`. `held_back`: vp_memory.held_back before. */
+static __attribute__((noinline, cold)) VP_LOCKED int wait_and_try(struct vp_pool *pool, struct vp_request *req,
+                                                                  struct vp_region **out, int err, unsigned held_back) {
     uint64_t begin = 0, serial = 0, borrows = 0;
-    unsigned held_back = pool->mem.held_back;
-    if (__builtin_expect(vp_options()->spill != 0, false) && vp_spill_is_due(pool, req->asked)) {
-        int err = vp_spill(pool, req, false, out);
-        if (!err || err == -ENODEV)
-            return err;
-    }
-    for (;;) {
-        vp_pool_error_forget(pool, req->context);
-        int err = vp_throttle_alloc(pool, req, out);
+    for (;; vp_pool_error_forget(pool, req->context), err = vp_throttle_alloc(pool, req, out)) {
         if (err == -EAGAIN) {
             uint64_t from = vp_clock_ns();
             req->impatient = !vp_wait_event(req->await);
@@ -60,9 +54,25 @@ static VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req, stru
     }
 }
 
+/* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
+static inline __attribute__((always_inline)) VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req,
+                                                                    struct vp_region **out) {
+    const unsigned held_back = pool->mem.held_back;
+    if (__builtin_expect(vp_options()->spill != 0, false) && vp_spill_is_due(pool, req->asked)) {
+        int err = vp_spill(pool, req, false, out);
+        if (!err || err == -ENODEV)
+            return err;
+    }
+    vp_pool_error_forget(pool, req->context);
+    int err = vp_throttle_alloc(pool, req, out);
+    return __builtin_expect(err == -EAGAIN || err == -ENOMEM, false) ? wait_and_try(pool, req, out, err, held_back)
+                                                                     : err;
+}
+
 /* What the door returns. */
-static VP_LOCKED CUresult answer(struct vp_pool *pool, int err, const struct vp_request *req, const struct vp_region *r,
-                                 CUdeviceptr *out) {
+static inline __attribute__((always_inline)) VP_LOCKED CUresult answer(struct vp_pool *pool, int err,
+                                                                       const struct vp_request *req,
+                                                                       const struct vp_region *r, CUdeviceptr *out) {
     if (err == -EOPNOTSUPP) /* the policy leaves it to CUDA */
         return VP_NOT_OURS;
     if (err == -ENOMEM) {
@@ -219,10 +229,11 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         vp_leave();
         return VP_NOT_OURS;
     }
-    if ((vp_options()->sync_free || vp_options()->poison) && !atomic_load(&vp_state.timelines.captures)) {
+    const struct vp_options *options = vp_options();
+    if ((options->sync_free || options->poison) && !atomic_load(&vp_state.timelines.captures)) {
         /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
         res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device);
-        if (!res && (r = vp_state_find(ptr, &pool)) && vp_options()->poison)
+        if (!res && (r = vp_state_find(ptr, &pool)) && options->poison)
             vp_poison_freed(pool, r, NULL);
         if (!res && !(r = vp_state_find(ptr, &pool)))
             res = VP_NOT_OURS;
@@ -241,8 +252,9 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         if (!bare) /* its blocks are told of */
             vp_record('f', pool->mem.device, r->serial, asked, 0);
         vp_pool_free(pool, r, &fence);
-        if (asked >= BARRIER_WORTH && !(pool->bare && pool->bare->gives))
-            vp_pressure_freed(pool, asked, bare);
+        /* A write to what is gone would be a fault of the device, and not be found. */
+        if (asked >= BARRIER_WORTH && !(pool->bare && pool->bare->gives) && !options->poison)
+            vp_pressure_remember(vp_giving_freed(pool, asked, bare));
         if (spilled)
             vp_spill_freed(pool);
     }

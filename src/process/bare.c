@@ -143,15 +143,6 @@ bool vp_bare_is_crowded(CUdevice dev, size_t size) {
     return crowded;
 }
 
-bool vp_bare_find(CUdeviceptr ptr, CUdeviceptr *base, size_t *size) {
-    const struct vp_bare_segment *segment = vp_bare_at(bare_of(ptr), ptr);
-    if (segment && base)
-        *base = segment->whole.addr;
-    if (segment && size)
-        *size = segment->whole.size;
-    return segment != NULL;
-}
-
 /* ---- room ---- */
 
 /* All that others keep idle. True if there was any. */
@@ -209,18 +200,8 @@ static __attribute__((cold)) void forget_unasked(struct vp_bare *bare) {
         warn(lacking.addr, lacking.size, -ENOMEM);
 }
 
-CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
+static __attribute__((noinline)) CUresult room_locked(CUdevice dev, size_t size, struct vp_bare_stream stream) {
     CUresult res = VP_NOT_OURS;
-    struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
-                                                        : NULL;
-    if (bare) {
-        if (__builtin_expect(bare->unasked_count, 0))
-            forget_unasked(bare);
-        vp_bare_promise(bare, true);
-        if (vp_bare_roomy(bare, size))
-            return CUDA_SUCCESS;
-        vp_bare_promise(bare, false);
-    }
     if (!vp_enter_briefly())
         return res;
     struct vp_pool *pool = pool_of(dev);
@@ -229,13 +210,27 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
         if (err == -ENOMEM)
             pool->mem.stats.ooms++;
         else if (!err)
-            vp_bare_promise(pool->bare, true);
+            vp_bare_promise(pool->bare);
         res = vp_result(err, pool, NULL);
     }
     vp_leave();
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
         vp_watch.out_of_memory(dev, size, 0);
     return res;
+}
+
+CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
+    struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
+                                                        : NULL;
+    if (bare) {
+        if (__builtin_expect(bare->unasked_count, 0))
+            forget_unasked(bare);
+        vp_bare_promise(bare);
+        if (vp_bare_roomy(bare, size))
+            return CUDA_SUCCESS;
+        vp_bare_promise_kept(bare);
+    }
+    return room_locked(dev, size, stream);
 }
 
 /* ---- blocks ---- */
@@ -309,40 +304,45 @@ static inline bool counts_locked(const struct vp_bare *bare) {
     return __builtin_expect(bare->pool->config.check, false);
 }
 
-bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
-    struct vp_bare *bare = bare_of(ptr);
-    struct use u = {.bare = bare, .segment = bare ? segment_of(bare, ptr, size) : NULL, .ptr = ptr, .size = size};
-    if (!u.segment) { /* the block has come to lie in a segment that has memory */
-        if ((bare = vp_bare_promised_to_caller()))
-            vp_bare_promise(bare, false);
-        return false;
-    }
-    const bool later = counts_locked(bare);
-    bool done = !later && count_use(&u, stream);
-    if (__builtin_expect(done, true)) {
-        vp_bare_promise(bare, false);
-        return true;
-    }
+/* The rest of a use that is not just counted, or, `later`, is not yet. */
+static __attribute__((noinline)) bool use_locked(struct use *u, struct vp_bare_stream stream, bool later) {
+    struct vp_bare *bare = u->bare;
+    bool done = false;
     /* Others who want memory may have the lock for long, one after the other, and wait for this one no less. */
     atomic_store(&bare->has_come, true);
     if (!vp_enter_briefly()) {
         atomic_store(&bare->has_come, false);
         if (later)
-            vp_bare_use(bare, ptr, size);
+            vp_bare_use(bare, u->ptr, u->size);
         return true;
     }
-    int err = segment_of(bare, ptr, size) == u.segment ? 0 : -ENODEV;
+    int err = segment_of(bare, u->ptr, u->size) == u->segment ? 0 : -ENODEV;
     if (later && !err)
-        done = count_use(&u, stream);
+        done = count_use(u, stream);
     if (!done && !err)
-        err = settle_use(&u, stream);
-    vp_bare_promise(bare, false);
+        err = settle_use(u, stream);
+    vp_bare_promise_kept(bare);
     atomic_store(&bare->has_come, false);
     if (!done && !err)
         verify(bare->pool);
     vp_leave();
     if (err && err != -ENODEV && err != -EINPROGRESS) /* -ENODEV: it went with its context, nobody may use it */
-        warn(ptr, size, err);
+        warn(u->ptr, u->size, err);
+    return true;
+}
+
+bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
+    struct vp_bare *bare = bare_of(ptr);
+    struct use u = {.bare = bare, .segment = bare ? segment_of(bare, ptr, size) : NULL, .ptr = ptr, .size = size};
+    if (!u.segment) { /* the block has come to lie in a segment that has memory */
+        if ((bare = vp_bare_promised_to_caller()))
+            vp_bare_promise_kept(bare);
+        return false;
+    }
+    const bool later = counts_locked(bare);
+    if (__builtin_expect(later || !count_use(&u, stream), false))
+        return use_locked(&u, stream, later);
+    vp_bare_promise_kept(bare);
     return true;
 }
 
@@ -355,22 +355,14 @@ static inline bool count_unuse(struct vp_bare *bare, const struct vp_bare_segmen
     return true;
 }
 
-bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
-    struct vp_bare *bare = bare_of(ptr);
-    struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
-    if (!segment)
-        return false;
-    const bool plain = !barrier && !captures() && !segment->pinned && !segment->pins_pages && !vp_state.recording &&
-                       !bare->unasked_count;
-    const bool later = counts_locked(bare);
-    if (plain && !later && count_unuse(bare, segment, ptr, size))
-        return true;
+static __attribute__((noinline)) bool unuse_locked(struct vp_bare *bare, struct vp_bare_segment *segment,
+                                                   CUdeviceptr ptr, size_t size, bool barrier, bool counts) {
     if (!vp_enter_briefly()) {
         vp_bare_unuse(bare, ptr, size);
         return true;
     }
     const bool there = segment_of(bare, ptr, size) == segment;
-    if (!(plain && later && there && count_unuse(bare, segment, ptr, size))) {
+    if (!(counts && there && count_unuse(bare, segment, ptr, size))) {
         if (barrier)
             vp_bare_others_use(bare);
         vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
@@ -382,6 +374,19 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
     }
     vp_leave();
     return true;
+}
+
+bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
+    struct vp_bare *bare = bare_of(ptr);
+    struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
+    if (!segment)
+        return false;
+    const bool plain = !barrier && !captures() && !segment->pinned && !segment->pins_pages && !vp_state.recording &&
+                       !bare->unasked_count;
+    const bool later = counts_locked(bare);
+    if (__builtin_expect(plain && !later && count_unuse(bare, segment, ptr, size), true))
+        return true;
+    return unuse_locked(bare, segment, ptr, size, barrier, plain && later);
 }
 
 CUresult vp_bare_pin(CUdeviceptr ptr, size_t size) {

@@ -58,7 +58,4 @@ CUresult vp_bare_pin(CUdeviceptr ptr, size_t size);
 /* Where the calling thread was promised room last, for a block that has yet to come; NULL: nowhere. */
 struct vp_bare *vp_bare_promised_to_caller(void);
 
-/* The bare segment that holds `ptr`: its address and its size. False: none does. */
-bool vp_bare_find(CUdeviceptr ptr, CUdeviceptr *base, size_t *size);
-
 #endif

@@ -9,17 +9,13 @@ static const struct {
     int err;
     CUresult res;
 } pairs[] = {
-    {0, CUDA_SUCCESS},
-    {-ENOMEM, CUDA_ERROR_OUT_OF_MEMORY},
-    {-EINVAL, CUDA_ERROR_INVALID_VALUE},
-    {-ENODEV, CUDA_ERROR_INVALID_CONTEXT},
-    {-EOPNOTSUPP, CUDA_ERROR_NOT_SUPPORTED},
-    {-EAGAIN, CUDA_ERROR_NOT_READY},
+    {-ENOMEM, CUDA_ERROR_OUT_OF_MEMORY},     {-EINVAL, CUDA_ERROR_INVALID_VALUE}, {-ENODEV, CUDA_ERROR_INVALID_CONTEXT},
+    {-EOPNOTSUPP, CUDA_ERROR_NOT_SUPPORTED}, {-EAGAIN, CUDA_ERROR_NOT_READY},
 };
 
-CUresult vp_result(int err, const struct vp_pool *pool, const struct vp_context *ctx) {
+CUresult vp_result_of(int err, const struct vp_pool *pool, const struct vp_context *ctx) {
     CUresult res = err == -EIO && pool ? vp_pool_error(pool, ctx) : CUDA_SUCCESS;
-    if (res || !err)
+    if (res)
         return res;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i].err == err)

@@ -71,7 +71,7 @@ bool vp_fast_alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream 
 
 __attribute__((noinline)) static bool free_with_event(struct vp_stream_cache *cache, CUdeviceptr ptr, CUstream stream) {
     struct vp_stream_cache_block block;
-    if (!vp_enter())
+    if (!vp_enter_briefly())
         return false;
     const bool served = vp_parking_free_event(cache, stream, ptr, &block);
     if (served)

@@ -54,9 +54,8 @@ static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
 }
 
 static VP_LOCKED uint64_t note_reserved(struct vp_mempool *mp) {
-    if (reserved(mp) > mp->reserved_high)
-        mp->reserved_high = reserved(mp);
-    return mp->reserved_high;
+    const uint64_t now = reserved(mp);
+    return mp->reserved_high = now > mp->reserved_high ? now : mp->reserved_high;
 }
 
 static VP_LOCKED void note_peaks(struct vp_mempool *mp) {

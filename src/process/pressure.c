@@ -33,20 +33,14 @@ size_t vp_pressure_limit(CUdevice dev) {
 
 /* ---- by itself ---- */
 
-static void remember(bool due) {
+void vp_pressure_remember(bool due) {
     if (due)
         atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_GIVING);
 }
 
-void vp_pressure_freed(struct vp_pool *pool, size_t size, bool emptied) {
-    /* A write to what is gone would be a fault of the device, and not be found. */
-    if (!vp_options()->poison)
-        remember(vp_giving_freed(pool, size, emptied));
-}
-
 size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) {
     size_t given = vp_giving_trim(pool, keep);
-    remember(vp_giving_is_due(pool));
+    vp_pressure_remember(vp_giving_is_due(pool));
     return given;
 }
 

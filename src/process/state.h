@@ -189,7 +189,10 @@ static inline void vp_record(char op, CUdevice device, uint64_t serial, size_t s
 /* ---- errors.c ---- */
 
 /* What a call returns for an errno; behind -EIO, the driver's own answer to the pool. `pool` and `ctx` may be NULL. */
-CUresult vp_result(int err, const struct vp_pool *pool, const struct vp_context *ctx) VP_LOCKED;
+CUresult vp_result_of(int err, const struct vp_pool *pool, const struct vp_context *ctx) VP_LOCKED;
+static inline VP_LOCKED CUresult vp_result(int err, const struct vp_pool *pool, const struct vp_context *ctx) {
+    return err ? vp_result_of(err, pool, ctx) : CUDA_SUCCESS;
+}
 
 /* ---- wait.c: on the host. The lock is held at entry and exit, and let go in between ---- */
 
@@ -289,9 +292,9 @@ size_t vp_pressure_limit(CUdevice dev);
 size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option);
 void vp_pressure_start(void);
 void vp_pressure_tick(void) VP_LOCKED;
-/* A cudaFree of so many bytes was served: idle memory may go back by itself. `synchronized`: the program has. `trim`
+/* Idle memory is to go back by itself when the program synchronises, if that is due. `synchronized`: it has. `trim`
  * does as it is asked, now and, for what work still uses, then. */
-void vp_pressure_freed(struct vp_pool *pool, size_t size, bool emptied) VP_LOCKED;
+void vp_pressure_remember(bool due) VP_LOCKED;
 void vp_pressure_synchronized(void) VP_LOCKED;
 size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) VP_LOCKED;
 /* The process ends: from here on nothing is given back by time. */

@@ -156,6 +156,7 @@ static void free_while_recording(bool recorded) {
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr from = segment(16 * MiB, s), to = segment(16 * MiB, other);
     struct vp_timeline *timeline = timeline_of(s);
+    cr_assert(timeline->asked_unlocked); /* else who records need not say so */
     repeat(from, 8 * MiB, s);
     record(s);
     cu_ok(cuCtxSynchronize());

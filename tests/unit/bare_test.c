@@ -9,12 +9,12 @@ Test(bare, a_segment_is_addresses_without_memory) {
     CUdeviceptr seg = segment(8 * MiB, door_stream(CU_STREAM_NON_BLOCKING)), base;
     size_t size;
     cr_assert_eq(held(), 0);
-    cr_assert(vp_bare_find(seg + MiB, &base, &size) && base == seg && size == 8 * MiB);
-    cr_assert(!vp_bare_find(seg + 8 * MiB, NULL, NULL));
+    cr_assert(!vp_api_address_range(&base, &size, seg + MiB) && base == seg && size == 8 * MiB);
+    cr_assert(vp_api_address_range(&(CUdeviceptr){0}, NULL, seg + 8 * MiB) == VP_NOT_OURS);
     cr_assert(door_address_range(&base, &size, seg + MiB) == CUDA_SUCCESS && base == seg && size == 8 * MiB);
     cu_ok(door_free(seg));
     cr_assert(door_served);
-    cr_assert(!vp_bare_find(seg, NULL, NULL));
+    cr_assert(vp_api_address_range(&(CUdeviceptr){0}, NULL, seg) == VP_NOT_OURS);
     door_close();
 }
 
@@ -493,7 +493,7 @@ Test(bare, a_context_takes_its_segments_along) {
     CUdeviceptr seg = segment(8 * MiB, s);
     use(seg, 4 * MiB, s);
     cu_ok(door_context_destroy(ctx));
-    cr_assert(!vp_bare_find(seg, NULL, NULL));
+    cr_assert(vp_api_address_range(&(CUdeviceptr){0}, NULL, seg) == VP_NOT_OURS);
     vp_pool_trim(pool_of(0), 0);
     door_close();
 }

@@ -305,7 +305,7 @@ static bool may_come(struct patience *patience, uint64_t now) {
            ran - patience->had_run <= VP_BARE_PATIENCE_NS;
 }
 
-bool vp_bare_await(struct vp_pool *pool) {
+bool vp_bare_await_block(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
     struct patience patience = {0};
     bool waited = false;

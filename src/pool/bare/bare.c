@@ -132,8 +132,10 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     vp_list_init(&segment->whole.va);
     vp_list_insert(after, &segment->link);
     segment->timeline = timeline;
-    if (timeline)
+    if (timeline) {
+        timeline->asked_unlocked = true;
         timeline->refs++;
+    }
     for (size_t slot = first / VP_SLOT_PAGES; slot < (first + pages) / VP_SLOT_PAGES; slot++)
         bare->slots[slot] = (struct vp_bare_slot){.segment = segment, .last = bare->slots[slot].last};
     /* A block that was told of too late, when the last segment here had ended, is none of this one. */

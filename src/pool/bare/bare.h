@@ -209,7 +209,8 @@ static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
 /* Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then
  * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the
  * two sees the other. */
-void vp_bare_promise(struct vp_bare *bare, bool open);
+void vp_bare_promise(struct vp_bare *bare);
+void vp_bare_promise_kept(struct vp_bare *bare);
 /* Is the one that is open this thread's? */
 bool vp_bare_promised_here(const struct vp_bare *bare);
 
@@ -220,7 +221,10 @@ bool vp_bare_promised_here(const struct vp_bare *bare);
  * others that it is promised instead; unless it waits for the lock. True: it has waited.
  */
 enum { VP_BARE_PATIENCE_NS = 50000000, VP_BARE_BUSY_NS = 2000000000 };
-bool vp_bare_await(struct vp_pool *pool);
+bool vp_bare_await_block(struct vp_pool *pool);
+static inline bool vp_bare_await(struct vp_pool *pool) {
+    return __builtin_expect(pool->bare != NULL, false) && vp_bare_await_block(pool);
+}
 
 /* Others have taken memory, or given it back: it is asked for anew. */
 static inline void vp_bare_unsure(struct vp_pool *pool) {

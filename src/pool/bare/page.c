@@ -17,15 +17,26 @@ bool vp_bare_promised_here(const struct vp_bare *bare) {
     return own.bare == bare && own.number == atomic_load(&bare->promises);
 }
 
-void vp_bare_promise(struct vp_bare *bare, bool open) {
+static __attribute__((noinline, cold)) void promise_first(struct vp_bare *bare) {
+    vp_thread_ask();
+    vp_bare_promise(bare);
+}
+
+void vp_bare_promise(struct vp_bare *bare) {
     const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
-    own.bare = open ? bare : NULL;
-    if (open) {
-        atomic_store_explicit(&bare->promised_to, vp_thread_id(), memory_order_relaxed);
-        if (promises & 1)
-            atomic_fetch_add_explicit(&bare->lapsed, 1, memory_order_relaxed);
-        atomic_store(&bare->promises, own.number = promises + (promises & 1 ? 2 : 1));
-    } else if (promises & 1)
+    if (__builtin_expect(!vp_thread_own, false))
+        return promise_first(bare);
+    own.bare = bare;
+    atomic_store_explicit(&bare->promised_to, vp_thread_own, memory_order_relaxed);
+    if (__builtin_expect(promises & 1, false))
+        atomic_fetch_add_explicit(&bare->lapsed, 1, memory_order_relaxed);
+    atomic_store(&bare->promises, own.number = promises + (promises & 1 ? 2 : 1));
+}
+
+void vp_bare_promise_kept(struct vp_bare *bare) {
+    const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
+    own.bare = NULL;
+    if (promises & 1)
         atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
 }
 
