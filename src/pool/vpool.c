@@ -182,7 +182,10 @@ static int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct v
     if (fit.region)
         return vp_fit_take(&pool->mem, fit, req, out);
     /* A program that roams comes to rest nowhere, whatever is waited for. */
-    return !vp_slack_roams(pool) && vp_throttle_place_due(pool, req) && place_pending(pool, req) ? -EAGAIN : NEXT;
+    if (vp_slack_roams(pool) || !vp_throttle_place_due(pool, req) || !place_pending(pool, req))
+        return NEXT;
+    fit = vp_place_find(pool, req, VP_USE_READY);
+    return fit.region ? vp_fit_take(&pool->mem, fit, req, out) : -EAGAIN;
 }
 
 /* The place that an earlier run has found for the request: behind a wait like the place that served its size. */
