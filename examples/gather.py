@@ -17,16 +17,15 @@ import report
 
 import torch
 
-RATE = 1e-3
-
-
 class Layer:
-    """x + relu(x W) V, of which a shard is kept."""
+    """x + relu(x W) V, of which a shard is kept. All layers together add about as much to x as it began with."""
 
     def __init__(self, options, device):
         self.ranks, self.width = options.ranks, options.width
+        self.rate = 0.25 / (options.width * options.layers)  # what all tokens have in common learns the fastest
         self.shards = [torch.randn(options.width * 4 * options.width // options.ranks, device=device,
-                                   dtype=torch.bfloat16) * 0.02 for _ in range(2)]
+                                   dtype=torch.bfloat16) * scale
+                       for scale in (options.width ** -0.5, (2 * 4 * options.width * options.layers) ** -0.5)]
         self.whole = None   # W and V, while they are gathered
         self.there = None   # the event behind that
 
@@ -55,7 +54,7 @@ class Layer:
         with torch.cuda.stream(side):
             for shard, gradient in zip(self.shards, gradients):
                 gradient.record_stream(side)
-                shard -= RATE * gradient.view(self.ranks, -1).mean(0)
+                shard -= self.rate * gradient.view(self.ranks, -1).mean(0)
 
 
 def forward(x, w, v):

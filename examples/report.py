@@ -5,6 +5,7 @@ Import it before torch: it sets what cuBLAS reads when it starts.
 # SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -107,6 +108,8 @@ def gib(size):
 
 
 def show(figures, as_json):
+    if not math.isfinite(figures.get("final_loss", 0)):
+        sys.exit(f"the loss is {figures['final_loss']}: these results tell nothing")
     print(f"first step {figures['first_ms']:.1f} ms, late step {figures['late_ms']:.1f} ms, "
           f"{figures['tokens_per_s']:.0f} tokens/s; alive at most {gib(figures['peak_live_bytes'])}, "
           f"reserved by PyTorch {gib(figures['peak_reserved_bytes'])}")

@@ -21,7 +21,6 @@ struct vp_request {
     } waits;            /* for what other streams have freed */
     bool alone;         /* nothing else may ever lie in its handles */
     bool impatient;     /* no host wait: the last one ran out of time */
-    bool any_place;     /* no further wait for the place that served the size before */
     bool pressed;       /* growing failed: late waits are due (also set on the way) */
     bool strict; /* what another stream freed is not taken merely because it was seen over: a wait may be queued for it,
                     or the program synchronises (vp_fit_synchronized); while there is more memory. Only with a timeline

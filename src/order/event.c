@@ -56,7 +56,7 @@ static bool event_done(struct vp_timelines *ls, struct vp_event *ev) {
 
 /* Asks the timeline's events, oldest first, until one has not completed. Where the oldest has, often all have: the
  * newest tells. */
-static bool timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline) {
+bool vp_timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline) {
     uint64_t before = timeline->met, begin = vp_timer_begin(ls);
     bool all = false;
     while (!vp_list_empty(&timeline->events) && !timeline->context->ending) {
@@ -159,7 +159,7 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
     vp_list_append(&timeline->events, &ev->link);
     vp_timeline_pend(ls, timeline);
     if (++timeline->event_count > timeline->ask_at) {
-        timeline_poll(ls, timeline);
+        vp_timeline_poll(ls, timeline);
         timeline->ask_at = 2 * timeline->event_count + EVENTS_SPARE;
     }
     return 0;
@@ -176,7 +176,7 @@ bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
     vp_list_each_safe(timeline, tmp, &ls->pending, pending) {
         if (flush && (timeline->open || (vp_timeline_covered(timeline) && vp_list_empty(&timeline->events))))
             vp_timeline_record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);
-        moved |= timeline_poll(ls, timeline);
+        moved |= vp_timeline_poll(ls, timeline);
         vp_timeline_quiet(ls, timeline);
     }
     vp_timelines_restore(ls, mode);

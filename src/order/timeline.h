@@ -146,6 +146,9 @@ void vp_event_put(struct vp_timelines *ls, struct vp_event *ev);
  */
 bool vp_timelines_poll(struct vp_timelines *ls, bool flush);
 
+/* The same of one timeline alone, with no flush. */
+bool vp_timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline);
+
 /*
  * While captures forbid barriers: looks, stream by stream, whether what the open barriers wait for is over. Makes no
  * stream wait for anything. Dearer than a poll; for those who would otherwise have to give up. True if any timeline's

@@ -187,6 +187,8 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     if (!vp_harvest_room(pool, &h, want))
         return -ENOMEM;
     const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
+    if (lags && vp_throttle_lag_due(pool, req, want))
+        return -EAGAIN;
     const bool created = lags || (want && vp_slack_room(pool, req, want));
     if (want && created && !lags && !h.exact && vp_slack_gathers(pool, req))
         vp_harvest_ends(pool, &h, want);

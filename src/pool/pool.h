@@ -57,13 +57,14 @@ struct vp_pool_config {
 /* What the pool has learnt of waiting on the host for what other streams have freed: throttle.h. Times in nanoseconds.
  */
 struct vp_throttle {
-    uint64_t opened;     /* when the pool was */
-    uint64_t not_before; /* no wait until then */
-    uint64_t rested;     /* when that was last decided */
-    uint64_t longest_ns; /* the longest wait that succeeded */
-    uint64_t rest_ns;    /* the last long rest after waits in vain; 0: none since one succeeded */
-    unsigned fruitless;  /* waits in vain, in a row */
-    uint64_t vain_ns;    /* what shorter ones have taken since one was of use */
+    uint64_t opened;       /* when the pool was */
+    uint64_t not_before;   /* no wait until then */
+    uint64_t short_before; /* only short ones until then */
+    uint64_t rested;       /* when that was last decided */
+    uint64_t longest_ns;   /* the longest wait that succeeded */
+    uint64_t rest_ns;      /* the last long rest after waits in vain; 0: none since one succeeded */
+    unsigned fruitless;    /* waits in vain, in a row */
+    uint64_t vain_ns;      /* what shorter ones have taken since one was of use */
     size_t lacking; /* bytes of new memory that the last request to wait would have made; 0: it waits for a place */
     uint64_t no_place_before; /* no wait for a place until then */
     uint64_t lost_ns;         /* of the program's time, as estimated */
@@ -71,9 +72,13 @@ struct vp_throttle {
                           at `waited_at` */
     uint64_t waited_at;
     size_t granted;        /* so many bytes may be held without a wait, since waits had cost enough */
-    bool probes;           /* a request is being served that may start `probe` */
-    struct vp_fence probe; /* all that the device had to do when that request's driver calls began, at `probe_at` */
+    unsigned grants;       /* so often, so far */
+    struct vp_fence probe; /* all that the device had to do when a request began, at `probe_at` */
     uint64_t probe_at;
+    uint64_t probed_at;     /* when that was last looked at, and */
+    bool idle;              /* the device had nothing left to do */
+    uint64_t maps, maps_at; /* of the driver so far, and when they were last counted in */
+    uint64_t remaps_ns;     /* what those of late have taken */
 };
 
 /* What the program does, as far as slack and handle size follow it: slack.h. */

@@ -53,14 +53,10 @@ static const uint64_t AHEAD_MOST_NS = 1000000000;
 enum { LOST_SHARE = 100 };
 static const uint64_t LOST_FIRST_NS = 50000000;
 
-/*
- * Of that, what may go into waits for a place instead of for memory. They spare remaps, now and later; but were all
- * spent on them, memory would grow as if nobody waited. Half is for them, and next to nothing at the beginning: nobody
- * knows yet which places come again, and 12 ms for it there cost a recorded training 6 % of half a second. None begins
- * for which less is left than a few looks take.
- */
-enum { PLACE_SHARE = 2 * LOST_SHARE };
-static const uint64_t PLACE_FIRST_NS = 200000, PLACE_LEAST_NS = 100000;
+/* Beyond that so much of what is alive may be held more: with that waits are fewer and shorter. If so much time is lost
+ * nevertheless, twice as much, until it is all of it. */
+enum { GRANT_SHARE = 16, GRANTS_DOUBLED = 4 };
+static const uint64_t GRANT_NS = 5000000;
 
 /*
  * What memory is worth, in time that may be lost: as much as is alive is worth so much, and a part of it that part. The
@@ -72,6 +68,18 @@ static const uint64_t PLACE_FIRST_NS = 200000, PLACE_LEAST_NS = 100000;
  */
 static const uint64_t PRICE_NS = 8000000;
 enum { LEFT_SHARE = 8, SMALL_TIMES = 4 };
+
+/*
+ * The host's lead is of use where driver calls are to come. As many are expected as there were lately: so much for each
+ * map, forgotten within a tenth of a second. Where they take no more than may still be lost (more of it at the
+ * beginning, where all programs make memory), a wait may use all of the lead: one that is cut short leaves the device
+ * as far behind as it was, and the next request waits in vain, too.
+ */
+static const uint64_t MAP_NS = 40000, MAPS_FORGOTTEN_NS = 100000000, LEAD_FIRST_NS = 30000000;
+
+/* When the device ran out of work between two looks is not known: half way, but so much before at most, as the program
+ * may have had nothing to do. */
+static const uint64_t GAP_MOST_NS = 400000;
 
 /* A request that itself raises the most that was alive is one of a program that still grows: what is made beyond will
  * soon be lacking anyway, and up to such a part of what is alive it is. */
@@ -120,14 +128,26 @@ bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, 
            pool->mem.stats.held_bytes + fresh <= peak + (vp_pool_is_small(pool) ? 0 : peak / LAG_SHARE) + room(peak);
 }
 
-/* Have waits cost less than their part of the program's time? */
-static bool can_afford(const struct vp_pool *pool) {
-    return pool->throttle.lost_ns <= (pool->config.now() - pool->throttle.opened) / LOST_SHARE + LOST_FIRST_NS;
+/* What waits may cost of the program's time. */
+static uint64_t may_lose(const struct vp_pool *pool) {
+    return (pool->config.now() - pool->throttle.opened) / LOST_SHARE + LOST_FIRST_NS;
 }
 
-/* What is left of such a part of the program's time, and `first`, should all be lost that still may be. */
-static uint64_t left_of(const struct vp_pool *pool, unsigned part, uint64_t first) {
-    const uint64_t all = (pool->config.now() - pool->throttle.opened) / part + first;
+/* See MAP_NS. */
+static bool may_use_lead(struct vp_pool *pool) {
+    struct vp_throttle *t = &pool->throttle;
+    const uint64_t now = pool->config.now(), ago = now - t->maps_at, maps = pool->mem.stats.calls.map;
+    const uint64_t part = ago < MAPS_FORGOTTEN_NS ? MAPS_FORGOTTEN_NS - ago : 0;
+    t->remaps_ns = (uint64_t)((double)t->remaps_ns * (double)part / (double)MAPS_FORGOTTEN_NS) +
+                   (maps - t->maps) * MAP_NS;
+    t->maps = maps;
+    t->maps_at = now;
+    return now >= t->short_before && t->remaps_ns <= (now - t->opened) / LOST_SHARE + LEAD_FIRST_NS;
+}
+
+/* What is left of their part of the program's time, should all be lost that still may be. */
+static uint64_t left(const struct vp_pool *pool) {
+    const uint64_t all = (pool->config.now() - pool->throttle.opened) / LOST_SHARE;
     const uint64_t used = pool->throttle.lost_ns + pool->throttle.ahead_ns;
     return all > used ? all - used : 0;
 }
@@ -144,30 +164,23 @@ static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh
     if (!fresh || !may_wait(pool, req, held, blocked) || (!blocked && grows(pool, req, held)))
         return false;
     pool->throttle.lacking = fresh;
-    if (can_afford(pool))
-        return true;
-    pool->throttle.granted = held;
-    return false;
+    return true;
 }
 
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
-    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size, false) || req->any_place ||
-        pool->config.now() < pool->throttle.no_place_before ||
-        left_of(pool, PLACE_SHARE, PLACE_FIRST_NS) < PLACE_LEAST_NS)
+    if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size, false) ||
+        pool->config.now() < pool->throttle.no_place_before || !may_use_lead(pool))
         return false;
     pool->throttle.lacking = 0;
     return true;
 }
 
 bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    struct vp_throttle *t = &pool->throttle;
-    if (due(pool, req, fresh, false))
-        return true;
-    if (t->probes && t->ahead_ns && vp_fence_empty(&t->probe) && !atomic_load(&pool->mem.timelines->captures)) {
-        t->probe_at = pool->config.now();
-        vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, true);
-    }
-    return false;
+    return due(pool, req, fresh, false);
+}
+
+bool vp_throttle_lag_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+    return may_use_lead(pool) && due(pool, req, fresh, false);
 }
 
 bool vp_throttle_blocked_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
@@ -182,9 +195,49 @@ static void lose(struct vp_throttle *t, uint64_t ns) {
     t->lost_ns += ns;
 }
 
+/* After a wait: had the device something to do when the request began? If not, that may be due to the wait. */
+static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp_context *context) {
+    struct vp_throttle *t = &pool->throttle;
+    const uint64_t now = pool->config.now(), gap = t->probe_at - t->probed_at;
+    vp_timeline_poll(pool->mem.timelines, context->barrier);
+    const bool idle = vp_fence_settle(pool->mem.timelines, &t->probe);
+    if (idle)
+        lose(t, now - t->probe_at + (gap < GAP_MOST_NS ? gap : GAP_MOST_NS) / (t->idle ? 1 : 2));
+    else if (t->probe_at - t->waited_at > t->ahead_ns)
+        t->ahead_ns = 0;
+    t->idle = idle;
+    t->probed_at = now;
+    vp_fence_clear(pool->mem.timelines, &t->probe);
+}
+
+/* Should it be looked after this request? Then what the device has to do now is noted. */
+static __attribute__((noinline, cold)) bool will_look(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_throttle *t = &pool->throttle;
+    if (req->waits != VP_WAITS_HOST || !req->timeline || req->asked < WORTH || !vp_fence_empty(&t->probe) ||
+        atomic_load(&pool->mem.timelines->captures))
+        return false;
+    t->probe_at = pool->config.now();
+    vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, true);
+    return true;
+}
+
+/* Where waits have cost more than they may, more is held from now on, a step at a time. */
+static void grant(struct vp_pool *pool) {
+    struct vp_throttle *t = &pool->throttle;
+    const uint64_t most = may_lose(pool);
+    if (t->lost_ns <= most)
+        return;
+    const size_t held = pool->mem.stats.held_bytes;
+    const size_t more = pool->mem.stats.peak_live_bytes / GRANT_SHARE << t->grants;
+    t->granted = (held > t->granted ? held : t->granted) + more;
+    t->grants += t->grants < GRANTS_DOUBLED;
+    t->lost_ns = most - GRANT_NS;
+}
+
 /* One request's wait. All zero at first. */
 struct wait {
     uint64_t begin, bound; /* when it began; how long it may take */
+    uint64_t moved_at;     /* when some work was last seen to be over */
     uint64_t working_at;   /* when the device last had something left to do of that */
     uint64_t over;         /* when the host last stopped waiting */
     uint64_t serial;       /* events up to this one are worth waiting for */
@@ -201,30 +254,21 @@ static uint64_t bound_of(const struct vp_throttle *t) {
 }
 
 /* And for what it is for. */
-static uint64_t worth(const struct vp_pool *pool) {
-    if (!pool->throttle.lacking)
-        return left_of(pool, PLACE_SHARE, PLACE_FIRST_NS);
+static uint64_t worth(struct vp_pool *pool) {
+    if (may_use_lead(pool))
+        return BOUND_MOST_NS;
     const double alive = (double)pool->mem.stats.peak_live_bytes + 1;
     const double over = (double)pool->mem.stats.held_bytes / alive, part = (double)pool->throttle.lacking / alive;
     const double whole = (double)PRICE_NS * (vp_pool_is_small(pool) ? SMALL_TIMES : 1);
     const double price = whole * part * over * over * over * over;
-    const double left = (double)left_of(pool, LOST_SHARE, 0) / LEFT_SHARE;
-    const double ns = price > left ? price : left;
+    const bool rests = pool->config.now() < pool->throttle.short_before;
+    const double spare = rests ? 0 : (double)left(pool) / LEFT_SHARE;
+    const double ns = price > spare ? price : spare;
     return ns < (double)BOUND_MOST_NS ? (uint64_t)ns : BOUND_MOST_NS;
 }
 
-/* Its place was waited for as long as that may take; without it new memory would be made, and that may be worth more.
- */
-static void go_on_for_memory(const struct vp_pool *pool, struct wait *wait) {
-    const uint64_t bound = bound_of(&pool->throttle);
-    wait->bound += worth(pool);
-    if (wait->bound > bound)
-        wait->bound = bound;
-    wait->lacking = pool->throttle.lacking;
-}
-
 static void begin(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
-    wait->begin = wait->working_at = wait->over = pool->config.now();
+    wait->begin = wait->moved_at = wait->working_at = wait->over = pool->config.now();
     wait->bound = bound_of(&pool->throttle);
     const uint64_t most = worth(pool);
     if (wait->bound > most)
@@ -241,7 +285,8 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
     struct vp_timelines *timelines = pool->mem.timelines;
     for (;;) {
         uint64_t waited = pool->config.now() - wait->begin;
-        wait->late = waited >= wait->bound;
+        const bool whole = wait->bound >= bound_of(&pool->throttle) && waited < BOUND_MOST_NS;
+        wait->late = (whole ? wait->begin + waited - wait->moved_at : waited) >= wait->bound;
         if (wait->late || atomic_load(&timelines->captures) || !vp_timelines_waiting(timelines, wait->serial))
             return false;
         pool->config.pause(waited);
@@ -254,8 +299,10 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
         wait->over = pool->config.now();
         if (!vp_fence_settle(timelines, &wait->busy))
             wait->working_at = wait->over;
-        if (pool->mem.moves != timelines->moves)
+        if (pool->mem.moves != timelines->moves) {
+            wait->moved_at = wait->over;
             return true;
+        }
     }
 }
 
@@ -265,10 +312,10 @@ static void rest(struct vp_throttle *t, uint64_t now) {
         t->rest_ns = t->rest_ns ? 2 * t->rest_ns : REST_LONG_NS;
         if (t->rest_ns > REST_LONGEST_NS)
             t->rest_ns = REST_LONGEST_NS;
-        rest_ns = t->rest_ns;
+        t->not_before = now + t->rest_ns;
     }
     t->rested = now;
-    t->not_before = now + rest_ns;
+    t->short_before = now + rest_ns;
 }
 
 /* Short waits in vain are one when they have taken as long as one, together. */
@@ -293,7 +340,7 @@ static void end(struct vp_pool *pool, struct wait *wait) {
             rest(t, now);
     } else if (!wait->in_vain) {
         t->fruitless = 0;
-        t->rest_ns = 0;
+        t->rest_ns = t->short_before = 0;
         if (took > t->longest_ns)
             t->longest_ns = took;
     }
@@ -305,6 +352,7 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     else if (t->ahead_ns > AHEAD_MOST_NS)
         t->ahead_ns = AHEAD_MOST_NS;
     vp_fence_clear(pool->mem.timelines, &wait->busy);
+    grant(pool);
 }
 
 static __attribute__((noinline, cold)) int wait_and_allocate(struct vp_pool *pool, struct vp_request *req,
@@ -314,32 +362,18 @@ static __attribute__((noinline, cold)) int wait_and_allocate(struct vp_pool *poo
     begin(pool, req, &wait);
     wait.lacking = pool->throttle.lacking;
     do {
-        const bool more = go_on(pool, req, &wait);
-        const bool placed = !wait.lacking && wait.late && !req->any_place && wait.bound < bound_of(&pool->throttle);
-        req->any_place |= placed;
-        req->impatient = !more && !placed;
+        req->impatient = !go_on(pool, req, &wait);
         bool ended = req->timeline->gone || req->context->gone;
         err = ended ? -ENODEV : vp_pool_alloc(pool, req, out);
-        if (placed && err == -EAGAIN)
-            go_on_for_memory(pool, &wait);
     } while (err == -EAGAIN);
     end(pool, &wait);
     return err;
 }
 
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    struct vp_throttle *t = &pool->throttle;
-    t->probes = req->waits == VP_WAITS_HOST;
+    const bool looks = __builtin_expect(pool->throttle.ahead_ns != 0, false) && will_look(pool, req);
     int err = vp_pool_alloc(pool, req, out);
-    t->probes = false;
-    /* Later than a wait, what its driver calls did to the device may be due to that. */
-    if (__builtin_expect(!vp_fence_empty(&t->probe), false)) {
-        vp_timelines_poll(pool->mem.timelines, false);
-        if (vp_fence_settle(pool->mem.timelines, &t->probe))
-            lose(t, pool->config.now() - t->probe_at);
-        else if (t->probe_at - t->waited_at > t->ahead_ns)
-            t->ahead_ns = 0;
-        vp_fence_clear(pool->mem.timelines, &t->probe);
-    }
+    if (__builtin_expect(looks, false))
+        look(pool, req->context);
     return __builtin_expect(err == -EAGAIN && req->timeline, false) ? wait_and_allocate(pool, req, out) : err;
 }

@@ -24,6 +24,8 @@
 /* Is a request to wait for pending frees, which would else make `fresh` bytes of new memory? To be asked before any
  * mapping, `fresh` or 0. */
 bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+/* The same where room for it is left (vp_throttle_room()): only while that costs nothing. */
+bool vp_throttle_lag_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /* The same where old mappings are in the way, and `fresh` bytes will be opened for it. */
 bool vp_throttle_blocked_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /*

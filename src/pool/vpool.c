@@ -187,7 +187,10 @@ static APART int await_place(struct vp_pool *pool, struct vp_request *req, struc
     if (fit.region)
         return vp_fit_take(&pool->mem, fit, req, out);
     /* A program that roams comes to rest nowhere, whatever is waited for. */
-    return !vp_slack_roams(pool) && vp_throttle_place_due(pool, req) && place_pending(pool, req) ? -EAGAIN : NEXT;
+    if (vp_slack_roams(pool) || !vp_throttle_place_due(pool, req) || !place_pending(pool, req))
+        return NEXT;
+    fit = vp_place_find(pool, req, VP_USE_READY);
+    return fit.region ? vp_fit_take(&pool->mem, fit, req, out) : -EAGAIN;
 }
 
 static ALWAYS_INLINE int wait_for_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {

@@ -122,6 +122,10 @@ void vp_sim_advance(uint64_t nanoseconds);
  * in a capture; else refused as other work is. */
 CUresult vp_sim_kernel(CUstream stream, uint64_t nanoseconds);
 
+/* From here on the stream is behind what the other one has been given so far, of the same context. As
+ * vp_sim_kernel(). */
+CUresult vp_sim_follow(CUstream stream, CUstream other);
+
 /* When the next kernel will be over, if nothing is queued before; UINT64_MAX if none runs. */
 uint64_t vp_sim_next_completion(void);
 

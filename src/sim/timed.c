@@ -276,19 +276,38 @@ SIM_EXPORT uint64_t vp_sim_idle_at(void) {
     return idle;
 }
 
-SIM_EXPORT CUresult vp_sim_kernel(CUstream handle, uint64_t nanoseconds) {
-    struct sim_stream *stream;
-    pthread_mutex_lock(&sim.lock);
+/* A stream that may be given work here. */
+static CUresult stream_for_test(CUstream handle, struct sim_stream **stream) {
     CUresult result = sim.timed && sim.initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
     if (!result) {
         sim_self();
         sim_progress_due();
-        result = sim_stream_for_work(handle, &stream);
+        result = sim_stream_for_work(handle, stream);
     }
-    if (!result && stream->capture)
-        result = CUDA_ERROR_NOT_SUPPORTED;
+    return !result && (*stream)->capture ? CUDA_ERROR_NOT_SUPPORTED : result;
+}
+
+SIM_EXPORT CUresult vp_sim_kernel(CUstream handle, uint64_t nanoseconds) {
+    struct sim_stream *stream;
+    pthread_mutex_lock(&sim.lock);
+    CUresult result = stream_for_test(handle, &stream);
     if (!result)
         sim_queue_kernel(stream, nanoseconds);
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+SIM_EXPORT CUresult vp_sim_follow(CUstream handle, CUstream other_handle) {
+    struct sim_stream *stream, *other;
+    pthread_mutex_lock(&sim.lock);
+    CUresult result = stream_for_test(handle, &stream);
+    if (!result)
+        result = stream_for_test(other_handle, &other);
+    if (!result) {
+        struct sim_op *op = sim_op_new(SIM_OP_NOP);
+        sim_op_depend(op, TAILQ_LAST(&other->queue, sim_op_queue));
+        sim_op_enqueue(stream, op);
+    }
     pthread_mutex_unlock(&sim.lock);
     return result;
 }

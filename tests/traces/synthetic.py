@@ -29,10 +29,22 @@ class Trace:
         self.live = self.peak = 0
         self.drained = 0  # how often nothing was live any more
         self.sizes = {}
+        self.us = None  # of programs that have times; of others each event comes a moment later
 
     @property
     def full(self):
         return len(self.rows) >= self.ops
+
+    @property
+    def now(self):
+        return len(self.rows) if self.us is None else self.us
+
+    def kernel(self, us):
+        """Work on the stream of the last event."""
+        self.us += us
+
+    def wait(self, stream, other):
+        self.rows.append(f"w,{other},0,{stream},{self.now}")
 
     def alloc(self, size, stream=0):
         size = max(1, int(size))
@@ -40,14 +52,14 @@ class Trace:
         self.sizes[block] = (size, stream)
         self.live += size
         self.peak = max(self.peak, self.live)
-        self.rows.append(f"a,{block},{max(1, int(size * self.scale))},{stream},{len(self.rows)}")
+        self.rows.append(f"a,{block},{max(1, int(size * self.scale))},{stream},{self.now}")
         return block
 
     def free(self, block, stream=None):
         size, own = self.sizes.pop(block)
         self.live -= size
         self.drained += not self.live
-        self.rows.append(f"f,{block},0,{own if stream is None else stream},{len(self.rows)}")
+        self.rows.append(f"f,{block},0,{own if stream is None else stream},{self.now}")
 
     def free_all(self, blocks, stream=None):
         for block in blocks:
@@ -263,8 +275,95 @@ def two_ways(t):
             t.free(live.pop(t.rng.randrange(len(live))))
 
 
+class Gathering:
+    """examples/gather.py: sizes and waits of its streams are its own, times those of one H200."""
+    main, side, behind, layers = 0, 1, 2, 24
+    part, whole, hidden, row = 9 * MB, 72 * MB, 96 * MB, 24 * MB
+
+    def __init__(self, t):
+        self.t = t
+        t.us = 0
+
+    def made(self, size, us, stream=main):
+        block = self.t.alloc(size, stream)
+        self.t.kernel(us)
+        return block
+
+    def free_used(self, *blocks):
+        """What both streams used: behind both, on a third."""
+        for block in blocks:
+            for stream in (self.main, self.side):
+                self.t.wait(self.behind, stream)
+            self.t.free(block, self.behind)
+            self.t.kernel(1)
+
+    def gathered(self):
+        self.t.wait(self.side, self.main)
+        return [self.made(self.whole, 40, self.side) for _ in range(2)]
+
+    def each(self):
+        """The halves of each layer are gathered while this says so, one layer ahead."""
+        coming, used = self.gathered(), []
+        for i in range(self.layers):
+            there, coming = coming, self.gathered() if i + 1 < self.layers else []
+            self.t.wait(self.main, self.side)
+            yield
+            self.free_used(*used)
+            used = there
+        self.free_used(*used)
+
+    def activation(self):
+        product = self.made(self.hidden, 520)
+        active = self.made(self.hidden, 60)
+        self.t.free(product)
+        return active
+
+    def sum(self, *freed):
+        product = self.made(self.row, 520)
+        self.t.free_all(freed)
+        out = self.made(self.row, 20)
+        self.t.free(product)
+        return out
+
+    def backward(self, x, dy):
+        h = self.activation()
+        product, mask, dh = self.made(self.hidden, 520), self.made(self.hidden // 2, 40), self.made(self.hidden, 80)
+        self.t.free_all([product, mask])
+        out = self.sum()
+        gradients = self.made(self.whole, 520), self.made(self.whole, 520)
+        self.t.free_all([x, h, dh, dy])
+        self.t.wait(self.side, self.main)
+        for _ in gradients:
+            self.t.free_all([self.made(self.part, 30, self.side), self.made(self.part, 10, self.side)])
+        self.free_used(*gradients)
+        return out
+
+    def step(self):
+        x, target, inputs = self.made(self.row, 50), self.made(self.row, 20), []
+        for _ in self.each():
+            inputs.append(x)
+            x = self.sum(self.activation())
+        difference = self.made(self.row, 20)
+        self.t.free_all([self.made(2 * self.row, 40), self.made(2 * self.row, 40)])
+        dy = self.made(self.row, 20)
+        for _ in self.each():
+            dy = self.backward(inputs.pop(), dy)
+        self.t.free_all([dy, target, difference, x])
+
+
+def gather(t):
+    """layers gathered on a second stream, one ahead, and freed behind both; the only one with times, and waits of its streams"""
+    program = Gathering(t)
+    for _ in range(2 * program.layers):
+        noise = program.made(program.part, 10)
+        t.alloc(program.part)
+        t.free(noise)
+    while not t.full:
+        program.step()
+
+
 GENERATORS = [serving_kv_cat, video, hash_tables, mix16, drift, alike, churn, pins, robson, streams_many, phases, moe_routing,
-              two_ways]
+              two_ways, gather]
 
 
 def make(name, seed, ops, scale=1.0):

@@ -45,6 +45,19 @@ Test(sim_clock, a_kernel_is_over_at_its_time, .init = start) {
     cr_expect_float_eq(ms, 10, 0.001f);
 }
 
+Test(sim_clock, a_stream_follows_another, .init = start) {
+    OK(vp_sim_kernel(a, 10 * MS));
+    OK(vp_sim_follow(b, a));
+    OK(vp_sim_kernel(b, 10 * MS));
+    vp_sim_advance(15 * MS);
+    cr_expect_eq(cuStreamQuery(a), CUDA_SUCCESS);
+    cr_expect_eq(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
+    vp_sim_advance(5 * MS);
+    cr_expect_eq(cuStreamQuery(b), CUDA_SUCCESS);
+    OK(vp_sim_follow(b, a));
+    cr_expect_eq(cuStreamQuery(b), CUDA_SUCCESS);
+}
+
 Test(sim_clock, streams_share_the_device, .init = start) {
     OK(vp_sim_kernel(a, 10 * MS));
     OK(vp_sim_kernel(b, 15 * MS));

@@ -140,9 +140,9 @@ Test(throttle, a_look_at_what_is_pending_leaves_the_site_alone) {
     fx_close();
 }
 
-/* Stream 2 could have another block of the same size at once; but the oldest place is what the next round will ask for
- * again. */
-Test(throttle, waits_for_the_oldest_place_while_there_is_no_room) {
+/* Stream 2 can have another block of the same size at once. Where there is none, it waits for the oldest place, which
+ * is what the next round will ask for again. */
+Test(throttle, waits_for_the_oldest_place_where_no_other_is_ready) {
     open_pool();
     CUdeviceptr first = alloc(BIG, 1), second = alloc(BIG, 1);
     fx_free(second, 2);
@@ -152,9 +152,12 @@ Test(throttle, waits_for_the_oldest_place_while_there_is_no_room) {
     fx_free(first, 1);
     size_t held = fx.pool.mem.stats.held_bytes;
     idle_after = 7;
-    CUdeviceptr a = alloc(BIG, 2);
-    cr_assert(a == first && pauses == 7 && fx.pool.mem.stats.held_bytes == held);
+    CUdeviceptr a = alloc(BIG, 2), b;
+    cr_assert(a == second && pauses == 0);
+    b = alloc(BIG, 2);
+    cr_assert(b == first && pauses == 7 && fx.pool.mem.stats.held_bytes == held);
     fx_free(a, 2);
+    fx_free(b, 2);
     fx_idle(1);
     fx_close();
 }
@@ -166,7 +169,7 @@ Test(throttle, is_bounded_and_learns) {
     cr_assert(b != a && pauses == 50, "50 ms, then new memory");
     cr_assert(stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 1);
     CUdeviceptr c = alloc(OTHER, 2);
-    cr_assert_eq(pauses, 0, "none for 250 ms after a wait in vain");
+    cr_assert(pauses && pauses < 20, "for 250 ms after a wait in vain no longer than the memory is worth: %u", pauses);
     now_ns += 250 * MS;
     CUdeviceptr d = alloc(OTHER, 2);
     cr_assert_eq(pauses, 50, "the next one");
@@ -179,42 +182,79 @@ Test(throttle, is_bounded_and_learns) {
     now_ns += 119000ull * MS;
     CUdeviceptr g = alloc(OTHER, 2);
     cr_assert_eq(pauses, 0, "then for two");
-    cr_assert_eq(fx.pool.mem.stats.waits_fruitless, 3);
+    cr_assert_eq(fx.pool.mem.stats.waits_fruitless, 4);
     CUdeviceptr all[] = {b, c, d, e, f, g};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         fx_free(all[i], 2);
     fx_close();
 }
 
-/* At the beginning a wait may take what the memory is worth. Such waits in vain are one, in the end. */
+/* Many maps are to come, which need the lead of the host. */
+static void expect_maps(void) {
+    fx.pool.throttle.opened = fx.pool.throttle.maps_at = now_ns;
+    fx.pool.throttle.maps = fx.pool.mem.stats.calls.map;
+    fx.pool.throttle.remaps_ns = 60 * MS;
+}
+
+/* Then a wait may take what the memory is worth. Such waits in vain are one, in the end. */
 Test(throttle, short_waits_in_vain_are_one_when_they_took_as_long) {
     open_pool();
     CUdeviceptr blocks[40];
     unsigned count = 0, taken = 0, longest = 0;
     pending_block(16 * BIG);
     do {
-        fx.pool.throttle.opened = now_ns;
+        expect_maps();
         blocks[count++] = alloc(OTHER, 2);
         taken += pauses;
         longest = pauses > longest ? pauses : longest;
     } while (count < 40 && (pauses || !taken));
-    cr_assert(taken >= 50 && taken < 70 && longest < 20, "%u ms in all, %u at most", taken, longest);
+    cr_assert(taken >= 100 && taken < 120 && longest < 20, "%u ms in all, %u at most", taken, longest);
     cr_assert_eq(fx.pool.mem.stats.waits_fruitless, stat_waits());
     while (count)
         fx_free(blocks[--count], 2);
     fx_close();
 }
 
-/* A place is worth less than memory: what is no longer waited for as a place may still be as that. */
-Test(throttle, memory_is_waited_for_where_a_place_is_not) {
-    open_pool();
-    CUdeviceptr a = pending_block(BIG);
-    fx.pool.throttle.opened = now_ns;
-    idle_after = 9;
-    cr_assert_eq(alloc(BIG, 2), a);
-    cr_assert(pauses == 9 && stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 0);
-    fx_free(a, 2);
-    fx_close();
+Test(throttle, the_lead_is_used_up_only_where_no_maps_are_to_come) {
+    for (int many = 0; many < 2; many++) {
+        open_pool();
+        CUdeviceptr a = pending_block(BIG), b;
+        fx.pool.throttle.opened = now_ns;
+        if (many)
+            expect_maps();
+        idle_after = 40;
+        b = alloc(BIG, 2);
+        cr_assert(many ? b != a && pauses < 20 : b == a && pauses == 40, "%u pauses", pauses);
+        fx_free(b, 2);
+        fx_idle(1);
+        fx_close();
+    }
+}
+
+/* Something of stream 3 is over every 40 ms. */
+static void others_get_on(void) {
+    struct vp_fence over = {0};
+    if (pauses % 40)
+        return;
+    cr_assert(!vp_fence_add_free(&fx.timelines, &over, timeline(3), true));
+    cu_ok(cuStreamSynchronize(fx.stream[3]));
+    vp_fence_clear(&fx.timelines, &over);
+}
+
+/* Who sees the device get on waits for longer than 50 ms; but for no longer than a second. */
+Test(throttle, a_wait_goes_on_while_work_gets_done) {
+    for (int ends = 0; ends < 2; ends++) {
+        open_pool();
+        CUdeviceptr a = pending_block(BIG), b;
+        meanwhile = others_get_on;
+        idle_after = ends ? 170 : 0;
+        b = alloc(BIG, 2);
+        cr_assert(ends ? b == a && pauses == 170 : b != a && pauses == 1000, "%u pauses", pauses);
+        meanwhile = NULL;
+        fx_free(b, 2);
+        fx_idle(1);
+        fx_close();
+    }
 }
 
 /* What is made for a program that grows it will soon need anyway; but not without bound. */
@@ -270,12 +310,12 @@ Test(throttle, a_wait_that_gained_something_is_not_in_vain) {
     fx_free(c, 3);
     meanwhile = third_gets_on;
     CUdeviceptr a = alloc(2 * BIG, 2);
-    cr_assert(pauses == 50 && stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 0,
+    cr_assert(pauses == 55 && stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 0,
               "%u pauses, %llu waits, %llu in vain", pauses, (unsigned long long)stat_waits(),
               (unsigned long long)fx.pool.mem.stats.waits_fruitless);
     meanwhile = NULL;
     CUdeviceptr b = alloc(BIG, 2);
-    cr_assert(pauses == 200 && fx.pool.mem.stats.waits_fruitless == 1,
+    cr_assert(pauses == 220 && fx.pool.mem.stats.waits_fruitless == 1,
               "the next one may take longer, and gains nothing");
     fx_free(a, 2);
     fx_free(b, 2);
@@ -361,13 +401,13 @@ Test(throttle, never_waits_while_a_capture_runs) {
 }
 
 /* A program whose waits leave the device idle again and again pays with memory, once they have cost a hundredth of its
- * time and 50 ms. */
+ * time and 50 ms: a 16th of what is alive for each 5 ms beyond. */
 Test(throttle, waits_are_given_up_for_memory_where_they_cost_time) {
     open_pool();
     uint64_t opened = now_ns - 3600ull * 1000 * MS;
     unsigned waited = 0, not = 0;
     now_ns = opened + 1000 * MS;
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 200; i++) {
         pending_block(BIG);
         idle_after = 2;
         CUdeviceptr a = alloc(BIG, 2);
@@ -380,7 +420,7 @@ Test(throttle, waits_are_given_up_for_memory_where_they_cost_time) {
     }
     cr_assert(fx.pool.throttle.lost_ns <= 1000 * MS / 100 + 50 * MS + 2 * MS, "%llu",
               (unsigned long long)fx.pool.throttle.lost_ns);
-    cr_assert(waited >= 50 && not> 20 && fx.pool.throttle.granted >= BIG, "%u %u %zu", waited, not,
+    cr_assert(waited >= 50 && waited <= 140 && not> 50 && fx.pool.throttle.granted >= 2 * BIG, "%u %u %zu", waited, not,
               fx.pool.throttle.granted);
     fx_close();
 }

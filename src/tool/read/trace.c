@@ -155,17 +155,36 @@ static int our_event(struct vp_trace_reader *r, char **f, size_t fields) {
     return add(r, &e, id, stream);
 }
 
+static int add_order(struct vp_trace_reader *r, char **f) {
+    struct vp_trace *t = r->trace;
+    uint64_t stream, other, us;
+    uint32_t behind, before;
+    if (vp_trace_field(r, f[1], UINT64_MAX - 1, "stream", &other) < 0 ||
+        vp_trace_field(r, f[3], UINT64_MAX - 1, "stream", &stream) < 0 ||
+        vp_trace_field(r, f[4], UINT64_MAX, "time", &us) < 0)
+        return -EINVAL;
+    vp_trace_time(r, us);
+    struct vp_trace_order *new = vp_array_add(&t->orders, sizeof *new);
+    if (!new || number_of(&r->streams, stream, &t->streams, &behind) < 0 ||
+        number_of(&r->streams, other, &t->streams, &before) < 0)
+        return -ENOMEM;
+    *new = (struct vp_trace_order){.at = t->count, .stream = behind, .other = before};
+    return 0;
+}
+
 static int our_line(struct vp_trace_reader *r, char *line) {
     char *f[6];
     size_t fields = split(line, f, 6);
-    if (!*f[0] || f[0][1] || !strchr("afmbehvxlns+", *f[0]))
-        return vp_trace_fault(r, "unknown operation '%.20s': one of a f m b e h v x l n s +", f[0]);
+    if (!*f[0] || f[0][1] || !strchr("afwmbehvxlns+", *f[0]))
+        return vp_trace_fault(r, "unknown operation '%.20s': one of a f w m b e h v x l n s +", f[0]);
     int err = *f[0] == '+' ? 0 : vp_trace_record_end(r);
     if (err)
         return err;
     if (*f[0] == 'a' || *f[0] == 'f')
         return our_event(r, f, fields);
-    return fields == 5 ? vp_trace_record(r, f) : vp_trace_fault(r, "expected five fields");
+    if (fields != 5)
+        return vp_trace_fault(r, "expected five fields");
+    return *f[0] == 'w' ? add_order(r, f) : vp_trace_record(r, f);
 }
 
 /* HH:MM:SS.micros, or with a colon for the point, in microseconds; 0 of anything else: RMM has had others, and no

@@ -50,6 +50,12 @@ struct vp_trace_held {
     uint64_t us, device, held, calls;
 };
 
+/* A stream waits for all that another has been given so far. */
+struct vp_trace_order {
+    size_t at;
+    uint32_t stream, other;
+};
+
 /* The addresses of bare segments on a device from then on. */
 struct vp_trace_addressed {
     uint64_t device, bytes;
@@ -65,7 +71,8 @@ struct vp_trace {
     struct vp_trace_event *events;
     size_t count;
     uint32_t blocks, streams;
-    struct vp_array marks, ranges, held, addressed, failures; /* of the structs above, in order of their beginning */
+    struct vp_array marks, ranges, held, addressed, failures,
+        orders; /* of the structs above, in order of their beginning */
     struct vp_stacks stacks;
     uint16_t devices[VP_TRACE_DEVICES]; /* those of the events, in order */
     unsigned device_count;

@@ -21,6 +21,7 @@ void vp_trace_finish(struct vp_trace *trace) {
     free(trace->held.items);
     free(trace->addressed.items);
     free(trace->failures.items);
+    free(trace->orders.items);
     *trace = (struct vp_trace){0};
 }
 
@@ -64,6 +65,16 @@ static int take_events(const struct vp_trace *whole, uint16_t device, struct vp_
         part->events[part->count++] = e;
     }
     places[whole->count] = (uint32_t)part->count;
+    const struct vp_trace_order *o = whole->orders.items;
+    for (size_t i = 0; i < whole->orders.count && !err; i++) {
+        /* Streams that are given no event have no work. */
+        if (streams[o[i].stream] == UINT32_MAX || streams[o[i].other] == UINT32_MAX)
+            continue;
+        struct vp_trace_order *new = vp_array_add(&part->orders, sizeof *new);
+        err = new ? 0 : -ENOMEM;
+        if (new)
+            *new = (struct vp_trace_order){places[o[i].at], streams[o[i].stream], streams[o[i].other]};
+    }
     free(blocks);
     free(streams);
     return err;

@@ -2,6 +2,7 @@
  *   m,NAME,THREAD,0,US             a mark of the program's
  *   b,NAME,THREAD,DEPTH,US         a range of the program's begins, within DEPTH others of its thread
  *   e,,THREAD,DEPTH,US             it ends
+ *   w,OTHER,0,STREAM,US            the stream waits for all that the other has been given so far (trace.c)
  *   h,DEVICE,HELD,CALLS,US         the pool of the device holds so many bytes, and has made so many driver calls
  *   x,DEVICE,SIZE,STREAM,US        an allocation found no memory
  *   l,MODULE,BUILDID,PATH,US       a module of native code

@@ -334,7 +334,7 @@ static int open_run(struct run *run) {
             return -EIO;
     int err = run->options->gpu ? vp_native_init(&run->native, d->handle, trace->blocks) : 0;
     if (!err && run->options->modelled) {
-        vp_model_begin(&d->model, trace, run->options->lag_ns, run->options->work_ns);
+        vp_model_begin(&d->model, trace, run->streams, run->options->lag_ns, run->options->work_ns);
         run->pool.throttle.opened = run->pool.config.now(); /* the clock before was another one */
     }
     return err;

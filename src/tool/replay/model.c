@@ -23,6 +23,7 @@ int vp_model_open(struct vp_model *m, void *driver) {
     SYMBOL(now, "vp_sim_now");
     SYMBOL(advance, "vp_sim_advance");
     SYMBOL(kernel, "vp_sim_kernel");
+    SYMBOL(follow, "vp_sim_follow");
     SYMBOL(next_completion, "vp_sim_next_completion");
     SYMBOL(idle_at, "vp_sim_idle_at");
     SYMBOL(cost, "vp_sim_cost_ns");
@@ -51,8 +52,10 @@ static bool without_times(const struct vp_trace *t) {
     return zero || numbered;
 }
 
-void vp_model_begin(struct vp_model *m, const struct vp_trace *trace, uint64_t lag_ns, uint64_t each_ns) {
+void vp_model_begin(struct vp_model *m, const struct vp_trace *trace, const CUstream *streams, uint64_t lag_ns,
+                    uint64_t each_ns) {
     m->trace = trace;
+    m->streams = streams;
     m->lag = lag_ns;
     m->each = each_ns ? each_ns : without_times(trace) ? WORK_UNKNOWN : 0;
     m->no_waits = m->free_calls = (struct vp_shadow){0};
@@ -80,9 +83,19 @@ static void shadow_before(struct vp_shadow *s, uint64_t host, uint64_t lag) {
     s->now += too_far(s->now, s->idle, lag);
 }
 
+/* The program's own waits, between the event before and this one. */
+static void follow(struct vp_model *m, size_t i) {
+    const struct vp_trace_order *all = m->trace->orders.items;
+    if (!i)
+        m->order = 0;
+    for (; m->order < m->trace->orders.count && all[m->order].at <= i; m->order++)
+        m->follow(m->streams[all[m->order].stream], m->streams[all[m->order].other]);
+}
+
 void vp_model_before(struct vp_model *m, size_t i) {
     if (!m->on)
         return;
+    follow(m, i);
     uint64_t host = work_ns(m, i) / HOST_SHARE;
     m->advance(host);
     m->advance(too_far(m->now(), m->idle_at(), m->lag));

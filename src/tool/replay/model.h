@@ -4,7 +4,7 @@
  * first: one kernel. The host needs an eighth of it, and runs ahead, until the GPU has more than `lag` before it: then
  * it waits for the GPU, as programs do that read a result or have filled a queue. What driver calls cost, and what
  * the pool waits, comes on top. Which streams wait for each other in the program is not recorded, so none does, but
- * where the pool makes it.
+ * where the trace says so (made-up ones may) or the pool makes it.
  *
  * The device is never faster or slower than one kernel alone would have it: streams with something to do share it
  * equally, and one that waits leaves its share to the others. So a wait costs time of the GPU only while no stream can
@@ -34,10 +34,13 @@ struct vp_model {
     uint64_t (*now)(void);
     void (*advance)(uint64_t ns);
     CUresult (*kernel)(CUstream stream, uint64_t ns);
+    CUresult (*follow)(CUstream stream, CUstream other);
     uint64_t (*next_completion)(void), (*idle_at)(void);
     unsigned long long (*cost)(void);
     const struct vp_trace *trace;
-    uint64_t each; /* ns of work for each event; 0: as the trace says */
+    const CUstream *streams; /* of the trace */
+    size_t order;            /* the next of the trace's orders */
+    uint64_t each;           /* ns of work for each event; 0: as the trace says */
     struct vp_shadow no_waits, free_calls;
     uint64_t cost_seen;
     bool pausing; /* the host waits for the pool */
@@ -49,7 +52,8 @@ int vp_model_open(struct vp_model *model, void *driver);
  * The clock begins at 0 with the trace's first event, after the streams were made. `each_ns`: work for each event, in
  * place of the trace's times (0: those; 10 us where it has none).
  */
-void vp_model_begin(struct vp_model *model, const struct vp_trace *trace, uint64_t lag_ns, uint64_t each_ns);
+void vp_model_begin(struct vp_model *model, const struct vp_trace *trace, const CUstream *streams, uint64_t lag_ns,
+                    uint64_t each_ns);
 void vp_model_finish(struct vp_model *model);
 
 /* Around what the pool does for event `i`. */

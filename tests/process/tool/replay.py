@@ -103,12 +103,12 @@ def a_wait_of_the_host_may_cost_time():
 def waits_end_where_they_have_cost_enough():
     # Two streams by turns, each with 128 MiB more than the other had, in small handles: while they are made the GPU has nothing to do.
     rows = [("a", 100, 64, 1, 0), ("f", 100, 0, 1, 0), ("a", 101, 64, 0, 0), ("f", 101, 0, 0, 0)]
-    for i in range(40):
+    for i in range(60):
         rows += [("a", i, 256 + 128 * i, i % 2, 2000 * i), ("f", i, 0, i % 2, 2000 * (i + 1))]
     result = replay(rows, "--lag", FAR, "--handle", "2M")
-    assert 10 < result["waits_host"] < 39 and result["peak_held_bytes"] > 1.5 * result["peak_live_bytes"], result
-    # What the library takes for lost is what the model says.
-    near(result["lost_us"], 50000 + result["modelled_us"] / 100)
+    assert 10 < result["waits_host"] < 50 and result["peak_held_bytes"] > 1.5 * result["peak_live_bytes"], result
+    # What the library takes for lost is what the model says: and for 5 ms each a 16th more is held, an eighth, and so on.
+    assert 0 <= result["lost_us"] - 50000 - result["modelled_us"] / 100 <= 6 * 5000, result
 
 
 def who_lags_little_needs_no_wait():
