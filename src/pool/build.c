@@ -17,6 +17,24 @@
 /* How much what grows may do so (1/GROWS_BY) before it needs other addresses. */
 enum { GROWS_BY = 2 };
 
+/*
+ * Sizes that have doubled time and again will do so once more. Where a request is of many handles, as memory was cut
+ * when sizes were small, it gets addresses for three more doublings, so many times its size: each then begins in what
+ * is free of the one before, and moves half as many handles.
+ */
+enum { DOUBLES_FROM = 64, DOUBLES = 7 };
+
+static bool doubles(struct vp_pool *pool, const struct vp_request *req) {
+    const struct vp_memory *mem = &pool->mem;
+    return req->zone == VP_ZONE_LARGE && !vp_slack_roams(pool) &&
+           req->size / DOUBLES_FROM * mem->chunk_count >= mem->stats.held_bytes && vp_place_doubles(pool, req);
+}
+
+static size_t room_to_grow(struct vp_pool *pool, const struct vp_request *req) {
+    const size_t room = doubles(pool, req) ? DOUBLES * req->size : req->size / GROWS_BY;
+    return vp_round_up(room + vp_pool_room(pool), pool->mem.granularity);
+}
+
 /* The longest usable end of a free region that lies right before a hole with room. False if there is none. */
 static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
     struct vp_space *s;
@@ -93,8 +111,7 @@ static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, e
     if (!vp_slack_packs(pool, req) && req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
         site->begin = vp_place_find_smaller(pool, req, use, &site->map).addr;
         if (site->begin || (vp_slack_roams(pool) && find_long_end(pool, req, use, site)) ||
-            find_hole(pool, req, vp_round_up(req->size / GROWS_BY + vp_pool_room(pool), pool->mem.granularity), site) ==
-                0)
+            find_hole(pool, req, room_to_grow(pool, req), site) == 0)
             return 0;
     }
     return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
@@ -192,6 +209,10 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
         vp_harvest_ends(pool, &h, want);
     if (want && !created) {
         vp_harvest(pool, &h, want);
+        if (h.chosen >= DOUBLES_FROM && doubles(pool, req)) {
+            h.spared = vp_place_spare(pool, req, use);
+            vp_harvest(pool, &h, want);
+        }
         if (vp_throttle_due(pool, req, want - h.bytes))
             return -EAGAIN;
         if (vp_bound_parts(pool, &h, want))
