@@ -11,9 +11,8 @@ static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const str
         bool skipped = begin < h->skip_end && end > h->skip;
         if (begin == at && end <= vp_region_end(r) && chunk->size <= largest && !skipped && !chunk->host &&
             vp_range_usable(r, at, end, h->req, h->use))
-            h->list[h->count++] = (struct vp_candidate){.chunk = chunk,
-                                                        .region = r->size,
-                                                        .ready = vp_range_usable(r, at, end, h->req, VP_USE_READY),
+            h->list[h->count++] = (struct vp_candidate){chunk, r->size,
+                                                        vp_range_usable(r, at, end, h->req, VP_USE_READY),
                                                         .spared = h->spared && chunk->mark == h->spared};
         at = end;
     }
