@@ -136,10 +136,8 @@ static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usab
     const size_t n = h.chosen < PART ? h.chosen : PART;
     if (n == h.chosen && req->alone && h.bytes < want)
         vp_harvest_break_one(pool, &h);
-    for (size_t i = 0; i < n; i++) {
-        struct vp_chunk *chunk = h.list[i].chunk;
-        chunks[i] = chunk;
-    }
+    for (size_t i = 0; i < n; i++)
+        chunks[i] = h.list[i].chunk;
     if (n == h.chosen && h.bytes < want)
         err = vp_fresh_create(pool, want - h.bytes, vp_fresh_handle(pool, req, want - h.bytes), chunks + n, &fresh);
     if (!err)

@@ -14,8 +14,17 @@
 
 /* ---- where to build ---- */
 
-/* How much what grows may do so (1/GROWS_BY) before it needs other addresses. */
-enum { GROWS_BY = 2 };
+/*
+ * How much what grows may do so (1/GROWS_BY) before it needs other addresses. Sizes that have doubled time and again
+ * will do so once more: a request of many handles, as memory was cut when sizes were small, gets addresses for three
+ * more doublings, so many times its size. Each begins in what is free of the one before, and moves half as many.
+ */
+enum { GROWS_BY = 2, DOUBLES_FROM = 64, DOUBLES = 7 };
+
+static bool doubles(struct vp_pool *pool, const struct vp_request *req) {
+    const size_t handle = pool->mem.stats.held_bytes / (pool->mem.chunk_count + 1);
+    return req->size / DOUBLES_FROM >= handle && !vp_slack_roams(pool) && vp_place_doubles(pool, req);
+}
 
 /* The longest usable end of a free region that lies right before a hole with room. False if there is none. */
 static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
@@ -91,10 +100,10 @@ static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, e
     if (req->alone)
         return find_hole(pool, req, 0, site);
     if (!vp_slack_packs(pool, req) && req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
+        const size_t room = doubles(pool, req) ? DOUBLES * req->size : req->size / GROWS_BY;
         site->begin = vp_place_find_smaller(pool, req, use, &site->map).addr;
         if (site->begin || (vp_slack_roams(pool) && find_long_end(pool, req, use, site)) ||
-            find_hole(pool, req, vp_round_up(req->size / GROWS_BY + vp_pool_room(pool), pool->mem.granularity), site) ==
-                0)
+            find_hole(pool, req, vp_round_up(room + vp_pool_room(pool), pool->mem.granularity), site) == 0)
             return 0;
     }
     return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
@@ -113,14 +122,11 @@ static bool find_tight_site(struct vp_pool *pool, const struct vp_request *req, 
 }
 
 static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
-    int err = 0;
     if (find_tight_site(pool, req, use, site))
         return 0;
-    if (vp_tight(pool, req)) {
-        err = find_roomy_hole(pool, req, site) ? 0 : find_hole(pool, req, 0, site);
-    } else {
-        err = find_loose_site(pool, req, use, site);
-    }
+    int err = !vp_tight(pool, req)               ? find_loose_site(pool, req, use, site)
+              : find_roomy_hole(pool, req, site) ? 0
+                                                 : find_hole(pool, req, 0, site);
     if (!err)
         count_there(pool, req, site);
     return err;
@@ -146,10 +152,8 @@ static int assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUd
     struct vp_chunk **chunks = (struct vp_chunk **)h->list;
     size_t old = h->chosen, lacking = h->bytes < want ? want - h->bytes : 0, fresh = 0;
     int err = 0;
-    for (size_t i = 0; i < old; i++) {
-        struct vp_chunk *chunk = h->list[i].chunk;
-        chunks[i] = chunk;
-    }
+    for (size_t i = 0; i < old; i++)
+        chunks[i] = h->list[i].chunk;
     if (lacking)
         err = vp_fresh_create(pool, lacking, fresh_handle(pool, h, lacking), chunks + old, &fresh);
     if (!err)
@@ -194,6 +198,10 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
         vp_harvest_ends(pool, &h, want);
     if (want && !created) {
         vp_harvest(pool, &h, want);
+        if (h.chosen >= DOUBLES_FROM && doubles(pool, req)) {
+            h.spared = vp_place_spare(pool, req, use);
+            vp_harvest(pool, &h, want);
+        }
         if (vp_throttle_due(pool, req, want - h.bytes))
             return -EAGAIN;
         if (vp_bound_parts(pool, &h, want))

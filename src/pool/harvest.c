@@ -11,8 +11,9 @@ static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const str
         bool skipped = begin < h->skip_end && end > h->skip;
         if (begin == at && end <= vp_region_end(r) && chunk->size <= largest && !skipped && !chunk->host &&
             vp_range_usable(r, at, end, h->req, h->use))
-            h->list[h->count++] = (struct vp_candidate){
-                .chunk = chunk, .region = r->size, .ready = vp_range_usable(r, at, end, h->req, VP_USE_READY)};
+            h->list[h->count++] = (struct vp_candidate){chunk, r->size,
+                                                        vp_range_usable(r, at, end, h->req, VP_USE_READY),
+                                                        .spared = h->spared && chunk->mark == h->spared};
         at = end;
     }
 }
@@ -37,6 +38,8 @@ static void harvest_all(struct vp_pool *pool, struct vp_harvest *h) {
 static bool before(const struct vp_candidate *a, const struct vp_candidate *b) {
     if (a->ready != b->ready)
         return a->ready;
+    if (a->spared != b->spared)
+        return b->spared;
     if (a->chunk->size != b->chunk->size)
         return a->chunk->size > b->chunk->size;
     if (a->region != b->region)

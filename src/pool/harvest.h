@@ -7,9 +7,10 @@
 
 struct vp_candidate {
     struct vp_chunk *chunk;
-    size_t region : 62; /* size of the free region around it */
+    size_t region : 61; /* size of the free region around it */
     size_t ready : 1;   /* no wait needed */
     size_t taken : 1;
+    size_t spared : 1; /* it lies where a place can be made longer */
 };
 
 struct vp_harvest {
@@ -20,6 +21,7 @@ struct vp_harvest {
     const struct vp_request *req;
     enum vp_usable use;
     CUdeviceptr skip, skip_end; /* the part of a region that stays where it is */
+    uint64_t spared;            /* chunks with this mark are chosen last; 0: none are */
     bool exact;                 /* not a byte more than is wanted may be chosen */
 };
 

@@ -32,6 +32,10 @@ enum { TRIES_LARGER = 64, OVER = 2 };
  */
 enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
 
+/* Smaller places that are spared. And a size has doubled if so many halves of it, or about that (1/ABOUT), have places:
+ * with four a recorded program has some that do not double again. */
+enum { SPARED_MOST = 16, DOUBLED = 5, ABOUT = 128 };
+
 /*
  * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to
  * rest, and cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a
@@ -316,6 +320,39 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
     if (!largest || !switch_over(pool, largest, size < req->size ? size : req->size, largest_place))
         return (struct vp_fit){NULL, 0};
     return (struct vp_fit){vp_region_at(&pool->mem, largest->addr), largest->addr};
+}
+
+bool vp_place_doubles(struct vp_pool *pool, const struct vp_request *req) {
+    for (size_t size = req->size / 2; size >= req->size >> DOUBLED; size /= 2) {
+        struct vp_place key = {.size = size - size / ABOUT}, *k;
+        k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+        if (!k || k->size > size + size / ABOUT)
+            return false;
+    }
+    return true;
+}
+
+uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+    struct vp_place *spared[SPARED_MOST];
+    struct vp_region *block;
+    size_t n = 0;
+    for (int tries = TRIES_SMALLER; tries-- > 0 && n < SPARED_MOST && (k = smaller(pool, k, req));) {
+        const CUdeviceptr stop = mapped_end(pool, k, req->size);
+        if (k->size < req->size / 2)
+            break;
+        if (stop && room_at(pool, stop) + (stop - k->addr) >= req->size + vp_pool_room(pool) &&
+            place_find(pool, k, k->size, req, use, &block) >= PLACE_FREE)
+            spared[n++] = k;
+    }
+    const uint64_t mark = ++pool->mem.marks;
+    while (n--)
+        for (CUdeviceptr at = spared[n]->addr, end = at + spared[n]->size; at < end;) {
+            const struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
+            m->chunk->mark = mark;
+            at = m->addr + m->chunk->size;
+        }
+    return mark;
 }
 
 void vp_place_limit(struct vp_pool *pool, size_t built) {

@@ -70,6 +70,10 @@ struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request
  */
 struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                                     CUdeviceptr *end);
+/* Are there places of half the request's size, of a quarter and so on? */
+bool vp_place_doubles(struct vp_pool *pool, const struct vp_request *req);
+/* Marks the chunks of smaller places that are free and can be made as long as the request; returns the mark. */
+uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
 /* Is there a smaller place that would do, free or not? The request is then one step of something that grows, or of
  * something that varies. */
 bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req);

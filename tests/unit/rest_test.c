@@ -9,6 +9,7 @@ enum { BLOCKS = 2048 }; /* many more than places are tried */
 static const size_t LIVE = 2 * GiB;
 static CUdeviceptr block[BLOCKS];
 static size_t count;
+static uint64_t most_maps; /* that one block has taken */
 static uint32_t seed;
 
 static uint32_t rnd(uint32_t below) {
@@ -23,8 +24,12 @@ static void open_pool(void) {
 
 /* Fills up with blocks of a size. */
 static void fill(size_t size) {
-    while (fx.pool.mem.stats.live_bytes + size <= LIVE)
+    while (fx.pool.mem.stats.live_bytes + size <= LIVE) {
+        const uint64_t maps = fx.pool.mem.stats.calls.map;
         block[count++] = fx_alloc(size, 1);
+        if (most_maps < fx.pool.mem.stats.calls.map - maps)
+            most_maps = fx.pool.mem.stats.calls.map - maps;
+    }
 }
 
 /* Frees every other block. */
@@ -48,8 +53,8 @@ static void drain(void) {
 }
 
 /* Robson's adversary: of small blocks every other one goes, and what comes is twice as large. */
-static void round_of_sizes(void) {
-    for (size_t size = MiB; size <= 256 * MiB; size *= 2) {
+static void round_of_sizes(size_t largest) {
+    for (size_t size = MiB; size <= largest; size *= 2) {
         fill(size);
         thin_out();
     }
@@ -58,14 +63,28 @@ static void round_of_sizes(void) {
 
 Test(rest, thousands_of_equal_blocks_find_their_places_again) {
     open_pool();
-    round_of_sizes();
+    round_of_sizes(256 * MiB);
     const uint64_t before = fx.pool.mem.stats.calls.map;
     cr_assert_gt(before, BLOCKS);
     for (int i = 0; i < 3; i++)
-        round_of_sizes();
+        round_of_sizes(256 * MiB);
     cr_assert_eq(fx.pool.mem.stats.calls.map, before, "%llu more",
                  (unsigned long long)(fx.pool.mem.stats.calls.map - before));
     cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, LIVE / 100 * 151);
+    fx_close();
+}
+
+/* What is twice as large begins in what is free of the size before, and leaves the others of these alone. */
+Test(rest, sizes_that_double_move_half_of_their_handles) {
+    open_pool();
+    round_of_sizes(512 * MiB);
+    cr_assert_leq(most_maps, 128, "%llu handles of 2 MiB for one block", (unsigned long long)most_maps);
+    cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, LIVE / 100 * 151);
+    const uint64_t before = fx.pool.mem.stats.calls.map;
+    for (int i = 0; i < 3; i++)
+        round_of_sizes(512 * MiB);
+    cr_assert_eq(fx.pool.mem.stats.calls.map, before);
+    cr_assert(vp_pool_check(&fx.pool, stderr));
     fx_close();
 }
 
