@@ -48,7 +48,9 @@ bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr en
                      enum vp_usable use);
 /* Best fit: the smallest free region with a usable run that is long enough; of equals, the lowest. */
 struct vp_fit vp_fit_find(struct vp_memory *mem, const struct vp_request *req, enum vp_usable use);
-/* pin.c. Does a request there take many times its size from those that want whole chunks? */
+/* pin.c. Bytes of chunks, wholly free now, that a request there takes from those that want whole ones. */
+size_t vp_fit_pins(const struct vp_memory *mem, const struct vp_request *req, struct vp_fit fit);
+/* Are they many times its size? */
 bool vp_fit_pins_much(const struct vp_memory *mem, const struct vp_request *req, struct vp_fit fit);
 /* A fit that takes less; where there is none, that one. */
 struct vp_fit vp_fit_pin_less(const struct vp_memory *mem, const struct vp_request *req, enum vp_usable use,

@@ -60,15 +60,19 @@ static void look_through(const struct vp_memory *mem, const struct vp_index *ind
         look_into(mem, r, req, use, best);
 }
 
+size_t vp_fit_pins(const struct vp_memory *mem, const struct vp_request *req, struct vp_fit fit) {
+    return pinned_by(mem, fit.region, fit.addr, fit.addr + req->size);
+}
+
 bool vp_fit_pins_much(const struct vp_memory *mem, const struct vp_request *req, struct vp_fit fit) {
     return fit.region && req->zone == VP_ZONE_LARGE && !req->alone &&
            vp_mapping_at(mem, fit.addr)->chunk->size / MUCH >= req->size &&
-           pinned_by(mem, fit.region, fit.addr, fit.addr + req->size) / MUCH >= req->size;
+           vp_fit_pins(mem, req, fit) / MUCH >= req->size;
 }
 
 struct vp_fit vp_fit_pin_less(const struct vp_memory *mem, const struct vp_request *req, enum vp_usable use,
                               struct vp_fit fit) {
-    struct choice best = {fit, pinned_by(mem, fit.region, fit.addr, fit.addr + req->size)};
+    struct choice best = {fit, vp_fit_pins(mem, req, fit)};
     look_through(mem, &mem->met[req->zone], req, use, &best);
     if (req->timeline && req->timeline->store && req->timeline->context->device == mem->device)
         look_through(mem, &req->timeline->store->index[req->zone], req, use, &best);

@@ -175,8 +175,8 @@ int vp_bound_build(struct vp_pool *pool, const struct vp_request *req, enum vp_u
     pool->bound.under_way = true;
     while (!(err = part(pool, req, use, &p)) && p.at < p.end) {
         let_others(pool);
-        if (vp_bound_ended(req)) {
-            err = -ENODEV;
+        if (vp_bound_ended(req) || !vp_bare_leaves(pool, p.end - p.at)) {
+            err = vp_bound_ended(req) ? -ENODEV : -ENOMEM;
             break;
         }
     }

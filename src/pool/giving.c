@@ -29,17 +29,9 @@ static size_t worth(const struct vp_pool *pool) {
     return LEAST + pool->mem.stats.live_bytes / LEAST_SHARE;
 }
 
-/* Has a block of PyTorch's cache been promised room, and has yet to come? That is a moment: nothing goes back in it. */
-static bool promised(struct vp_pool *pool) {
-    vp_bare_unsure(pool);
-    return pool->bare && atomic_load(&pool->bare->promises) & 1 && !vp_bare_promised_here(pool->bare);
-}
-
 /* Gives back, and watches whether that will be regretted. */
 static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
     struct vp_giving *g = &pool->giving;
-    if (promised(pool))
-        return 0;
     const uint64_t now = now_ns(pool);
     if (g->period_ns < period_least)
         g->period_ns = period_least;
@@ -79,7 +71,7 @@ bool vp_giving_freed_some(struct vp_pool *pool) {
 
 size_t vp_giving_trim(struct vp_pool *pool, size_t keep) {
     struct vp_giving *g = &pool->giving;
-    size_t given = promised(pool) ? 0 : vp_pool_trim(pool, keep);
+    size_t given = vp_pool_trim(pool, keep);
     pool->mem.stats.given_back += given;
     g->asked = pool->mem.stats.held_bytes > keep && vp_pool_shrinkable(pool);
     g->keep = keep;
@@ -163,6 +155,8 @@ size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
     const struct vp_request anyone = {0};
     struct vp_chunk *chunk;
     vp_bare_await(pool);
+    if (vp_bare_is_owed(pool))
+        return 0;
     size_t n = 0, given = vp_chunk_release_spares(&pool->mem, SIZE_MAX);
     vp_parking_flush(pool, VP_FLUSH_ALL);
     vp_bare_flush(pool);

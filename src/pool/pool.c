@@ -305,10 +305,9 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     const struct vp_request anyone = {0};
     size_t before = pool->mem.stats.held_bytes;
     struct vp_chunk *chunk, *tmp;
-    if (before <= keep)
+    if (before <= keep || vp_bare_is_owed(pool))
         return 0;
     vp_parking_flush(pool, VP_FLUSH_ALL);
-    vp_bare_unsure(pool);
     vp_bare_flush(pool);
     vp_chunk_release_spares(&pool->mem, SIZE_MAX);
     vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);

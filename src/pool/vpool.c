@@ -312,12 +312,30 @@ static APART int alloc_again(struct vp_pool *pool, struct vp_request *req, struc
     return alloc_once(pool, req, out);
 }
 
+/* Chunks that are ready, and yet no block's that waits for memory, have a slot at most. */
+static bool leaves(const struct vp_pool *pool, const struct vp_request *req) {
+    return vp_bare_leaves(pool, req->size + VP_SLOT_PAGES * pool->mem.granularity);
+}
+
+/* A block of PyTorch's cache has come and waits for memory, which may last: what it does not need is anyone's. */
+static __attribute__((noinline, cold)) int alloc_beside_block(struct vp_pool *pool, struct vp_request *req,
+                                                              struct vp_region **out) {
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    vp_fit_refresh(&pool->mem);
+    struct vp_fit fit = vp_fit_find(&pool->mem, req, VP_USE_READY);
+    if (fit.region)
+        fit = vp_fit_pin_less(&pool->mem, req, VP_USE_READY, fit);
+    if (fit.region && vp_bare_leaves(pool, vp_fit_pins(&pool->mem, req, fit)))
+        return vp_fit_take(&pool->mem, fit, req, out);
+    return leaves(pool, req) ? alloc_again(pool, req, out) : -ENOMEM;
+}
+
 /* What other threads have in their hands may be what is lacking. */
 static APART int alloc_behind_others(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     int err = -ENOMEM;
     const bool built = vp_bound_wait(pool), ahead = vp_ahead_hold_back(pool);
     if (built || ahead)
-        err = vp_bound_ended(req) ? -ENODEV : alloc_again(pool, req, out);
+        err = vp_bound_ended(req) ? -ENODEV : leaves(pool, req) ? alloc_again(pool, req, out) : -ENOMEM;
     vp_ahead_go_on(pool);
     return err;
 }
@@ -326,6 +344,8 @@ static APART int alloc_behind_others(struct vp_pool *pool, struct vp_request *re
 static APART int alloc_instead_of_spares(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     if (vp_bare_await(pool) && vp_bound_ended(req))
         return -ENODEV;
+    if (!leaves(pool, req))
+        return -ENOMEM;
     vp_chunk_release_spares(&pool->mem, req->size);
     return alloc_again(pool, req, out);
 }
@@ -336,8 +356,8 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         return -ENODEV;
     if (req->pressed)
         vp_slack_press(pool);
-    int err = alloc_once(pool, req, out);
-    while (err == -ENOMEM && !vp_list_empty(&pool->mem.spares))
+    int err = vp_bare_lacks(pool) ? alloc_beside_block(pool, req, out) : alloc_once(pool, req, out);
+    while (err == -ENOMEM && !vp_list_empty(&pool->mem.spares) && leaves(pool, req))
         err = alloc_instead_of_spares(pool, req, out);
     if (err == -ENOMEM && req->pressed)
         err = alloc_behind_others(pool, req, out);

@@ -145,15 +145,6 @@ bool vp_bare_is_crowded(CUdevice dev, size_t size) {
 
 /* ---- room ---- */
 
-/* All that others keep idle. True if there was any. */
-static VP_LOCKED bool relieve(struct vp_pool *pool) {
-    size_t given = 0;
-    vp_parking_flush(pool, VP_FLUSH_ALL);
-    vp_fit_refresh(&pool->mem);
-    vp_pools_each(other) if (other != pool) given += vp_pool_trim(other, 0);
-    return given > 0;
-}
-
 /* With the lock held, which waits let go. */
 static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
     const uint64_t serial = vp_state.timelines.recorded;
@@ -166,7 +157,8 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
         if (err != -ENOMEM)
             return err;
         if (!relieved) {
-            relieve(pool);
+            vp_parking_flush(pool, VP_FLUSH_ALL);
+            vp_fit_refresh(&pool->mem);
             relieved = true;
             continue;
         }
@@ -185,7 +177,9 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
 
 static void warn(CUdeviceptr ptr, size_t size, int err) {
     vp_log(VP_LOG_WARN, "%zu bytes at %#llx have no memory behind them: %s", size, (unsigned long long)ptr,
-           err == -ENOMEM ? "the device has no more" : "the driver failed to map it");
+           err == -ENOMEM   ? "the device has no more"
+           : err == -EAGAIN ? "work on what is idle does not end"
+                            : "the driver failed to map it");
 }
 
 /* The cache is through with blocks that no room was asked for. */
@@ -194,7 +188,8 @@ static __attribute__((cold)) void forget_unasked(struct vp_bare *bare) {
         return;
     const struct vp_bare_unasked *found = vp_bare_unasked_lacking(bare);
     const struct vp_bare_unasked lacking = found ? *found : (struct vp_bare_unasked){0};
-    bare->unasked_count = 0;
+    for (; bare->unasked_count; bare->unasked_count--)
+        vp_bare_give_up(bare, bare->unasked[bare->unasked_count - 1].addr, bare->unasked[bare->unasked_count - 1].size);
     vp_leave();
     if (found)
         warn(lacking.addr, lacking.size, -ENOMEM);
@@ -285,9 +280,12 @@ static VP_LOCKED int settle_use(const struct use *u, struct vp_bare_stream strea
     if (u->other)
         know_stream(pool, u->segment, stream);
     if (!u->backed) {
-        u->bare->coming++;
+        const size_t need = vp_bare_need(u->bare, u->ptr, u->size);
+        u->bare->owed += need;
         err = back(u->bare, u->segment, u->ptr, u->size);
-        u->bare->coming--;
+        u->bare->owed -= need;
+        if (err && err != -ENODEV && err != -EINPROGRESS)
+            vp_bare_give_up(u->bare, u->ptr, u->size);
     }
     if (u->pins && err != -ENODEV)
         vp_bare_pin_segment(pool, u->segment);
@@ -298,7 +296,7 @@ static VP_LOCKED int settle_use(const struct use *u, struct vp_bare_stream strea
 
 /*
  * With VPOOL_CHECK other threads look at all of the pool, under the lock: what is counted page by page is counted under
- * it then. To wait until it is backed lets the lock go, and says so (vp_bare.coming).
+ * it then. To wait until it is backed lets the lock go, and says so (vp_bare.owed).
  */
 static inline bool counts_locked(const struct vp_bare *bare) {
     return __builtin_expect(bare->pool->config.check, false);

@@ -79,7 +79,7 @@ static VP_LOCKED struct vp_spill_room room_of(struct vp_pool *pool, size_t asked
     if (!forced(asked)) {
         room.fresh = vp_wait_device_free(pool);
         const size_t all = room.fresh + vp_pool_idle(pool);
-        room.device = all > kept ? all - kept : 0;
+        room.device = all > kept && !vp_bare_lacks(pool) ? all - kept : 0;
         if (!last && room.host > kept)
             room.host = kept;
     }

@@ -3,13 +3,18 @@
 #include "bare_test.h"
 
 #include "base/clock.h"
+#include "pool/giving.h"
+#include "process/spill.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
+#include <vpool.h>
 
 static CUcontext made_current;
 static CUstream stream;
+static CUdeviceptr block;
 static atomic_bool is_promised, is_through;
 
 /* A cache that refuses each block itself, for a limit of its own, say. */
@@ -38,5 +43,204 @@ Test(bare, blocks_that_never_come_are_waited_for_no_longer_than_one, .timeout = 
     cr_assert_leq(vp_clock_ns() - begin, 2 * (uint64_t)VP_BARE_BUSY_NS);
     atomic_store(&is_through, true);
     pthread_join(thread, NULL);
+    door_close();
+}
+
+/* ---- what goes back to the device between room and the block: another process has it at once ---- */
+
+static void *pause_device(void *unused) {
+    (void)unused;
+    cr_assert_eq(vpool_pause(0), 0);
+    vp_sim_others(0, 96 * MiB - held());
+    return NULL;
+}
+
+static void *synchronize(void *unused) {
+    cuuint64_t least = 0;
+    CUmemoryPool pool;
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    cu_ok(cuDeviceGetDefaultMemPool(&pool, 0));
+    cu_ok(door_pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &least));
+    cu_ok(door_synchronize());
+    vp_sim_others(0, 96 * MiB - held());
+    return NULL;
+}
+
+/* The cache of another device asks for more than that has. */
+static void *ask_elsewhere(void *context) {
+    cu_ok(cuCtxSetCurrent(context));
+    segment(MiB, NULL);
+    cr_assert_eq(vp_bare_room(1, 200 * MiB, (struct vp_bare_stream){0}), CUDA_ERROR_OUT_OF_MEMORY);
+    vp_sim_others(0, 96 * MiB - held());
+    return NULL;
+}
+
+static void room_stays(void *(*taker)(void *), bool elsewhere) {
+    pthread_t thread;
+    made_current = door_open("capacity=96M,granularity=64K,lazy=0,timeout=3000,devices=2");
+    stream = door_stream(CU_STREAM_NON_BLOCKING);
+    block = segment(128 * MiB, stream);
+    use(block, 90 * MiB, stream);
+    unuse(block, 90 * MiB);
+    vp_bare_flush(pool_of(0));
+    cu_ok(vp_bare_room(0, 80 * MiB, on(stream)));
+    cr_assert(!pthread_create(&thread, NULL, taker, elsewhere ? door_context(1) : NULL));
+    usleep(30000);
+    cr_assert(vp_bare_used(block + 10 * MiB, 80 * MiB, on(stream)));
+
+    pthread_join(thread, NULL);
+    vp_sim_others(0, 0);
+    vpool_resume(0);
+    cu_ok(cuMemsetD8Async(block + 10 * MiB, 1, 80 * MiB, stream));
+    door_close();
+}
+
+Test(bare, what_was_made_room_for_a_pause_lets_come) {
+    room_stays(pause_device, false);
+}
+
+Test(bare, what_was_made_room_for_is_no_idle_memory_beyond_a_threshold) {
+    room_stays(synchronize, false);
+}
+
+Test(bare, what_was_made_room_for_does_not_go_back_for_another_device) {
+    room_stays(ask_elsewhere, true);
+}
+
+/* ---- blocks that wait for memory ---- */
+
+static CUstream held_up;
+static size_t block_size;
+static bool asks = true; /* for room */
+static atomic_bool comes;
+
+/* The block's memory is another stream's until what that has queued is over. Another process has the rest. */
+static void *use_what_is_not_ready(void *touches) {
+    cu_ok(cuCtxSetCurrent(made_current));
+    if (asks) {
+        vp_sim_others(0, 96 * MiB - held());
+        cu_ok(vp_bare_room(0, block_size, on(stream)));
+    }
+    atomic_store(&comes, true);
+    cr_assert(vp_bare_used(block, block_size, on(stream)));
+    if (touches)
+        cu_ok(cuMemsetD8Async(block, 1, block_size, stream));
+    return NULL;
+}
+
+static void open_for_a_block(void) {
+    made_current = door_open(SIM);
+    stream = door_stream(CU_STREAM_NON_BLOCKING);
+    held_up = door_stream(CU_STREAM_NON_BLOCKING);
+    block = segment(64 * MiB, stream);
+    door_malloc(4 * KiB);
+}
+
+/* Bytes that are idle behind a stream that is held up, and at once. A block comes, and its thread waits. */
+static pthread_t let_a_block_wait(size_t size, size_t freed, size_t ready, void *touches) {
+    pthread_t thread;
+    const CUdeviceptr taken = door_take(freed, held_up), other = door_malloc(ready);
+    block_size = size;
+    cu_ok(door_free(other));
+    vp_sim_hold(held_up);
+    cu_ok(cuMemsetD8Async(taken, 1, freed, held_up));
+    cu_ok(door_free_async(taken, held_up));
+    vp_pool_stats(pool_of(0)); /* it lies in no stream's cache */
+    cr_assert(!pthread_create(&thread, NULL, use_what_is_not_ready, touches));
+    while (!atomic_load(&comes))
+        usleep(100);
+    usleep(100000);
+    return thread;
+}
+
+static void let_it_have_its_memory(pthread_t thread) {
+    vp_sim_release(held_up);
+    pthread_join(thread, NULL);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    door_close();
+}
+
+/* What it waits for is this thread's to let go on. */
+Test(bare, who_allocates_is_not_held_up_for_long_by_a_block_that_waits, .timeout = 30) {
+    CUdeviceptr other;
+    open_for_a_block();
+    pthread_t thread = let_a_block_wait(40 * MiB, 60 * MiB, MiB, &held_up);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t begin = vp_clock_ns();
+        cu_ok(door_alloc(&other, 4 * KiB)); /* beside what is alive */
+        cr_assert_leq(vp_clock_ns() - begin, i ? 500000000 : 2 * (uint64_t)VP_BARE_BUSY_NS);
+        cr_assert(vp_pool_check(pool_of(0), stderr));
+    }
+    let_it_have_its_memory(thread);
+}
+
+/* Nor is anything given away that it will take. */
+Test(bare, what_a_block_waits_for_others_do_not_take, .timeout = 30) {
+    CUdeviceptr other;
+    setenv("VPOOL_SPILL", "1G", 1);
+    setenv("VPOOL_HANDLE", "64K", 1);
+    open_for_a_block();
+    pthread_t thread = let_a_block_wait(50 * MiB, 40 * MiB, 20 * MiB, &held_up);
+    cu_ok(door_alloc(&other, 4 * KiB));
+    cr_assert_eq(vp_bare_pin(block + 52 * MiB, 10 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert(!vp_api_relieve());
+    cr_assert(vp_enter());
+    cr_assert_eq(vp_giving_lend(pool_of(0), 90 * MiB), 0);
+    cr_assert_eq(vp_pool_trim(pool_of(0), 0), 0);
+    struct vp_request req = {.asked = 16 * MiB, .context = vp_context_current(&vp_state.timelines)};
+    struct vp_region *r;
+    cr_assert_eq(vp_pool_alloc(pool_of(0), &req, &r), -ENOMEM);
+    req = (struct vp_request){.asked = MiB, .context = req.context};
+    cr_assert_eq(vp_pool_alloc(pool_of(0), &req, &r), 0); /* so much is left */
+    req = (struct vp_request){.asked = 33 * MiB, .context = req.context};
+    cr_assert_eq(vp_spill(pool_of(0), &req, true, &r), 0);
+    cr_assert_geq(pool_of(0)->mem.stats.spilled_bytes, 33 * MiB);
+    /* This thread is the first to see that the work is over. */
+    vp_sim_release(held_up);
+    cu_ok(cuStreamSynchronize(held_up));
+    req = (struct vp_request){.asked = 16 * MiB, .context = req.context};
+    cr_assert_eq(vp_pool_alloc(pool_of(0), &req, &r), -ENOMEM);
+    vp_leave();
+    let_it_have_its_memory(thread);
+}
+
+static uint64_t clock_at_leisure(void) {
+    return vp_clock_ns() / 100;
+}
+
+/* It is only patient. */
+Test(bare, what_the_device_has_beside_a_block_that_waits_is_anyones, .timeout = 30) {
+    CUdeviceptr other;
+    open_for_a_block();
+    pool_of(0)->config.now = clock_at_leisure;
+    asks = false;
+    pthread_t thread = let_a_block_wait(10 * MiB, 11 * MiB, MiB, &held_up);
+    cr_assert_gt(pool_of(0)->bare->owed, 0);
+    cu_ok(door_alloc(&other, 8 * MiB));
+    cr_assert_gt(pool_of(0)->bare->owed, 0);
+    let_it_have_its_memory(thread);
+}
+
+static uint64_t clock_in_haste(void) {
+    return 50 * vp_clock_ns();
+}
+
+/* After a minute the block is used as it is. */
+Test(bare, a_block_that_is_given_up_is_known_to_have_no_memory, .timeout = 30) {
+    CUdeviceptr other;
+    setenv("VPOOL_CHECK", "1", 1);
+    open_for_a_block();
+    pool_of(0)->config.now = clock_in_haste;
+    pthread_t thread = let_a_block_wait(40 * MiB, 60 * MiB, MiB, NULL);
+    pthread_join(thread, NULL);
+    pool_of(0)->config.now = vp_clock_ns;
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    cu_ok(door_alloc(&other, 4 * KiB));
+    vp_sim_release(held_up);
+    cu_ok(cuCtxSynchronize());
+    unuse(block, 40 * MiB);
+    use(block + MiB, 30 * MiB, stream);
+    cu_ok(cuMemsetD8Async(block + MiB, 1, 30 * MiB, stream));
     door_close();
 }

@@ -212,6 +212,26 @@ static bool is_there(const struct vp_bare *bare, CUdeviceptr addr, uint64_t seri
     return segment && segment->whole.serial == serial;
 }
 
+static size_t lacking(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const size_t end = vp_bare_page(bare, addr + size - 1) + 1;
+    size_t pages = 0;
+    for (size_t p = vp_bare_page(bare, addr); p < end; p++)
+        pages += !(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED);
+    return pages;
+}
+
+/* At its ends what is backed may be exchanged. */
+size_t vp_bare_need(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    return lacking(bare, addr, size) + 2 * VP_SLOT_PAGES;
+}
+
+void vp_bare_give_up(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    for (size_t p = vp_bare_page(bare, addr); vp_bare_at(bare, addr) && p < vp_bare_page(bare, addr + size - 1) + 1;
+         p++)
+        if (!(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED))
+            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_GIVEN_UP);
+}
+
 /* What is being made ahead for the block's pages is handed over first. False: the segment has ended meanwhile. */
 static bool await_ahead(struct vp_pool *pool, const struct backing *what) {
     const size_t page = pool->mem.granularity;
@@ -231,6 +251,9 @@ static int back(struct vp_pool *pool, const struct backing *what, bool patient) 
     vp_bare_await(pool);
     if (!is_there(bare, what->addr, what->serial))
         return -ENODEV;
+    const size_t more = lacking(bare, what->addr, what->size) * pool->mem.granularity;
+    if (more && !vp_bare_leaves(pool, more))
+        return -ENOMEM;
     vp_bare_count(pool);
     bare->pins = bare->counts_anew = true;
     int err = back_gaps(pool, what->addr, what->size, patient);
@@ -305,9 +328,16 @@ static bool may_come(struct patience *patience, uint64_t now) {
            ran - patience->had_run <= VP_BARE_PATIENCE_NS;
 }
 
+bool vp_bare_is_owed(struct vp_pool *pool) {
+    const struct vp_bare *bare = pool->bare;
+    vp_bare_unsure(pool);
+    return bare && (bare->owed || (vp_bare_promised(bare) && !vp_bare_promised_here(bare)));
+}
+
 bool vp_bare_await_block(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
     struct patience patience = {0};
+    uint64_t first = 0;
     bool waited = false;
     while (bare) {
         vp_bare_unsure(pool);
@@ -315,6 +345,7 @@ bool vp_bare_await_block(struct vp_pool *pool) {
         if (!(promises & 1) || vp_bare_promised_here(bare) || !pool->config.pause || !pool->config.now)
             break;
         const uint64_t now = pool->config.now();
+        first = waited ? first : now;
         if (!waited || patience.promises != promises) {
             const uint64_t thread = atomic_load_explicit(&bare->promised_to, memory_order_relaxed);
             const uint64_t ran = vp_thread_cpu_ns(thread);
@@ -323,7 +354,8 @@ bool vp_bare_await_block(struct vp_pool *pool) {
             const uint64_t begin = waited && lapsed != patience.lapsed ? patience.begin : now;
             patience = (struct patience){promises, lapsed, begin, now, thread, ran, ran};
         }
-        if (!may_come(&patience, now) && !atomic_load(&bare->has_come) && !atomic_load(&bare->held_up)) {
+        if (bare->owed ? now - first > VP_BARE_BUSY_NS
+                       : !may_come(&patience, now) && !atomic_load(&bare->has_come) && !atomic_load(&bare->held_up)) {
             /* The next one need not wait for it. */
             atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
             break;

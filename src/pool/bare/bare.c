@@ -304,7 +304,7 @@ static bool breach(FILE *out, const char *what, const struct vp_region *r) {
 /* One segment's pages. Only while nobody uses or frees blocks. */
 static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segment *segment, FILE *out) {
     const struct vp_memory *mem = &bare->pool->mem;
-    const bool all_backed = !vp_bare_unasked_lacking(bare) && !bare->coming;
+    const bool all_backed = !vp_bare_unasked_lacking(bare) && !bare->owed;
     bool sound = true;
     for (size_t p = vp_bare_page(bare, segment->whole.addr); p < slots_end(bare, segment); p++) {
         const struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));
@@ -312,7 +312,7 @@ static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segme
         uint32_t word = vp_bare_word(bare, p);
         if (!(word & VP_PAGE_BACKED) != (r->state != VP_BACKED))
             sound = breach(out, "a page is backed where its region is", r);
-        if (all_backed && word & VP_PAGE_USED && !(word & VP_PAGE_BACKED))
+        if (all_backed && word & VP_PAGE_USED && !(word & (VP_PAGE_BACKED | VP_PAGE_GIVEN_UP)))
             sound = breach(out, "a block's pages are backed", r);
         if (word & VP_PAGE_BACKED && (word & VP_PAGE_STALE || !m || m != m->chunk->current))
             sound = breach(out, "what is backed is the segment's own and current", r);

@@ -43,7 +43,8 @@ enum { VP_BARE_TIGHT_PERCENT = 50 };
 #define VP_PAGE_SHARED UINT32_C(0x20000000) /* other streams than the segment's may still use it */
 /* What lies there is another segment's, which was freed: its fence counts. */
 #define VP_PAGE_STALE UINT32_C(0x10000000)
-#define VP_PAGE_BODY UINT32_C(0x08000000) /* its chunk has more pages */
+#define VP_PAGE_BODY UINT32_C(0x08000000)     /* its chunk has more pages */
+#define VP_PAGE_GIVEN_UP UINT32_C(0x04000000) /* a block came, and got no memory here */
 
 struct vp_bare_page {
     _Atomic uint32_t word;
@@ -134,7 +135,7 @@ struct vp_bare {
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
     _Atomic unsigned lapsed;       /* so many were followed by another, and no block has come */
     _Atomic uint64_t promised_to;  /* the thread that was the last to be promised any */
-    _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory */
+    _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory: `owed` */
     _Atomic bool held_up;          /* its thread waits for that lock before it has come */
     _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
     size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
@@ -163,7 +164,7 @@ struct vp_bare {
     unsigned unasked_count;
     bool pins;        /* memory is being made for what is pinned, perhaps without the cache's lock: it counts nothing */
     bool counts_anew; /* and that has been: `used` is to be counted anew */
-    unsigned coming;  /* blocks that are counted, and have yet to be backed: by who waits for that without the lock */
+    size_t owed;      /* pages that a block in use lacks, whose thread waits for memory without the lock */
     uint64_t unasked_captures; /* captures that had begun, when the last of them came */
 };
 
@@ -218,7 +219,9 @@ bool vp_bare_promised_here(const struct vp_bare *bare);
  * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
  * another thread was promised room for. That is a moment; one does not come whose thread has slept for
  * VP_BARE_PATIENCE_NS without a break, has run for as long meanwhile, or takes more than VP_BARE_BUSY_NS in all, with
- * others that it is promised instead; unless it waits for the lock. True: it has waited.
+ * others that it is promised instead; unless it waits for the lock. Where it has come and waits for memory, that may be
+ * for what this thread has yet to do: after VP_BARE_BUSY_NS what it needs is still kept for it (vp_bare_is_owed()), but
+ * nobody waits. True: it has waited.
  */
 enum { VP_BARE_PATIENCE_NS = 50000000, VP_BARE_BUSY_NS = 2000000000 };
 bool vp_bare_await_block(struct vp_pool *pool);
@@ -232,6 +235,19 @@ static inline void vp_bare_unsure(struct vp_pool *pool) {
         atomic_store(&pool->bare->bounds, 0);
 }
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed);
+
+/* Is memory kept for another thread's block, which has yet to come, or has none yet? Then nothing goes back. */
+bool vp_bare_is_owed(struct vp_pool *pool);
+/* Does a block in use wait for memory, without which it must not be? And may others have so many bytes of whole chunks
+ * that are idle, and of the device, with enough left for it? */
+static inline bool vp_bare_lacks(const struct vp_pool *pool) {
+    return __builtin_expect(pool->bare && pool->bare->owed, false);
+}
+bool vp_bare_leaves(const struct vp_pool *pool, size_t bytes);
+/* Pages that a block may need for its own to be backed. */
+size_t vp_bare_need(const struct vp_bare *bare, CUdeviceptr addr, size_t size);
+/* It got none, and is used all the same. */
+void vp_bare_give_up(struct vp_bare *bare, CUdeviceptr addr, size_t size);
 
 /* A block is used. True: it lies in pages that are backed, and nothing is to be said against them. Else, with the lock,
  * vp_bare_back() must see to it. */

@@ -482,6 +482,11 @@ static size_t creatable(const struct vp_pool *pool) {
     return free_bytes;
 }
 
+bool vp_bare_leaves(const struct vp_pool *pool, size_t bytes) {
+    return !vp_bare_lacks(pool) || (vp_bare_idle_pages(pool) << pool->mem.granularity_shift) + creatable(pool) >=
+                                       (pool->bare->owed << pool->mem.granularity_shift) + bytes;
+}
+
 /* Pages beyond a block's own that it may take: those at its edges, and where it pins chunks for a part. */
 enum { ROOM_PAGES = VP_BARE_ROOM_PAGES };
 

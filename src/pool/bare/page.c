@@ -490,7 +490,7 @@ int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, co
     for (size_t p = first; p < first + pages; p++) {
         /* All that its own stream did here before came before its next event. */
         bare->pages[p].seq = segment->timeline ? (uint32_t)segment->timeline->next : 0;
-        atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED));
+        atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED | VP_PAGE_GIVEN_UP));
         atomic_fetch_or(&bare->pages[p].word, flags);
     }
     if (!bare->pins)
