@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A process asks once in so long at most, unless it was given all that it asked for: then it may ask for twice that. An
- * allocation waits for as long as one that has just given is spared. */
+/* A process asks once in so long at most, unless it was given what it lacked; and where that was all that it asked for,
+ * for twice that. An allocation waits for as long as one that has just given is spared. */
 static const uint64_t ASK_EVERY_NS = 1000000000, BORROW_NS = 6000000000;
 
 /* Room for the rounding of handles. */
@@ -34,10 +34,10 @@ bool vp_borrow_held_back(struct vp_pool *pool, unsigned *seen) {
     return was;
 }
 
-/* What was asked for last, by any pool, when, and whether all of that was given. */
+/* What was asked for last, by any pool, when, and whether all of that was given, or what was lacking. */
 struct asked {
     uint64_t when, want;
-    bool had_all;
+    bool had_all, sufficed;
 };
 
 /* Who lacks memory now will lack more soon, and may not ask again at once: as much as it had once, or, if it has about
@@ -69,7 +69,7 @@ bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
     /* What another process gives up by its end, say, is no loan, and will do. */
     for (const size_t before = vp_wait_device_free(pool);;) {
         const uint64_t now = vp_clock_ns();
-        const bool is_new = !last.when || now - last.when >= ASK_EVERY_NS, asks = is_new || last.had_all;
+        const bool is_new = !last.when || now - last.when >= ASK_EVERY_NS, asks = is_new || last.sufficed;
         bool some;
         if (now - *begin > BORROW_NS)
             return vp_wait_device_free(pool) > before;
@@ -84,7 +84,8 @@ bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         vp_step_in();
         if (asks)
-            last = (struct asked){some ? last.when : 0 /* nobody was asked */, last.want, got >= want};
+            last = (struct asked){some ? last.when : 0 /* nobody was asked */, last.want, got >= want,
+                                  got + ROUNDING >= lack};
         pool->mem.stats.loans_asked += some && asks;
         if (got || !some || atomic_load(&vp_state.timelines.captures))
             return got > 0 || vp_wait_device_free(pool) > before || (first && !lack_of(pool, size));

@@ -5,9 +5,9 @@
  * back to the device: those first that have been idle for longest. Chunks are released there and made anew here, and
  * never passed on: no byte of one process is ever another's to read.
  *
- * Against thrashing: who has just given, and needs memory again, is spared for some seconds, and nobody asks more than
- * once a second. Who does not answer is not asked again for a minute. It can cost a process time that another of its
- * user asks; it never costs data.
+ * Against thrashing: who has just given, and needs memory again, is spared for some seconds unless it lies still, and
+ * who was not helped asks once a second. Who does not answer is not asked again for a minute. It can cost a process
+ * time that another of its user asks; it never costs data.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -31,8 +31,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Who has given, and has made something since, is spared for so long: memory that went to and fro would help nobody. */
-static const uint64_t SPARED_NS = 5000000000;
+/* Who has given, and has made something since, is spared for so long: memory that went to and fro would help nobody.
+ * Unless it makes no call for so many times what it took to give, and no longer than that: then it is idle, and what a
+ * hand-over costs is a small part of its time. It is watched for so long while who asks waits for the answer. */
+static const uint64_t SPARED_NS = 5000000000, QUIET_NS = 500000000;
+enum { QUIET_TIMES = 16 };
 
 /* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
 static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000;
@@ -71,19 +74,41 @@ static VP_LOCKED uint64_t take_from(struct vp_pool *pool, uint64_t bytes) {
     return given;
 }
 
-/* With the lock held. */
+/* What a device's pool gave last: when, how long that took, and what it had made until then. And since when it has made
+ * no call, as far as is known, by their number. */
+static struct gift {
+    uint64_t when, took, births, calls, quiet_since;
+} gifts[VP_DEVICES];
+
+/* For how long it has yet to make no call before it gives again; 0: it may. */
+static VP_LOCKED uint64_t spared_for(struct vp_pool *pool, uint64_t now) {
+    struct gift *last = &gifts[pool->mem.device];
+    if (!last->when || now - last->when > SPARED_NS || pool->mem.births == last->births)
+        return 0;
+    const struct vp_memory_stats stats = vp_pool_stats(pool);
+    const uint64_t quiet = last->took < QUIET_NS / QUIET_TIMES ? last->took * QUIET_TIMES : QUIET_NS;
+    if (last->calls != stats.allocs + stats.frees)
+        last->quiet_since = now;
+    last->calls = stats.allocs + stats.frees;
+    return now - last->quiet_since < quiet ? quiet - (now - last->quiet_since) : 0;
+}
+
+/* With the lock held, which a short wait lets go. */
 static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
-    static struct {
-        uint64_t when, births;
-    } gave[VP_DEVICES];
-    const uint64_t now = vp_clock_ns(), last = gave[pool->mem.device].when;
-    uint64_t given = 0;
-    if (bytes && (!last || now - last > SPARED_NS || pool->mem.births == gave[pool->mem.device].births))
+    struct gift *last = &gifts[pool->mem.device];
+    uint64_t spared = spared_for(pool, vp_clock_ns()), given = 0;
+    if (spared) {
+        vp_step_out();
+        nanosleep(&(struct timespec){.tv_nsec = (long)spared}, NULL);
+        vp_step_in();
+        spared = atomic_load(&ended) ? SPARED_NS : spared_for(pool, vp_clock_ns());
+    }
+    const uint64_t begin = vp_clock_ns();
+    if (bytes && !spared)
         given = take_from(pool, bytes);
-    if (given) {
-        gave[pool->mem.device].when = now;
-        gave[pool->mem.device].births = pool->mem.births;
-    } else
+    if (given)
+        *last = (struct gift){.when = begin, .took = vp_clock_ns() - begin, .births = pool->mem.births};
+    else
         pool->mem.stats.loans_refused++;
     return given;
 }

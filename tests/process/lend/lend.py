@@ -9,6 +9,7 @@ import signal
 import string
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -48,13 +49,50 @@ def two_processes_peak_in_turns():
         peak(b, a)
         assert b.seconds < 5
         assert a.well("STATS") < 110, "what it had idle was lent"
-        # Who has given, and has needed memory since, is spared for five seconds; who lacks memory waits for that.
+        # Who has given, and has needed memory since, is spared; who lacks memory waits for that.
         peak(a, b)
         peak(b, a)
         for one in (a, b):
             one.well("CHECK", "k")
         lent = [top(one) for one in (a, b)]
         assert all(figures["lent_bytes"] > 40 << 20 and figures["loans_asked"] > 0 for figures in lent), lent
+
+
+LARGE = {"sim": "capacity=8G,granularity=2M,backing=ledger"}
+
+
+def turn(one):
+    """How long it waits for what it needs for a moment; what it gets is its own, or out of memory."""
+    if one("ALLOC", "a", 4900) == OUT_OF_MEMORY:
+        return one.seconds
+    seconds = one.seconds
+    one.well("FREE", "a")
+    one.well("SYNC")
+    return seconds
+
+
+def turns_until(one, stops, pause):
+    while time.monotonic() < stops:
+        turn(one)
+        time.sleep(pause)
+
+
+def three_processes_peak_in_turns():
+    """Each is idle for most of the time, though it has given and needed memory again a moment before."""
+    with holders(LARGE, LARGE, LARGE) as all_three:
+        seconds = [turn(one) for _ in range(5) for one in all_three]
+        assert sum(seconds) < 4, seconds
+        assert all(top(one)["lent_bytes"] > 4 << 30 for one in all_three)
+
+
+def who_uses_its_memory_steadily_is_not_stripped_again_and_again():
+    with holders(LARGE, LARGE) as (a, b):
+        turn(a)
+        steady = threading.Thread(target=turns_until, args=(a, time.monotonic() + 4, 0.002))
+        steady.start()
+        turns_until(b, time.monotonic() + 4, 0.02)
+        steady.join()
+        assert top(a)["lent_bytes"] < 12 * 4900 << 20, top(a)
 
 
 def what_a_stream_has_just_freed_is_lent():
@@ -248,7 +286,8 @@ def each_call_fails_in_turn():
                 assert c.well("FREEMEM") == 256, (who, call)
 
 
-tap.run([two_processes_peak_in_turns, what_a_stream_has_just_freed_is_lent, without_lending_they_fail, who_does_not_lend_may_ask,
+tap.run([two_processes_peak_in_turns, three_processes_peak_in_turns, who_uses_its_memory_steadily_is_not_stripped_again_and_again,
+         what_a_stream_has_just_freed_is_lent, without_lending_they_fail, who_does_not_lend_may_ask,
          live_memory_is_never_lent, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
          who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
          one_that_is_stopped_while_it_asks_is_in_nobodys_way,
