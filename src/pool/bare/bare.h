@@ -159,7 +159,7 @@ struct vp_bare {
     uint64_t not_before; /* no wait for such until then */
     unsigned fruitless;  /* waits in a row */
     uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
-    uint32_t filled;     /* past.now, when chunks last moved */
+    _Atomic uint32_t filled; /* past.now, when chunks last moved; what is pinned moves them without the cache's lock */
     struct vp_bare_unasked unasked[VP_BARE_UNASKED]; /* since room was asked for last; of more nothing is known */
     unsigned unasked_count;
     bool pins;        /* memory is being made for what is pinned, perhaps without the cache's lock: it counts nothing */

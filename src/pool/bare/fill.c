@@ -465,7 +465,7 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
         give_up(&f, chunks, count);
         return err;
     }
-    bare->filled = bare->past.now ? bare->past.now : 1;
+    atomic_store_explicit(&bare->filled, bare->past.now ? bare->past.now : 1, memory_order_relaxed);
     return keep_all(pool, segment, first, end);
 }
 

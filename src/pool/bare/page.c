@@ -315,7 +315,8 @@ enum { EVENT_BYTES = 64 << 20, EVENT_SHARE = 64, MOVES_WITHIN = 4096 };
 
 static inline bool event_is_due(const struct vp_bare *bare, size_t size) {
     const uint64_t worth = atomic_load_explicit(&bare->peak, memory_order_relaxed) / EVENT_SHARE;
-    return bare->filled && bare->past.now - bare->filled <= MOVES_WITHIN &&
+    const uint32_t filled = atomic_load_explicit(&bare->filled, memory_order_relaxed);
+    return filled && bare->past.now - filled <= MOVES_WITHIN &&
            bare->let_go + size >= (worth > EVENT_BYTES ? worth : EVENT_BYTES);
 }
 
