@@ -4,6 +4,7 @@
 
 #include "memory/sleep.h"
 #include "pool/bare/bare.h"
+#include "pool/learnt/ahead.h"
 #include "pool/learnt/learn.h"
 #include "pool/place.h"
 
@@ -60,9 +61,23 @@ static bool is_last(struct vp_pool *pool, struct vp_stream_cache *cache, const s
     return pool->ends_round;
 }
 
+/*
+ * Does a plan count on each block of the large zone that comes and goes, as long as it is learnt, or followed? What a
+ * cache hands out who learns does not see; and who follows finds it where the plan has others.
+ */
+static bool is_planned(const struct vp_pool *pool, const struct vp_region *block) {
+    const struct vp_ahead *p = pool->ahead;
+    const struct vp_space *space = vp_space_of(&pool->mem, block->addr);
+    if (!space || space->zone != VP_ZONE_LARGE)
+        return false;
+    return p ? p->requests < p->plan.request_count && vp_ahead_in_step(p) != VP_AHEAD_OUT_OF_STEP
+             : pool->learn && pool->learn->count < VP_LEARNT_REQUESTS;
+}
+
 bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,
                      struct vp_fence *fence) {
-    struct vp_stream_cache *cache = block->sync ? NULL : cache_of(pool, timeline);
+    const bool planned = __builtin_expect(pool->learn || pool->ahead, 0) && is_planned(pool, block);
+    struct vp_stream_cache *cache = block->sync || planned ? NULL : cache_of(pool, timeline);
     struct vp_evicted oldest;
     if (!cache || vp_memory_sleeps(&pool->mem, block->addr))
         return false;

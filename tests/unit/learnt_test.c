@@ -128,6 +128,28 @@ Test(learnt, the_second_run_has_all_its_places_and_calls_the_driver_in_the_backg
     close_with_plan();
 }
 
+/* A stream's cache would hand them out, unseen, and at places that the plan has for others. */
+Test(learnt, large_blocks_that_come_and_go_are_learnt_and_placed_each_time) {
+    enum { TIMES = 6 };
+    open_learning();
+    for (int i = 0; i < TIMES; i++)
+        fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert_eq(fx.pool.learn->count, TIMES);
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    build_all();
+    for (int i = 0; i < TIMES; i++)
+        fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert_eq(fx.pool.ahead->served, TIMES);
+    /* The plan is through, and its blocks are as any others. */
+    for (int i = 0; i < TIMES; i++)
+        fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert_lt(fx.pool.ahead->requests, 2 * TIMES);
+    close_with_plan();
+}
+
 Test(learnt, a_longer_run_goes_round_in_the_steps_of_the_plan) {
     learn_and_close(STEPS);
     fx_open_pool(LEDGER, &vp_policy_vpool, &config);

@@ -22,8 +22,8 @@ enum { VP_LEARNT_VERSION = 1 };
 enum {
     VP_LEARNT_BYTES = 1 << 20,    /* of text */
     VP_LEARNT_DEVICES = 16,       /* in a file */
-    VP_LEARNT_REQUESTS = 1 << 15, /* remembered: the first of the run */
-    VP_LEARNT_SLOTS = 1 << 15,    /* different places */
+    VP_LEARNT_REQUESTS = 1 << 16, /* remembered: the first of the run */
+    VP_LEARNT_SLOTS = 1 << 16,    /* different places */
     VP_LEARNT_RUNS = 1 << 13,     /* of handles */
     VP_LEARNT_HANDLES = 1 << 16,  /* in all runs together */
     VP_LEARNT_TEXT = 128          /* bytes of a name */
