@@ -30,6 +30,16 @@ static bool in_vain(const struct vp_bare *bare, const struct vp_bare_segment *se
            vp_bare_addr(bare, first + pages) > vp_region_end(&segment->whole);
 }
 
+/* Of a mapping's pages, those that the block of [first, end) leaves. */
+static size_t beyond(size_t begins, size_t ends, size_t first, size_t end) {
+    return (begins < first ? first - begins : 0) + (ends > end ? ends - end : 0);
+}
+
+/* Is a chunk to be replaced for so many pages? */
+static bool is_worth(const struct vp_bare *bare, size_t pages) {
+    return pages >= (bare->short_of ? 1 : VP_BARE_WORTH_PAGES);
+}
+
 /*
  * What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
  * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short.
@@ -40,8 +50,7 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     struct vp_chunk *chunk = m->chunk;
     struct vp_bare *bare = pool->bare;
     const size_t begins = vp_bare_page(bare, m->addr), ends = begins + vp_bare_pages(pool, chunk);
-    const size_t beyond = (begins < block->first ? block->first - begins : 0) +
-                          (ends > block->end ? ends - block->end : 0);
+    const size_t more = beyond(begins, ends, block->first, block->end);
     const bool here = chunk->current == m;
     if (!here && chunk->current->addr - bare->base < bare->size)
         vp_bare_let_go(pool, chunk->current);
@@ -49,9 +58,9 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     const struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
     /* Nothing is waited for to spare what is merely lost. */
-    const bool too_large = beyond &&
-                           (vp_bare_tight(pool, beyond) || (in_vain(bare, segment, m) && vp_bare_loses(pool, beyond) &&
-                                                            vp_mapping_over(&pool->mem, m)));
+    const bool too_large = is_worth(bare, more) &&
+                           (vp_bare_tight(pool, more) ||
+                            (in_vain(bare, segment, m) && vp_bare_loses(pool, more) && vp_mapping_over(&pool->mem, m)));
     if (free && !too_large) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
         if (!ready && here && vp_bare_stale(bare, m))
@@ -90,7 +99,7 @@ static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segme
     return err < 0 ? err : 0;
 }
 
-/* Is the block of the pages [first, end) the only one in the mapping, and does not fill it? */
+/* Is the block of the pages [first, end) the only one in the mapping, and leaves pages of it that are worth winning? */
 static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, size_t first, size_t end) {
     const size_t begins = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
     for (size_t p = begins; p < begins + pages; p++) {
@@ -98,7 +107,7 @@ static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, 
         if (!(word & VP_PAGE_BACKED) || (word & VP_PAGE_USED) != (p >= first && p < end))
             return false;
     }
-    return begins < first || begins + pages > end;
+    return is_worth(bare, beyond(begins, begins + pages, first, end));
 }
 
 /* A block has come to lie in a part of a chunk that nothing else is in: that is replaced, where it is worth it. Until

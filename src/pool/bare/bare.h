@@ -30,8 +30,9 @@ enum { VP_SLOT_PAGES = 4 };
  * nor do they say what comes next. */
 enum { VP_BARE_LARGE = 1 << 20 };
 
-/* Chunks that blocks pin for a part are let be while no more of the most that was alive is: percent. */
-enum { VP_BARE_TIGHT_PERCENT = 50 };
+/* Chunks that blocks pin for a part are let be while no more of the most that was alive is, in percent; and where fewer
+ * pages would be won than this. */
+enum { VP_BARE_TIGHT_PERCENT = 35, VP_BARE_WORTH_PAGES = 2 };
 
 /* vp_bare_page.word: how many blocks lie in the page, and what else there is to it. A block that fills a slot is noted
  * in the slot's first page alone. */
@@ -293,11 +294,23 @@ void vp_bare_others_use(struct vp_bare *bare);
  * vp_bare_back(). */
 int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
                  bool patient);
+/* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
+bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
+
+/* ---- idle.c ---- */
+
+/* Lists what is idle, unless that is known. What is listed may be in use again, but is there. False: there is no memory
+ * for the lists. */
+bool vp_bare_know_idle(struct vp_pool *pool);
+/* Is it needed later? */
+bool vp_bare_better(const struct vp_bare_idle *a, const struct vp_bare_idle *b);
+/* Is no block in it? `*used`: some are. Neither: it is pinned. */
+bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used);
 /* Pages that are held, and that a block may have: by a look at all. And is so much held as is said that may be used? */
 size_t vp_bare_idle_pages(const struct vp_pool *pool);
 bool vp_bare_check_room(const struct vp_pool *pool, FILE *out);
-/* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
-bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
+/* So many bytes are held before chunks move, rather than more are created. */
+size_t vp_bare_cap(const struct vp_pool *pool);
 /* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
 bool vp_bare_tight(const struct vp_pool *pool, size_t n);
 /* Is so much lost, with `n` pages more, that it is to be replaced where it is known to be lost in vain? */

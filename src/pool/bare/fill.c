@@ -2,14 +2,13 @@
  *
  * Bodies of blocks get chunks of a slot, all else single pages. While no more is held than the most that was alive, and
  * a little, chunks are created: that is cheaper than to move one, and an old mapping stays of use where it is. Beyond,
- * the idle chunk moves that is needed last, as far as the past tells; where now is as at no time before, the one that
- * will rest for longest, by its pauses so far. It counts as needed where it is mapped now, and wherever it was: to take
- * it back there costs nothing. Where no chunk of the right size is idle, another goes back to the device, and one is
- * created in its stead.
+ * the idle chunk moves that is needed last (idle.c). Where none of the right size is idle, another goes back to the
+ * device, and one is created in its stead; and so where single pages are idle that blocks will come back to long before
+ * they need some body: pages that move from block to block leave each of them with gaps to be filled again.
  *
- * A block that reaches into a chunk pins it whole. Once more is lost in this way than is worth it, and memory is
- * nearly used up, such a chunk is replaced by single pages as the block comes; sooner where a slot lost some the last
- * time that memory was nearly used up, and where the rest lies beyond the segment.
+ * A block that reaches into a chunk pins it whole. Once more is lost in this way than is worth it, such a chunk is
+ * replaced by single pages as the block comes, if that wins two at least; sooner where a slot lost some the last time
+ * that memory was nearly used up, and where the rest lies beyond the segment.
  *
  * On recorded training and generation (scripts/bench --sim prints the frontier): slots of 10 MiB take a twentieth less,
  * and hold up to 0.4 % more; those of 16 MiB hold more than 1.02 of what is alive where blocks are small beside them,
@@ -21,262 +20,7 @@
 #include "pool/bare/bare.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
-
-/* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
-enum { SPARE_SHARE = 98, SPARE_PAGES = 8 };
-
-/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
-enum { WASTE_SHARE = 130 };
-
-/* Such a share of it is lost before a chunk is replaced that is known to be lost in vain: it reaches beyond the
- * segment, or was pinned for a part when so much of that peak was in use, in percent. */
-enum { LOSS_SHARE = 30, NEAR_PERCENT = 98 };
-
-/* Large blocks after which idle chunks are listed anew. */
-enum { LISTED_FOR = 64 };
-
-static size_t share(const struct vp_pool *pool, unsigned share_of) {
-    size_t bytes = pool->mem.stats.peak_live_bytes / 10000 * share_of, least = SPARE_PAGES * pool->mem.granularity;
-    return bytes > least ? bytes : least;
-}
-
-static size_t cap_of(const struct vp_pool *pool) {
-    return pool->mem.stats.peak_live_bytes + share(pool, SPARE_SHARE);
-}
-
-/* ---- what is idle ---- */
-
-/* Is no block in it? `*used`: some are. Neither: it is pinned. */
-static bool is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used) {
-    const struct vp_bare *bare = pool->bare;
-    const CUdeviceptr addr = chunk->current->addr;
-    *used = false;
-    if (addr - bare->base >= bare->size) {
-        const struct vp_region *r = vp_region_at(&pool->mem, addr);
-        return r->state == VP_FREE && vp_region_end(r) >= addr + chunk->size;
-    }
-    uint32_t all = 0;
-    for (size_t p = vp_bare_page(bare, addr), end = p + vp_bare_pages(pool, chunk); p < end; p++)
-        all |= vp_bare_word(bare, p);
-    *used = all & VP_PAGE_USED;
-    const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
-    return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
-}
-
-size_t vp_bare_idle_pages(const struct vp_pool *pool) {
-    const struct vp_chunk *chunk;
-    size_t pages = 0;
-    bool used;
-    vp_list_each(chunk, &pool->mem.chunks, link)
-        if (!chunk->exported && is_idle(pool, chunk, &used))
-            pages += vp_bare_pages(pool, chunk);
-    vp_list_each(chunk, &pool->mem.spares, link)
-        pages += vp_bare_pages(pool, chunk);
-    return pages;
-}
-
-bool vp_bare_check_room(const struct vp_pool *pool, FILE *out) {
-    const struct vp_bare *bare = pool->bare;
-    const size_t bounds = bare ? atomic_load(&bare->bounds) : 0;
-    if (!bounds || bounds <= atomic_load(&bare->used) + vp_bare_idle_pages(pool))
-        return true;
-    vp_memory_breach(out, "pages that may be used are held", NULL);
-    return false;
-}
-
-static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
-    uint32_t last = bare->slots[first / VP_SLOT_PAGES].rested;
-    for (size_t p = first; p < first + pages; p++) {
-        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
-        last = bare->pages[p].rested > last ? bare->pages[p].rested : last;
-        last = run && run->rested > last ? run->rested : last;
-    }
-    return last;
-}
-
-/* When the pages [p, end) of one slot will be used next; of one without large blocks nothing is known: `unknown`. */
-static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint32_t unknown) {
-    const struct vp_bare_run *before = NULL;
-    const uint32_t last = bare->slots[p / VP_SLOT_PAGES].last;
-    uint32_t soonest = last ? vp_bare_past_next(&bare->past, last, 0) : unknown;
-    for (; p < end; p++) {
-        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
-        if (run && run != before && run->last) {
-            const uint32_t next = vp_bare_past_next(&bare->past, last, run->last);
-            soonest = next < soonest ? next : soonest;
-        }
-        before = run;
-    }
-    return soonest;
-}
-
-/* When a chunk in pages from `p` on, which may be a run's, will be used next, where now is as at no time before. Of one
- * without large blocks nothing is known: as long from now as it has been idle, twice. */
-static uint32_t guess(const struct vp_bare *bare, size_t p, size_t pages, uint32_t idle_since) {
-    const struct vp_bare_past *past = &bare->past;
-    const struct vp_bare_run *before = NULL;
-    uint32_t soonest = vp_bare_past_guess(past, bare->slots[p / VP_SLOT_PAGES].last);
-    for (const size_t end = p + pages; p < end; p++) {
-        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
-        if (run && run != before) {
-            const uint32_t next = vp_bare_past_guess(past, run->last);
-            soonest = next < soonest ? next : soonest;
-        }
-        before = run;
-    }
-    return soonest == VP_BARE_NEVER ? past->now + 2 * (past->now - idle_since) : soonest;
-}
-
-/* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
- * as it has been idle, twice. */
-static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
-    const struct vp_bare *bare = pool->bare;
-    const struct vp_bare_past *past = &bare->past;
-    const size_t pages = vp_bare_pages(pool, chunk);
-    struct vp_bare_idle one = {.chunk = chunk, .next = VP_BARE_NEVER};
-    const bool is_bare = chunk->current->addr - bare->base < bare->size;
-    if (is_bare)
-        one.rested = rested(bare, vp_bare_page(bare, chunk->current->addr), pages);
-    if (!past->match)
-        one.next = is_bare ? guess(bare, vp_bare_page(bare, chunk->current->addr), pages, one.rested)
-                           : past->now + 2 * (past->now - one.rested);
-    for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
-        if (m->addr - bare->base >= bare->size)
-            continue;
-        const size_t first = vp_bare_page(bare, m->addr);
-        for (size_t p = first, stop; p < first + pages; p = stop) {
-            stop = (p / VP_SLOT_PAGES + 1) * VP_SLOT_PAGES;
-            stop = stop < first + pages ? stop : first + pages;
-            const uint32_t next = next_use(bare, p, stop, past->match + 2 * (past->now - one.rested));
-            one.next = next < one.next ? next : one.next;
-        }
-    }
-    return one;
-}
-
-static bool better(const struct vp_bare_idle *a, const struct vp_bare_idle *b) {
-    if (a->next != b->next)
-        return a->next > b->next;
-    if (a->rested != b->rested)
-        return a->rested < b->rested;
-    return a->chunk->current->addr < b->chunk->current->addr;
-}
-
-/* Heap sort, the best first: libc's qsort may call malloc. */
-static void sort(struct vp_bare_idle *list, size_t n) {
-    for (size_t start = n / 2, end = n; end > 1;) {
-        if (start > 0) {
-            start--;
-        } else {
-            struct vp_bare_idle t = list[--end];
-            list[end] = list[0];
-            list[0] = t;
-        }
-        for (size_t i = start, j; (j = 2 * i + 1) < end; i = j) {
-            if (j + 1 < end && better(&list[j], &list[j + 1]))
-                j++;
-            if (!better(&list[i], &list[j]))
-                break;
-            struct vp_bare_idle t = list[i];
-            list[i] = list[j];
-            list[j] = t;
-        }
-    }
-}
-
-static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
-    size_t pages = vp_bare_pages(pool, chunk);
-    return pages == VP_SLOT_PAGES ? VP_BARE_BODIES : pages == 1 ? VP_BARE_PAGES : VP_BARE_OTHERS;
-}
-
-/* Room for every chunk in each list. */
-static bool make_lists(struct vp_pool *pool) {
-    struct vp_bare *bare = pool->bare;
-    size_t room = pool->mem.chunk_count + pool->mem.chunk_count / 4 + 512;
-    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++) {
-        bare->idle[k].count = bare->idle[k].next = 0;
-        if (bare->idle[k].room >= pool->mem.chunk_count)
-            continue;
-        void *list = mmap(NULL, room * sizeof(struct vp_bare_idle), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                          -1, 0);
-        if (list == MAP_FAILED)
-            return false;
-        if (bare->idle[k].list)
-            munmap(bare->idle[k].list, bare->idle[k].room * sizeof(struct vp_bare_idle));
-        bare->idle[k].list = list;
-        bare->idle[k].room = room;
-    }
-    return true;
-}
-
-/* A chunk in use, while memory is nearly used up: where a part of it is under no block, that will be remembered. */
-static void note_loss(const struct vp_pool *pool, const struct vp_chunk *chunk) {
-    const struct vp_bare *bare = pool->bare;
-    const size_t first = vp_bare_page(bare, chunk->current->addr), end = first + vp_bare_pages(pool, chunk);
-    bool lossy = false;
-    for (size_t p = first; p < end; p++)
-        lossy |= !(vp_bare_word(bare, p) & VP_PAGE_USED);
-    if (lossy)
-        atomic_store_explicit(&bare->slots[first / VP_SLOT_PAGES].lossy, true, memory_order_relaxed);
-}
-
-static bool list_idle(struct vp_pool *pool) {
-    struct vp_bare *bare = pool->bare;
-    struct vp_chunk *chunk;
-    if (!make_lists(pool))
-        return false;
-    bare->idle_bytes = 0;
-    const size_t in_use = atomic_load_explicit(&bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
-    const bool near = in_use > pool->mem.stats.peak_live_bytes / 100 * NEAR_PERCENT;
-    vp_list_each(chunk, &pool->mem.chunks, link) {
-        bool used;
-        if (is_idle(pool, chunk, &used) && !chunk->exported) {
-            enum vp_bare_kind kind = kind_of(pool, chunk);
-            bare->idle[kind].list[bare->idle[kind].count++] = describe(pool, chunk);
-            bare->idle_bytes += chunk->size;
-        } else if (used && near && kind_of(pool, chunk) == VP_BARE_BODIES) {
-            note_loss(pool, chunk);
-        }
-    }
-    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
-        sort(bare->idle[k].list, bare->idle[k].count);
-    const size_t most = share(pool, WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
-    atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
-    atomic_store(&bare->loss_most, share(pool, LOSS_SHARE));
-    bare->idle_at = bare->past.now;
-    bare->idle_releases = pool->mem.stats.calls.release;
-    return bare->idle_listed = true;
-}
-
-/* Lists what is idle, unless that is known. What is listed may be in use again, but is there. */
-static bool know_idle(struct vp_pool *pool) {
-    struct vp_bare *bare = pool->bare;
-    if (bare->idle_listed && bare->idle_releases == pool->mem.stats.calls.release &&
-        bare->past.now - bare->idle_at < LISTED_FOR)
-        return true;
-    return list_idle(pool);
-}
-
-/* Bytes that are held under no block, beside blocks. */
-static size_t lost(const struct vp_pool *pool) {
-    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
-    return used > pool->mem.bare_live ? used - pool->mem.bare_live : 0;
-}
-
-bool vp_bare_tight(const struct vp_pool *pool, size_t n) {
-    const struct vp_memory_stats *stats = &pool->mem.stats;
-    if (pool->bare->short_of)
-        return true;
-    if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
-        return false;
-    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, WASTE_SHARE);
-}
-
-bool vp_bare_loses(const struct vp_pool *pool, size_t n) {
-    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, LOSS_SHARE);
-}
 
 /* ---- one chunk ---- */
 
@@ -292,7 +36,7 @@ struct filling {
 static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
     const struct vp_bare *bare = f->pool->bare;
     bool used;
-    if (chunk->mark == f->mark || !is_idle(f->pool, chunk, &used) ||
+    if (chunk->mark == f->mark || !vp_bare_is_idle(f->pool, chunk, &used) ||
         (chunk->current->addr - bare->base < bare->size && !vp_bare_let_go(f->pool, chunk->current)))
         return false;
     bool ready = vp_chunk_usable(&f->pool->mem, chunk, &f->req, VP_USE_READY);
@@ -303,7 +47,7 @@ static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
 /* The best idle chunk of that kind; NULL: none. */
 static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
     struct vp_bare *bare = f->pool->bare;
-    for (bool known = false; know_idle(f->pool); bare->idle_listed = false, known = true) {
+    for (bool known = false; vp_bare_know_idle(f->pool); bare->idle_listed = false, known = true) {
         while (bare->idle[kind].next < bare->idle[kind].count) {
             struct vp_chunk *chunk = bare->idle[kind].list[bare->idle[kind].next++].chunk;
             if (obtainable(f, chunk))
@@ -315,31 +59,68 @@ static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
     return NULL;
 }
 
+/* Gives the best idle chunk of that kind back. False: that one cannot be had now, or there is none. */
+static bool give_back(struct filling *f, enum vp_bare_kind kind) {
+    struct vp_bare *bare = f->pool->bare;
+    if (bare->idle[kind].next == bare->idle[kind].count)
+        return false;
+    struct vp_chunk *chunk = bare->idle[kind].list[bare->idle[kind].next++].chunk;
+    const size_t size = chunk->size;
+    if (!obtainable(f, chunk))
+        return false;
+    const bool given = vp_chunk_give_back(&f->pool->mem, chunk);
+    f->unready |= !given;
+    if (given) {
+        bare->idle_releases++;
+        bare->idle_bytes -= size < bare->idle_bytes ? size : bare->idle_bytes;
+    }
+    return given;
+}
+
 /* Gives one idle chunk back: of those of other sizes, then of that kind which is needed later. False: there is none. */
 static bool release_one(struct filling *f) {
     struct vp_bare *bare = f->pool->bare;
-    while (know_idle(f->pool)) {
+    while (vp_bare_know_idle(f->pool)) {
         int best = -1;
         for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
             if (bare->idle[k].next < bare->idle[k].count &&
                 (best < 0 || k == VP_BARE_OTHERS ||
-                 better(&bare->idle[k].list[bare->idle[k].next], &bare->idle[best].list[bare->idle[best].next])))
+                 vp_bare_better(&bare->idle[k].list[bare->idle[k].next],
+                                &bare->idle[best].list[bare->idle[best].next])))
                 best = k;
         if (best < 0)
             return false;
-        struct vp_chunk *chunk = bare->idle[best].list[bare->idle[best].next++].chunk;
-        if (!obtainable(f, chunk))
-            continue;
-        const size_t size = chunk->size;
-        bool given = vp_chunk_give_back(&f->pool->mem, chunk);
-        f->unready |= !given;
-        if (given) {
-            bare->idle_releases++;
-            bare->idle_bytes -= size < bare->idle_bytes ? size : bare->idle_bytes;
+        if (give_back(f, (enum vp_bare_kind)best))
             return true;
-        }
     }
     return false;
+}
+
+/* The best chunk of that kind that is idle still; NULL: none. */
+static const struct vp_bare_idle *first_idle(const struct filling *f, enum vp_bare_kind kind) {
+    struct vp_bare *bare = f->pool->bare;
+    bool used;
+    for (; bare->idle[kind].next < bare->idle[kind].count; bare->idle[kind].next++) {
+        const struct vp_bare_idle *one = &bare->idle[kind].list[bare->idle[kind].next];
+        if (one->chunk->mark != f->mark && vp_bare_is_idle(f->pool, one->chunk, &used))
+            return one;
+    }
+    return NULL;
+}
+
+/* Is it needed in less than half the time, or, where nothing is known of either, was it used so lately? */
+static bool is_sooner(const struct vp_bare_idle *a, const struct vp_bare_idle *b, uint32_t now) {
+    if (a->next != b->next)
+        return a->next < b->next && (b->next == VP_BARE_NEVER || a->next <= now || a->next - now < (b->next - now) / 2);
+    return now - a->rested < (now - b->rested) / 2;
+}
+
+/* Gives a body back for pages to be created, where all that are idle will be needed much sooner. */
+static bool break_body(struct filling *f) {
+    if (!vp_bare_know_idle(f->pool))
+        return false;
+    const struct vp_bare_idle *page = first_idle(f, VP_BARE_PAGES), *body = first_idle(f, VP_BARE_BODIES);
+    return page && body && is_sooner(page, body, f->pool->bare->past.now) && give_back(f, VP_BARE_BODIES);
 }
 
 static int create(struct filling *f, size_t size, struct vp_chunk **out) {
@@ -373,13 +154,17 @@ static bool break_spare(struct filling *f) {
 /* A chunk for `pages` pages. What was created is among the spares. 0; -EAGAIN, -ENOMEM, -EIO. */
 static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_chunk **out) {
     struct vp_memory *mem = &f->pool->mem;
-    const size_t size = pages << mem->granularity_shift, cap = cap_of(f->pool);
+    const size_t size = pages << mem->granularity_shift, cap = vp_bare_cap(f->pool);
     const enum vp_bare_kind kind = pages == 1 ? VP_BARE_PAGES : VP_BARE_BODIES;
     int err = -ENOMEM;
     if ((*out = take_spare(f, size)))
         return 0;
     if (mem->stats.held_bytes + size <= cap)
         err = create(f, size, out);
+    else if (pages == 1 && break_body(f)) {
+        f->exhausted = 0;
+        err = create(f, size, out);
+    }
     if (err != -ENOMEM || (*out = take_idle(f, kind)))
         return err == -ENOMEM ? 0 : err;
     while (mem->stats.held_bytes + size > cap && release_one(f))
@@ -539,7 +324,7 @@ static size_t there_of(const struct vp_pool *pool) {
 static bool look_there(struct vp_pool *pool, size_t *there) {
     const struct vp_chunk *chunk;
     pool->bare->idle_listed = false;
-    if (!know_idle(pool))
+    if (!vp_bare_know_idle(pool))
         return false;
     *there = pool->bare->idle_bytes;
     vp_list_each(chunk, &pool->mem.spares, link)

@@ -233,7 +233,7 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
         note_use(bare, &x, run);
-        return all && !(around && (much_lost(bare) || lossy_around(bare, &x)));
+        return all && !(around >= VP_BARE_WORTH_PAGES && (much_lost(bare) || lossy_around(bare, &x)));
     }
     return all;
 }

@@ -1,0 +1,261 @@
+/* Bare segments: which chunks are idle, and when each will be needed; and how much is lost in those that are not.
+ *
+ * As far as the past tells, the idle chunk is best that is needed last; where now is as at no time before, the one that
+ * will rest for longest, by its pauses so far. It counts as needed where it is mapped now, and wherever it was: to take
+ * it back there costs nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "pool/bare/bare.h"
+
+#include <sys/mman.h>
+
+/* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
+enum { SPARE_SHARE = 98, SPARE_PAGES = 8 };
+
+/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
+enum { WASTE_SHARE = 110 };
+
+/* Such a share of it is lost before a chunk is replaced that is known to be lost in vain: it reaches beyond the
+ * segment, or was pinned for a part when so much of that peak was in use, in percent. */
+enum { LOSS_SHARE = 30, NEAR_PERCENT = 98 };
+
+/* Large blocks after which idle chunks are listed anew. */
+enum { LISTED_FOR = 64 };
+
+static size_t share(const struct vp_pool *pool, unsigned share_of) {
+    size_t bytes = pool->mem.stats.peak_live_bytes / 10000 * share_of, least = SPARE_PAGES * pool->mem.granularity;
+    return bytes > least ? bytes : least;
+}
+
+size_t vp_bare_cap(const struct vp_pool *pool) {
+    return pool->mem.stats.peak_live_bytes + share(pool, SPARE_SHARE);
+}
+
+bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used) {
+    const struct vp_bare *bare = pool->bare;
+    const CUdeviceptr addr = chunk->current->addr;
+    *used = false;
+    if (addr - bare->base >= bare->size) {
+        const struct vp_region *r = vp_region_at(&pool->mem, addr);
+        return r->state == VP_FREE && vp_region_end(r) >= addr + chunk->size;
+    }
+    uint32_t all = 0;
+    for (size_t p = vp_bare_page(bare, addr), end = p + vp_bare_pages(pool, chunk); p < end; p++)
+        all |= vp_bare_word(bare, p);
+    *used = all & VP_PAGE_USED;
+    const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
+}
+
+size_t vp_bare_idle_pages(const struct vp_pool *pool) {
+    const struct vp_chunk *chunk;
+    size_t pages = 0;
+    bool used;
+    vp_list_each(chunk, &pool->mem.chunks, link)
+        if (!chunk->exported && vp_bare_is_idle(pool, chunk, &used))
+            pages += vp_bare_pages(pool, chunk);
+    vp_list_each(chunk, &pool->mem.spares, link)
+        pages += vp_bare_pages(pool, chunk);
+    return pages;
+}
+
+bool vp_bare_check_room(const struct vp_pool *pool, FILE *out) {
+    const struct vp_bare *bare = pool->bare;
+    const size_t bounds = bare ? atomic_load(&bare->bounds) : 0;
+    if (!bounds || bounds <= atomic_load(&bare->used) + vp_bare_idle_pages(pool))
+        return true;
+    vp_memory_breach(out, "pages that may be used are held", NULL);
+    return false;
+}
+
+static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
+    uint32_t last = bare->slots[first / VP_SLOT_PAGES].rested;
+    for (size_t p = first; p < first + pages; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
+        last = bare->pages[p].rested > last ? bare->pages[p].rested : last;
+        last = run && run->rested > last ? run->rested : last;
+    }
+    return last;
+}
+
+/* When the pages [p, end) of one slot will be used next; of one without large blocks nothing is known: `unknown`. */
+static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint32_t unknown) {
+    const struct vp_bare_run *before = NULL;
+    const uint32_t last = bare->slots[p / VP_SLOT_PAGES].last;
+    uint32_t soonest = last ? vp_bare_past_next(&bare->past, last, 0) : unknown;
+    for (; p < end; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
+        if (run && run != before && run->last) {
+            const uint32_t next = vp_bare_past_next(&bare->past, last, run->last);
+            soonest = next < soonest ? next : soonest;
+        }
+        before = run;
+    }
+    return soonest;
+}
+
+/* When a chunk in pages from `p` on, which may be a run's, will be used next, where now is as at no time before. Of one
+ * without large blocks nothing is known: as long from now as it has been idle, twice. */
+static uint32_t guess(const struct vp_bare *bare, size_t p, size_t pages, uint32_t idle_since) {
+    const struct vp_bare_past *past = &bare->past;
+    const struct vp_bare_run *before = NULL;
+    uint32_t soonest = vp_bare_past_guess(past, bare->slots[p / VP_SLOT_PAGES].last);
+    for (const size_t end = p + pages; p < end; p++) {
+        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
+        if (run && run != before) {
+            const uint32_t next = vp_bare_past_guess(past, run->last);
+            soonest = next < soonest ? next : soonest;
+        }
+        before = run;
+    }
+    return soonest == VP_BARE_NEVER ? past->now + 2 * (past->now - idle_since) : soonest;
+}
+
+/* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
+ * as it has been idle, twice. */
+static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
+    const struct vp_bare *bare = pool->bare;
+    const struct vp_bare_past *past = &bare->past;
+    const size_t pages = vp_bare_pages(pool, chunk);
+    struct vp_bare_idle one = {.chunk = chunk, .next = VP_BARE_NEVER};
+    const bool is_bare = chunk->current->addr - bare->base < bare->size;
+    if (is_bare)
+        one.rested = rested(bare, vp_bare_page(bare, chunk->current->addr), pages);
+    if (!past->match)
+        one.next = is_bare ? guess(bare, vp_bare_page(bare, chunk->current->addr), pages, one.rested)
+                           : past->now + 2 * (past->now - one.rested);
+    for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
+        if (m->addr - bare->base >= bare->size)
+            continue;
+        const size_t first = vp_bare_page(bare, m->addr);
+        for (size_t p = first, stop; p < first + pages; p = stop) {
+            stop = (p / VP_SLOT_PAGES + 1) * VP_SLOT_PAGES;
+            stop = stop < first + pages ? stop : first + pages;
+            const uint32_t next = next_use(bare, p, stop, past->match + 2 * (past->now - one.rested));
+            one.next = next < one.next ? next : one.next;
+        }
+    }
+    return one;
+}
+
+bool vp_bare_better(const struct vp_bare_idle *a, const struct vp_bare_idle *b) {
+    if (a->next != b->next)
+        return a->next > b->next;
+    if (a->rested != b->rested)
+        return a->rested < b->rested;
+    return a->chunk->current->addr < b->chunk->current->addr;
+}
+
+/* Heap sort, the best first: libc's qsort may call malloc. */
+static void sort(struct vp_bare_idle *list, size_t n) {
+    for (size_t start = n / 2, end = n; end > 1;) {
+        if (start > 0) {
+            start--;
+        } else {
+            struct vp_bare_idle t = list[--end];
+            list[end] = list[0];
+            list[0] = t;
+        }
+        for (size_t i = start, j; (j = 2 * i + 1) < end; i = j) {
+            if (j + 1 < end && vp_bare_better(&list[j], &list[j + 1]))
+                j++;
+            if (!vp_bare_better(&list[i], &list[j]))
+                break;
+            struct vp_bare_idle t = list[i];
+            list[i] = list[j];
+            list[j] = t;
+        }
+    }
+}
+
+static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    size_t pages = vp_bare_pages(pool, chunk);
+    return pages == VP_SLOT_PAGES ? VP_BARE_BODIES : pages == 1 ? VP_BARE_PAGES : VP_BARE_OTHERS;
+}
+
+/* Room for every chunk in each list. */
+static bool make_lists(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    size_t room = pool->mem.chunk_count + pool->mem.chunk_count / 4 + 512;
+    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++) {
+        bare->idle[k].count = bare->idle[k].next = 0;
+        if (bare->idle[k].room >= pool->mem.chunk_count)
+            continue;
+        void *list = mmap(NULL, room * sizeof(struct vp_bare_idle), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                          -1, 0);
+        if (list == MAP_FAILED)
+            return false;
+        if (bare->idle[k].list)
+            munmap(bare->idle[k].list, bare->idle[k].room * sizeof(struct vp_bare_idle));
+        bare->idle[k].list = list;
+        bare->idle[k].room = room;
+    }
+    return true;
+}
+
+/* A chunk in use, while memory is nearly used up: where a part of it is under no block, that will be remembered. */
+static void note_loss(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    const struct vp_bare *bare = pool->bare;
+    const size_t first = vp_bare_page(bare, chunk->current->addr), end = first + vp_bare_pages(pool, chunk);
+    bool lossy = false;
+    for (size_t p = first; p < end; p++)
+        lossy |= !(vp_bare_word(bare, p) & VP_PAGE_USED);
+    if (lossy)
+        atomic_store_explicit(&bare->slots[first / VP_SLOT_PAGES].lossy, true, memory_order_relaxed);
+}
+
+static bool list_idle(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_chunk *chunk;
+    if (!make_lists(pool))
+        return false;
+    bare->idle_bytes = 0;
+    const size_t in_use = atomic_load_explicit(&bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
+    const bool near = in_use > pool->mem.stats.peak_live_bytes / 100 * NEAR_PERCENT;
+    vp_list_each(chunk, &pool->mem.chunks, link) {
+        bool used;
+        if (vp_bare_is_idle(pool, chunk, &used) && !chunk->exported) {
+            enum vp_bare_kind kind = kind_of(pool, chunk);
+            bare->idle[kind].list[bare->idle[kind].count++] = describe(pool, chunk);
+            bare->idle_bytes += chunk->size;
+        } else if (used && near && kind_of(pool, chunk) == VP_BARE_BODIES) {
+            note_loss(pool, chunk);
+        }
+    }
+    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
+        sort(bare->idle[k].list, bare->idle[k].count);
+    const size_t most = share(pool, WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
+    atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
+    atomic_store(&bare->loss_most, share(pool, LOSS_SHARE));
+    bare->idle_at = bare->past.now;
+    bare->idle_releases = pool->mem.stats.calls.release;
+    return bare->idle_listed = true;
+}
+
+bool vp_bare_know_idle(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    if (bare->idle_listed && bare->idle_releases == pool->mem.stats.calls.release &&
+        bare->past.now - bare->idle_at < LISTED_FOR)
+        return true;
+    return list_idle(pool);
+}
+
+/* Bytes that are held under no block, beside blocks. */
+static size_t lost(const struct vp_pool *pool) {
+    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
+    return used > pool->mem.bare_live ? used - pool->mem.bare_live : 0;
+}
+
+bool vp_bare_tight(const struct vp_pool *pool, size_t n) {
+    const struct vp_memory_stats *stats = &pool->mem.stats;
+    if (pool->bare->short_of)
+        return true;
+    if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
+        return false;
+    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, WASTE_SHARE);
+}
+
+bool vp_bare_loses(const struct vp_pool *pool, size_t n) {
+    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, LOSS_SHARE);
+}
