@@ -121,7 +121,7 @@ struct vp_bare {
     struct vp_bare_slot *slots;
     struct vp_bare_run *runs;  /* by page */
     size_t bytes;              /* of them all */
-    _Atomic size_t waste_most; /* bytes lost in chunks before it is too much */
+    _Atomic size_t waste_most; /* bytes lost in chunks before it may be too much */
     _Atomic size_t loss_most;  /* before slots are looked at that were lossy when it mattered */
     struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
     struct vp_slab segment_slab;

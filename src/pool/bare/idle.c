@@ -11,14 +11,15 @@
 #include <sys/mman.h>
 
 /* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
-enum { SPARE_SHARE = 98, SPARE_PAGES = 8 };
+enum { SPARE_SHARE = 76, SPARE_PAGES = 8 };
 
-/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
-enum { WASTE_SHARE = 110 };
+/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced; and while so much of
+ * it is alive, in percent. */
+enum { WASTE_SHARE = 110, NEAR_WASTE_SHARE = 40, NEAR_PERCENT = 98 };
 
 /* Such a share of it is lost before a chunk is replaced that is known to be lost in vain: it reaches beyond the
- * segment, or was pinned for a part when so much of that peak was in use, in percent. */
-enum { LOSS_SHARE = 30, NEAR_PERCENT = 98 };
+ * segment, or was pinned for a part while as much was alive. */
+enum { LOSS_SHARE = 30 };
 
 /* Large blocks after which idle chunks are listed anew. */
 enum { LISTED_FOR = 64 };
@@ -225,7 +226,7 @@ static bool list_idle(struct vp_pool *pool) {
     }
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
         sort(bare->idle[k].list, bare->idle[k].count);
-    const size_t most = share(pool, WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
+    const size_t most = share(pool, NEAR_WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
     atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
     atomic_store(&bare->loss_most, share(pool, LOSS_SHARE));
     bare->idle_at = bare->past.now;
@@ -253,7 +254,8 @@ bool vp_bare_tight(const struct vp_pool *pool, size_t n) {
         return true;
     if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
         return false;
-    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, WASTE_SHARE);
+    const bool near = stats->live_bytes > stats->peak_live_bytes / 100 * NEAR_PERCENT;
+    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, near ? NEAR_WASTE_SHARE : WASTE_SHARE);
 }
 
 bool vp_bare_loses(const struct vp_pool *pool, size_t n) {
