@@ -243,6 +243,25 @@ Test(learnt, a_place_that_is_taken_is_not_given_again) {
     close_with_plan();
 }
 
+/* Work on it is hardly over: where that costs next to nothing, another stream's block has a place of its own. */
+Test(learnt, what_one_stream_has_just_left_is_no_place_for_another) {
+    enum { COUNT = 3000 };
+    static struct vp_learn_item items[COUNT];
+    uint64_t end;
+    for (uint32_t i = 0; i < COUNT; i++)
+        items[i] = (struct vp_learn_item){.size = 64 * KiB, .begin = i, .end = i + 1, .stream = 1};
+    items[0].size = items[30].size = 100 * MiB;
+    items[0].end = 10;
+    struct vp_learn_item *other = &items[12];
+    *other = (struct vp_learn_item){.size = 32 * MiB, .begin = 12, .end = 20, .stream = 2};
+    for (int peak = 0; peak < 2; peak++) {
+        items[2500].size = peak ? 140 * MiB : 64 * KiB;
+        cr_assert_eq(vp_learn_place(items, COUNT, 2 * MiB, 0, &end), 0);
+        cr_assert_eq(other->offset >= items[0].offset + items[0].size, peak, "%lu MiB", other->offset / MiB);
+        cr_assert_leq(end, (peak ? 141 : 101) * MiB);
+    }
+}
+
 /* What another stream has freed, and what it may still use, is not the plan's to give. */
 Test(learnt, a_place_that_another_stream_still_uses_waits) {
     learn_and_close(1);

@@ -46,6 +46,7 @@ void vp_learn_served(struct vp_learn *learn, const struct vp_request *req, CUdev
                                    .births = births,
                                    .begin = learn->count++,
                                    .end = UINT32_MAX,
+                                   .stream = req->timeline ? req->timeline->number : 0,
                                    .alone = req->alone};
     vp_table_add(&learn->open, item);
 }

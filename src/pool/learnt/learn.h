@@ -24,6 +24,7 @@ struct vp_learn_item {
     uint64_t births;     /* chunks created before */
     uint64_t offset;     /* its place, once that is found */
     uint32_t begin, end; /* alive from request `begin` on, before request `end` */
+    uint32_t stream;     /* vp_timeline.number; 0: cudaMalloc's */
     bool alone;
 };
 
