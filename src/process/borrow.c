@@ -70,7 +70,7 @@ bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
     for (const size_t before = vp_wait_device_free(pool);;) {
         const uint64_t now = vp_clock_ns();
         const bool is_new = !last.when || now - last.when >= ASK_EVERY_NS, asks = is_new || last.sufficed;
-        bool some;
+        enum vp_lend_some some;
         if (now - *begin > BORROW_NS)
             return vp_wait_device_free(pool) > before;
         if (is_new)
@@ -80,14 +80,14 @@ bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
             last = (struct asked){.when = now, .want = want};
         vp_step_out();
         const uint64_t got = vp_watch.borrow(&uuid, want, lack > ROUNDING ? lack - ROUNDING : lack, &some);
-        if (!got && some && !asks)
+        if (!got && some == VP_LEND_LATER && !asks)
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         vp_step_in();
         if (asks)
             last = (struct asked){some ? last.when : 0 /* nobody was asked */, last.want, got >= want,
                                   got + ROUNDING >= lack};
         pool->mem.stats.loans_asked += some && asks;
-        if (got || !some || atomic_load(&vp_state.timelines.captures))
+        if (got || some != VP_LEND_LATER || atomic_load(&vp_state.timelines.captures))
             return got > 0 || vp_wait_device_free(pool) > before || (first && !lack_of(pool, size));
     }
 }

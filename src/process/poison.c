@@ -25,7 +25,7 @@ enum { REPORTS = 20 };
 struct vp_poison_counts vp_poison_counts;
 
 /* Bytes of a chunk that hold the pattern since the block was freed that they were of. A chunk is known by the number of
- * its memory: records of one that is gone are found by nobody, and swept. */
+ * its memory, and by its device, as each counts its own: records of one that is gone are found by nobody, and swept. */
 struct record {
     uint64_t birth;
     size_t begin, end; /* in the chunk */
@@ -81,11 +81,13 @@ static VP_LOCKED bool is_there(uint64_t birth, CUdevice dev) {
 /* Of chunks that are gone. Rare: each time there are twice as many records as were left the last time. */
 static VP_LOCKED void sweep(void) {
     for (int i = 0; i < HEADS; i++) {
-        uint64_t known = 0;
+        struct record known = {0};
         bool there = false;
         for (struct record **link = &heads[i]; *link;) {
-            if ((*link)->birth != known)
-                there = is_there(known = (*link)->birth, (*link)->device);
+            if ((*link)->birth != known.birth || (*link)->device != known.device) {
+                known = **link;
+                there = is_there(known.birth, known.device);
+            }
             if (there)
                 link = &(*link)->next;
             else
@@ -277,10 +279,10 @@ static VP_LOCKED bool look(struct place *p, const struct record *rec, CUdevicept
 /*
  * The next record that lies in [begin, end) of a chunk, cut to it, comes out in `out`; what of it lies outside stays.
  */
-static bool take(uint64_t birth, size_t begin, size_t end, struct record *out) {
+static bool take(CUdevice dev, uint64_t birth, size_t begin, size_t end, struct record *out) {
     for (struct record **link = head_of(birth); *link; link = &(*link)->next) {
         struct record *rec = *link;
-        if (rec->birth != birth || rec->end <= begin || rec->begin >= end)
+        if (rec->birth != birth || rec->device != dev || rec->end <= begin || rec->begin >= end)
             continue;
         *out = *rec;
         struct record left = *rec, right = *rec;
@@ -337,7 +339,7 @@ void vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const
     /* What cannot be seen is no longer known to hold the pattern: its new owner writes there. */
     for (CUdeviceptr at = r->addr; part_next(&pool->mem, r, &at, &part);) {
         const CUdeviceptr base = part.chunk->current->addr;
-        while (take(part.chunk->birth, part.begin, part.end, &rec)) {
+        while (take(pool->mem.device, part.chunk->birth, part.begin, part.end, &rec)) {
             if (in_time)
                 in_time = look(&place, &rec, base + rec.begin, rec.end - rec.begin);
             else

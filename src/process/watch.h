@@ -6,6 +6,7 @@
 #ifndef VP_PROCESS_WATCH_H
 #define VP_PROCESS_WATCH_H
 
+#include "base/process.h"
 #include "pool/pool.h"
 
 struct vp_watch {
@@ -29,7 +30,7 @@ struct vp_watch {
     /* Without the lock: a dump as JSON, into an open file. 0 or a negative errno. */
     int (*dump)(int fd);
     /* Without the lock: as vp_lend_borrow(). */
-    uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some);
+    uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some);
     /* May the pools take more of the devices? No: another process is about to be brought back, and needs it. */
     bool (*may_grow)(void);
     /* Around a fork, with the lock held; and in the child, which has one thread. */

@@ -77,6 +77,10 @@ static bool lock(void) {
         return true;
     strike_out_the_dead();
     ledger.own = NULL;
+    /* A line of ours is that of the program that was replaced by this one (exec). */
+    for (int i = 0; i < LINES; i++)
+        if (ledger.lines[i].pid == getpid())
+            memset(&ledger.lines[i], 0, sizeof(struct sim_line));
     for (int i = 0; i < LINES && !ledger.own; i++)
         if (!ledger.lines[i].pid)
             ledger.own = &ledger.lines[i];

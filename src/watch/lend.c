@@ -38,7 +38,7 @@ static const uint64_t SPARED_NS = 5000000000, QUIET_NS = 500000000;
 enum { QUIET_TIMES = 16 };
 
 /* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
-static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000;
+static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, KEPT_NS = 1000000000;
 
 /* Who asks reads its answer well within this, unless it is stopped. */
 enum { MOMENT_NS = 20000000 };
@@ -110,7 +110,7 @@ static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
         *last = (struct gift){.when = begin, .took = vp_clock_ns() - begin, .births = pool->mem.births};
     else
         pool->mem.stats.loans_refused++;
-    return given;
+    return given | (spared || (given < bytes && vp_pool_shrinkable(pool)) ? VP_LOANS_LATER : 0);
 }
 
 /* Who pauses the process wants all that is idle, and counts it itself. */
@@ -133,6 +133,7 @@ static VP_LOCKED void answer(struct vp_loans *loans) {
         return; /* exact figures are published when the lock is let go */
     struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
     atomic_store(&loans->given, pool ? give(pool, atomic_load(&loans->bytes)) : 0);
+    atomic_fetch_add(&own->asked, 1); /* what is left is looked at */
 }
 
 static void *listen_for_ever(void *unused) {
@@ -189,32 +190,36 @@ struct giver {
     int pid;
 };
 
-static void read_figures(struct giver *g, uint64_t *held) {
-    const uint64_t live = atomic_load(&g->figures->live_bytes);
-    *held = atomic_load(&g->figures->held_bytes) + atomic_load(&g->figures->asleep_bytes);
-    g->idle = *held < live + WORTH ? 0 : *held - live;
-}
-
-/* Who did not answer, and until when it is left alone. */
-static struct {
+/* Who did not answer, or gave no more, as the rest lies beside what is live: until when it is left alone with no more
+ * idle than that. */
+static struct keeper {
     int pid;
-    uint64_t until;
-} sulking[PAGES];
+    uint64_t device, idle, until; /* SULKS: whatever the device */
+} keepers[PAGES];
+static const uint64_t SULKS = UINT64_MAX;
 
-static bool sulks(int pid, uint64_t now) {
-    for (int i = 0; i < PAGES; i++)
-        if (sulking[i].pid == pid && now < sulking[i].until)
+static bool keeps(int pid, uint64_t device, uint64_t idle, uint64_t now) {
+    for (const struct keeper *k = keepers; k < keepers + PAGES; k++)
+        if (k->pid == pid && now < k->until && (k->idle == SULKS || (k->device == device && idle <= k->idle)))
             return true;
     return false;
 }
 
-static void sulk(int pid, uint64_t now) {
-    int oldest = 0;
-    for (int i = 0; i < PAGES; i++)
-        if (sulking[i].until < sulking[oldest].until)
-            oldest = i;
-    sulking[oldest].pid = pid;
-    sulking[oldest].until = now + SULK_NS;
+static void keep(const struct giver *g, uint64_t idle) {
+    const uint64_t until = vp_clock_ns() + (idle == SULKS ? SULK_NS : KEPT_NS);
+    struct keeper *oldest = keepers;
+    for (struct keeper *k = keepers; k < keepers + PAGES; k++)
+        if (k->until < oldest->until)
+            oldest = k;
+    *oldest = (struct keeper){g->pid, g->device, idle, until};
+}
+
+static void read_figures(struct giver *g, uint64_t *held) {
+    const uint64_t live = atomic_load(&g->figures->live_bytes);
+    *held = atomic_load(&g->figures->held_bytes) + atomic_load(&g->figures->asleep_bytes);
+    g->idle = *held < live + WORTH ? 0 : *held - live;
+    if (keeps(g->pid, g->device, g->idle, vp_clock_ns()))
+        g->idle = 0;
 }
 
 /* The page of a process that lives in our namespace, gives, and has memory on that device. */
@@ -237,10 +242,10 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
         for (uint32_t i = 0; i < atomic_load(&page->devices) && i < VP_SHARED_STATS_DEVICES; i++) {
             uint64_t held;
             out->figures = &page->device[i];
+            out->device = out->figures->device;
             read_figures(out, &held);
             if (memcmp(&out->figures->uuid, uuid, sizeof *uuid) != 0 || held < WORTH)
                 continue;
-            out->device = out->figures->device;
             out->changed = atomic_load(&out->figures->changed_ns);
             return true;
         }
@@ -261,7 +266,7 @@ static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
             int pid = vp_shared_stats_owner(entry->d_name);
             at += entry->d_reclen;
             struct giver found;
-            if (!pid || pid == self || sulks(pid, now) || !look(folder, entry->d_name, pid, uuid, &found))
+            if (!pid || pid == self || keeps(pid, 0, SULKS, now) || !look(folder, entry->d_name, pid, uuid, &found))
                 continue;
             unsigned i = count++;
             for (; i && out[i - 1].changed > found.changed; i--)
@@ -319,16 +324,29 @@ static bool collect(const struct giver *g, uint32_t number, uint64_t until_ns, u
 }
 
 static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
-    uint64_t given = 0;
+    uint64_t given = VP_LOANS_LATER; /* another process is asking */
     uint32_t number;
     if (post(g, g->device, bytes, &number) && !collect(g, number, vp_clock_ns() + most_ns, &given))
-        sulk(g->pid, vp_clock_ns());
+        keep(g, SULKS);
+    return given;
+}
+
+static uint64_t ask_for(struct giver *g, uint64_t bytes, bool *later) {
+    const uint64_t answer = ask(g, bytes, ANSWER_NS), given = answer & ~VP_LOANS_LATER;
+    uint64_t held;
+    read_figures(g, &held);
+    if (answer & VP_LOANS_LATER)
+        *later = true;
+    else if (given < bytes)
+        keep(g, g->idle);
     return given;
 }
 
 uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns) {
     const struct giver g = {.page = page, .pid = pid, .device = VP_LOANS_ALL};
-    return atomic_load(&page->loans.takes) & VP_LOANS_HEARD ? ask(&g, 0, most_ns < ANSWER_NS ? most_ns : ANSWER_NS) : 0;
+    return atomic_load(&page->loans.takes) & VP_LOANS_HEARD
+               ? ask(&g, 0, most_ns < ANSWER_NS ? most_ns : ANSWER_NS) & ~VP_LOANS_LATER
+               : 0;
 }
 
 static uint64_t add_up(const struct giver *givers, unsigned count) {
@@ -352,31 +370,31 @@ static void look_closely(struct giver *givers, unsigned count) {
     const uint64_t until = vp_clock_ns() + ANSWER_NS;
     for (unsigned i = 0; i < count; i++) {
         if (asked[i] && !collect(&givers[i], number[i], until, &none))
-            sulk(givers[i].pid, vp_clock_ns());
+            keep(&givers[i], SULKS);
         read_figures(&givers[i], &held);
     }
 }
 
-uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some) {
+uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some) {
     struct giver givers[PAGES];
     uint64_t got = 0;
-    *some = false;
+    bool later = !bytes;
+    *some = VP_LEND_LATER;
     /* While another thread asks, there may be some for this one, too. */
-    if (!vp_lock_try(&one)) {
-        *some = true;
+    if (!vp_lock_try(&one))
         return 0;
-    }
     const unsigned count = look_at_all(uuid, givers);
-    if (bytes && add_up(givers, count) < least)
+    if (add_up(givers, count) < least)
         look_closely(givers, count);
     /* What would not be enough in the end is not asked for: it would be missed there, and help nobody here. */
     const uint64_t all = add_up(givers, count);
-    *some = all && all >= least;
+    const bool enough = all && all >= least;
     for (unsigned i = 0; i < count; i++) {
-        if (*some && givers[i].idle && got < bytes)
-            got += ask(&givers[i], bytes - got, ANSWER_NS);
+        if (enough && givers[i].idle && got < bytes)
+            got += ask_for(&givers[i], bytes - got, &later);
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }
+    *some = !enough ? VP_LEND_NONE : later ? VP_LEND_LATER : VP_LEND_REFUSED;
     vp_lock_release(&one);
     return got;
 }

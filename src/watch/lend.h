@@ -14,10 +14,10 @@ void vp_lend_end(void);
 void vp_lend_leave_to_parent(void);
 /*
  * Asks others for so many bytes of the device with that UUID; without the library's lock. Returns the bytes that they
- * gave back to the device. With `bytes` 0 nobody is asked. `*some`: they have at least `least` idle there,
- * and may give it some other time.
+ * gave back to the device. With `bytes` 0 nobody is asked. `*some`: whether they have at least `least` idle
+ * there.
  */
-uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, bool *some);
+uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some);
 /* Asks the process of that page for all that it has idle, on every device, and waits for so long at most; the bytes
  * that it gave back. */
 uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns);

@@ -90,6 +90,8 @@ struct vp_holders_wish {
 enum { VP_LOANS_LENT = 1, VP_LOANS_HEARD = 2 };
 #define VP_LOANS_ALL UINT64_MAX
 #define VP_LOANS_LOOK (UINT64_MAX - 1)
+/* In `given`: more may be had in a moment. */
+#define VP_LOANS_LATER (UINT64_C(1) << 63)
 struct vp_loans {
     atomic_uint_least8_t takes; /* VP_LOANS_: whether somebody listens */
     struct vp_holders_wish holders;

@@ -263,6 +263,26 @@ Test(poison, what_a_reset_has_taken_is_not_looked_into) {
     door_close();
 }
 
+/* Each device counts its own memory. */
+Test(poison, what_was_freed_on_one_device_is_not_looked_for_on_another) {
+    CUcontext ctx;
+    CUstream s = open_with("VPOOL_POISON");
+    cu_ok(door_free_async(door_take(3 * MiB, s), s));
+    cu_ok(door_free(door_malloc(5 * MiB)));
+    cu_ok(cuCtxSynchronize());
+    cu_ok(door_primary(&ctx, 1));
+    cu_ok(cuCtxSetCurrent(ctx));
+    CUstream t = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_take(3 * MiB, t), b = door_malloc(5 * MiB);
+    cr_assert_eq(found(), 0);
+    cu_ok(door_free_async(a, t));
+    write_late(a, MiB, t);
+    cu_ok(door_free(b));
+    door_take(3 * MiB, t);
+    cr_assert_eq(found(), 1);
+    door_close();
+}
+
 Test(poison, a_capture_is_left_alone) {
     CUstream s = open_with("VPOOL_POISON"), t = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_take(MiB, t), b = door_malloc(2 * MiB);

@@ -230,7 +230,7 @@ static int make_room(struct work *w, uint32_t i, uint64_t until_ns) {
     const int device = vp_checkpoint_device(&w->driver, w->record.device[i].uuid);
     CUuuid uuid;
     size_t unused, total;
-    bool some = true;
+    enum vp_lend_some some = VP_LEND_LATER;
     memcpy(&uuid, w->record.device[i].uuid, sizeof uuid);
     for (;;) {
         if (device < 0 || !vp_checkpoint_free(&w->driver, device, &unused, &total))
@@ -239,13 +239,13 @@ static int make_room(struct work *w, uint32_t i, uint64_t until_ns) {
         const uint64_t need = bytes + to_spare(total), now = vp_clock_ns();
         if (unused >= need)
             return VP_PAUSE_DONE;
-        if (!some || now - begin > LENT_NS || now > until_ns)
+        if (some != VP_LEND_LATER || now - begin > LENT_NS || now > until_ns)
             return say(VP_PAUSE_REFUSED,
                        "process %d sleeps on: %.2f GiB of device %d are free, and %.2f are needed (%.2f, and %.2f to "
                        "spare); vpool top shows who has the rest",
                        w->who->pid, (double)unused / GIB, device, (double)need / GIB, (double)bytes / GIB,
                        (double)to_spare(total) / GIB);
-        if (!vp_lend_borrow(&uuid, need - unused, need - unused, &some) && some)
+        if (!vp_lend_borrow(&uuid, need - unused, need - unused, &some) && some == VP_LEND_LATER)
             nap(ASK_EVERY_MS);
     }
 }

@@ -107,6 +107,16 @@ def what_a_stream_has_just_freed_is_lent():
         assert top(a)["lent_bytes"] > 90 << 20
 
 
+def a_program_that_is_replaced_has_nothing_and_lends_again():
+    with holders({}, {}) as (a, b):
+        a.well("ALLOC", "a", 200)
+        a("EXEC")
+        assert a.well("FREEMEM") > 250
+        peak(a, b)
+        b.well("ALLOC", "b", 150)
+        assert b.seconds < 3
+
+
 def without_lending_they_fail():
     with holders({"VPOOL_LEND": "0"}, {"VPOOL_LEND": "0"}) as (a, b):
         peak(a, b)
@@ -162,6 +172,27 @@ def who_takes_little_by_little_is_not_kept_waiting():
             seconds += b.seconds
         assert seconds < 2, seconds
         assert top(b)["loans_asked"] <= 4
+
+
+def what_lies_beside_live_memory_is_not_waited_for():
+    with holders({"sim": "granularity=2M"}, {"sim": "granularity=2M"}) as (a, b):
+        names = string.ascii_letters + string.digits
+        for name in names:
+            a.well("ALLOC", name, 1)
+        for name in names[::2]:
+            a.well("FREE", name)
+        a.well("SYNC")
+        b.well("ALLOC", "k", 190)
+        for _ in range(3):
+            assert b("ALLOC", "a", 30) == OUT_OF_MEMORY
+            assert b.seconds < 1, b.seconds
+        assert top(b)["loans_asked"] == 1 and top(a)["loans_refused"] > 0, (top(a), top(b))
+        # What is freed then is given.
+        for name in names[1::2]:
+            a.well("FREE", name)
+        a.well("SYNC")
+        b.well("ALLOC", "a", 30)
+        assert b.seconds < 2, b.seconds
 
 
 def the_longest_idle_is_asked_first():
@@ -287,8 +318,9 @@ def each_call_fails_in_turn():
 
 
 tap.run([two_processes_peak_in_turns, three_processes_peak_in_turns, who_uses_its_memory_steadily_is_not_stripped_again_and_again,
-         what_a_stream_has_just_freed_is_lent, without_lending_they_fail, who_does_not_lend_may_ask,
-         live_memory_is_never_lent, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
+         what_a_stream_has_just_freed_is_lent, a_program_that_is_replaced_has_nothing_and_lends_again,
+         without_lending_they_fail, who_does_not_lend_may_ask,
+         live_memory_is_never_lent, what_lies_beside_live_memory_is_not_waited_for, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
          who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
          one_that_is_stopped_while_it_asks_is_in_nobodys_way,
          one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows, cudas_own_calls_borrow_too,
