@@ -190,7 +190,7 @@ static APART int await_place(struct vp_pool *pool, struct vp_request *req, struc
     if (vp_slack_roams(pool) || !vp_throttle_place_due(pool, req) || !place_pending(pool, req))
         return NEXT;
     /*
-     * A younger place that is ready will do. To wait for the oldest all the same makes an eighth of the maps where a
+     * A younger place that is ready will do. To wait for the oldest all the same makes far fewer maps where a
      * GPU that lags is replayed (scripts/bench --sim, gather); but the host is no more than a few blocks ahead then,
      * and on an H200 examples/gather.py took as long as it does, and held a tenth more, as the device stood still at
      * times.
