@@ -192,7 +192,7 @@ def what_lies_beside_live_memory_is_not_waited_for():
             a.well("FREE", name)
         a.well("SYNC")
         b.well("ALLOC", "a", 30)
-        assert b.seconds < 2, b.seconds
+        assert b.seconds < 5, b.seconds
 
 
 def the_longest_idle_is_asked_first():
