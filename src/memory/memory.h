@@ -133,7 +133,8 @@ struct vp_chunk {
         *home; /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
     struct vp_mapping *mappings; /* by vp_mapping.next; owned */
     struct vp_list link;         /* vp_memory.chunks */
-    uint64_t mark : 57;          /* scratch of the harvest */
+    uint64_t mark : 56;          /* scratch of the harvest */
+    uint64_t cached : 1;         /* bare segments have had it since this was cleared (process/poison.c) */
     uint64_t host : 1;           /* its memory is the host's: of one block, and released with it */
     uint64_t planned : 1;        /* made ahead of the program (pool/learnt/ahead.h) */
     uint64_t touched : 1;        /* and a large block has lain in it */

@@ -304,6 +304,14 @@ static bool take(CUdevice dev, uint64_t birth, size_t begin, size_t end, struct 
     return false;
 }
 
+/* What blocks of PyTorch's cache have written to a chunk is nobody's fault. */
+static void forget_cached(CUdevice dev, struct vp_chunk *chunk) {
+    struct record rec;
+    while (chunk->cached && take(dev, chunk->birth, 0, chunk->size, &rec))
+        vp_poison_counts.unchecked_bytes += rec.end - rec.begin;
+    chunk->cached = false;
+}
+
 /* A part of a block that lies in one chunk. */
 struct part {
     const struct vp_chunk *chunk;
@@ -316,6 +324,7 @@ static VP_LOCKED bool part_next(const struct vp_memory *mem, const struct vp_reg
     if (*at >= vp_region_end(r))
         return false;
     const struct vp_mapping *m = vp_mapping_at(mem, *at);
+    forget_cached(mem->device, m->chunk);
     *out = (struct part){m->chunk, *at - m->addr, m->chunk->size};
     if (vp_region_end(r) < m->addr + out->end)
         out->end = vp_region_end(r) - m->addr;

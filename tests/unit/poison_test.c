@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api_test.h"
 
+#include "process/bare.h"
 #include "process/poison.h"
 
 #include <stdlib.h>
@@ -280,6 +281,37 @@ Test(poison, what_was_freed_on_one_device_is_not_looked_for_on_another) {
     cu_ok(door_free(b));
     door_take(3 * MiB, t);
     cr_assert_eq(found(), 1);
+    door_close();
+}
+
+/* Its blocks are filled and looked at by nobody, and its memory serves others, too. */
+Test(poison, what_pytorchs_cache_writes_is_no_fault) {
+    enum { BLOCKS = 6 };
+    CUstream s = open_with("VPOOL_POISON");
+    const struct vp_bare_stream on = {.handle = s, .known = true};
+    CUdeviceptr seg, mine[BLOCKS];
+    cu_ok(vp_bare_segment(&seg, 24 * MiB, on));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < BLOCKS; i++)
+            mine[i] = door_malloc(4 * MiB);
+        for (int i = 0; i < BLOCKS; i++)
+            cu_ok(door_free(mine[i]));
+        cu_ok(vp_bare_room(0, 24 * MiB, on));
+        cr_assert(vp_bare_used(seg, 24 * MiB, on));
+        write_late(seg, 24 * MiB, s);
+        cu_ok(cuStreamSynchronize(s));
+        cr_assert(vp_bare_unused(seg, 24 * MiB, false));
+    }
+    cr_assert_eq(found(), 0, "%lu", found());
+    /* What is freed since then is looked at as ever. */
+    for (int i = 0; i < BLOCKS; i++)
+        mine[i] = door_malloc(4 * MiB);
+    cu_ok(door_free(mine[0]));
+    write_late(mine[0] + MiB, 1000, s);
+    cu_ok(cuStreamSynchronize(s));
+    for (int i = 0; i < 4 * BLOCKS; i++)
+        door_malloc(MiB);
+    cr_assert_eq(found(), 1, "%lu", found());
     door_close();
 }
 

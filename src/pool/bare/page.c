@@ -486,6 +486,7 @@ int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, co
     int err = vp_backing_take(&pool->mem, m);
     if (err)
         return err;
+    m->chunk->cached = true;
     const size_t pages = m->chunk->size >> pool->mem.granularity_shift, first = vp_bare_page(bare, m->addr);
     uint32_t flags = VP_PAGE_BACKED | (ready ? 0 : VP_PAGE_SHARED) | (pages > 1 ? VP_PAGE_BODY : 0);
     for (size_t p = first; p < first + pages; p++) {
