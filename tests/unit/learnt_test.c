@@ -256,10 +256,13 @@ Test(learnt, what_one_stream_has_just_left_is_no_place_for_another) {
     *other = (struct vp_learn_item){.size = 32 * MiB, .begin = 12, .end = 20, .stream = 2};
     for (int peak = 0; peak < 2; peak++) {
         items[2500].size = peak ? 140 * MiB : 64 * KiB;
-        cr_assert_eq(vp_learn_place(items, COUNT, 2 * MiB, 0, &end), 0);
+        cr_assert_eq(vp_learn_place(items, COUNT, 2 * MiB, 0, UINT64_MAX, &end), 0);
         cr_assert_eq(other->offset >= items[0].offset + items[0].size, peak, "%lu MiB", other->offset / MiB);
         cr_assert_leq(end, (peak ? 141 : 101) * MiB);
     }
+    /* Nor where the run itself has held less. */
+    cr_assert_eq(vp_learn_place(items, COUNT, 2 * MiB, 0, 100 * MiB, &end), 0);
+    cr_assert_lt(other->offset, items[0].offset + items[0].size);
 }
 
 /* What another stream has freed, and what it may still use, is not the plan's to give. */

@@ -277,7 +277,8 @@ int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_devic
     for (uint32_t i = 0; i < learn->count; i++)
         if (learn->items[i].end > learn->count)
             learn->items[i].end = learn->count;
-    if (learn->count && vp_learn_place(learn->items, learn->count, s.g, until, &end) < 0)
+    if (learn->count &&
+        vp_learn_place(learn->items, learn->count, s.g, until, pool->mem.stats.peak_held_bytes, &end) < 0)
         return -ENOMEM;
     /* No better than what the pool found by itself: it is left to that. */
     if (end > pool->mem.stats.peak_held_bytes)

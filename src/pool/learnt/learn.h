@@ -59,7 +59,9 @@ static inline bool vp_learn_stays(const struct vp_learn_item *item, uint32_t cou
     return item->end == count && item->begin < count / 2;
 }
 
-/* learn_place.c: gives each item its offset; the end of the highest. 0 or -ENOMEM. */
-int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t *end);
+/* learn_place.c: gives each item its offset; the end of the highest, which keeping streams apart makes no higher than
+ * `most`. 0 or -ENOMEM. */
+int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t most,
+                   uint64_t *end);
 
 #endif

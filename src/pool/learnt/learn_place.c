@@ -54,8 +54,8 @@ enum { GOOD_SHARE = 500 };
  * more than its own memory, as its block lies in the way of others. So between blocks of two streams at one place there
  * are so many requests, or half a hundredth more is taken at most, or fewer.
  */
-enum { GAPS = 3, SPARE_SHARE = 200 };
-static const uint32_t GAP[GAPS] = {1024, 128, 0};
+enum { GAPS = 2, SPARE_SHARE = 200 };
+static const uint32_t GAP[GAPS] = {1024, 128};
 
 static void weigh(struct placing *p, int order) {
     for (uint32_t i = 0; i < p->count; i++) {
@@ -228,7 +228,19 @@ static void give_room(struct placing *p, struct span *mem, size_t room) {
         }
 }
 
-static int place_all(struct placing *p, uint64_t until, uint64_t *end) {
+static void try_orders(struct placing *p, uint64_t good, uint64_t until, uint64_t *end) {
+    for (int order = 0; order < ORDERS && *end > good; order++)
+        improve(p, order, good, until, end);
+}
+
+static bool has_streams(const struct placing *p) {
+    for (uint32_t i = 1; i < p->count; i++)
+        if (p->items[i].stream != p->items[0].stream)
+            return true;
+    return false;
+}
+
+static int place_all(struct placing *p, uint64_t until, uint64_t most, uint64_t *end) {
     const size_t room = (size_t)p->count + 1, spans = room + count_parts(p),
                  bytes = spans * sizeof(struct span) + room * (sizeof *p->best + sizeof *p->order + sizeof *p->weight);
     struct span *mem = vp_os_take(bytes);
@@ -240,11 +252,16 @@ static int place_all(struct placing *p, uint64_t until, uint64_t *end) {
     p->weight = (float *)(p->order + room);
     const uint64_t least = least_end(p), good = least + least / GOOD_SHARE;
     *end = UINT64_MAX;
-    for (int i = 0; i < GAPS && *end > least + least / SPARE_SHARE; i++) {
-        *end = UINT64_MAX;
+    try_orders(p, good, until, end);
+    for (int i = 0; i < GAPS && has_streams(p); i++) {
+        const uint64_t beyond = (least + least / SPARE_SHARE < most ? least + least / SPARE_SHARE : most) + 1;
+        uint64_t reached = beyond;
         p->gap = GAP[i];
-        for (int order = 0; order < ORDERS && *end > good; order++)
-            improve(p, order, good, until, end);
+        try_orders(p, good, until, &reached);
+        if (reached < beyond) {
+            *end = reached;
+            break;
+        }
     }
     for (uint32_t i = 0; i < p->count; i++)
         p->items[i].offset = p->best[i];
@@ -252,12 +269,13 @@ static int place_all(struct placing *p, uint64_t until, uint64_t *end) {
     return 0;
 }
 
-int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t *end) {
+int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t most,
+                   uint64_t *end) {
     struct placing *p = vp_os_take(sizeof *p); /* too large for some stacks */
     if (!p)
         return -ENOMEM;
     *p = (struct placing){.items = items, .count = count, .granularity = granularity};
-    const int err = place_all(p, until, end);
+    const int err = place_all(p, until, most, end);
     munmap(p, sizeof *p);
     return err;
 }
