@@ -43,7 +43,16 @@ enum { VP_QUANTUM = 512 };
 /* The addresses of bare segments are a zone, too: nothing is allocated in it, but its chunks are like all others. */
 enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONE_BARE, VP_ZONES };
 
-enum vp_region_state { VP_HOLE, VP_FREE, VP_ZOMBIE, VP_RETIRED, VP_LIVE, VP_BACKED, VP_BUILDING };
+/* A byte, so that a region is one cache line and a half, and none reaches into three. */
+enum __attribute__((packed)) vp_region_state {
+    VP_HOLE,
+    VP_FREE,
+    VP_ZOMBIE,
+    VP_RETIRED,
+    VP_LIVE,
+    VP_BACKED,
+    VP_BUILDING
+};
 
 /* A stretch of a free, zombie or retired region under one condition, up to `end`. */
 struct vp_piece {
@@ -89,6 +98,7 @@ struct vp_region {
         struct vp_list holes; /* hole: vp_space.holes */
     };
 };
+_Static_assert(sizeof(struct vp_region) <= 96, "see enum vp_region_state");
 
 RB_HEAD(vp_region_tree, vp_region);
 

@@ -47,7 +47,7 @@ static uint32_t devices, answered, trims_done; /* as the page has them */
 enum { SWEPT_FILES = 512, SWEPT_PAGES = 32 };
 
 /* So many calls, or so many bytes of live memory to and fro, may go unpublished. */
-enum { FEW_CALLS = 16, FEW_BYTES = 1 << 20 };
+enum { FEW_CALLS = 64, FEW_BYTES = 1 << 20 };
 
 /* ---- files ---- */
 
