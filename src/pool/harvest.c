@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/harvest.h"
 
+#include "base/sort.h"
+
 static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const struct vp_region *r) {
     size_t largest = h->req->zone == VP_ZONE_SMALL && !h->req->pressed && !h->exact ? pool->mem.granularity : SIZE_MAX;
     CUdeviceptr at = r->space->base + vp_round_up(r->addr - r->space->base, pool->mem.granularity);
@@ -53,15 +55,14 @@ static void swap(struct vp_candidate *a, struct vp_candidate *b) {
     *b = t;
 }
 
-/* In a heap with its first on top, of `n`: moves the one at `i` down to where it belongs. */
+static bool over(const void *a, const void *b, const void *ctx) {
+    (void)ctx;
+    return before(a, b);
+}
+
+/* In a heap with its first on top. */
 static void sink(struct vp_candidate *c, size_t n, size_t i) {
-    for (size_t j; (j = 2 * i + 1) < n; i = j) {
-        if (j + 1 < n && before(&c[j + 1], &c[j]))
-            j++;
-        if (!before(&c[j], &c[i]))
-            return;
-        swap(&c[i], &c[j]);
-    }
+    vp_heap_sink(c, sizeof *c, n, i, over, NULL);
 }
 
 /* Puts those of at most `most` bytes to the front; returns how many they are. */

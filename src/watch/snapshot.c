@@ -3,6 +3,7 @@
 #include "watch/snapshot.h"
 
 #include "watch/stacks.h"
+#include "base/sort.h"
 #include "pool/bare/bare.h"
 #include "pool/stream_cache.h"
 #include "pool/place.h"
@@ -302,29 +303,9 @@ static void count_waits(const struct vp_snapshot *snap, uint64_t stream, struct 
 
 /* ---- chunks by size ---- */
 
-/* Lets the item at `i` sink in the heap of `n`. libc's qsort may allocate, and the program's malloc may be what called
- * us. */
-static void sink(struct vp_snap_chunk *c, size_t i, size_t n) {
-    struct vp_snap_chunk item = c[i];
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && c[child].size < c[child + 1].size)
-            child++;
-        if (item.size >= c[child].size)
-            break;
-        c[i] = c[child];
-    }
-    c[i] = item;
-}
-
-static void sort_chunks(struct vp_snap_chunk *c, size_t n) {
-    for (size_t i = n / 2; i-- > 0;)
-        sink(c, i, n);
-    for (size_t left = n; left-- > 1;) {
-        struct vp_snap_chunk largest = c[0];
-        c[0] = c[left];
-        c[left] = largest;
-        sink(c, 0, left);
-    }
+static bool is_larger(const void *a, const void *b, const void *ctx) {
+    (void)ctx;
+    return ((const struct vp_snap_chunk *)a)->size > ((const struct vp_snap_chunk *)b)->size;
 }
 
 bool vp_snapshot_kind(const struct vp_snapshot *snap, size_t *at, struct vp_snap_kind *out) {
@@ -344,5 +325,5 @@ void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_dig
     count_regions(snap, stream, out);
     count_chunks(snap, stream, out);
     count_waits(snap, stream, out);
-    sort_chunks(snap->chunks.items, snap->chunks.count);
+    vp_sort(snap->chunks.items, sizeof(struct vp_snap_chunk), snap->chunks.count, is_larger, NULL);
 }

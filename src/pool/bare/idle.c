@@ -8,6 +8,8 @@
  */
 #include "pool/bare/bare.h"
 
+#include "base/sort.h"
+
 #include <sys/mman.h>
 
 /* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
@@ -148,26 +150,9 @@ bool vp_bare_better(const struct vp_bare_idle *a, const struct vp_bare_idle *b) 
     return a->chunk->current->addr < b->chunk->current->addr;
 }
 
-/* Heap sort, the best first: libc's qsort may call malloc. */
-static void sort(struct vp_bare_idle *list, size_t n) {
-    for (size_t start = n / 2, end = n; end > 1;) {
-        if (start > 0) {
-            start--;
-        } else {
-            struct vp_bare_idle t = list[--end];
-            list[end] = list[0];
-            list[0] = t;
-        }
-        for (size_t i = start, j; (j = 2 * i + 1) < end; i = j) {
-            if (j + 1 < end && vp_bare_better(&list[j], &list[j + 1]))
-                j++;
-            if (!vp_bare_better(&list[i], &list[j]))
-                break;
-            struct vp_bare_idle t = list[i];
-            list[i] = list[j];
-            list[j] = t;
-        }
-    }
+static bool is_worse(const void *a, const void *b, const void *ctx) {
+    (void)ctx;
+    return vp_bare_better(b, a);
 }
 
 static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
@@ -225,7 +210,7 @@ static bool list_idle(struct vp_pool *pool) {
         }
     }
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
-        sort(bare->idle[k].list, bare->idle[k].count);
+        vp_sort(bare->idle[k].list, sizeof(struct vp_bare_idle), bare->idle[k].count, is_worse, NULL);
     const size_t most = share(pool, NEAR_WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
     atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
     atomic_store(&bare->loss_most, share(pool, LOSS_SHARE));

@@ -3,6 +3,7 @@
 #include "pool/learnt/learn.h"
 
 #include "base/os_memory.h"
+#include "base/sort.h"
 #include "pool/bare/bare.h"
 
 #include <errno.h>
@@ -206,32 +207,12 @@ static void add_others(struct summing *s) {
     }
 }
 
-static bool later(const struct vp_learnt_run *a, const struct vp_learnt_run *b) {
+static bool later(const void *x, const void *y, const void *ctx) {
+    const struct vp_learnt_run *a = x, *b = y;
+    (void)ctx;
     if (a->need != b->need)
         return a->need > b->need;
     return a->zone != b->zone ? a->zone > b->zone : a->offset > b->offset;
-}
-
-static void swap(struct vp_learnt_run *a, struct vp_learnt_run *b) {
-    const struct vp_learnt_run t = *a;
-    *a = *b;
-    *b = t;
-}
-
-static void sort_runs(struct vp_learnt_run *runs, size_t count) {
-    for (size_t start = count / 2, end = count; end > 1;) {
-        if (start > 0)
-            start--;
-        else
-            swap(&runs[0], &runs[--end]);
-        for (size_t i = start, j; (j = 2 * i + 1) < end; i = j) {
-            if (j + 1 < end && later(&runs[j + 1], &runs[j]))
-                j++;
-            if (!later(&runs[j], &runs[i]))
-                break;
-            swap(&runs[i], &runs[j]);
-        }
-    }
 }
 
 /* Number of the place; a new one if there is none. */
@@ -258,7 +239,7 @@ static void sum(struct summing *s) {
     forget_short(s);
     cut_into_handles(s);
     add_others(s);
-    sort_runs(out->runs, out->run_count);
+    vp_sort(out->runs, sizeof *out->runs, out->run_count, later, NULL);
     for (uint32_t i = 0; i < s->learn->count; i++)
         out->requests[out->request_count++] = slot_of(s, &s->learn->items[i]);
     out->device = (unsigned)s->pool->mem.device;
