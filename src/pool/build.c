@@ -223,3 +223,17 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     vp_place_limit(pool, built);
     return vp_fit_take(&pool->mem, (struct vp_fit){vp_region_at(&pool->mem, site.begin), site.begin}, req, out);
 }
+
+int vp_build_fresh(struct vp_pool *pool, const struct vp_request *req, struct vp_region **out) {
+    struct vp_site site;
+    struct vp_harvest h = {.req = req, .exact = true};
+    const size_t want = vp_round_up(req->size, pool->mem.granularity);
+    size_t built;
+    int err = find_hole(pool, req, 0, &site);
+    if (!err && !vp_harvest_room(pool, &h, want))
+        err = -ENOMEM;
+    if (!err)
+        err = assemble(pool, &h, want, site.map, &built);
+    return err ? err
+               : vp_fit_take(&pool->mem, (struct vp_fit){vp_region_at(&pool->mem, site.begin), site.begin}, req, out);
+}

@@ -7,5 +7,7 @@
 
 /* As vp_pool_alloc(), with bytes of a new range. What `use` allows counts as free there. */
 int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out);
+/* The same of memory that is made for it, at addresses of its own, whatever is idle. -ENOMEM: not to be had. */
+int vp_build_fresh(struct vp_pool *pool, const struct vp_request *req, struct vp_region **out);
 
 #endif

@@ -203,6 +203,11 @@ static ALWAYS_INLINE int wait_for_place(struct vp_pool *pool, struct vp_request 
     return req->waits == VP_WAITS_NEVER ? NEXT : await_place(pool, req, out);
 }
 
+/* A block that would stay in the way of what the plan has there. */
+static int beside_plan(struct vp_pool *pool, const struct vp_request *req, struct vp_region **out) {
+    return vp_ahead_keep_apart(pool, req) && vp_build_fresh(pool, req, out) == 0 ? 0 : NEXT;
+}
+
 /* The place that an earlier run has found for the request: behind a wait like the place that served its size. */
 static APART int ahead_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const enum vp_usable waits = waits_of(req);
@@ -216,7 +221,7 @@ static APART int ahead_place(struct vp_pool *pool, struct vp_request *req, struc
         vp_fit_refresh(&pool->mem);
         fit = vp_ahead_find(pool, req, waits);
         if (!fit.region)
-            return vp_throttle_place_due(pool, req) ? -EAGAIN : NEXT;
+            return vp_throttle_place_due(pool, req) ? -EAGAIN : beside_plan(pool, req, out);
     }
     return vp_fit_take(&pool->mem, fit, req, out);
 }

@@ -285,6 +285,104 @@ Test(learnt, a_place_that_another_stream_still_uses_waits) {
     close_with_plan();
 }
 
+/* ---- a block that does not get its place ---- */
+
+enum { HEAVY = 40 };
+
+/* Weights; a block that goes, and in its place one that stays; and a large one, which comes again and again. */
+static void stay(int stream, CUdeviceptr weights[HEAVY], CUdeviceptr *one) {
+    for (int i = 0; i < HEAVY; i++)
+        weights[i] = take(40 * MiB);
+    CUdeviceptr large = take(200 * MiB), before = fx_alloc(7 * MiB, stream);
+    fx_free(before, stream);
+    fx_free(large, 1);
+    *one = take(7 * MiB);
+}
+
+static void leave(CUdeviceptr weights[HEAVY], CUdeviceptr one) {
+    fx_free(one, 1);
+    for (int i = 0; i < HEAVY; i++)
+        fx_free(weights[i], 1);
+}
+
+static void learn_who_stays(void) {
+    CUdeviceptr weights[HEAVY], one;
+    open_learning();
+    stay(1, weights, &one);
+    for (int i = 0; i < 3; i++)
+        fx_free(take(200 * MiB), 1);
+    save_plan();
+    leave(weights, one);
+    fx_close();
+}
+
+static bool is_planned(CUdeviceptr addr) {
+    const struct vp_ahead *p = fx.pool.ahead;
+    return addr >= p->base[VP_ZONE_LARGE] && addr < p->end[VP_ZONE_LARGE];
+}
+
+/* In some hole of the plan's it would lie in the way of what is to lie there, again and again. */
+Test(learnt, a_block_that_stays_and_does_not_get_its_place_is_in_nobodys_way) {
+    CUdeviceptr weights[HEAVY], one;
+    learn_who_stays();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    builds = true;
+    fx.waits = VP_WAITS_NEVER;
+    fx_busy(2);
+    stay(2, weights, &one);
+    cr_assert_eq(fx.pool.ahead->served, HEAVY + 2);
+    cr_assert_not(is_planned(one));
+    for (int i = 0; i < 3; i++) {
+        CUdeviceptr large = take(200 * MiB);
+        cr_assert(is_planned(large));
+        fx_free(large, 1);
+    }
+    cr_assert_eq(fx.pool.ahead->served, HEAVY + 5);
+    cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, fx.pool.ahead->plan.peak_held + 8 * MiB);
+    fx_idle(2);
+    leave(weights, one);
+    close_with_plan();
+}
+
+/* A few blocks that the plan does not know, and it goes on as before with all others. */
+Test(learnt, a_program_is_in_step_as_long_as_its_blocks_have_their_places) {
+    CUdeviceptr weights[HEAVY], one, stranger[3];
+    learn_who_stays();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    builds = true;
+    stay(1, weights, &one);
+    CUdeviceptr large = take(200 * MiB);
+    for (int i = 0; i < 3; i++)
+        stranger[i] = take(23 * MiB);
+    cr_assert_eq(vp_ahead_in_step(fx.pool.ahead), VP_AHEAD_IN_STEP);
+    for (int i = 0; i < 3; i++)
+        fx_free(stranger[i], 1);
+    fx_free(large, 1);
+    leave(weights, one);
+    close_with_plan();
+}
+
+/* Thousands of them, for moments and for long: their list is put in order now and then. */
+Test(learnt, places_of_blocks_that_are_alive_at_once_share_no_byte) {
+    enum { COUNT = 4000 };
+    static struct vp_learn_item items[COUNT];
+    uint64_t end;
+    srand(4);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const uint32_t last = i + 1 + (uint32_t)rand() % (i % 16 ? 40 : COUNT / 2);
+        const size_t size = (1 + (size_t)rand() % 100) * VP_QUANTUM;
+        items[i] = (struct vp_learn_item){.size = size, .begin = i, .end = last < COUNT ? last : COUNT, .stream = 1};
+    }
+    cr_assert_eq(vp_learn_place(items, COUNT, 2 * MiB, 0, UINT64_MAX, &end), 0);
+    for (int i = 0; i < COUNT; i++)
+        for (int j = 0; j < i; j++)
+            cr_assert(items[i].begin >= items[j].end || items[j].begin >= items[i].end ||
+                      items[i].offset >= items[j].offset + items[j].size ||
+                      items[j].offset >= items[i].offset + items[i].size);
+}
+
 Test(learnt, no_more_is_made_than_the_limit_allows) {
     struct vp_pool_config limited = config;
     learn_and_close(STEPS);

@@ -208,6 +208,11 @@ struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, 
     return vp_place_find_at(pool, addr, req, use);
 }
 
+bool vp_ahead_keep_apart(const struct vp_pool *pool, const struct vp_request *req) {
+    const struct vp_ahead *p = pool->ahead;
+    return p->base[VP_ZONE_LARGE] && vp_ahead_keeps_apart(p, number_of(p, req), req->size);
+}
+
 static void touch(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
     for (CUdeviceptr at = addr; at < end;) {
         const struct vp_mapping *m = vp_mapping_at(&pool->mem, at);

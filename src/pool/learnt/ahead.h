@@ -67,6 +67,9 @@ void vp_ahead_finish(struct vp_ahead *ahead) __attribute__((cold));
 
 /* The place that the plan has for a request, free memory now; none if it has none, or that is taken. */
 struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+/* Its place is not to be had. Is the block to get memory of its own, beside the plan? It would stay for long, or for
+ * good, in the way of all that the plan has where it came to lie; and it is small. */
+bool vp_ahead_keep_apart(const struct vp_pool *pool, const struct vp_request *req);
 /* If the builder has the place in its hands: waits for that. True: it has waited. */
 bool vp_ahead_await(struct vp_pool *pool, const struct vp_request *req);
 /* It was served, there or elsewhere. */
@@ -79,6 +82,9 @@ size_t vp_ahead_used_bytes(const struct vp_pool *pool);
 /* Does the program do what the plan's did? */
 enum vp_ahead_step { VP_AHEAD_UNKNOWN, VP_AHEAD_IN_STEP, VP_AHEAD_OUT_OF_STEP };
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *ahead);
+/* Would a block of `size` bytes, the plan's request `number` - 1, stay? And may memory be made for it beside the plan?
+ */
+bool vp_ahead_keeps_apart(const struct vp_ahead *ahead, uint32_t number, size_t size);
 /* Just that, of late? */
 bool vp_ahead_is_exact(const struct vp_ahead *ahead);
 

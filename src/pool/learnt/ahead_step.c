@@ -10,18 +10,40 @@ enum { FEW = 16, LAST = 32, STRANGERS = 8 };
  * part of the plan's peak, and some handles, and the program does something else. */
 enum { BESIDE_SHARE = 256, BESIDE_LEAST = 32 << 20 };
 
-static bool makes_beside(const struct vp_ahead *p) {
+/* Would the pool, with so many bytes more, have made so much? */
+static bool is_beside(const struct vp_ahead *p, size_t more) {
     const struct vp_memory_stats *stats = &p->pool->mem.stats;
+    const uint64_t planned = stats->planned_bytes - stats->planned_returned;
+    return stats->held_bytes + more > planned + p->plan.peak_held / BESIDE_SHARE + BESIDE_LEAST;
+}
+
+static bool makes_beside(const struct vp_ahead *p) {
     /* A cache on bare segments has addresses of its own, and memory under them that no plan has made. */
     if (p->pool->bare && p->requests < FEW)
         return false;
-    const uint64_t planned = stats->planned_bytes - stats->planned_returned;
-    return stats->held_bytes > planned + p->plan.peak_held / BESIDE_SHARE + BESIDE_LEAST;
+    return is_beside(p, 0);
+}
+
+/* A block that stays is kept apart where it is such a part of all at most; it stays if none of so many requests after
+ * it is to lie where it should. */
+enum { APART_SHARE = 200, STAYS = 1024 };
+
+bool vp_ahead_keeps_apart(const struct vp_ahead *p, uint32_t number, size_t size) {
+    if (!number || size > p->plan.peak_held / APART_SHARE || is_beside(p, size) ||
+        vp_ahead_in_step(p) != VP_AHEAD_IN_STEP)
+        return false;
+    const struct vp_learnt_slot *slots = p->plan.slots, *mine = &slots[p->plan.requests[number - 1]];
+    for (size_t i = number; i < p->plan.request_count && i < number + STAYS; i++) {
+        const struct vp_learnt_slot *other = &slots[p->plan.requests[i]];
+        if (other->offset < mine->offset + mine->size && mine->offset < other->offset + other->size)
+            return false;
+    }
+    return true;
 }
 
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *p) {
     const uint64_t strangers = p->requests - p->found;
-    if (makes_beside(p))
+    if (makes_beside(p) && !(p->requests >= LAST && vp_ahead_is_exact(p)))
         return VP_AHEAD_OUT_OF_STEP;
     if (p->requests < FEW)
         return strangers <= p->requests / STRANGERS ? VP_AHEAD_UNKNOWN : VP_AHEAD_OUT_OF_STEP;

@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "base/os_memory.h"
+#include "base/sort.h"
 #include "pool/learnt/learn.h"
 
 #include <errno.h>
@@ -18,11 +19,16 @@ struct span {
     uint32_t begin, end, stream;
 };
 
-/* What was placed of a part of the run, in the same order: a block that lives for a moment looks at few others. */
+/*
+ * What was placed of a part of the run: a block that lives for a moment looks at few others. In the same order, but for
+ * the last ones, which are in order by themselves: to make room for each new one among ten thousand others would take
+ * longer than all else.
+ */
 struct stretch {
     struct span *spans;
-    uint32_t count;
+    uint32_t count, last; /* of these the last so many */
 };
+enum { LAST_MOST = 256 };
 
 /* The run is cut into parts in several ways, finer ones first, each once more half a part later: so that most blocks
  * lie within one. */
@@ -34,7 +40,8 @@ struct placing {
     float *weight; /* by which items are ordered, within those that lie alone and the others */
     uint32_t *order;
     struct stretch all, part[CUTS][STRETCHES];
-    uint64_t *best; /* offsets */
+    uint64_t *best;              /* offsets */
+    struct span last[LAST_MOST]; /* scratch */
     uint32_t count, gap;
     size_t granularity;
 };
@@ -72,39 +79,22 @@ static void blame(struct placing *p, uint64_t least) {
             p->weight[i] *= 1.5F;
 }
 
-/* Is `a` placed before `b`? What lies alone comes first: it begins and ends where handles do. */
-static bool before(const struct placing *p, uint32_t a, uint32_t b) {
-    const struct vp_learn_item *x = &p->items[a], *y = &p->items[b];
+/* Is `a` placed behind `b`? What lies alone comes first: it begins and ends where handles do. */
+static bool behind(const void *a, const void *b, const void *placing) {
+    const struct placing *p = placing;
+    const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    const struct vp_learn_item *x = &p->items[i], *y = &p->items[j];
     if (x->alone != y->alone)
-        return x->alone;
-    if (p->weight[a] > p->weight[b] || p->weight[a] < p->weight[b])
-        return p->weight[a] > p->weight[b];
-    return x->size != y->size ? x->size > y->size : a < b;
+        return y->alone;
+    if (p->weight[i] > p->weight[j] || p->weight[i] < p->weight[j])
+        return p->weight[i] < p->weight[j];
+    return x->size != y->size ? x->size < y->size : i > j;
 }
 
-/* Heap sort: libc's qsort may call malloc. */
 static void sort(const struct placing *p) {
-    uint32_t *list = p->order;
     for (uint32_t i = 0; i < p->count; i++)
-        list[i] = i;
-    for (uint32_t start = p->count / 2, end = p->count; end > 1;) {
-        if (start > 0) {
-            start--;
-        } else {
-            const uint32_t last = list[--end];
-            list[end] = list[0];
-            list[0] = last;
-        }
-        for (uint32_t i = start, j; (j = 2 * i + 1) < end; i = j) {
-            if (j + 1 < end && before(p, list[j], list[j + 1]))
-                j++;
-            if (!before(p, list[i], list[j]))
-                break;
-            const uint32_t t = list[i];
-            list[i] = list[j];
-            list[j] = t;
-        }
-    }
+        p->order[i] = i;
+    vp_sort(p->order, sizeof *p->order, p->count, behind, p);
 }
 
 static uint32_t part_of(const struct placing *p, int cut, uint32_t request) {
@@ -120,20 +110,35 @@ static uint64_t lowest_fit(const struct placing *p, const struct vp_learn_item *
     for (int cut = 0; cut < CUTS && among == &p->all; cut++)
         if (part_of(p, cut, begin) == part_of(p, cut, end - 1))
             among = &p->part[cut][part_of(p, cut, begin)];
+    const struct span *s = among->spans, *s_end = s + (among->count - among->last), *last = s_end,
+                      *last_end = last + among->last;
     uint64_t at = 0;
-    for (const struct span *s = among->spans, *stop = s + among->count; s < stop; s++) {
-        const bool other = s->stream != item->stream;
-        if (s->begin >= (other ? end : item->end) || s->end <= (other ? begin : item->begin) || s->high <= at)
+    while (s < s_end || last < last_end) {
+        const struct span *one = last == last_end || (s < s_end && s->low <= last->low) ? s++ : last++;
+        const bool other = one->stream != item->stream;
+        if (one->begin >= (other ? end : item->end) || one->end <= (other ? begin : item->begin) || one->high <= at)
             continue;
-        if (s->low >= at && s->low - at >= item->size)
+        if (one->low >= at && one->low - at >= item->size)
             break;
-        at = (s->high + align - 1) & -align;
+        at = (one->high + align - 1) & -align;
     }
     return at;
 }
 
-static void add(struct stretch *among, const struct vp_learn_item *item) {
-    uint32_t from = 0, to = among->count;
+/* The last ones come to where they belong. */
+static void merge(struct placing *p, struct stretch *among) {
+    uint32_t to = among->count, from = among->count - among->last, last = among->last;
+    memcpy(p->last, &among->spans[from], last * sizeof *p->last);
+    while (last)
+        among->spans[--to] = from && among->spans[from - 1].low > p->last[last - 1].low ? among->spans[--from]
+                                                                                        : p->last[--last];
+    among->last = 0;
+}
+
+static void add(struct placing *p, struct stretch *among, const struct vp_learn_item *item) {
+    if (among->last == LAST_MOST || among->last * among->last > 2 * among->count + LAST_MOST)
+        merge(p, among);
+    uint32_t from = among->count - among->last, to = among->count;
     while (from < to) {
         const uint32_t middle = (from + to) / 2;
         if (among->spans[middle].low < item->offset)
@@ -144,22 +149,23 @@ static void add(struct stretch *among, const struct vp_learn_item *item) {
     memmove(&among->spans[from + 1], &among->spans[from], (among->count - from) * sizeof *among->spans);
     among->spans[from] = (struct span){item->offset, item->offset + item->size, item->begin, item->end, item->stream};
     among->count++;
+    among->last++;
 }
 
 static void add_everywhere(struct placing *p, const struct vp_learn_item *item) {
-    add(&p->all, item);
+    add(p, &p->all, item);
     for (int cut = 0; cut < CUTS; cut++)
         for (uint32_t i = part_of(p, cut, item->begin); i <= part_of(p, cut, item->end - 1); i++)
-            add(&p->part[cut][i], item);
+            add(p, &p->part[cut][i], item);
 }
 
 /* The end of the highest, or UINT64_MAX: time was up. */
 static uint64_t place(struct placing *p, uint64_t until) {
     uint64_t end = 0;
-    p->all.count = 0;
+    p->all.count = p->all.last = 0;
     for (int cut = 0; cut < CUTS; cut++)
         for (int i = 0; i < STRETCHES; i++)
-            p->part[cut][i].count = 0;
+            p->part[cut][i].count = p->part[cut][i].last = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         struct vp_learn_item *item = &p->items[p->order[i]];
         if (until && i % 256 == 0 && vp_clock_ns() > until)
