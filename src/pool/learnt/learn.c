@@ -57,6 +57,7 @@ void vp_learn_served(struct vp_learn *learn, const struct vp_request *req, CUdev
 /* A granule of the large zone's addresses, as its blocks want it. */
 struct cell {
     uint32_t need;  /* the first request there */
+    uint32_t least; /* granules of the smallest block there */
     uint32_t owner; /* number of the block that it belongs to for good, plus 1; 0: blocks come and go */
     bool cut;       /* a handle begins here */
 };
@@ -76,13 +77,14 @@ enum { HASH = 2 * VP_LEARNT_SLOTS };
 
 /*
  * Handles where blocks come and go: a share of all, so that there are few; no smaller than what the pool makes by
- * itself, nor so large that a program that does something else can do nothing with them.
+ * itself, nor so large that a program that does something else can do nothing with them. Where small blocks lie, too,
+ * one of which pins the handle, it is a few times as large as the smallest at most.
  */
-enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20 };
+enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20, SMALL_LEAST = 16 << 20, SMALL_TIMES = 4 };
 
 static void mark_cells(struct summing *s) {
     for (size_t c = 0; c < s->cell_count; c++)
-        s->cells[c].need = UINT32_MAX;
+        s->cells[c].need = s->cells[c].least = UINT32_MAX;
     for (uint32_t i = 0; i < s->learn->count; i++) {
         const struct vp_learn_item *item = &s->learn->items[i];
         const uint64_t first = item->offset / s->g, end = (item->offset + item->size + s->g - 1) / s->g;
@@ -91,6 +93,8 @@ static void mark_cells(struct summing *s) {
             s->cells[c].owner = fresh && vp_learn_stays(item, s->learn->count) ? i + 1 : 0;
             if (fresh)
                 s->cells[c].need = item->begin;
+            if (end - first < s->cells[c].least)
+                s->cells[c].least = (uint32_t)(end - first);
         }
         s->cells[first].cut |= item->alone;
         if (end < s->cell_count)
@@ -131,10 +135,13 @@ static void cut_into_handles(struct summing *s) {
     for (size_t c = 0, n; c < s->cell_count; c += n) {
         const struct cell *first = &s->cells[c];
         const size_t room = (first->owner || most > largest ? largest : most) / s->g;
-        uint32_t need = first->need;
+        uint32_t need = first->need, least = first->least;
         for (n = 1; c + n < s->cell_count && n < room; n++) {
             const struct cell *next = &s->cells[c + n];
             if (next->cut || next->need == UINT32_MAX || !next->owner != !first->owner)
+                break;
+            least = next->least < least ? next->least : least;
+            if (!first->owner && n * s->g >= SMALL_LEAST && n >= least * SMALL_TIMES)
                 break;
             need = next->need < need ? next->need : need;
         }
