@@ -1,7 +1,7 @@
 """PyTorch programs that keep PyTorch's own cache, over bare segments: speed beside the cache's, memory, and when the driver
 is left alone."""
 # SPDX-License-Identifier: Apache-2.0
-from .probe import Probe, worked
+from .probe import Failed, Probe, worked
 from .rows import Row, python_example, workloads
 from .runner import run_rows
 from .side_by_side import run_side_by_side
@@ -41,6 +41,8 @@ def measure(name, argv, turns):
             run_side_by_side(bench.device, [cache, bare], bench.started)
         run_rows(bench.device, [short], {}, bench.started)
         for row in cache, bare, short:
+            if row.skipped:
+                raise Failed(f"{row.name}: {row.skipped}")
             for result in row.runs:
                 worked(result)
         what = [text for text, _ in wanted(name)]
