@@ -1,7 +1,7 @@
 /* What a run learns, and how the next one begins with it: the file, the places, the handles made ahead of the program.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fixture.h"
+#include "learnt_test.h"
 
 #include "pool/learnt/ahead.h"
 #include "pool/learnt/learn.h"
@@ -21,42 +21,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LEDGER "backing=ledger,capacity=8G,lazy=0"
-
-static const struct vp_pool_config config = {.handle = 256 * MiB, .va = 64 * GiB};
-static char path[64];
-
 /* ---- a program, a plan ---- */
 
 enum { LAYERS = 20, STEPS = 4 };
-
-static void open_learning(void) {
-    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
-    fx.pool.learn = vp_learn_create();
-}
-
-/* All that the builder may make by now. */
-static unsigned build_all(void) {
-    struct vp_ahead_batch batch;
-    unsigned batches = 0;
-    while (fx.pool.ahead && vp_ahead_begin(fx.pool.ahead, &batch)) {
-        vp_ahead_make(&fx.drv, &batch);
-        vp_ahead_end(fx.pool.ahead, &batch, true);
-        cr_assert(vp_pool_check(&fx.pool, stderr));
-        batches++;
-    }
-    return batches;
-}
-
-/* The builder gets its turn after each request. */
-static bool builds;
-
-static CUdeviceptr take(size_t size) {
-    CUdeviceptr addr = fx_alloc(size, 1);
-    if (builds)
-        build_all();
-    return addr;
-}
 
 /* A training: weights that stay, and in each step blocks that come and go, the largest one late. Small ones among them.
  */
@@ -79,35 +46,10 @@ static void train(int steps, size_t shift) {
         fx_free(weights[i], 1);
 }
 
-static void save_plan(void) {
-    struct vp_learnt learnt = {.made = "test", .program = "a, program", .key = 7, .device_count = 1};
-    void *mem = NULL;
-    size_t bytes = 0;
-    strcpy(path, "/tmp/learnt.XXXXXX");
-    int fd = mkstemp(path);
-    close(fd);
-    cr_assert_eq(vp_learn_sum_up(&fx.pool, 0, &learnt.device[0], &mem, &bytes), 0);
-    cr_assert_eq(vp_learnt_save(path, &learnt), 0);
-    munmap(mem, bytes);
-}
-
-static int begin_with_plan(bool trusted) {
-    struct vp_learnt learnt;
-    char why[256];
-    int err = vp_learnt_load(path, &learnt, why, sizeof why);
-    cr_assert_eq(err, 0, "%s", why);
-    return vp_ahead_start(&fx.pool, &learnt, trusted);
-}
-
 static void learn_and_close(int steps) {
     open_learning();
     train(steps, 0);
     save_plan();
-    fx_close();
-}
-
-static void close_with_plan(void) {
-    unlink(path);
     fx_close();
 }
 
@@ -282,85 +224,6 @@ Test(learnt, a_place_that_another_stream_still_uses_waits) {
     cr_assert_neq(a, b);
     fx_idle(2);
     fx_free(b, 1);
-    close_with_plan();
-}
-
-/* ---- a block that does not get its place ---- */
-
-enum { HEAVY = 40 };
-
-/* Weights; a block that goes, and in its place one that stays; and a large one, which comes again and again. */
-static void stay(int stream, CUdeviceptr weights[HEAVY], CUdeviceptr *one) {
-    for (int i = 0; i < HEAVY; i++)
-        weights[i] = take(40 * MiB);
-    CUdeviceptr large = take(200 * MiB), before = fx_alloc(7 * MiB, stream);
-    fx_free(before, stream);
-    fx_free(large, 1);
-    *one = take(7 * MiB);
-}
-
-static void leave(CUdeviceptr weights[HEAVY], CUdeviceptr one) {
-    fx_free(one, 1);
-    for (int i = 0; i < HEAVY; i++)
-        fx_free(weights[i], 1);
-}
-
-static void learn_who_stays(void) {
-    CUdeviceptr weights[HEAVY], one;
-    open_learning();
-    stay(1, weights, &one);
-    for (int i = 0; i < 3; i++)
-        fx_free(take(200 * MiB), 1);
-    save_plan();
-    leave(weights, one);
-    fx_close();
-}
-
-static bool is_planned(CUdeviceptr addr) {
-    const struct vp_ahead *p = fx.pool.ahead;
-    return addr >= p->base[VP_ZONE_LARGE] && addr < p->end[VP_ZONE_LARGE];
-}
-
-/* In some hole of the plan's it would lie in the way of what is to lie there, again and again. */
-Test(learnt, a_block_that_stays_and_does_not_get_its_place_is_in_nobodys_way) {
-    CUdeviceptr weights[HEAVY], one;
-    learn_who_stays();
-    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
-    cr_assert_eq(begin_with_plan(true), 0);
-    builds = true;
-    fx.waits = VP_WAITS_NEVER;
-    fx_busy(2);
-    stay(2, weights, &one);
-    cr_assert_eq(fx.pool.ahead->served, HEAVY + 2);
-    cr_assert_not(is_planned(one));
-    for (int i = 0; i < 3; i++) {
-        CUdeviceptr large = take(200 * MiB);
-        cr_assert(is_planned(large));
-        fx_free(large, 1);
-    }
-    cr_assert_eq(fx.pool.ahead->served, HEAVY + 5);
-    cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, fx.pool.ahead->plan.peak_held + 8 * MiB);
-    fx_idle(2);
-    leave(weights, one);
-    close_with_plan();
-}
-
-/* A few blocks that the plan does not know, and it goes on as before with all others. */
-Test(learnt, a_program_is_in_step_as_long_as_its_blocks_have_their_places) {
-    CUdeviceptr weights[HEAVY], one, stranger[3];
-    learn_who_stays();
-    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
-    cr_assert_eq(begin_with_plan(true), 0);
-    builds = true;
-    stay(1, weights, &one);
-    CUdeviceptr large = take(200 * MiB);
-    for (int i = 0; i < 3; i++)
-        stranger[i] = take(23 * MiB);
-    cr_assert_eq(vp_ahead_in_step(fx.pool.ahead), VP_AHEAD_IN_STEP);
-    for (int i = 0; i < 3; i++)
-        fx_free(stranger[i], 1);
-    fx_free(large, 1);
-    leave(weights, one);
     close_with_plan();
 }
 
