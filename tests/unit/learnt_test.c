@@ -187,7 +187,7 @@ Test(learnt, a_place_that_is_taken_is_not_given_again) {
 
 /* Work on it is hardly over: where that costs next to nothing, another stream's block has a place of its own. */
 Test(learnt, what_one_stream_has_just_left_is_no_place_for_another) {
-    enum { COUNT = 3000 };
+    enum { COUNT = 1600 };
     static struct vp_learn_item items[COUNT];
     uint64_t end;
     for (uint32_t i = 0; i < COUNT; i++)
@@ -197,7 +197,7 @@ Test(learnt, what_one_stream_has_just_left_is_no_place_for_another) {
     struct vp_learn_item *other = &items[12];
     *other = (struct vp_learn_item){.size = 32 * MiB, .begin = 12, .end = 20, .stream = 2};
     for (int peak = 0; peak < 2; peak++) {
-        items[2500].size = peak ? 140 * MiB : 64 * KiB;
+        items[1500].size = peak ? 140 * MiB : 64 * KiB;
         cr_assert_eq(vp_learn_place(items, COUNT, 2 * MiB, 0, UINT64_MAX, &end), 0);
         cr_assert_eq(other->offset >= items[0].offset + items[0].size, peak, "%lu MiB", other->offset / MiB);
         cr_assert_leq(end, (peak ? 141 : 101) * MiB);
@@ -229,7 +229,7 @@ Test(learnt, a_place_that_another_stream_still_uses_waits) {
 
 /* Thousands of them, for moments and for long: their list is put in order now and then. */
 Test(learnt, places_of_blocks_that_are_alive_at_once_share_no_byte) {
-    enum { COUNT = 4000 };
+    enum { COUNT = 2000 };
     static struct vp_learn_item items[COUNT];
     uint64_t end;
     srand(4);
