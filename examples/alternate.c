@@ -4,9 +4,10 @@
  *     trainer      weights, moments, and activations that come and go      pauses, and hands over
  *     generator    weights, and caches that grow step by step              pauses, and hands over
  *
- * Each takes more than half of the device, so that both together do not fit. Before it hands over it calls
- * vpool_pause(), when its turn comes vpool_resume(): addresses and contents are as they were, which each checks, and so
- * is a captured graph, which each replays. Nothing is computed: blocks are filled and compared.
+ * Each takes more than half of the device, so that both together do not fit (less where the host could not keep them).
+ * Before it hands over it calls vpool_pause(), when its turn comes vpool_resume(): addresses and contents are as they
+ * were, which each checks, and so is a captured graph, which each replays. Nothing is computed: blocks are filled and
+ * compared.
  *
  * Under libvpool.so alone: the two functions are found by dlsym, and without them the program says so and ends.
  *
@@ -85,6 +86,22 @@ static void capture(void) {
     CHECK(cuGraphDestroy(captured));
 }
 
+/* 60 % of the device; where the host could not keep that of both for as long as one hands over to the other, what it
+ * can keep. */
+static size_t as_much(void) {
+    size_t unused, total, kib, can_keep = SIZE_MAX;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "r");
+    CHECK(cuMemGetInfo(&unused, &total));
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %zu", &kib) == 1)
+            can_keep = kib / 5 * 2 * 1024;
+    if (file)
+        fclose(file);
+    total = total / 10 * 6;
+    return can_keep < total ? can_keep : total;
+}
+
 static void begin(size_t all) {
     CUcontext context;
     CUdevice device;
@@ -93,11 +110,8 @@ static void begin(size_t all) {
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    if (!all) {
-        size_t unused, total;
-        CHECK(cuMemGetInfo(&unused, &total));
-        all = total / 10 * 6;
-    }
+    if (!all)
+        all = as_much();
     for (int i = 0; i < BLOCKS; i++) {
         bytes[i] = all / BLOCKS / SAMPLE * SAMPLE;
         CHECK(cuMemAlloc(&block[i], bytes[i]));
@@ -180,7 +194,8 @@ static int play(bool trains, int rounds, size_t all, int from, int to) {
     return 0;
 }
 
-/* usage: alternate [ROUNDS [MIB]]     each process takes so much, or 60 % of the device */
+/* usage: alternate [ROUNDS [MIB]]     each process takes so much, or 60 % of the device if the host has room for twice
+ * that */
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 4, there[2], back[2], status, bad = 0;
     size_t all = argc > 2 ? strtoul(argv[2], NULL, 10) << 20 : 0;

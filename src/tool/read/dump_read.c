@@ -16,6 +16,10 @@ enum { FORMAT_VERSION = 1 };
 /* Devices of a machine, and regions of a device: more would be rubbish. */
 enum { DEVICES = 64, REGIONS = 1 << 28 };
 
+enum { LONGEST_NUMBER = 4096 };
+/* Bytes of a dump. */
+#define MOST (UINT64_C(1) << 32)
+
 struct reader {
     struct vp_dump_file *dump;
     struct vp_dump_stacks stacks;
@@ -160,11 +164,30 @@ static const char *fault_of(const struct vp_dump_device *d) {
     return NULL;
 }
 
+static void not_told(void *context, const char *path, const char *value) {
+    (void)context, (void)path, (void)value;
+}
+
+/* Of what was read so far, where more may follow. A number that is cut off is a fault near its end. */
+static bool can_be_json(const struct vp_dump_file *dump) {
+    const char *end = dump->text + dump->length, *at = vp_json_fault(dump->text, not_told, NULL);
+    return !at || end - at < LONGEST_NUMBER;
+}
+
+/* What is no JSON may have no end: it is read as far as that shows, and what has a fault is the caller's to tell. */
 static int read_text(struct vp_dump_file *dump, const char *path) {
     FILE *file = fopen(path, "re");
     size_t room = 0, n = 1;
     while (file && n && !ferror(file)) {
         if (dump->length + 1 >= room) {
+            if (room && !can_be_json(dump)) {
+                n = 0;
+                break;
+            }
+            if (room >= MOST) {
+                errno = EFBIG;
+                break;
+            }
             char *text = realloc(dump->text, room = room ? room * 2 : 65536);
             if (!text)
                 break;

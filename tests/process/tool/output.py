@@ -150,8 +150,29 @@ def what_is_endless_is_not_read_to_its_end():
                 assert done.returncode == 1 and done.stderr.count("\n") == 1 and name in done.stderr, (words, done)
 
 
+def what_begins_as_a_dump_is_read_until_it_is_none():
+    with tempfile.TemporaryDirectory() as folder:
+        end = os.path.join(folder, "fifo")
+        os.mkfifo(end)
+        for begin in b"{", b'{"format": "vpool-dump", x', b'{"a":1}':
+            writer = subprocess.Popen([sys.executable, "-c", """
+import sys
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes.fromhex(sys.argv[2]))
+    while True:
+        file.write(b"z" * 65536)
+""", end, begin.hex()], stderr=subprocess.DEVNULL)
+            try:
+                done = vpool("export", "--rmm", "/dev/stdin", stdin=open(end, "rb"), stdout=subprocess.DEVNULL)
+                assert done.returncode == 1 and "no JSON" in done.stderr, (begin, done)
+            finally:
+                writer.kill()
+                writer.wait()
+
+
 TESTS = [
     what_is_endless_is_not_read_to_its_end,
+    what_begins_as_a_dump_is_read_until_it_is_none,
     what_is_not_printed_is_told,
     a_closed_output_is_told,
     a_pipe_without_a_reader_ends_it,
