@@ -70,8 +70,12 @@ static bool is_planned(const struct vp_pool *pool, const struct vp_region *block
     const struct vp_space *space = vp_space_of(&pool->mem, block->addr);
     if (!space || space->zone != VP_ZONE_LARGE)
         return false;
-    return p ? p->requests < p->plan.request_count && vp_ahead_in_step(p) != VP_AHEAD_OUT_OF_STEP
-             : pool->learn && pool->learn->count < VP_LEARNT_REQUESTS;
+    if (p && p->requests < p->plan.request_count && vp_ahead_in_step(p) != VP_AHEAD_OUT_OF_STEP)
+        return true;
+    if (!pool->learn || pool->learn->count == VP_LEARNT_REQUESTS)
+        return false;
+    pool->learn->gaps |= p && !p->plan.left;
+    return !pool->learn->gaps;
 }
 
 bool vp_parking_park(struct vp_pool *pool, struct vp_region *block, struct vp_timeline *timeline,

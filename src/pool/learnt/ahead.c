@@ -68,6 +68,14 @@ static const struct vp_learnt_device *part_of(const struct vp_learnt *learnt, CU
     return NULL;
 }
 
+/* A run that left its own plan held more than it had to, and so would the next, and on and on. */
+static uint64_t most_of(const struct vp_learnt_device *part) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < part->run_count; i++)
+        bytes += part->runs[i].size * part->runs[i].count;
+    return bytes < part->peak_held ? bytes : part->peak_held;
+}
+
 static struct vp_ahead *make(const struct vp_learnt_device *part) {
     struct vp_ahead sizing = {.plan = *part}, *p;
     const size_t placed = (part->slot_count + 63) / 64 * sizeof(uint64_t), built = part->run_count * sizeof *p->built,
@@ -94,6 +102,7 @@ int vp_ahead_start(struct vp_pool *pool, struct vp_learnt *learnt, bool trusted)
         index_grams(p);
         p->learnt = *learnt;
         p->plan = *part;
+        p->most = most_of(part);
         err = take_addresses(pool, p, VP_ZONE_LARGE);
         if (!err)
             err = take_addresses(pool, p, VP_ZONE_SMALL);

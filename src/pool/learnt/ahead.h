@@ -33,6 +33,7 @@ struct vp_ahead {
     struct vp_learnt_device plan;              /* the part that is used; its arrays are `learnt`'s */
     size_t bytes;                              /* of this and of what lies behind it: `placed`, `built` and `grams` */
     CUdeviceptr base[VP_ZONES], end[VP_ZONES]; /* the plan's addresses; 0: none */
+    size_t most;                               /* held by its handles, or by its run if that is less */
     bool trusted;                              /* it is this program's, as far as can be told */
     /* ---- the program ---- */
     uint32_t at;                   /* no request before that is looked for */

@@ -25,15 +25,18 @@ enum { REFUSALS = 3 };
 
 /* ---- how far ---- */
 
-/* Where the program does nearly what the plan's did, no more is held for the plan than the pool would hold without. */
+/* Where the program does nearly what the plan's did, no more is held for the plan than the pool would hold without; nor
+ * than that run held, where it does just the same: between the two it may have made memory of its own. */
 enum { BOUND_SHARE = 256, BOUND_ROOM = 32 << 20 };
 
 static size_t bound(const struct vp_ahead *p, size_t asked) {
     const struct vp_memory_stats *stats = &p->pool->mem.stats;
-    size_t live = stats->live_bytes + asked;
-    if (live < stats->peak_live_bytes)
-        live = stats->peak_live_bytes;
-    return vp_ahead_is_exact(p) ? SIZE_MAX : live + live / BOUND_SHARE + BOUND_ROOM;
+    size_t most = stats->live_bytes + asked;
+    if (most < stats->peak_live_bytes)
+        most = stats->peak_live_bytes;
+    if (most < p->most && vp_ahead_is_exact(p))
+        most = p->most;
+    return most + most / BOUND_SHARE + BOUND_ROOM;
 }
 
 /* With what a cache has told of by now. */

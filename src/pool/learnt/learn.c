@@ -5,6 +5,7 @@
 #include "base/os_memory.h"
 #include "base/sort.h"
 #include "pool/bare/bare.h"
+#include "pool/learnt/ahead.h"
 
 #include <errno.h>
 #include <string.h>
@@ -82,6 +83,13 @@ enum { HASH = 2 * VP_LEARNT_SLOTS };
  */
 enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20, SMALL_LEAST = 16 << 20, SMALL_TIMES = 4 };
 
+/* As much for a program that did not do what the run before did, which nor will the next: it draws its sizes. */
+enum { DRAWN_MOST = 16 << 20 };
+
+static bool is_drawn(const struct vp_pool *pool) {
+    return pool->ahead && 2 * pool->ahead->served < pool->ahead->requests;
+}
+
 static void mark_cells(struct summing *s) {
     for (size_t c = 0; c < s->cell_count; c++)
         s->cells[c].need = s->cells[c].least = UINT32_MAX;
@@ -128,9 +136,9 @@ static void add_run(struct summing *s, uint8_t zone, uint64_t offset, uint64_t s
 }
 
 static void cut_into_handles(struct summing *s) {
+    const size_t largest = s->pool->config.handle, limit = is_drawn(s->pool) ? DRAWN_MOST : HANDLE_MOST;
     size_t most = HANDLE_LEAST;
-    const size_t largest = s->pool->config.handle;
-    while (most < HANDLE_MOST && most < s->cell_count * s->g / HANDLE_SHARE)
+    while (most < limit && most < s->cell_count * s->g / HANDLE_SHARE)
         most *= 2;
     for (size_t c = 0, n; c < s->cell_count; c += n) {
         const struct cell *first = &s->cells[c];
@@ -260,8 +268,14 @@ int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_devic
     struct vp_learn *learn = pool->learn;
     struct summing s = {.pool = pool, .learn = learn, .out = out, .g = pool->mem.granularity};
     uint64_t end = 0;
+    *mem = NULL;
     if (!learn || learn->lost || vp_list_empty(&pool->mem.chunks))
         return -ENODATA;
+    if (learn->gaps) {
+        *out = pool->ahead->plan;
+        out->left = true;
+        return 0;
+    }
     for (uint32_t i = 0; i < learn->count; i++)
         if (learn->items[i].end > learn->count)
             learn->items[i].end = learn->count;

@@ -34,6 +34,7 @@ struct vp_learn {
     uint64_t total; /* with those that are not remembered */
     struct vp_table open;
     bool lost; /* memory for it ran out: nothing is to be written */
+    bool gaps; /* a plan was left, and since then streams' caches have served what is not known here */
 };
 
 /* Begins to learn; NULL: no memory. */
@@ -49,7 +50,8 @@ static const uint64_t VP_LEARN_NS = 2000000000;
 
 /*
  * Sums up for one device, but for its name: `out`'s arrays lie in `*mem`, of `*bytes`, which is the caller's to unmap.
- * `until`: no better places are looked for after that (vp_clock_ns). 0; -ENODATA: nothing was learnt; -ENOMEM.
+ * `until`: no better places are looked for after that (vp_clock_ns). Where the run has gaps: the plan that it left,
+ * told of as that, whose arrays stay the pool's; `*mem` is NULL. 0; -ENODATA: nothing was learnt; -ENOMEM.
  */
 int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_device *out, void **mem, size_t *bytes)
     __attribute__((cold));

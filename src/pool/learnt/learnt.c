@@ -133,6 +133,10 @@ static void read_peak(struct reader *r) {
     r->device->total_requests = next(r, UINT64_MAX);
 }
 
+static void read_left(struct reader *r) {
+    r->device->left = true;
+}
+
 static void read_run(struct reader *r) {
     struct vp_learnt_device *d = r->device;
     struct vp_learnt_run run = {.zone = VP_ZONES};
@@ -203,7 +207,7 @@ static void read_line(struct reader *r) {
     static const struct {
         const char *word;
         void (*read)(struct reader *r);
-    } lines[] = {{"peak", read_peak}, {"h", read_run}, {"s", read_slot}, {"q", read_requests}};
+    } lines[] = {{"peak", read_peak}, {"left", read_left}, {"h", read_run}, {"s", read_slot}, {"q", read_requests}};
     const size_t count = sizeof lines / sizeof *lines;
     if (memchr(r->at, 0, (size_t)(r->end - r->at))) {
         wrong(r, "a zero byte");
@@ -362,6 +366,8 @@ static void put_device(struct writer *w, const struct vp_learnt_device *d) {
     put_text(w, d->name);
     put(w, ",%" PRIu64 ",%u,%" PRIu64 "\n", d->memory, d->driver, d->granularity);
     put(w, "peak,%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", d->peak_live, d->peak_held, d->total_requests);
+    if (d->left)
+        put(w, "left\n");
     for (size_t i = 0; i < d->run_count; i++)
         put(w, "h,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%" PRIu32 "\n", zones[d->runs[i].zone], d->runs[i].offset,
             d->runs[i].size, d->runs[i].count, d->runs[i].need);

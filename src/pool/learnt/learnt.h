@@ -51,6 +51,7 @@ struct vp_learnt_device {
     uint64_t memory, granularity;  /* bytes */
     unsigned driver;               /* version: 13000 is 13.0 */
     uint64_t peak_live, peak_held; /* of the run that was learnt from, bytes */
+    bool left;                     /* by the last run, of which too little is known to plan by it */
     uint64_t total_requests;       /* of 1 MiB and more, that it made; the first are remembered */
     struct vp_learnt_run *runs;    /* in the order of `need` */
     struct vp_learnt_slot *slots;

@@ -91,6 +91,8 @@ static void print_device(const struct vp_learnt_device *d) {
            (double)d->peak_held / 1048576);
     printf("    %" PRIu64 " large requests, of which it knows %zu, at %zu places\n", d->total_requests,
            d->request_count, d->slot_count);
+    if (d->left)
+        puts("    the last run left it: the next one that does is learnt, all of it");
     for (size_t i = 0; i < d->run_count; i++)
         if (handles_from(d, i, &count))
             printf("    %6" PRIu64 " handles of %.1f MiB (%s)\n", count, (double)d->runs[i].size / 1048576,
@@ -124,6 +126,7 @@ static void put_device(struct vp_json *j, const struct vp_learnt_device *d) {
     vp_json_u64(j, "requests", d->total_requests);
     vp_json_u64(j, "known_requests", d->request_count);
     vp_json_u64(j, "places", d->slot_count);
+    vp_json_bool(j, "left", d->left);
     vp_json_begin_array(j, "handles");
     for (size_t i = 0; i < d->run_count; i++)
         if (handles_from(d, i, &count)) {
