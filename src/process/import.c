@@ -52,10 +52,11 @@ bool vp_import_maps(CUdeviceptr ptr, size_t size) {
     return false;
 }
 
-static struct vp_import *find(const struct vp_ipc_handle *handle) {
+/* Each context opens it for itself, as in CUDA: what it has ends with it alone. */
+static struct vp_import *find(const struct vp_ipc_handle *handle, CUcontext context) {
     struct vp_import *import;
     vp_list_each(import, &vp_state.imports, link)
-        if (!memcmp(&import->key, &handle->key, sizeof import->key))
+        if (!memcmp(&import->key, &handle->key, sizeof import->key) && import->context == context)
             return import;
     return NULL;
 }
@@ -228,13 +229,9 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
     /* CUDA, too, has no current context for a process that opens its own memory. */
     if (!ctx || vp_ipc_own(handle)) {
         res = CUDA_ERROR_INVALID_CONTEXT;
-    } else if ((import = find(handle))) {
-        res = grant(import, UINT64_C(1) << ctx->device);
-        if (!res) {
-            import->always |= UINT64_C(1) << ctx->device;
-            import->references++;
-            *out = import->ptr;
-        }
+    } else if ((import = find(handle, ctx->handle))) {
+        import->references++;
+        *out = import->ptr;
     } else {
         if (!import_slab.size)
             vp_slab_init(&import_slab, sizeof(struct vp_import));

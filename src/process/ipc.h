@@ -52,7 +52,7 @@ struct vp_import {
     size_t bytes, asked;
     unsigned references;
     uint64_t number;     /* in order of opening */
-    CUcontext context;   /* in which it was opened first, and with which it ends */
+    CUcontext context;   /* in which it was opened, and with which it ends */
     CUdevice device;     /* of that context */
     uint64_t access;     /* devices that may touch it, one bit each */
     uint64_t always;     /* those of them that may whatever becomes of peers */

@@ -537,6 +537,34 @@ static void ends_with_its_context(void) {
     end(&remote);
 }
 
+/* What another context has opened, too, stays, and is another mapping. */
+static void each_context_opens_for_itself(void) {
+    struct remote remote = start();
+    CUdeviceptr first, again, second, closed;
+    CUcontext context, other;
+
+    begin();
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CHECK_OK(TELL(&remote, FILL, .ptr = theirs, .size = 2 * MIB, .value = 7).result);
+    CUipcMemHandle handle = TELL(&remote, GET, .ptr = theirs).handle;
+    CHECK_OK(cuIpcOpenMemHandle(&first, handle, FLAG));
+    CHECK_OK(cuIpcOpenMemHandle(&again, handle, FLAG));
+    CHECK_OK(cuDevicePrimaryCtxRetain(&other, 1));
+    CHECK_OK(cuCtxSetCurrent(other));
+    CHECK_OK(cuIpcOpenMemHandle(&second, handle, FLAG));
+    CHECK(again == first && second != first);
+    CHECK_OK(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, second));
+    CHECK(context == other);
+    CHECK_OK(cuIpcOpenMemHandle(&closed, handle, FLAG));
+    CHECK_OK(cuIpcCloseMemHandle(closed));
+    CHECK(closed == second && read_value(first, 2 * MIB) == 7);
+    CHECK_OK(cuDevicePrimaryCtxReset(0));
+    CHECK(read_value(first, 1) == -2 && read_value(second, 2 * MIB) == 7);
+    CHECK_OK(cuIpcCloseMemHandle(second));
+    CHECK(read_value(second, 1) == -2);
+    end(&remote);
+}
+
 GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares_memory),
            GUEST(shares_memory_through_the_runtime), GUEST(counts_references), GUEST(answers_errors_as_cuda_does),
            GUEST(gives_each_allocation_its_handle), GUEST(never_reuses_what_was_exported),
@@ -546,4 +574,4 @@ GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares
            GUEST(means_nothing_without_the_library), GUEST(bears_garbage), GUEST(bears_failing_calls),
            GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors), GUEST(leaves_no_socket_to_children),
            GUEST(opens_while_it_is_freed), GUEST(opens_each_others), GUEST(closes_after_the_work_on_it),
-           GUEST(ends_with_its_context))
+           GUEST(ends_with_its_context), GUEST(each_context_opens_for_itself))
