@@ -91,10 +91,11 @@
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, BY_HAND) \
     X(cuPointerGetAttribute, cuPointerGetAttribute, BY_HAND) \
     X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
-    X(cuPointerSetAttribute, cuPointerSetAttribute, FIRST, vp_bare_pin(c, 0), const void *, CUpointer_attribute, \
-      CUdeviceptr) \
-    X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, AROUND, vp_bare_pin(b, c), vp_api_registered(b), \
-      void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long)
+    X(cuPointerSetAttribute, cuPointerSetAttribute, FIRST, \
+      (vp_bare_pin(c, 0), c = vp_api_asked_address(c)), const void *, CUpointer_attribute, CUdeviceptr) \
+    X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, AROUND, \
+      (vp_bare_pin(b, c), b = vp_api_shown_address(b, c)), vp_api_registered(b), void *, CUdeviceptr, size_t, \
+      CUmemRangeHandleType, unsigned long long)
 
 /* What other processes share, by legacy IPC and otherwise: ipc.c. A handle that the pool made is opened by us, any
  * other by CUDA. */

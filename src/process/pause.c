@@ -43,11 +43,10 @@ static struct paused {
 /* ---- may it? ---- */
 
 static void note(CUdeviceptr ptr, uint64_t *devices) {
-    struct vp_pool *pool;
     if (!ptr || !vp_enter())
         return;
-    if (vp_state_find_inside(ptr, &pool))
-        *devices |= UINT64_C(1) << pool->mem.device;
+    /* The block may begin behind it, where that was rounded down. */
+    vp_pools_each(pool) if (vp_space_of(&pool->mem, ptr)) *devices |= UINT64_C(1) << pool->mem.device;
     vp_leave();
 }
 

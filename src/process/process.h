@@ -100,6 +100,9 @@ CUdeviceptr vp_api_asked_address(CUdeviceptr ptr);
  * nothing ever is. The driver would let the program unmap or close what it did not map itself, also behind what it did;
  * cuMemAlloc's memory it refuses. */
 CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size);
+/* The address of a range that is shown to others: as above where freed memory of the pool is in it, beyond what
+ * rounding takes in. */
+CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size);
 
 /* Streams. After a successful creation; before a destruction. */
 void vp_api_stream_created(CUstream stream);

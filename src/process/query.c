@@ -60,6 +60,22 @@ CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
     return freed ? NOWHERE : ptr;
 }
 
+/* Who asks for a block rounds it to pages, the GPU's at most: so much of what is nobody's may lie beside it. */
+CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size) {
+    const size_t beside = size < 64 << 10 ? size : 64 << 10;
+    struct vp_pool *pool;
+    if (!vp_enter())
+        return ptr;
+    size_t seen = in_a_pool(ptr, size) ? 0 : size, nobodys = 0;
+    while (seen < size && nobodys < beside) {
+        const struct vp_region *r = vp_state_find_inside(ptr + seen, &pool);
+        seen = r ? vp_region_end(r) - ptr : seen + VP_QUANTUM;
+        nobodys = r ? 0 : nobodys + VP_QUANTUM;
+    }
+    vp_leave();
+    return nobodys && nobodys >= beside ? NOWHERE : ptr;
+}
+
 CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size) {
     if ((!ptr && !size) || !vp_enter())
         return ptr;

@@ -128,6 +128,23 @@ Test(query, a_dma_buf_covers_a_block_of_several_handles) {
     door_close();
 }
 
+/* Whoever shows a block rounds it to pages; what was freed is shown in no page of its own. */
+Test(query, what_is_shown_has_a_live_block) {
+    door_open(SIM);
+    CUdeviceptr a = door_malloc(1000), b = door_malloc(1000), c = door_malloc(3 * MiB), page = b / 4096 * 4096;
+    cr_assert(vp_api_shown_address(page, 4096) == page && vp_api_shown_address(page, 64 << 10) == page);
+    cr_assert(vp_api_shown_address(c, 3 * MiB) == c && vp_api_shown_address(c + MiB, 4096) == c + MiB);
+    cr_assert(vp_api_shown_address(0x1000, 4096) == 0x1000 && vp_api_shown_address(c, 0) == c);
+    cr_assert_neq(vp_api_shown_address(c, SIZE_MAX), c);
+    cu_ok(door_free(a));
+    cr_assert_eq(vp_api_shown_address(page, 4096), page);
+    cu_ok(door_free(b));
+    cu_ok(door_free(c));
+    cr_assert(vp_api_shown_address(page, 4096) != page && vp_api_shown_address(c + MiB, 4096) != c + MiB);
+    cr_assert_neq(vp_api_shown_address(c, 3 * MiB), c);
+    door_close();
+}
+
 /* ---- memory of others ---- */
 
 Test(query, handles_of_others_are_counted) {

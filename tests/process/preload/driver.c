@@ -346,6 +346,36 @@ static void no_call_reaches_the_pools_mappings(void) {
     CHECK_OK(cuMemRelease(handle));
 }
 
+static CUresult shown(CUdeviceptr ptr, size_t size) {
+    int fd = -1;
+    CUresult res = cuMemGetHandleForAddressRange(&fd, ptr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+
+    CHECK(res != CUDA_SUCCESS || close(fd) == 0);
+    return res;
+}
+
+/* Nor is freed memory shown to others, or set; a live block is, of any part. */
+static void freed_memory_is_not_shown(void) {
+    const unsigned on = 1;
+    CUdeviceptr small, large;
+
+    start();
+    CHECK_OK(cuMemAlloc(&small, 256 << 10));
+    CHECK_OK(cuMemAlloc(&large, 64 * MIB));
+    SHOW(shown(large, 64 * MIB));
+    SHOW(shown(large + 2 * MIB, 4096));
+    SHOW(shown(small, 256 << 10));
+    SHOW(shown(small, 4096));
+    CHECK_OK(cuMemFree(large));
+    CHECK_OK(cuMemFree(small));
+    SHOW(shown(large, 64 * MIB));
+    SHOW(shown(large + 2 * MIB, 4096));
+    SHOW(shown(small, 256 << 10));
+    SHOW(shown(small, 4096));
+    SHOW(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, large));
+    SHOW(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, small));
+}
+
 /* Memory of the host, and no context: there is no device to ask after (HAMi-core #169, #187, #333). */
 static void host_memory_without_a_context(void) {
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -517,7 +547,8 @@ static void cuda_calls_at_exit(void) {
 GUEST_MAIN(GUEST(serves_the_linkers_route), GUEST(frees_what_the_other_call_allocated), GUEST(frees_foreign_pointers),
            GUEST(answers_errors_as_cuda_does), GUEST(gives_way_to_the_programs_own_handles),
            GUEST(captures_are_left_to_cuda), GUEST(imports_physical_memory), GUEST(others_memory),
-           GUEST(no_call_reaches_the_pools_mappings), GUEST(host_memory_without_a_context),
-           GUEST(others_failures_are_retried), GUEST(others_failures_wait_for_work_that_ends),
-           GUEST(others_failures_wait_for_nothing_in_vain), GUEST(survives_a_reset), GUEST(fork_before_cuda_is_used),
-           GUEST(fork_after_cuda_was_used), GUEST(fork_while_threads_allocate), GUEST(cuda_calls_at_exit))
+           GUEST(no_call_reaches_the_pools_mappings), GUEST(freed_memory_is_not_shown),
+           GUEST(host_memory_without_a_context), GUEST(others_failures_are_retried),
+           GUEST(others_failures_wait_for_work_that_ends), GUEST(others_failures_wait_for_nothing_in_vain),
+           GUEST(survives_a_reset), GUEST(fork_before_cuda_is_used), GUEST(fork_after_cuda_was_used),
+           GUEST(fork_while_threads_allocate), GUEST(cuda_calls_at_exit))
