@@ -26,8 +26,16 @@ static void mempool_free(struct vp_mempool *mp) {
     vp_slab_free(&vp_state.mempool_slab, mp);
 }
 
+static VP_LOCKED void ask_current(CUdevice dev) {
+    const struct vp_driver *drv = &vp_state.drv;
+    CUmemoryPool now = NULL;
+    if ((!drv->cuDeviceGetMemPool || drv->cuDeviceGetMemPool(&now, dev)) && drv->cuDeviceGetDefaultMemPool)
+        drv->cuDeviceGetDefaultMemPool(&now, dev);
+    vp_state.current[dev] = vp_mempool_of(now);
+}
+
 void vp_mempool_open_device(CUdevice dev) {
-    CUmemoryPool handle = NULL, now = NULL;
+    CUmemoryPool handle = NULL;
     const struct vp_driver *drv = &vp_state.drv;
     if (!drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetDefaultMemPool(&handle, dev))
         return;
@@ -35,9 +43,7 @@ void vp_mempool_open_device(CUdevice dev) {
     if (!mp)
         return;
     mp->is_default = true;
-    if (!drv->cuDeviceGetMemPool || drv->cuDeviceGetMemPool(&now, dev))
-        now = handle;
-    vp_state.current[dev] = vp_mempool_of(now);
+    ask_current(dev);
 }
 
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
@@ -129,14 +135,10 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
     vp_list_each(mp, &vp_state.mempools, link)
         if (!ours && mp->handle == pool && mp->ending && !mp->dead)
             ours = mp;
+    /* CUDA makes the default pool current again if the current one is destroyed, one of CUDA's own too. */
+    if (ended)
+        vp_pools_each(one) ask_current(one->mem.device);
     if (ours && ended) {
-        /* CUDA makes the default pool current again if the current one is destroyed. */
-        if (vp_state.current[ours->device] == ours) {
-            CUmemoryPool def = NULL;
-            if (vp_state.drv.cuDeviceGetDefaultMemPool)
-                vp_state.drv.cuDeviceGetDefaultMemPool(&def, ours->device);
-            vp_state.current[ours->device] = vp_mempool_of(def);
-        }
         vp_parking_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
         ours->dead = true;
         CUdevice dev = ours->device;

@@ -205,6 +205,10 @@ Test(mempool, what_is_not_ours_goes_to_cuda) {
     cu_ok(cuDeviceSetMemPool(0, default_pool(0)));
     vp_api_pool_set_current(0, default_pool(0));
     cu_ok(door_free_async(door_take(512, 0), 0));
+    cu_ok(cuDeviceSetMemPool(0, pool));
+    vp_api_pool_set_current(0, pool);
+    pool_destroy(pool);
+    cu_ok(door_free_async(door_take(512, 0), 0)); /* CUDA has made the default one current */
     door_close();
 }
 
