@@ -37,7 +37,7 @@ const struct vp_import *vp_import_at(CUdeviceptr ptr) {
     if (!opened)
         return NULL;
     vp_list_each(import, &vp_state.imports, link)
-        if (ptr - import->ptr < import->asked)
+        if (ptr - import->ptr < import->asked && import->references)
             return import;
     return NULL;
 }
@@ -199,6 +199,58 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev) {
     return true;
 }
 
+/* ---- what is not open any more ---- */
+
+/* Waits for the work of a context. One that has ended has none. */
+static CUresult finish_work(CUcontext ctx) {
+    const struct vp_driver *drv = &vp_state.drv;
+    CUcontext popped;
+    if (drv->cuCtxPushCurrent_v2(ctx))
+        return CUDA_SUCCESS;
+    CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
+    CUresult res = drv->cuCtxSynchronize();
+    vp_capture_restore(&vp_state.timelines, mode);
+    drv->cuCtxPopCurrent_v2(&popped);
+    return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
+}
+
+/* Takes away what is not open any more; while a stream captures, nobody can be waited for, and it stays until something
+ * is closed again. Lets the lock go meanwhile. */
+static VP_LOCKED CUresult take_away(struct vp_import *import) {
+    CUcontext current = NULL;
+    if (atomic_load(&vp_state.timelines.captures))
+        return CUDA_SUCCESS;
+    /* Nobody else sees it from here on. */
+    vp_list_remove(&import->link);
+    vp_step_out();
+    vp_state.drv.cuCtxGetCurrent(&current);
+    CUresult res = finish_work(import->context);
+    if (!res && current && current != import->context)
+        res = finish_work(current);
+    if (!res) {
+        vp_step_in();
+        vp_wait_for_devices(import->access, -1); /* copies of other contexts */
+        vp_step_out();
+        unmap(import, import->bytes);
+    }
+    vp_step_in();
+    if (res)
+        vp_list_append(&vp_state.imports, &import->link);
+    else
+        vp_slab_free(&import_slab, import);
+    return res;
+}
+
+static VP_LOCKED void take_away_all(void) {
+    struct vp_import *import, *closed;
+    do {
+        closed = NULL;
+        vp_list_each(import, &vp_state.imports, link)
+            if (!import->references)
+                closed = import;
+    } while (closed && !atomic_load(&vp_state.timelines.captures) && !take_away(closed));
+}
+
 /* ---- open ---- */
 
 /* Maps memory that is not open yet. `import` has its context and device. */
@@ -275,53 +327,19 @@ CUresult vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *from, unsigned 
 
 /* ---- close ---- */
 
-/* Waits for the work of a context. One that has ended has none. */
-static CUresult finish_work(CUcontext ctx) {
-    const struct vp_driver *drv = &vp_state.drv;
-    CUcontext popped;
-    if (drv->cuCtxPushCurrent_v2(ctx))
-        return CUDA_SUCCESS;
-    CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
-    CUresult res = drv->cuCtxSynchronize();
-    vp_capture_restore(&vp_state.timelines, mode);
-    drv->cuCtxPopCurrent_v2(&popped);
-    return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
-}
-
 static CUresult close_alone(CUdeviceptr ptr) {
     struct vp_import *import = NULL, *one;
-    CUcontext current = NULL;
     if (!vp_enter())
         return VP_NOT_OURS;
+    take_away_all();
     vp_list_each(one, &vp_state.imports, link)
-        if (one->ptr == ptr)
+        if (one->ptr == ptr && one->references)
             import = one;
-    if (!import || --import->references) {
-        vp_leave();
-        return import ? CUDA_SUCCESS : VP_NOT_OURS;
-    }
-    /* Nobody else sees it from here on. */
-    vp_list_remove(&import->link);
-    vp_step_out();
-    vp_state.drv.cuCtxGetCurrent(&current);
-    CUresult res = finish_work(import->context);
-    if (!res && current && current != import->context)
-        res = finish_work(current);
-    if (!res) {
-        vp_step_in();
-        vp_wait_for_devices(import->access, -1); /* copies of other contexts */
-        vp_step_out();
-        unmap(import, import->bytes);
-    }
-    vp_step_in();
-    if (res) {
+    CUresult res = import ? CUDA_SUCCESS : VP_NOT_OURS;
+    if (import && !--import->references && (res = take_away(import)) && res != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         import->references = 1;
-        vp_list_append(&vp_state.imports, &import->link);
-    } else {
-        vp_slab_free(&import_slab, import);
-    }
     vp_leave();
-    return res;
+    return res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? CUDA_SUCCESS : res;
 }
 
 CUresult vp_api_ipc_close(CUdeviceptr ptr) {

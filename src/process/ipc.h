@@ -50,7 +50,7 @@ struct vp_import {
     __typeof__(((struct vp_ipc_handle *)0)->key) key;
     CUdeviceptr base, ptr; /* the mapping; the allocation in it */
     size_t bytes, asked;
-    unsigned references;
+    unsigned references; /* 0: closed while a stream captured, and still mapped */
     uint64_t number;     /* in order of opening */
     CUcontext context;   /* in which it was opened, and with which it ends */
     CUdevice device;     /* of that context */

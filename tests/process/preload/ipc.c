@@ -541,7 +541,7 @@ static void ends_with_its_context(void) {
 static void each_context_opens_for_itself(void) {
     struct remote remote = start();
     CUdeviceptr first, again, second, closed;
-    CUcontext context, other;
+    CUcontext other;
 
     begin();
     CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
@@ -553,8 +553,6 @@ static void each_context_opens_for_itself(void) {
     CHECK_OK(cuCtxSetCurrent(other));
     CHECK_OK(cuIpcOpenMemHandle(&second, handle, FLAG));
     CHECK(again == first && second != first);
-    CHECK_OK(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, second));
-    CHECK(context == other);
     CHECK_OK(cuIpcOpenMemHandle(&closed, handle, FLAG));
     CHECK_OK(cuIpcCloseMemHandle(closed));
     CHECK(closed == second && read_value(first, 2 * MIB) == 7);
@@ -562,6 +560,31 @@ static void each_context_opens_for_itself(void) {
     CHECK(read_value(first, 1) == -2 && read_value(second, 2 * MIB) == 7);
     CHECK_OK(cuIpcCloseMemHandle(second));
     CHECK(read_value(second, 1) == -2);
+    end(&remote);
+}
+
+/* A capture in any mode lives on, and what was closed beside it goes with the next close. */
+static void a_close_leaves_captures_alone(void) {
+    struct remote remote = start();
+    CUstream stream;
+    CUgraph graph = NULL;
+
+    begin();
+    CUdeviceptr first, second, theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CUipcMemHandle handle = TELL(&remote, GET, .ptr = theirs).handle;
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuIpcOpenMemHandle(&first, handle, FLAG));
+    CHECK_OK(cuMemsetD8Async(first, 5, 2 * MIB, stream));
+    CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_OK(cuIpcCloseMemHandle(first));
+    CHECK(cuIpcCloseMemHandle(first) == CUDA_ERROR_INVALID_VALUE);
+    CHECK_OK(cuIpcOpenMemHandle(&second, handle, FLAG));
+    CHECK(second == first);
+    CHECK_OK(cuIpcCloseMemHandle(second));
+    CHECK_OK(cuStreamEndCapture(stream, &graph));
+    CHECK(cuIpcCloseMemHandle(4096) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(read_value(first, 1) == -2);
+    CHECK(value_at(&remote, theirs, 2 * MIB) == 5);
     end(&remote);
 }
 
@@ -574,4 +597,4 @@ GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares
            GUEST(means_nothing_without_the_library), GUEST(bears_garbage), GUEST(bears_failing_calls),
            GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors), GUEST(leaves_no_socket_to_children),
            GUEST(opens_while_it_is_freed), GUEST(opens_each_others), GUEST(closes_after_the_work_on_it),
-           GUEST(ends_with_its_context), GUEST(each_context_opens_for_itself))
+           GUEST(ends_with_its_context), GUEST(each_context_opens_for_itself), GUEST(a_close_leaves_captures_alone))
