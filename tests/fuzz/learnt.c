@@ -81,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *why = NULL;
     unsigned line = 0;
     char *text = malloc(size + 32);
+    fuzz_count(0);
     if (!text)
         abort();
     memcpy(text, data, size);
