@@ -54,11 +54,14 @@ int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline
     return 0;
 }
 
-struct vp_timeline *vp_timeline_capturing(const struct vp_timelines *ls, CUstream stream) {
+struct vp_timeline *vp_timeline_named(const struct vp_timelines *ls, CUstream stream) {
+    const struct vp_context *ctx;
     struct vp_timeline *timeline;
-    vp_list_each(timeline, &ls->capturing, capturing)
-        if (timeline->stream == stream && !timeline->per_thread && !timeline->context->ending)
-            return timeline;
+    vp_list_each(ctx, &ls->contexts, link)
+        vp_list_each(timeline, &ctx->timelines, of_context)
+            if (timeline->stream == stream && !timeline->per_thread && !timeline->gone && !timeline->lost &&
+                !ctx->ending)
+                return timeline;
     return NULL;
 }
 

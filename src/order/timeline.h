@@ -125,9 +125,9 @@ void vp_timeline_host_func(struct vp_timelines *ls, struct vp_timeline *timeline
  * needs none, if it got one before: drivers without context barriers need it, and others while captures forbid these.
  */
 void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, bool begins);
-/* The timeline of a stream that captures as far as we know, or NULL. Of a thread's own it is not to be asked. A stream
- * of a context that is ending may have given its handle to another. */
-struct vp_timeline *vp_timeline_capturing(const struct vp_timelines *ls, CUstream stream);
+/* The timeline of a stream's handle, without asking the driver, or NULL. Of a thread's own it is not to be asked. A
+ * stream of a context that is ending may have given its handle to another. Goes through all timelines. */
+struct vp_timeline *vp_timeline_named(const struct vp_timelines *ls, CUstream stream);
 /* Before cuStreamDestroy: gives open points their event. */
 void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timeline);
 /* The calling thread ends, and its own streams with it: those linked to the list. Makes no driver call, since the

@@ -11,6 +11,8 @@
  */
 #include "process/state.h"
 
+#include <errno.h>
+
 /* Timelines that are gone and linger. */
 static VP_LOCKED void tidy(void) {
     if (!vp_timelines_linger(&vp_state.timelines))
@@ -32,9 +34,10 @@ void vp_api_stream_destroying(CUstream stream) {
     /* The default streams are nobody's to destroy. */
     if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD || !vp_enter())
         return;
-    /* To ask a capturing stream for its id would destroy the capture. */
-    struct vp_timeline *timeline = vp_timeline_capturing(&vp_state.timelines, stream);
-    if (timeline || !vp_timeline_get(&vp_state.timelines, stream, &timeline))
+    /* One that captures, or has joined a capture, cannot be asked for its id. */
+    struct vp_timeline *timeline;
+    int err = vp_timeline_get(&vp_state.timelines, stream, &timeline);
+    if (!err || (err == -EBUSY && (timeline = vp_timeline_named(&vp_state.timelines, stream))))
         vp_timeline_destroying(&vp_state.timelines, timeline);
     tidy();
     vp_leave();

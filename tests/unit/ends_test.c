@@ -30,19 +30,48 @@ Test(ends, a_capture_ends_with_its_context) {
 /* Before we hear that it has ended, another stream has the handle of the one that captured: it is that one which is
  * destroyed. */
 Test(ends, a_capturing_streams_handle_is_given_out_again) {
-    CUcontext primary = door_open(SIM), made = door_context(0);
+    door_open(SIM);
+    CUcontext made = door_context(0);
     CUstream captures_there = door_stream(CU_STREAM_NON_BLOCKING), s;
     cu_ok(door_begin_capture(captures_there, CU_STREAM_CAPTURE_MODE_RELAXED));
     vp_api_context_destroying(made);
     cu_ok(cuCtxDestroy(made));
-    cu_ok(cuCtxSetCurrent(primary));
+    door_context(0);
     cr_assert_eq(s = door_stream(CU_STREAM_NON_BLOCKING), captures_there);
     cu_ok(door_free_async(door_take(2 * MiB, s), s));
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_stream_destroy(s));
     vp_api_context_destroyed(made, true);
     nothing_is_held_up();
     cr_assert_eq(vp_sim_violations(), 0);
     cr_assert_eq(captures(), 0);
+    door_close();
+}
+
+/* It has work left, behind that of another stream, and memory that waits for it; the next stream has its handle. */
+Test(ends, a_stream_that_has_joined_a_capture_is_destroyed) {
+    CUevent event;
+    CUgraph graph;
+    door_open(SIM);
+    CUstream held = door_stream(CU_STREAM_NON_BLOCKING), begins = door_stream(CU_STREAM_NON_BLOCKING),
+             joins = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CUdeviceptr other = door_take(MiB, held), freed = door_take(8 * MiB, joins);
+    vp_sim_hold(held);
+    cu_ok(cuMemsetD8Async(other, 1, MiB, held));
+    cu_ok(cuEventRecord(event, held));
+    cu_ok(cuStreamWaitEvent(joins, event, 0));
+    cu_ok(cuMemsetD8Async(freed, 1, 8 * MiB, joins));
+    cu_ok(door_free_async(freed, joins));
+    cu_ok(door_begin_capture(begins, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(cuEventRecord(event, begins));
+    cu_ok(cuStreamWaitEvent(joins, event, 0));
+    cu_ok(door_stream_destroy(joins));
+    cr_assert_eq(door_end_capture(begins, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    cr_assert_eq(door_stream(CU_STREAM_NON_BLOCKING), joins);
+    cr_assert_neq(door_malloc(8 * MiB), freed);
+    vp_sim_release(held);
+    nothing_is_held_up();
     door_close();
 }
 
