@@ -76,8 +76,13 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
     struct vp_context *ctx = vp_context_ending(&vp_state.timelines, handle);
     if (ctx && !ended)
         vp_context_revive(&vp_state.timelines, ctx);
-    if (ctx && ended)
+    if (ctx && ended) {
+        CUdevice dev = ctx->device;
         drop(ctx);
+        /* A green one held the primary, which may have ended with it. */
+        if ((ctx = vp_context_on(&vp_state.timelines, dev)) && ctx->primary)
+            vp_context_check(&vp_state.timelines, ctx);
+    }
     vp_leave();
 }
 

@@ -106,6 +106,24 @@ Test(ends, a_capture_ends_unseen) {
 
 /* ---- contexts ---- */
 
+#if CUDA_VERSION >= 12050
+/* It holds the primary one, which the program has let go. */
+Test(ends, a_green_context_takes_the_primary_with_it) {
+    CUgreenCtx green;
+    CUcontext context;
+    CUdeviceptr got;
+    door_open(SIM);
+    door_malloc(2 * MiB);
+    cu_ok(door_green_create(&green, &context, 0));
+    cu_ok(cuDevicePrimaryCtxRelease(0));
+    cu_ok(door_free(door_malloc(2 * MiB)));
+    cu_ok(door_green_destroy(green, context));
+    cr_assert_eq(door_alloc(&got, 2 * MiB), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    cr_assert_eq(vp_state.pools[0]->mem.stats.live_bytes, 0);
+    door_close();
+}
+#endif
+
 Test(ends, a_context_ends_unseen) {
     CUcontext primary = door_open(SIM), made = door_context(0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
