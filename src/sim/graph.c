@@ -419,8 +419,16 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream str
     CUresult result = sim_stream_for_work(stream_handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    for (size_t i = 0; i < exec->count; i++)
-        sim_op_enqueue(stream, sim_op_again(exec->nodes[i]));
+    for (size_t i = 0; i < exec->count; i++) {
+        struct sim_op *op = sim_op_again(exec->nodes[i]);
+        if (!i && exec->last && !stream->capture)
+            sim_op_depend(op, exec->last);
+        if (i + 1 == exec->count && !stream->capture) {
+            sim_op_put(exec->last);
+            exec->last = sim_op_get(op);
+        }
+        sim_op_enqueue(stream, op);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -435,6 +443,7 @@ static void exec_free(void *item, void *arg) {
     sim_handle_free(SIM_EXEC, exec->handle);
     for (size_t i = 0; i < 2 * exec->count; i++)
         sim_op_put(exec->nodes[i]);
+    sim_op_put(exec->last);
     free(exec->nodes);
     graph_put(exec->graph);
     free(exec);

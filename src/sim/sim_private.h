@@ -467,6 +467,7 @@ struct sim_exec {
     unsigned long long flags;
     struct sim_op **nodes, **of; /* what is run, and the node of the graph that it was made of; one reference each */
     size_t count;
+    struct sim_op *last; /* of the launch before: one is behind the other, on whatever streams */
 };
 
 /* The work of a node, as an op that has yet to be queued. */

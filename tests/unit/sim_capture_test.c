@@ -53,6 +53,28 @@ Test(sim, a_graph_replays_its_work, .init = late) {
     OK(cuGraphExecDestroy(exec));
 }
 
+Test(sim, an_executables_launches_follow_each_other, .init = late) {
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemsetD8Async(memory, 1, 1, blocking));
+    OK(cuStreamEndCapture(blocking, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    vp_sim_hold(other);
+    OK(cuGraphLaunch(exec, other));
+    OK(cuGraphLaunch(exec, free_stream));
+    while (vp_sim_step(100))
+        ;
+    cr_expect_eq(vp_sim_pending(), 2);
+    cr_expect_eq(cuStreamQuery(free_stream), CUDA_ERROR_NOT_READY, "it is behind the launch on the other stream");
+    vp_sim_release(other);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamSynchronize(free_stream));
+    OK(cuStreamQuery(other));
+    cr_expect_eq(byte(0), 1);
+}
+
 static CUresult query(void) {
     return cuEventQuery(event);
 }
