@@ -75,6 +75,15 @@ Test(ends, a_stream_that_has_joined_a_capture_is_destroyed) {
     door_close();
 }
 
+/* What it has queued a barrier tells, and none can be had while another captures. */
+Test(ends, a_stream_was_destroyed_before_a_capture) {
+    door_open(SIM);
+    cu_ok(door_stream_destroy(door_stream(CU_STREAM_NON_BLOCKING)));
+    cu_ok(door_begin_capture(door_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
+    nothing_is_held_up();
+    door_close();
+}
+
 static void *capture_own_stream(void *context) {
     cu_ok(cuCtxSetCurrent(context));
     cu_ok(door_begin_capture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
