@@ -77,6 +77,26 @@ CUresult cuCtxDetach(CUcontext context) {
     return res;
 }
 
+/*
+ * CUDA leaves what is queued there running, and afterwards nothing tells when that is over: what it still uses must not
+ * be given to others. So the end waits, as CUDA lets that of other contexts; but not for good, since the host may have
+ * to do something first. A context that still works then stays as long as the process, and the program need not know.
+ */
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+    CUcontext context = vp_door_enter() ? of_green(green) : NULL;
+    CUresult res = CUDA_SUCCESS;
+    if (vp_api_green_is_over(context)) {
+        if (context)
+            vp_api_context_destroying(context);
+        res = VP_REAL(cuGreenCtxDestroy)(green);
+        if (context)
+            vp_api_context_destroyed(context, res == CUDA_SUCCESS);
+        vp_door_context_ends();
+    }
+    vp_door_leave();
+    return res;
+}
+
 CUresult cuCtxSynchronize(void) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuCtxSynchronize)();

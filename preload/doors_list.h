@@ -174,7 +174,7 @@
     X(cuCtxDestroy_v2, cuCtxDestroy_v2, ENDS, a, true, CUcontext) \
     X(cuCtxDestroy, cuCtxDestroy_v2, SAME, CUcontext) \
     X(cuCtxDetach, cuCtxDestroy_v2, BY_HAND) \
-    X(cuGreenCtxDestroy, cuGreenCtxDestroy, ENDS, of_green(a), true, CUgreenCtx) \
+    X(cuGreenCtxDestroy, cuGreenCtxDestroy, BY_HAND) \
     X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2, ENDS, vp_api_primary(a, true), primary_ended(a), \
       CUdevice) \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, SAME, CUdevice) \

@@ -53,6 +53,10 @@ struct vp_context *vp_context_on(const struct vp_timelines *ls, CUdevice dev);
  * until no thread is left in `waiters`.
  */
 void vp_context_end(struct vp_timelines *ls, struct vp_context *ctx);
+/* Before a green context is destroyed: marks all that is queued in it by events. */
+void vp_context_mark(struct vp_timelines *ls, struct vp_context *ctx);
+/* Are some of its events still to come? */
+bool vp_context_works(const struct vp_context *ctx);
 /* The context that vp_context_end() was told of under this handle, the oldest first; NULL if there is none. */
 struct vp_context *vp_context_ending(struct vp_timelines *ls, CUcontext handle);
 /* The driver answered a query or a wait in it with an error: kept in `error`, unless it shows that the context has

@@ -52,6 +52,23 @@ void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own) {
     vp_timelines_sweep(ls, VP_SWEPT);
 }
 
+void vp_context_mark(struct vp_timelines *ls, struct vp_context *ctx) {
+    struct vp_timeline *timeline;
+    int mode = vp_timelines_relax(ls);
+    vp_list_each(timeline, &ctx->timelines, of_context)
+        if (!timeline->gone && (timeline->kind == VP_TIMELINE_STREAM || (ls->barriers && !atomic_load(&ls->captures))))
+            vp_timeline_record(ls, timeline, false);
+    vp_timelines_restore(ls, mode);
+}
+
+bool vp_context_works(const struct vp_context *ctx) {
+    const struct vp_timeline *timeline;
+    vp_list_each(timeline, &ctx->timelines, of_context)
+        if (!vp_list_empty(&timeline->events))
+            return !ctx->sick && !ctx->lost && !ctx->gone;
+    return false;
+}
+
 void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
     struct vp_timeline *timeline, *next_timeline;
     struct vp_event *ev, *next_event;

@@ -81,7 +81,8 @@ void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, 
     /* Of what a destroyed stream has queued only a barrier tells, and none can be had while it captures. */
     struct vp_context *ctx;
     vp_list_each(ctx, &ls->contexts, link)
-        if (ls->barriers && !atomic_load(&ls->captures) && ctx->uncovered && ctx->uncovered == ctx->barrier->next)
+        if (ls->barriers && !atomic_load(&ls->captures) && !ctx->ending && !ctx->gone && ctx->uncovered &&
+            ctx->uncovered == ctx->barrier->next)
             vp_timeline_record(ls, ctx->barrier, false);
     /* Another stream may be capturing already. */
     int mode = vp_timelines_relax(ls);

@@ -70,6 +70,31 @@ void vp_api_context_destroying(CUcontext handle) {
     vp_leave();
 }
 
+/* So long, in ns, its end waits for its work. */
+static const uint64_t GREEN_WAIT = 2000000000;
+
+bool vp_api_green_is_over(CUcontext handle) {
+    if (!handle || !vp_enter())
+        return true;
+    struct vp_timelines *ls = &vp_state.timelines;
+    struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
+    const uint64_t until = vp_clock_wait_ns() + GREEN_WAIT;
+    bool works = ctx != NULL;
+    if (ctx) {
+        ctx->pins++;
+        vp_context_mark(ls, ctx);
+        while ((works = vp_context_works(ctx)) && vp_clock_wait_ns() < until) {
+            vp_step_out();
+            vp_clock_nap();
+            vp_step_in();
+            vp_timelines_poll(ls, false);
+        }
+        ctx->pins--;
+    }
+    vp_leave();
+    return !works;
+}
+
 void vp_api_context_destroyed(CUcontext handle, bool ended) {
     if (!handle || !vp_enter())
         return;

@@ -114,6 +114,8 @@ void vp_api_stream_destroying(CUstream stream);
  */
 void vp_api_context_created(CUcontext ctx, bool primary);
 void vp_api_context_destroying(CUcontext ctx);
+/* May a green one be destroyed? Waits for its work, for two seconds at most. NULL: yes. */
+bool vp_api_green_is_over(CUcontext ctx);
 void vp_api_context_destroyed(CUcontext ctx, bool ended);
 /* The primary context of a device; NULL: it was never seen, or, with `releasing`, the release that is about to be made
  * is not its last. Then there is nothing to tell. */

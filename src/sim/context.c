@@ -57,14 +57,17 @@ static struct sim_context *context_new(int device, unsigned flags, bool primary,
 
 /* The context's streams, events and own allocations go; VMM memory and stream-ordered memory stay. The
  * structure stays too, marked, because other threads may have it on their stacks. */
+/* What a green context has queued goes on, as an H200 showed; the end of any other waits for that. */
 static void context_end(struct sim_context *context) {
-    sim_op_wait_put(sim_barrier_context(context));
+    if (!context->green)
+        sim_op_wait_put(sim_barrier_context(context));
     struct sim_context *other;
     struct sim_stream *stream, *next;
     for (stream = LIST_FIRST(&context->streams); stream; stream = next) {
         next = LIST_NEXT(stream, link);
         bool gone = stream->destroyed && stream->queued;
-        sim_queue_discard(stream);
+        if (!context->green)
+            sim_queue_discard(stream);
         if (!gone)
             sim_stream_drop(stream);
     }

@@ -293,6 +293,8 @@ CUresult door_green_create(CUgreenCtx *green, CUcontext *ctx, CUdevice dev) {
 }
 
 CUresult door_green_destroy(CUgreenCtx green, CUcontext ctx) {
+    if (doors_direct && !vp_api_green_is_over(ctx))
+        return CUDA_SUCCESS;
     if (doors_direct)
         vp_api_context_destroying(ctx);
     gap();

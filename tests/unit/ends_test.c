@@ -6,6 +6,7 @@
  */
 #include "ends_test.h"
 
+#include "base/clock.h"
 #include "process/state.h"
 #include "pool/stream_cache.h"
 
@@ -129,6 +130,66 @@ Test(ends, a_green_context_takes_the_primary_with_it) {
     cu_ok(door_green_destroy(green, context));
     cr_assert_eq(door_alloc(&got, 2 * MiB), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     cr_assert_eq(vp_state.pools[0]->mem.stats.live_bytes, 0);
+    door_close();
+}
+
+/* What it had queued still uses what was freed behind it. */
+static CUdeviceptr work_in_green(CUstream held) {
+    CUgreenCtx green;
+    CUcontext context;
+    CUstream s;
+    CUevent event;
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    cu_ok(door_green_create(&green, &context, 0));
+    cu_ok(door_green_stream(&s, green));
+    CUdeviceptr freed = door_take(8 * MiB, s);
+    if (held) {
+        vp_sim_hold(held);
+        cu_ok(cuEventRecord(event, held));
+        cu_ok(cuStreamWaitEvent(s, event, 0));
+    }
+    for (int i = 0; i < 8; i++)
+        cu_ok(cuMemsetD8Async(freed, 1, 8 * MiB, s));
+    cu_ok(door_free_async(freed, s));
+    cu_ok(door_green_destroy(green, context));
+    return freed;
+}
+
+Test(ends, of_a_green_context_with_its_work) {
+    door_open("capacity=64M,granularity=64K,lazy=100,timeout=300");
+    CUdeviceptr freed = work_in_green(NULL);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cr_assert_eq(door_take(8 * MiB, s), freed);
+    cu_ok(cuMemsetD8Async(freed, 2, 8 * MiB, s));
+    cu_ok(cuStreamSynchronize(s));
+    unsigned char seen;
+    cu_ok(cuMemcpyDtoH(&seen, freed, 1));
+    cr_assert_eq(seen, 2);
+    cr_assert_eq(vp_sim_violations(), 0);
+    door_close();
+}
+
+static uint64_t in_leaps(void) {
+    static uint64_t now;
+    return now += UINT64_C(6000000000);
+}
+
+/* The host may have to do something first: then the context stays. */
+Test(ends, of_a_green_context_before_its_work) {
+    door_open(SIM);
+    CUstream held = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    vp_clock_modelled = in_leaps;
+    CUdeviceptr freed = work_in_green(held);
+    vp_clock_modelled = NULL;
+    for (int i = 0; i < 6; i++) {
+        CUdeviceptr other = i % 2 ? door_malloc(8 * MiB) : door_take(8 * MiB, s);
+        cr_assert(other >= freed + 8 * MiB || freed >= other + 8 * MiB);
+    }
+    cr_assert_eq(vp_sim_violations(), 0);
+    vp_sim_release(held);
+    nothing_is_held_up();
+    cr_assert(vp_pool_check(vp_state.pools[0], stderr));
+    cr_assert_eq(vp_sim_violations(), 0);
     door_close();
 }
 #endif
