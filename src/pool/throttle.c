@@ -62,7 +62,7 @@ static const uint64_t GRANT_NS = 5000000;
  * What memory is worth, in time that may be lost: as much as is alive is worth so much, and a part of it that part. The
  * more is held already the dearer more is, by the fourth power of held / alive. So no single wait takes most of what
  * may be lost at the beginning (20 ms, in a recorded training, for memory that it needed a moment later anyway), and
- * yet what is held does not run away so fast while one wait after the other is too short: docs/measured.md.
+ * yet what is held does not run away so fast while one wait after the other is too short: docs/measured-log.md.
  * In a small program, which has no other room, it is worth more. And a wait may take longer where waits have left more
  * of their part of the program's time: an eighth of that.
  */
