@@ -12,7 +12,7 @@ static struct vp_lock opening;
 
 /* Held while descriptors of another process's memory are open here: a child that is forked in between would keep that
  * memory. Not while an answer is waited for. Before the library's lock. */
-static struct vp_lock in_hand;
+struct vp_lock vp_imports_in_hand;
 
 /* Whoever is cancelled while it waits for another process would never let go. */
 static VP_ACQUIRES(opening) int begin_opening(void) {
@@ -144,11 +144,11 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
         size_t n = VP_CHANNEL_FDS;
         if (!err)
             err = vp_channel_wait(fd);
-        vp_lock_take(&in_hand);
+        vp_lock_take(&vp_imports_in_hand);
         if (!err)
             err = vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
         if (err) {
-            vp_lock_release(&in_hand);
+            vp_lock_release(&vp_imports_in_hand);
             res = vp_ipc_unreachable(err, handle);
             break;
         }
@@ -161,7 +161,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
             res = map_some(&reply, fds, import, &mapped);
         while (n)
             close(fds[--n]);
-        vp_lock_release(&in_hand);
+        vp_lock_release(&vp_imports_in_hand);
     } while (!res && reply.left);
     close(fd);
     if (!res && mapped != import->bytes)
@@ -375,15 +375,7 @@ void vp_imports_set_peers(CUdevice device, uint64_t peers) {
     }
 }
 
-VP_NOT_ANALYSED /* the next lets it go */ void vp_imports_fork_prepare(void) {
-    vp_lock_take(&in_hand);
-}
-
-VP_NOT_ANALYSED void vp_imports_fork_parent(void) {
-    vp_lock_release(&in_hand);
-}
-
 void vp_imports_fork_child(void) {
     vp_lock_reset(&opening);
-    vp_lock_reset(&in_hand);
+    vp_lock_reset(&vp_imports_in_hand);
 }

@@ -74,17 +74,17 @@ void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wro
 }
 
 /* Held while what is wanted is read for the first time. */
-static struct vp_lock plan_lock;
+struct vp_lock vp_dump_plan_guard;
 
 const struct vp_dump_plan *vp_dump_plan(void) {
     static struct vp_dump_plan plan;
     static bool read;
     const char *wrong = NULL;
-    vp_lock_take(&plan_lock);
+    vp_lock_take(&vp_dump_plan_guard);
     if (!read)
         vp_dump_parse(vp_options()->dump, &plan, &wrong);
     read = true;
-    vp_lock_release(&plan_lock);
+    vp_lock_release(&vp_dump_plan_guard);
     if (wrong)
         vp_log(VP_LOG_WARN, "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS); it is left out",
                (int)strcspn(wrong, ", "), wrong);
@@ -281,9 +281,4 @@ VP_NOT_ANALYSED void vp_dump_end(void) {
     vp_dump_answer();
     vp_dump_make(VP_DUMP_EXIT);
     (void)vp_lock_for_a_while(&vp_dump_guard);
-}
-
-void vp_dump_fork_child(void) {
-    vp_lock_reset(&plan_lock);
-    vp_lock_reset(&vp_dump_guard);
 }

@@ -107,7 +107,7 @@ void vp_dump_begin(void);
 
 /* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second
  * at most. */
-extern struct vp_lock vp_dump_guard;
+extern struct vp_lock vp_dump_guard, vp_dump_plan_guard;
 bool vp_dump_lock(void) VP_TRIES(vp_dump_guard);
 /* Writes the file or files. What goes wrong is told once. */
 void vp_dump_write(struct vp_dump *dump) VP_REQUIRES(vp_dump_guard);
@@ -116,7 +116,6 @@ void vp_dump_unlock(void) VP_RELEASES(vp_dump_guard);
 /* One that was asked for and not made yet, and the last, if it is wanted; waits at most a second for one under way.
  * None is made from here on. */
 void vp_dump_end(void);
-void vp_dump_fork_child(void);
 
 /* ---- dump_write.c: into an open file; `device` -1: all. 0 or a negative errno ---- */
 

@@ -3,6 +3,7 @@
 #ifndef VP_LEND_H
 #define VP_LEND_H
 
+#include "base/lock.h"
 #include "watch/shared_stats.h"
 
 #include <cuda.h>
@@ -12,6 +13,7 @@ void vp_lend_start(struct vp_shared_stats *page);
 void vp_lend_end(void);
 /* A forked child: the page is not its own. */
 void vp_lend_leave_to_parent(void);
+extern struct vp_lock vp_lend_guard;
 /*
  * Asks others for so many bytes of the device with that UUID; without the library's lock. Returns the bytes that they
  * gave back to the device. With `bytes` 0 nobody is asked. `*some`: whether they have at least `least` idle

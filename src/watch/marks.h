@@ -33,8 +33,7 @@ void vp_marks_event(char op, size_t size);
 /* Before the first event: puts into the trace what came before CUDA, each at its own time. Takes the trace's lock. */
 void vp_marks_tell_early(void);
 
-void vp_marks_fork_prepare(void);
-void vp_marks_fork_parent(void);
+extern struct vp_lock vp_marks_guard;
 void vp_marks_fork_child(void);
 
 /* ---- what dumps and statistics tell. By number from 0 on; false: there are no more ---- */

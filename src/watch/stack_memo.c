@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_memo.h"
 
-#include "base/lock.h"
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -74,15 +72,11 @@ __attribute__((no_sanitize("address"))) void vp_memo_step(struct vp_memo *memo, 
 #endif
 }
 
-static struct vp_lock table_made; /* held while the table is */
-
-void vp_memo_fork_child(void) {
-    vp_lock_reset(&table_made);
-}
+struct vp_lock vp_memo_guard; /* held while the table is made */
 
 static struct kept *open_table(void) {
     struct kept *of = NULL;
-    if (!vp_lock_try(&table_made))
+    if (!vp_lock_try(&vp_memo_guard))
         return NULL;
     of = atomic_load(&all);
     if (!of) {
@@ -91,7 +85,7 @@ static struct kept *open_table(void) {
         of = mem == MAP_FAILED ? NULL : mem;
         atomic_store(&all, of);
     }
-    vp_lock_release(&table_made);
+    vp_lock_release(&vp_memo_guard);
     return of;
 }
 

@@ -43,7 +43,6 @@ bool vp_memo_recall(const struct vp_memo_key *key, struct vp_walk *walk);
 void vp_memo_step(struct vp_memo *memo, uintptr_t pc, uintptr_t cfa, uintptr_t fp);
 void vp_memo_keep(const struct vp_memo *memo, const struct vp_walk *walk);
 
-/* In the child of a fork. */
-void vp_memo_fork_child(void);
+extern struct vp_lock vp_memo_guard;
 
 #endif

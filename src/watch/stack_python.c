@@ -117,7 +117,7 @@ static inline uint64_t u64_at(const char *object, ptrdiff_t offset) {
     return n;
 }
 
-/* ---- finding it ---- */
+/* ---- vp_python_guard it ---- */
 
 enum symbol { THIS_THREAD, IS_INITIALIZED, VERSION, LINE_OF, FINALIZING, FINALIZING_OLD, RUNTIME, SYMBOLS };
 static const char *const names[SYMBOLS] = {
@@ -197,11 +197,11 @@ static const char *study(struct interpreter *py, void *const *symbols) {
 static struct interpreter found[2];
 static struct interpreter *_Atomic current;
 static atomic_uint_least64_t came = UINT64_MAX, went;
-static struct vp_lock finding;
+struct vp_lock vp_python_guard;
 
 static void find(struct vp_modules_seen seen) {
     void *symbols[SYMBOLS];
-    vp_lock_take(&finding);
+    vp_lock_take(&vp_python_guard);
     struct interpreter *py = atomic_load(&current) == &found[0] ? &found[1] : &found[0];
     if (!vp_symbols_find(names, SYMBOLS, symbols)) {
         atomic_store(&current, NULL);
@@ -212,7 +212,7 @@ static void find(struct vp_modules_seen seen) {
     }
     atomic_store(&went, seen.went);
     atomic_store(&came, seen.came);
-    vp_lock_release(&finding);
+    vp_lock_release(&vp_python_guard);
 }
 
 /* It may come with a plug-in, and go with it. Where there is one, only that some module went matters. */
@@ -394,16 +394,4 @@ enum vp_python vp_python_walk(struct vp_walk *walk) {
 const void *vp_python_code(void) {
     const struct interpreter *py = interpreter();
     return py ? (const void *)py->line_of : NULL;
-}
-
-VP_NOT_ANALYSED /* the next lets it go */ void vp_python_fork_prepare(void) {
-    vp_lock_take(&finding);
-}
-
-VP_NOT_ANALYSED void vp_python_fork_parent(void) {
-    vp_lock_release(&finding);
-}
-
-void vp_python_fork_child(void) {
-    vp_lock_reset(&finding);
 }

@@ -9,6 +9,8 @@
 #ifndef VP_STACK_TABLE_H
 #define VP_STACK_TABLE_H
 
+#include "base/lock.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -67,8 +69,6 @@ uint64_t vp_module_bias(uint32_t module);
 /* Has something found no room? */
 bool vp_stack_table_is_full(void);
 
-void vp_stack_table_fork_prepare(void);
-void vp_stack_table_fork_parent(void);
-void vp_stack_table_fork_child(void);
+extern struct vp_lock vp_stack_table_guard;
 
 #endif

@@ -310,24 +310,14 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
 VP_NOT_ANALYSED /* the next lets it go */ void vp_stacks_fork_prepare(void) {
     for (int i = 0; i < SHARDS; i++)
         vp_lock_take(&shards[i].lock);
-    vp_stack_peak_fork_prepare();
-    vp_python_fork_prepare();
-    vp_stack_table_fork_prepare();
 }
 
 VP_NOT_ANALYSED void vp_stacks_fork_parent(void) {
-    vp_stack_table_fork_parent();
-    vp_python_fork_parent();
-    vp_stack_peak_fork_parent();
     for (int i = 0; i < SHARDS; i++)
         vp_lock_release(&shards[i].lock);
 }
 
 void vp_stacks_fork_child(void) {
-    vp_memo_fork_child();
-    vp_stack_table_fork_child();
-    vp_python_fork_child();
-    vp_stack_peak_fork_child();
     for (int i = 0; i < SHARDS; i++)
         vp_lock_reset(&shards[i].lock);
 }

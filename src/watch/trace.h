@@ -38,9 +38,7 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
 void vp_trace_end(void);
 /* There is a file, and it is written to. */
 bool vp_trace_is_recorded(void);
-/* Around a fork: the file stays the parent's. The lock comes last. */
-void vp_trace_fork_prepare(void);
-void vp_trace_fork_parent(void);
+/* In the child of a fork: the file stays the parent's. */
 void vp_trace_fork_child(void);
 
 /* ---- trace_records.c ---- */
