@@ -28,8 +28,6 @@
 #include <vpool.h>
 #include "early.h"
 #include "base/options.h"
-#include "base/process.h"
-#include "process/process.h"
 #include "watch/watch.h"
 
 #define MARK "VPOOL_FIRST"

@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { VP_CREW_MOST = 16 };

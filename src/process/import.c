@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 

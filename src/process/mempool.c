@@ -8,8 +8,6 @@
 
 #include "pool/parking.h"
 
-#include <errno.h>
-
 static struct vp_mempool *mempool_new(CUmemoryPool handle, CUdevice dev) {
     struct vp_mempool *mp = vp_slab_alloc(&vp_state.mempool_slab);
     if (!mp)

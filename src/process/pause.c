@@ -20,11 +20,9 @@
 #include "base/os_memory.h"
 #include "pool/learnt/ahead.h"
 #include "pool/bound.h"
-#include "pool/parking.h"
 #include "process/carrier.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <vpool.h>
 

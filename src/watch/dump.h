@@ -12,7 +12,6 @@
 #include "base/lock.h"
 #include "process/process.h"
 #include "watch/plans.h"
-#include "watch/say.h"
 #include "watch/snapshot.h"
 
 #include <stdatomic.h>

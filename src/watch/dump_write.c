@@ -6,11 +6,9 @@
 #include "watch/stacks.h"
 #include "watch/watch.h"
 #include "base/os_memory.h"
-#include "base/output.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>

@@ -6,7 +6,6 @@
 #include "watch/marks.h"
 #include "watch/stack_lines.h"
 #include "watch/stacks.h"
-#include "base/os_memory.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -20,7 +20,6 @@
 #include "watch/holders.h"
 #include "watch/watch.h"
 
-#include <errno.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>

@@ -3,7 +3,6 @@
 #include "watch/marks.h"
 
 #include "watch/trace.h"
-#include "watch/watch.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "pool/stream_cache.h"

@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "pool/learnt/ahead.h"
-#include "pool/bare/bare.h"
 #include "pool/learnt/learn.h"
 #include "pool/learnt/learnt_file.h"
 #include "watch/watch.h"

@@ -5,8 +5,6 @@
 #include "watch/stacks.h"
 #include "base/sort.h"
 #include "pool/bare/bare.h"
-#include "pool/stream_cache.h"
-#include "pool/place.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "watch/stack_peak.h"
 
 #include "watch/stack_table.h"
-#include "watch/watch.h"
 #include "base/clock.h"
 
 #include <sys/mman.h>

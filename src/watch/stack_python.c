@@ -20,7 +20,6 @@
 #include "watch/stack_native.h"
 #include "watch/symbols.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "watch/stack_table.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>

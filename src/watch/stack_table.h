@@ -12,7 +12,6 @@
 #include "base/lock.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* As in a trace: a line of Python, an address in a module, or words. */

@@ -2,15 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stacks.h"
 
-#include "watch/stack_memo.h"
 #include "watch/stack_native.h"
 #include "watch/stack_peak.h"
 #include "watch/stack_python.h"
 #include "watch/stack_table.h"
-#include "watch/watch.h"
 #include "base/table.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <stdio.h>

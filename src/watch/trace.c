@@ -9,7 +9,6 @@
  */
 #include "watch/trace.h"
 
-#include "watch/watch.h"
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "watch/journal.h"
