@@ -23,6 +23,8 @@ struct vp_slab {
     struct span *spans; /* taken from the system; freed by finish */
 };
 
+/* What vp_slab_init() makes, for a static one. */
+#define VP_SLAB(type) {.size = (sizeof(type) + 7) & ~(size_t)7}
 void vp_slab_init(struct vp_slab *s, size_t object_size);
 void vp_slab_finish(struct vp_slab *s);
 

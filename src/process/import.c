@@ -26,7 +26,7 @@ static VP_RELEASES(opening) void end_opening(int cancel) {
     pthread_setcancelstate(cancel, NULL);
 }
 
-static struct vp_slab import_slab;
+static struct vp_slab import_slab = VP_SLAB(struct vp_import);
 static uint64_t opened;
 
 /* ---- look-ups, with the library's lock held ---- */
@@ -284,8 +284,6 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
         import->references++;
         *out = import->ptr;
     } else {
-        if (!import_slab.size)
-            vp_slab_init(&import_slab, sizeof(struct vp_import));
         import = vp_slab_alloc(&import_slab);
         res = import ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -73,10 +73,9 @@ struct block {
 /* Each by blocks of its own, so that threads seldom meet. A lock here comes before the peak's alone. */
 static struct shard {
     _Alignas(64) struct vp_lock lock;
-    bool open;
     struct vp_table blocks; /* of struct block */
     struct vp_slab slab;
-} shards[SHARDS];
+} shards[SHARDS] = {[0 ... SHARDS - 1] = {.slab = VP_SLAB(struct block)}};
 static atomic_uint_least64_t small_blocks; /* there, of less than SIZE */
 
 static uint64_t key_of(CUdevice device, uint64_t serial) {
@@ -90,10 +89,6 @@ static struct shard *shard_of(uint64_t key) {
 static void keep(const struct block *block) {
     struct shard *s = shard_of(block->key);
     vp_lock_take(&s->lock);
-    if (!s->open) {
-        vp_slab_init(&s->slab, sizeof(struct block));
-        s->open = true;
-    }
     struct block *kept = vp_table_reserve(&s->blocks) ? NULL : vp_slab_alloc(&s->slab);
     if (kept) {
         *kept = *block;
@@ -110,7 +105,7 @@ static void forget(uint64_t key, size_t size) {
     if (size < plan.every && !atomic_load_explicit(&small_blocks, memory_order_relaxed))
         return;
     vp_lock_take(&s->lock);
-    struct block *block = s->open ? vp_table_take(&s->blocks, key) : NULL;
+    struct block *block = vp_table_take(&s->blocks, key);
     if (block) {
         if (block->blocks)
             atomic_fetch_sub_explicit(&small_blocks, 1, memory_order_relaxed);
@@ -244,7 +239,7 @@ uint32_t vp_stacks_of(CUdevice device, uint64_t serial) {
     if (!vp_stacks_wanted())
         return 0;
     vp_lock_take(&s->lock);
-    const struct block *block = s->open ? vp_table_get(&s->blocks, key) : NULL;
+    const struct block *block = vp_table_get(&s->blocks, key);
     const uint32_t stack = block ? block->stack : 0;
     vp_lock_release(&s->lock);
     return stack;
