@@ -22,8 +22,6 @@
 #include "load.h"
 #include "watch/marks.h"
 
-#define PUBLIC __attribute__((visibility("default")))
-
 /* ---- NVTX's side, by its version 3 ---- */
 
 enum { EXPORT_CALLBACKS = 1 };
@@ -266,8 +264,8 @@ static bool is_preloaded(void) {
     return found;
 }
 
-PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
-PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
+VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
+VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
     static const struct callback core[] = {
         {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a},   {CORE_MARK_W, mark_w},    {CORE_PUSH_EX, push_ex},
         {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w},   {CORE_POP, pop},          {CORE_START_EX, start_ex},

@@ -18,6 +18,9 @@
 
 enum { VP_DEVICES = 64 };
 
+/* For the functions of include/vpool.h. */
+#define VP_PUBLIC __attribute__((visibility("default")))
+
 /* Memory pools with a threshold, or that do not reuse what they happen to see free; idle memory that is to go back. */
 enum { VP_SYNC_POOLS = 1, VP_SYNC_GIVING = 2 };
 

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <vpool.h>
 
 /* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the
  * rest here. */
@@ -201,8 +202,10 @@ void vp_dump_make(enum vp_dump_reason reason) {
     errno = kept_errno;
 }
 
-int vp_dump_to(int fd) {
+VP_PUBLIC int vpool_snapshot(int fd) {
     int err = -ENODEV;
+    if (fd < 0)
+        return -EINVAL;
     if (!vp_api_ready())
         return err;
     if (!vp_dump_lock())

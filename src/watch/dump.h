@@ -85,10 +85,6 @@ size_t vp_dump_largest(const struct vp_dump_device *d);
 /* Takes and writes one, if VPOOL_DUMP has this reason. Not from a signal handler. */
 void vp_dump_make(enum vp_dump_reason reason);
 
-/* Takes one whatever VPOOL_DUMP says, and writes it into an open file as JSON. 0; -ENODEV: there is nothing to tell;
- * -EBUSY: no lock within a second; or what writing said. */
-int vp_dump_to(int fd);
-
 /* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the process's end.
  */
 void vp_dump_ask(void);

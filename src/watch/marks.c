@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <vpool.h>
 
 /* Names told apart, the last of which stands for all that have no room; threads that are in ranges at once; ranges in
  * one another; ranges of the process that are open at once; marks and ends of ranges kept while CUDA has not been
@@ -248,8 +249,10 @@ static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
     return vp_trace_mark(op, cut, thread, depth);
 }
 
-int vp_marks_mark(const char *name) {
+VP_PUBLIC int vpool_mark(const char *name) {
     const uint64_t thread = vp_thread_id();
+    if (!name || !*name)
+        return -EINVAL;
     if (!vp_process_is_marked() && vp_api_ready())
         return -ENODEV;
     vp_lock_take(&vp_marks_guard);
@@ -332,6 +335,27 @@ int vp_marks_pop(const void *domain) {
     if (!kept && depth < DEPTHS_TOLD)
         tell('e', "", thread, depth);
     return (int)depth;
+}
+
+/* For a policy that knows the program's modules. */
+static void tell_policy(const char *name, int depth) {
+    const struct vp_policy *policy = vp_policy_chosen();
+    if (depth < 0 || !policy || !policy->range || !vp_enter())
+        return;
+    vp_pools_each(pool) pool->policy->range(pool, name, (uint64_t)pthread_self(), (unsigned)depth);
+    vp_leave();
+}
+
+VP_PUBLIC int vpool_range_push(const char *name) {
+    int depth = name && *name ? vp_marks_push(name, NULL) : -EINVAL;
+    tell_policy(name, depth);
+    return depth;
+}
+
+VP_PUBLIC int vpool_range_pop(void) {
+    int depth = vp_marks_pop(NULL);
+    tell_policy(NULL, depth);
+    return depth;
 }
 
 /* What the thread is in ends with it. */

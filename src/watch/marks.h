@@ -15,9 +15,8 @@
 /* As much of a name as is looked at, its final zero included. */
 enum { VP_MARKS_NAME = 129 };
 
-/* As the functions of include/vpool.h. */
-int vp_marks_mark(const char *name);
-/* A domain's pop ends the innermost range of its own; NULL is that of those functions. */
+/* As vpool_range_push() and vpool_range_pop(). A domain's pop ends the innermost range of its own; NULL is that of
+ * those two. */
 int vp_marks_push(const char *name, const void *domain);
 int vp_marks_pop(const void *domain);
 

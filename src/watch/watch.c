@@ -117,14 +117,6 @@ void vp_dump_begin(void) {
     vp_lock_release(&vp_library_lock);
 }
 
-static int range_push(const char *name) {
-    return vp_marks_push(name, NULL);
-}
-
-static int range_pop(void) {
-    return vp_marks_pop(NULL);
-}
-
 const struct vp_watch vp_watch = {
     .opening = opening,
     .wants_events = wants_events,
@@ -133,11 +125,7 @@ const struct vp_watch vp_watch = {
     .event = event,
     .stack_of = vp_stacks_of,
     .tell_stack = vp_holders_log,
-    .mark = vp_marks_mark,
-    .range_push = range_push,
-    .range_pop = range_pop,
     .out_of_memory = vp_oom_explain,
-    .dump = vp_dump_to,
     .fork_prepare = fork_prepare,
     .fork_parent = fork_parent,
     .borrow = vp_lend_borrow,
