@@ -7,6 +7,15 @@
 #include "base/json.h"
 #include "pool/slack.h"
 
+/* Calls of the driver that were made for a pool. */
+static inline uint64_t vp_stats_calls(const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines) {
+    uint64_t calls = timelines->records + timelines->barriers + timelines->queries + timelines->waits;
+#define ADD(field, name) calls += s->calls.field;
+    VP_MEMORY_CALLS(ADD)
+#undef ADD
+    return calls;
+}
+
 /* ---- stats.c ---- */
 
 void vp_stats_write(void);
