@@ -11,7 +11,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "first.h"
+#include "load.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -92,21 +92,13 @@ const struct vp_dump_plan *vp_dump_plan(void) {
     return &plan;
 }
 
-int vp_dump_signal(void) {
-    static const int numbers[] = {[VP_DUMP_SIGUSR2] = SIGUSR2,
-                                  [VP_DUMP_SIGUSR1] = SIGUSR1,
-                                  [VP_DUMP_SIGHUP] = SIGHUP,
-                                  [VP_DUMP_SIGQUIT] = SIGQUIT};
-    return numbers[vp_options()->dump_signal];
-}
-
 /* glibc tells names by number only from 2.32 on. */
-const char *vp_dump_signal_name(void) {
-    static const char *const names[] = {[VP_DUMP_SIGUSR2] = "SIGUSR2",
-                                        [VP_DUMP_SIGUSR1] = "SIGUSR1",
-                                        [VP_DUMP_SIGHUP] = "SIGHUP",
-                                        [VP_DUMP_SIGQUIT] = "SIGQUIT"};
-    return names[vp_options()->dump_signal];
+struct vp_dump_signal vp_dump_signal(void) {
+    static const struct vp_dump_signal signals[] = {[VP_DUMP_SIGUSR2] = {SIGUSR2, "SIGUSR2"},
+                                                    [VP_DUMP_SIGUSR1] = {SIGUSR1, "SIGUSR1"},
+                                                    [VP_DUMP_SIGHUP] = {SIGHUP, "SIGHUP"},
+                                                    [VP_DUMP_SIGQUIT] = {SIGQUIT, "SIGQUIT"}};
+    return signals[vp_options()->dump_signal];
 }
 
 /* ---- files ---- */

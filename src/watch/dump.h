@@ -31,9 +31,12 @@ struct vp_dump_plan {
 void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong);
 /* That of this process, read at the first call; the wrong words are told then. Thread-safe. */
 const struct vp_dump_plan *vp_dump_plan(void);
-/* The number of the signal that VPOOL_DUMP_SIGNAL names. */
-int vp_dump_signal(void);
-const char *vp_dump_signal_name(void);
+/* The signal that VPOOL_DUMP_SIGNAL names. */
+struct vp_dump_signal {
+    int number;
+    const char *name;
+};
+struct vp_dump_signal vp_dump_signal(void);
 
 /* ---- what ---- */
 
@@ -97,8 +100,6 @@ bool vp_dump_wait(const struct timespec *until);
  * might be the program's own. NULL: there is none any more.
  */
 void vp_dump_hear(atomic_uint_least32_t *word);
-/* From here on that thread is there. */
-void vp_dump_begin(void);
 
 /* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second
  * at most. */

@@ -338,10 +338,12 @@ const char *vp_shared_stats_name(void) {
 }
 
 void vp_shared_stats_take_dumps(void) {
+    vp_lock_take(&vp_library_lock);
     struct vp_shared_stats *page = published;
     takes_dumps = true;
     if (page)
         page->takes_dumps = true;
+    vp_lock_release(&vp_library_lock);
 }
 
 void vp_shared_stats_leave_to_parent(void) {

@@ -111,12 +111,6 @@ static void end(void) {
     vp_trace_end();
 }
 
-void vp_dump_begin(void) {
-    vp_lock_take(&vp_library_lock);
-    vp_shared_stats_take_dumps();
-    vp_lock_release(&vp_library_lock);
-}
-
 const struct vp_watch vp_watch = {
     .opening = opening,
     .wants_events = wants_events,

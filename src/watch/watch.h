@@ -31,8 +31,8 @@ void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, con
 
 void vp_shared_stats_open_device(struct vp_pool *pool) VP_LOCKED;
 void vp_shared_stats_publish(void) VP_LOCKED;
-/* From here on somebody answers who asks for a dump. With the library's lock held. */
-void vp_shared_stats_take_dumps(void) VP_LOCKED;
+/* From here on somebody answers who asks for a dump. */
+void vp_shared_stats_take_dumps(void) VP_UNLOCKED;
 void vp_shared_stats_leave_to_parent(void);
 void vp_shared_stats_remove(void);
 
