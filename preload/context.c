@@ -106,12 +106,11 @@ CUresult cuCtxSynchronize(void) {
     return res;
 }
 
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
-    bool ours = vp_door_enter();
-    CUresult res = VP_TRIED(ours, 0, VP_REAL(cuCtxEnablePeerAccess)(peer, flags));
-    if (ours && res == CUDA_SUCCESS && (res = vp_api_peer_enabled(peer)) != CUDA_SUCCESS)
+/* If what there is cannot be opened to the peer, its access is taken back. */
+static CUresult peer_enabled(CUcontext peer) {
+    CUresult res = vp_api_peer_enabled(peer);
+    if (res != CUDA_SUCCESS)
         VP_REAL(cuCtxDisablePeerAccess)(peer);
-    vp_door_leave();
     return res;
 }
 
