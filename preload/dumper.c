@@ -16,7 +16,6 @@
 
 static void on_signal(int number) {
     int kept = errno;
-    (void)number;
     vp_dump_ask();
     errno = kept;
 }
@@ -33,7 +32,6 @@ static void advance(struct timespec *t, uint64_t ms) {
 static void *run(void *unused) {
     const uint64_t every_ms = vp_dump_plan()->every_ms;
     struct timespec next, now;
-    (void)unused;
     pthread_setname_np(pthread_self(), "vpool-dump");
     clock_gettime(CLOCK_MONOTONIC, &next);
     advance(&next, every_ms);

@@ -85,7 +85,6 @@ static void on_signal(int number) {
 
 static void *wait_for_signal(void *unused) {
     int number;
-    (void)unused;
     pthread_setname_np(pthread_self(), "vpool-end");
     while (!(number = atomic_load(&caught)))
         syscall(SYS_futex, &caught, FUTEX_WAIT, 0, NULL, NULL, 0);

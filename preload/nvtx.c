@@ -145,7 +145,6 @@ static void mark_ex(const struct nvtx_attributes *a) {
 }
 
 static void domain_mark(void *domain, const struct nvtx_attributes *a) {
-    (void)domain;
     mark_ex(a);
 }
 
@@ -198,24 +197,20 @@ static uint64_t start_ex(const struct nvtx_attributes *a) {
 }
 
 static uint64_t domain_start(void *domain, const struct nvtx_attributes *a) {
-    (void)domain;
     return start_ex(a);
 }
 
 static void domain_end(void *domain, uint64_t id) {
-    (void)domain;
     vp_marks_end(id);
 }
 
 static void *register_a(void *domain, const char *name) {
-    (void)domain;
     return register_name(name);
 }
 
 static void *register_w(void *domain, const wchar_t *wide) {
     char name[NAME];
 
-    (void)domain;
     return register_name(narrow(wide, name));
 }
 

@@ -20,7 +20,6 @@
 #define VP_LOCK_TYPE VP_THREAD_SAFETY(capability("mutex"))
 /* Data, not to be touched without the lock. */
 #define VP_GUARDED_BY(lock) VP_THREAD_SAFETY(guarded_by(lock))
-#define VP_PT_GUARDED_BY(lock) VP_THREAD_SAFETY(pt_guarded_by(lock))
 /* Functions: the caller holds the lock, and has it afterwards; or does not hold it, as the function takes it itself. */
 #define VP_REQUIRES(...) VP_THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define VP_EXCLUDES(...) VP_THREAD_SAFETY(locks_excluded(__VA_ARGS__))

@@ -82,14 +82,12 @@ static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
 
 static VP_LOCKED void closing(void *user, struct vp_timeline *timeline) {
     struct vp_pool *pool = vp_state.pools[timeline->context->device];
-    (void)user;
     if (pool)
         vp_pool_close_timeline(pool, timeline);
 }
 
 static VP_LOCKED void forget_timeline(void *user, struct vp_timeline *timeline) {
     struct vp_pool *pool = vp_state.pools[timeline->context->device];
-    (void)user;
     if (pool)
         vp_pool_drop_timeline(pool, timeline);
 }

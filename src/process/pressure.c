@@ -74,7 +74,6 @@ void vp_pressure_stop(void) {
 }
 
 static void *watch(void *unused) {
-    (void)unused;
     for (;;) {
         nanosleep(&(struct timespec){.tv_sec = (time_t)vp_options()->idle_trim}, NULL);
         if (!vp_enter())

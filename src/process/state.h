@@ -244,7 +244,7 @@ bool vp_borrow_held_back(struct vp_pool *pool, unsigned *seen) VP_LOCKED __attri
 
 /* ---- ties.c ---- */
 
-/* With the lock held: something that is not ours is about to be freed. */
+/* Something that is not ours is about to be freed. */
 void vp_ties_freed(CUdeviceptr ptr) VP_LOCKED;
 
 /* ---- capture.c, context.c, stream.c ---- */

@@ -177,7 +177,6 @@ void vp_dump_write(struct vp_dump *dump) {
             write_one(dump, dump->device[i].snap.device);
 }
 
-/* With the lock. */
 static VP_REQUIRES(vp_dump_guard) void make(enum vp_dump_reason reason) {
     struct vp_dump *dump = vp_dump_take(reason, NULL);
     if (dump)

@@ -37,7 +37,6 @@ static VP_LOCKED int take_all(struct vp_dump *dump, const struct vp_dump_request
     return 0;
 }
 
-/* Under the lock. */
 static VP_LOCKED struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
     size_t pools = 0;
     uint64_t passed = 0;

@@ -137,7 +137,6 @@ static VP_LOCKED void answer(struct vp_loans *loans) {
 
 static void *listen_for_ever(void *unused) {
     struct vp_loans *loans = &own->loans;
-    (void)unused;
     for (;;) {
         uint32_t asked = atomic_load(&loans->asked);
         /* A wake for this does not change the word, and comes again. */

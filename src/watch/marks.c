@@ -360,7 +360,6 @@ VP_PUBLIC int vpool_range_pop(void) {
 
 /* What the thread is in ends with it. */
 static void thread_ends(void *unused) {
-    (void)unused;
     own.told = false;
     if (own.ranges && own.ranges->depth > DEPTHS_TOLD)
         own.ranges->depth = DEPTHS_TOLD;

@@ -17,14 +17,13 @@ struct vp_plan_figures {
     uint64_t background_ns, background_calls;
 };
 
-/* With the lock held. */
 void vp_plans_open(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
 struct vp_plan_figures vp_plans_figures(const struct vp_pool *pool);
 /* The object `plan`; nothing where VPOOL_PLAN is not set. */
 void vp_plans_json(struct vp_json *j, const struct vp_plan_figures *f);
 /* A line of the summary. */
 void vp_plans_print(const struct vp_pool *pool);
-/* Without it: in the child of a fork, whose parent's plans are not its own; and at the end of the process. */
+/* Without the lock: in the child of a fork, whose parent's plans are not its own; and at the end of the process. */
 void vp_plans_fork_child(void);
 void vp_plans_stop(void);
 void vp_plans_write(void);

@@ -302,7 +302,6 @@ static void count_waits(const struct vp_snapshot *snap, uint64_t stream, struct 
 /* ---- chunks by size ---- */
 
 static bool is_larger(const void *a, const void *b, const void *ctx) {
-    (void)ctx;
     return ((const struct vp_snap_chunk *)a)->size > ((const struct vp_snap_chunk *)b)->size;
 }
 

@@ -66,7 +66,6 @@ __attribute__((no_sanitize("address"))) void vp_memo_step(struct vp_memo *memo, 
     }
     memo->slots[memo->count++] = (struct vp_memo_slot){at, pc, at[-1] == fp ? fp : 0};
 #else
-    (void)pc, (void)cfa, (void)fp;
     memo->lost = true;
 #endif
 }

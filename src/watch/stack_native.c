@@ -55,7 +55,6 @@ static int holds(struct dl_phdr_info *info, size_t size, void *context) {
     struct search *s = context;
     uintptr_t begin = UINTPTR_MAX, end = 0;
     bool inside = false;
-    (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         if (p->p_type != PT_LOAD)
@@ -80,7 +79,6 @@ static bool find_module(struct search *s, uintptr_t address) {
 }
 
 static int count_modules(struct dl_phdr_info *info, size_t size, void *seen) {
-    (void)size;
     *(struct vp_modules_seen *)seen = (struct vp_modules_seen){info->dlpi_adds, info->dlpi_subs};
     return 1;
 }

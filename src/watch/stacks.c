@@ -117,7 +117,7 @@ static void forget(uint64_t key, size_t size) {
 
 /* ---- stacks ---- */
 
-enum words { WORDS_DEEPER = 1, WORDS_FULL };
+enum words { WORDS_DEEPER = 1 };
 
 /* Where a thread of a Python program has no Python frame, its name is what there is to know it by. */
 static void add_thread(struct vp_walk *walk) {
