@@ -14,10 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <vpool.h>
 #include <wchar.h>
 #include "base/options.h"
+#include "base/os_memory.h"
 #include "early.h"
 #include "load.h"
 #include "watch/marks.h"
@@ -99,11 +99,8 @@ static void *register_name(const char *name) {
     if (!name)
         return NULL;
     vp_lock_take(&registered_lock);
-    if (!registered.names) {
-        void *mem = mmap(NULL, sizeof(*registered.names) * REGISTERED, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        registered.names = mem == MAP_FAILED ? NULL : mem;
-    }
+    if (!registered.names)
+        registered.names = vp_os_take_sparse(sizeof(*registered.names) * REGISTERED);
     for (unsigned i = 0; i < registered.count && !kept; i++) {
         if (strncmp(registered.names[i], name, NAME - 1) == 0)
             kept = registered.names[i];

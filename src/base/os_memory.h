@@ -11,5 +11,7 @@ enum { VP_HUGE = 2 << 20 };
 
 /* `bytes` of zeroed memory, or NULL; given back by munmap(). */
 void *vp_os_take(size_t bytes);
+/* The same for a table of which most may never be used: the system keeps no memory back for it. */
+void *vp_os_take_sparse(size_t bytes);
 
 #endif

@@ -4,12 +4,12 @@
 
 #include "watch/trace.h"
 #include "base/clock.h"
+#include "base/os_memory.h"
 #include "base/thread.h"
 #include "pool/stream_cache.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <vpool.h>
@@ -92,11 +92,8 @@ static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
 /* ---- under the lock ---- */
 
 static VP_REQUIRES(vp_marks_guard) bool have_tables(void) {
-    if (!marks.tables) {
-        void *mem = mmap(NULL, sizeof *marks.tables, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        marks.tables = mem == MAP_FAILED ? NULL : mem;
-    }
+    if (!marks.tables)
+        marks.tables = vp_os_take_sparse(sizeof *marks.tables);
     return marks.tables;
 }
 

@@ -2,9 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_memo.h"
 
+#include "base/os_memory.h"
+
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* A few hundred places times the ways that lead to one; 12 MiB of addresses, and memory as it is used. */
 enum { SETS = 256, WAYS = 16 };
@@ -78,9 +79,7 @@ static struct kept *open_table(void) {
         return NULL;
     of = atomic_load(&all);
     if (!of) {
-        void *mem = mmap(NULL, sizeof(struct kept) * SETS * WAYS, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        of = mem == MAP_FAILED ? NULL : mem;
+        of = vp_os_take_sparse(sizeof(struct kept) * SETS * WAYS);
         atomic_store(&all, of);
     }
     vp_lock_release(&vp_memo_guard);

@@ -4,8 +4,7 @@
 
 #include "watch/stack_table.h"
 #include "base/clock.h"
-
-#include <sys/mman.h>
+#include "base/os_memory.h"
 
 struct held {
     int64_t bytes, before; /* now; before the first change since the peak `since` */
@@ -21,12 +20,9 @@ static struct {
     bool has_none;      /* there was no memory */
 } peak VP_GUARDED_BY(vp_stack_peak_guard);
 
-enum { BYTES = (VP_STACKS_MOST + 1) * sizeof(struct held) };
-
 static VP_REQUIRES(vp_stack_peak_guard) bool have_stacks(void) {
     if (!peak.stacks && !peak.has_none) {
-        void *mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        peak.stacks = mem == MAP_FAILED ? NULL : mem;
+        peak.stacks = vp_os_take_sparse((VP_STACKS_MOST + 1) * sizeof(struct held));
         peak.has_none = !peak.stacks;
         peak.first = vp_clock_ns();
     }

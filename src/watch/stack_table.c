@@ -2,10 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_table.h"
 
+#include "base/os_memory.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /*
  * Room. A training of PyTorch has some thousands of stacks of some twenty thousand frames; a server that makes code
@@ -87,8 +88,7 @@ static void show(struct pairs *p, uint32_t n, uint64_t a, uint64_t b) {
 
 static void *carve(char **at, size_t bytes) {
     void *mem = *at;
-    if (*at)
-        *at += (bytes + 63) / 64 * 64;
+    *at += (bytes + 63) / 64 * 64;
     return mem;
 }
 
@@ -104,8 +104,8 @@ int vp_stack_table_open(void) {
                          TEXT + 64 * 16;
     if (table.text)
         return 0;
-    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
+    char *at = vp_os_take_sparse(bytes);
+    if (!at)
         return -ENOMEM;
     carve_pairs(&at, &table.stacks, STACKS);
     carve_pairs(&at, &table.keys, KEYS);

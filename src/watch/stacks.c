@@ -6,6 +6,7 @@
 #include "watch/stack_peak.h"
 #include "watch/stack_python.h"
 #include "watch/stack_table.h"
+#include "base/os_memory.h"
 #include "base/table.h"
 
 #include <string.h>
@@ -277,8 +278,8 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
     int count = 0;
     if (!vp_stacks_wanted())
         return -1;
-    struct sum *sums = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (sums == MAP_FAILED)
+    struct sum *sums = vp_os_take_sparse(bytes);
+    if (!sums)
         return 0;
     for (int i = 0; i < SHARDS; i++)
         add_up_shard(sums, stacks, device, &shards[i]);
