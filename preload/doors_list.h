@@ -127,7 +127,7 @@
       unsigned int, int) \
     X(cuStreamDestroy_v2, cuStreamDestroy_v2, FIRST, vp_api_stream_destroying(a), CUstream) \
     X(cuStreamDestroy, cuStreamDestroy_v2, SAME, CUstream) \
-    X(cuStreamSynchronize, cuStreamSynchronize, THEN, SYNCHRONIZED(vp_api_stream_synchronized(a)), CUstream) \
+    X(cuStreamSynchronize, cuStreamSynchronize, THEN, vp_api_synchronized(VP_WAITED_STREAM, a), CUstream) \
     X(cuStreamSynchronize_ptsz, cuStreamSynchronize, OWN, a, CUstream) \
     X(cuStreamBeginCapture, vp_stream_begin_capture_v1, CAPTURE, CUstream) \
     X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, OWN, a, CUstream) \
@@ -160,7 +160,7 @@
     X(cuStreamAddCallback, cuStreamAddCallback, FIRST, host_function(a), CUstream, CUstreamCallback, void *, \
       unsigned int) \
     X(cuStreamAddCallback_ptsz, cuStreamAddCallback, OWN, a, CUstream, CUstreamCallback, void *, unsigned int) \
-    X(cuEventSynchronize, cuEventSynchronize, THEN, SYNCHRONIZED(vp_api_event_synchronized()), CUevent)
+    X(cuEventSynchronize, cuEventSynchronize, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUevent)
 
 /* Contexts, what they set aside, and their peers: context.c. */
 #define VP_DOORS_CONTEXT(X) \
@@ -186,7 +186,7 @@
     X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2, LEAVES, true, CUcontext *) \
     X(cuCtxSetCurrent, cuCtxSetCurrent, LEAVES, !a, CUcontext) \
     X(cuCtxSynchronize, cuCtxSynchronize, BY_HAND) \
-    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, SYNCHRONIZED(vp_api_event_synchronized()), CUcontext) \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUcontext) \
     X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, TRIED_THEN, res = peer_enabled(a), CUcontext, unsigned int) \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)

@@ -128,10 +128,4 @@ static inline void imported(const char *why) {
     vp_api_tied(VP_TIE_IMPORT);
 }
 
-/* For `then`: the program has waited on the host. CUDA gives memory above a pool's release threshold back there; so do
- * we, if the program has set one. */
-#define SYNCHRONIZED(tell)                                                                                             \
-    if (vp_api_sync_matters())                                                                                         \
-    tell
-
 #endif

@@ -47,8 +47,4 @@ uint64_t vp_process_namespace(void);
  */
 bool vp_process_rank(char *rank, size_t room);
 
-/* What the others say of memory that one lacks: too little is idle there; they were asked, and what is left lies beside
- * what is live; they may give it some other time. */
-enum vp_lend_some { VP_LEND_NONE, VP_LEND_REFUSED, VP_LEND_LATER };
-
 #endif

@@ -6,8 +6,11 @@
 #ifndef VP_PROCESS_WATCH_H
 #define VP_PROCESS_WATCH_H
 
-#include "base/process.h"
 #include "pool/pool.h"
+
+/* What the others say of memory that one lacks: too little is idle there; they were asked, and what is left lies beside
+ * what is live; they may give it some other time. */
+enum vp_lend_some { VP_LEND_NONE, VP_LEND_REFUSED, VP_LEND_LATER };
 
 struct vp_watch {
     void (*opening)(void);

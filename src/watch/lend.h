@@ -4,6 +4,7 @@
 #define VP_LEND_H
 
 #include "base/lock.h"
+#include "process/watch.h"
 #include "watch/shared_stats.h"
 
 #include <cuda.h>
