@@ -22,6 +22,12 @@ struct vp_copy {
     bool flat; /* of rows: it came in the form of CUDA_MEMCPY2D */
 };
 
+/* One end, src or dst, of `p`, as the fields of another copy: rows have as many as slices, but for these. */
+#define VP_COPY_END(p, end)                                                                                            \
+    .end##XInBytes = (p)->end##XInBytes, .end##Y = (p)->end##Y, .end##MemoryType = (p)->end##MemoryType,               \
+    .end##Host = (p)->end##Host, .end##Device = (p)->end##Device, .end##Array = (p)->end##Array,                       \
+    .end##Pitch = (p)->end##Pitch
+
 /* Bytes at two addresses, as a copy on a stream. */
 static inline struct vp_copy vp_copy_of_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
     return (struct vp_copy){

@@ -162,9 +162,7 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
 
 /* What a pool is, and how it is set, its handle in the driver knows. What it holds is here. */
 CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    if (attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        return VP_NOT_OURS;
-    if (!value)
+    if (!value || attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return VP_NOT_OURS;
     struct vp_mempool *mp = enter_with(pool);
     if (!mp)

@@ -288,10 +288,8 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) VP_UNLOCKED;
 void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *timeline,
                   const struct vp_mempool *mp) VP_LOCKED;
 
-/* pressure.c: VPOOL_LIMIT of a device in bytes, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM says
- * so; gives back what was idle since the last call (with the lock held). */
-size_t vp_pressure_limit(CUdevice dev);
-/* A SHARE option in bytes, of a device. */
+/* pressure.c: a SHARE option in bytes, of a device, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM
+ * says so; gives back what was idle since the last call. */
 size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option);
 void vp_pressure_start(void);
 void vp_pressure_tick(void) VP_LOCKED;

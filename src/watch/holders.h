@@ -14,8 +14,9 @@
 /* The largest holders of a device, in dumps and statistics at exit. */
 enum { VP_HOLDERS_TOLD = 32 };
 
-/* An array `holders`: each with bytes, blocks, sampled and its stack, the innermost frame first. */
-void vp_holders_json(struct vp_json *j, CUdevice device);
+/* An array `holders`: each with bytes, blocks, sampled and its stack, the innermost frame first; `named`: of native
+ * code with the functions' names, for which see vp_holders_say(). */
+void vp_holders_json(struct vp_json *j, CUdevice device, bool named);
 /* Arrays `stacks` and `frames`: those stacks below `count` that `named` marks, and those that called them, by number;
  * the callers first. */
 void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count);

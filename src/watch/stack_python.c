@@ -37,42 +37,19 @@ struct layout {
     int ascii, wide;        /* of a string: where characters begin, if all are ASCII and if not */
 };
 
+/* clang-format off */
 static const struct layout layouts[] = {
-    {.minor = 9,
-     .state_frame = 24,
-     .through = -1,
-     .back = 24,
-     .code = 32,
-     .instr = -1,
-     .lasti = 104,
-     .lasti_bytes = 1,
-     .ascii = 48,
-     .wide = 72},
-    {.minor = 10,
-     .state_frame = 24,
-     .through = -1,
-     .back = 24,
-     .code = 32,
-     .instr = -1,
-     .lasti = 96,
-     .lasti_bytes = 2,
-     .ascii = 48,
-     .wide = 72},
-    {.minor = 11, .state_frame = 56, .through = 8, .back = 48, .code = 32, .instr = 56, .ascii = 48, .wide = 72},
-    {.minor = 12,
-     .state_frame = 56,
-     .through = 0,
-     .back = 8,
-     .code = 0,
-     .instr = 56,
-     .owner = 70,
-     .ascii = 40,
-     .wide = 56},
+    /* minor  state_frame  through  back  code  instr  lasti  lasti_bytes  owner  ascii  wide */
+    {      9,          24,      -1,   24,   32,    -1,   104,           1,     0,    48,   72},
+    {     10,          24,      -1,   24,   32,    -1,    96,           2,     0,    48,   72},
+    {     11,          56,       8,   48,   32,    56,     0,           0,     0,    48,   72},
+    {     12,          56,       0,    8,    0,    56,     0,           0,    70,    40,   56},
     /* From here on the interpreter tells where a thread's frame is, and what is no frame has no code. */
-    {.minor = 13, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
-    {.minor = 14, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
-    {.minor = 15, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
+    {     13,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
+    {     14,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
+    {     15,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
 };
+/* clang-format on */
 
 /* The same in all of them. */
 enum { OWNED_BY_C = 3 };
