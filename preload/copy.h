@@ -1,7 +1,6 @@
 /* What the doors of copies and those of graphs have in common, and copies of what is spilled. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_COPY_H
-#define VP_COPY_H
+#pragma once
 
 #include "make.h"
 
@@ -66,5 +65,3 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res);
 void vp_copy_undirect(CUmemorytype *type, const struct vp_copy_end *end);
 /* Makes a copy by calls that do not say what is device memory and what is not. */
 CUresult vp_copy_undirected(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_DOORS_LIST_H
-#define VP_DOORS_LIST_H
+#pragma once
 
 /*
  * X(symbol, like, kind, ...): a function of libcuda; one that is declared with the same signature; and how its door is
@@ -415,5 +414,3 @@
 #define VP_DOORS_LIBC(X) \
     X(dlsym) \
     X(dlvsym)
-
-#endif

@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_LOAD_H
-#define VP_LOAD_H
+#pragma once
 
 /* The program has its driver and the library is open on it. Once. */
 void vp_load_opened(void);
@@ -26,5 +25,3 @@ void vp_dumper_start(void);
 
 /* nvtx.c: in the child of a fork. */
 void vp_nvtx_fork_child(void);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_MAKE_H
-#define VP_MAKE_H
+#pragma once
 
 #include "doors.h"
 
@@ -127,5 +126,3 @@ static inline void imported(const char *why) {
     vp_api_coupled(why);
     vp_api_tied(VP_TIE_IMPORT);
 }
-
-#endif

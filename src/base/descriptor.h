@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_DESCRIPTOR_H
-#define VP_BASE_DESCRIPTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -30,5 +29,3 @@ int vp_descriptor_above_standard(int fd);
 
 /* Opens the file anew by its path, which leads to the very same one still: 0, or a negative errno. */
 int vp_descriptor_reopen(struct vp_descriptor *descriptor, const char *path, int flags);
-
-#endif

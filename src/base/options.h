@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_OPTIONS_H
-#define VP_BASE_OPTIONS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -176,5 +175,3 @@ bool vp_options_size(const char **text, uint64_t *size);
 
 /* The values in force, line by line. */
 void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_PROCESS_H
-#define VP_BASE_PROCESS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -46,5 +45,3 @@ uint64_t vp_process_namespace(void);
  * its rank, as text. False, and "": it is alone, as far as is known. Allocates nothing.
  */
 bool vp_process_rank(char *rank, size_t room);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_SLAB_H
-#define VP_SLAB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ void *vp_slab_alloc(struct vp_slab *s);
 /* The same as its last owner left it (at first: zeroed), but for the first word. */
 void *vp_slab_alloc_raw(struct vp_slab *s);
 void vp_slab_free(struct vp_slab *s, void *object);
-
-#endif

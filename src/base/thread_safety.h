@@ -7,8 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_THREAD_SAFETY_H
-#define VP_THREAD_SAFETY_H
+#pragma once
 
 #if defined(__clang__)
 #define VP_THREAD_SAFETY(attribute) __attribute__((attribute))
@@ -30,5 +29,3 @@
 /* From here on the lock counts as held: what called has it, in a way that the analysis does not see. */
 #define VP_ASSERTS(...) VP_THREAD_SAFETY(assert_capability(__VA_ARGS__))
 #define VP_NOT_ANALYSED VP_THREAD_SAFETY(no_thread_safety_analysis)
-
-#endif

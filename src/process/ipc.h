@@ -10,8 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_IPC_H
-#define VP_PROCESS_IPC_H
+#pragma once
 
 #include "process/state.h"
 #include "base/channel.h"
@@ -105,5 +104,3 @@ void vp_imports_set_peers(CUdevice device, uint64_t peers);
 /* Taken around a fork, before the library's: no descriptor of another process's memory stays open in the child. */
 extern struct vp_lock vp_imports_in_hand;
 void vp_imports_fork_child(void);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_LOCKED_H
-#define VP_PROCESS_LOCKED_H
+#pragma once
 
 #include "base/lock.h"
 #include "memory/chunk.h"
@@ -122,6 +121,4 @@ LOCKED(vp_spill_settle);
 LOCKED(vp_throttle_alloc);
 
 #undef LOCKED
-#endif
-
 #endif

@@ -10,8 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_H
-#define VP_PROCESS_H
+#pragma once
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -207,5 +206,3 @@ void vp_api_fork_prepare(void);
 void vp_api_fork_parent(void);
 void vp_api_fork_child(void);
 void vp_api_exit(void);
-
-#endif

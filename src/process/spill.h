@@ -1,7 +1,6 @@
 /* VPOOL_SPILL: growth in the host's memory, where the device and all that is idle have no more. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_PROCESS_SPILL_H
-#define VP_PROCESS_SPILL_H
+#pragma once
 
 #include "process/state.h"
 
@@ -40,5 +39,3 @@ int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, stru
 bool vp_spill_is_due(struct vp_pool *pool, size_t asked) VP_LOCKED;
 /* A block that was spilled is free. */
 void vp_spill_freed(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
-
-#endif

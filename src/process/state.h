@@ -1,7 +1,6 @@
 /* The one state of the library, and what the files of this layer share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_PROCESS_STATE_H
-#define VP_PROCESS_STATE_H
+#pragma once
 
 #include "process/locked.h"
 #include "process/process.h"
@@ -305,5 +304,3 @@ void vp_pressure_stop(void);
 const struct vp_policy *vp_policy_chosen(void);
 /* Its name in VPOOL_POLICY. */
 const char *vp_policy_name(void);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_WATCH_H
-#define VP_PROCESS_WATCH_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -39,5 +38,3 @@ struct vp_watch {
 };
 
 extern const struct vp_watch vp_watch;
-
-#endif

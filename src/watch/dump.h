@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_DUMP_H
-#define VP_DUMP_H
+#pragma once
 
 #include "base/lock.h"
 #include "process/process.h"
@@ -125,5 +124,3 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd);
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id);
 /* The process ends: how many more there were. */
 void vp_oom_end(void);
-
-#endif

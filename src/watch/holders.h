@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_HOLDERS_H
-#define VP_HOLDERS_H
+#pragma once
 
 #include "watch/say.h"
 #include "watch/shared_stats.h"
@@ -41,5 +40,3 @@ void vp_ranges_open_json(struct vp_json *j);
 void vp_ranges_say(struct vp_text *t);
 /* The five in which most was alive, a line each. */
 void vp_ranges_say_most(struct vp_text *t, const char *indent);
-
-#endif

@@ -1,7 +1,6 @@
 /* Idle memory that one process gives to another of the same user: see lend.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_LEND_H
-#define VP_LEND_H
+#pragma once
 
 #include "base/lock.h"
 #include "process/watch.h"
@@ -24,5 +23,3 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
 /* Asks the process of that page for all that it has idle, on every device, and waits for so long at most; the bytes
  * that it gave back. */
 uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_MARKS_H
-#define VP_MARKS_H
+#pragma once
 
 #include "process/state.h"
 
@@ -51,5 +50,3 @@ struct vp_marks_open {
     unsigned depth;  /* from 0 */
 };
 bool vp_marks_open(unsigned *i, struct vp_marks_open *out);
-
-#endif

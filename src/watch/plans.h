@@ -1,8 +1,7 @@
 /* VPOOL_PLAN in a process: what the last run has learnt is read when a pool opens, used by a thread that makes handles
  * ahead of the program, and what this one has learnt is written at its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_PLANS_H
-#define VP_PLANS_H
+#pragma once
 
 #include "base/json.h"
 #include "base/lock.h"
@@ -37,5 +36,3 @@ bool vp_plans_path(char *path, size_t room, uint64_t key, const char **why);
 /* Deletes the oldest plans, and what killed processes left behind, until the folder of that file has no more than it
  * should. */
 void vp_plans_tidy(const char *path);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_SHARED_STATS_H
-#define VP_SHARED_STATS_H
+#pragma once
 
 #include "base/process.h"
 
@@ -160,5 +159,3 @@ const char *vp_shared_stats_name(void);
 void vp_shared_stats_sweep(unsigned files, unsigned pages);
 
 _Static_assert(sizeof(struct vp_shared_stats) <= VP_SHARED_STATS_SIZE, "a page");
-
-#endif

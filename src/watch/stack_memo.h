@@ -8,8 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STACK_MEMO_H
-#define VP_STACK_MEMO_H
+#pragma once
 
 #include "watch/stack_table.h"
 
@@ -44,5 +43,3 @@ void vp_memo_step(struct vp_memo *memo, uintptr_t pc, uintptr_t cfa, uintptr_t f
 void vp_memo_keep(const struct vp_memo *memo, const struct vp_walk *walk);
 
 extern struct vp_lock vp_memo_guard;
-
-#endif

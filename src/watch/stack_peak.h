@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STACK_PEAK_H
-#define VP_STACK_PEAK_H
+#pragma once
 
 #include "base/lock.h"
 
@@ -24,5 +23,3 @@ struct vp_stack_peak {
 bool vp_stack_peak(struct vp_stack_peak *out, void (*held)(void *to, uint32_t stack, uint64_t bytes), void *to);
 
 extern struct vp_lock vp_stack_peak_guard;
-
-#endif

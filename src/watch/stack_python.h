@@ -1,7 +1,6 @@
 /* Stacks of Python. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_STACK_PYTHON_H
-#define VP_STACK_PYTHON_H
+#pragma once
 
 #include "base/lock.h"
 #include "watch/stack_table.h"
@@ -17,5 +16,3 @@ enum vp_python vp_python_walk(struct vp_walk *walk);
 const void *vp_python_code(void);
 
 extern struct vp_lock vp_python_guard;
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STACK_TABLE_H
-#define VP_STACK_TABLE_H
+#pragma once
 
 #include "base/lock.h"
 
@@ -69,5 +68,3 @@ uint64_t vp_module_bias(uint32_t module);
 bool vp_stack_table_is_full(void);
 
 extern struct vp_lock vp_stack_table_guard;
-
-#endif

@@ -1,7 +1,6 @@
 /* The trace: what trace.c writes, and what other files of this folder add to it. docs/stacks.md tells of its lines. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_WATCH_TRACE_H
-#define VP_WATCH_TRACE_H
+#pragma once
 
 #include "process/state.h"
 
@@ -50,5 +49,3 @@ void vp_trace_failure(CUdevice device, size_t size, uint32_t stream);
 bool vp_trace_mark(char op, const char *name, uint64_t thread, uint32_t depth);
 /* The next trace is another one. */
 void vp_trace_held_anew(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the files of this folder share beside dumps, and pass on to process/watch.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_WATCH_H
-#define VP_WATCH_H
+#pragma once
 
 #include "process/state.h"
 #include "base/json.h"
@@ -35,5 +34,3 @@ void vp_shared_stats_publish(void) VP_LOCKED;
 void vp_shared_stats_take_dumps(void) VP_UNLOCKED;
 void vp_shared_stats_leave_to_parent(void);
 void vp_shared_stats_remove(void);
-
-#endif
